@@ -1,0 +1,51 @@
+"""Where the recipes and the shipped releases lie, and which names they have. Imports no torch."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from zoo.errors import RecipeError, did_you_mean
+
+_PACKAGE = Path(__file__).resolve().parent
+
+
+def _shared(folder: str) -> Path:
+    """Return the folder inside an installed wheel, or the one beside the package in a checkout."""
+    installed = _PACKAGE / "_share" / folder
+    return installed if installed.is_dir() else _PACKAGE.parent / folder
+
+
+def list_recipes(pattern: str = "*") -> list[str]:
+    """Return the names of the shipped recipes that match a shell `pattern`, sorted."""
+    return sorted(p.stem for p in _shared("recipes").glob("*.yaml") if fnmatchcase(p.stem, pattern))
+
+
+def list_models(pattern: str = "*") -> list[str]:
+    """Return the names of the shipped releases that match a shell `pattern`, sorted."""
+    configs = _shared("model_cards").glob("*/config.json")
+    return sorted(p.parent.name for p in configs if fnmatchcase(p.parent.name, pattern))
+
+
+def release_path(name: str) -> Path | None:
+    """Return the folder of the shipped release `name`, or None when there is none."""
+    return _shared("model_cards") / name if name in list_models() else None
+
+
+def recipe_path(name_or_file: str | Path) -> Path:
+    """Resolve a recipe's name or file.
+
+    Raises:
+        RecipeError: naming the nearest recipe when there is none of that name.
+    """
+    as_file = Path(name_or_file)
+    if as_file.is_file():
+        return as_file
+    names = list_recipes()
+    if str(name_or_file) in names:
+        return _shared("recipes") / f"{name_or_file}.yaml"
+    hint = did_you_mean(name_or_file, names)
+    raise RecipeError(
+        f'no recipe "{name_or_file}": neither a file nor one of the {len(names)} shipped recipes.{hint}'
+        ' "zoo list" shows them'
+    )
