@@ -1,1 +1,19 @@
-"""."""
+"""Building blocks of objectives; state only in buffers and parameters."""
+
+from zoo.modules.batchnorm import convert_ghost_batchnorm, has_batchnorm
+from zoo.modules.centers import Centers
+from zoo.modules.heads import projection_head
+from zoo.modules.momentum import MomentumEncoder
+from zoo.modules.queue import KeyQueue
+from zoo.modules.transform import FeatureTransformConfig, transform
+
+__all__ = [
+    "Centers",
+    "FeatureTransformConfig",
+    "KeyQueue",
+    "MomentumEncoder",
+    "convert_ghost_batchnorm",
+    "has_batchnorm",
+    "projection_head",
+    "transform",
+]

@@ -1,0 +1,118 @@
+"""BatchNorm whose statistics do not tell which key belongs to which query.
+
+With one batch for queries and keys, BatchNorm lets the two views of an image share statistics with the
+same neighbours, and the network can find the positive by that alone. MoCo shuffles the keys across GPUs;
+on one device a permutation of the whole batch changes nothing, so the key batch is split into groups with
+statistics of their own ("ghost" BatchNorm) after it has been permuted.
+
+Source: https://arxiv.org/abs/1911.05722, section 3.3; ghost statistics: https://arxiv.org/abs/1705.08741.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from timm.layers import BatchNormAct2d
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from zoo.errors import TrainingError
+
+
+def _ghost_batch_norm(norm: _BatchNorm, x: Tensor, groups: int) -> Tensor:
+    """Normalise the groups `x[0::G], x[1::G], ...` each by its own statistics.
+
+    The running statistics move as if by the mean of the groups' statistics. No group is smaller than two
+    rows, so a small last batch has fewer groups.
+    """
+    batch, channels = x.shape[:2]
+    groups = max(1, min(groups, batch // 2))
+    if norm.num_batches_tracked is not None:
+        norm.num_batches_tracked.add_(1)
+
+    def tiled(values: Tensor | None, times: int) -> Tensor | None:
+        return None if values is None else values.repeat(times)
+
+    def normalise(rows: Tensor, mean: Tensor | None, var: Tensor | None, times: int = 1) -> Tensor:
+        weight, bias = tiled(norm.weight, times), tiled(norm.bias, times)
+        return F.batch_norm(rows, mean, var, weight, bias, True, norm.momentum or 0.0, norm.eps)
+
+    mean, var = tiled(norm.running_mean, groups), tiled(norm.running_var, groups)
+    if batch % groups == 0:
+        # rows b = i * G + g read as channel g * C + c of row i: a reshape, no copy, one call
+        grouped = x.reshape(batch // groups, groups * channels, *x.shape[2:])
+        out = normalise(grouped, mean, var, groups).reshape(x.shape)
+    else:
+        means = [None] * groups if mean is None else list(mean.view(groups, channels))
+        variances = [None] * groups if var is None else list(var.view(groups, channels))
+        out = torch.empty_like(x)
+        for g in range(groups):
+            out[g::groups] = normalise(x[g::groups], means[g], variances[g])
+    if mean is not None and var is not None:
+        norm.running_mean.copy_(mean.view(groups, channels).mean(dim=0))  # type: ignore[union-attr]
+        norm.running_var.copy_(var.view(groups, channels).mean(dim=0))  # type: ignore[union-attr]
+    return out
+
+
+class _Ghost(_BatchNorm):
+    """Forward of a BatchNorm with `groups` separate statistics in training; evaluation is unchanged."""
+
+    groups: int
+
+    def forward(self, x: Tensor) -> Tensor:
+        self._check_input_dim(x)
+        if not self.training:
+            return super().forward(x)
+        return _ghost_batch_norm(self, x, self.groups)
+
+
+class GhostBatchNorm1d(_Ghost, nn.BatchNorm1d):
+    """`nn.BatchNorm1d` with group statistics."""
+
+
+class GhostBatchNorm2d(_Ghost, nn.BatchNorm2d):
+    """`nn.BatchNorm2d` with group statistics."""
+
+
+class GhostBatchNormAct2d(BatchNormAct2d):  # type: ignore[misc]
+    """timm's fused BatchNorm and activation with group statistics."""
+
+    groups: int
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training:
+            return super().forward(x)  # type: ignore[no-any-return]
+        return self.act(self.drop(_ghost_batch_norm(self, x, self.groups)))  # type: ignore[no-any-return]
+
+
+_GHOSTS: dict[type[nn.Module], type[nn.Module]] = {
+    nn.BatchNorm1d: GhostBatchNorm1d,
+    nn.BatchNorm2d: GhostBatchNorm2d,
+    BatchNormAct2d: GhostBatchNormAct2d,
+}
+
+
+def convert_ghost_batchnorm(module: nn.Module, groups: int) -> nn.Module:
+    """Turn every BatchNorm inside `module` into its ghost form, in place; keys of the state stay the same.
+
+    Raises:
+        TrainingError: for a subclass of BatchNorm whose forward is not known here, since leaving it whole
+            would leak.
+    """
+    for name, child in module.named_modules():
+        if not isinstance(child, _BatchNorm):
+            continue
+        ghost = _GHOSTS.get(type(child))
+        if ghost is None or child.momentum is None:
+            raise TrainingError(
+                f'layer "{name}" is a {type(child).__name__} with momentum {child.momentum}, whose statistics cannot be split into '
+                f"groups; set objective.key_groups to 1 (keys may then leak through BatchNorm)"
+            )
+        child.__class__ = ghost
+        child.groups = groups  # type: ignore[assignment]
+    return module
+
+
+def has_batchnorm(module: nn.Module) -> bool:
+    """Whether any layer computes statistics over the batch."""
+    return any(isinstance(child, _BatchNorm) for child in module.modules())

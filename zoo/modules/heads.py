@@ -1,0 +1,30 @@
+"""Projection heads: from pooled features to the space where scores are taken."""
+
+from __future__ import annotations
+
+from torch import nn
+
+
+def projection_head(
+    in_features: int, out_features: int, *, layers: int, hidden: int, batchnorm: bool
+) -> nn.Sequential:
+    """Build `layers` linear maps with ReLU between them.
+
+    Args:
+        in_features: D_f, the backbone's pooled features.
+        out_features: D, the projection.
+        layers: 1 is MoCo v1's linear head, 2 the MLP of MoCo v2 and PaCo.
+        hidden: width between the layers.
+        batchnorm: BatchNorm before every ReLU (PaCo's CIFAR recipe); MoCo v2 has none.
+    """
+    widths = [in_features, *[hidden] * (layers - 1), out_features]
+    head = nn.Sequential()
+    for i, (before, after) in enumerate(zip(widths[:-1], widths[1:], strict=True)):
+        last = i == layers - 1
+        normed = batchnorm and not last
+        head.append(nn.Linear(before, after, bias=not normed))
+        if normed:
+            head.append(nn.BatchNorm1d(after))
+        if not last:
+            head.append(nn.ReLU(inplace=True))
+    return head

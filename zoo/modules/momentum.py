@@ -1,0 +1,48 @@
+"""The key encoder: a slowly moving copy of the query encoder."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import Tensor, nn
+
+from zoo import functional
+from zoo.modules.batchnorm import convert_ghost_batchnorm
+
+
+class MomentumEncoder(nn.Module):
+    """Exponential moving average of a student's parameters.
+
+    Its buffers (BatchNorm's running statistics) are its own: they follow the keys it computes, not the
+    student's, as in the authors' code. It never gets gradients.
+
+    Args:
+        student: what to follow; copied now, not referenced.
+        key_groups: number of groups whose BatchNorm statistics are kept apart; see
+            `zoo.modules.batchnorm`. 1 leaves BatchNorm as it is.
+
+    Source: He et al. 2020, https://arxiv.org/abs/1911.05722, section 3.2.
+    """
+
+    def __init__(self, student: nn.Module, *, key_groups: int = 1) -> None:
+        super().__init__()
+        self.module = copy.deepcopy(student).requires_grad_(False)
+        if key_groups > 1:
+            self.module = convert_ghost_batchnorm(self.module, key_groups)
+        self.shuffle = key_groups > 1
+
+    @torch.no_grad()
+    def forward(self, x: Tensor) -> Tensor:
+        """Encode keys `[B, ...]` without gradient, shuffled where BatchNorm could leak the pairing."""
+        if not self.shuffle:
+            return self.module(x)  # type: ignore[no-any-return]
+        order = torch.randperm(len(x), device=x.device)
+        # empty_like and index_copy_ undo the permutation without computing its inverse
+        shuffled: Tensor = self.module(x[order])
+        return torch.empty_like(shuffled).index_copy_(0, order, shuffled)
+
+    @torch.no_grad()
+    def update(self, student: nn.Module, momentum: float) -> None:
+        """Move every parameter toward the student's; buffers are left alone."""
+        functional.ema_update(list(self.module.parameters()), list(student.parameters()), momentum)

@@ -1,0 +1,94 @@
+"""Feature transformation (FT): harder positives and more diverse negatives, made from the features.
+
+Source: Zhu et al. 2021, https://arxiv.org/abs/2108.02982. As in the authors' code the extrapolated query
+scores the negatives too, and the queue keeps the original keys.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor
+
+from zoo import functional
+from zoo.config import Config
+
+Granularity = Literal["step", "sample", "dimension"]
+
+
+class PositiveExtrapolation(Config):
+    """q^ = l q + (1 - l) k, k^ = l k + (1 - l) q with l = 1 + Beta(alpha, alpha)."""
+
+    alpha: Annotated[float, Field(gt=0.5)]
+    per: Granularity
+    """One coefficient per step, per sample (row) or per dimension (every entry)."""
+
+
+class NegativeInterpolation(Config):
+    """Z^ = l Z + (1 - l) Z[perm] with l ~ Beta(alpha, alpha) and a fresh permutation every step."""
+
+    alpha: Annotated[float, Field(gt=0.5)]
+    per: Granularity
+    keep_originals: bool
+    """Contrast with the union of Z^ and Z (2K negatives) instead of Z^ alone."""
+
+
+class FeatureTransformConfig(Config):
+    """Which features are transformed, how, and from which epoch on."""
+
+    positives: PositiveExtrapolation | None
+    negatives: NegativeInterpolation | None
+    renormalize: bool
+    """Scale transformed vectors back to unit length; the authors do not."""
+    start_epoch: Annotated[int, Field(ge=0)]
+
+
+def _coefficients(alpha: float, per: Granularity, like: Tensor) -> Tensor:
+    rows, dim = like.shape
+    shape = {"step": (1, 1), "sample": (rows, 1), "dimension": (rows, dim)}[per]
+    return functional.sample_beta(alpha, shape, device=like.device)
+
+
+def _permutation(valid: Tensor) -> Tensor:
+    """Random permutation of the filled slots among themselves; empty slots stay where they are.
+
+    Filled slots lie at the front (`KeyQueue` fills from 0), so sorting random numbers with the empty slots
+    pushed behind them needs no count on the host.
+    """
+    order = torch.rand(len(valid), device=valid.device)
+    behind = 1 + torch.arange(len(valid), device=valid.device)
+    return torch.where(valid, order, behind.to(order.dtype)).argsort()
+
+
+def transform(
+    q: Tensor, k: Tensor, queue: Tensor, valid: Tensor, config: FeatureTransformConfig
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Apply FT to one step's features.
+
+    Args:
+        q: queries `[N, D]`.
+        k: their keys `[N, D]`.
+        queue: past keys `[K, D]`, not changed.
+        valid: which queue rows are filled `[K]`, filled ones first.
+        config: what to transform.
+
+    Returns:
+        `(q_hat, k_hat, queue_hat, valid_hat)`; the last two have 2K rows with `keep_originals`.
+    """
+    queue_hat, valid_hat = queue, valid
+    if config.negatives is not None:
+        lam = _coefficients(config.negatives.alpha, config.negatives.per, queue)
+        queue_hat = functional.interpolate(queue, lam, _permutation(valid))
+        if config.renormalize:
+            queue_hat = F.normalize(queue_hat, dim=1)
+        if config.negatives.keep_originals:
+            queue_hat, valid_hat = torch.cat([queue_hat, queue]), torch.cat([valid, valid])
+    if config.positives is not None:
+        lam = 1 + _coefficients(config.positives.alpha, config.positives.per, q)
+        q, k = functional.extrapolate(q, k, lam)
+        if config.renormalize:
+            q, k = F.normalize(q, dim=1), F.normalize(k, dim=1)
+    return q, k, queue_hat, valid_hat

@@ -1,0 +1,86 @@
+"""What every training objective is: a module around the encoder that is to be released."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from zoo.config import Config
+from zoo.data.batch import Batch
+from zoo.modules.centers import Centers
+
+__all__ = ["Batch", "Centers", "DataInfo", "Objective", "ObjectiveConfig", "Output"]
+
+
+class ObjectiveConfig(Config):
+    """Base of the recipe's `objective:` section; `name` selects the class."""
+
+    name: str
+
+
+class DataInfo(NamedTuple):
+    """What an objective may know about the training data before it sees any.
+
+    Attributes:
+        num_images: N, the training images after long-tailed selection.
+        class_counts: images of each class `[C]`, int64.
+    """
+
+    num_images: int
+    class_counts: Tensor
+
+    @property
+    def num_classes(self) -> int:
+        """C."""
+        return len(self.class_counts)
+
+
+class Output(NamedTuple):
+    """What one forward pass gives.
+
+    Attributes:
+        loss: scalar to minimise `[]`.
+        metrics: detached scalars to record.
+        carry: what `update` needs after the optimizer step, detached.
+    """
+
+    loss: Tensor
+    metrics: dict[str, Tensor]
+    carry: Any = None
+
+
+class Objective(nn.Module):
+    """A training objective.
+
+    One step of the loop is: `output = objective(batch)`; backward; optimizer step;
+    `objective.update(batch, output)`. `forward` reads queue and teacher and changes neither (BatchNorm's
+    running statistics, which every training forward moves, aside). All state is in buffers and parameters.
+
+    Subclasses take `(config, encoder, info)` and set:
+
+    Attributes:
+        Config: schema of the recipe's section.
+        num_views: how many views a batch must have.
+        encoder: the headless backbone `[B, 3, H, W] -> [B, D_f]` that is released.
+        epoch: how far training is, in epochs with fraction; the loop sets it before each step, and
+            schedules inside the objective read it. Not state: it follows from the loop's step.
+    """
+
+    Config: ClassVar[type[ObjectiveConfig]]
+    num_views: ClassVar[int]
+    encoder: nn.Module
+    epoch: float = 0.0
+
+    def forward(self, batch: Batch) -> Output:
+        """Compute the loss of one batch."""
+        raise NotImplementedError
+
+    @torch.no_grad()
+    def update(self, batch: Batch, output: Output) -> None:
+        """Move teacher, queue and the like; called after the optimizer step."""
+
+    def centers(self) -> Centers | None:
+        """Return the learned class centers, or None for objectives without."""
+        return None
