@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import pydantic
 import yaml
@@ -38,65 +38,65 @@ def parse(schema: type[ConfigT], data: Any, where: str) -> ConfigT:
 
 
 def _explain(schema: type[Config], item: Any) -> str:
-    path = ".".join(str(part) for part in item["loc"] if not _is_tag(part))
-    found = item["input"]
-    if item["type"] == "extra_forbidden":
-        keys = _sibling_keys(schema, item["loc"])
-        expected = f" (valid keys: {', '.join(keys)})" if keys else ""
-        return f'unknown key "{path}".{did_you_mean(item["loc"][-1], keys)}{expected}'
-    if item["type"] == "missing":
+    path, siblings = _locate(schema, item["loc"])
+    found, kind = item["input"], item["type"]
+    if kind == "extra_forbidden":
+        hint = did_you_mean(item["loc"][-1], siblings)
+        return f'unknown key "{path}".{hint} Valid keys: {", ".join(siblings)}'
+    if kind == "missing":
         return f'missing key "{path}"'
-    message = item["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-    if item["type"] in {"value_error", "assertion_error"}:
-        return f'"{path}": {message}' if path else message
-    hint = ""
-    if item["type"] == "literal_error":
-        hint = did_you_mean(found, re.findall(r"'([^']*)'", item["ctx"]["expected"]))
-    elif item["type"] == "union_tag_invalid":
+    if kind in {"value_error", "assertion_error"}:
+        message = item["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
+        return f"{path}: {message}" if path else message
+    if kind == "union_tag_not_found":
+        return f'missing key "{path}.{item["ctx"]["discriminator"].strip(chr(39))}"'
+    if kind == "union_tag_invalid":
         tags = re.findall(r"'([^']*)'", item["ctx"]["expected_tags"])
-        key = item["ctx"]["discriminator"].strip("'")
-        found, path = item["ctx"]["tag"], f"{path}.{key}"
-        message, hint = f"one of {', '.join(tags)}", did_you_mean(found, tags)
-    return f'"{path}": found {_short(found)}, expected {message}.{hint}'
-
-
-def _is_tag(part: object) -> bool:
-    # pydantic puts the tag or the class of a union's member into the path; no user wrote it
-    return isinstance(part, str) and (part.startswith("tag:") or part in {"list", "tuple"})
+        tag = item["ctx"]["tag"]
+        path = f"{path}.{item['ctx']['discriminator'].strip(chr(39))}"
+        return f'"{path}": found "{tag}", expected one of {", ".join(tags)}.{did_you_mean(tag, tags)}'
+    message = item["msg"].removeprefix("Input should be ")
+    hint = ""
+    if kind == "literal_error":
+        hint = "." + did_you_mean(found, re.findall(r"'([^']*)'", item["ctx"]["expected"]))
+    return f'"{path}": found {_short(found)}, expected {message}{hint.rstrip(".")}'
 
 
 def _short(value: object) -> str:
     text = repr(value)
-    kind = type(value).__name__
-    return f"{text if len(text) <= 80 else text[:77] + '...'} ({kind})"
+    return f"{text if len(text) <= 80 else text[:77] + '...'} ({type(value).__name__})"
 
 
-def _sibling_keys(schema: type[Config], loc: tuple[Any, ...]) -> list[str]:
-    """Return the valid keys beside the last part of `loc`, following nested sections from `schema`."""
+def _locate(schema: type[Config], loc: tuple[Any, ...]) -> tuple[str, list[str]]:
+    """Follow `loc` from `schema`: the path as the user wrote it, and the valid keys beside its last part.
+
+    pydantic puts the tag of a union's member into the path; no user wrote it, so it is left out.
+    """
     candidates: list[Any] = [schema]
-    for part in loc[:-1]:
-        reached: list[Any] = []
-        for annotation in candidates:
-            if isinstance(annotation, type) and issubclass(annotation, Config):
-                field = annotation.model_fields.get(str(part))
-                if field is not None:
-                    reached += _members(field.annotation)
-                elif any(_tag_values(annotation, str(part))):
-                    reached.append(annotation)
-        if reached:
-            candidates = reached
-    models = [c for c in candidates if isinstance(c, type) and issubclass(c, Config)]
-    return sorted({name for model in models for name in model.model_fields})
+    siblings: list[str] = []
+    path: list[str] = []
+    for part in loc:
+        models = [c for c in candidates if isinstance(c, type) and issubclass(c, Config)]
+        tagged = [m for m in models if part not in m.model_fields and _has_literal(m, part)]
+        if tagged:
+            candidates = tagged
+            continue
+        path.append(str(part))
+        if isinstance(part, int):
+            continue  # the members of a list's annotation are already the candidates
+        siblings = sorted({name for model in models for name in model.model_fields})
+        fields = [model.model_fields[part] for model in models if part in model.model_fields]
+        candidates = [member for field in fields for member in _members(field.annotation)]
+    return ".".join(path), siblings
 
 
-def _tag_values(model: type[Config], value: str) -> list[str]:
-    """Return names of literal fields of `model` that allow `value`: how a union's member is tagged."""
-    return [name for name, f in model.model_fields.items() if value in getattr(f.annotation, "__args__", ())]
+def _has_literal(model: type[Config], value: object) -> bool:
+    return any(value in get_args(field.annotation) for field in model.model_fields.values())
 
 
 def _members(annotation: Any) -> list[Any]:
     """Flatten `A | list[B] | Annotated[C, ...]` to the classes inside."""
-    arguments = getattr(annotation, "__args__", None)
+    arguments = get_args(annotation)
     if not arguments:
         return [annotation]
     return [member for argument in arguments for member in _members(argument)]
@@ -170,6 +170,10 @@ def _represent_str(dumper: yaml.SafeDumper, value: str) -> yaml.Node:
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
 
 
+# a text that our reader would take for a number must be quoted, whatever YAML 1.1 thinks of it
+_Dumper.yaml_implicit_resolvers = {k: list(v) for k, v in yaml.SafeDumper.yaml_implicit_resolvers.items()}
+for _first, _rules in _Loader.yaml_implicit_resolvers.items():
+    _Dumper.yaml_implicit_resolvers.setdefault(_first, []).extend(_rules)
 _Dumper.add_representer(list, _represent_list)
 _Dumper.add_representer(float, _represent_float)
 _Dumper.add_representer(str, _represent_str)

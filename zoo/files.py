@@ -1,0 +1,38 @@
+"""Files that are either whole or absent."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+
+def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
+    """Call `write` on a temporary name beside `path`, sync it to disk and rename it over `path`.
+
+    A reader, or a crash at any moment, sees the old file or the new one. On an error the temporary file is
+    removed and the old one is left as it was.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        write(temporary)
+        sync(temporary)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    sync(path.parent)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write `text` as UTF-8, atomically."""
+    write_atomic(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+
+
+def sync(path: Path) -> None:
+    """Force a file's content, or a folder's list of names, to disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,59 @@
+"""Optimiser and learning-rate schedule, both from timm."""
+
+from __future__ import annotations
+
+import timm.optim
+import torch
+from timm.scheduler import CosineLRScheduler, MultiStepLRScheduler, StepLRScheduler
+from timm.scheduler.scheduler import Scheduler
+from torch import nn
+
+from zoo.errors import RecipeError, did_you_mean
+from zoo.training.recipe import OptimizerSection, ScheduleSection
+
+
+def build_optimizer(objective: nn.Module, section: OptimizerSection) -> torch.optim.Optimizer:
+    """Build timm's optimizer over the objective's trainable parameters.
+
+    Raises:
+        RecipeError: for a name that timm lacks, or `args` that it refuses.
+    """
+    names = timm.optim.list_optimizers()
+    if section.name not in names:
+        hint = did_you_mean(section.name, names)
+        raise RecipeError(f'optimizer.name: found "{section.name}", expected one of timm\'s optimizers.{hint}')
+    try:
+        optimizer: torch.optim.Optimizer = timm.optim.create_optimizer_v2(
+            objective,
+            opt=section.name,
+            lr=section.lr,
+            weight_decay=section.weight_decay,
+            momentum=section.momentum,
+            filter_bias_and_bn=not section.decay_norm_and_bias,
+            **section.args,
+        )
+    except (TypeError, ValueError, AssertionError) as error:
+        raise RecipeError(f'optimizer.args: timm\'s "{section.name}" refuses {section.args}: {error}') from None
+    return optimizer
+
+
+def build_schedule(
+    optimizer: torch.optim.Optimizer, section: ScheduleSection, epochs: int, steps_per_epoch: int
+) -> Scheduler:
+    """Build timm's schedule, a pure function of the number of updates done: call `step_update(step)`.
+
+    A warm-up is part of `epochs`, not added to it. A milestone m takes effect with the first update of the
+    epoch after m whole ones (timm's own reading is one update earlier, hence the + 1).
+    """
+    common = {
+        "warmup_t": section.warmup_epochs * steps_per_epoch,
+        "warmup_lr_init": section.warmup_lr,
+        "warmup_prefix": False,
+        "t_in_epochs": False,
+    }
+    if section.name == "cosine":
+        return CosineLRScheduler(optimizer, t_initial=epochs * steps_per_epoch, lr_min=section.min_lr, **common)
+    if section.name == "multistep":
+        milestones = [m * steps_per_epoch + 1 for m in section.milestones]
+        return MultiStepLRScheduler(optimizer, decay_t=milestones, decay_rate=section.decay_rate, **common)
+    return StepLRScheduler(optimizer, decay_t=1, decay_rate=1.0, **common)

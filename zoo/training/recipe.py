@@ -1,0 +1,237 @@
+"""The recipe: everything that decides what a training produces, in one strict file."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
+
+from pydantic import Field, model_validator
+
+from zoo import catalog
+from zoo.config import Config, dump_yaml, load_yaml, parse
+from zoo.data import DataConfig, ViewsConfig
+from zoo.errors import RecipeError, did_you_mean
+from zoo.objectives import OBJECTIVES, Classify, ObjectiveConfig
+
+PositiveInt = Annotated[int, Field(ge=1)]
+NonNegative = Annotated[float, Field(ge=0)]
+
+
+class BackboneSection(Config):
+    """A timm architecture; `args` goes to `timm.create_model`."""
+
+    arch: str
+    args: dict[str, Any] = {}
+
+
+class InitSection(Config):
+    """Start from a release instead of random weights."""
+
+    release: str
+    """A weights name, `org/repo[@rev]` or a folder."""
+    head: Literal["fresh", "centers"] = "fresh"
+    """For `classify`: a new head, or one made of the release's learned centers."""
+
+
+class OptimizerSection(Config):
+    """`timm.optim.create_optimizer_v2`; its `sgd` has Nesterov momentum, its `momentum` is plain SGD."""
+
+    name: str
+    lr: NonNegative
+    """Used as given: never scaled by batch size or number of devices."""
+    weight_decay: NonNegative
+    momentum: float
+    """SGD's momentum; unused by the Adam family, whose betas go into `args`."""
+    decay_norm_and_bias: bool
+    """Whether weight decay also covers biases and normalisation layers."""
+    args: dict[str, Any] = {}
+
+
+class ScheduleSection(Config):
+    """Learning rate against training progress, stepped every update (`timm.scheduler`)."""
+
+    name: Literal["constant", "cosine", "multistep"]
+    warmup_epochs: Annotated[int, Field(ge=0)]
+    """Linear warm-up from `warmup_lr`."""
+    warmup_lr: NonNegative
+    min_lr: NonNegative
+    """Where the cosine ends."""
+    milestones: list[PositiveInt]
+    """Epochs after which `multistep` multiplies the rate by `decay_rate`."""
+    decay_rate: NonNegative
+
+
+class TrainingSection(Config):
+    """Length, numerics and bookkeeping of the run."""
+
+    epochs: PositiveInt
+    batch_size: PositiveInt
+    drop_last: bool
+    """Leave out the last partial batch of an epoch."""
+    seed: Annotated[int, Field(ge=0)]
+    device: Literal["auto", "cpu", "cuda"]
+    precision: Literal["fp32", "bf16", "fp16"]
+    """bf16 and fp16 are autocast; losses and queues stay float32."""
+    channels_last: bool
+    clip_grad: Annotated[float, Field(gt=0)] | None
+    """Largest allowed norm of all gradients together."""
+    log_every: PositiveInt
+    """Steps between rows of metrics.jsonl; each row is the mean over them."""
+    checkpoint_every: PositiveInt
+    """Epochs between checkpoints."""
+
+
+class LinearProtocol(Config):
+    """Linear probe on cached features; its L2 strength is chosen on a part of the training set."""
+
+    protocol: Literal["linear"]
+    l2_grid: Annotated[list[NonNegative], Field(min_length=1)] = [1e-5, 1e-4, 1e-3, 1e-2, 1e-1]
+    validation_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    select: Literal["accuracy", "balanced_accuracy"] = "balanced_accuracy"
+    balanced: bool = False
+    """Weight classes inversely to their counts."""
+    seed: Annotated[int, Field(ge=0)] = 0
+
+
+class KNNProtocol(Config):
+    """Weighted nearest neighbours by cosine similarity, votes exp(s / tau)."""
+
+    protocol: Literal["knn"]
+    k: PositiveInt = 20
+    tau: Annotated[float, Field(gt=0)] = 0.07
+
+
+class ClassifierProtocol(Config):
+    """The classifier made of the learned centers, as it stands."""
+
+    protocol: Literal["classifier"]
+
+
+Protocol = Annotated[LinearProtocol | KNNProtocol | ClassifierProtocol, Field(discriminator="protocol")]
+
+if TYPE_CHECKING:
+    ObjectiveSection = ObjectiveConfig
+else:
+    ObjectiveSection = Annotated[
+        Union[tuple(objective.Config for objective in OBJECTIVES.values())],  # noqa: UP007
+        Field(discriminator="name"),
+    ]
+
+
+class Recipe(Config):
+    """One set of weights: data, views, backbone, objective, optimisation, measuring."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]+(\.[A-Za-z0-9_\-]+)?$")]
+    """timm's `arch.tag`; also the name of the file, the release and its repository."""
+    description: str
+    """A paragraph for the card, written by hand."""
+    backbone: BackboneSection
+    init: InitSection | None
+    data: DataConfig
+    views: ViewsConfig
+    objective: ObjectiveSection
+    optimizer: OptimizerSection
+    schedule: ScheduleSection
+    training: TrainingSection
+    evaluation: list[Protocol]
+    """What is measured after training, on the balanced test split."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> Recipe:
+        """Refuse combinations that cannot work, before any data is read."""
+        objective = OBJECTIVES[self.objective.name]
+        given = len(self.views.train)
+        if given != objective.num_views:
+            raise ValueError(
+                f'views.train: found {given} view(s), objective "{self.objective.name}" expects {objective.num_views}'
+            )
+        groups = getattr(self.objective, "key_groups", 1)
+        if 2 * groups > self.training.batch_size:
+            raise ValueError(
+                f"objective.key_groups: found {groups}, expected at most {self.training.batch_size // 2}: "
+                f"a group needs 2 of the {self.training.batch_size} keys in a batch"
+            )
+        if self.init is not None and self.init.head == "centers" and objective is not Classify:
+            raise ValueError(f'init.head: "centers" needs objective "classify", found "{self.objective.name}"')
+        if self.training.precision == "fp16" and self.training.device == "cpu":
+            raise ValueError('training.precision: "fp16" needs a GPU; expected "fp32" or "bf16" on the CPU')
+        epochs = self.training.epochs
+        if self.schedule.warmup_epochs >= epochs:
+            raise ValueError(
+                f"schedule.warmup_epochs: found {self.schedule.warmup_epochs}, expected fewer than "
+                f"training.epochs ({epochs})"
+            )
+        late = [m for m in self.schedule.milestones if m >= epochs]
+        if late:
+            raise ValueError(f"schedule.milestones: {late} never reached in training.epochs ({epochs})")
+        if self.schedule.name == "multistep" and not self.schedule.milestones:
+            raise ValueError('schedule.milestones: found none, expected at least one for "multistep"')
+        has_centers = objective.centers is not OBJECTIVES["moco"].centers
+        for i, protocol in enumerate(self.evaluation):
+            if protocol.protocol == "classifier" and not has_centers:
+                raise ValueError(
+                    f'evaluation.{i}: protocol "classifier" needs class centers, which objective '
+                    f'"{self.objective.name}" does not learn'
+                )
+        return self
+
+    def to_yaml(self) -> str:
+        """Write every value, defaults included; `from_yaml` reads the same recipe back."""
+        return dump_yaml(self.model_dump(mode="json"))
+
+    @classmethod
+    def from_yaml(cls, text: str, where: str, overrides: Sequence[str] = ()) -> Recipe:
+        """Read a recipe, with `a.b=c` overrides applied to it first.
+
+        Raises:
+            RecipeError: naming `where` and the key's path.
+        """
+        data = load_yaml(text, where)
+        if not isinstance(data, dict):
+            raise RecipeError(f"{where}: found {type(data).__name__}, expected a mapping of recipe sections")
+        for override in overrides:
+            _apply(data, override, where)
+        return parse(cls, data, where)
+
+    @classmethod
+    def load(cls, name_or_file: str | Path, overrides: Sequence[str] = ()) -> Recipe:
+        """Read a shipped recipe by name, or any file."""
+        path = catalog.recipe_path(name_or_file)
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise RecipeError(f'recipe "{path}" cannot be read: {error}') from None
+        return cls.from_yaml(text, path.name, overrides)
+
+    @property
+    def sha256(self) -> str:
+        """Hash of the complete recipe."""
+        return hashlib.sha256(self.to_yaml().encode()).hexdigest()
+
+
+def _apply(data: dict[str, Any], override: str, where: str) -> None:
+    """Set one `a.b=c` in plain data; the value is read as YAML. Keys are checked by the schema later."""
+    path, equals, text = override.partition("=")
+    keys = path.strip().split(".")
+    if not equals or not all(keys):
+        raise RecipeError(f'--set "{override}": expected KEY.KEY=VALUE, e.g. objective.tau=0.1')
+    value = load_yaml(text, f'--set "{override}"')
+    node: Any = data
+    for depth, key in enumerate(keys):
+        last = depth == len(keys) - 1
+        here = ".".join(keys[: depth + 1])
+        slot: Any = key
+        if isinstance(node, list):
+            if not key.isdigit() or int(key) >= len(node):
+                raise RecipeError(f'{where}: --set "{here}": expected an index below {len(node)}')
+            slot = int(key)
+        elif not isinstance(node, dict):
+            raise RecipeError(f'{where}: --set "{here}": "{".".join(keys[:depth])}" is {node!r} and has no keys')
+        elif not last and key not in node:
+            raise RecipeError(f'{where}: --set: unknown key "{here}".{did_you_mean(key, node)}')
+        if last:
+            node[slot] = value
+        else:
+            node = node[slot]
