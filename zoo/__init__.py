@@ -1,0 +1,66 @@
+"""contrastive-zoo: pretrained contrastive encoders to load, reproduce, publish and fine-tune.
+
+Importing this package imports neither torch nor timm: every name but `ZooError` is fetched when it is used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from zoo import _timm_hook
+from zoo.errors import ZooError
+
+if TYPE_CHECKING:
+    from zoo.api import evaluate, finetune, pretrain
+    from zoo.catalog import list_models, list_recipes
+    from zoo.modules.centers import Centers
+    from zoo.release import Release, load, open
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Centers",
+    "Release",
+    "ZooError",
+    "evaluate",
+    "finetune",
+    "list_models",
+    "list_recipes",
+    "load",
+    "open",
+    "pretrain",
+]
+
+_HOME_OF = {
+    "Centers": "zoo.modules.centers",
+    "Release": "zoo.release",
+    "evaluate": "zoo.api",
+    "finetune": "zoo.api",
+    "list_models": "zoo.catalog",
+    "list_recipes": "zoo.catalog",
+    "load": "zoo.release",
+    "open": "zoo.release",
+    "pretrain": "zoo.api",
+}
+_SUBMODULES = frozenset(
+    {"api", "backbones", "catalog", "config", "data", "evaluation", "functional", "modules", "objectives"}
+    | {"release", "seeding", "training"}
+)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME_OF:
+        value = getattr(importlib.import_module(_HOME_OF[name]), name)
+        globals()[name] = value  # the next use costs nothing
+        return value
+    if name in _SUBMODULES:
+        return importlib.import_module(f"zoo.{name}")
+    raise AttributeError(f"module 'zoo' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME_OF, *_SUBMODULES})
+
+
+_timm_hook.register_architectures()

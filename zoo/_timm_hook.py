@@ -1,0 +1,50 @@
+"""Makes timm know this project's architectures as soon as timm is there, without importing it.
+
+`import zoo` must cost no torch import, and `timm.create_model("cifar_resnet20")` must work after it. So the
+registration waits for whoever imports timm; it happens inside that import, before the importer sees timm.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+_ARCHITECTURES = "zoo.backbones.cifar_resnet"
+
+
+class _AfterTimm(MetaPathFinder):
+    """Finds timm as the other finders do, and adds the registration to the end of its import."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname != "timm":
+            return None
+        others = (finder for finder in list(sys.meta_path) if finder is not self)
+        spec = next((s for finder in others if (s := finder.find_spec(fullname, path, target))), None)
+        if spec is None or spec.loader is None:
+            return spec
+        loader = spec.loader
+        run_module = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            run_module(module)
+            if self in sys.meta_path:  # not so on importlib.reload(timm)
+                sys.meta_path.remove(self)
+            importlib.import_module(_ARCHITECTURES)
+
+        # On the instance: the module keeps its real loader, which tools that read its files rely on.
+        loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+def register_architectures() -> None:
+    """Register now if timm is imported already, else when it is."""
+    if "timm" in sys.modules:
+        importlib.import_module(_ARCHITECTURES)
+    elif not any(isinstance(finder, _AfterTimm) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _AfterTimm())

@@ -1,0 +1,100 @@
+"""Backbones: any timm model, and the CIFAR ResNets that this project registers with timm."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import timm
+import torch
+from torch import nn
+
+from zoo.backbones import cifar_resnet as cifar_resnet  # imported for its registration with timm
+from zoo.errors import ZooError, did_you_mean
+
+__all__ = ["check_input", "create", "feature_dim"]
+
+_NOT_ARGUMENTS = {"self", "args", "kwargs", "device", "dtype", "num_classes"}
+
+
+def create(arch: str, *, num_classes: int = 0, **model_args: Any) -> nn.Module:
+    """Build a freshly initialised timm model.
+
+    Args:
+        arch: a name of timm's, e.g. `"resnet50"`, or `"cifar_resnet32"`.
+        num_classes: size of the classifier; 0 gives the headless encoder: it returns pooled features.
+        model_args: arguments of the architecture, e.g. `img_size=32, patch_size=4`.
+
+    Raises:
+        ZooError: for an unknown architecture or an argument that it refuses, with the nearest valid spelling.
+    """
+    if not timm.is_model(arch):
+        raise ZooError(f'unknown architecture "{arch}".{did_you_mean(arch, timm.list_models())}')
+    try:
+        return timm.create_model(arch, num_classes=num_classes, **model_args)
+    # An architecture's own checks of its arguments raise any of these.
+    except (TypeError, ValueError, AssertionError, RuntimeError, LookupError, AttributeError) as error:
+        raise ZooError(_refusal(arch, model_args, error)) from error
+
+
+def _refusal(arch: str, model_args: Mapping[str, Any], error: Exception) -> str:
+    unknown = re.search(r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'", str(error))
+    if unknown:
+        class_name, key = unknown.groups()
+        module = sys.modules[timm.models.model_entrypoint(arch).__module__]
+        valid = _arguments(getattr(module, class_name, None))
+        return f'{arch} takes no argument "{key}".{did_you_mean(key, valid)} It takes {", ".join(valid)}'
+    given = ", ".join(f"{key}={value!r}" for key, value in model_args.items()) or "its default arguments"
+    return f"{arch} cannot be built with {given}: {_first_line(error)}"
+
+
+def _arguments(model_class: Any) -> list[str]:
+    if not inspect.isclass(model_class):
+        return []
+    return [name for name in inspect.signature(model_class).parameters if name not in _NOT_ARGUMENTS]
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def feature_dim(model: nn.Module) -> int:
+    """Return the number of pooled features D_f, the width of `model(x)` without a classifier."""
+    return int(getattr(model, "head_hidden_size", None) or model.num_features)  # type: ignore[arg-type]
+
+
+def check_input(model: nn.Module, size: int) -> None:
+    """Make sure that `model` takes images `[2, 3, size, size]`.
+
+    Runs the model once without gradients, in evaluation mode: neither statistics of BatchNorm nor random
+    number generators change, and every module's mode is restored.
+
+    Raises:
+        ZooError: naming the architecture, the size, timm's own reason and the argument that helps.
+    """
+    modes = [(module, module.training) for module in model.modules()]
+    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+    dtype = next((parameter.dtype for parameter in model.parameters()), torch.float32)
+    cuda = [device] if device.type == "cuda" else []
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=cuda):
+            model.eval()(torch.zeros(2, 3, size, size, device=device, dtype=dtype))
+    except (RuntimeError, AssertionError, ValueError, TypeError, IndexError, ZeroDivisionError) as error:
+        name = getattr(model, "pretrained_cfg", {}).get("architecture") or type(model).__name__
+        hint = _size_hint(model, size)
+        raise ZooError(f"{name} takes no {size} x {size} images: {_first_line(error)}.{hint}") from error
+    finally:
+        for module, training in modes:  # parents come first, so a child of another mode has the last word
+            if module.training != training:
+                module.train(training)
+
+
+def _size_hint(model: nn.Module, size: int) -> str:
+    valid = _arguments(type(model))
+    helpful = [f"img_size={size}"] if "img_size" in valid else []
+    if size < 128:
+        helpful += [text for text in ("patch_size=4", "output_stride=8") if text.split("=")[0] in valid]
+    return f" Set {' and '.join(helpful)} in the model's arguments" if helpful else " Use larger images"
