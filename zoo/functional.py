@@ -59,7 +59,9 @@ def _contrast(positive: Tensor, negative: Tensor, usable: Tensor, tau: float | T
     return (logits.logsumexp(dim=1) - logits[:, 0]).mean()
 
 
-def info_nce(q: Tensor, k: Tensor, queue: Tensor, *, tau: float | Tensor, valid: Tensor | None = None) -> Tensor:
+def info_nce(
+    q: Tensor, k: Tensor, queue: Tensor, *, tau: float | Tensor, valid: Tensor | None = None
+) -> Tensor:
     """InfoNCE against a queue of negatives.
 
     L = -log exp(q.k/tau) / (exp(q.k/tau) + sum_z exp(q.z/tau)); the positive is in the denominator once.
@@ -186,7 +188,7 @@ def paco(
     samples = torch.where(positive, sample_logits - log_sum[:, None], 0).sum(dim=1)
     total = beta * own_center + alpha * samples
     if reduction == "mean":
-        total = total / (beta + alpha * positive.sum(dim=1))
+        total = total / (beta + alpha * positive.sum(dim=1, dtype=total.dtype))
     return -total.mean()
 
 
@@ -372,9 +374,7 @@ def interpolate(queue: Tensor, lam: Tensor | float, perm: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def ema_update(
-    teacher_tensors: Sequence[Tensor], student_tensors: Sequence[Tensor], momentum: float
-) -> None:
+def ema_update(teacher_tensors: Sequence[Tensor], student_tensors: Sequence[Tensor], momentum: float) -> None:
     """Move the teacher toward the student, in place: t <- momentum t + (1 - momentum) s.
 
     Args:
@@ -398,7 +398,8 @@ def uniformity(z: Tensor, t: float = 2.0) -> Tensor:
         `[]`, between -4 t and 0. Source: Wang and Isola 2020, https://arxiv.org/abs/2005.10242.
     """
     z = _full(z)
-    return F.pdist(z).square().mul(-t).logsumexp(dim=0) - math.log(len(z) * (len(z) - 1) / 2)
+    potentials: Tensor = F.pdist(z).square().mul(-t)
+    return potentials.logsumexp(dim=0) - math.log(len(potentials))
 
 
 def alignment(a: Tensor, b: Tensor) -> Tensor:
@@ -442,4 +443,5 @@ def tolerance(z: Tensor, labels: Tensor) -> Tensor:
     z = _full(z)
     same = labels[:, None] == labels
     same.fill_diagonal_(False)
-    return (z @ z.T)[same].mean()
+    similarity: Tensor = (z @ z.T)[same]
+    return similarity.mean()

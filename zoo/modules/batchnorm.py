@@ -10,6 +10,8 @@ Source: https://arxiv.org/abs/1911.05722, section 3.3; ghost statistics: https:/
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from timm.layers import BatchNormAct2d
@@ -60,7 +62,7 @@ class _Ghost(_BatchNorm):
     groups: int
 
     def forward(self, x: Tensor) -> Tensor:
-        self._check_input_dim(x)
+        self._check_input_dim(x)  # type: ignore[no-untyped-call]
         if not self.training:
             return super().forward(x)
         return _ghost_batch_norm(self, x, self.groups)
@@ -85,7 +87,7 @@ class GhostBatchNormAct2d(BatchNormAct2d):  # type: ignore[misc]
         return self.act(self.drop(_ghost_batch_norm(self, x, self.groups)))  # type: ignore[no-any-return]
 
 
-_GHOSTS: dict[type[nn.Module], type[nn.Module]] = {
+_GHOSTS: dict[type[nn.Module], Any] = {
     nn.BatchNorm1d: GhostBatchNorm1d,
     nn.BatchNorm2d: GhostBatchNorm2d,
     BatchNormAct2d: GhostBatchNormAct2d,

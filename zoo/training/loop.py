@@ -53,7 +53,9 @@ def pick_device(wanted: str) -> torch.device:
     return torch.device("cuda" if available and wanted != "cpu" else "cpu")
 
 
-def train(objective: Objective, dataset: ImageDataset, recipe: Recipe, run: RunFolder, *, resume: bool) -> Trained:
+def train(
+    objective: Objective, dataset: ImageDataset, recipe: Recipe, run: RunFolder, *, resume: bool
+) -> Trained:
     """Train `objective` on `dataset` as `recipe` says, keeping its state in `run`.
 
     Random numbers are a function of (seed, step), so a run that was stopped anywhere and resumed ends in
@@ -66,7 +68,9 @@ def train(objective: Objective, dataset: ImageDataset, recipe: Recipe, run: RunF
     section = recipe.training
     device = pick_device(section.device)
     if section.precision == "fp16" and device.type == "cpu":
-        raise RecipeError('training.precision: "fp16" needs a GPU, and torch sees none here; use "fp32" or "bf16"')
+        raise RecipeError(
+            'training.precision: "fp16" needs a GPU, and torch sees none here; use "fp32" or "bf16"'
+        )
     layout = torch.channels_last if section.channels_last else torch.contiguous_format
     objective.to(device).to(memory_format=layout)  # type: ignore[call-overload]
     loader = TrainLoader(

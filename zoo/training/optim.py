@@ -21,7 +21,9 @@ def build_optimizer(objective: nn.Module, section: OptimizerSection) -> torch.op
     names = timm.optim.list_optimizers()
     if section.name not in names:
         hint = did_you_mean(section.name, names)
-        raise RecipeError(f'optimizer.name: found "{section.name}", expected one of timm\'s optimizers.{hint}')
+        raise RecipeError(
+            f'optimizer.name: found "{section.name}", expected one of timm\'s optimizers.{hint}'
+        )
     try:
         optimizer: torch.optim.Optimizer = timm.optim.create_optimizer_v2(
             objective,
@@ -33,7 +35,9 @@ def build_optimizer(objective: nn.Module, section: OptimizerSection) -> torch.op
             **section.args,
         )
     except (TypeError, ValueError, AssertionError) as error:
-        raise RecipeError(f'optimizer.args: timm\'s "{section.name}" refuses {section.args}: {error}') from None
+        raise RecipeError(
+            f'optimizer.args: timm\'s "{section.name}" refuses {section.args}: {error}'
+        ) from None
     return optimizer
 
 
@@ -52,7 +56,9 @@ def build_schedule(
         "t_in_epochs": False,
     }
     if section.name == "cosine":
-        return CosineLRScheduler(optimizer, t_initial=epochs * steps_per_epoch, lr_min=section.min_lr, **common)
+        return CosineLRScheduler(
+            optimizer, t_initial=epochs * steps_per_epoch, lr_min=section.min_lr, **common
+        )
     if section.name == "multistep":
         milestones = [m * steps_per_epoch + 1 for m in section.milestones]
         return MultiStepLRScheduler(optimizer, decay_t=milestones, decay_rate=section.decay_rate, **common)

@@ -145,7 +145,8 @@ class Recipe(Config):
         given = len(self.views.train)
         if given != objective.num_views:
             raise ValueError(
-                f'views.train: found {given} view(s), objective "{self.objective.name}" expects {objective.num_views}'
+                f'views.train: found {given} view(s), objective "{self.objective.name}" expects '
+                f"{objective.num_views}"
             )
         groups = getattr(self.objective, "key_groups", 1)
         if 2 * groups > self.training.batch_size:
@@ -154,7 +155,9 @@ class Recipe(Config):
                 f"a group needs 2 of the {self.training.batch_size} keys in a batch"
             )
         if self.init is not None and self.init.head == "centers" and objective is not Classify:
-            raise ValueError(f'init.head: "centers" needs objective "classify", found "{self.objective.name}"')
+            raise ValueError(
+                f'init.head: "centers" needs objective "classify", found "{self.objective.name}"'
+            )
         if self.training.precision == "fp16" and self.training.device == "cpu":
             raise ValueError('training.precision: "fp16" needs a GPU; expected "fp32" or "bf16" on the CPU')
         epochs = self.training.epochs
@@ -228,7 +231,9 @@ def _apply(data: dict[str, Any], override: str, where: str) -> None:
                 raise RecipeError(f'{where}: --set "{here}": expected an index below {len(node)}')
             slot = int(key)
         elif not isinstance(node, dict):
-            raise RecipeError(f'{where}: --set "{here}": "{".".join(keys[:depth])}" is {node!r} and has no keys')
+            raise RecipeError(
+                f'{where}: --set "{here}": "{".".join(keys[:depth])}" is {node!r} and has no keys'
+            )
         elif not last and key not in node:
             raise RecipeError(f'{where}: --set: unknown key "{here}".{did_you_mean(key, node)}')
         if last:

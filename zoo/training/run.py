@@ -99,7 +99,9 @@ class RunFolder:
                 problem = (str(error).splitlines() or [type(error).__name__])[0]
                 warnings.warn(f'checkpoint "{file}" is damaged and passed over: {problem}', stacklevel=2)
         if files:
-            raise TrainingError(f'no checkpoint in "{files[0].parent}" can be read; begin again in another --out')
+            raise TrainingError(
+                f'no checkpoint in "{files[0].parent}" can be read; begin again in another --out'
+            )
         return None
 
     def save(self, checkpoint: Checkpoint) -> None:
@@ -141,6 +143,8 @@ def _differences(earlier: Any, now: Any, path: str = "") -> list[str]:
     if isinstance(earlier, dict) and isinstance(now, dict):
         keys = [*earlier, *(k for k in now if k not in earlier)]
         return [
-            line for k in keys for line in _differences(earlier.get(k), now.get(k), f"{path}.{k}" if path else k)
+            line
+            for k in keys
+            for line in _differences(earlier.get(k), now.get(k), f"{path}.{k}" if path else k)
         ]
     return [] if earlier == now else [f"{path} was {earlier!r}, is {now!r}"]
