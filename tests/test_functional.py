@@ -179,7 +179,11 @@ def test_paco_optimum_over_free_scores() -> None:
     center = torch.zeros(1, 1, dtype=torch.float64, requires_grad=True)
     label = torch.zeros(1, dtype=torch.long)
     optimizer = torch.optim.LBFGS(
-        [k, queue, center], max_iter=500, line_search_fn="strong_wolfe", tolerance_grad=1e-12, tolerance_change=0
+        [k, queue, center],
+        max_iter=500,
+        line_search_fn="strong_wolfe",
+        tolerance_grad=1e-12,
+        tolerance_change=0,
     )
 
     def closure() -> Tensor:

@@ -1,1 +1,8 @@
-"""."""
+"""Recipes and the loop that follows them."""
+
+from zoo.training.build import build_objective
+from zoo.training.loop import Trained, pick_device, train
+from zoo.training.recipe import Recipe
+from zoo.training.run import RunFolder
+
+__all__ = ["Recipe", "RunFolder", "Trained", "build_objective", "pick_device", "train"]

@@ -4,65 +4,52 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
 PLAIN_INTERVAL = 10.0  # seconds between lines where there is no terminal
 
 
-class Reporter(Protocol):
-    """Receives the state of the run after each logged interval."""
-
-    def __call__(self, step: int, *, epoch: float, loss: float, lr: float, images_per_second: float) -> None:
-        """Show one interval's means."""
+Report = Callable[[Mapping[str, float]], None]
+"""Receives each row of metrics.jsonl as it is written."""
 
 
 @contextmanager
-def show_progress(name: str, total: int, start: int) -> Iterator[Reporter]:
-    """Yield a reporter for a run of `total` steps that begins at `start`; writes to standard error."""
+def show_progress(name: str, total: int, start: int) -> Iterator[Report]:
+    """Yield a reporter for a run of `total` steps that begins at `start`; it writes to standard error."""
     console = Console(stderr=True)
     began = time.monotonic()
 
-    def remaining(step: int) -> timedelta:
-        per_step = (time.monotonic() - began) / max(step - start, 1)
-        return timedelta(seconds=round(per_step * (total - step)))
-
-    def describe(epoch: float, loss: float, lr: float, images_per_second: float) -> str:
-        return f"epoch {epoch:.1f}  loss {loss:.3f}  lr {lr:.2g}  {images_per_second:,.0f} images/s"
+    def describe(row: Mapping[str, float]) -> str:
+        per_step = (time.monotonic() - began) / max(row["step"] - start, 1)
+        left = timedelta(seconds=round(per_step * (total - row["step"])))
+        return (
+            f"epoch {row['epoch']:.1f}  loss {row['loss']:.3f}  lr {row['lr']:.2g}  "
+            f"{row['images_per_second']:,.0f} images/s  {left} left"
+        )
 
     if console.is_terminal:
         columns = (
             SpinnerColumn(),
             TextColumn("{task.description}"),
-            BarColumn(),
+            BarColumn(bar_width=20),
             TextColumn("{task.completed}/{task.total}  {task.fields[text]}"),
-            TimeElapsedColumn(),
         )
         with Progress(*columns, console=console) as bar:
             task = bar.add_task(name, total=total, completed=start, text="")
-
-            def on_terminal(
-                step: int, *, epoch: float, loss: float, lr: float, images_per_second: float
-            ) -> None:
-                text = f"{describe(epoch, loss, lr, images_per_second)}  {remaining(step)} left"
-                bar.update(task, completed=step, text=text)
-
-            yield on_terminal
+            yield lambda row: bar.update(task, completed=row["step"], text=describe(row))
         return
 
     last = began
 
-    def plain(step: int, *, epoch: float, loss: float, lr: float, images_per_second: float) -> None:
+    def plain(row: Mapping[str, float]) -> None:
         nonlocal last
-        if step < total and time.monotonic() - last < PLAIN_INTERVAL:
-            return
-        last = time.monotonic()
-        text = describe(epoch, loss, lr, images_per_second)
-        print(f"{name}: step {step}/{total}  {text}  {remaining(step)} left", file=sys.stderr, flush=True)
+        if row["step"] == total or time.monotonic() - last >= PLAIN_INTERVAL:
+            last = time.monotonic()
+            print(f"{name}: step {row['step']}/{total}  {describe(row)}", file=sys.stderr, flush=True)
 
     yield plain

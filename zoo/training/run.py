@@ -25,16 +25,12 @@ class Checkpoint(NamedTuple):
     Attributes:
         step: updates done.
         seconds: training time so far.
-        objective: state dict of the objective: encoder, head, teacher, queue, centers.
-        optimizer: state dict of the optimizer; the schedule follows from `step`.
-        scaler: state dict of the loss scaler (empty unless fp16).
+        state: state dicts of objective (encoder, head, teacher, queue, centers), optimizer and loss scaler.
     """
 
     step: int
     seconds: float
-    objective: dict[str, Any]
-    optimizer: dict[str, Any]
-    scaler: dict[str, Any]
+    state: dict[str, dict[str, Any]]
 
 
 class RunFolder:

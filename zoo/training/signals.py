@@ -12,9 +12,9 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class StopRequest:
-    """Which signal asked the run to stop, if any."""
+    """Name of the signal that asked the run to stop, if any."""
 
-    name: str | None = None
+    signal: str | None = None
 
 
 @contextmanager
@@ -30,7 +30,7 @@ def stop_on_signal() -> Iterator[StopRequest]:
     previous = {number: signal.getsignal(number) for number in _SIGNALS}
 
     def handle(number: int, _frame: FrameType | None) -> None:
-        request.name = signal.Signals(number).name
+        request.signal = signal.Signals(number).name
         for each, handler in previous.items():
             signal.signal(each, handler)
 

@@ -1,0 +1,49 @@
+"""From a recipe to an objective that can be trained."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from zoo import backbones, release
+from zoo.data import ImageDataset
+from zoo.errors import TrainingError
+from zoo.modules import Centers
+from zoo.objectives import OBJECTIVES, Classify, DataInfo, Objective
+from zoo.seeding import derive_seed
+from zoo.training.recipe import Recipe
+
+
+def build_objective(recipe: Recipe, dataset: ImageDataset, *, token: str | None = None) -> Objective:
+    """Build the recipe's backbone, from random weights or a release, and the objective around it.
+
+    Initial weights are a function of the recipe's seed alone, whatever the global generator holds.
+
+    Raises:
+        ZooError: for an unknown architecture, one that cannot take the views' size, or a release that
+            does not fit it.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive_seed("weights", recipe.training.seed))
+        encoder, centers = _encoder(recipe, token)
+        backbones.check_input(encoder, recipe.views.eval.size)
+        info = DataInfo(len(dataset), torch.as_tensor(dataset.class_counts))
+        objective = OBJECTIVES[recipe.objective.name](recipe.objective, encoder, info)  # type: ignore[call-arg, arg-type]
+    if recipe.init is not None and recipe.init.head == "centers":
+        assert isinstance(objective, Classify)  # the recipe's schema allows no other
+        if centers is None:
+            raise TrainingError(f'init.head: release "{recipe.init.release}" has no centers; use "fresh"')
+        objective.start_from(centers)
+    return objective
+
+
+def _encoder(recipe: Recipe, token: str | None) -> tuple[nn.Module, Centers | None]:
+    if recipe.init is None:
+        return backbones.create(recipe.backbone.arch, **recipe.backbone.args), None
+    opened = release.open(recipe.init.release, token=token)
+    found = opened.config["architecture"]
+    if found != recipe.backbone.arch:
+        raise TrainingError(
+            f'init.release: "{recipe.init.release}" is a {found}, but backbone.arch is {recipe.backbone.arch}'
+        )
+    return opened.load(**recipe.backbone.args), opened.centers
