@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import os
 import tempfile
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -87,6 +89,7 @@ def figure_to(
         FigureCanvasAgg(figure)
         if title:
             figure.suptitle(title, fontsize=10, fontweight="bold", x=0.01, ha="left")
+        caption = textwrap.fill(caption, int(18.5 * size[0]))  # characters of this font per inch
         figure.supxlabel(caption, fontsize=6.5, color="#555555", x=0.01, ha="left")
         yield figure
         buffer = io.BytesIO()
@@ -94,7 +97,7 @@ def figure_to(
     _write(path, buffer.getvalue())
 
 
-def grid(axes: Axes, axis: str = "both") -> None:
+def grid(axes: Axes, axis: Literal["both", "x", "y"] = "both") -> None:
     """Draw faint lines behind the data."""
     axes.grid(True, axis=axis)
     axes.tick_params(length=2)

@@ -10,13 +10,13 @@ import numpy as np
 import torch.nn.functional as F
 from matplotlib import colormaps
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LinearSegmentedColormap, LogNorm, Normalize
-from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
-from threadpoolctl import threadpool_limits
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor
 
 from zoo.errors import DataError, ZooError, did_you_mean
@@ -92,13 +92,13 @@ def plot_features(
     of = f"all {len(rows):,}" if len(rows) == len(features) else f"{len(rows):,} of {len(features):,}"
     caption = f"{how} of {of} features (D = {features.shape[1]}; centred, unit norm), seed {seed}"
     if centers is not None:
-        caption += f"; stars: the {len(stars)} learned class centers, embedded jointly"
+        caption += f"; stars: the {len(stars)} class centers (names in italics), embedded jointly"
     with figure_to(path, (4.6, 4.4), caption, title) as figure:
         axes = figure.subplots()
         if len(class_names) <= len(COLORS):
             _draw_few(axes, points, shown, stars, class_names)
         else:
-            _draw_many(figure, axes, points, shown, stars, class_names, counts)
+            _draw_many(axes, points, shown, stars, class_names, counts=counts)
         axes.set_xticks([])
         axes.set_yticks([])
         axes.set_aspect("equal", adjustable="datalim")
@@ -132,78 +132,53 @@ def _embed(vectors: NDArray[np.float32], method: Method, seed: int) -> tuple[NDA
 def _draw_few(
     axes: Axes, points: NDArray[Any], labels: NDArray[Any], stars: NDArray[Any], names: Sequence[str]
 ) -> None:
-    for c, name in enumerate(names):
-        own = points[labels == c]
-        axes.scatter(
-            *own.T, s=14, c=COLORS[c], marker=MARKERS[c], alpha=0.75, linewidths=0.3, edgecolors="white"
-        )
-    axes.scatter(
-        *stars.T, s=170, c=COLORS[: len(stars)], marker="*", linewidths=0.9, edgecolors="black", zorder=4
-    )
+    for c in range(len(names)):
+        x, y = points[labels == c].T
+        style: dict[str, Any] = {"marker": MARKERS[c], "linewidths": 0.3, "edgecolors": "white", "zorder": 2}
+        axes.scatter(x, y, s=14, c=COLORS[c], alpha=0.75, **style)
+    for c in range(len(stars)):
+        x, y = stars[c]
+        axes.scatter(x, y, s=170, c=COLORS[c], marker="*", linewidths=0.9, edgecolors="black", zorder=4)
+        _name_star(axes, stars[c], names[c])
     for c, name in enumerate(names):
         own = points[labels == c]
         if len(own):
             x, y = np.median(own, axis=0)
             axes.text(
-                x,
-                y,
-                name,
-                fontsize=10,
-                fontweight="bold",
-                ha="center",
-                va="center",
-                path_effects=_HALO,
-                zorder=6,
+                x, y, name, fontsize=10, weight="bold", ha="center", va="center", zorder=6, path_effects=_HALO
             )
-        if len(stars):
-            _name_star(axes, stars[c], name)
 
 
 def _draw_many(
-    figure: Figure,
     axes: Axes,
     points: NDArray[Any],
     labels: NDArray[Any],
     stars: NDArray[Any],
     names: Sequence[str],
+    *,
     counts: NDArray[Any] | None,
 ) -> None:
     # viridis is even in lightness; its palest end would vanish on white
     cmap = LinearSegmentedColormap.from_list("frequency", colormaps["viridis"](np.linspace(0.0, 0.9, 256)))
-    if counts is None:
-        value, norm, label = np.arange(len(names)), Normalize(0, len(names) - 1), "class index"
-    else:
+    value, norm, label = np.arange(len(names)), Normalize(0, len(names) - 1), "class index"
+    if counts is not None:
         value, label = counts.clip(min=1), "training images of the class"
-        norm = LogNorm(value.min(), value.max())
-    drawn = axes.scatter(*points.T, s=9, c=value[labels], cmap=cmap, norm=norm, alpha=0.8, linewidths=0)
-    figure.colorbar(drawn, ax=axes, label=label, shrink=0.6, aspect=30, pad=0.02).solids.set_alpha(1)
+        if value.min() < value.max():
+            norm = LogNorm(value.min(), value.max())
+    x, y = points.T
+    axes.scatter(x, y, s=9, c=value[labels], cmap=cmap, norm=norm, alpha=0.8, linewidths=0)
+    axes.figure.colorbar(ScalarMappable(norm, cmap), ax=axes, label=label, shrink=0.6, aspect=30, pad=0.02)
     if counts is None:
         return
-    axes.scatter(
-        *stars.T,
-        s=60,
-        c=value,
-        cmap=cmap,
-        norm=norm,
-        marker="*",
-        linewidths=0.6,
-        edgecolors="black",
-        zorder=4,
-    )
+    x, y = stars.T
+    style: dict[str, Any] = {"marker": "*", "linewidths": 0.6, "edgecolors": "black", "zorder": 4}
+    axes.scatter(x, y, s=60, c=value, cmap=cmap, norm=norm, **style)
     order = np.argsort(-counts, kind="stable")
-    for c in {*order[:_NAMED].tolist(), *order[-_NAMED:].tolist()}:
+    for c in (*order[:_NAMED], *order[-_NAMED:]):
         _name_star(axes, stars[c], names[c])
 
 
-def _name_star(axes: Axes, at: NDArray[Any], name: str) -> None:
-    axes.annotate(
-        name,
-        at,
-        (5, 4),
-        textcoords="offset points",
-        fontsize=7,
-        fontstyle="italic",
-        color=INK,
-        path_effects=_HALO,
-        zorder=7,
-    )
+def _name_star(axes: Axes, star: NDArray[Any], name: str) -> None:
+    x, y = star
+    style: dict[str, Any] = {"fontsize": 7, "fontstyle": "italic", "color": INK, "path_effects": _HALO}
+    axes.annotate(name, (x, y), (5, 4), textcoords="offset points", zorder=7, **style)

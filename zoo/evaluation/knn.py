@@ -66,7 +66,7 @@ def knn_predict(
     labels = train_labels.cpu()
     predictions = [
         _vote(*_nearest(F.normalize(queries.to(bank), dim=1), bank, used, chunk), labels, tau, num_classes)
-        for queries in test_features.split(chunk)
+        for queries in torch.split(test_features, chunk)
     ]
     return KnnPrediction(torch.cat(predictions), {"k": used, "k_requested": k, "tau": tau})
 

@@ -96,7 +96,7 @@ def fit_linear(
     check_features(features, "linear probe: training features")
     check_labels(labels, "linear probe: training labels", count=len(features), num_classes=num_classes)
     features = features.detach().to(torch.float64 if features.dtype == torch.float64 else torch.float32)
-    classes, targets = labels.to(features.device).unique(return_inverse=True)
+    classes, targets = torch.unique(labels.to(features.device), return_inverse=True)
     if len(classes) < 2:
         raise DataError(f"linear probe: found only class {int(classes[0])} in training, expected two or more")
     run = SOLVERS[solver]

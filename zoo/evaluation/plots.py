@@ -12,15 +12,14 @@ from matplotlib.ticker import MaxNLocator
 
 from zoo.errors import DataError
 from zoo.evaluation._figure import COLORS, FAINT, INK, figure_to, grid
-from zoo.evaluation.report import COLUMNS
+from zoo.evaluation.feature_map import plot_features
 
+__all__ = ["plot_curves", "plot_features", "plot_shot_accuracy"]
+
+_GROUPS = {"accuracy": "overall", "many": "many", "medium": "medium", "few": "few"}
 _HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "++++")
-_AXES = {
-    "loss": "loss (nats)",
-    "lr": "learning rate",
-    "images_per_second": "images / s",
-    "epoch": "epoch",
-}
+_NAMES = {"lr": "learning rate", "images_per_second": "throughput"}
+_UNITS = {"loss": "nats", "images_per_second": "images / s"}
 _FIRST = ("loss", "lr", "images_per_second")
 
 
@@ -46,8 +45,8 @@ def plot_curves(records: Sequence[Mapping[str, Any]], path: Path | str, *, title
     names = [*(k for k in _FIRST if k in keys), *sorted(keys.difference(_FIRST))]
     if not names:
         raise DataError(f"training curves: none of {len(records)} records has a step and a scalar metric")
-    columns = min(3, len(names))
-    lines = math.ceil(len(names) / columns)
+    columns = min((3, 4, 2), key=lambda n: -len(names) % n) if len(names) > 3 else len(names)
+    rows_of_panels = math.ceil(len(names) / columns)
     caption = f"{len(rows):,} records, steps {rows[0]['step']:,} to {rows[-1]['step']:,}"
     epochs = [row["epoch"] for row in rows if _is_scalar(row.get("epoch"))]
     if epochs:
@@ -55,21 +54,22 @@ def plot_curves(records: Sequence[Mapping[str, Any]], path: Path | str, *, title
     window = len(rows) // 50 if len(rows) > 100 else 1
     if window > 1:
         caption += f"; lines: running mean over {window} records, faint: the records"
-    with figure_to(path, (2.6 * columns + 0.2, 1.75 * lines + 0.5), caption, title) as figure:
-        panels = figure.subplots(lines, columns, squeeze=False, sharex=True).ravel()
+    with figure_to(path, (2.6 * columns + 0.2, 1.75 * rows_of_panels + 0.5), caption, title) as figure:
+        panels = figure.subplots(rows_of_panels, columns, squeeze=False, sharex=True).ravel()
         for axes, name in zip(panels, names, strict=False):
             shown = [(row["step"], row[name]) for row in rows if _is_scalar(row.get(name))]
             steps, values = np.array([s for s, _ in shown]), np.array([v for _, v in shown], dtype=float)
             marker = "." if len(values) < 30 else None
+            values, unit = _scaled(values, name)
             if window > 1 and len(values) > window:
                 axes.plot(steps, values, color=COLORS[0], alpha=0.25, linewidth=0.6)
                 steps, values = _running_mean(steps, window), _running_mean(values, window)
             axes.plot(steps, values, color=COLORS[0], linewidth=1.2, marker=marker, markersize=3)
-            axes.set_title(name.replace("_", " "), loc="left")
-            axes.set_ylabel(_label(name))
+            axes.set_title(_NAMES.get(name, name.replace("_", " ")), loc="left")
+            axes.set_ylabel(unit)
             axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
             axes.yaxis.set_major_locator(MaxNLocator(5))
-            axes.ticklabel_format(axis="y", style="sci", scilimits=(-3, 5), useMathText=True)
+            axes.ticklabel_format(axis="y", style="plain", useOffset=False)
             grid(axes)
         for axes in panels[len(names) :]:
             axes.remove()
@@ -87,22 +87,24 @@ def _running_mean(values: np.ndarray[Any, Any], window: int) -> np.ndarray[Any, 
     return np.convolve(values, np.ones(window) / window, mode="valid")
 
 
-def _label(name: str) -> str:
-    if name in _AXES:
-        return _AXES[name]
-    if name.endswith("variance"):
-        return "variance of cosine"
+def _scaled(values: np.ndarray[Any, Any], name: str) -> tuple[np.ndarray[Any, Any], str]:
+    """Return values of readable size and the label of their axis, with the power of ten taken out."""
+    unit = _UNITS.get(name, "")
     if "score" in name:
-        return "cosine similarity"
-    if name.endswith("loss"):
-        return "loss (nats)"
-    return "percent" if "accuracy" in name else "value"
+        unit = "variance of cosine" if "var" in name else "cosine"
+    elif "accuracy" in name:
+        unit = "%"
+    largest = np.abs(values[np.isfinite(values)]).max(initial=0.0)
+    exponent = math.floor(math.log10(largest)) if largest > 0 else 0
+    if -3 < exponent < 5:
+        return values, unit
+    return values / 10.0**exponent, rf"{unit} $\times 10^{{{exponent}}}$".strip()
 
 
 def plot_shot_accuracy(
     rows: Mapping[str, Mapping[str, Any]], path: Path | str, *, title: str | None = None
 ) -> None:
-    """Draw bars of accuracy overall, balanced, and for classes with many, medium and few images.
+    """Draw bars of accuracy overall and for classes with many, medium and few images.
 
     Args:
         rows: metrics of each method, as `classification_metrics` returns them; a group that no method
@@ -113,7 +115,7 @@ def plot_shot_accuracy(
     Raises:
         DataError: when there is no method or no value.
     """
-    groups = [key for key in COLUMNS if any(metrics.get(key) is not None for metrics in rows.values())]
+    groups = [key for key in _GROUPS if any(metrics.get(key) is not None for metrics in rows.values())]
     if not groups:
         raise DataError(f"bar chart: found no accuracy in {len(rows)} methods, expected at least one")
     images = sorted({m["test_images"] for m in rows.values() if m.get("test_images") is not None})
@@ -150,9 +152,12 @@ def plot_shot_accuracy(
                     fontsize=6,
                     color=FAINT if value is None else INK,
                 )
-        axes.set_xticks(range(len(groups)), [COLUMNS[key] for key in groups])
+        axes.set_xticks(range(len(groups)), [_GROUPS[key] for key in groups])
         axes.tick_params(axis="x", length=0, labelsize=8)
         axes.set_ylim(0, 105)
         axes.set_ylabel("top-1 accuracy (%)")
         grid(axes, "y")
-        figure.legend(loc="outside upper left", ncols=min(len(rows), 3), handlelength=1.4, columnspacing=1.2)
+        columns = max(1, min(len(rows), int(size / 1.5)))
+        axes.legend(
+            loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, handlelength=1.4, borderaxespad=0.2
+        )

@@ -14,7 +14,7 @@ COLUMNS = {
     "medium": "medium",
     "few": "few",
 }
-"""Keys of `classification_metrics` in the order of every table and bar chart, with their heading."""
+"""Keys of `classification_metrics` in the order of every table, with their heading."""
 
 
 def table(rows: Mapping[str, Mapping[str, Any]], *, title: str | None = None, first: str = "method") -> Table:

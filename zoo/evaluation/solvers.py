@@ -110,7 +110,7 @@ def sgd(problem: Problem, l2: float, start: Tensor, max_iter: int | None, seed: 
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for _ in range(epochs):
-            for rows in torch.randperm(n, generator=generator).to(start.device).split(_BATCH):
+            for rows in torch.split(torch.randperm(n, generator=generator).to(start.device), _BATCH):
                 batch = problem.x[rows], problem.y[rows], problem.image_weight[rows]
                 _, parameters.grad = _gradient(*batch, parameters, l2)
                 optimizer.step()
