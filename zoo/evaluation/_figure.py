@@ -1,0 +1,118 @@
+"""The look shared by every figure: white, small, readable in grey and by colour-blind people."""
+
+from __future__ import annotations
+
+import io
+import os
+import tempfile
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from zoo.errors import ZooError, did_you_mean
+
+# Okabe & Ito 2008 without its yellow (invisible on white), ordered so that neighbours differ in lightness,
+# then three of Paul Tol's "muted" set. Ten classes at most are told apart by colour.
+COLORS = (
+    "#0072B2",
+    "#E69F00",
+    "#009E73",
+    "#D55E00",
+    "#56B4E9",
+    "#882255",
+    "#CC79A7",
+    "#333333",
+    "#999933",
+    "#AA4499",
+)
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "h")
+INK, FAINT = "#222222", "#8A8A8A"
+
+# Set explicitly, so that a user's matplotlibrc or style cannot change a published figure.
+_STYLE = {
+    "font.family": "DejaVu Sans",
+    "font.size": 8.0,
+    "axes.titlesize": 9.0,
+    "axes.labelsize": 8.0,
+    "xtick.labelsize": 7.0,
+    "ytick.labelsize": 7.0,
+    "legend.fontsize": 7.5,
+    "legend.frameon": False,
+    "figure.facecolor": "white",
+    "savefig.facecolor": "white",
+    "savefig.bbox": None,
+    "axes.facecolor": "white",
+    "axes.edgecolor": FAINT,
+    "axes.labelcolor": INK,
+    "axes.linewidth": 0.6,
+    "axes.grid": False,
+    "axes.axisbelow": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "text.color": INK,
+    "text.usetex": False,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "grid.color": "#E4E4E4",
+    "grid.linewidth": 0.6,
+    "hatch.linewidth": 0.6,
+    "pdf.fonttype": 42,
+}
+# What would make two equal figures differ as files.
+_METADATA = {".png": {"Software": None}, ".pdf": {"CreationDate": None}}
+
+
+@contextmanager
+def figure_to(
+    path: Path | str, size: tuple[float, float], caption: str, title: str | None
+) -> Iterator[Figure]:
+    """Give an empty figure of `size` inches, then write it to `path` (.png or .pdf) in one step.
+
+    Raises:
+        ZooError: for a file of another kind, before anything is drawn.
+    """
+    path = Path(path)
+    if path.suffix not in _METADATA:
+        hint = did_you_mean(path.suffix, _METADATA)
+        raise ZooError(f'figure "{path}": found the ending "{path.suffix}", expected .png or .pdf.{hint}')
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=size, dpi=200, layout="constrained")
+        FigureCanvasAgg(figure)
+        if title:
+            figure.suptitle(title, fontsize=10, fontweight="bold", x=0.01, ha="left")
+        caption = textwrap.fill(caption, int(18.5 * size[0]))  # characters of this font per inch
+        figure.supxlabel(caption, fontsize=6.5, color="#555555", x=0.01, ha="left")
+        yield figure
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format=path.suffix[1:], metadata=_METADATA[path.suffix])
+    _write(path, buffer.getvalue())
+
+
+def grid(axes: Axes, axis: Literal["both", "x", "y"] = "both") -> None:
+    """Draw faint lines behind the data."""
+    axes.grid(True, axis=axis)
+    axes.tick_params(length=2)
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,184 @@
+"""A 2-D map of features with the class centers drawn in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch.nn.functional as F
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import LinearSegmentedColormap, LogNorm, Normalize
+from matplotlib.patheffects import withStroke
+from numpy.typing import NDArray
+from sklearn.decomposition import PCA
+from sklearn.manifold import TSNE
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from torch import Tensor
+
+from zoo.errors import DataError, ZooError, did_you_mean
+from zoo.evaluation._checks import check_features, check_labels
+from zoo.evaluation._figure import COLORS, INK, MARKERS, figure_to
+from zoo.modules.centers import Centers
+from zoo.seeding import derive_seed
+
+Method = Literal["tsne", "pca"]
+_METHODS = ("tsne", "pca")
+_HALO = [withStroke(linewidth=2.2, foreground="white")]
+_NAMED = 5  # of many classes, the centers of this many most and least frequent ones are named
+
+
+def plot_features(
+    features: Tensor,
+    labels: Tensor,
+    class_names: Sequence[str],
+    centers: Centers | None,
+    path: Path | str,
+    *,
+    method: Method = "tsne",
+    seed: int = 0,
+    title: str | None = None,
+    max_points: int = 2000,
+) -> None:
+    """Draw features, and the directions of the class centers as stars, embedded jointly.
+
+    Up to ten classes have a colour, a marker and their name at the class's median. More have a colour by
+    their number of training images (`centers.class_counts`; without centers, by their index), and of
+    their centers the five most and the five least frequent are named.
+
+    What all features share, and what all centers share, adds the same to every logit, so it is removed
+    (the mean is subtracted from each) before both are brought to unit norm.
+
+    Args:
+        features: `[N, D]`, of the test set.
+        labels: `[N]`, integer.
+        class_names: of the C classes.
+        centers: in the space of `features`, or None.
+        path: .png or .pdf.
+        method: `"tsne"` or `"pca"`.
+        seed: of t-SNE and of the choice of points.
+        title: heading of the figure; name the data set and the model.
+        max_points: above this, a random subset is shown, as the caption says.
+
+    Raises:
+        DataError: for fewer than four features, or tensors that do not fit each other.
+        ZooError: for an unknown method.
+    """
+    if method not in _METHODS:
+        raise ZooError(
+            f'feature map: found method "{method}", expected tsne or pca.{did_you_mean(method, _METHODS)}'
+        )
+    check_features(
+        features, "feature map: features", dim=None if centers is None else centers.weight.shape[1]
+    )
+    check_labels(labels, "feature map: labels", count=len(features), num_classes=len(class_names))
+    if centers is not None and len(centers.weight) != len(class_names):
+        raise DataError(f"feature map: found {len(centers.weight)} centers for {len(class_names)} classes")
+    if min(len(features), max_points) < 4:
+        raise DataError(f"feature map: found {min(len(features), max_points)} points, expected four or more")
+    rows = np.arange(len(features))
+    rng = np.random.default_rng(derive_seed("plots", seed))
+    if len(rows) > max_points:
+        rows = np.sort(rng.choice(rows, max_points, replace=False))
+    vectors = _directions(features[rows.tolist()])
+    stars = vectors[:0] if centers is None else _directions(centers.weight)
+    embedded, how = _embed(np.concatenate([vectors, stars]), method, seed)
+    points, stars = embedded[: len(rows)], embedded[len(rows) :]
+    shown = labels.cpu().numpy()[rows]
+    counts = None if centers is None else centers.class_counts.cpu().numpy()
+    of = f"all {len(rows):,}" if len(rows) == len(features) else f"{len(rows):,} of {len(features):,}"
+    caption = f"{how} of {of} features (D = {features.shape[1]}; centred, unit norm), seed {seed}"
+    if centers is not None:
+        caption += f"; stars: the {len(stars)} class centers (names in italics), embedded jointly"
+    with figure_to(path, (4.6, 4.4), caption, title) as figure:
+        axes = figure.subplots()
+        if len(class_names) <= len(COLORS):
+            _draw_few(axes, points, shown, stars, class_names)
+        else:
+            _draw_many(axes, points, shown, stars, class_names, counts=counts)
+        axes.set_xticks([])
+        axes.set_yticks([])
+        axes.set_aspect("equal", adjustable="datalim")
+        axes.margins(0.06)
+        name = "t-SNE" if method == "tsne" else "principal component"
+        axes.set_xlabel(f"{name} 1")
+        axes.set_ylabel(f"{name} 2")
+
+
+def _directions(vectors: Tensor) -> NDArray[np.float32]:
+    vectors = vectors.detach().float().cpu()
+    unit: NDArray[np.float32] = F.normalize(vectors - vectors.mean(dim=0), dim=1).numpy()
+    return unit
+
+
+def _embed(vectors: NDArray[np.float32], method: Method, seed: int) -> tuple[NDArray[Any], str]:
+    """Return `[N, 2]` and how it was made."""
+    if vectors.shape[1] == 1:
+        vectors = np.pad(vectors, ((0, 0), (0, 1)))
+    if method == "pca":
+        pca = PCA(2, svd_solver="full")
+        embedded = pca.fit_transform(vectors)
+        return embedded, f"PCA ({100 * pca.explained_variance_ratio_.sum():.0f} % of the variance)"
+    perplexity = min(30.0, (len(vectors) - 1) / 3)
+    tsne = TSNE(2, perplexity=perplexity, init="pca", random_state=seed % 2**32)
+    # Several threads add up forces in an order of their own, and t-SNE amplifies what rounding differs.
+    with threadpool_limits(1):
+        return tsne.fit_transform(vectors), f"t-SNE (perplexity {perplexity:.0f})"
+
+
+def _draw_few(
+    axes: Axes, points: NDArray[Any], labels: NDArray[Any], stars: NDArray[Any], names: Sequence[str]
+) -> None:
+    for c in range(len(names)):
+        x, y = points[labels == c].T
+        style: dict[str, Any] = {"marker": MARKERS[c], "linewidths": 0.3, "edgecolors": "white", "zorder": 2}
+        axes.scatter(x, y, s=14, c=COLORS[c], alpha=0.75, **style)
+    for c in range(len(stars)):
+        x, y = stars[c]
+        axes.scatter(x, y, s=170, c=COLORS[c], marker="*", linewidths=0.9, edgecolors="black", zorder=4)
+        _name_star(axes, stars[c], names[c])
+    for c, name in enumerate(names):
+        own = points[labels == c]
+        if len(own):
+            x, y = np.median(own, axis=0)
+            axes.text(
+                x, y, name, fontsize=10, weight="bold", ha="center", va="center", zorder=6, path_effects=_HALO
+            )
+
+
+def _draw_many(
+    axes: Axes,
+    points: NDArray[Any],
+    labels: NDArray[Any],
+    stars: NDArray[Any],
+    names: Sequence[str],
+    *,
+    counts: NDArray[Any] | None,
+) -> None:
+    # viridis is even in lightness; its palest end would vanish on white
+    cmap = LinearSegmentedColormap.from_list("frequency", colormaps["viridis"](np.linspace(0.0, 0.9, 256)))
+    value, norm, label = np.arange(len(names)), Normalize(0, len(names) - 1), "class index"
+    if counts is not None:
+        value, label = counts.clip(min=1), "training images of the class"
+        if value.min() < value.max():
+            norm = LogNorm(value.min(), value.max())
+    x, y = points.T
+    axes.scatter(x, y, s=9, c=value[labels], cmap=cmap, norm=norm, alpha=0.8, linewidths=0)
+    axes.figure.colorbar(ScalarMappable(norm, cmap), ax=axes, label=label, shrink=0.6, aspect=30, pad=0.02)
+    if counts is None:
+        return
+    x, y = stars.T
+    style: dict[str, Any] = {"marker": "*", "linewidths": 0.6, "edgecolors": "black", "zorder": 4}
+    axes.scatter(x, y, s=60, c=value, cmap=cmap, norm=norm, **style)
+    order = np.argsort(-counts, kind="stable")
+    for c in (*order[:_NAMED], *order[-_NAMED:]):
+        _name_star(axes, stars[c], names[c])
+
+
+def _name_star(axes: Axes, star: NDArray[Any], name: str) -> None:
+    x, y = star
+    style: dict[str, Any] = {"fontsize": 7, "fontstyle": "italic", "color": INK, "path_effects": _HALO}
+    axes.annotate(name, (x, y), (5, 4), textcoords="offset points", zorder=7, **style)

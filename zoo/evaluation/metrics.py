@@ -1,0 +1,70 @@
+"""Accuracy overall, per class, and by how often a class was seen in training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from zoo.errors import DataError
+from zoo.evaluation._checks import check_labels
+
+MANY_ABOVE = 100  # training images; Liu et al. 2019 (OLTR), the groups of every long-tail table since
+FEW_BELOW = 20
+
+
+def classification_metrics(
+    predictions: Tensor, labels: Tensor, train_counts: Tensor | None, class_names: Sequence[str]
+) -> dict[str, Any]:
+    """Return plain, JSON-able figures; every accuracy is a percentage from 0 to 100.
+
+    Many, medium and few are means of the accuracies of classes with > 100, 20 to 100 and < 20 training
+    images, as in the long-tail literature (not means over images; on a balanced test set both agree).
+
+    Args:
+        predictions: predicted classes `[N]`, integer.
+        labels: true classes `[N]`, integer, all known.
+        train_counts: training images of each class `[C]`, or None when that is not known.
+        class_names: names of the C classes.
+
+    Returns:
+        `accuracy`; `balanced_accuracy`, the mean recall of the classes in the test set; `per_class`, C
+        accuracies, None for a class that is not in the test set; `many`, `medium`, `few`, None for a
+        group without a class in the test set and without `train_counts`; `test_images`, N.
+
+    Raises:
+        DataError: for an empty test set, or classes outside `[0, C)`.
+    """
+    num_classes = len(class_names)
+    if len(labels) == 0:
+        raise DataError("accuracy: the test set is empty, expected at least one labelled image")
+    check_labels(labels, "test labels", count=len(labels), num_classes=num_classes)
+    check_labels(predictions, "predictions", count=len(labels), num_classes=num_classes)
+    correct, total = _count(predictions, labels, num_classes)
+    present = total > 0
+    recall = 100.0 * correct.double() / total.clamp(min=1)
+    groups: dict[str, float | None] = dict.fromkeys(("many", "medium", "few"))
+    if train_counts is not None:
+        if tuple(train_counts.shape) != (num_classes,):
+            raise DataError(f"train_counts: found {tuple(train_counts.shape)}, expected ({num_classes},)")
+        counts = train_counts.cpu()
+        many, few = counts > MANY_ABOVE, counts < FEW_BELOW
+        for name, members in (("many", many), ("medium", ~many & ~few), ("few", few)):
+            chosen = recall[members & present]
+            groups[name] = float(chosen.mean()) if len(chosen) else None
+    return {
+        "accuracy": 100.0 * int(correct.sum()) / len(labels),
+        "balanced_accuracy": float(recall[present].mean()),
+        "per_class": [float(r) if p else None for r, p in zip(recall, present, strict=True)],
+        **groups,
+        "test_images": len(labels),
+    }
+
+
+def _count(predictions: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
+    """Return how many images of each class are right, and how many there are, both `[C]`."""
+    labels, predictions = labels.cpu(), predictions.cpu()
+    hits = torch.bincount(labels[predictions == labels], minlength=num_classes)
+    return hits, torch.bincount(labels, minlength=num_classes)

@@ -1,0 +1,163 @@
+"""Figures of a run and of its evaluation; each call writes one file and leaves no state behind."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.ticker import MaxNLocator
+
+from zoo.errors import DataError
+from zoo.evaluation._figure import COLORS, FAINT, INK, figure_to, grid
+from zoo.evaluation.feature_map import plot_features
+
+__all__ = ["plot_curves", "plot_features", "plot_shot_accuracy"]
+
+_GROUPS = {"accuracy": "overall", "many": "many", "medium": "medium", "few": "few"}
+_HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "++++")
+_NAMES = {"lr": "learning rate", "images_per_second": "throughput"}
+_UNITS = {"loss": "nats", "images_per_second": "images / s"}
+_FIRST = ("loss", "lr", "images_per_second")
+
+
+def plot_curves(records: Sequence[Mapping[str, Any]], path: Path | str, *, title: str | None = None) -> None:
+    """Draw every scalar of a run's `metrics.jsonl` against the step, one panel each.
+
+    A step that was run twice (before and after a resume) counts once, as last recorded. Beyond 100
+    records the line is a running mean over 2 % of them and the records are shown faintly behind it.
+
+    Args:
+        records: rows with `step` and any of `epoch`, `loss`, `lr`, `images_per_second` and further
+            scalar metrics; a row need not have all of them.
+        path: .png or .pdf.
+        title: heading of the figure.
+
+    Raises:
+        DataError: when no row has a step and a scalar.
+    """
+    rows = sorted(
+        {row["step"]: row for row in records if "step" in row}.values(), key=lambda row: row["step"]
+    )
+    keys = {key for row in rows for key, value in row.items() if _is_scalar(value)} - {"step", "epoch"}
+    names = [*(k for k in _FIRST if k in keys), *sorted(keys.difference(_FIRST))]
+    if not names:
+        raise DataError(f"training curves: none of {len(records)} records has a step and a scalar metric")
+    columns = min((3, 4, 2), key=lambda n: -len(names) % n) if len(names) > 3 else len(names)
+    rows_of_panels = math.ceil(len(names) / columns)
+    caption = f"{len(rows):,} records, steps {rows[0]['step']:,} to {rows[-1]['step']:,}"
+    epochs = [row["epoch"] for row in rows if _is_scalar(row.get("epoch"))]
+    if epochs:
+        caption += f", epochs {epochs[0]:g} to {epochs[-1]:g}"
+    window = len(rows) // 50 if len(rows) > 100 else 1
+    if window > 1:
+        caption += f"; lines: running mean over {window} records, faint: the records"
+    with figure_to(path, (2.6 * columns + 0.2, 1.75 * rows_of_panels + 0.5), caption, title) as figure:
+        panels = figure.subplots(rows_of_panels, columns, squeeze=False, sharex=True).ravel()
+        for axes, name in zip(panels, names, strict=False):
+            shown = [(row["step"], row[name]) for row in rows if _is_scalar(row.get(name))]
+            steps, values = np.array([s for s, _ in shown]), np.array([v for _, v in shown], dtype=float)
+            marker = "." if len(values) < 30 else None
+            values, unit = _scaled(values, name)
+            if window > 1 and len(values) > window:
+                axes.plot(steps, values, color=COLORS[0], alpha=0.25, linewidth=0.6)
+                steps, values = _running_mean(steps, window), _running_mean(values, window)
+            axes.plot(steps, values, color=COLORS[0], linewidth=1.2, marker=marker, markersize=3)
+            axes.set_title(_NAMES.get(name, name.replace("_", " ")), loc="left")
+            axes.set_ylabel(unit)
+            axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+            axes.yaxis.set_major_locator(MaxNLocator(5))
+            axes.ticklabel_format(axis="y", style="plain", useOffset=False)
+            grid(axes)
+        for axes in panels[len(names) :]:
+            axes.remove()
+        for i, axes in enumerate(panels[: len(names)]):
+            if i + columns >= len(names):
+                axes.set_xlabel("step")
+                axes.tick_params(labelbottom=True)
+
+
+def _is_scalar(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _running_mean(values: np.ndarray[Any, Any], window: int) -> np.ndarray[Any, Any]:
+    return np.convolve(values, np.ones(window) / window, mode="valid")
+
+
+def _scaled(values: np.ndarray[Any, Any], name: str) -> tuple[np.ndarray[Any, Any], str]:
+    """Return values of readable size and the label of their axis, with the power of ten taken out."""
+    unit = _UNITS.get(name, "")
+    if "score" in name:
+        unit = "variance of cosine" if "var" in name else "cosine"
+    elif "accuracy" in name:
+        unit = "%"
+    largest = np.abs(values[np.isfinite(values)]).max(initial=0.0)
+    exponent = math.floor(math.log10(largest)) if largest > 0 else 0
+    if -3 < exponent < 5:
+        return values, unit
+    return values / 10.0**exponent, rf"{unit} $\times 10^{{{exponent}}}$".strip()
+
+
+def plot_shot_accuracy(
+    rows: Mapping[str, Mapping[str, Any]], path: Path | str, *, title: str | None = None
+) -> None:
+    """Draw bars of accuracy overall and for classes with many, medium and few images.
+
+    Args:
+        rows: metrics of each method, as `classification_metrics` returns them; a group that no method
+            has is left out, a single missing value is a dash.
+        path: .png or .pdf.
+        title: heading of the figure.
+
+    Raises:
+        DataError: when there is no method or no value.
+    """
+    groups = [key for key in _GROUPS if any(metrics.get(key) is not None for metrics in rows.values())]
+    if not groups:
+        raise DataError(f"bar chart: found no accuracy in {len(rows)} methods, expected at least one")
+    images = sorted({m["test_images"] for m in rows.values() if m.get("test_images") is not None})
+    caption = "Top-1 accuracy"
+    if images:
+        caption += " on " + " / ".join(f"{n:,}" for n in images) + " test images"
+    if not {"many", "medium", "few"}.isdisjoint(groups):
+        caption += "; many, medium, few: mean over classes with > 100, 20 to 100, < 20 training images"
+    width = 0.8 / len(rows)
+    size = max(3.4, 0.28 * len(rows) * len(groups) + 1.2)
+    with figure_to(path, (size, 2.8), caption, title) as figure:
+        axes = figure.subplots()
+        for i, (name, metrics) in enumerate(rows.items()):
+            at = np.arange(len(groups)) + (i - (len(rows) - 1) / 2) * width
+            values = [metrics.get(key) for key in groups]
+            axes.bar(
+                at,
+                [0.0 if v is None else v for v in values],
+                width * 0.92,
+                label=name,
+                color=COLORS[i % len(COLORS)],
+                edgecolor="white",
+                hatch=_HATCHES[i % len(_HATCHES)],
+                linewidth=0,
+            )
+            for x, value in zip(at, values, strict=True):
+                text = "–" if value is None else f"{value:.1f}"
+                axes.annotate(
+                    text,
+                    (x, value or 0.0),
+                    (0, 2),
+                    textcoords="offset points",
+                    ha="center",
+                    fontsize=6,
+                    color=FAINT if value is None else INK,
+                )
+        axes.set_xticks(range(len(groups)), [_GROUPS[key] for key in groups])
+        axes.tick_params(axis="x", length=0, labelsize=8)
+        axes.set_ylim(0, 105)
+        axes.set_ylabel("top-1 accuracy (%)")
+        grid(axes, "y")
+        columns = max(1, min(len(rows), int(size / 1.5)))
+        axes.legend(
+            loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, handlelength=1.4, borderaxespad=0.2
+        )
