@@ -58,20 +58,27 @@ class Objective(nn.Module):
     `objective.update(batch, output)`. `forward` reads queue and teacher and changes neither (BatchNorm's
     running statistics, which every training forward moves, aside). All state is in buffers and parameters.
 
-    Subclasses take `(config, encoder, info)` and set:
+    Args:
+        config: the recipe's section.
+        encoder: the headless backbone `[B, 3, H, W] -> [B, D_f]` that is released.
+        info: facts about the training data.
 
     Attributes:
         Config: schema of the recipe's section.
         num_views: how many views a batch must have.
-        encoder: the headless backbone `[B, 3, H, W] -> [B, D_f]` that is released.
         epoch: how far training is, in epochs with fraction; the loop sets it before each step, and
             schedules inside the objective read it. Not state: it follows from the loop's step.
     """
 
     Config: ClassVar[type[ObjectiveConfig]]
     num_views: ClassVar[int]
-    encoder: nn.Module
     epoch: float = 0.0
+
+    def __init__(self, config: Any, encoder: nn.Module, info: DataInfo) -> None:
+        super().__init__()
+        self.config = config
+        self.encoder = encoder
+        self.info = info
 
     def forward(self, batch: Batch) -> Output:
         """Compute the loss of one batch."""

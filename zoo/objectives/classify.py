@@ -34,9 +34,7 @@ class Classify(Objective):
     class_counts: Tensor
 
     def __init__(self, config: ClassifyConfig, encoder: nn.Module, info: DataInfo) -> None:
-        super().__init__()
-        self.config = config
-        self.encoder = encoder
+        super().__init__(config, encoder, info)
         self.classifier = nn.Linear(feature_dim(encoder), info.num_classes)
         self.register_buffer("class_counts", info.class_counts)
 

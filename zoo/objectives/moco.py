@@ -47,9 +47,7 @@ class MoCo(Objective):
     num_views = 2
 
     def __init__(self, config: MoCoConfig, encoder: nn.Module, info: DataInfo) -> None:
-        super().__init__()
-        self.config = config
-        self.encoder = encoder
+        super().__init__(config, encoder, info)
         self.head = projection_head(
             feature_dim(encoder),
             config.dim,

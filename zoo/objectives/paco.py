@@ -59,9 +59,7 @@ class PaCo(Objective):
     class_counts: Tensor
 
     def __init__(self, config: PaCoConfig, encoder: nn.Module, info: DataInfo) -> None:
-        super().__init__()
-        self.config = config
-        self.encoder = encoder
+        super().__init__(config, encoder, info)
         features = feature_dim(encoder)
         self.head = projection_head(
             features,
@@ -78,7 +76,7 @@ class PaCo(Objective):
         self.register_buffer("class_counts", info.class_counts)
 
     def forward(self, batch: Batch) -> Output:
-        """Contrast the first view with the second view's keys, the batch itself, the queue and the centers."""
+        """Contrast the first view with the second's keys, the batch itself, the queue and the centers."""
         features = self.encoder(batch.views[0])
         q = F.normalize(self.head(features).float(), dim=1)
         k = F.normalize(self.teacher(batch.views[1]).float(), dim=1)

@@ -111,8 +111,8 @@ def train(
                 run.save(Checkpoint(done, earlier + time.monotonic() - began, stepper.state()))
             if last and done < total:
                 raise Interrupted(
-                    f'stopped by {stop.signal} after step {done} of {total}; the state is saved in "{run.path}". '
-                    "Give the same command with --resume to go on"
+                    f"stopped by {stop.signal} after step {done} of {total}; the state is saved in "
+                    f'"{run.path}". Give the same command with --resume to go on'
                 )
     return Trained(objective, total, images, earlier + time.monotonic() - began, loader.bad_images)
 
@@ -120,7 +120,7 @@ def train(
 def _require_finite(row: dict[str, float], total: int) -> None:
     if not math.isfinite(row["loss"]):
         raise TrainingError(
-            f"the loss became {row['loss']} by step {row['step']} of {total} at learning rate {row['lr']:g}; the "
-            "last checkpoint is from before. Lower optimizer.lr, lengthen schedule.warmup_epochs, set "
+            f"the loss became {row['loss']} by step {row['step']} of {total} at learning rate "
+            f"{row['lr']:g}; the last checkpoint is from before. Lower optimizer.lr, lengthen schedule.warmup_epochs, set "
             "training.clip_grad, or use training.precision fp32"
         )

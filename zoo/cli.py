@@ -1,0 +1,210 @@
+"""The command line: parse, call, print."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from zoo import catalog
+from zoo.config import load_yaml
+from zoo.errors import RecipeError, ZooError
+
+if TYPE_CHECKING:
+    from zoo.release import Release
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Pretrained contrastive encoders you can load, reproduce, publish and fine-tune.",
+)
+
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="A.B=C", help="Change one value of the recipe; may be given several times."),
+]
+Data = Annotated[Path | None, typer.Option("--data", help="Folder with the data, for sources that need one.")]
+Out = Annotated[Path | None, typer.Option("--out", help="Release folder to make. Default: runs/NAME.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint, if there is one.")]
+
+
+def main() -> None:
+    """Run the command line; a user's mistake is one line on standard error."""
+    try:
+        app()
+    except ZooError as error:
+        print(f"zoo: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print("zoo: interrupted", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.exit(0)
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option("--out", help="Folder for the releases and pictures.")] = Path("zoo-demo"),
+    seed: Annotated[int, typer.Option("--seed", help="Seed of every training.")] = 0,
+) -> None:
+    """Pretrain MoCo + FT and PaCo on long-tailed digits, release, load back, and compare with baselines."""
+    from zoo.demo import run
+
+    run(out, seed)
+
+
+@app.command("list")
+def list_(pattern: Annotated[str, typer.Argument(help="Shell pattern for names.")] = "*") -> None:
+    """List weights and recipes by name."""
+    models = catalog.list_models(pattern)
+    recipes = catalog.list_recipes(pattern)
+    if not models and not recipes:
+        raise RecipeError(f'nothing matches "{pattern}"; "zoo list" shows all names')
+    table = Table(title=f"{len(models)} weights, {len(recipes)} recipes")
+    for heading in ("name", "objective", "data", "weights"):
+        table.add_column(heading, no_wrap=heading == "name")
+    for name in sorted({*models, *recipes}):
+        objective, data = _summary(name) if name in recipes else ("", "")
+        table.add_row(name, objective, data, "shipped" if name in models else "train with zoo pretrain")
+    Console().print(table)
+
+
+def _summary(name: str) -> tuple[str, str]:
+    """Objective and data of a recipe, read without the schema: listing imports no torch."""
+    path = catalog.recipe_path(name)
+    recipe = load_yaml(path.read_text(encoding="utf-8"), path.name)
+    objective: Mapping[str, Any] = recipe["objective"]
+    kind = objective.get("loss") or objective["name"]
+    if objective.get("feature_transform"):
+        kind += " + FT"
+    data = name.partition(".")[2]
+    tail = recipe["data"].get("long_tail")
+    source = recipe["data"]["source"]
+    data = str(source["kind"])
+    if data == "parquet":
+        data += f" ({source['label']})"
+    return str(kind), data + (f", long tail {tail['imbalance']:g}" if tail else "")
+
+
+@app.command()
+def show(name: Annotated[str, typer.Argument(help="Weights name, folder, org/repo, or recipe.")]) -> None:
+    """Show a release's facts and figures, or a recipe as it stands."""
+    shown = False
+    if Path(name).is_dir() or name in catalog.list_models() or (not _is_recipe(name) and "/" in name):
+        from zoo import release
+
+        _show_release(release.open(name))
+        shown = True
+    if not shown or _is_recipe(name):
+        path = catalog.recipe_path(name)
+        print(f"# {path}\n{path.read_text(encoding='utf-8')}", end="")
+
+
+def _is_recipe(name: str) -> bool:
+    return Path(name).is_file() or name in catalog.list_recipes()
+
+
+def _show_release(release: Release) -> None:
+    console = Console()
+    zoo = release.config["zoo"]
+    console.print(f"[bold]{release.name}[/bold]  {release.path}")
+    console.print(f"{release.config['architecture']}, objective {zoo['objective']}, {len(release.class_names)} classes")
+    if release.centers is not None:
+        classes, features = release.centers.weight.shape
+        console.print(f"centers: {classes} classes x {features} features")
+    training = release.metrics.get("training", {})
+    if training:
+        console.print(
+            f"trained {training['epochs']} epochs in {training['seconds']:,.0f} s on {training['hardware']}, "
+            f"seed {training['seed']}"
+        )
+    _print_evaluations(console, release.metrics.get("evaluations", []))
+
+
+def _print_evaluations(console: Console, entries: list[dict[str, Any]]) -> None:
+    from zoo.evaluation.report import table
+
+    if entries:
+        title = "top-1 accuracy in percent on the test split"
+        console.print(table({entry["protocol"]: entry["metrics"] for entry in entries}, title=title, first="protocol"))
+
+
+@app.command()
+def pretrain(
+    recipe: Annotated[str, typer.Argument(help="Recipe: a shipped name or a file.")],
+    data: Data = None,
+    out: Out = None,
+    overrides: Set = None,
+    resume: Resume = False,
+) -> None:
+    """Train as a recipe says, measure the result, and write its release folder."""
+    from zoo import api
+    from zoo.training import Recipe
+
+    parsed = Recipe.load(recipe, overrides or [])
+    _print_release(api.pretrain(parsed, out=out or Path("runs") / parsed.name, data=data, resume=resume))
+
+
+@app.command()
+def finetune(
+    recipe: Annotated[str, typer.Argument(help="Recipe, usually of the objective classify.")],
+    init: Annotated[str, typer.Option("--init", help="Release to start from: name, folder or org/repo.")],
+    data: Data = None,
+    out: Out = None,
+    overrides: Set = None,
+    resume: Resume = False,
+) -> None:
+    """Train from a release instead of random weights."""
+    from zoo import api
+    from zoo.training import Recipe
+
+    parsed = Recipe.load(recipe, overrides or [])
+    folder = out or Path("runs") / f"{parsed.name}_finetuned"
+    _print_release(api.finetune(parsed, init=init, out=folder, data=data, resume=resume))
+
+
+def _print_release(release: Release) -> None:
+    _show_release(release)
+    Console().print(f'\nload it:  [bold]zoo.load("{release.path}")[/bold]')
+
+
+@app.command()
+def evaluate(
+    protocol: Annotated[str, typer.Argument(help="linear, knn or classifier.")],
+    release: Annotated[str, typer.Argument(help="Weights name, folder or org/repo.")],
+    data: Annotated[
+        str | None,
+        typer.Option("--data", help='Folder with the release\'s own data, or a spec such as "cifar100:DIR".'),
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Setting of the protocol, e.g. k=200.")
+    ] = None,
+    save: Annotated[bool, typer.Option(help="Record the result in the release's metrics.json and card.")] = True,
+) -> None:
+    """Measure an encoder: linear probe, nearest neighbours, or the classifier of its centers."""
+    from zoo import api
+
+    entry = api.evaluate(release, protocol, data, save=save, **_settings(settings or []))
+    _print_evaluations(Console(), [entry])
+    counts = {name: value for name, value in entry["settings"].items() if value is not None}
+    print(f"{entry['data']['num_images']} test images; settings {counts}")
+
+
+def _settings(pairs: list[str]) -> dict[str, Any]:
+    settings = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not equals or not key:
+            raise RecipeError(f'--set "{pair}": expected KEY=VALUE, e.g. k=200')
+        settings[key] = load_yaml(text, f'--set "{pair}"')
+    return settings
+
+
+if __name__ == "__main__":
+    main()

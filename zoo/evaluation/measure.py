@@ -1,0 +1,135 @@
+"""One evaluation, from a protocol and a pair of data sets to an entry of metrics.json."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from zoo.data import EvalView, ImageDataset, eval_images
+from zoo.errors import DataError, ReleaseError
+from zoo.evaluation.classifier import center_logits
+from zoo.evaluation.features import Features, extract
+from zoo.evaluation.knn import knn_predict
+from zoo.evaluation.linear import fit_linear
+from zoo.evaluation.metrics import classification_metrics
+from zoo.modules import Centers
+from zoo.training.recipe import ClassifierProtocol, KNNProtocol, LinearProtocol, Protocol
+
+EVAL_BATCH = 256
+
+
+class Encoded:
+    """An encoder's features of one data set's training and test images, each computed once, when needed.
+
+    Args:
+        model: headless encoder, images `[B, 3, S, S]` to features `[B, D]`.
+        train_set: with its long tail, as the encoder's training saw it.
+        test_set: balanced.
+        view: size, crop and interpolation of the images.
+        mean: channel means.
+        std: channel standard deviations.
+        device: where to encode.
+
+    Raises:
+        DataError: if the two sets have other classes.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        train_set: ImageDataset,
+        test_set: ImageDataset,
+        *,
+        view: EvalView,
+        mean: Sequence[float],
+        std: Sequence[float],
+        device: torch.device | str,
+    ) -> None:
+        if tuple(train_set.class_names) != tuple(test_set.class_names):
+            raise DataError(
+                f"training and test split have other classes: {len(train_set.class_names)} and "
+                f"{len(test_set.class_names)}, or other names"
+            )
+        self.model, self.train_set, self.test_set, self.device = model, train_set, test_set, device
+        self._view, self._mean, self._std = view, list(mean), list(std)
+
+    def _extract(self, dataset: ImageDataset) -> Features:
+        images = eval_images(
+            dataset, self._view, self._mean, self._std, batch_size=EVAL_BATCH, device=self.device
+        )
+        return extract(self.model, images, device=self.device)
+
+    @cached_property
+    def train(self) -> Features:
+        """Features of the training images under the evaluation view."""
+        return self._extract(self.train_set)
+
+    @cached_property
+    def test(self) -> Features:
+        """Features of the test images."""
+        return self._extract(self.test_set)
+
+    @property
+    def num_classes(self) -> int:
+        """C."""
+        return len(self.test_set.class_names)
+
+
+def measure(protocol: Protocol, encoded: Encoded, centers: Centers | None) -> dict[str, Any]:
+    """Run one protocol and return its entry of metrics.json.
+
+    Raises:
+        ReleaseError: if the classifier is asked for and there are no centers, or for other classes.
+    """
+    settings = protocol.model_dump(mode="json", exclude={"protocol", "seed"})
+    predictions: Tensor
+    if isinstance(protocol, LinearProtocol):
+        probe = fit_linear(
+            *encoded.train,
+            encoded.num_classes,
+            l2_grid=protocol.l2_grid,
+            validation_fraction=protocol.validation_fraction,
+            select=protocol.select,
+            seed=protocol.seed,
+            balanced=protocol.balanced,
+        )
+        predictions = probe.predict(encoded.test.features)
+        settings |= {"chosen_l2": probe.l2}
+    elif isinstance(protocol, KNNProtocol):
+        voted = knn_predict(
+            *encoded.train,
+            encoded.test.features,
+            k=protocol.k,
+            tau=protocol.tau,
+            num_classes=encoded.num_classes,
+        )
+        predictions = voted.predictions
+        settings |= {"k": voted.settings["k"]}
+    else:
+        assert isinstance(protocol, ClassifierProtocol)
+        if centers is None:
+            raise ReleaseError('protocol "classifier" needs learned centers; this encoder was released without')
+        if len(centers.weight) != encoded.num_classes:
+            raise ReleaseError(
+                f'protocol "classifier": found centers of {len(centers.weight)} classes, expected '
+                f"{encoded.num_classes}, those of the data"
+            )
+        predictions = center_logits(encoded.test.features, centers).argmax(dim=1)
+    counts = torch.as_tensor(encoded.train_set.class_counts)
+    return {
+        "protocol": protocol.protocol,
+        "data": encoded.test_set.describe(),
+        "train_data": encoded.train_set.describe(),
+        "split": "test",
+        "metrics": classification_metrics(
+            predictions, encoded.test.labels, counts, encoded.test_set.class_names
+        ),
+        "settings": settings,
+        "seed": getattr(protocol, "seed", None),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
