@@ -197,7 +197,8 @@ def _check_reload(release: Release, encoder: nn.Module, size: int) -> None:
     with torch.no_grad():
         same = torch.allclose(loaded(images), encoder(images), 1e-3, 1e-4, equal_nan=True)
     if not same:
+        arch, arguments = release.config["architecture"], dict(release.config["model_args"])
         raise ReleaseError(
-            f"{release.name}: {release.config['architecture']} built with {dict(release.config['model_args'])}"
+            f"{release.name}: {arch} built with {arguments}"
             " does not compute what the encoder does; are arch and model_args those it was made with?"
         )
