@@ -85,7 +85,9 @@ def check_input(model: nn.Module, size: int) -> None:
     except (RuntimeError, AssertionError, ValueError, TypeError, IndexError, ZeroDivisionError) as error:
         name = getattr(model, "pretrained_cfg", {}).get("architecture") or type(model).__name__
         hint = _size_hint(model, size)
-        raise ZooError(f"{name} takes no {size} x {size} images: {_first_line(error)}.{hint}") from error
+        raise ZooError(
+            f"{name} takes no {size} x {size} images: {_first_line(error).rstrip('.')}.{hint}"
+        ) from error
     finally:
         for module, training in modes:  # parents come first, so a child of another mode has the last word
             if module.training != training:
@@ -94,7 +96,10 @@ def check_input(model: nn.Module, size: int) -> None:
 
 def _size_hint(model: nn.Module, size: int) -> str:
     valid = _arguments(type(model))
-    helpful = [f"img_size={size}"] if "img_size" in valid else []
-    if size < 128:
-        helpful += [text for text in ("patch_size=4", "output_stride=8") if text.split("=")[0] in valid]
-    return f" Set {' and '.join(helpful)} in the model's arguments" if helpful else " Use larger images"
+    helpful = {
+        "img_size": f"img_size={size}",
+        "patch_size": "a smaller patch_size",
+        "output_stride": "output_stride=8",
+    }
+    known = [text for argument, text in helpful.items() if argument in valid]
+    return f" Set {' and '.join(known)} in the model's arguments" if known else " Use larger images"

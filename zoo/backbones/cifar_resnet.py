@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from timm.layers import create_classifier
 from timm.models import build_model_with_cfg, checkpoint_seq, generate_default_cfgs, register_model
+from timm.models._features import feature_take_indices  # timm's models take it from there too
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -129,6 +130,32 @@ class CifarResNet(nn.Module):
         for stage in (self.layer1, self.layer2, self.layer3):
             x = checkpoint_seq(stage, x) if self.grad_checkpointing else stage(x)
         return x
+
+    def forward_intermediates(
+        self,
+        x: Tensor,
+        indices: int | list[int] | None = None,
+        *,
+        norm: bool = False,
+        stop_early: bool = False,
+        output_fmt: str = "NCHW",
+        intermediates_only: bool = False,
+    ) -> list[Tensor] | tuple[Tensor, list[Tensor]]:
+        """Return the feature maps of the chosen stages, and the last stage's unless `intermediates_only`.
+
+        The interface is that of timm's models; there is no final norm here, so `norm` changes nothing.
+        """
+        if output_fmt != "NCHW":
+            raise ValueError(f'output_fmt: found "{output_fmt}", expected "NCHW"')
+        taken, last = feature_take_indices(len(self.feature_info), indices)
+        stages = (self.layer1, self.layer2, self.layer3)
+        intermediates = []
+        x = self.act1(self.bn1(self.conv1(x)))
+        for index, stage in enumerate(stages[: last + 1] if stop_early else stages):
+            x = checkpoint_seq(stage, x) if self.grad_checkpointing else stage(x)
+            if index in taken:
+                intermediates.append(x)
+        return intermediates if intermediates_only else (x, intermediates)
 
     def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
         """`[B, 64, h, w]` -> logits `[B, num_classes]`; the pooled features `[B, 64]` with `pre_logits`."""

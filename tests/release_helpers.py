@@ -1,0 +1,54 @@
+"""Small releases for the tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from zoo import backbones
+from zoo.modules.centers import Centers
+from zoo.release import Preprocess, Release, write_release
+
+CLASSES = 5
+RECIPE = "seed: 3\nobjective:\n  name: paco\n"
+
+
+def trained_encoder(arch: str = "cifar_resnet20", seed: int = 0, **model_args: Any) -> nn.Module:
+    """Return an encoder whose every parameter and statistic differs from a fresh model's."""
+    torch.manual_seed(seed)
+    encoder = backbones.create(arch, **model_args)
+    with torch.no_grad():
+        for tensor in [*encoder.parameters(), *encoder.buffers()]:
+            if tensor.is_floating_point():
+                keep = tensor.clone()
+                tensor.add_(0.02 * torch.rand_like(tensor))
+                assert tensor.numel() == 0 or not torch.equal(keep, tensor)
+    return encoder.eval()
+
+
+def some_centers(dim: int, classes: int = CLASSES) -> Centers:
+    generator = torch.Generator().manual_seed(1)
+    weight = torch.randn(classes, dim, generator=generator)
+    return Centers(weight, torch.randn(classes, generator=generator), torch.arange(classes) + 1)
+
+
+def release_of(
+    folder: Path, encoder: nn.Module, arch: str = "cifar_resnet20", size: int = 32, **changes: Any
+) -> Release:
+    arguments: dict[str, Any] = {
+        "name": f"{arch}.paco_test",
+        "encoder": encoder,
+        "arch": arch,
+        "model_args": {},
+        "preprocess": Preprocess(size, 0.9, "bilinear", (0.1, 0.2, 0.3), (0.4, 0.5, 0.6)),
+        "class_names": [f"class {index}" for index in range(CLASSES)],
+        "centers": None,
+        "objective": "paco",
+        "dataset": {"name": "digits", "images": 1347},
+        "recipe_text": RECIPE,
+        "metrics": {"training": {"seed": 3, "hardware": "2 CPU cores"}},
+    }
+    return write_release(folder, **{**arguments, **changes})

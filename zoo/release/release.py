@@ -1,0 +1,188 @@
+"""`Release`: a release folder as an object."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import timm
+import torch
+from torch import nn
+
+from zoo.config import load_yaml
+from zoo.errors import ReleaseError
+from zoo.modules.centers import Centers
+from zoo.release import card, files, format
+from zoo.release.build import build, read_tensors
+
+
+@dataclass(frozen=True)
+class Release:
+    """A checked release folder. Everything but `config` is read from the disk when it is asked for.
+
+    Attributes:
+        path: the folder.
+        config: the content of `config.json`.
+    """
+
+    path: Path
+    config: Mapping[str, Any] = field(repr=False)
+
+    @classmethod
+    def at(cls, folder: Path) -> Release:
+        """Open the release in `folder`.
+
+        Raises:
+            ReleaseError: saying what is missing or wrong.
+        """
+        release = cls(folder, format.read_config(folder))
+        needed = [format.RECIPE, format.METRICS]
+        if release.config["zoo"]["has_centers"]:
+            needed.append(format.CENTERS)
+        absent = [name for name in needed if not (folder / name).is_file()]
+        if absent:
+            raise ReleaseError(f"{folder}: incomplete release, {', '.join(absent)} is missing")
+        return release
+
+    @property
+    def name(self) -> str:
+        """The weights' name, `arch.tag`."""
+        return str(self.config["zoo"]["name"])
+
+    @property
+    def recipe(self) -> dict[str, Any]:
+        """The exact recipe of the training, overrides applied."""
+        data = load_yaml(format.read_text(self.path / format.RECIPE), str(self.path / format.RECIPE))
+        return dict(data)
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        """`{"format": 1, "training": {...}, "evaluations": [{protocol, data, split, metrics, ...}]}`."""
+        return format.read_json(self.path / format.METRICS)
+
+    @property
+    def centers(self) -> Centers | None:
+        """The learned class centers, or None when the objective has none."""
+        if not self.config["zoo"]["has_centers"]:
+            return None
+        tensors = read_tensors(self.path / format.CENTERS)
+        return Centers(tensors["weight"], tensors["bias"], tensors["class_counts"])
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The classes of the training data, in the order of their indices."""
+        return tuple(self.config.get("label_names") or self.config["zoo"]["class_names"])
+
+    @property
+    def card(self) -> str:
+        """The model card, Markdown with YAML metadata."""
+        return format.read_text(self.path / format.CARD)
+
+    @property
+    def preprocess(self) -> format.Preprocess:
+        """How images become the encoder's input."""
+        cfg = self.config["pretrained_cfg"]
+        mean, std = tuple(cfg["mean"]), tuple(cfg["std"])
+        return format.Preprocess(cfg["input_size"][-1], cfg["crop_pct"], cfg["interpolation"], mean, std)
+
+    def transform(self, training: bool = False) -> Callable[[Any], Any]:
+        """Return timm's transform from a PIL image to the encoder's input `[3, H, W]`."""
+        cfg = format.pretrained_cfg_of(self.config)
+        data_config = timm.data.resolve_data_config({}, pretrained_cfg=cfg)
+        return timm.data.create_transform(**data_config, is_training=training)  # type: ignore[no-any-return]
+
+    def load(
+        self,
+        *,
+        num_classes: int = 0,
+        head: Literal["centers"] | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        **model_kwargs: Any,
+    ) -> nn.Module:
+        """Return the model; the arguments are those of `zoo.load`."""
+        if head not in (None, "centers"):
+            raise ReleaseError(f'head: found {head!r}, expected None or "centers"')
+        if head and num_classes:
+            raise ReleaseError(f'give num_classes={num_classes} for a fresh head or head="centers", not both')
+        if num_classes < 0:
+            raise ReleaseError(f"num_classes: found {num_classes}, expected 0 or more")
+        if head and not self.config["zoo"]["has_centers"]:
+            raise ReleaseError(f"{self.name} has no centers: its objective learned none. Use num_classes=N")
+        if head and not self.config["num_classes"]:
+            raise ReleaseError(
+                f"{self.name}: the classifier of {self.config['architecture']} is not one linear layer, so"
+                " the centers are no head for it; zoo.open(...).centers has them"
+            )
+        return build(
+            self.path,
+            self.config,
+            num_classes=num_classes,
+            centers_head=head == "centers",
+            device=device,
+            dtype=dtype,
+            model_kwargs=model_kwargs,
+        )
+
+    def verify(self) -> None:
+        """Compare the weights and the recipe with the hashes in `config.json`.
+
+        Raises:
+            ReleaseError: naming the file that is missing or is not the recorded one.
+        """
+        for name, key in ((format.WEIGHTS, "weights_sha256"), (format.RECIPE, "recipe_sha256")):
+            file = self.path / name
+            if not file.is_file():
+                raise ReleaseError(f"{self.path}: {name} is missing")
+            found, expected = format.sha256(file), self.config["zoo"][key]
+            if found != expected:
+                raise ReleaseError(f"{file}: sha256 {found}, but {format.CONFIG} records {expected}")
+
+    def add_evaluation(self, entry: Mapping[str, Any]) -> None:
+        """Add an evaluation to `metrics.json` and the card, in place of an equal one made before.
+
+        Args:
+            entry: `protocol`, `data`, `split`, `metrics` (name -> value; accuracies in [0, 1]) and what else
+                describes it: `settings`, `seed`, `date`. Entries are equal when protocol, data, split and
+                settings are.
+        """
+        absent = [key for key in ("protocol", "data", "split", "metrics") if key not in entry]
+        if absent:
+            raise ReleaseError(f"an evaluation of {self.name} needs {', '.join(absent)}")
+        metrics = self.metrics
+        others = [old for old in metrics["evaluations"] if _identity(old) != _identity(entry)]
+        metrics["evaluations"] = [*others, dict(entry)]
+        self._rewrite({format.METRICS: format.to_json(metrics)})
+
+    def add_pictures(self, pictures: Mapping[str, Path]) -> None:
+        """Copy PNG files into the release as `<name>.png` and show them in the card."""
+        self._refuse_downloaded()
+        try:
+            for name, file in pictures.items():
+                files.copy(Path(file), self.path / f"{name}.png")
+        except OSError as error:
+            raise ReleaseError(f"{self.path}: cannot add pictures: {error}") from None
+        self._rewrite({})
+
+    def _rewrite(self, texts: Mapping[str, str]) -> None:
+        self._refuse_downloaded()
+        try:
+            for name, text in texts.items():
+                files.write_text(self.path / name, text)
+            files.write_text(self.path / format.CARD, card.render(self.path, self.config))
+        except OSError as error:
+            raise ReleaseError(
+                f"{self.path}: cannot be changed: {error}. Copy the release, then open the copy"
+            ) from None
+
+    def _refuse_downloaded(self) -> None:
+        if (self.path / format.METRICS).is_symlink():  # huggingface_hub's cache links to shared blobs
+            raise ReleaseError(
+                f"{self.path}: a downloaded release does not change. Copy it, then open the copy"
+            )
+
+
+def _identity(entry: Mapping[str, Any]) -> tuple[Any, ...]:
+    return entry["protocol"], entry["data"], entry["split"], entry.get("settings") or {}

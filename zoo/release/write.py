@@ -1,0 +1,204 @@
+"""`write_release`: from a trained encoder to a release folder."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from zoo import backbones
+from zoo.errors import ReleaseError, did_you_mean
+from zoo.modules.centers import Centers
+from zoo.release import card, files, format
+from zoo.release.release import Release
+
+_REFUSED_ARGS = ("num_classes", "pretrained", "pretrained_cfg", "checkpoint_path", "features_only")
+
+
+def write_release(
+    folder: str | Path,
+    *,
+    name: str,
+    encoder: nn.Module,
+    arch: str,
+    model_args: Mapping[str, Any],
+    preprocess: format.Preprocess,
+    class_names: Sequence[str],
+    centers: Centers | None,
+    extra: Mapping[str, Tensor] | None = None,
+    objective: str,
+    dataset: Mapping[str, Any],
+    recipe_text: str,
+    metrics: Mapping[str, Any],
+    pictures: Mapping[str, Path] | None = None,
+    description: str = "",
+) -> Release:
+    """Write the release folder; it holds the old release or the new one, whatever stops this.
+
+    With `centers`, `model.safetensors` is the classifier that they make of the encoder, for every
+    architecture whose classifier is one linear layer on the pooled features; else it is the headless encoder.
+
+    Args:
+        folder: may exist and hold other things, e.g. `run/`; these stay and are no part of the release.
+        name: the weights' name, `arch.tag`.
+        encoder: a timm model without classifier. It is not changed.
+        arch: the encoder's name in timm.
+        model_args: the arguments it was built with, without `num_classes`.
+        preprocess: the test-time preprocessing.
+        class_names: names of the training data's classes, `C` of them; may be empty without labels.
+        centers: learned class centers, `[C, D_f]`.
+        extra: further tensors for `centers.safetensors`, e.g. prototypes `[C, D]`.
+        objective: the objective's name.
+        dataset: plain facts about the training data: `name`, and if it is on the Hub `hub_id`.
+        recipe_text: the exact recipe as YAML, overrides applied.
+        metrics: `{"training": {...}, "evaluations": [...]}`, see `Release.add_evaluation`.
+        pictures: PNG files by name.
+        description: the card's hand-written paragraph.
+
+    Raises:
+        ReleaseError: when the parts do not fit each other, or the folder cannot be written.
+    """
+    folder, extra, pictures = Path(folder), extra or {}, pictures or {}
+    arguments = _model_args(encoder, model_args)
+    _check_parts(encoder, class_names, centers, extra, metrics)
+    encoder = copy.deepcopy(encoder).cpu().eval().requires_grad_(False)
+    backbones.check_input(encoder, preprocess.input_size)
+    model = encoder if centers is None else _classifier(encoder, centers, preprocess.input_size) or encoder
+    config = format.timm_config(
+        model, arch=arch, model_args=arguments, preprocess=preprocess, name=name, class_names=class_names
+    )
+    try:
+        with files.replacing(folder, last=format.CONFIG, stale=(format.CENTERS, format.PICTURES)) as staging:
+            save_file(_plain(model.state_dict()), staging / format.WEIGHTS, metadata={"format": "pt"})
+            tensors = {**(centers._asdict() if centers else {}), **extra}
+            if tensors:
+                save_file(_plain(tensors), staging / format.CENTERS, metadata={"format": "pt"})
+            (staging / format.RECIPE).write_text(recipe_text, encoding="utf-8")
+            record = {"format": format.FORMAT, "training": {}, "evaluations": [], **metrics}
+            (staging / format.METRICS).write_text(format.to_json(record), encoding="utf-8")
+            for picture, file in pictures.items():
+                files.copy(Path(file), staging / f"{picture}.png")
+            config["zoo"] = {
+                "format": format.FORMAT,
+                "name": name,
+                "objective": objective,
+                "dataset": dict(dataset),
+                "description": description,
+                "feature_dim": backbones.feature_dim(encoder),
+                "has_centers": centers is not None,
+                "recipe_sha256": format.sha256(staging / format.RECIPE),
+                "weights_sha256": format.sha256(staging / format.WEIGHTS),
+            }
+            if "label_names" not in config:
+                config["zoo"]["class_names"] = list(class_names)
+            (staging / format.CARD).write_text(card.render(staging, config), encoding="utf-8")
+            (staging / format.CONFIG).write_text(format.to_json(config), encoding="utf-8")
+            _check_reload(Release.at(staging), encoder, preprocess.input_size)
+    except OSError as error:
+        raise ReleaseError(f"{folder}: the release cannot be written: {error}") from error
+    except ValueError as error:  # json: nan, or an object that is not plain
+        raise ReleaseError(f"{folder}: the release cannot be recorded as JSON: {error}") from error
+    return Release.at(folder)
+
+
+def _model_args(encoder: nn.Module, model_args: Mapping[str, Any]) -> dict[str, Any]:
+    refused = [key for key in _REFUSED_ARGS if key in model_args]
+    if refused:
+        raise ReleaseError(f"model_args: {', '.join(refused)} cannot be part of a release")
+    arguments = dict(model_args)
+    default: Mapping[str, Any] = getattr(encoder, "pretrained_cfg", {})
+    if default.get("fixed_input_size") and "img_size" not in arguments:
+        # Left out, timm would take the size from the release's preprocessing instead.
+        arguments["img_size"] = default["input_size"][-1]
+    return arguments
+
+
+def _check_parts(
+    encoder: nn.Module,
+    class_names: Sequence[str],
+    centers: Centers | None,
+    extra: Mapping[str, Tensor],
+    metrics: Mapping[str, Any],
+) -> None:
+    if getattr(encoder, "num_classes", None) != 0:
+        classes = getattr(encoder, "num_classes", None)
+        raise ReleaseError(
+            f"encoder: found num_classes={classes}, expected a timm model without classifier, num_classes=0"
+        )
+    taken = set(Centers._fields) & set(extra)
+    if taken:
+        raise ReleaseError(f"extra: {', '.join(sorted(taken))} names a tensor of the centers")
+    if centers is not None:
+        found, expected = tuple(centers.weight.shape), (len(class_names), backbones.feature_dim(encoder))
+        if found != expected:
+            raise ReleaseError(f"centers: found weight {found}, expected (classes, features) = {expected}")
+        for field in ("bias", "class_counts"):
+            if getattr(centers, field).shape != expected[:1]:
+                raise ReleaseError(
+                    f"centers: found {field} {tuple(getattr(centers, field).shape)}, expected {expected[:1]}"
+                )
+    known = ("format", "training", "evaluations")
+    for key in metrics:
+        if key not in known:
+            raise ReleaseError(f'metrics: unknown key "{key}".{did_you_mean(key, known)}')
+
+
+def _classifier(encoder: nn.Module, centers: Centers, size: int) -> nn.Module | None:
+    """Return encoder + centers as a timm classifier, or None where the architecture has no such head."""
+    model = copy.deepcopy(encoder)
+    name = model.pretrained_cfg.get("classifier")  # type: ignore[union-attr, operator]
+    with torch.random.fork_rng(devices=[]):
+        model.reset_classifier(len(centers.weight))  # type: ignore[operator]
+    head = dict(model.named_modules()).get(name) if isinstance(name, str) else None
+    if not isinstance(head, nn.Linear) or head.weight.shape != centers.weight.shape or head.bias is None:
+        return None
+    with torch.no_grad():
+        head.weight.copy_(centers.weight)
+        head.bias.copy_(centers.bias)
+        model.requires_grad_(False).eval()
+        images = _images(encoder, size)
+        expected = nn.functional.linear(encoder(images), head.weight, head.bias)
+        found = model(images)
+    same = (
+        isinstance(found, Tensor)
+        and found.shape == expected.shape
+        and torch.allclose(found, expected, 1e-3, 1e-4)
+    )
+    return model if same else None
+
+
+def _images(model: nn.Module, size: int) -> Tensor:
+    dtype = next(model.parameters()).dtype
+    return torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(0)).to(dtype)
+
+
+def _plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return CPU tensors as safetensors takes them: contiguous, each with a storage of its own."""
+    plain: dict[str, Tensor] = {}
+    storages: set[int] = set()
+    for key, value in tensors.items():
+        tensor = value.detach().cpu().contiguous()
+        if tensor.untyped_storage().data_ptr() in storages:
+            tensor = tensor.clone()
+        storages.add(tensor.untyped_storage().data_ptr())
+        plain[key] = tensor
+    return plain
+
+
+def _check_reload(release: Release, encoder: nn.Module, size: int) -> None:
+    """Make sure that the written weights are this encoder: same tensors, same features."""
+    loaded = release.load(dtype=next(encoder.parameters()).dtype).eval()
+    images = _images(encoder, size)
+    with torch.no_grad():
+        same = torch.allclose(loaded(images), encoder(images), 1e-3, 1e-4, equal_nan=True)
+    if not same:
+        arch, arguments = release.config["architecture"], dict(release.config["model_args"])
+        raise ReleaseError(
+            f"{release.name}: {arch} built with {arguments}"
+            " does not compute what the encoder does; are arch and model_args those it was made with?"
+        )
