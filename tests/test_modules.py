@@ -1,0 +1,219 @@
+"""Queue, momentum encoder, ghost BatchNorm, feature transformation."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import timm
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from zoo import backbones
+from zoo.errors import TrainingError
+from zoo.modules import (
+    FeatureTransformConfig,
+    KeyQueue,
+    MomentumEncoder,
+    convert_ghost_batchnorm,
+    projection_head,
+    transform,
+)
+from zoo.modules.transform import NegativeInterpolation, PositiveExtrapolation
+
+
+@pytest.mark.parametrize("batches", [[4, 4, 4, 4], [3, 5, 1, 7, 2], [10], [25], [9, 11, 1]])
+@pytest.mark.parametrize("size", [10, 7])
+def test_queue_holds_exactly_the_last_rows_in_order(size: int, batches: list[int]) -> None:
+    queue = KeyQueue(size, 2)
+    history: list[tuple[float, int]] = []
+    for batch in batches:
+        start = len(history)
+        rows = torch.arange(start, start + batch)
+        queue.enqueue(rows[:, None].float().expand(-1, 2), rows + 100)
+        history += [(float(i), int(i) + 100) for i in rows]
+        last = history[-size:]
+        assert int(queue.filled) == len(last)
+        assert int(queue.pointer) == len(history) % size
+        held = {
+            (float(k[0]), int(y)) for k, y, v in zip(queue.keys, queue.labels, queue.valid, strict=True) if v
+        }
+        assert held == set(last)
+        for key, label in last:  # row i of all history lies in slot i mod K, as if enqueued one by one
+            assert float(queue.keys[int(key) % size, 0]) == key
+            assert int(queue.labels[int(key) % size]) == label
+    assert (queue.labels[~queue.valid] == -1).all()
+
+
+def test_queue_state_is_complete() -> None:
+    queue, other = KeyQueue(6, 3), KeyQueue(6, 3)
+    queue.enqueue(torch.randn(4, 3), torch.arange(4))
+    other.load_state_dict(queue.state_dict())
+    more, labels = torch.randn(5, 3), torch.arange(5)
+    queue.enqueue(more, labels)
+    other.enqueue(more, labels)
+    for name, value in queue.state_dict().items():
+        assert torch.equal(value, other.state_dict()[name]), name
+
+
+def small_net() -> nn.Sequential:
+    return nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(64, 2))
+
+
+def test_teacher_is_a_copy_that_gets_no_gradient_and_follows_parameters_only() -> None:
+    student = small_net()
+    teacher = MomentumEncoder(student)
+    assert not any(p.requires_grad for p in teacher.parameters())
+    x = torch.randn(8, 3, 4, 4)
+    assert not teacher(x).requires_grad
+    before = {n: v.clone() for n, v in teacher.module.state_dict().items()}
+    with torch.no_grad():
+        for p in student.parameters():
+            p.add_(1.0)
+        student[1].running_mean.fill_(7.0)
+    teacher.update(student, 0.9)
+    for name, p in teacher.module.named_parameters():
+        expected = 0.9 * before[name] + 0.1 * student.get_parameter(name)
+        torch.testing.assert_close(p, expected)
+    assert torch.equal(teacher.module[1].running_mean, before["1.running_mean"])
+
+
+@pytest.mark.parametrize("batch", [16, 14, 9, 3, 2])
+def test_ghost_groups_have_their_own_statistics(batch: int) -> None:
+    groups = 4
+    torch.manual_seed(0)
+    plain = nn.BatchNorm2d(5)
+    nn.init.uniform_(plain.weight)
+    nn.init.uniform_(plain.bias)
+    ghost = convert_ghost_batchnorm(copy.deepcopy(plain), groups)
+    x = torch.randn(batch, 5, 3, 3)
+    out = ghost(x)
+    used = max(1, min(groups, batch // 2))
+    means = []
+    for g in range(used):
+        reference = copy.deepcopy(plain)
+        torch.testing.assert_close(out[g::used], reference(x[g::used]), rtol=1e-5, atol=1e-6)
+        means.append((reference.running_mean, reference.running_var))
+    torch.testing.assert_close(ghost.running_mean, torch.stack([m for m, _ in means]).mean(0))
+    torch.testing.assert_close(ghost.running_var, torch.stack([v for _, v in means]).mean(0))
+    assert int(ghost.num_batches_tracked) == 1
+    ghost.eval()
+    plain.load_state_dict(ghost.state_dict())
+    torch.testing.assert_close(ghost(x), plain.eval()(x))
+
+
+def test_shuffled_keys_come_back_in_order() -> None:
+    # a net without BatchNorm between conversion and output must be a plain function of each row
+    net = nn.Sequential(nn.Flatten(), nn.Linear(12, 3))
+    teacher = MomentumEncoder(net, key_groups=4)
+    x = torch.randn(10, 3, 2, 2)
+    torch.testing.assert_close(teacher(x), net(x))
+
+
+def test_keys_do_not_tell_by_their_statistics_which_batch_they_came_with() -> None:
+    """With ghost groups a key depends on a random subset of the batch, so two calls differ."""
+    torch.manual_seed(0)
+    net, x = small_net(), torch.randn(16, 3, 4, 4)
+    plain, shuffled = MomentumEncoder(net), MomentumEncoder(net, key_groups=4)
+    assert torch.equal(plain(x), plain(x))
+    assert not torch.allclose(shuffled(x), shuffled(x))
+
+
+@pytest.mark.parametrize("arch", ["resnet10t", "efficientnet_b0", "cifar_resnet20", "convnext_atto", "vit_tiny_patch16_224"])
+def test_ghost_batchnorm_works_in_timm_backbones(arch: str) -> None:
+    args = {"img_size": 32, "patch_size": 8} if arch.startswith("vit") else {}
+    model = timm.create_model(arch, num_classes=0, **args)
+    keys = list(model.state_dict())
+    convert_ghost_batchnorm(model, 2)
+    assert list(model.state_dict()) == keys
+    assert torch.isfinite(model(torch.randn(6, 3, 32, 32))).all()
+
+
+def test_unknown_batchnorm_is_refused_by_name() -> None:
+    class Strange(nn.BatchNorm2d):
+        pass
+
+    with pytest.raises(TrainingError, match=r'"0" is a Strange .*key_groups'):
+        convert_ghost_batchnorm(nn.Sequential(Strange(3)), 4)
+
+
+@pytest.mark.parametrize(("layers", "batchnorm"), [(1, False), (2, False), (2, True), (3, True)])
+def test_projection_head_has_the_layers_it_says(layers: int, batchnorm: bool) -> None:
+    head = projection_head(16, 4, layers=layers, hidden=8, batchnorm=batchnorm)
+    linear = [m for m in head if isinstance(m, nn.Linear)]
+    assert [m.out_features for m in linear] == [8] * (layers - 1) + [4]
+    assert sum(isinstance(m, nn.BatchNorm1d) for m in head) == (layers - 1 if batchnorm else 0)
+    assert head(torch.randn(5, 16)).shape == (5, 4)
+
+
+def ft(positives: str | None, negatives: str | None, *, keep: bool = False, renormalize: bool = False):
+    return FeatureTransformConfig(
+        positives=PositiveExtrapolation(alpha=2.0, per=positives) if positives else None,
+        negatives=NegativeInterpolation(alpha=1.6, per=negatives, keep_originals=keep) if negatives else None,
+        renormalize=renormalize,
+        start_epoch=0,
+    )
+
+
+def features() -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    torch.manual_seed(0)
+    q, k, queue = (F.normalize(torch.randn(n, 8), dim=1) for n in (6, 6, 20))
+    return q, k, queue, torch.arange(20) < 12
+
+
+@pytest.mark.parametrize("per", ["step", "sample", "dimension"])
+def test_transform_positives_extrapolates_and_leaves_negatives(per: str) -> None:
+    q, k, queue, valid = features()
+    q_hat, k_hat, queue_hat, valid_hat = transform(q, k, queue, valid, ft(per, None))
+    assert queue_hat is queue
+    assert valid_hat is valid
+    torch.testing.assert_close(q_hat + k_hat, q + k)  # the coefficients sum to one
+    lam = (q_hat - k) / (q - k)
+    assert ((lam > 1) & (lam < 2)).all()
+    rows = {"step": lam.flatten(), "sample": lam[0], "dimension": None}[per]
+    if rows is not None:
+        torch.testing.assert_close(rows, rows[:1].expand_as(rows), rtol=1e-3, atol=1e-3)
+    if per != "dimension":
+        assert ((q_hat * k_hat).sum(1) <= (q * k).sum(1) + 1e-6).all()
+    if per == "sample":
+        assert lam[:, 0].std() > 1e-3
+
+
+@pytest.mark.parametrize("per", ["step", "sample", "dimension"])
+def test_transform_negatives_mixes_filled_slots_only_and_keeps_the_queue(per: str) -> None:
+    q, k, queue, valid = features()
+    queue = torch.where(valid[:, None], queue, torch.nan)  # an empty slot that got in would show
+    before = queue.clone()
+    q_hat, _, queue_hat, valid_hat = transform(q, k, queue, valid, ft(None, per))
+    assert q_hat is q
+    assert torch.equal(valid_hat, valid)
+    assert torch.equal(queue[valid], before[valid])
+    assert torch.isfinite(queue_hat[valid]).all()
+    # every mixed key lies between two filled ones
+    low, high = queue[valid].min(dim=0).values, queue[valid].max(dim=0).values
+    assert ((queue_hat[valid] >= low - 1e-6) & (queue_hat[valid] <= high + 1e-6)).all()
+    assert not torch.allclose(queue_hat[valid], queue[valid])
+    # the permutation sends filled to filled one to one: with lam averaged out, sums stay within the hull
+    again = transform(q, k, queue, valid, ft(None, per))[2]
+    assert not torch.allclose(again[valid], queue_hat[valid])  # fresh every step
+
+
+def test_transform_union_contrasts_both_sets() -> None:
+    q, k, queue, valid = features()
+    _, _, queue_hat, valid_hat = transform(q, k, queue, valid, ft(None, "sample", keep=True))
+    assert queue_hat.shape == (40, 8)
+    assert torch.equal(queue_hat[20:], queue)
+    assert torch.equal(valid_hat, torch.cat([valid, valid]))
+
+
+def test_transform_renormalises_on_request() -> None:
+    q, k, queue, valid = features()
+    q_hat, k_hat, queue_hat, _ = transform(q, k, queue, valid, ft("sample", "dimension", renormalize=True))
+    for vectors in (q_hat, k_hat, queue_hat):
+        torch.testing.assert_close(vectors.norm(dim=1), torch.ones(len(vectors)))
+
+
+def test_feature_dim_of_backbone_is_that_of_its_output() -> None:
+    model = backbones.create("cifar_resnet20")
+    assert model(torch.randn(2, 3, 32, 32)).shape == (2, backbones.feature_dim(model))
