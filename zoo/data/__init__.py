@@ -1,1 +1,53 @@
-"""."""
+"""Images: where they come from, which are kept, how they are augmented and batched.
+
+Names are imported when they are first used, so that reading a configuration imports no torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from zoo.data.batch import Batch
+    from zoo.data.config import DataConfig, EvalView, LongTail, ViewsConfig
+    from zoo.data.dataset import ImageDataset
+    from zoo.data.evaluation import eval_images
+    from zoo.data.loader import TrainLoader
+    from zoo.data.sources import open_dataset
+    from zoo.data.spec import parse_data_spec
+    from zoo.data.tensor_views import TensorViews
+
+__all__ = [
+    "Batch",
+    "DataConfig",
+    "EvalView",
+    "ImageDataset",
+    "LongTail",
+    "TensorViews",
+    "TrainLoader",
+    "ViewsConfig",
+    "eval_images",
+    "open_dataset",
+    "parse_data_spec",
+]
+
+_HOME = {
+    "Batch": "batch",
+    "DataConfig": "config",
+    "EvalView": "config",
+    "ImageDataset": "dataset",
+    "LongTail": "config",
+    "TensorViews": "tensor_views",
+    "TrainLoader": "loader",
+    "ViewsConfig": "config",
+    "eval_images": "evaluation",
+    "open_dataset": "sources",
+    "parse_data_spec": "spec",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

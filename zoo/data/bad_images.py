@@ -1,0 +1,73 @@
+"""Unreadable images: counted, reported and replaced while training, up to a limit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from PIL import Image
+
+from zoo.data.dataset import ImageDataset
+from zoo.errors import DataError
+
+
+class Readable(NamedTuple):
+    """An image that could be read.
+
+    Attributes:
+        image: RGB; None when nothing readable was found within the limit.
+        position: where it is, another than the one asked for when that one is unreadable.
+        bad: name and error of each unreadable image on the way.
+    """
+
+    image: Image.Image | None
+    position: int
+    bad: dict[str, str]
+
+
+def read_or_replace(dataset: ImageDataset, index: int, limit: int) -> Readable:
+    """Read image `index`, or else the next readable one of the data set, as timm does.
+
+    The replacement keeps its own label and position: label and image always belong together. After more
+    than `limit` unreadable images the search ends: the run is over its limit anyway.
+    """
+    bad: dict[str, str] = {}
+    for step in range(min(limit + 1, len(dataset))):
+        candidate = (index + step) % len(dataset)
+        try:
+            return Readable(dataset.image(candidate), candidate, bad)
+        except DataError as error:
+            bad[dataset.name_of(candidate)] = str(error)
+    return Readable(None, index, bad)
+
+
+class BadImages:
+    """The unreadable images met so far."""
+
+    def __init__(self, limit: int) -> None:
+        """Allow up to `limit` of them."""
+        self._limit = limit
+        self._errors: dict[str, str] = {}
+
+    @property
+    def names(self) -> list[str]:
+        """Their names, in the order they were met."""
+        return list(self._errors)
+
+    def add(self, errors: Mapping[str, str]) -> None:
+        """Record errors by image name.
+
+        Raises:
+            DataError: beyond the limit, with the first image's error and the number of others.
+        """
+        self._errors.update(errors)
+        if len(self._errors) > self._limit:
+            raise DataError(
+                f"{next(iter(self._errors.values()))}; {others(len(self._errors) - 1)} cannot be read"
+                f" either; expected at most {self._limit} such images (data.max_bad_images)"
+            )
+
+
+def others(count: int) -> str:
+    """Return "1 other image" and the like."""
+    return f"{count} other image{'' if count == 1 else 's'}"

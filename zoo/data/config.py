@@ -1,0 +1,159 @@
+# ruff: noqa: RUF012  (pydantic copies a field's default for every instance)
+"""The sections of a recipe that say which images are read, and how they are augmented and evaluated.
+
+Nothing here imports torch. Defaults are the literature's; a shipped recipe states every value.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from zoo.config import Config
+from zoo.data.ops import AutoAugment, Cutout, GaussianBlur, Interpolation, Op, PositiveInt, RandAugment
+
+Seed = Annotated[int, Field(ge=0, lt=2**32)]  # what NumPy's RandomState takes
+Triple = Annotated[list[float], Field(min_length=3, max_length=3)]
+
+
+class Digits(Config):
+    """scikit-learn's 1,797 embedded 8x8 digits: 125 images of each class to train on, the rest to test."""
+
+    kind: Literal["digits"] = "digits"
+
+
+class TorchvisionSource(Config):
+    """A data set that torchvision reads from (and can download to) the data folder."""
+
+    kind: Literal["cifar10", "cifar100", "fashion_mnist"]
+    download: bool = False
+
+
+class Folder(Config):
+    """Trees of the form `train/<class>/<image>`, as torchvision's ImageFolder reads them."""
+
+    kind: Literal["folder"] = "folder"
+    train: str = "train"
+    test: str = "val"
+
+
+class ListFiles(Config):
+    """Text files of lines "path label", as ImageNet-LT, Places-LT and iNaturalist come.
+
+    Attributes:
+        train, test: the list files.
+        images: folder that the paths in them are relative to.
+        class_names: optional text file, the name of one class a line; else classes are "0", "1", ...
+    """
+
+    kind: Literal["list"] = "list"
+    train: str
+    test: str
+    images: str = "."
+    class_names: str | None = None
+
+
+class Parquet(Config):
+    """Parquet files in the Hub's image schema.
+
+    Attributes:
+        train, test: a file, or a pattern for the names of its shards, e.g. `train-*.parquet`.
+        image: column of {bytes, path} or of plain bytes.
+        label: column of integers.
+    """
+
+    kind: Literal["parquet"] = "parquet"
+    train: str = "train*.parquet"
+    test: str = "test*.parquet"
+    image: str = "img"
+    label: str = "label"
+
+
+Source = Annotated[Digits | TorchvisionSource | Folder | ListFiles | Parquet, Field(discriminator="kind")]
+
+
+class LongTail(Config):
+    """How many images of each class are kept for training; see `zoo.data.long_tail`.
+
+    Attributes:
+        profile: `exponential`, n_c = n_max / imbalance^(c / (C - 1)), or `step`: the first half of the
+            classes keeps n_max, the second n_max / imbalance.
+        imbalance: largest class / smallest class, >= 1.
+        seed: which images of a class are kept; the literature's is 0.
+        max_per_class: n_max; by default the size of the smallest class.
+    """
+
+    profile: Literal["exponential", "step"] = "exponential"
+    imbalance: Annotated[float, Field(ge=1)]
+    seed: Seed = 0
+    max_per_class: PositiveInt | None = None
+
+
+class DataConfig(Config):
+    """Which images, and how pixels become numbers.
+
+    Attributes:
+        source: where images and labels come from.
+        long_tail: applies to the training split only.
+        mean, std: of the red, green and blue channel, for values in 0..1. Default: ImageNet's.
+        image_size: training images are scaled to this square when they are decoded (shorter side, then the
+            centre; bicubic); None leaves them as stored.
+        max_bad_images: so many unreadable training images are replaced before training stops.
+    """
+
+    source: Source
+    long_tail: LongTail | None = None
+    mean: Triple = [0.485, 0.456, 0.406]
+    std: Triple = [0.229, 0.224, 0.225]
+    image_size: PositiveInt | None = None
+    max_bad_images: Annotated[int, Field(ge=0)] = 0
+
+    @model_validator(mode="after")
+    def _positive_std(self) -> Self:
+        if min(self.std) <= 0:
+            raise ValueError(f"std: found {self.std}, expected three positive numbers")
+        return self
+
+
+class EvalView(Config):
+    """timm's evaluation transform: shorter side to `size` / `crop_pct`, then the centre of `size` pixels."""
+
+    size: PositiveInt
+    crop_pct: Annotated[float, Field(gt=0, le=1)] = 0.875
+    interpolation: Interpolation = "bicubic"
+
+
+class ViewsConfig(Config):
+    """What happens to an image before the encoder sees it.
+
+    Attributes:
+        backend: `tensor`, batched on the training device, data resident there; `torchvision`, one PIL image
+            at a time in worker processes, for data that does not fit or ops that only torchvision has.
+        workers: processes (`torchvision`) or threads of the first decoding (`tensor`); 0: none.
+        train: one list of operations per view.
+        eval: how the released encoder expects images.
+    """
+
+    backend: Literal["tensor", "torchvision"]
+    workers: Annotated[int, Field(ge=0)] = 0
+    train: Annotated[list[list[Op]], Field(min_length=1)]
+    eval: EvalView
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        for number, view in enumerate(self.train):
+            size: int | None = None
+            for place, op in enumerate(view):
+                where = f"train.{number}.{place}"
+                if self.backend == "tensor" and isinstance(op, AutoAugment | RandAugment):
+                    raise ValueError(
+                        f'{where}: "{op.op}" needs backend "torchvision", found backend "tensor"'
+                    )
+                size = getattr(op, "size", size) if not isinstance(op, Cutout) else size
+                if isinstance(op, GaussianBlur) and size is not None and op.kernel_size // 2 >= size:
+                    raise ValueError(
+                        f"{where}.kernel_size: found {op.kernel_size}, expected at most {2 * size - 1}: "
+                        f"a view of {size} pixels has no more to reflect at its edges"
+                    )
+        return self

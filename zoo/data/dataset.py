@@ -1,0 +1,104 @@
+"""A labelled image data set as every later stage sees it, whatever it was read from."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from PIL import Image
+
+Split = Literal["train", "test"]
+
+
+class ImageStore(Protocol):
+    """Images by row, as a source holds them."""
+
+    def name(self, row: int) -> str:
+        """Return a name that is the same on every machine: it enters the data set's fingerprint."""
+
+    def read(self, row: int) -> Image.Image:
+        """Return the image as RGB; raise DataError naming it where that fails."""
+
+
+class ImageDataset:
+    """Images with a label each; does not change after it is made.
+
+    Attributes:
+        labels: class of each image `[N]`, int64, read-only.
+        class_names: name of each class, C of them.
+        settings: what it was made from, plain values for `describe`.
+    """
+
+    def __init__(
+        self,
+        store: ImageStore,
+        labels: ArrayLike,
+        class_names: Sequence[str],
+        *,
+        rows: ArrayLike | None = None,
+        settings: dict[str, Any] | None = None,
+    ) -> None:
+        """Take `labels` `[N]` and, for a part of `store`, its `rows` `[N]` (default: all, in order)."""
+        self.labels: NDArray[np.int64] = np.array(labels, dtype=np.int64)
+        self.labels.setflags(write=False)
+        self.class_names = tuple(class_names)
+        self.settings = dict(settings or {})
+        self._store = store
+        self._rows = np.arange(len(self.labels)) if rows is None else np.array(rows, dtype=np.int64)
+
+    def __len__(self) -> int:
+        """Return the number of images N."""
+        return len(self.labels)
+
+    @property
+    def num_classes(self) -> int:
+        """The number of classes C, those without an image in this split included."""
+        return len(self.class_names)
+
+    @property
+    def class_counts(self) -> NDArray[np.int64]:
+        """Images of each class `[C]`, int64."""
+        return np.bincount(self.labels, minlength=self.num_classes).astype(np.int64)
+
+    def image(self, index: int) -> Image.Image:
+        """Return image `index` as RGB.
+
+        Raises:
+            DataError: naming the image and why it cannot be read.
+        """
+        return self._store.read(int(self._rows[index]))
+
+    def name_of(self, index: int) -> str:
+        """Return the name of image `index`: its path in the data set, or its place in a file."""
+        return self._store.name(int(self._rows[index]))
+
+    def subset(self, indices: ArrayLike) -> ImageDataset:
+        """Return the data set of the images at `indices` `[M]`, in that order, with the same classes."""
+        chosen = np.array(indices, dtype=np.int64)
+        return ImageDataset(
+            self._store,
+            self.labels[chosen],
+            self.class_names,
+            rows=self._rows[chosen],
+            settings=self.settings,
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """Return plain values that identify the data set, for cards and metrics.
+
+        `sha256` is over the names and labels of the images in order: equal only for the same selection.
+        """
+        digest = hashlib.sha256()
+        for row, label in zip(self._rows.tolist(), self.labels.tolist(), strict=True):
+            digest.update(f"{self._store.name(row)}\t{label}\n".encode("utf-8", "surrogateescape"))
+        counts = self.class_counts
+        return {
+            **self.settings,
+            "num_images": len(self),
+            "num_classes": self.num_classes,
+            "class_counts": {"largest": int(counts.max()), "smallest": int(counts.min())},
+            "sha256": digest.hexdigest(),
+        }

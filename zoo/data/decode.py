@@ -1,0 +1,63 @@
+"""From stored bytes to an RGB image, or one clear error."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from zoo.errors import DataError
+
+EIGHT_BIT = 255
+
+
+def to_rgb(image: Image.Image) -> Image.Image:
+    """Convert to RGB exactly as timm does: `image.convert("RGB")`.
+
+    So grey becomes three equal channels, a palette its colours, transparency is dropped (not blended), CMYK
+    is converted without its ICC profile, and the EXIF orientation is NOT applied: timm ignores it, and
+    encoders released here are compared with and used by timm.
+
+    Raises:
+        ValueError: for grey of more than 8 bits, which `convert` clips to white.
+    """
+    if image.mode == "RGB":
+        image.load()  # Image.open is lazy: a truncated file must fail here
+        return image
+    if image.mode.startswith("I") or image.mode == "F":
+        values = np.asarray(image)
+        if values.size and (values.min() < 0 or values.max() > EIGHT_BIT):
+            raise ValueError(
+                f"grey values {values.min()}..{values.max()}, expected 0..{EIGHT_BIT}; "
+                "save it with 8 bits a channel"
+            )
+        return Image.fromarray(values.astype(np.uint8)).convert("RGB")
+    return image.convert("RGB")
+
+
+def read_image(source: Path | bytes | Callable[[], Image.Image], name: str) -> Image.Image:
+    """Read a file, encoded bytes or what a call returns, as RGB.
+
+    Raises:
+        DataError: naming the image and why it cannot be read.
+    """
+    try:
+        if callable(source):
+            return to_rgb(source())
+        with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
+            return to_rgb(image)
+    except FileNotFoundError:
+        raise DataError(f'image "{name}": no such file') from None
+    except Exception as error:  # broken files make Pillow's plugins raise nearly every kind of exception
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise DataError(f'image "{name}" cannot be read: {reason}') from None
+
+
+def scaled_to_square(image: Image.Image, size: int) -> Image.Image:
+    """Return the central square of an image, scaled to `size` x `size` pixels (bicubic, antialiased)."""
+    if image.size == (size, size):
+        return image
+    return ImageOps.fit(image, (size, size), Image.Resampling.BICUBIC)

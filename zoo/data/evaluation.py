@@ -1,0 +1,103 @@
+"""Images as a released encoder expects them: timm's evaluation transform, in the order of the data set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from zoo.data.bad_images import others
+from zoo.data.config import EvalView
+from zoo.data.dataset import ImageDataset
+from zoo.errors import DataError
+
+
+class _Pixels(Dataset[Tensor | str]):
+    """Cropped images `[3, S, S]`, uint8, or the message of the error."""
+
+    def __init__(self, dataset: ImageDataset, view: EvalView) -> None:
+        from timm.data import create_transform
+
+        self._dataset = dataset
+        self._unchanged = (view.size, view.size) if view.crop_pct == 1 else None
+        self._transform = create_transform(
+            input_size=(3, view.size, view.size),
+            is_training=False,
+            interpolation=view.interpolation,
+            crop_pct=view.crop_pct,
+            use_prefetcher=True,  # leaves values in 8 bits; they are normalised in batches
+        )
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def __getitem__(self, index: int) -> Tensor | str:
+        try:
+            image = self._dataset.image(index)
+        except DataError as error:
+            return str(error)
+        if image.size == self._unchanged:
+            return torch.from_numpy(np.array(image)).permute(2, 0, 1)
+        return torch.from_numpy(np.ascontiguousarray(self._transform(image)))
+
+
+def _as_list(samples: list[Tensor | str]) -> list[Tensor | str]:
+    return samples
+
+
+def eval_images(
+    dataset: ImageDataset,
+    eval_view: EvalView,
+    mean: Sequence[float],
+    std: Sequence[float],
+    *,
+    batch_size: int,
+    device: torch.device | str,
+    workers: int = 0,
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield images and labels in the order of the data set.
+
+    Pixels are those of `timm.data.create_transform(is_training=False)` with the same settings.
+
+    Args:
+        dataset: what to go through, once.
+        eval_view: size, crop and interpolation.
+        mean: of the three channels, for values in 0..1.
+        std: likewise.
+        batch_size: images at a time; the last batch may have fewer.
+        device: where the results are.
+        workers: processes that decode; 0: this one.
+
+    Yields:
+        Images `[B, 3, S, S]`, float32, and labels `[B]`, int64.
+
+    Raises:
+        DataError: when images cannot be read: their replacement would falsify a measurement. It comes at the
+            end of the pass, so that it can say how many there are; nothing is yielded after the first.
+    """
+    loader: DataLoader[Tensor | str] = DataLoader(
+        _Pixels(dataset, eval_view),
+        batch_size=batch_size,
+        num_workers=workers,
+        collate_fn=_as_list,
+        generator=torch.Generator(),  # else a loader draws from, and so moves, the global one
+    )
+    channel_mean = torch.tensor(mean, device=device).view(3, 1, 1)
+    channel_std = torch.tensor(std, device=device).view(3, 1, 1)
+    labels = torch.from_numpy(dataset.labels.copy())
+    errors: list[str] = []
+    for number, samples in enumerate(loader):
+        errors += [sample for sample in samples if isinstance(sample, str)]
+        if errors:
+            continue
+        pixels = torch.stack(samples).to(device).float()
+        normalised = pixels.div_(255).sub_(channel_mean).div_(channel_std)  # timm's operations, in its order
+        yield normalised, labels[number * batch_size : (number + 1) * batch_size].to(device)
+    if errors:
+        raise DataError(
+            f"{errors[0]}; {others(len(errors) - 1)} of the {len(dataset)} to evaluate on cannot be read"
+            " either"
+        )

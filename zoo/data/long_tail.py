@@ -1,0 +1,57 @@
+"""Long-tailed subsets of a data set: which images the literature would keep."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zoo.data.config import LongTail
+from zoo.errors import DataError
+
+
+def class_sizes(config: LongTail, n_max: int, num_classes: int) -> list[int]:
+    """Return how many images of each class are kept, `[C]`, before any check that there are as many.
+
+    Exponential: n_c = int(n_max * IF^(c / (C - 1))); step: n_max for the first C // 2 classes,
+    int(n_max * IF) for the others, with IF = 1 / imbalance. Source: `imbalance_cifar.py` of LDAM (1906.07413),
+    https://github.com/kaidic/LDAM-DRW
+    """
+    factor = 1 / config.imbalance
+    if config.profile == "step":
+        head = num_classes // 2
+        return [n_max] * head + [int(n_max * factor)] * (num_classes - head)
+    return [int(n_max * factor ** (c / (num_classes - 1))) for c in range(num_classes)]
+
+
+def select_long_tail(config: LongTail, labels: NDArray[np.int64], num_classes: int) -> NDArray[np.int64]:
+    """Return the kept positions in `labels` `[N]`, class by class, in the shuffled order within a class.
+
+    As in LDAM's code, NumPy's legacy RandomState(seed) shuffles the positions of each class, in class order
+    and from one stream, and the first n_c stay. n_max is `max_per_class`, by default the size of the
+    smallest class: that of every class where data is balanced, as in the literature, and always feasible.
+
+    Raises:
+        DataError: naming the first class that has fewer images than its n_c, or that would keep none.
+    """
+    counts = np.bincount(labels, minlength=num_classes)
+    if num_classes < 2:
+        raise DataError(f"long_tail: the data has {num_classes} class, expected at least 2")
+    sizes = class_sizes(config, config.max_per_class or int(counts.min()), num_classes)
+    for c, (size, count) in enumerate(zip(sizes, counts, strict=True)):
+        if size > count:
+            raise DataError(
+                f"long_tail: class {c} has {count} images, the {config.profile} profile with imbalance "
+                f"{config.imbalance:g} and max_per_class {sizes[0]} keeps {size} of it; lower max_per_class"
+            )
+        if size == 0:
+            raise DataError(
+                f"long_tail: class {c} would keep no image with imbalance {config.imbalance:g} and "
+                f"{sizes[0]} images in the largest class; expected an imbalance of at most {sizes[0]}"
+            )
+    random = np.random.RandomState(config.seed)  # the literature's generator
+    kept = []
+    for c, size in enumerate(sizes):
+        members = np.flatnonzero(labels == c)
+        random.shuffle(members)
+        kept.append(members[:size])
+    return np.concatenate(kept).astype(np.int64)

@@ -1,0 +1,172 @@
+# ruff: noqa: RUF012  (pydantic copies a field's default for every instance)
+"""The operations that make up a view, as a recipe states them.
+
+Names and meaning of the parameters are torchvision's. Defaults are the literature's.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from zoo.config import Config
+
+Interpolation = Literal["bilinear", "bicubic"]
+Probability = Annotated[float, Field(ge=0, le=1)]
+PositiveInt = Annotated[int, Field(gt=0)]
+Strength = Annotated[float, Field(ge=0)]
+
+
+def _ordered(bounds: list[float]) -> list[float]:
+    if bounds[0] > bounds[1]:
+        raise ValueError(f"found {bounds}, expected [low, high]")
+    return bounds
+
+
+PositiveRange = Annotated[
+    list[Annotated[float, Field(gt=0)]], Field(min_length=2, max_length=2), AfterValidator(_ordered)
+]
+
+
+class RandomResizedCrop(Config):
+    """A crop of random area (`scale`, a share of the image) and aspect `ratio`, resized with antialiasing."""
+
+    op: Literal["random_resized_crop"] = "random_resized_crop"
+    size: PositiveInt
+    scale: PositiveRange = [0.2, 1.0]  # MoCo's; supervised training uses 0.08
+    ratio: PositiveRange = [3 / 4, 4 / 3]
+    interpolation: Interpolation = "bilinear"
+
+    @model_validator(mode="after")
+    def _within_image(self) -> Self:
+        if self.scale[1] > 1:
+            raise ValueError(f"scale: found {self.scale}, expected shares of the image's area, at most 1")
+        return self
+
+
+class PadCrop(Config):
+    """Zero padding of `padding` pixels on each side, then a crop at a random place (CIFAR's 4 and 32)."""
+
+    op: Literal["pad_crop"] = "pad_crop"
+    size: PositiveInt
+    padding: Annotated[int, Field(ge=0)] = 4
+
+
+class Resize(Config):
+    """The shorter side becomes `size` pixels; aspect ratio kept, antialiased."""
+
+    op: Literal["resize"] = "resize"
+    size: PositiveInt
+    interpolation: Interpolation = "bilinear"
+
+
+class CenterCrop(Config):
+    """The central `size` x `size` pixels; smaller images are padded with zeros."""
+
+    op: Literal["center_crop"] = "center_crop"
+    size: PositiveInt
+
+
+class HorizontalFlip(Config):
+    """Mirrored left to right with probability `p`."""
+
+    op: Literal["horizontal_flip"] = "horizontal_flip"
+    p: Probability = 0.5
+
+
+class ColorJitter(Config):
+    """Brightness, contrast, saturation and hue changed in random order (torchvision's ColorJitter)."""
+
+    op: Literal["color_jitter"] = "color_jitter"
+    p: Probability = 0.8
+    brightness: Strength = 0.4
+    contrast: Strength = 0.4
+    saturation: Strength = 0.4
+    hue: Annotated[float, Field(ge=0, le=0.5)] = 0.1
+
+
+class Grayscale(Config):
+    """All three channels become the luminance, with probability `p`."""
+
+    op: Literal["grayscale"] = "grayscale"
+    p: Probability = 0.2
+
+
+class GaussianBlur(Config):
+    """Blur with a standard deviation drawn from `sigma` (pixels); `kernel_size` taps, edges reflected."""
+
+    op: Literal["gaussian_blur"] = "gaussian_blur"
+    p: Probability = 0.5
+    sigma: PositiveRange = [0.1, 2.0]
+    kernel_size: PositiveInt = 23
+
+    @model_validator(mode="after")
+    def _odd(self) -> Self:
+        if self.kernel_size % 2 == 0:
+            raise ValueError(f"kernel_size: found {self.kernel_size}, expected an odd number")
+        return self
+
+
+class Solarize(Config):
+    """Values of at least `threshold` (of 255) are inverted, with probability `p`."""
+
+    op: Literal["solarize"] = "solarize"
+    p: Probability = 0.2
+    threshold: Annotated[int, Field(ge=0, le=256)] = 128
+
+
+class RandomAffine(Config):
+    """Rotation, shift and zoom about the centre, bilinear, zeros outside.
+
+    Attributes:
+        degrees: rotation in [-degrees, degrees].
+        translate: largest shift as a share of [width, height], rounded to whole pixels.
+        scale: range of the zoom factor.
+    """
+
+    op: Literal["random_affine"] = "random_affine"
+    degrees: Annotated[float, Field(ge=0, le=180)]
+    translate: Annotated[list[Probability], Field(min_length=2, max_length=2)] = [0.0, 0.0]
+    scale: PositiveRange = [1.0, 1.0]
+
+
+class Cutout(Config):
+    """A square of `size` pixels at a random centre becomes black, with probability `p` (1708.04552)."""
+
+    op: Literal["cutout"] = "cutout"
+    p: Probability = 1.0
+    size: PositiveInt = 16
+
+
+class AutoAugment(Config):
+    """The policies of AutoAugment (1805.09501), as torchvision has them."""
+
+    op: Literal["auto_augment"] = "auto_augment"
+    policy: Literal["imagenet", "cifar10", "svhn"]
+
+
+class RandAugment(Config):
+    """RandAugment (1909.13719), as torchvision has it: `magnitude` of 31 bins."""
+
+    op: Literal["rand_augment"] = "rand_augment"
+    num_ops: PositiveInt = 2
+    magnitude: Annotated[int, Field(ge=0, le=30)] = 9
+
+
+Op = Annotated[
+    RandomResizedCrop
+    | PadCrop
+    | Resize
+    | CenterCrop
+    | HorizontalFlip
+    | ColorJitter
+    | Grayscale
+    | GaussianBlur
+    | Solarize
+    | RandomAffine
+    | Cutout
+    | AutoAugment
+    | RandAugment,
+    Field(discriminator="op"),
+]

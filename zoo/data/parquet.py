@@ -1,0 +1,159 @@
+"""Images in parquet files of the Hub's schema: `{bytes, path}` and integer labels, names in the metadata."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from zoo.data.config import Parquet
+from zoo.data.dataset import Split
+from zoo.data.decode import read_image
+from zoo.errors import DataError, did_you_mean
+
+
+class ParquetStore:
+    """Encoded images in Arrow memory, decoded on demand: worker processes share them without a copy."""
+
+    def __init__(self, encoded: Any, names: Sequence[str]) -> None:
+        """Take the column of `encoded` bytes, N of them, and their `names`."""
+        self._encoded = encoded
+        self._names = names
+
+    def name(self, row: int) -> str:
+        """Return the `path` stored with the image, or the shard and the row in it."""
+        return self._names[row]
+
+    def read(self, row: int) -> Image.Image:
+        """Decode image `row`."""
+        data = self._encoded[row].as_py()
+        if data is None:
+            raise DataError(f'image "{self._names[row]}" has no bytes: the file only refers to it')
+        return read_image(data, self._names[row])
+
+
+def open_parquet(
+    source: Parquet, split: Split, root: Path | None
+) -> tuple[ParquetStore, NDArray[np.int64], list[str]]:
+    """Return images, labels `[N]` and class names; rows in the order of the shards' names.
+
+    Raises:
+        DataError: for missing files or columns, labels that are no class, or when pyarrow is not installed.
+    """
+    try:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+    except ImportError:
+        raise DataError('parquet: needs pyarrow, which comes with "contrastive-zoo[parquet]"') from None
+
+    files = _shards(source.train if split == "train" else source.test, root, f"{split} files")
+    tables = [_read(file, [source.image, source.label]) for file in files]
+    labels = np.concatenate([_labels(t, source.label, file) for t, file in zip(tables, files, strict=True)])
+    columns, names = [], []
+    for table, file in zip(tables, files, strict=True):
+        column = table[source.image]
+        paths: list[str | None] = [None] * len(column)
+        if pa.types.is_struct(column.type):
+            fields = [field.name for field in column.type]
+            if "bytes" not in fields:
+                raise DataError(
+                    f'parquet: column "{source.image}" of {file} holds {fields}, expected "bytes"'
+                )
+            if "path" in fields:
+                paths = pc.struct_field(column, "path").to_pylist()
+            column = pc.struct_field(column, "bytes")
+        if not (pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)):
+            raise DataError(
+                f'parquet: column "{source.image}" of {file} holds {column.type}, expected encoded images'
+            )
+        columns.append(column)
+        names += [path or f"{file.name}#{row}" for row, path in enumerate(paths)]
+    encoded = pa.chunked_array([chunk for column in columns for chunk in column.cast(columns[0].type).chunks])
+    class_names = _class_names(tables[0].schema.metadata, source.label)
+    if class_names is None:
+        largest = int(labels.max(initial=0))
+        if split == "test" and root is not None:  # both splits need the same C
+            train = _match(source.train, root)
+            largest = max(
+                [largest, *(int(_labels(_read(f, [source.label]), source.label, f).max()) for f in train)]
+            )
+        class_names = [str(c) for c in range(largest + 1)]
+    elif len(labels) and labels.max() >= len(class_names):
+        raise DataError(
+            f'parquet: label {labels.max()} in "{source.label}" of {files[0]}, '
+            f"whose metadata name only {len(class_names)} classes"
+        )
+    return ParquetStore(encoded, names), labels, class_names
+
+
+def _match(pattern: str, root: Path | None) -> list[Path]:
+    path = Path(pattern) if root is None else root / pattern  # an absolute pattern stays as it is
+    if path.is_file():
+        return [path]
+    return sorted(p for p in path.parent.glob(path.name) if p.is_file()) if path.parent.is_dir() else []
+
+
+def _shards(pattern: str, root: Path | None, what: str) -> list[Path]:
+    if root is None and not Path(pattern).is_absolute():
+        raise DataError("parquet: no data folder given; give the one that holds the files with --data DIR")
+    files = _match(pattern, root)
+    if not files:
+        folder = (Path(pattern) if root is None else root / pattern).parent
+        beside = sorted(p.name for p in folder.glob("*.parquet")) if folder.is_dir() else []
+        there = f"there are {', '.join(beside[:5])}" if beside else "there are no parquet files"
+        raise DataError(
+            f'parquet: no {what} "{pattern}" in {folder}: {there}. The folder is given with --data DIR'
+        )
+    return files
+
+
+def _read(file: Path, columns: list[str]) -> Any:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(file) as parquet:
+            present = parquet.schema_arrow.names
+            for column in columns:
+                if column not in present:
+                    raise DataError(
+                        f'parquet: no column "{column}" in {file}.{did_you_mean(column, present)} '
+                        f"Columns: {', '.join(present)}"
+                    )
+            return parquet.read(columns=columns, use_threads=False)
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"parquet: {file} cannot be read: {' '.join(str(error).split())}") from None
+
+
+def _labels(table: Any, column: str, file: Path) -> NDArray[np.int64]:
+    import pyarrow as pa
+
+    values = table[column]
+    if not pa.types.is_integer(values.type):
+        numeric = [f.name for f in table.schema if pa.types.is_integer(f.type)]
+        raise DataError(
+            f'parquet: column "{column}" of {file} holds {values.type}, expected integers 0 to C - 1.'
+            f"{did_you_mean(column, numeric)}"
+        )
+    if values.null_count:
+        raise DataError(f'parquet: column "{column}" of {file} has {values.null_count} empty labels')
+    labels: NDArray[np.int64] = values.to_numpy().astype(np.int64)
+    if len(labels) and labels.min() < 0:
+        raise DataError(
+            f"parquet: row {labels.argmin()} of {file} has label {labels.min()}, expected 0 to C - 1"
+        )
+    return labels
+
+
+def _class_names(metadata: dict[bytes, bytes] | None, column: str) -> list[str] | None:
+    """Return the names that the `datasets` library stores with the schema, or None where there are none."""
+    try:
+        names = json.loads((metadata or {})[b"huggingface"])["info"]["features"][column]["names"]
+    except (KeyError, TypeError, ValueError):
+        return None
+    return [str(name) for name in names] if isinstance(names, list) and names else None

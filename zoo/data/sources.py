@@ -1,0 +1,274 @@
+"""Where images come from: one function per kind of source, each returning images, labels and class names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from zoo.data.config import DataConfig, Digits, Folder, ListFiles, TorchvisionSource
+from zoo.data.dataset import ImageDataset, ImageStore, Split
+from zoo.data.decode import read_image
+from zoo.data.long_tail import select_long_tail
+from zoo.data.parquet import open_parquet
+from zoo.errors import DataError, did_you_mean
+
+DIGITS_TRAIN_PER_CLASS = 125  # the smallest class has 174 images
+
+
+class Opened(NamedTuple):
+    """Images, their classes `[N]`, and the names of the C classes."""
+
+    store: ImageStore
+    labels: NDArray[np.int64]
+    class_names: Sequence[str]
+
+
+class ArrayStore:
+    """Decoded images in memory."""
+
+    def __init__(
+        self, pixels: NDArray[np.uint8], prefix: str, numbers: NDArray[np.int64] | None = None
+    ) -> None:
+        """Take `pixels` `[N, H, W]` or `[N, H, W, 3]` and the `numbers` `[N]` of the images there."""
+        self._pixels = pixels
+        self._prefix = prefix
+        self._numbers = np.arange(len(pixels)) if numbers is None else numbers
+
+    def name(self, row: int) -> str:
+        """Return the source's name with the image's number in it."""
+        return f"{self._prefix}/{self._numbers[row]}"
+
+    def read(self, row: int) -> Image.Image:
+        """Return image `row` as RGB."""
+        return Image.fromarray(self._pixels[row]).convert("RGB")
+
+
+class FileStore:
+    """Image files below one folder."""
+
+    def __init__(self, folder: Path, paths: Sequence[str]) -> None:
+        """Take the `paths` `[N]` relative to `folder`."""
+        self._folder = folder
+        self._paths = paths
+
+    def name(self, row: int) -> str:
+        """Return the path relative to the folder."""
+        return self._paths[row]
+
+    def read(self, row: int) -> Image.Image:
+        """Decode file `row`."""
+        return read_image(self._folder / self._paths[row], self._paths[row])
+
+
+def require_root(root: Path | None, kind: str) -> Path:
+    """Return the data folder.
+
+    Raises:
+        DataError: when none was given, or it is none.
+    """
+    if root is None:
+        raise DataError(f"{kind}: no data folder given; give the one that holds the data with --data DIR")
+    if not root.is_dir():
+        raise DataError(
+            f'{kind}: there is no folder "{root}"; give the one that holds the data with --data DIR'
+        )
+    return root
+
+
+def require_path(root: Path | None, given: str, kind: str, what: str) -> Path:
+    """Return the file or folder `given`, relative to the data folder unless absolute.
+
+    Raises:
+        DataError: naming `what` is missing and the nearest name that exists beside it.
+    """
+    path = Path(given) if Path(given).is_absolute() else require_root(root, kind) / given
+    if not path.exists():
+        beside = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
+        raise DataError(
+            f'{kind}: no {what} "{given}", looked for {path}.{did_you_mean(path.name, beside)}'
+            " The data folder is given with --data DIR"
+        )
+    return path
+
+
+def open_digits(source: Digits, split: Split, root: Path | None) -> Opened:
+    """Return the digits, class by class: of a fixed permutation, 125 to train, the rest to test."""
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    random = np.random.RandomState(0)  # the split is part of every published figure
+    rows = []
+    for c in range(10):
+        members = random.permutation(np.flatnonzero(digits.target == c))
+        rows.append(
+            members[:DIGITS_TRAIN_PER_CLASS] if split == "train" else members[DIGITS_TRAIN_PER_CLASS:]
+        )
+    chosen = np.concatenate(rows)
+    pixels = np.rint(digits.images[chosen] * (255 / 16)).astype(np.uint8)  # stored as 0..16
+    return Opened(ArrayStore(pixels, "digits", chosen), digits.target[chosen], [str(c) for c in range(10)])
+
+
+def open_torchvision(source: TorchvisionSource, split: Split, root: Path | None) -> Opened:
+    """Return a data set that torchvision reads.
+
+    CIFAR's archives hold pickles; torchvision compares each file's checksum with the published one before it
+    opens any.
+    """
+    from torchvision import datasets
+
+    if root is None or not source.download:
+        root = require_root(root, source.kind)
+    classes = {
+        "cifar10": datasets.CIFAR10,
+        "cifar100": datasets.CIFAR100,
+        "fashion_mnist": datasets.FashionMNIST,
+    }
+    cls = classes[source.kind]
+    inside = "FashionMNIST" if source.kind == "fashion_mnist" else cls.base_folder
+    if root.name == inside:  # the folder of the data set itself was given
+        root = root.parent
+    try:
+        data = cls(str(root), train=split == "train", download=source.download)
+    except (RuntimeError, OSError) as error:
+        raise DataError(
+            f'{source.kind}: {" ".join(str(error).split())} Looked for "{inside}" in {root}. Give the '
+            "folder that holds it with --data DIR, or set data.source.download: true"
+        ) from None
+    return Opened(
+        ArrayStore(np.asarray(data.data), f"{source.kind}/{split}"),
+        np.asarray(data.targets, dtype=np.int64),
+        data.classes,
+    )
+
+
+def open_folder(source: Folder, split: Split, root: Path | None) -> Opened:
+    """Return an ImageFolder tree; its classes are the sorted names of the folders."""
+    from torchvision.datasets import ImageFolder
+    from torchvision.datasets.folder import find_classes
+
+    base = require_root(root, "folder")
+    given = source.train if split == "train" else source.test
+    path = require_path(base, given, "folder", f"{split} folder")
+    try:
+        tree = ImageFolder(str(path))
+    except (RuntimeError, OSError) as error:
+        raise DataError(f"folder: {path}: {' '.join(str(error).split())}") from None
+    train = Path(base, source.train)
+    if split == "test" and train.is_dir():
+        expected = find_classes(str(train))[0]
+        unknown, absent = sorted(set(tree.classes) - set(expected)), sorted(set(expected) - set(tree.classes))
+        if unknown:
+            raise DataError(
+                f'folder: class "{unknown[0]}" of {path} is not among the {len(expected)} of {train}.'
+                f"{did_you_mean(unknown[0], expected)}"
+            )
+        if absent:
+            raise DataError(
+                f'folder: {path} has no class "{absent[0]}", {train} has; both need the same classes'
+            )
+    paths = [Path(file).relative_to(path).as_posix() for file, _ in tree.samples]
+    return Opened(FileStore(path, paths), np.asarray(tree.targets, dtype=np.int64), tree.classes)
+
+
+def open_list(source: ListFiles, split: Split, root: Path | None) -> Opened:
+    """Return the images of a list file. The classes are 0 to the largest label of the training list."""
+    folder = require_path(root, source.images, "list", "folder of images")
+    file = require_path(root, source.train if split == "train" else source.test, "list", f"{split} list")
+    paths, labels = _read_list(file)
+    first = folder / paths[0]
+    if not first.is_file():  # a wrong folder would make every image a bad one
+        raise DataError(f'list: {file.name} line 1 names "{paths[0]}", but there is no {first}; see "images"')
+    largest = int(labels.max())
+    if split == "train":
+        counts = np.bincount(labels)
+        if not counts.all():
+            raise DataError(
+                f"list: {file}: no image of class {int(counts.argmin())}, expected labels 0 to {largest} "
+                "without gaps"
+            )
+    else:
+        train = source.train if root is None else root / source.train
+        if Path(train).is_file():
+            trained = int(_read_list(Path(train))[1].max())
+            if largest > trained:
+                line = int(labels.argmax()) + 1
+                raise DataError(
+                    f"list: {file} image {line}: label {largest}, but {train} has only 0 to {trained}"
+                )
+            largest = trained
+    names = [str(c) for c in range(largest + 1)]
+    if source.class_names is not None:
+        named = require_path(root, source.class_names, "list", "file of class names")
+        names = named.read_text(encoding="utf-8").splitlines()
+        if len(names) != largest + 1:
+            raise DataError(
+                f"list: {named} has {len(names)} names for the {largest + 1} classes of the labels"
+            )
+    return Opened(FileStore(folder, paths), labels, names)
+
+
+def _read_list(file: Path) -> tuple[list[str], NDArray[np.int64]]:
+    paths, labels = [], []
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
+        if not line.strip():
+            continue
+        path, _, label = line.strip().rpartition(" ")  # a path may contain spaces
+        if not path or not (label.isascii() and label.isdecimal()):
+            raise DataError(
+                f'list: {file} line {number}: found "{line.strip()[:80]}", expected "path label", '
+                "the label 0, 1, ..."
+            )
+        paths.append(path.strip())
+        labels.append(int(label))
+    if not paths:
+        raise DataError(f"list: {file} names no images")
+    return paths, np.asarray(labels, dtype=np.int64)
+
+
+OPENERS: dict[
+    str, Callable[[Any, Split, Path | None], tuple[ImageStore, NDArray[np.int64], Sequence[str]]]
+] = {
+    "digits": open_digits,
+    "cifar10": open_torchvision,
+    "cifar100": open_torchvision,
+    "fashion_mnist": open_torchvision,
+    "folder": open_folder,
+    "list": open_list,
+    "parquet": open_parquet,
+}
+
+
+def open_dataset(config: DataConfig, split: Split, root: str | Path | None) -> ImageDataset:
+    """Open one split of the configured data.
+
+    Rows are in the order of the source: files sorted by class and name for folders, by line for list files,
+    by shard and row for parquet, the original files' for torchvision. A long tail applies to `train` only
+    and orders rows as `zoo.data.long_tail.select_long_tail` says.
+
+    Args:
+        config: what to read.
+        split: `train` or `test`.
+        root: folder of the data, the command line's `--data`; None for embedded data or absolute paths.
+
+    Raises:
+        DataError: naming what is missing or malformed, where it was looked for, and how to give it.
+    """
+    source = config.source
+    store, labels, class_names = OPENERS[source.kind](source, split, None if root is None else Path(root))
+    tail = config.long_tail if split == "train" else None
+    settings = {
+        "source": source.kind,
+        "split": split,
+        "long_tail": tail.model_dump() if tail else None,
+    }
+    if len(labels) == 0:
+        raise DataError(f"{source.kind}: the {split} split has no images")
+    dataset = ImageDataset(store, labels, class_names, settings=settings)
+    if tail is None:
+        return dataset
+    return dataset.subset(select_long_tail(tail, dataset.labels, dataset.num_classes))

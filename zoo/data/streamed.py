@@ -1,0 +1,123 @@
+"""Training data decoded and augmented one image at a time in worker processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from zoo.data.bad_images import read_or_replace
+from zoo.data.dataset import ImageDataset
+from zoo.data.decode import scaled_to_square
+from zoo.data.ops import Op
+from zoo.data.torchvision_views import PILViews, seeded
+from zoo.seeding import derive_seed
+
+Key = tuple[int, int]  # epoch, index
+
+
+class Sample(NamedTuple):
+    """One augmented image; `views` is empty when there is an error."""
+
+    views: list[Tensor]
+    label: int
+    position: int
+    bad: dict[str, str]
+    error: str | None = None
+
+
+class Collated(NamedTuple):
+    """A batch as it comes from a worker.
+
+    Attributes:
+        views: `[B, 3, h, w]`, uint8, each; empty when there is an error.
+        labels: `[B]`, int64.
+        positions: in the data set `[B]`, int64.
+        bad: name and error of each unreadable image.
+        error: message for the user, if any: an exception would arrive wrapped in a worker's traceback.
+    """
+
+    views: list[Tensor]
+    labels: Tensor
+    positions: Tensor
+    bad: dict[str, str]
+    error: str | None
+
+
+class Samples(Dataset[Sample]):
+    """Augmented images by (epoch, index): what a key gives depends on nothing else."""
+
+    def __init__(
+        self,
+        dataset: ImageDataset,
+        views: Sequence[Sequence[Op]],
+        seed: int,
+        image_size: int | None,
+        max_bad: int,
+    ) -> None:
+        """Augment `dataset` with `views`; draws are a function of `seed`, epoch and index."""
+        self._dataset = dataset
+        self._views = PILViews(views)
+        self._seed = seed
+        self._image_size = image_size
+        self._max_bad = max_bad
+
+    def __getitem__(self, key: Key) -> Sample:
+        """Return the sample of an (epoch, index)."""
+        epoch, asked = key
+        image, position, bad = read_or_replace(self._dataset, asked, self._max_bad)
+        if image is None:
+            return Sample([], -1, asked, bad, f"{len(bad)} images in a row cannot be read")
+        if self._image_size is not None:
+            image = scaled_to_square(image, self._image_size)
+        with seeded(derive_seed("views", self._seed, epoch, asked)):
+            try:
+                views = self._views(image)
+            except (ValueError, RuntimeError) as error:  # how torchvision says that an image is too small
+                name, reason = self._dataset.name_of(position), " ".join(str(error).split())
+                return Sample([], -1, position, bad, f'image "{name}" cannot be augmented: {reason}')
+        return Sample(views, int(self._dataset.labels[position]), position, bad)
+
+
+def collate(samples: list[Sample]) -> Collated:
+    """Make a batch of samples."""
+    bad = {name: error for sample in samples for name, error in sample.bad.items()}
+    labels = torch.tensor([sample.label for sample in samples])
+    positions = torch.tensor([sample.position for sample in samples])
+    errors = [sample.error for sample in samples if sample.error is not None]
+    if errors:
+        return Collated([], labels, positions, bad, errors[0])
+    stacked = []
+    for number, views in enumerate(zip(*(sample.views for sample in samples), strict=True)):
+        sizes = {tuple(view.shape[1:]) for view in views}
+        if len(sizes) > 1:
+            (h0, w0), (h1, w1) = sorted(sizes)[:2]
+            error = (
+                f"view {number} has images of {w0}x{h0} and of {w1}x{h1} pixels: end it with an operation "
+                'that gives one size, e.g. "random_resized_crop" or "center_crop", or set data.image_size'
+            )
+            return Collated([], labels, positions, bad, error)
+        stacked.append(torch.stack(views))
+    return Collated(stacked, labels, positions, bad, None)
+
+
+def stream(
+    samples: Samples, batches: Iterator[list[Key]], workers: int, pin_memory: bool
+) -> Iterator[Collated]:
+    """Yield the batches of `batches`, made by `workers` processes (0: this one) that live to the end."""
+    loader: DataLoader[Sample] = DataLoader(
+        samples,
+        batch_sampler=batches,
+        num_workers=workers,
+        collate_fn=collate,
+        pin_memory=pin_memory,
+        generator=torch.Generator(),  # else a loader draws from, and so moves, the global one
+    )
+    iterator = iter(loader)
+    try:
+        yield from iterator
+    finally:
+        del iterator  # the last reference: ends the workers, also when this generator is abandoned

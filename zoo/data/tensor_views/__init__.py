@@ -1,0 +1,195 @@
+"""Augmented views of a whole batch at once, on any device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Generator, Tensor
+
+from zoo.data import ops
+from zoo.data.tensor_views import color, geometry
+from zoo.errors import DataError
+
+Matrices = tuple[Tensor, Tensor]
+
+
+class TensorViews:
+    """Augment batches of uint8 images; the parameters of every image are drawn from one generator.
+
+    The operations and the distributions of their parameters are torchvision's; values are not rounded to 8
+    bits between operations.
+    """
+
+    def __init__(
+        self, views: Sequence[Sequence[ops.Op]], mean: Sequence[float], std: Sequence[float]
+    ) -> None:
+        """Take the operations of each view, and `mean` and `std` of the channels, for values in 0..1."""
+        self._views = views
+        self._mean = torch.tensor(mean).view(3, 1, 1)
+        self._std = torch.tensor(std).view(3, 1, 1)
+
+    def __call__(self, images: Tensor, generator: Generator) -> tuple[Tensor, ...]:
+        """Return one batch `[B, 3, h, w]`, float32 and normalised, a view of `images` `[B, 3, H, W]`, uint8.
+
+        Raises:
+            DataError: when the images are too small for an operation.
+        """
+        pixels = images * (1 / 255)
+        mean, std = self._mean.to(images.device), self._std.to(images.device)
+        return tuple((augment(pixels, view, generator) - mean).div_(std) for view in self._views)
+
+
+def augment(images: Tensor, view: Sequence[ops.Op], generator: Generator) -> Tensor:
+    """Apply the operations of one view in turn to `images` `[B, 3, H, W]`, float32 in 0..1.
+
+    A flip that follows a crop, a resize or a blur costs nothing: it mirrors the matrix that was due anyway.
+    """
+    pending: tuple[Tensor, Tensor, bool] | None = None  # rows, cols, clip
+    for op in view:
+        if isinstance(op, ops.HorizontalFlip):
+            mirrored = _chosen(op.p, len(images), generator)[:, None, None]
+            if pending is None:
+                images = torch.where(mirrored[..., None], images.flip(-1), images)
+            else:
+                rows, cols, clip = pending
+                pending = rows, torch.where(mirrored, cols.flip(1), cols), clip
+            continue
+        if pending is not None:
+            images, pending = geometry.apply_separable(images, *pending[:2], clip=pending[2]), None
+        if type(op) in _SEPARABLE:
+            rows, cols = _SEPARABLE[type(op)](op, images, generator)
+            pending = rows, cols, getattr(op, "interpolation", None) == "bicubic"
+        else:
+            images = _POINTWISE[type(op)](op, images, generator)
+    return images if pending is None else geometry.apply_separable(images, *pending[:2], clip=pending[2])
+
+
+def _chosen(p: float, batch: int, generator: Generator) -> Tensor:
+    return torch.rand(batch, generator=generator, device=generator.device) < p
+
+
+def _random_resized_crop(op: ops.RandomResizedCrop, images: Tensor, generator: Generator) -> Matrices:
+    batch, _, height, width = images.shape
+    top, left, h, w = geometry.crop_boxes(op, batch, height, width, generator)
+    rows = geometry.resample_matrix(top, h, op.size, height, op.interpolation)
+    return rows, geometry.resample_matrix(left, w, op.size, width, op.interpolation)
+
+
+def _pad_crop(op: ops.PadCrop, images: Tensor, generator: Generator) -> Matrices:
+    batch, _, height, width = images.shape
+    room = [length + 2 * op.padding - op.size for length in (height, width)]
+    if min(room) < 0:
+        raise DataError(
+            f"pad_crop: images of {height}x{width} pixels padded by {op.padding} are smaller "
+            f"than size {op.size}"
+        )
+    matrices = []
+    for space, length in zip(room, (height, width), strict=True):
+        choices = torch.full((batch,), float(space + 1), device=images.device)
+        matrices.append(
+            geometry.shift_matrix(geometry.randint(choices, generator) - op.padding, op.size, length)
+        )
+    return matrices[0], matrices[1]
+
+
+def _resize(op: ops.Resize, images: Tensor, generator: Generator) -> Matrices:
+    batch, _, height, width = images.shape
+    short = min(height, width)
+    matrices = []
+    for length in (height, width):
+        start, whole = (
+            torch.zeros(1, device=images.device),
+            torch.full((1,), float(length), device=images.device),
+        )
+        size = op.size if length == short else int(op.size * length / short)  # torchvision truncates
+        matrix = geometry.resample_matrix(start, whole, size, length, op.interpolation)
+        matrices.append(matrix.expand(batch, -1, -1))
+    return matrices[0], matrices[1]
+
+
+def _center_crop(op: ops.CenterCrop, images: Tensor, generator: Generator) -> Matrices:
+    batch, _, height, width = images.shape
+    matrices = []
+    for length in (height, width):
+        spare = length - op.size
+        offset = (
+            round(spare / 2) if spare >= 0 else -(-spare // 2)
+        )  # torchvision's rounding of crop and padding
+        start = torch.full((1,), float(offset), device=images.device)
+        matrices.append(geometry.shift_matrix(start, op.size, length).expand(batch, -1, -1))
+    return matrices[0], matrices[1]
+
+
+def _gaussian_blur(op: ops.GaussianBlur, images: Tensor, generator: Generator) -> Matrices:
+    batch, _, height, width = images.shape
+    if op.kernel_size // 2 >= min(height, width):
+        raise DataError(
+            f"gaussian_blur: kernel_size {op.kernel_size} is too large for images of {height}x{width} pixels,"
+            f"expected at most {2 * min(height, width) - 1}"
+        )
+    sigma = geometry.uniform(op.sigma[0], op.sigma[1], (batch,), generator)
+    sigma = torch.where(_chosen(op.p, batch, generator), sigma, 0.0)
+    rows = geometry.blur_matrix(sigma, op.kernel_size, height)
+    return rows, rows if width == height else geometry.blur_matrix(sigma, op.kernel_size, width)
+
+
+def _color_jitter(op: ops.ColorJitter, images: Tensor, generator: Generator) -> Tensor:
+    batch = len(images)
+    order = torch.rand((batch, 3), generator=generator, device=generator.device).argsort(1)
+    hue_slot = geometry.randint(torch.full((batch,), 4.0, device=images.device), generator)
+    chosen = _chosen(op.p, batch, generator)
+    strengths = (op.brightness, op.contrast, op.saturation)
+    factors = [geometry.uniform(max(0.0, 1 - s), 1 + s, (batch,), generator) for s in strengths]
+    hue = geometry.uniform(-op.hue, op.hue, (batch,), generator)
+    return color.color_jitter(
+        images,
+        order,
+        hue_slot,
+        torch.where(chosen[:, None], torch.stack(factors, 1), 1.0),
+        torch.where(chosen, hue, 0.0) if op.hue else None,
+    )
+
+
+def _grayscale(op: ops.Grayscale, images: Tensor, generator: Generator) -> Tensor:
+    return color.grayscale(images, _chosen(op.p, len(images), generator))
+
+
+def _solarize(op: ops.Solarize, images: Tensor, generator: Generator) -> Tensor:
+    return color.solarize(images, op.threshold, _chosen(op.p, len(images), generator))
+
+
+def _random_affine(op: ops.RandomAffine, images: Tensor, generator: Generator) -> Tensor:
+    batch, _, height, width = images.shape
+    degrees = geometry.uniform(-op.degrees, op.degrees, (batch,), generator)
+    limits = op.translate[0] * width, op.translate[1] * height
+    shift_x, shift_y = (geometry.uniform(-limit, limit, (batch,), generator).round() for limit in limits)
+    scale = geometry.uniform(op.scale[0], op.scale[1], (batch,), generator)
+    return geometry.affine(images, degrees, shift_x, shift_y, scale)
+
+
+def _cutout(op: ops.Cutout, images: Tensor, generator: Generator) -> Tensor:
+    batch, _, height, width = images.shape
+    center_y, center_x = (
+        geometry.randint(torch.full((batch,), float(length), device=images.device), generator)
+        for length in (height, width)
+    )
+    size = _chosen(op.p, batch, generator) * float(op.size)
+    return geometry.cutout(images, center_y, center_x, size)
+
+
+_SEPARABLE: dict[type, Callable[[Any, Tensor, Generator], Matrices]] = {
+    ops.RandomResizedCrop: _random_resized_crop,
+    ops.PadCrop: _pad_crop,
+    ops.Resize: _resize,
+    ops.CenterCrop: _center_crop,
+    ops.GaussianBlur: _gaussian_blur,
+}
+_POINTWISE: dict[type, Callable[[Any, Tensor, Generator], Tensor]] = {
+    ops.ColorJitter: _color_jitter,
+    ops.Grayscale: _grayscale,
+    ops.Solarize: _solarize,
+    ops.RandomAffine: _random_affine,
+    ops.Cutout: _cutout,
+}
