@@ -18,7 +18,10 @@ def encoder() -> nn.Sequential:
 def batches(sizes: tuple[int, ...] = (4, 4, 3)) -> list[tuple[torch.Tensor, torch.Tensor]]:
     g = torch.Generator().manual_seed(1)
     start = [sum(sizes[:i]) for i in range(len(sizes))]
-    return [(torch.randn(n, 3, 8, 8, generator=g), torch.arange(s, s + n)) for n, s in zip(sizes, start, strict=True)]
+    return [
+        (torch.randn(n, 3, 8, 8, generator=g), torch.arange(s, s + n))
+        for n, s in zip(sizes, start, strict=True)
+    ]
 
 
 def test_features_are_those_of_evaluation_mode_in_the_order_of_the_data():
