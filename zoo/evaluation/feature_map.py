@@ -181,4 +181,4 @@ def _draw_many(
 def _name_star(axes: Axes, star: NDArray[Any], name: str) -> None:
     x, y = star
     style: dict[str, Any] = {"fontsize": 7, "fontstyle": "italic", "color": INK, "path_effects": _HALO}
-    axes.annotate(name, (x, y), (5, 4), textcoords="offset points", zorder=7, **style)
+    axes.annotate(name, (x, y), (5, 4), textcoords="offset points", zorder=3, **style)  # under all stars

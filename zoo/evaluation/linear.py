@@ -33,7 +33,8 @@ class LinearClassifier:
             In scikit-learn's terms C = 1 / (l2 * N).
         validation_scores: for each strength tried, strongest first, the score in percent on the
             validation part; empty when the grid had one value.
-        converged: whether the gradient of the last fit fell below the solver's tolerance.
+        converged: whether the last fit ended by itself (L-BFGS: before `max_iter`; SGD: with no component
+            of the gradient above 1e-3).
     """
 
     weight: Tensor

@@ -157,7 +157,8 @@ def plot_shot_accuracy(
         axes.set_ylim(0, 105)
         axes.set_ylabel("top-1 accuracy (%)")
         grid(axes, "y")
-        columns = max(1, min(len(rows), int(size / 1.5)))
+        lines = math.ceil(len(rows) / max(1, int(size / 1.5)))
+        columns = math.ceil(len(rows) / lines)
         axes.legend(
             loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, handlelength=1.4, borderaxespad=0.2
         )

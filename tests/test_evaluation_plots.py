@@ -1,0 +1,206 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+import torch
+from matplotlib.figure import Figure
+from PIL import Image
+from sklearn.datasets import load_digits
+
+from zoo.errors import DataError, ZooError
+from zoo.evaluation.plots import plot_curves, plot_features, plot_shot_accuracy
+from zoo.modules.centers import Centers
+
+NAMES = [str(i) for i in range(10)]
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """Every figure that is saved, to ask what is in it."""
+    figures: list[Figure] = []
+    save = Figure.savefig
+    monkeypatch.setattr(
+        Figure, "savefig", lambda self, *a, **k: (figures.append(self), save(self, *a, **k))[1]
+    )
+    return figures
+
+
+def texts(figure: Figure) -> str:
+    return " ".join(t.get_text() for t in figure.findobj(mpl.text.Text)).replace("\n", " ")
+
+
+def digits(n: int = 300):
+    x, y = load_digits(return_X_y=True)
+    x, y = torch.tensor(x[:n], dtype=torch.float32), torch.tensor(y[:n])
+    means = torch.stack([x[y == c].mean(0) for c in range(10)])
+    return x, y, Centers(means, torch.zeros(10), torch.arange(100, 0, -10))
+
+
+def records(n: int = 120):
+    return [
+        {"step": i, "epoch": i // 10, "loss": 5 / (i + 1), "lr": 1e-4, "positive_score": 0.5}
+        for i in range(n)
+    ]
+
+
+def is_white_framed(path) -> bool:
+    pixels = np.asarray(Image.open(path).convert("RGB"))
+    border = np.concatenate(
+        [pixels[:3].ravel(), pixels[-3:].ravel(), pixels[:, :3].ravel(), pixels[:, -3:].ravel()]
+    )
+    return bool((border == 255).all())
+
+
+def test_same_input_gives_the_same_bytes(tmp_path):
+    x, y, centers = digits()
+    begin = time.perf_counter()
+    for name in "ab":
+        plot_features(x, y, NAMES, centers, tmp_path / f"map_{name}.png")
+        plot_curves(records(), tmp_path / f"curves_{name}.png")
+        plot_shot_accuracy({"m": {"accuracy": 50.0}}, tmp_path / f"bars_{name}.png")
+    assert time.perf_counter() - begin < 30
+    for kind in ("map", "curves", "bars"):
+        first, second = (tmp_path / f"{kind}_{name}.png" for name in "ab")
+        assert first.read_bytes() == second.read_bytes(), kind
+        assert is_white_framed(first), kind
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(
+        f"{k}_{n}.png" for k in ("map", "curves", "bars") for n in "ab"
+    )
+
+
+def test_a_users_style_and_state_are_neither_used_nor_changed(tmp_path):
+    plot_curves(records(), tmp_path / "a.png")
+    with mpl.rc_context({"figure.facecolor": "black", "font.size": 30, "text.color": "white"}):
+        before = dict(mpl.rcParams)
+        plot_curves(records(), tmp_path / "b.png")
+        assert dict(mpl.rcParams) == before
+    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
+
+
+def test_pyplot_is_never_imported(tmp_path):
+    code = (
+        "import sys, torch; from zoo.evaluation.plots import *\n"
+        f"plot_curves([{{'step': 1, 'loss': 2.0}}], r'{tmp_path}/a.pdf')\n"
+        "x, y = torch.randn(20, 5), torch.arange(20) % 2\n"
+        f"plot_features(x, y, ['a', 'b'], None, r'{tmp_path}/b.png', method='pca')\n"
+        "assert 'matplotlib.pyplot' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert (tmp_path / "a.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_curves_have_a_panel_for_each_scalar_with_its_unit(tmp_path, drawn):
+    rows = [
+        *records(),
+        {"step": 5, "loss": 7.0},
+        {"step": 7, "loss": float("nan"), "note": "text"},
+        {"epoch": 3},
+    ]
+    rows += [{"step": 120, "epoch": 12, "knn_accuracy": 55.0}]
+    plot_curves(rows, tmp_path / "c.png", title="A run")
+    (figure,) = drawn
+    titles = [a.get_title(loc="left") for a in figure.axes]
+    assert titles == ["loss", "learning rate", "knn accuracy", "positive score"]
+    assert [a.get_ylabel() for a in figure.axes] == ["nats", r"$\times 10^{-4}$", "%", "cosine"]
+    assert "121 records, steps 0 to 120, epochs 0 to 12; lines: running mean over 2 records" in texts(figure)
+    raw, mean = figure.axes[0].lines
+    assert len(raw.get_xdata()) == 120  # the repeated steps count once, as last recorded
+    assert np.allclose(mean.get_ydata()[0], raw.get_ydata()[:2].mean())
+    assert np.allclose(figure.axes[1].lines[0].get_ydata(), 1.0)  # the power of ten is in the label
+    assert figure.axes[2].lines[0].get_xydata().tolist() == [[120, 55.0]]
+
+
+def test_the_map_draws_each_class_and_each_center_in_its_color(tmp_path, drawn):
+    x, y, centers = digits()
+    plot_features(x, y, NAMES, centers, tmp_path / "m.png", title="Digits", seed=4)
+    (figure,) = drawn
+    groups = figure.axes[0].collections
+    assert [len(g.get_offsets()) for g in groups[:10]] == torch.bincount(y).tolist()
+    assert [len(g.get_offsets()) for g in groups[10:]] == [1] * 10
+    for c in range(10):
+        assert np.allclose(groups[c].get_facecolor()[0, :3], groups[10 + c].get_facecolor()[0, :3])
+    assert len({tuple(g.get_facecolor()[0, :3]) for g in groups}) == 10
+    assert (
+        "t-SNE (perplexity 30) of all 300 features (D = 64; centred, unit norm), seed 4; stars: the 10"
+        in texts(figure)
+    )
+    # class means are the centers here: each star lies nearest to the median of its own class
+    medians = np.stack([np.median(g.get_offsets(), axis=0) for g in groups[:10]])
+    stars = np.concatenate([g.get_offsets() for g in groups[10:]])
+    assert (np.linalg.norm(stars[:, None] - medians[None], axis=2).argmin(1) == np.arange(10)).sum() >= 9
+
+
+def test_what_all_centers_share_moves_nothing_and_scale_neither(tmp_path, drawn):
+    x, y, centers = digits()
+    shifted = Centers(centers.weight * 7 + 100, centers.bias, centers.class_counts)
+    plot_features(x, y, NAMES, centers, tmp_path / "a.png", method="pca")
+    plot_features(x * 3 - 5, y, NAMES, shifted, tmp_path / "b.png", method="pca")
+    a, b = (np.concatenate([g.get_offsets() for g in f.axes[0].collections]) for f in drawn)
+    assert np.allclose(a, b, atol=1e-3)
+
+
+def test_many_classes_are_colored_by_their_training_images(tmp_path, drawn):
+    g = torch.Generator().manual_seed(0)
+    weight = torch.randn(30, 8, generator=g)
+    y = torch.arange(30).repeat(4)
+    counts = torch.arange(1, 31) * 10
+    names = [f"class {c}" for c in range(30)]
+    plot_features(
+        weight[y], y, names, Centers(weight, torch.zeros(30), counts), tmp_path / "m.png", method="pca"
+    )
+    plot_features(weight[y], y, names, None, tmp_path / "n.png", method="pca", max_points=50)
+    with_centers, without = drawn
+    points, stars = with_centers.axes[0].collections
+    assert points.get_array().tolist() == counts[y].tolist()
+    assert stars.get_array().tolist() == counts.tolist()
+    named = {t.get_text() for t in with_centers.axes[0].texts}
+    assert named == {f"class {c}" for c in (*range(5), *range(25, 30))}
+    assert "training images of the class" in texts(with_centers)
+    assert "class index" in texts(without)
+    assert "50 of 120 features" in texts(without)
+
+
+def test_a_class_absent_from_the_test_set_and_few_points_are_drawn(tmp_path):
+    x, y, centers = digits(8)
+    for method in ("tsne", "pca"):
+        weight = torch.arange(640.0).reshape(10, 64).sin()
+        plot_features(x, y, NAMES, centers._replace(weight=weight), tmp_path / f"{method}.png", method=method)
+
+
+def test_bars_show_every_value_and_a_dash_for_what_is_missing(tmp_path, drawn):
+    rows = {
+        "PaCo": {"accuracy": 80.0, "many": 90.0, "medium": None, "few": 61.26, "test_images": 450},
+        "cross-entropy": {"accuracy": 70.0, "many": 95.0, "medium": None, "few": None, "test_images": 450},
+    }
+    plot_shot_accuracy(rows, tmp_path / "b.png", title="t")
+    (figure,) = drawn
+    axes = figure.axes[0]
+    assert [t.get_text() for t in axes.get_xticklabels()] == ["overall", "many", "few"]
+    assert [round(p.get_height(), 2) for p in axes.patches] == [80.0, 90.0, 61.26, 70.0, 95.0, 0.0]
+    assert [t.get_text() for t in axes.texts] == ["80.0", "90.0", "61.3", "70.0", "95.0", "–"]
+    assert "on 450 test images" in texts(figure)
+    assert all(name in texts(figure) for name in rows)
+
+
+def test_mistakes_are_named_and_leave_no_file(tmp_path):
+    x, y, centers = digits(30)
+    with pytest.raises(ZooError, match=r'found the ending "\.jpg", expected \.png or \.pdf'):
+        plot_curves(records(), tmp_path / "a.jpg")
+    with pytest.raises(DataError, match="none of 1 records has a step and a scalar"):
+        plot_curves([{"step": 1, "note": "x"}], tmp_path / "a.png")
+    with pytest.raises(DataError, match="no accuracy in 1 methods"):
+        plot_shot_accuracy({"m": {"accuracy": None}}, tmp_path / "a.png")
+    with pytest.raises(ZooError, match='Did you mean "tsne"'):
+        plot_features(x, y, NAMES, None, tmp_path / "a.png", method="t-sne")
+    with pytest.raises(DataError, match="found 3 points, expected four or more"):
+        plot_features(x, y, NAMES, None, tmp_path / "a.png", max_points=3)
+    with pytest.raises(DataError, match="found 10 centers for 11 classes"):
+        plot_features(x, y, [*NAMES, "more"], centers, tmp_path / "a.png")
+    with pytest.raises(DataError, match="found 63 dimensions, expected 64"):
+        plot_features(x[:, 1:], y, NAMES, centers, tmp_path / "a.png")
+    assert list(tmp_path.iterdir()) == []
