@@ -193,7 +193,7 @@ def evaluate(
     entry = api.evaluate(release, protocol, data, save=save, **_settings(settings or []))
     _print_evaluations(Console(), [entry])
     counts = {name: value for name, value in entry["settings"].items() if value is not None}
-    print(f"{entry['data']['num_images']} test images; settings {counts}")
+    print(f"{entry['test_set']['num_images']} test images; settings {counts}")
 
 
 def _settings(pairs: list[str]) -> dict[str, Any]:

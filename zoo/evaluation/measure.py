@@ -123,9 +123,10 @@ def measure(protocol: Protocol, encoded: Encoded, centers: Centers | None) -> di
     counts = torch.as_tensor(encoded.train_set.class_counts)
     return {
         "protocol": protocol.protocol,
-        "data": encoded.test_set.describe(),
-        "train_data": encoded.train_set.describe(),
+        "data": _name(encoded.train_set),
         "split": "test",
+        "train_set": encoded.train_set.describe(),
+        "test_set": encoded.test_set.describe(),
         "metrics": classification_metrics(
             predictions, encoded.test.labels, counts, encoded.test_set.class_names
         ),
@@ -133,3 +134,10 @@ def measure(protocol: Protocol, encoded: Encoded, centers: Centers | None) -> di
         "seed": getattr(protocol, "seed", None),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+
+
+def _name(train_set: ImageDataset) -> str:
+    """Name the data in a few words, e.g. `digits, long tail 50`."""
+    facts = train_set.describe()
+    tail = facts["long_tail"]
+    return str(facts["source"]) + (f", long tail {tail['imbalance']:g}" if tail else "")
