@@ -7,8 +7,7 @@ import timm
 import torch
 
 import zoo
-from tests.release_helpers import release_of
-from zoo import backbones
+from tests.release_helpers import release_of, trained_encoder
 
 VIT = {"img_size": 64, "depth": 2}
 
@@ -54,15 +53,7 @@ OTHERS: dict[str, tuple[str, int, dict[str, Any]]] = {
 @pytest.mark.parametrize("case", [*WITH_BUFFERS, *OTHERS])
 def test_features_are_bit_equal_to_the_encoders_and_to_plain_timms(case, tmp_path):
     arch, size, model_args = {**WITH_BUFFERS, **OTHERS}[case]
-    torch.manual_seed(0)
-    encoder = backbones.create(arch, **model_args)
-    with torch.no_grad():
-        for parameter in encoder.parameters():  # nothing may be as a fresh model of the same seed has it
-            parameter.add_(0.02 * torch.rand_like(parameter))
-        for name, buffer in encoder.named_buffers():
-            if name.endswith("running_mean"):
-                buffer.add_(0.1 * torch.rand_like(buffer))
-    encoder.eval()
+    encoder = trained_encoder(arch, **model_args)  # nothing is as a fresh model of the same seed has it
     release_of(tmp_path / "release", encoder, arch, size, model_args=model_args)
 
     torch.manual_seed(1)
