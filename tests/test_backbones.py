@@ -145,7 +145,7 @@ def test_feature_dim_is_the_width_of_the_headless_output(arch, size):
     ("arch", "model_args", "message"),
     [
         ("resnet5", {}, 'unknown architecture "resnet5". Did you mean "resnet50"?'),
-        ("cifar_resnet2O", {}, 'Did you mean "cifar_resnet20"?'),
+        ("cifar_resnet_110", {}, 'Did you mean "cifar_resnet110"?'),
         ("vit_tiny_patch16_224", {"imgsize": 32}, 'takes no argument "imgsize". Did you mean "img_size"?'),
         ("cifar_resnet20", {"img_size": 32}, 'takes no argument "img_size"'),
         ("cifar_resnet20", {"global_pool": "average"}, "cannot be built with global_pool='average'"),
