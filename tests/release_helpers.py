@@ -17,7 +17,7 @@ from zoo.release import Preprocess, Release, write_release
 
 TIMM = Version(timm.__version__)
 # Before 1.0.29, timm's "local-dir:" fails for any folder with two safetensors files ("hf-hub:" does not).
-reads_folders_with_centers = pytest.mark.skipif(TIMM < Version("1.0.29"), reason="timm's local-dir loader")
+reads_folders_with_centers = pytest.mark.skipif(Version("1.0.29") > TIMM, reason="timm's local-dir loader")
 
 CLASSES = 5
 RECIPE = "seed: 3\nobjective:\n  name: paco\n"

@@ -203,7 +203,10 @@ def test_weights_that_do_not_fit_are_refused_with_their_names(copied):
             "no release of this project",
         ),
         (lambda f: (f / "config.json").write_text('{"zoo": {"format": 2}}'), "reads format 1"),
-        (lambda f: (f / "config.json").write_text('{"zoo": {"format": 1}}'), "no key architecture"),
+        (
+            lambda f: (f / "config.json").write_text('{"zoo": {"format": 1}}'),
+            r"no key architecture.* zoo\.name",
+        ),
         (lambda f: (f / "centers.safetensors").unlink(), "incomplete release, centers.safetensors"),
         (lambda f: (f / "recipe.yaml").unlink(), "incomplete release, recipe.yaml"),
         (lambda f: (f / "model.safetensors").unlink(), "model.safetensors is missing"),
@@ -232,6 +235,8 @@ def test_an_unknown_name_gives_the_nearest(released, tmp_path, monkeypatch):
     assert zoo.open("cifar_resnet20.paco_test").name == "cifar_resnet20.paco_test"
     with pytest.raises(ReleaseError, match=r'Did you mean "cifar_resnet20\.paco_test"\?'):
         zoo.open("cifar_resnet20.pako_test")
+    with pytest.raises(ReleaseError, match="neither a folder"):
+        zoo.open("../cifar_resnet20.paco_test")
     with pytest.raises(ReleaseError, match="no Hub repository, it has no revisions"):
         zoo.open("cifar_resnet20.paco_test", revision="main")
 
@@ -287,6 +292,16 @@ except zoo.ZooError as error:
     assert "name two revisions" in lines[7]
     assert 'no release "hf-hub:org"' in lines[8]
     assert "a downloaded release does not change" in lines[9]
+
+
+def test_training_a_loaded_model_does_not_change_the_file(copied, images):
+    model = zoo.load(copied)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    model(images).square().mean().backward()
+    before = model.conv1.weight.detach().clone()
+    optimizer.step()
+    assert not torch.equal(model.conv1.weight, before)
+    zoo.open(copied).verify()
 
 
 def test_opening_reads_no_weights(copied):

@@ -126,8 +126,10 @@ def test_the_encoder_is_not_changed(tmp_path):
 def test_a_folder_with_a_run_becomes_a_release_and_keeps_the_run(tmp_path):
     (tmp_path / "r" / "run").mkdir(parents=True)
     (tmp_path / "r" / "run" / "state.pt").write_bytes(b"state")
+    (tmp_path / "r" / "holiday.png").write_bytes(b"png")
     release = release_of(tmp_path / "r", trained_encoder())
     assert (release.path / "run" / "state.pt").read_bytes() == b"state"
+    assert (release.path / "holiday.png").exists()
     assert not [file for file in release.path.iterdir() if file.name.startswith(".")]
 
 
