@@ -47,7 +47,8 @@ def _refusal(arch: str, model_args: Mapping[str, Any], error: Exception) -> str:
         module = sys.modules[timm.models.model_entrypoint(arch).__module__]
         valid = _arguments(getattr(module, class_name, None))
         return f'{arch} takes no argument "{key}".{did_you_mean(key, valid)} It takes {", ".join(valid)}'
-    given = ", ".join(f"{key}={value!r}" for key, value in model_args.items()) or "its default arguments"
+    shown = [f"{key}={value!r}" for key, value in model_args.items() if not key.startswith("pretrained")]
+    given = ", ".join(shown) or "its default arguments"
     return f"{arch} cannot be built with {given}: {_first_line(error)}"
 
 

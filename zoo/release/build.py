@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import timm
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
@@ -46,8 +45,7 @@ def build(
     problem = "" if model is None else _mismatch(model.state_dict(), state)
     if model is None or (problem and model_kwargs):
         # Such arguments change the tensors: timm knows how to adapt them, e.g. to other `in_chans`.
-        wanted = classes or num_classes
-        model = _by_timm(folder, wanted, model_kwargs)
+        model = _create(config, classes or num_classes, model_kwargs, weights)
         return model.to(device=device, dtype=dtype)
     if problem:
         raise ReleaseError(f"{weights}: does not fit {config['architecture']}: {problem}")
@@ -78,9 +76,15 @@ def read_tensors(file: Path) -> dict[str, Tensor]:
         raise ReleaseError(f"{file}: damaged or no safetensors file: {error}") from None
 
 
-def _create(config: Mapping[str, Any], num_classes: int, model_kwargs: Mapping[str, Any]) -> nn.Module:
+def _create(
+    config: Mapping[str, Any], num_classes: int, model_kwargs: Mapping[str, Any], weights: Path | None = None
+) -> nn.Module:
     arguments = {**config["model_args"], **model_kwargs}
     cfg = pretrained_cfg_of(config)
+    if (
+        weights is not None
+    ):  # by file: `local-dir:` of timm below 1.0.29 fails beside a second safetensors file
+        arguments["pretrained"], cfg["file"] = True, str(weights)
     return backbones.create(config["architecture"], num_classes=num_classes, pretrained_cfg=cfg, **arguments)
 
 
@@ -91,16 +95,6 @@ def _on_meta(config: Mapping[str, Any], num_classes: int, model_kwargs: Mapping[
     except ZooError:  # some architectures compute with values while they are built: then with storage
         with torch.random.fork_rng(devices=[]):
             return _create(config, num_classes, model_kwargs)
-
-
-def _by_timm(folder: Path, num_classes: int, model_kwargs: Mapping[str, Any]) -> nn.Module:
-    try:
-        return timm.create_model(  # type: ignore[no-any-return]
-            f"local-dir:{folder}", pretrained=True, num_classes=num_classes, **model_kwargs
-        )
-    except (TypeError, ValueError, AssertionError, RuntimeError, LookupError, AttributeError) as error:
-        given = ", ".join(f"{key}={value!r}" for key, value in model_kwargs.items())
-        raise ReleaseError(f"{folder}: cannot be loaded with {given}: {error}") from error
 
 
 _FILLS = frozenset(

@@ -24,6 +24,12 @@ CARD = "README.md"
 PICTURES = "*.png"
 LICENSE = "apache-2.0"
 
+_TIMM_KEYS = ("architecture", "num_classes", "model_args", "pretrained_cfg")
+_ZOO_KEYS = (
+    *("name", "objective", "dataset", "description", "feature_dim", "has_centers"),
+    *("recipe_sha256", "weights_sha256"),
+)
+
 
 @dataclass(frozen=True)
 class Preprocess:
@@ -108,12 +114,12 @@ def read_config(folder: Path) -> dict[str, Any]:
             f'{folder}: {CONFIG} has no key "zoo", so it is no release of this project; plain timm'
             f' models load with timm.create_model("local-dir:{folder}", pretrained=True)'
         )
-    found = config["zoo"].get("format")
+    zoo = config["zoo"]
+    found = zoo.get("format") if isinstance(zoo, dict) else zoo
     if found != FORMAT:
         raise ReleaseError(f"{folder}: release format {found!r}, this version of zoo reads format {FORMAT}")
-    absent = [
-        key for key in ("architecture", "num_classes", "model_args", "pretrained_cfg") if key not in config
-    ]
+    absent = [key for key in _TIMM_KEYS if key not in config]
+    absent += [f"zoo.{key}" for key in _ZOO_KEYS if key not in zoo]
     if absent:
         raise ReleaseError(f"{folder}: {CONFIG} has no key {', '.join(absent)}")
     return config

@@ -18,7 +18,7 @@ from zoo.release import card, files, format
 from zoo.release.build import build, read_tensors
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Release:
     """A checked release folder. Everything but `config` is read from the disk when it is asked for.
 
@@ -60,7 +60,7 @@ class Release:
     @property
     def metrics(self) -> dict[str, Any]:
         """`{"format": 1, "training": {...}, "evaluations": [{protocol, data, split, metrics, ...}]}`."""
-        return format.read_json(self.path / format.METRICS)
+        return {"training": {}, "evaluations": [], **format.read_json(self.path / format.METRICS)}
 
     @property
     def centers(self) -> Centers | None:

@@ -24,7 +24,9 @@ from zoo.errors import ReleaseError, did_you_mean
 from zoo.release import format
 from zoo.release.release import Release
 
-_HUB_NAME = re.compile(r"(?P<prefix>hf-hub:|hf_hub:)?(?P<repo>[\w.-]+/[\w.-]+)(?:@(?P<revision>[^@\s]+))?")
+_HUB_NAME = re.compile(
+    r"(?P<prefix>hf-hub:|hf_hub:)?(?P<repo>\w[\w.-]*/\w[\w.-]*)(?:@(?P<revision>[^@\s]+))?"
+)
 _RELEASE_FILES = [
     format.CONFIG,
     format.WEIGHTS,

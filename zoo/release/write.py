@@ -73,7 +73,9 @@ def write_release(
         model, arch=arch, model_args=arguments, preprocess=preprocess, name=name, class_names=class_names
     )
     try:
-        with files.replacing(folder, last=format.CONFIG, stale=(format.CENTERS, format.PICTURES)) as staging:
+        # Only an old release's own pictures are leftovers; a folder of the user's may hold others.
+        stale = (format.CENTERS, format.PICTURES) if (folder / format.CONFIG).exists() else ()
+        with files.replacing(folder, last=format.CONFIG, stale=stale) as staging:
             save_file(_plain(model.state_dict()), staging / format.WEIGHTS, metadata={"format": "pt"})
             tensors = {**(centers._asdict() if centers else {}), **extra}
             if tensors:

@@ -1,0 +1,186 @@
+"""Backbones: the CIFAR ResNets against the paper, their timm interface, and the errors of `create`."""
+
+import pytest
+import timm
+import torch
+from torch.nn import functional as F
+
+from zoo import backbones
+from zoo.errors import ZooError
+
+
+def expected_parameters(depth: int, classes: int) -> int:
+    """Count from the paper's description: stem, 3 stages of 2n convolutions, BatchNorms, one linear layer."""
+    blocks = (depth - 2) // 6
+    convolutions = 3 * 16 * 9 + 2 * blocks * 16 * 16 * 9
+    norms = 2 * 16 * (1 + 2 * blocks)
+    for before, chs in ((16, 32), (32, 64)):
+        convolutions += before * chs * 9 + (2 * blocks - 1) * chs * chs * 9
+        norms += 2 * chs * 2 * blocks
+    return convolutions + norms + 64 * classes + classes
+
+
+@pytest.mark.parametrize(("depth", "paper"), [(20, 0.27), (32, 0.46), (44, 0.66), (56, 0.85), (110, 1.7)])
+def test_cifar_resnets_have_the_papers_number_of_parameters(depth, paper):
+    model = backbones.create(f"cifar_resnet{depth}", num_classes=10)
+    count = sum(parameter.numel() for parameter in model.parameters())
+    assert count == expected_parameters(depth, 10)
+    assert round(count / 1e6, 1 if depth == 110 else 2) == paper
+    weighted = [m for m in model.modules() if isinstance(m, torch.nn.Conv2d | torch.nn.Linear)]
+    assert len(weighted) == depth
+
+
+def test_cifar_resnet_computes_what_the_paper_describes():
+    torch.manual_seed(0)
+    model = backbones.create("cifar_resnet20", num_classes=10).train()
+    images = torch.randn(4, 3, 32, 32)
+    state = {key: value.clone() for key, value in model.state_dict().items()}
+
+    def conv_norm(x, conv, norm, stride=1):
+        x = F.conv2d(x, state[f"{conv}.weight"], stride=stride, padding=1)
+        mean, var = x.mean((0, 2, 3), keepdim=True), x.var((0, 2, 3), keepdim=True, unbiased=False)
+        scale, shift = state[f"{norm}.weight"].view(1, -1, 1, 1), state[f"{norm}.bias"].view(1, -1, 1, 1)
+        return (x - mean) / (var + 1e-5).sqrt() * scale + shift
+
+    x = conv_norm(images, "conv1", "bn1").relu()
+    for stage in (1, 2, 3):
+        for block in range(3):
+            prefix, stride = f"layer{stage}.{block}", 2 if stage > 1 and block == 0 else 1
+            y = conv_norm(x, f"{prefix}.conv1", f"{prefix}.bn1", stride).relu()
+            y = conv_norm(y, f"{prefix}.conv2", f"{prefix}.bn2")
+            shortcut = torch.zeros_like(y)
+            start = (y.shape[1] - x.shape[1]) // 2
+            shortcut[:, start : start + x.shape[1]] = x[:, :, ::stride, ::stride]
+            x = (y + shortcut).relu()
+    logits = x.mean((2, 3)) @ state["fc.weight"].T + state["fc.bias"]
+
+    torch.testing.assert_close(model(images), logits, rtol=1e-3, atol=1e-4)
+
+
+def test_cifar_resnet_convolutions_start_with_kaiming_variance():
+    torch.manual_seed(0)
+    model = backbones.create("cifar_resnet32")
+    for name, module in model.named_modules():
+        if isinstance(module, torch.nn.Conv2d):
+            expected = (2 / (module.out_channels * 9)) ** 0.5
+            assert module.weight.std().item() == pytest.approx(expected, rel=0.15), name
+
+
+def test_cifar_resnet_has_timms_interface():
+    model = timm.create_model("cifar_resnet20", num_classes=7, in_chans=1, drop_rate=0.5)
+    images = torch.randn(2, 1, 32, 32)
+    model.eval()
+    maps = model.forward_features(images)
+    assert maps.shape == (2, 64, 8, 8)
+    pooled = model.forward_head(maps, pre_logits=True)
+    torch.testing.assert_close(pooled, maps.mean((2, 3)))
+    torch.testing.assert_close(model(images), model.get_classifier()(pooled))
+    model.train()
+    assert not torch.equal(model.forward_head(maps), model.forward_head(maps)), "dropout is off in training"
+
+    model.reset_classifier(3)
+    assert model(images).shape == (2, 3)
+    assert model.num_classes == 3
+    model.reset_classifier(0, "max")
+    model.eval()
+    torch.testing.assert_close(model(images), model.forward_features(images).amax((2, 3)))
+    model.reset_classifier(0, "")
+    assert model(images).shape == (2, 64, 8, 8)
+    assert model.pretrained_cfg["input_size"] == (3, 32, 32)
+    assert timm.create_model("cifar_resnet20", num_classes=0, global_pool="catavgmax").head_hidden_size == 128
+
+
+@pytest.mark.parametrize("kind", ["list", "getter"])
+def test_cifar_resnet_gives_feature_maps(kind):
+    torch.manual_seed(0)
+    whole = timm.create_model("cifar_resnet20").eval()
+    maps = timm.create_model(
+        "cifar_resnet20", features_only=True, out_indices=(0, 2), feature_cls=kind
+    ).eval()
+    target = maps.model if kind == "getter" else maps
+    target.load_state_dict(whole.state_dict(), strict=False)
+    images = torch.randn(2, 3, 32, 32)
+    first, last = maps(images)
+    assert first.shape == (2, 16, 32, 32)
+    torch.testing.assert_close(last, whole.forward_features(images))
+    assert maps.feature_info.channels() == [16, 64]
+    assert maps.feature_info.reduction() == [1, 4]
+
+
+def test_cifar_resnet_checkpointing_changes_no_gradient():
+    torch.manual_seed(0)
+    model = backbones.create("cifar_resnet20")
+    images = torch.randn(4, 3, 32, 32)
+    gradients = []
+    for enable in (False, True):
+        model.set_grad_checkpointing(enable)
+        model.zero_grad()
+        model(images).square().sum().backward()
+        gradients.append(model.layer1[0].conv1.weight.grad.clone())
+    torch.testing.assert_close(*gradients)
+
+
+def test_cifar_resnet_is_created_with_device_and_dtype():
+    model = backbones.create("cifar_resnet20", num_classes=4, dtype=torch.float64)
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float64}
+
+
+@pytest.mark.parametrize(
+    ("arch", "size"),
+    [
+        ("cifar_resnet32", 32),
+        ("resnet18", 64),
+        ("mobilenetv3_small_050", 64),
+        ("convnext_atto", 64),
+        ("vgg11", 64),
+    ],
+)
+def test_feature_dim_is_the_width_of_the_headless_output(arch, size):
+    model = backbones.create(arch).eval()
+    with torch.no_grad():
+        assert model(torch.randn(2, 3, size, size)).shape == (2, backbones.feature_dim(model))
+
+
+@pytest.mark.parametrize(
+    ("arch", "model_args", "message"),
+    [
+        ("resnet5", {}, 'unknown architecture "resnet5". Did you mean "resnet50"?'),
+        ("cifar_resnet_110", {}, 'Did you mean "cifar_resnet110"?'),
+        ("vit_tiny_patch16_224", {"imgsize": 32}, 'takes no argument "imgsize". Did you mean "img_size"?'),
+        ("cifar_resnet20", {"img_size": 32}, 'takes no argument "img_size"'),
+        ("cifar_resnet20", {"global_pool": "average"}, "cannot be built with global_pool='average'"),
+        ("resnet18", {"output_stride": 3}, "cannot be built with output_stride=3"),
+    ],
+)
+def test_create_explains_what_an_architecture_refuses(arch, model_args, message):
+    with pytest.raises(ZooError) as caught:
+        backbones.create(arch, **model_args)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("arch", "size", "hint"),
+    [
+        ("vit_tiny_patch16_224", 32, "img_size=32 and a smaller patch_size"),
+        ("vgg11", 16, "output_stride=8"),
+        ("inception_v3", 32, "larger images"),
+    ],
+)
+def test_check_input_says_which_argument_helps(arch, size, hint):
+    with pytest.raises(ZooError, match=f"{arch} takes no {size} x {size} images") as caught:
+        backbones.check_input(backbones.create(arch), size)
+    assert hint in str(caught.value)
+
+
+def test_check_input_leaves_no_trace():
+    model = backbones.create("cifar_resnet20", drop_rate=0.5).train()
+    model.layer1.eval()
+    modes = [module.training for module in model.modules()]
+    state = {key: value.clone() for key, value in model.state_dict().items()}
+    random = torch.get_rng_state()
+    backbones.check_input(model, 32)
+    assert [module.training for module in model.modules()] == modes
+    assert all(torch.equal(value, state[key]) for key, value in model.state_dict().items())
+    assert torch.equal(torch.get_rng_state(), random)
+    assert all(parameter.grad is None for parameter in model.parameters())

@@ -1,0 +1,121 @@
+"""The card says what the release records, and evaluations and pictures come into both."""
+
+import re
+from pathlib import Path
+
+import pytest
+from huggingface_hub import ModelCard
+
+import zoo
+from tests.release_helpers import reads_folders_with_centers, release_of, some_centers, trained_encoder
+from zoo.errors import ReleaseError
+
+KNN = {
+    "protocol": "knn",
+    "data": "digits",
+    "split": "test",
+    "metrics": {"accuracy": 0.9123, "many": 0.98, "medium": 0.9, "few": 0.7654, "per_class": [0.5, 0.6]},
+    "settings": {"k": 20},
+    "seed": 0,
+    "date": "2026-01-02",
+}
+
+
+@pytest.fixture
+def release(tmp_path):
+    return release_of(
+        tmp_path / "r",
+        trained_encoder(),
+        centers=some_centers(64),
+        dataset={"name": "digits, long-tailed", "hub_id": "org/digits"},
+        metrics={"training": {"seed": 41, "time_s": 77.5, "hardware": "2 CPU cores"}, "evaluations": [KNN]},
+        description="A paragraph by hand.",
+    )
+
+
+def test_the_cards_metadata_is_what_the_hub_reads(release):
+    data = ModelCard(release.card).data
+    assert data.library_name == "timm"
+    assert data.license == "apache-2.0"
+    assert data.datasets == ["org/digits"]
+    assert {"image-classification", "timm", "transformers"} <= set(data.tags)
+    results = {(r.dataset_config, r.dataset_split, r.metric_type): r.metric_value for r in data.eval_results}
+    assert results == {
+        ("knn k: 20", "test", "accuracy"): 0.9123,
+        ("knn k: 20", "test", "many"): 0.98,
+        ("knn k: 20", "test", "medium"): 0.9,
+        ("knn k: 20", "test", "few"): 0.7654,
+    }
+
+
+def test_the_card_shows_description_training_results_and_use(release):
+    card = release.card
+    assert "A paragraph by hand." in card
+    assert "| knn | digits | test | 91.23 | 98.00 | 90.00 | 76.54 | k: 20 |" in card
+    for fact in ("Seed: 41", "Time s: 77.5", "2 CPU cores", "digits, long-tailed", "name: paco"):
+        assert fact in card
+    assert 'head="centers"' in card
+
+
+def test_a_headless_release_is_a_feature_extractor(tmp_path):
+    card = release_of(tmp_path / "r", trained_encoder()).card
+    assert ModelCard(card).data.pipeline_tag == "image-feature-extraction"
+    assert "centers" not in card
+    assert "## Results" not in card
+
+
+@reads_folders_with_centers
+def test_the_cards_python_runs(release):
+    code = re.search(r"```python\n(.*?)```", release.card, re.S)[1]
+    code = code.replace("hf-hub:ORG/cifar_resnet20.paco_test", f"local-dir:{release.path}")
+    code = code.replace("ORG/cifar_resnet20.paco_test", str(release.path))
+    names: dict = {}
+    exec(code, names)
+    assert names["classifier"].num_classes == 5
+    assert names["encoder"].num_classes == 0
+
+
+def test_evaluations_are_added_and_equal_ones_replaced(release):
+    linear = {**KNN, "protocol": "linear", "settings": {}, "metrics": {"accuracy": 0.5}}
+    release.add_evaluation(linear)
+    release.add_evaluation({**KNN, "metrics": {"accuracy": 0.25}, "seed": 1})
+    release.add_evaluation({**KNN, "settings": {"k": 5}})
+    again = zoo.open(release.path)
+    found = [(e["protocol"], e["settings"], e["metrics"]["accuracy"]) for e in again.metrics["evaluations"]]
+    assert sorted(found, key=str) == [
+        ("knn", {"k": 20}, 0.25),
+        ("knn", {"k": 5}, 0.9123),
+        ("linear", {}, 0.5),
+    ]
+    assert "| linear | digits | test | 50.00 |" in again.card
+    assert "91.23" in again.card, "k = 5"
+    assert "A paragraph by hand." in again.card
+    assert len(ModelCard(again.card).data.eval_results) == 6
+    again.verify()
+
+
+def test_an_evaluation_without_its_data_is_refused(release):
+    with pytest.raises(ReleaseError, match="needs data, metrics"):
+        release.add_evaluation({"protocol": "knn", "split": "test"})
+
+
+def test_pictures_are_copied_and_shown(release, tmp_path):
+    (tmp_path / "source.png").write_bytes(b"png")
+    release.add_pictures({"training_curves": tmp_path / "source.png"})
+    assert (release.path / "training_curves.png").read_bytes() == b"png"
+    assert "![training curves](training_curves.png)" in release.card
+    with pytest.raises(ReleaseError, match="cannot add pictures"):
+        release.add_pictures({"more": tmp_path / "absent.png"})
+
+
+def test_a_folder_that_cannot_be_written_is_a_clear_error(release, monkeypatch):
+    def refuse(self, *args, **kwargs):
+        raise PermissionError(13, "Permission denied", str(self))
+
+    before = release.card
+    monkeypatch.setattr(Path, "write_text", refuse)  # the tests may run as root, whom no permission stops
+    with pytest.raises(ReleaseError, match="cannot be changed"):
+        release.add_evaluation({**KNN, "settings": {"k": 1}})
+    monkeypatch.undo()
+    assert release.card == before
+    assert len(release.metrics["evaluations"]) == 1

@@ -1,0 +1,309 @@
+"""`zoo.load` and `zoo.open`: the model, its heads, where releases are found, and what is refused."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+import timm
+import torch
+from PIL import Image
+from safetensors.torch import load_file, save_file
+
+import zoo
+from tests.release_helpers import (
+    CLASSES,
+    reads_folders_with_centers,
+    release_of,
+    some_centers,
+    trained_encoder,
+)
+from zoo.errors import ReleaseError
+
+
+@pytest.fixture(scope="module")
+def released(tmp_path_factory):
+    """A release of a CIFAR ResNet with centers, and its encoder."""
+    encoder = trained_encoder()
+    folder = tmp_path_factory.mktemp("releases") / "cifar_resnet20.paco_test"
+    return release_of(folder, encoder, centers=some_centers(64)), encoder
+
+
+@pytest.fixture
+def copied(released, tmp_path):
+    """A copy of that release, to be damaged."""
+    return shutil.copytree(released[0].path, tmp_path / "copy")
+
+
+@pytest.fixture
+def images():
+    return torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(5))
+
+
+def test_the_headless_encoder_is_the_default(released, images):
+    release, encoder = released
+    loaded = zoo.load(release.path)
+    assert loaded.training, "timm's create_model returns a model in training mode"
+    assert all(parameter.requires_grad for parameter in loaded.parameters())
+    assert torch.equal(loaded.eval()(images), encoder(images))
+    assert torch.equal(zoo.load(str(release.path)).eval()(images), encoder(images))
+
+
+def test_the_centers_head_is_the_linear_map_of_the_features(released, images):
+    release, encoder = released
+    logits = zoo.load(release.path, head="centers").eval()(images)
+    centers = release.centers
+    torch.testing.assert_close(logits, encoder(images) @ centers.weight.T + centers.bias)
+
+
+@reads_folders_with_centers
+def test_plain_timm_reads_the_same_classifier_and_metadata(released, images):
+    release, _ = released
+    loaded = zoo.load(release.path, head="centers").eval()
+    plain = timm.create_model(f"local-dir:{release.path}", pretrained=True).eval()
+    assert torch.equal(loaded(images), plain(images))
+    source = {"source", "file"}
+    assert {k: v for k, v in loaded.pretrained_cfg.items() if k not in source} == {
+        k: v for k, v in plain.pretrained_cfg.items() if k not in source
+    }
+
+
+def test_a_fresh_head_is_drawn_from_torchs_generator(released, images):
+    release, encoder = released
+    torch.manual_seed(3)
+    first = zoo.load(release.path, num_classes=7)
+    torch.manual_seed(3)
+    again = zoo.load(release.path, num_classes=7)
+    other = zoo.load(release.path, num_classes=7)
+    assert first.eval()(images).shape == (2, 7)
+    assert torch.equal(first.fc.weight, again.fc.weight)
+    assert not torch.equal(first.fc.weight, other.fc.weight)
+    same_count = zoo.load(release.path, num_classes=CLASSES)
+    assert not torch.equal(same_count.fc.weight, release.centers.weight), "num_classes=C is a fresh head, too"
+    assert torch.equal(first.forward_head(first.forward_features(images), pre_logits=True), encoder(images))
+
+
+def test_loading_an_encoder_draws_no_random_numbers(released):
+    state = torch.get_rng_state()
+    zoo.load(released[0].path)
+    zoo.load(released[0].path, head="centers")
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("loader", ["zoo", pytest.param("timm", marks=reads_folders_with_centers)])
+def test_features_only_and_a_new_head_also_by_plain_timm(released, images, loader):
+    release, encoder = released
+
+    def load(**kwargs):
+        if loader == "zoo":
+            return zoo.load(release.path, **kwargs).eval()
+        return timm.create_model(f"local-dir:{release.path}", pretrained=True, **kwargs).eval()
+
+    maps = load(features_only=True)(images)
+    assert [tuple(m.shape[1:]) for m in maps] == [(16, 32, 32), (32, 16, 16), (64, 8, 8)]
+    assert torch.equal(maps[-1], encoder.forward_features(images))
+    model = load(num_classes=7)
+    assert torch.equal(model.forward_features(images), maps[-1])
+    assert model(images).shape == (2, 7)
+
+
+def test_timms_arguments_are_passed_through(released, images):
+    release, encoder = released
+    assert zoo.load(release.path, drop_rate=0.3).drop_rate == 0.3
+    gray = zoo.load(release.path, in_chans=1).eval()
+    torch.testing.assert_close(gray.conv1.weight, encoder.conv1.weight.sum(1, keepdim=True))
+    pooled = zoo.load(release.path, global_pool="max").eval()
+    torch.testing.assert_close(pooled(images), encoder.forward_features(images).amax((2, 3)))
+    with pytest.raises(zoo.ZooError, match=r'takes no argument "drop_rat"\. Did you mean "drop_rate"\?'):
+        zoo.load(release.path, drop_rat=0.3)
+
+
+def test_positions_are_resampled_for_another_image_size(tmp_path):
+    args = {"img_size": 32, "patch_size": 8, "depth": 1}
+    encoder = trained_encoder("vit_tiny_patch16_224", **args)
+    release = release_of(tmp_path / "r", encoder, "vit_tiny_patch16_224", model_args=args)
+    larger = zoo.load(release.path, img_size=64).eval()
+    plain = timm.create_model(f"local-dir:{release.path}", pretrained=True, num_classes=0, img_size=64).eval()
+    images = torch.randn(2, 3, 64, 64)
+    assert torch.equal(larger(images), plain(images))
+
+
+def test_dtype_and_device(released, images):
+    model = zoo.load(released[0].path, dtype=torch.float64, device="cpu", num_classes=3)
+    assert {p.dtype for p in model.parameters()} == {torch.float64}
+    assert model(images.double()).shape == (2, 3)
+
+
+def test_models_whose_buffers_cannot_be_recomputed_are_built_in_memory(
+    released, tmp_path, images, monkeypatch
+):
+    """As with a timm older than `init_non_persistent_buffers`."""
+    args = {"img_size": 64, "embed_dim": 24, "depths": (1, 1, 1, 1)}
+    encoder = trained_encoder("swin_tiny_patch4_window7_224", **args)
+    release = release_of(tmp_path / "r", encoder, "swin_tiny_patch4_window7_224", 64, model_args=args)
+    from timm.models import swin_transformer
+
+    for block in (swin_transformer.WindowAttention, swin_transformer.SwinTransformerBlock):
+        monkeypatch.delattr(block, "init_non_persistent_buffers", raising=False)  # older timm has none
+    state = torch.get_rng_state()
+    loaded = zoo.load(release.path).eval()
+    assert torch.equal(torch.get_rng_state(), state)
+    images = torch.randn(2, 3, 64, 64)
+    assert torch.equal(loaded(images), encoder(images))
+
+
+def test_the_transform_is_the_releases_own(released):
+    release, _ = released
+    assert release.preprocess == zoo.release.Preprocess(32, 0.9, "bilinear", (0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
+    white = Image.new("RGB", (50, 40), (255, 255, 255))
+    pixels = release.transform()(white)
+    assert pixels.shape == (3, 32, 32)
+    expected = torch.tensor([(1 - m) / s for m, s in zip((0.1, 0.2, 0.3), (0.4, 0.5, 0.6), strict=True)])
+    torch.testing.assert_close(pixels, expected.view(3, 1, 1).expand(3, 32, 32))
+    assert release.transform(training=True)(white).shape == (3, 32, 32)
+
+
+def test_impossible_heads_are_refused(released, tmp_path):
+    release, encoder = released
+    with pytest.raises(ReleaseError, match="not both"):
+        release.load(num_classes=3, head="centers")
+    with pytest.raises(ReleaseError, match='expected None or "centers"'):
+        release.load(head="center")
+    with pytest.raises(ReleaseError, match="found -1"):
+        release.load(num_classes=-1)
+    with pytest.raises(ReleaseError, match="has no centers"):
+        release_of(tmp_path / "r", encoder).load(head="centers")
+
+
+def test_weights_that_do_not_fit_are_refused_with_their_names(copied):
+    tensors = load_file(copied / "model.safetensors")
+    tensors["extra.weight"] = torch.ones(1)
+    del tensors["layer1.0.conv1.weight"]
+    tensors["bn1.weight"] = torch.ones(3)
+    save_file(tensors, copied / "new", metadata={"format": "pt"})
+    (copied / "new").rename(copied / "model.safetensors")
+    with pytest.raises(ReleaseError) as caught:
+        zoo.load(copied)
+    for part in (
+        "missing: layer1.0.conv1.weight",
+        "unexpected: extra.weight",
+        "bn1.weight is [3] instead of [16]",
+    ):
+        assert part in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda f: (f / "config.json").unlink(), "no release, config.json is missing"),
+        (lambda f: (f / "config.json").write_text("{"), "config.json: not valid JSON at line 1"),
+        (
+            lambda f: (f / "config.json").write_text('{"architecture": "resnet18"}'),
+            "no release of this project",
+        ),
+        (lambda f: (f / "config.json").write_text('{"zoo": {"format": 2}}'), "reads format 1"),
+        (
+            lambda f: (f / "config.json").write_text('{"zoo": {"format": 1}}'),
+            r"no key architecture.* zoo\.name",
+        ),
+        (lambda f: (f / "centers.safetensors").unlink(), "incomplete release, centers.safetensors"),
+        (lambda f: (f / "recipe.yaml").unlink(), "incomplete release, recipe.yaml"),
+        (lambda f: (f / "model.safetensors").unlink(), "model.safetensors is missing"),
+        (lambda f: (f / "model.safetensors").write_bytes(b"half"), "damaged"),
+        (lambda f: (f / ".writing").touch(), "interrupted"),
+    ],
+)
+def test_damaged_folders_are_refused(copied, damage, message):
+    damage(copied)
+    with pytest.raises(ReleaseError, match=message):
+        zoo.load(copied)
+
+
+def test_verify_finds_one_changed_byte(copied):
+    zoo.open(copied).verify()
+    data = bytearray((copied / "model.safetensors").read_bytes())
+    data[-1] ^= 1
+    (copied / "model.safetensors").write_bytes(data)
+    with pytest.raises(ReleaseError, match="sha256"):
+        zoo.open(copied).verify()
+
+
+def test_an_unknown_name_gives_the_nearest(released, tmp_path, monkeypatch):
+    shutil.copytree(released[0].path, tmp_path / "model_cards" / "cifar_resnet20.paco_test")
+    monkeypatch.setattr("zoo.catalog._shared", lambda folder: tmp_path / folder)
+    assert zoo.open("cifar_resnet20.paco_test").name == "cifar_resnet20.paco_test"
+    with pytest.raises(ReleaseError, match=r'Did you mean "cifar_resnet20\.paco_test"\?'):
+        zoo.open("cifar_resnet20.pako_test")
+    with pytest.raises(ReleaseError, match="neither a folder"):
+        zoo.open("../cifar_resnet20.paco_test")
+    with pytest.raises(ReleaseError, match="no Hub repository, it has no revisions"):
+        zoo.open("cifar_resnet20.paco_test", revision="main")
+
+
+SHA = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.fixture
+def hub_cache(released, tmp_path):
+    """huggingface_hub's cache as a download of `org/model` leaves it."""
+    repo = tmp_path / "cache" / "models--org--model"
+    blobs, snapshot = repo / "blobs", repo / "snapshots" / SHA
+    shutil.copytree(released[0].path, blobs)
+    snapshot.mkdir(parents=True)
+    for blob in blobs.iterdir():
+        (snapshot / blob.name).symlink_to(blob)
+    (repo / "refs").mkdir()
+    for ref in ("main", "v1"):
+        (repo / "refs" / ref).write_text(SHA)
+    return tmp_path / "cache"
+
+
+def offline(code: str) -> str:
+    command = [sys.executable, "-c", f"import os; os.environ['HF_HUB_OFFLINE'] = '1'; import zoo\n{code}"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_hub_releases_come_from_the_cache_when_offline(hub_cache):
+    code = f"""
+cache = {str(hub_cache)!r}
+for name in ("org/model", "hf-hub:org/model", "org/model@v1", "hf-hub:org/model@{SHA}"):
+    print(zoo.load(name, cache_dir=cache).num_features, zoo.open(name, cache_dir=cache).path.name)
+print(zoo.open("org/model", revision="v1", cache_dir=cache).path.name)
+wrong = ("org/other", None), ("hf-hub:org/model@v2", None), ("org/model@v1", "main"), ("hf-hub:org", None)
+for name, revision in wrong:
+    try:
+        zoo.open(name, revision=revision, cache_dir=cache)
+    except zoo.ZooError as error:
+        print(error)
+try:
+    entry = dict(protocol="knn", data="d", split="test", metrics={{}})
+    zoo.open("org/model", cache_dir=cache).add_evaluation(entry)
+except zoo.ZooError as error:
+    print(error)
+"""
+    lines = offline(code).splitlines()
+    assert lines[:5] == [f"64 {SHA}"] * 4 + [SHA]
+    assert 'no folder "org/other"' in lines[5]
+    assert "HF_HUB_OFFLINE" in lines[5]
+    assert '"org/model" at revision "v2"' in lines[6]
+    assert "name two revisions" in lines[7]
+    assert 'no release "hf-hub:org"' in lines[8]
+    assert "a downloaded release does not change" in lines[9]
+
+
+def test_training_a_loaded_model_does_not_change_the_file(copied, images):
+    model = zoo.load(copied)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    model(images).square().mean().backward()
+    before = model.conv1.weight.detach().clone()
+    optimizer.step()
+    assert not torch.equal(model.conv1.weight, before)
+    zoo.open(copied).verify()
+
+
+def test_opening_reads_no_weights(copied):
+    (copied / "model.safetensors").unlink()
+    assert json.loads((copied / "config.json").read_text()) == zoo.open(copied).config

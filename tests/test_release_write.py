@@ -1,0 +1,230 @@
+"""Writing a release: what lies in the folder, and what a crash leaves behind."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from safetensors import safe_open
+from safetensors.torch import load_file
+
+import zoo
+from tests.release_helpers import CLASSES, RECIPE, release_of, some_centers, trained_encoder
+from zoo.errors import ReleaseError, ZooError
+from zoo.modules.centers import Centers
+
+
+def test_the_folder_holds_the_contracts_files(tmp_path):
+    release = release_of(tmp_path / "r", trained_encoder(), centers=some_centers(64))
+    names = {file.name for file in release.path.iterdir()}
+    expected = "config.json model.safetensors centers.safetensors recipe.yaml metrics.json README.md"
+    assert names == set(expected.split())
+    assert [path.name for path in tmp_path.iterdir()] == ["r"], "temporary files are left"
+    assert (release.path / "recipe.yaml").read_text() == RECIPE
+    assert release.recipe == yaml.safe_load(RECIPE)
+    assert release.metrics == {
+        "format": 1,
+        "training": {"seed": 3, "hardware": "2 CPU cores"},
+        "evaluations": [],
+    }
+
+
+def test_config_is_timms_with_this_models_own_provenance(tmp_path):
+    encoder = trained_encoder("resnet18", output_stride=8)
+    release = release_of(
+        tmp_path / "r", encoder, "resnet18", model_args={"output_stride": 8}, centers=some_centers(512)
+    )
+    config = json.loads((release.path / "config.json").read_text())
+    assert config["architecture"] == "resnet18"
+    assert config["num_classes"] == CLASSES
+    assert config["num_features"] == 512
+    assert config["model_args"] == {"output_stride": 8}
+    assert config["label_names"] == [f"class {index}" for index in range(CLASSES)]
+    assert config["pretrained_cfg"] == {
+        "tag": "paco_test",
+        "custom_load": False,
+        "input_size": [3, 32, 32],
+        "fixed_input_size": False,
+        "interpolation": "bilinear",
+        "crop_pct": 0.9,
+        "crop_mode": "center",
+        "mean": [0.1, 0.2, 0.3],
+        "std": [0.4, 0.5, 0.6],
+        "first_conv": "conv1",
+        "classifier": "fc",
+        "license": "apache-2.0",
+    }
+    for file, key in (("model.safetensors", "weights_sha256"), ("recipe.yaml", "recipe_sha256")):
+        assert config["zoo"][key] == hashlib.sha256((release.path / file).read_bytes()).hexdigest()
+    with safe_open(release.path / "model.safetensors", "pt") as file:
+        assert file.metadata() == {"format": "pt"}, "transformers refuses the file"
+
+
+def test_with_centers_the_weights_are_a_classifier_made_of_them(tmp_path):
+    encoder, centers = trained_encoder(), some_centers(64)
+    release = release_of(
+        tmp_path / "r", encoder, centers=centers, extra={"prototypes": torch.ones(CLASSES, 8)}
+    )
+    tensors = load_file(release.path / "model.safetensors")
+    assert torch.equal(tensors["fc.weight"], centers.weight)
+    assert torch.equal(tensors["fc.bias"], centers.bias)
+    assert set(tensors) == set(encoder.state_dict()) | {"fc.weight", "fc.bias"}
+    assert release.centers is not None
+    assert all(torch.equal(found, given) for found, given in zip(release.centers, centers, strict=True))
+    assert set(load_file(release.path / "centers.safetensors")) == {
+        "weight",
+        "bias",
+        "class_counts",
+        "prototypes",
+    }
+
+
+def test_without_centers_the_weights_are_the_headless_encoder(tmp_path):
+    encoder = trained_encoder()
+    release = release_of(tmp_path / "r", encoder)
+    assert set(load_file(release.path / "model.safetensors")) == set(encoder.state_dict())
+    assert release.centers is None
+    assert "label_names" not in release.config
+    assert release.class_names[1] == "class 1"
+
+
+def test_a_head_that_is_not_one_linear_layer_keeps_the_centers_beside_the_encoder(tmp_path):
+    args = {"img_size": 32, "patch_size": 16, "depth": 1}
+    encoder = trained_encoder("deit_tiny_distilled_patch16_224", **args)
+    release = release_of(
+        tmp_path / "r", encoder, "deit_tiny_distilled_patch16_224", model_args=args, centers=some_centers(192)
+    )
+    assert release.config["num_classes"] == 0
+    assert release.centers is not None
+    with pytest.raises(ReleaseError, match="not one linear layer"):
+        release.load(head="centers")
+
+
+def test_channels_last_and_shared_tensors_are_written(tmp_path):
+    encoder = trained_encoder().to(memory_format=torch.channels_last)
+    encoder.layer1[1].bn1.weight = encoder.layer1[0].bn1.weight
+    release = release_of(tmp_path / "r", encoder)
+    loaded = release.load().eval()
+    images = torch.randn(2, 3, 32, 32)
+    torch.testing.assert_close(loaded(images), encoder(images))
+
+
+def test_the_encoder_is_not_changed(tmp_path):
+    encoder = trained_encoder().train()
+    state = {key: value.clone() for key, value in encoder.state_dict().items()}
+    random = torch.get_rng_state()
+    release_of(tmp_path / "r", encoder, centers=some_centers(64))
+    assert encoder.training
+    assert encoder.num_classes == 0
+    assert all(parameter.requires_grad for parameter in encoder.parameters())
+    assert all(torch.equal(value, state[key]) for key, value in encoder.state_dict().items())
+    assert torch.equal(torch.get_rng_state(), random)
+
+
+def test_a_folder_with_a_run_becomes_a_release_and_keeps_the_run(tmp_path):
+    (tmp_path / "r" / "run").mkdir(parents=True)
+    (tmp_path / "r" / "run" / "state.pt").write_bytes(b"state")
+    (tmp_path / "r" / "holiday.png").write_bytes(b"png")
+    release = release_of(tmp_path / "r", trained_encoder())
+    assert (release.path / "run" / "state.pt").read_bytes() == b"state"
+    assert (release.path / "holiday.png").exists()
+    assert not [file for file in release.path.iterdir() if file.name.startswith(".")]
+
+
+def test_rewriting_replaces_the_release_and_its_leftovers_but_not_an_open_file(tmp_path):
+    picture = tmp_path / "curve.png"
+    picture.write_bytes(b"png")
+    old = release_of(
+        tmp_path / "r", trained_encoder(seed=0), centers=some_centers(64), pictures={"curve": picture}
+    )
+    loaded = old.load().eval()
+    images = torch.randn(2, 3, 32, 32)
+    before = loaded(images)
+
+    new = release_of(tmp_path / "r", encoder := trained_encoder(seed=1))
+    assert torch.equal(loaded(images), before), "the mapped file was overwritten in place"
+    assert torch.equal(new.load().eval()(images), encoder(images))
+    assert new.centers is None
+    assert not (new.path / "centers.safetensors").exists()
+    assert not (new.path / "curve.png").exists()
+    new.verify()
+
+
+@pytest.mark.parametrize(
+    "broken_at", ["README.md", "centers.safetensors", "metrics.json", "model.safetensors", "config.json"]
+)
+def test_a_crash_in_the_middle_leaves_what_open_refuses_and_the_next_write_repairs(
+    tmp_path, monkeypatch, broken_at
+):
+    release_of(tmp_path / "r", trained_encoder(seed=0), centers=some_centers(64))
+    replace = Path.replace
+
+    def failing(self, target):
+        if Path(target).parent == tmp_path / "r" and Path(target).name == broken_at:
+            raise OSError(28, "No space left on device")
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", failing)
+    with pytest.raises(ReleaseError, match="No space left on device"):
+        release_of(tmp_path / "r", trained_encoder(seed=1), centers=some_centers(64))
+    monkeypatch.undo()
+    with pytest.raises(ReleaseError, match="interrupted"):
+        zoo.open(tmp_path / "r")
+
+    repaired = release_of(tmp_path / "r", trained_encoder(seed=1), centers=some_centers(64))
+    repaired.verify()
+
+
+def test_config_is_replaced_last(tmp_path, monkeypatch):
+    release_of(tmp_path / "r", trained_encoder())
+    order = []
+    replace = Path.replace
+    monkeypatch.setattr(
+        Path, "replace", lambda self, target: order.append(target.name) or replace(self, target)
+    )
+    release_of(tmp_path / "r", trained_encoder())
+    assert order[-1] == "config.json"
+    assert len(order) == 5
+
+
+def test_a_crash_before_the_first_release_leaves_no_folder(tmp_path, monkeypatch):
+    def fail(self, target):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "rename", fail)
+    with pytest.raises(ReleaseError, match="No space left"):
+        release_of(tmp_path / "r", trained_encoder())
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model_args": {"num_classes": 3}}, "num_classes cannot be part of a release"),
+        ({"metrics": {"trainig": {}}}, 'unknown key "trainig". Did you mean "training"?'),
+        ({"metrics": {"training": {"loss": float("nan")}}}, "cannot be recorded as JSON"),
+        ({"extra": {"bias": torch.ones(1)}}, "bias names a tensor of the centers"),
+        (
+            {"centers": some_centers(32)},
+            r"found weight \(5, 32\), expected \(classes, features\) = \(5, 64\)",
+        ),
+        ({"centers": Centers(torch.ones(5, 64), torch.ones(4), torch.ones(5))}, r"found bias \(4,\)"),
+        (
+            {"class_names": ["one"], "centers": some_centers(64)},
+            r"expected \(classes, features\) = \(1, 64\)",
+        ),
+        ({"arch": "cifar_resnet32"}, "missing: layer1.3.conv1.weight"),
+        ({"model_args": {"global_pool": "max"}}, "does not compute what the encoder does"),
+    ],
+)
+def test_parts_that_do_not_fit_are_refused_and_nothing_is_written(tmp_path, changes, message):
+    with pytest.raises(ZooError, match=message):
+        release_of(tmp_path / "r", trained_encoder(), **changes)
+    assert not (tmp_path / "r").exists()
+
+
+def test_an_encoder_with_a_classifier_is_refused(tmp_path):
+    with pytest.raises(ReleaseError, match="found num_classes=4"):
+        release_of(tmp_path / "r", zoo.backbones.create("cifar_resnet20", num_classes=4))
