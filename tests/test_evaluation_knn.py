@@ -7,7 +7,7 @@ from sklearn.datasets import load_digits
 from sklearn.neighbors import KNeighborsClassifier
 
 from zoo.errors import DataError, ZooError
-from zoo.evaluation.knn import knn_predict
+from zoo.evaluation.knn import _ranking_keys, knn_predict
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +78,11 @@ def test_negative_similarities_keep_their_order():
     for k, expected in ((1, 3), (4, 3)):
         found = knn_predict(bank, torch.arange(4), query, k=k, num_classes=4, chunk=2)
         assert found.predictions.tolist() == [expected]
+
+
+def test_the_two_zeros_are_equal_similarities():
+    keys = _ranking_keys(torch.tensor([[-0.0, 0.0, -1e-30, 1e-30]]), start=5)
+    assert keys.argsort(descending=True).tolist() == [[3, 0, 1, 2]]
 
 
 def test_k_above_the_bank_is_clipped_and_said(digits):

@@ -12,6 +12,7 @@ from sklearn.preprocessing import StandardScaler
 
 from zoo.errors import DataError, ZooError
 from zoo.evaluation.linear import fit_linear, stratified_split
+from zoo.evaluation.solvers import Problem
 
 
 @pytest.fixture(scope="module")
@@ -161,6 +162,18 @@ def test_a_class_absent_from_training_is_never_predicted(digits):
     assert (
         other[probe.logits(test)[:, other].argmax(1)].numpy() == theirs.predict(scaler.transform(test))
     ).all()
+
+
+def test_standardisation_is_that_of_sklearn_and_rounding_is_no_signal():
+    g = torch.Generator().manual_seed(0)
+    x = 5 + 3 * torch.randn(9, 4, generator=g, dtype=torch.float64)
+    problem = Problem.standardised(x, torch.arange(9) % 2, 2, balanced=False)
+    np.testing.assert_allclose(problem.x[:, :-1], StandardScaler().fit_transform(x), atol=1e-12)
+    constant = torch.full((1000, 1), 1000.1)
+    constant[::2] = constant[::2].nextafter(torch.tensor(2000.0))  # what accumulated rounding leaves
+    assert (
+        Problem.standardised(constant, torch.arange(1000) % 2, 2, balanced=False).x[:, 0].abs().max() < 1e-3
+    )
 
 
 def test_constant_and_unscaled_features_do_no_harm(digits):

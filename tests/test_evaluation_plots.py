@@ -110,6 +110,7 @@ def test_curves_have_a_panel_for_each_scalar_with_its_unit(tmp_path, drawn):
     assert "121 records, steps 0 to 120, epochs 0 to 12; lines: running mean over 2 records" in texts(figure)
     raw, mean = figure.axes[0].lines
     assert len(raw.get_xdata()) == 120  # the repeated steps count once, as last recorded
+    assert raw.get_ydata()[[0, 5]].tolist() == [5.0, 7.0]
     assert np.allclose(mean.get_ydata()[0], raw.get_ydata()[:2].mean())
     assert np.allclose(figure.axes[1].lines[0].get_ydata(), 1.0)  # the power of ten is in the label
     assert figure.axes[2].lines[0].get_xydata().tolist() == [[120, 55.0]]
@@ -130,7 +131,7 @@ def test_the_map_draws_each_class_and_each_center_in_its_color(tmp_path, drawn):
         in texts(figure)
     )
     # class means are the centers here: each star lies nearest to the median of its own class
-    medians = np.stack([np.median(g.get_offsets(), axis=0) for g in groups[:10]])
+    medians = np.stack([np.median(np.asarray(g.get_offsets()), axis=0) for g in groups[:10]])
     stars = np.concatenate([g.get_offsets() for g in groups[10:]])
     assert (np.linalg.norm(stars[:, None] - medians[None], axis=2).argmin(1) == np.arange(10)).sum() >= 9
 

@@ -45,7 +45,6 @@ _STYLE = {
     "ytick.labelsize": 7.0,
     "legend.fontsize": 7.5,
     "legend.frameon": False,
-    "figure.facecolor": "white",
     "savefig.facecolor": "white",
     "savefig.bbox": None,
     "axes.facecolor": "white",
