@@ -14,7 +14,9 @@ def photo(width, height, seed):
     """Smooth colours with some noise: like a photograph, it changes little from pixel to pixel."""
     random = np.random.default_rng(seed)
     y, x = np.mgrid[0:height, 0:width] / max(width, height)
-    waves = [np.sin(random.uniform(1, 7) * x + random.uniform(1, 7) * y + random.uniform(0, 6)) for _ in "rgb"]
+    waves = [
+        np.sin(random.uniform(1, 7) * x + random.uniform(1, 7) * y + random.uniform(0, 6)) for _ in "rgb"
+    ]
     pixels = 127 + 110 * np.stack(waves, -1) + random.normal(0, 6, (height, width, 3))
     return Image.fromarray(pixels.clip(0, 255).astype(np.uint8))
 

@@ -94,7 +94,14 @@ WHOLE_PNG, WHOLE_JPEG = encoded(photo(64, 64, 0), "PNG"), encoded(photo(64, 64, 
 
 @pytest.mark.parametrize(
     "data",
-    [WHOLE_PNG[: len(WHOLE_PNG) // 2], WHOLE_JPEG[: len(WHOLE_JPEG) // 2], WHOLE_PNG[:20], b"text", b"", bomb()],
+    [
+        WHOLE_PNG[: len(WHOLE_PNG) // 2],
+        WHOLE_JPEG[: len(WHOLE_JPEG) // 2],
+        WHOLE_PNG[:20],
+        b"text",
+        b"",
+        bomb(),
+    ],
     ids=["half-png", "half-jpeg", "no-header", "text", "empty", "bomb"],
 )
 def test_unreadable_bytes_give_one_line_that_names_the_image(data):
@@ -104,7 +111,7 @@ def test_unreadable_bytes_give_one_line_that_names_the_image(data):
 
 
 def test_missing_file_is_called_missing(tmp_path):
-    with pytest.raises(DataError, match='"b.png": no such file'):
+    with pytest.raises(DataError, match=r'"b.png": no such file'):
         read_image(tmp_path / "b.png", "b.png")
 
 
@@ -173,7 +180,7 @@ def test_one_bad_image_more_than_allowed_ends_the_run_with_the_first_name(spoile
 
 
 def test_tensor_backend_says_exactly_how_many_others_there_are(spoiled):
-    with pytest.raises(DataError, match='"2.png" cannot be read.*; 2 other images cannot be read either'):
+    with pytest.raises(DataError, match=r'"2.png" cannot be read.*; 2 other images cannot be read either'):
         loader(spoiled, "tensor", 0)
 
 

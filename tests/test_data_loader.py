@@ -40,7 +40,9 @@ def make(data, backend="tensor", workers=0, views=(MOCO, WEAK), **keys):
 
 
 def same(left, right):
-    tensors = zip((*left.views, left.labels, left.index), (*right.views, right.labels, right.index), strict=True)
+    tensors = zip(
+        (*left.views, left.labels, left.index), (*right.views, right.labels, right.index), strict=True
+    )
     return all(torch.equal(a, b) for a, b in tensors)
 
 
@@ -86,7 +88,10 @@ def test_an_epoch_has_every_image_once_in_a_new_order_and_new_views(backend):
         assert sorted(order.tolist()) == list(range(50))
         assert torch.cat([b.labels for b in epoch]).tolist() == data.labels[order.numpy()].tolist()
     assert orders[0].tolist() != orders[1].tolist()
-    views = [torch.cat([b.views[0] for b in epoch])[order.argsort()] for epoch, order in zip(epochs, orders)]
+    views = [
+        torch.cat([b.views[0] for b in epoch])[order.argsort()]
+        for epoch, order in zip(epochs, orders, strict=True)
+    ]
     assert not torch.allclose(views[0], views[1])
     assert epochs[0][0].views[0].shape == (8, 3, 8, 8)
     assert len(epochs[0][0].views) == 2

@@ -16,15 +16,15 @@ SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 def reference(labels, imbalance, seed, n_max):
     """LDAM's gen_imbalanced_data, restated with Python's lists and the global legacy generator."""
-    state = np.random.get_state()
-    np.random.seed(seed)
+    state = np.random.get_state()  # noqa: NPY002
+    np.random.seed(seed)  # noqa: NPY002
     num_classes = max(labels) + 1
     kept = []
     for c in range(num_classes):
         members = np.array([i for i, label in enumerate(labels) if label == c])
-        np.random.shuffle(members)
+        np.random.shuffle(members)  # noqa: NPY002
         kept += members[: int(n_max * (1 / imbalance) ** (c / (num_classes - 1.0)))].tolist()
-    np.random.set_state(state)
+    np.random.set_state(state)  # noqa: NPY002
     return kept
 
 
@@ -68,7 +68,7 @@ def test_impossible_profiles_name_the_class():
     labels = np.repeat([0, 1], [10, 4])
     with pytest.raises(DataError, match=r"class 1 has 4 images.*keeps 5"):
         select_long_tail(LongTail(imbalance=2.0, max_per_class=10), labels, 2)
-    with pytest.raises(DataError, match="class 1 would keep no image.*at most 4"):
+    with pytest.raises(DataError, match=r"class 1 would keep no image.*at most 4"):
         select_long_tail(LongTail(imbalance=5.0), labels, 2)
 
 
