@@ -30,10 +30,10 @@ def with_alpha():
     return image
 
 
-def rotated_by_exif():
+def rotated_by_exif(mode="RGB"):
     exif = Image.Exif()
     exif[0x0112] = 6  # orientation: rotate by 90 degrees
-    return encoded(photo(SIZE, 2 * SIZE, 2), "JPEG", exif=exif)
+    return encoded(photo(SIZE, 2 * SIZE, 2).convert(mode), "JPEG", exif=exif)
 
 
 def palette_with_transparency():
@@ -52,10 +52,23 @@ def palette_with_transparency():
         palette_with_transparency(),
         encoded(photo(SIZE, SIZE, 0).convert("CMYK"), "JPEG"),
         rotated_by_exif(),
+        rotated_by_exif("L"),
         encoded(photo(SIZE, SIZE, 0), "GIF"),
         encoded(photo(SIZE, SIZE, 0), "WEBP"),
     ],
-    ids=["rgb", "grey", "grey-alpha", "1-bit", "alpha", "palette", "cmyk", "exif", "gif", "webp"],
+    ids=[
+        "rgb",
+        "grey",
+        "grey-alpha",
+        "1-bit",
+        "alpha",
+        "palette",
+        "cmyk",
+        "exif",
+        "grey-exif",
+        "gif",
+        "webp",
+    ],
 )
 def test_every_kind_is_read_as_timm_reads_it(data):
     expected = Image.open(io.BytesIO(data)).convert("RGB")  # timm.data.ImageDataset, input_img_mode="RGB"

@@ -40,7 +40,7 @@ class TensorViews:
             DataError: when the images are too small for an operation.
         """
         mean, std = self._mean.to(images.device), self._std.to(images.device)
-        parts = images.split(CPU_PART) if images.device.type == "cpu" else (images,)
+        parts = torch.split(images, CPU_PART) if images.device.type == "cpu" else (images,)
         views: list[list[Tensor]] = [[] for _ in self._views]
         for part in parts:
             pixels = part * (1 / 255)
