@@ -235,6 +235,13 @@ def test_missing_list_file_names_the_nearest(listed):
     )
 
 
+def test_a_list_that_is_no_text_is_a_clear_error(listed):
+    root, write = listed
+    source = write(THREE)
+    (root / "train.txt").write_bytes(bytes(range(256)))
+    refused(source, root, "train.txt cannot be read as text")
+
+
 # --- parquet ----------------------------------------------------------------------------------------------
 
 
