@@ -13,8 +13,8 @@ def class_sizes(config: LongTail, n_max: int, num_classes: int) -> list[int]:
     """Return how many images of each class are kept, `[C]`, before any check that there are as many.
 
     Exponential: n_c = int(n_max * IF^(c / (C - 1))); step: n_max for the first C // 2 classes,
-    int(n_max * IF) for the others, with IF = 1 / imbalance. Source: `imbalance_cifar.py` of LDAM (1906.07413),
-    https://github.com/kaidic/LDAM-DRW
+    int(n_max * IF) for the others, with IF = 1 / imbalance. Source: LDAM (1906.07413), its
+    `imbalance_cifar.py` in https://github.com/kaidic/LDAM-DRW
     """
     factor = 1 / config.imbalance
     if config.profile == "step":

@@ -204,7 +204,7 @@ def open_list(source: ListFiles, split: Split, root: Path | None) -> Opened:
     names = [str(c) for c in range(largest + 1)]
     if source.class_names is not None:
         named = require_path(root, source.class_names, "list", "file of class names")
-        names = named.read_text(encoding="utf-8").splitlines()
+        names = _read_lines(named)
         if len(names) != largest + 1:
             raise DataError(
                 f"list: {named} has {len(names)} names for the {largest + 1} classes of the labels"
@@ -212,9 +212,16 @@ def open_list(source: ListFiles, split: Split, root: Path | None) -> Opened:
     return Opened(FileStore(folder, paths), labels, names)
 
 
+def _read_lines(file: Path) -> list[str]:
+    try:
+        return file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"list: {file} cannot be read as text: {error}") from None
+
+
 def _read_list(file: Path) -> tuple[list[str], NDArray[np.int64]]:
     paths, labels = [], []
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in enumerate(_read_lines(file), start=1):
         if not line.strip():
             continue
         path, _, label = line.strip().rpartition(" ")  # a path may contain spaces

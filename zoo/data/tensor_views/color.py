@@ -59,28 +59,29 @@ def _affine_maps(images: Tensor, order: Tensor, factors: Tensor, active: Tensor)
 def shift_hue(images: Tensor, hue: Tensor) -> Tensor:
     """Turn the hue of each image by `hue` `[B]` turns, at the same HSV value and chroma.
 
-    HSV without ever forming H in degrees: with V the largest and C = V - smallest of a pixel's channels and
-    h in sixths of a turn, a channel is V - C clamp(min(k, 4 - k), 0, 1), k = (n + h) mod 6, n = 5, 3, 1.
+    With V the largest of a pixel's channels, C = V - the smallest, and h its hue in turns, a channel is
+    V - C clamp(2 - 6 d, 0, 1) = V - 2 C + 6 C clamp(d, 1/6, 2/6), d the distance on the colour wheel from
+    h to the hue where the channel is darkest: half a turn, 5/6 and 1/6 of one. Saturation is never formed.
     """
     red, green, blue = images.unbind(1)
     value = torch.maximum(torch.maximum(red, green), blue)
     chroma = value - torch.minimum(torch.minimum(red, green), blue)
-    inverse = 1 / chroma.clamp(min=1e-8)  # grey pixels: any hue gives the same pixel, as chroma is 0
-    sixths = torch.where(
+    inverse = (1 / 6) / chroma.clamp(min=1e-8)  # grey pixels: any hue gives the same pixel, as chroma is 0
+    turns = torch.where(
         value == red,
         (green - blue) * inverse,
-        torch.where(value == green, 2 + (blue - red) * inverse, 4 + (red - green) * inverse),
+        torch.where(value == green, 2 / 6 + (blue - red) * inverse, 4 / 6 + (red - green) * inverse),
     )
-    sixths += (6 * hue)[:, None, None]
-    k = sixths[:, None] + sixths.new_tensor([5.0, 3.0, 1.0])[:, None, None]
-    k -= (k * (1 / 6)).floor_().mul_(6)
-    k = torch.minimum(k, 4 - k).clamp_(0, 1)
-    return value[:, None] - chroma[:, None] * k
+    turns += hue[:, None, None]
+    distance = turns[:, None] - turns.new_tensor([3 / 6, 5 / 6, 1 / 6])[:, None, None]
+    distance = distance.sub_(distance.round()).abs_().clamp_(1 / 6, 2 / 6)
+    return torch.addcmul((value - 2 * chroma)[:, None], (6 * chroma)[:, None], distance)
 
 
 def grayscale(images: Tensor, chosen: Tensor) -> Tensor:
     """Replace the images `chosen` `[B]`, bool, by their luminance in all three channels."""
-    grey = torch.einsum("bchw,c->bhw", images, _luminance(images))[:, None]
+    red, green, blue = torch.split(images, 1, 1)
+    grey = (LUMINANCE[0] * red).add_(green, alpha=LUMINANCE[1]).add_(blue, alpha=LUMINANCE[2])
     return torch.where(chosen[:, None, None, None], grey, images)
 
 

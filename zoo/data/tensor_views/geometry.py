@@ -2,7 +2,8 @@
 
 Crops, resizing, padding, blur: each is linear and separable, out = R X C^T for a channel X, with R
 `[B, h, H]` and C `[B, w, W]` one matrix per image. So two small batched matrix products replace a
-loop over images, and antialiasing is just more non-zeros in a row. Source of the filters: Pillow's `Resample.c`.
+loop over images, and antialiasing is just more non-zeros in a row. Source of the
+filters: Pillow's `Resample.c`.
 """
 
 from __future__ import annotations

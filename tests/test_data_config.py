@@ -1,0 +1,97 @@
+"""The sections `data` and `views` of a recipe: what they accept, and how they refuse."""
+
+import subprocess
+import sys
+
+import pytest
+
+from zoo.config import dump_yaml, load_yaml, parse
+from zoo.data.config import DataConfig, ViewsConfig
+from zoo.errors import RecipeError
+
+EVAL = {"size": 32, "crop_pct": 1.0, "interpolation": "bicubic"}
+ALL_OPS = [
+    {"op": "random_resized_crop", "size": 32, "scale": [0.2, 1.0], "ratio": [0.75, 1.25]},
+    {"op": "pad_crop", "size": 32, "padding": 4},
+    {"op": "resize", "size": 36},
+    {"op": "center_crop", "size": 32},
+    {"op": "horizontal_flip", "p": 0.5},
+    {"op": "color_jitter", "p": 0.8, "brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "hue": 0.1},
+    {"op": "grayscale", "p": 0.2},
+    {"op": "gaussian_blur", "p": 0.5, "sigma": [0.1, 2.0], "kernel_size": 5},
+    {"op": "solarize", "p": 0.2, "threshold": 128},
+    {"op": "random_affine", "degrees": 10, "translate": [0.1, 0.1], "scale": [0.9, 1.1]},
+    {"op": "cutout", "p": 1.0, "size": 16},
+    {"op": "auto_augment", "policy": "cifar10"},
+    {"op": "rand_augment", "num_ops": 2, "magnitude": 9},
+]
+
+
+def views(ops, backend="torchvision", **keys):
+    return parse(ViewsConfig, {"backend": backend, "train": [ops], "eval": EVAL, **keys}, "r")
+
+
+def test_every_op_survives_yaml_unchanged():
+    config = views(ALL_OPS)
+    again = parse(ViewsConfig, load_yaml(dump_yaml(config.model_dump()), "r"), "r")
+    assert again == config
+    assert [op.op for op in again.train[0]] == [op["op"] for op in ALL_OPS]
+
+
+@pytest.mark.parametrize("op", ALL_OPS[-2:], ids=lambda op: op["op"])
+def test_tensor_backend_refuses_ops_that_only_torchvision_has(op):
+    with pytest.raises(RecipeError, match=rf'train.0.0: "{op["op"]}" needs backend "torchvision"'):
+        views([op], backend="tensor")
+
+
+@pytest.mark.parametrize(
+    ("op", "message"),
+    [
+        ({"op": "horizontal_flp"}, 'Did you mean "horizontal_flip"'),
+        ({"op": "horizontal_flip", "p": 1.5}, "less than or equal to 1"),
+        ({"op": "pad_crop", "size": 32.0}, "integer"),
+        ({"op": "pad_crop", "size": 32, "pading": 4}, 'Did you mean "padding"'),
+        ({"op": "random_resized_crop", "size": 8, "scale": [1.0, 0.2]}, r"expected \[low, high\]"),
+        ({"op": "random_resized_crop", "size": 8, "scale": [0.2, 1.2]}, "at most 1"),
+        ({"op": "gaussian_blur", "kernel_size": 4}, "odd"),
+        ({"op": "color_jitter", "hue": 0.6}, "less than or equal to 0.5"),
+    ],
+)
+def test_wrong_ops_are_refused_by_name(op, message):
+    with pytest.raises(RecipeError, match=message):
+        views([op])
+
+
+def test_blur_kernel_larger_than_the_view_is_refused_before_anything_runs():
+    with pytest.raises(RecipeError, match=r"train.0.1.kernel_size: found 23, expected at most 15"):
+        views([{"op": "resize", "size": 8}, {"op": "gaussian_blur"}])
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"source": {"kind": "cifar"}}, 'Did you mean "cifar1'),
+        ({"source": {"kind": "digits"}, "std": [0.0, 1.0, 1.0]}, "positive"),
+        ({"source": {"kind": "digits"}, "mean": [0.5]}, "at least 3"),
+        ({"source": {"kind": "digits"}, "long_tail": {"imbalance": 0.01}}, "greater than or equal to 1"),
+        ({"source": {"kind": "digits"}, "long_tail": {"profile": "exp", "imbalance": 10}}, "exponential"),
+        ({"source": {"kind": "list", "train": "a"}}, "missing key .*test"),
+    ],
+)
+def test_wrong_data_sections_are_refused_by_name(data, message):
+    with pytest.raises(RecipeError, match=message):
+        parse(DataConfig, data, "r")
+
+
+def test_reading_a_configuration_imports_no_torch():
+    code = "import sys, zoo.data, zoo.data.config, zoo.data.spec; print('torch' in sys.modules)"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "False"
+
+
+def test_every_public_name_can_be_imported():
+    import zoo.data
+
+    assert all(getattr(zoo.data, name).__name__ == name for name in zoo.data.__all__)
+    with pytest.raises(AttributeError):
+        _ = zoo.data.nothing

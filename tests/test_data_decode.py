@@ -1,0 +1,206 @@
+"""Stored images of every kind: read as timm reads them, or refused by name; a few bad ones are replaced."""
+
+import io
+import struct
+import zlib
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from tests.data_fixtures import MEAN, STD, list_dataset, photo
+from zoo.config import parse
+from zoo.data import TrainLoader, ViewsConfig
+from zoo.data.decode import read_image, scaled_to_square
+from zoo.errors import DataError
+
+SIZE = 12
+
+
+def encoded(image, kind, **options):
+    buffer = io.BytesIO()
+    image.save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+def with_alpha():
+    image = photo(SIZE, SIZE, 1).convert("RGBA")
+    image.putalpha(Image.linear_gradient("L").resize((SIZE, SIZE)))
+    return image
+
+
+def rotated_by_exif(mode="RGB"):
+    exif = Image.Exif()
+    exif[0x0112] = 6  # orientation: rotate by 90 degrees
+    return encoded(photo(SIZE, 2 * SIZE, 2).convert(mode), "JPEG", exif=exif)
+
+
+def palette_with_transparency():
+    return encoded(photo(SIZE, SIZE, 3).quantize(16), "PNG", transparency=0)
+
+
+@pytest.mark.filterwarnings("ignore:Palette images")
+@pytest.mark.parametrize(
+    "data",
+    [
+        encoded(photo(SIZE, SIZE, 0), "PNG"),
+        encoded(photo(SIZE, SIZE, 0).convert("L"), "PNG"),
+        encoded(photo(SIZE, SIZE, 0).convert("LA"), "PNG"),
+        encoded(photo(SIZE, SIZE, 0).convert("1"), "PNG"),
+        encoded(with_alpha(), "PNG"),
+        palette_with_transparency(),
+        encoded(photo(SIZE, SIZE, 0).convert("CMYK"), "JPEG"),
+        rotated_by_exif(),
+        rotated_by_exif("L"),
+        encoded(photo(SIZE, SIZE, 0), "GIF"),
+        encoded(photo(SIZE, SIZE, 0), "WEBP"),
+    ],
+    ids=[
+        "rgb",
+        "grey",
+        "grey-alpha",
+        "1-bit",
+        "alpha",
+        "palette",
+        "cmyk",
+        "exif",
+        "grey-exif",
+        "gif",
+        "webp",
+    ],
+)
+def test_every_kind_is_read_as_timm_reads_it(data):
+    expected = Image.open(io.BytesIO(data)).convert("RGB")  # timm.data.ImageDataset, input_img_mode="RGB"
+    image = read_image(data, "x")
+    assert image.mode == "RGB"
+    assert np.array_equal(np.asarray(image), np.asarray(expected))
+
+
+def test_exif_orientation_is_not_applied():
+    assert read_image(rotated_by_exif(), "x").size == (SIZE, 2 * SIZE)
+
+
+def sixteen_bit(values):
+    return encoded(Image.fromarray(np.array(values, dtype=np.uint16)), "PNG")
+
+
+def test_grey_of_more_than_8_bits_is_refused_because_it_would_be_clipped_to_white():
+    with pytest.raises(DataError, match=r'"x.png" cannot be read: grey values 0..65535, expected 0..255'):
+        read_image(sixteen_bit([[0, 255, 256, 65535]]), "x.png")
+    small = np.asarray(read_image(sixteen_bit([[0, 7, 255]]), "x.png"))
+    assert small.tolist() == [[[0] * 3, [7] * 3, [255] * 3]]
+
+
+def bomb():
+    """A PNG that claims 60,000 x 60,000 pixels."""
+
+    def chunk(kind, body):
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+    header = struct.pack(">IIBBBBB", 60_000, 60_000, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", b"") + chunk(b"IEND", b"")
+
+
+WHOLE_PNG, WHOLE_JPEG = encoded(photo(64, 64, 0), "PNG"), encoded(photo(64, 64, 0), "JPEG")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        WHOLE_PNG[: len(WHOLE_PNG) // 2],
+        WHOLE_JPEG[: len(WHOLE_JPEG) // 2],
+        WHOLE_PNG[:20],
+        b"text",
+        b"",
+        bomb(),
+    ],
+    ids=["half-png", "half-jpeg", "no-header", "text", "empty", "bomb"],
+)
+def test_unreadable_bytes_give_one_line_that_names_the_image(data):
+    with pytest.raises(DataError, match=r'^image "a/b.png" cannot be read: \S') as caught:
+        read_image(data, "a/b.png")
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_file_is_called_missing(tmp_path):
+    with pytest.raises(DataError, match=r'"b.png": no such file'):
+        read_image(tmp_path / "b.png", "b.png")
+
+
+def test_scaling_to_a_square_keeps_the_aspect_ratio():
+    pixels = np.zeros((20, 40, 3), dtype=np.uint8)
+    pixels[:, 10:30] = 255  # exactly the central square
+    assert np.asarray(scaled_to_square(Image.fromarray(pixels), 10)).min() > 200
+    image = photo(10, 10, 0)
+    assert scaled_to_square(image, 10) is image
+
+
+# --- bad images while training --------------------------------------------------------------------------
+
+
+def loader(data, backend, allowed, workers=0):
+    op = {"op": "center_crop", "size": 8}
+    views = parse(
+        ViewsConfig, {"backend": backend, "workers": workers, "train": [[op]], "eval": {"size": 8}}, "r"
+    )
+    return TrainLoader(
+        data,
+        views,
+        mean=MEAN,
+        std=STD,
+        batch_size=4,
+        drop_last=False,
+        seed=0,
+        device="cpu",
+        max_bad_images=allowed,
+    )
+
+
+BACKENDS = [("tensor", 0), ("tensor", 2), ("torchvision", 0), ("torchvision", 2)]
+
+
+@pytest.fixture
+def spoiled(tmp_path):
+    """Eight images, of which 2, 3 and 7 cannot be read."""
+    data = list_dataset(tmp_path, [photo(8, 8, i) for i in range(8)], labels=[0, 1, 0, 1, 0, 1, 0, 1])
+    for number in (2, 3, 7):
+        (tmp_path / f"{number}.png").write_bytes(b"no image")
+    return data
+
+
+@pytest.mark.parametrize(("backend", "workers"), BACKENDS)
+def test_bad_images_are_replaced_by_the_next_with_their_own_labels(spoiled, backend, workers):
+    feed = loader(spoiled, backend, 3, workers)
+    batches = list(feed.stream(0, feed.steps_per_epoch))
+    index = torch.cat([batch.index for batch in batches])
+    labels = torch.cat([batch.labels for batch in batches])
+    assert sorted(index.tolist()) == [0, 0, 1, 4, 4, 4, 5, 6]
+    assert labels.tolist() == spoiled.labels[index.numpy()].tolist()
+    pixels = torch.cat([batch.views[0] for batch in batches])
+    mean, std = (torch.tensor(v).view(3, 1, 1) for v in (MEAN, STD))
+    for place, i in enumerate(index.tolist()):
+        expected = torch.from_numpy(np.array(spoiled.image(i))).permute(2, 0, 1) / 255
+        assert torch.allclose(pixels[place] * std + mean, expected, atol=1e-6)
+    assert sorted(feed.bad_images) == ["2.png", "3.png", "7.png"]
+
+
+@pytest.mark.parametrize(("backend", "workers"), BACKENDS)
+def test_one_bad_image_more_than_allowed_ends_the_run_with_the_first_name(spoiled, backend, workers):
+    with pytest.raises(DataError, match=r'"[237].png" cannot be read.*; \d other image.*at most 2') as caught:
+        list(loader(spoiled, backend, 2, workers).stream(0, 2))
+    assert "\n" not in str(caught.value)
+
+
+def test_tensor_backend_says_exactly_how_many_others_there_are(spoiled):
+    with pytest.raises(DataError, match=r'"2.png" cannot be read.*; 2 other images cannot be read either'):
+        loader(spoiled, "tensor", 0)
+
+
+@pytest.mark.parametrize(("backend", "workers"), BACKENDS)
+def test_nothing_but_bad_images_is_an_error_whatever_is_allowed(tmp_path, backend, workers):
+    data = list_dataset(tmp_path, [photo(8, 8, i) for i in range(4)])
+    for number in range(4):
+        (tmp_path / f"{number}.png").write_bytes(b"no image")
+    with pytest.raises(DataError, match="cannot be read"):
+        list(loader(data, backend, 100, workers).stream(0, 1))

@@ -1,0 +1,68 @@
+"""Evaluation images: timm's pixels, in order, and no silent replacement."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from timm.data import create_transform
+
+from tests.data_fixtures import MEAN, STD, list_dataset, photo
+from zoo.data import EvalView, eval_images
+from zoo.errors import DataError
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(
+    ("size", "crop_pct", "interpolation"),
+    [(32, 1.0, "bicubic"), (32, 0.875, "bicubic"), (24, 0.9, "bilinear"), (48, 1.0, "bilinear")],
+)
+def test_pixels_are_those_of_timm(tmp_path, size, crop_pct, interpolation, workers):
+    sizes = [(32, 32), (40, 33), (64, 80), (48, 48), (17, 90)]
+    images = [photo(w, h, seed=i) for i, (w, h) in enumerate(sizes)]
+    data = list_dataset(tmp_path, images)
+    transform = create_transform(
+        input_size=(3, size, size),
+        is_training=False,
+        interpolation=interpolation,
+        crop_pct=crop_pct,
+        mean=MEAN,
+        std=STD,
+    )
+    view = EvalView(size=size, crop_pct=crop_pct, interpolation=interpolation)
+    batches = list(eval_images(data, view, MEAN, STD, batch_size=2, device="cpu", workers=workers))
+    assert [len(labels) for _, labels in batches] == [2, 2, 1]
+    assert torch.equal(torch.cat([labels for _, labels in batches]), torch.from_numpy(data.labels.copy()))
+    expected = torch.stack([transform(image) for image in images])
+    assert torch.equal(torch.cat([pixels for pixels, _ in batches]), expected)
+
+
+def test_images_of_the_right_size_are_not_resampled(tmp_path):
+    image = photo(16, 16, seed=0)
+    data = list_dataset(tmp_path, [image, image])
+    view = EvalView(size=16, crop_pct=1.0)
+    pixels, _ = next(eval_images(data, view, [0.0] * 3, [1.0] * 3, batch_size=2, device="cpu"))
+    assert np.array_equal((pixels[0] * 255).round().permute(1, 2, 0).numpy(), np.asarray(image))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_unreadable_images_end_an_evaluation_with_their_number(tmp_path, workers):
+    data = list_dataset(tmp_path, [photo(8, 8, seed=i) for i in range(6)])
+    for name in ("1.png", "4.png"):
+        (tmp_path / name).write_bytes(b"not an image")
+    batches = eval_images(data, EvalView(size=8), MEAN, STD, batch_size=1, device="cpu", workers=workers)
+    with pytest.raises(DataError, match=r'"1.png" cannot be read.*; 1 other image of the 6') as caught:
+        list(batches)
+    assert "\n" not in str(caught.value)
+
+
+def test_leaves_the_global_generator_alone(tmp_path):
+    data = list_dataset(tmp_path, [photo(8, 8, seed=0)] * 2)
+    torch.manual_seed(5)
+    state = torch.get_rng_state()
+    list(eval_images(data, EvalView(size=8), MEAN, STD, batch_size=2, device="cpu"))
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_photo_fixture_is_not_flat():
+    assert np.asarray(photo(16, 16, seed=1)).std() > 20
+    assert isinstance(photo(4, 5, seed=0), Image.Image)

@@ -1,0 +1,332 @@
+"""Every kind of source: what is read, and what a user is told when it is not there or not right."""
+
+import gzip
+import hashlib
+import io
+import json
+import pickle
+import struct
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+from sklearn.datasets import load_digits
+
+from tests.data_fixtures import photo
+from zoo.config import parse
+from zoo.data import DataConfig, open_dataset
+from zoo.errors import DataError
+
+
+def opened(source, root, split="train"):
+    return open_dataset(parse(DataConfig, {"source": source}, "r"), split, root)
+
+
+def refused(source, root, message, split="train"):
+    with pytest.raises(DataError, match=message) as caught:
+        opened(source, root, split)
+    assert "\n" not in str(caught.value)
+
+
+# --- digits -----------------------------------------------------------------------------------------------
+
+
+def test_digits_are_split_once_and_for_all():
+    train, test = (opened({"kind": "digits"}, None, split) for split in ("train", "test"))
+    assert (len(train), len(test)) == (1250, 547)
+    assert train.class_counts.tolist() == [125] * 10
+    assert train.class_names == tuple("0123456789")
+    names = [data.name_of(i) for data in (train, test) for i in range(len(data))]
+    assert len(set(names)) == 1797
+    random = np.random.RandomState(0)
+    target = load_digits().target
+    expected = np.concatenate([random.permutation(np.flatnonzero(target == c))[:125] for c in range(10)])
+    assert [train.name_of(i) for i in range(1250)] == [f"digits/{row}" for row in expected]
+
+
+def test_digits_use_the_whole_range_of_8_bits():
+    data = opened({"kind": "digits"}, None)
+    row = int(data.name_of(7).split("/")[1])
+    expected = np.floor(load_digits().images[row] / 16 * 255 + 0.5)
+    image = np.asarray(data.image(7))
+    assert image.shape == (8, 8, 3)
+    assert np.abs(image[..., 1] - expected).max() <= 1  # half a step may round either way
+    assert image.max() == 255
+
+
+def test_description_is_plain_and_stable():
+    description = opened({"kind": "digits"}, None).describe()
+    assert json.loads(json.dumps(description)) == description
+    assert description["num_images"] == 1250
+    assert description["class_counts"] == {"largest": 125, "smallest": 125}
+    assert (description["source"], description["split"], description["long_tail"]) == (
+        "digits",
+        "train",
+        None,
+    )
+    assert len(description["sha256"]) == 64
+
+
+def test_fingerprint_is_over_names_and_labels_in_order():
+    data = opened({"kind": "digits"}, None).subset([5, 2])
+    lines = "".join(f"{data.name_of(i)}\t{data.labels[i]}\n" for i in range(2))
+    assert data.describe()["sha256"] == hashlib.sha256(lines.encode()).hexdigest()
+
+
+# --- torchvision ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["cifar10", "cifar100", "fashion_mnist"])
+def test_missing_torchvision_data_says_where_it_was_looked_for_and_how_to_give_it(kind, tmp_path):
+    refused({"kind": kind}, None, f"{kind}: no data folder given.*--data DIR")
+    refused({"kind": kind}, tmp_path / "nowhere", "there is no folder .*nowhere.*--data DIR")
+    refused({"kind": kind}, tmp_path, rf"{kind}: .*Looked for .* in .*--data DIR.*download: true")
+
+
+def write_idx(folder, prefix, images, labels):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{prefix}-images-idx3-ubyte").write_bytes(
+        struct.pack(">IIII", 2051, *images.shape) + images.tobytes()
+    )
+    (folder / f"{prefix}-labels-idx1-ubyte").write_bytes(
+        struct.pack(">II", 2049, len(labels)) + bytes(labels)
+    )
+
+
+def test_fashion_mnist_reads_idx_files_as_rgb(tmp_path):
+    images = np.random.default_rng(0).integers(0, 256, (6, 28, 28), dtype=np.uint8)
+    raw = tmp_path / "FashionMNIST" / "raw"
+    write_idx(raw, "train", images, [0, 9, 1, 1, 2, 3])
+    write_idx(raw, "t10k", images[:2], [4, 5])
+    for root in (tmp_path, tmp_path / "FashionMNIST"):
+        train = opened({"kind": "fashion_mnist"}, root)
+        assert train.labels.tolist() == [0, 9, 1, 1, 2, 3]
+        assert train.class_names[9] == "Ankle boot"
+        assert np.array_equal(np.asarray(train.image(3)), np.repeat(images[3][..., None], 3, -1))
+    assert opened({"kind": "fashion_mnist"}, tmp_path, "test").labels.tolist() == [4, 5]
+
+
+def test_cifar100_reads_the_original_archive_only_with_the_published_checksums(tmp_path, monkeypatch):
+    from torchvision.datasets import CIFAR100
+
+    folder = tmp_path / "cifar-100-python"
+    folder.mkdir()
+    pixels = np.random.default_rng(0).integers(0, 256, (4, 3, 32, 32), dtype=np.uint8)
+    contents = {
+        "train": {"data": pixels.reshape(4, -1), "fine_labels": [3, 99, 0, 1]},
+        "test": {"data": pixels[:1].reshape(1, -1), "fine_labels": [7]},
+        "meta": {"fine_label_names": [f"name{c}" for c in range(100)]},
+    }
+    sums = {}
+    for name, content in contents.items():
+        (folder / name).write_bytes(pickle.dumps(content))
+        sums[name] = hashlib.md5((folder / name).read_bytes()).hexdigest()
+    refused({"kind": "cifar100"}, tmp_path, "not found or corrupted")
+    monkeypatch.setattr(CIFAR100, "train_list", [["train", sums["train"]]])
+    monkeypatch.setattr(CIFAR100, "test_list", [["test", sums["test"]]])
+    monkeypatch.setattr(CIFAR100, "meta", {**CIFAR100.meta, "md5": sums["meta"]})
+    data = opened({"kind": "cifar100"}, tmp_path)
+    assert data.labels.tolist() == [3, 99, 0, 1]
+    assert data.num_classes == 100
+    assert np.array_equal(np.asarray(data.image(2)), pixels[2].transpose(1, 2, 0))
+    assert opened({"kind": "cifar100"}, folder, "test").labels.tolist() == [7]
+
+
+# --- folders ----------------------------------------------------------------------------------------------
+
+
+def tree(root, split, classes, count=2):
+    for c in classes:
+        (root / split / c).mkdir(parents=True)
+        for i in range(count):
+            photo(6, 6, i).save(root / split / c / f"{i}.png")
+
+
+def test_folder_reads_classes_in_sorted_order(tmp_path):
+    tree(tmp_path, "train", ["dog", "ant", "cat"])
+    tree(tmp_path, "val", ["ant", "cat", "dog"], 1)
+    train, test = (opened({"kind": "folder"}, tmp_path, split) for split in ("train", "test"))
+    assert train.class_names == test.class_names == ("ant", "cat", "dog")
+    assert train.labels.tolist() == [0, 0, 1, 1, 2, 2]
+    assert train.name_of(3) == "cat/1.png"
+    assert np.array_equal(np.asarray(train.image(3)), np.asarray(photo(6, 6, 1)))
+
+
+def test_folder_mistakes_are_named(tmp_path):
+    tree(tmp_path, "train", ["ant", "cat"])
+    refused({"kind": "folder"}, tmp_path, 'no test folder "val", looked for .*/val', "test")
+    refused({"kind": "folder", "train": "trian"}, tmp_path, 'Did you mean "train"')
+    tree(tmp_path, "val", ["ant", "cats"])
+    refused({"kind": "folder"}, tmp_path, 'class "cats" .*not among the 2.*Did you mean "cat"', "test")
+    tree(tmp_path, "val2", ["ant"])
+    refused({"kind": "folder", "test": "val2"}, tmp_path, 'has no class "cat"', "test")
+    (tmp_path / "val3" / "ant").mkdir(parents=True)
+    refused({"kind": "folder", "test": "val3"}, tmp_path, "ant", "test")
+
+
+# --- list files -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def listed(tmp_path):
+    (tmp_path / "images").mkdir()
+    for i in range(4):
+        photo(6, 6, i).save(tmp_path / "images" / f"an image {i}.png")
+
+    def write(train, test="an image 0.png 0\n", **keys):
+        (tmp_path / "train.txt").write_text(train)
+        (tmp_path / "test.txt").write_text(test)
+        return {"kind": "list", "train": "train.txt", "test": "test.txt", "images": "images", **keys}
+
+    return tmp_path, write
+
+
+THREE = "an image 3.png 1\n\nan image 0.png 0\nan image 1.png 2\n"
+
+
+def test_list_reads_paths_with_spaces_in_line_order(listed):
+    root, write = listed
+    source = write(THREE)
+    train, test = opened(source, root), opened(source, root, "test")
+    assert train.labels.tolist() == [1, 0, 2]
+    assert train.name_of(0) == "an image 3.png"
+    assert np.array_equal(np.asarray(train.image(0)), np.asarray(photo(6, 6, 3)))
+    assert train.class_names == test.class_names == ("0", "1", "2")
+    absolute = {**source, **{key: str(root / source[key]) for key in ("train", "test", "images")}}
+    assert opened(absolute, None).labels.tolist() == [1, 0, 2]
+    assert opened(absolute, None, "test").num_classes == 3
+
+
+def test_list_takes_class_names_from_a_file(listed):
+    root, write = listed
+    (root / "names.txt").write_text("ant\nbee\ncat\n")
+    assert opened(write(THREE, class_names="names.txt"), root).class_names == ("ant", "bee", "cat")
+    (root / "names.txt").write_text("ant\nbee\n")
+    refused(write(THREE, class_names="names.txt"), root, "2 names for the 3 classes")
+
+
+@pytest.mark.parametrize(
+    ("train", "message"),
+    [
+        ("an image 0.png 0\nan image 1.png cat\n", 'train.txt line 2: found "an image 1.png cat"'),
+        ("an image 0.png 0\n\nan image 1.png -1\n", "line 3"),
+        ("an image 0.png 0\nlonely\n", 'line 2: found "lonely", expected "path label"'),
+        ("an image 0.png 0\nan image 1.png 2\n", "no image of class 1"),
+        ("elsewhere/0.png 0\n", 'line 1 names "elsewhere/0.png".*there is no'),
+        ("\n", "names no images"),
+    ],
+)
+def test_list_mistakes_name_file_and_line(listed, train, message):
+    root, write = listed
+    refused(write(train), root, message)
+
+
+def test_list_test_labels_must_be_among_those_of_training(listed):
+    root, write = listed
+    refused(write(THREE, "an image 0.png 3\n"), root, "label 3.*only 0 to 2", "test")
+
+
+def test_missing_list_file_names_the_nearest(listed):
+    root, write = listed
+    refused(
+        {**write(THREE), "train": "trian.txt"}, root, 'no train list "trian.txt".*Did you mean "train.txt"'
+    )
+
+
+def test_a_list_that_is_no_text_is_a_clear_error(listed):
+    root, write = listed
+    source = write(THREE)
+    (root / "train.txt").write_bytes(bytes(range(256)))
+    refused(source, root, "train.txt cannot be read as text")
+
+
+# --- parquet ----------------------------------------------------------------------------------------------
+
+
+def png(seed):
+    buffer = io.BytesIO()
+    photo(6, 6, seed).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def shard(path, labels, *, start=0, names=None, column="label", plain=False, paths=True, label_type=None):
+    encoded = [png(start + i) for i in range(len(labels))]
+    if not plain:
+        encoded = [
+            {"bytes": b, "path": f"p{start + i}.png" if paths else None} for i, b in enumerate(encoded)
+        ]
+    table = pa.table({"img": encoded, column: pa.array(labels, label_type)})
+    if names:
+        info = {"info": {"features": {column: {"_type": "ClassLabel", "names": names}}}}
+        table = table.replace_schema_metadata({"huggingface": json.dumps(info)})
+    pq.write_table(table, path, row_group_size=2)
+
+
+def test_parquet_reads_shards_in_the_order_of_their_names(tmp_path):
+    shard(tmp_path / "train-1.parquet", [0, 1], start=3, names=["ant", "bee", "cat"])
+    shard(tmp_path / "train-0.parquet", [2, 1, 0], names=["ant", "bee", "cat"])
+    shard(tmp_path / "test.parquet", [1], start=9, names=["ant", "bee", "cat"])
+    data = opened({"kind": "parquet"}, tmp_path)
+    assert data.labels.tolist() == [2, 1, 0, 0, 1]
+    assert data.class_names == ("ant", "bee", "cat")
+    assert [data.name_of(i) for i in range(5)] == [f"p{i}.png" for i in range(5)]
+    for i in range(5):
+        assert np.array_equal(np.asarray(data.image(i)), np.asarray(photo(6, 6, i)))
+    assert opened({"kind": "parquet"}, tmp_path, "test").labels.tolist() == [1]
+    one = {"kind": "parquet", "train": str(tmp_path / "train-0.parquet")}
+    assert len(opened(one, None)) == 3
+
+
+def test_parquet_without_names_numbers_classes_alike_for_both_splits(tmp_path):
+    shard(tmp_path / "train.parquet", [0, 4, 2], plain=True, label_type=pa.uint8())
+    shard(tmp_path / "test.parquet", [1], paths=False)
+    train, test = (opened({"kind": "parquet"}, tmp_path, split) for split in ("train", "test"))
+    assert train.class_names == test.class_names == ("0", "1", "2", "3", "4")
+    assert train.name_of(1) == "train.parquet#1"
+    assert test.name_of(0) == "test.parquet#0"
+    assert train.image(0).size == (6, 6)
+
+
+def test_parquet_mistakes_are_named(tmp_path):
+    refused(
+        {"kind": "parquet"}, tmp_path, r'no train files "train\*.parquet" in .*no parquet files.*--data DIR'
+    )
+    refused({"kind": "parquet"}, None, "--data DIR")
+    shard(tmp_path / "a.parquet", [0, 1], column="fine_label")
+
+    def a(message, **keys):
+        refused({"kind": "parquet", "train": "a.parquet", **keys}, tmp_path, message)
+
+    a('no column "label".*Did you mean "fine_label".*Columns: img, fine_label')
+    a('no column "image".*Did you mean "img"', image="image", label="fine_label")
+    a('"img" of .* holds struct.*expected integers.*', label="img")
+    a('"fine_label" of .* holds int64, expected encoded images', image="fine_label", label="fine_label")
+    refused({"kind": "parquet"}, tmp_path, "there are a.parquet")
+    shard(tmp_path / "a.parquet", ["ant", "bee"])
+    a('"label" of .* holds string, expected integers 0 to C - 1')
+    shard(tmp_path / "a.parquet", [0, -1])
+    a("row 1 of .* has label -1")
+    shard(tmp_path / "a.parquet", [0, None])
+    a("1 empty labels")
+    shard(tmp_path / "a.parquet", [0, 2], names=["ant", "bee"])
+    a("label 2 .* only 2 classes")
+    (tmp_path / "a.parquet").write_bytes(gzip.compress(b"no parquet"))
+    a("a.parquet cannot be read")
+    pq.write_table(
+        pa.table({"img": pa.array([], pa.binary()), "label": pa.array([], pa.int64())}),
+        tmp_path / "a.parquet",
+    )
+    a("the train split has no images")
+
+
+def test_parquet_row_without_bytes_is_a_bad_image(tmp_path):
+    table = pa.table(
+        {"img": [{"bytes": None, "path": "far.png"}, {"bytes": png(0), "path": "b"}], "label": [0, 0]}
+    )
+    pq.write_table(table, tmp_path / "train.parquet")
+    data = opened({"kind": "parquet"}, tmp_path)
+    with pytest.raises(DataError, match=r'"far.png" has no bytes'):
+        data.image(0)
+    assert isinstance(data.image(1), Image.Image)

@@ -1,0 +1,61 @@
+"""The command line's `--data SPEC`."""
+
+from pathlib import Path
+
+import pytest
+
+from zoo.data import parse_data_spec
+from zoo.data.config import Folder, ListFiles, LongTail, Parquet
+from zoo.errors import ZooError
+
+
+@pytest.mark.parametrize(
+    ("text", "source", "root"),
+    [
+        ("folder:/d", Folder(), Path("/d")),
+        ("folder:d/e?test=test", Folder(test="test"), Path("d/e")),
+        ("list:D?train=a.txt&test=b.txt", ListFiles(train="a.txt", test="b.txt"), Path("D")),
+        ("parquet:D", Parquet(), Path("D")),
+        (
+            "parquet:D?train=t-*.parquet&test=v.parquet&image=image&label=fine_label",
+            Parquet(train="t-*.parquet", test="v.parquet", image="image", label="fine_label"),
+            Path("D"),
+        ),
+    ],
+)
+def test_reads_kind_folder_and_keys(text, source, root):
+    config, found = parse_data_spec(text)
+    assert (config.source, found, config.long_tail) == (source, root, None)
+
+
+def test_reads_embedded_data_and_its_long_tail():
+    config, root = parse_data_spec("digits?imbalance=100&seed=3")
+    assert config.source.kind == "digits"
+    assert root is None
+    assert config.long_tail == LongTail(imbalance=100, seed=3)
+
+
+def test_reads_a_boolean():
+    config, _ = parse_data_spec("cifar100:D?download=true")
+    assert config.source.download is True
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("digit", 'unknown kind "digit".*Did you mean "digits"'),
+        ("parquet:D?labl=x", 'unknown key "labl".*Did you mean "label"'),
+        ("folder:D?imbalanse=10", 'Did you mean "imbalance"'),
+        ("digits?imbalance=many", "imbalance"),
+        ("digits?seed=1", 'missing key "long_tail.imbalance"'),
+        ("list:D?train=a", "test"),
+        ("digits?imbalance", "expected key=value"),
+        ("digits?imbalance=2&imbalance=3", "given twice"),
+        ("cifar10:D?download=yes", "download"),
+        ("", "unknown kind"),
+    ],
+)
+def test_mistakes_name_what_does_not_fit(text, message):
+    with pytest.raises(ZooError, match=message) as caught:
+        parse_data_spec(text)
+    assert "\n" not in str(caught.value)
