@@ -58,7 +58,9 @@ def test_queue_state_is_complete() -> None:
 
 
 def small_net() -> nn.Sequential:
-    return nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(64, 2))
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(64, 2)
+    )
 
 
 def test_teacher_is_a_copy_that_gets_no_gradient_and_follows_parameters_only() -> None:
@@ -120,7 +122,9 @@ def test_keys_do_not_tell_by_their_statistics_which_batch_they_came_with() -> No
     assert not torch.allclose(shuffled(x), shuffled(x))
 
 
-@pytest.mark.parametrize("arch", ["resnet10t", "efficientnet_b0", "cifar_resnet20", "convnext_atto", "vit_tiny_patch16_224"])
+@pytest.mark.parametrize(
+    "arch", ["resnet10t", "efficientnet_b0", "cifar_resnet20", "convnext_atto", "vit_tiny_patch16_224"]
+)
 def test_ghost_batchnorm_works_in_timm_backbones(arch: str) -> None:
     args = {"img_size": 32, "patch_size": 8} if arch.startswith("vit") else {}
     model = timm.create_model(arch, num_classes=0, **args)

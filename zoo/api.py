@@ -80,13 +80,13 @@ def pretrain(
         device=pick_device(recipe.training.device),
     )
     entries = [measure(protocol, encoded, centers) for protocol in recipe.evaluation]
-    pictures = {"curves.png": run.path / "curves.png", "features.png": run.path / "features.png"}
-    plot_curves(run.rows(), pictures["curves.png"], title=recipe.name)
+    pictures = {"curves": run.path / "curves.png", "features": run.path / "features.png"}
+    plot_curves(run.rows(), pictures["curves"], title=recipe.name)
     plot_features(
         *encoded.test,
         test_set.class_names,
         centers,
-        pictures["features.png"],
+        pictures["features"],
         seed=recipe.training.seed,
         title=f"{recipe.name}: test features",
     )
@@ -98,7 +98,11 @@ def pretrain(
         arch=recipe.backbone.arch,
         model_args=recipe.backbone.args,
         preprocess=Preprocess(
-            eval_view.size, eval_view.crop_pct, eval_view.interpolation, recipe.data.mean, recipe.data.std
+            eval_view.size,
+            eval_view.crop_pct,
+            eval_view.interpolation,
+            tuple(recipe.data.mean),
+            tuple(recipe.data.std),
         ),
         class_names=train_set.class_names,
         centers=centers,
@@ -171,7 +175,9 @@ def evaluate(
     if isinstance(release_or_model, nn.Module):
         model, preprocess = release_or_model, _preprocess_of(release_or_model)
     else:
-        release = release_or_model if isinstance(release_or_model, Release) else releases.open(release_or_model)
+        release = (
+            release_or_model if isinstance(release_or_model, Release) else releases.open(release_or_model)
+        )
         model, preprocess, centers = release.load(), release.preprocess, release.centers
     config, root = _resolve_data(data, release)
     encoded = Encoded(
@@ -208,8 +214,8 @@ def _preprocess_of(model: nn.Module) -> Preprocess:
         config["input_size"][-1],
         config["crop_pct"],
         config["interpolation"],
-        list(config["mean"]),
-        list(config["std"]),
+        tuple(config["mean"]),
+        tuple(config["std"]),
     )
 
 

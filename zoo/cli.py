@@ -27,7 +27,9 @@ app = typer.Typer(
 
 Set = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="A.B=C", help="Change one value of the recipe; may be given several times."),
+    typer.Option(
+        "--set", metavar="A.B=C", help="Change one value of the recipe; may be given several times."
+    ),
 ]
 Data = Annotated[Path | None, typer.Option("--data", help="Folder with the data, for sources that need one.")]
 Out = Annotated[Path | None, typer.Option("--out", help="Release folder to make. Default: runs/NAME.")]
@@ -50,7 +52,9 @@ def main() -> None:
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option("--out", help="Folder for the releases and pictures.")] = Path("zoo-demo"),
+    out: Annotated[Path, typer.Option("--out", help="Folder for the releases and pictures.")] = Path(
+        "zoo-demo"
+    ),
     seed: Annotated[int, typer.Option("--seed", help="Seed of every training.")] = 0,
 ) -> None:
     """Pretrain MoCo + FT and PaCo on long-tailed digits, release, load back, and compare with baselines."""
@@ -114,7 +118,9 @@ def _show_release(release: Release) -> None:
     console = Console()
     zoo = release.config["zoo"]
     console.print(f"[bold]{release.name}[/bold]  {release.path}")
-    console.print(f"{release.config['architecture']}, objective {zoo['objective']}, {len(release.class_names)} classes")
+    console.print(
+        f"{release.config['architecture']}, objective {zoo['objective']}, {len(release.class_names)} classes"
+    )
     if release.centers is not None:
         classes, features = release.centers.weight.shape
         console.print(f"centers: {classes} classes x {features} features")
@@ -132,7 +138,9 @@ def _print_evaluations(console: Console, entries: list[dict[str, Any]]) -> None:
 
     if entries:
         title = "top-1 accuracy in percent on the test split"
-        console.print(table({entry["protocol"]: entry["metrics"] for entry in entries}, title=title, first="protocol"))
+        console.print(
+            table({entry["protocol"]: entry["metrics"] for entry in entries}, title=title, first="protocol")
+        )
 
 
 @app.command()
@@ -183,9 +191,10 @@ def evaluate(
         typer.Option("--data", help='Folder with the release\'s own data, or a spec such as "cifar100:DIR".'),
     ] = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Setting of the protocol, e.g. k=200.")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Setting of the protocol, e.g. k=200."),
     ] = None,
-    save: Annotated[bool, typer.Option(help="Record the result in the release's metrics.json and card.")] = True,
+    save: Annotated[bool, typer.Option(help="Record the result in metrics.json and card.")] = True,
 ) -> None:
     """Measure an encoder: linear probe, nearest neighbours, or the classifier of its centers."""
     from zoo import api

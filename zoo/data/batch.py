@@ -19,5 +19,5 @@ class Batch(NamedTuple):
 
     views: tuple[Tensor, ...]
     labels: Tensor
-    index: Tensor
+    index: Tensor  # type: ignore[assignment]  # shadows tuple.index, as the contract names it
     candidates: Tensor | None = None

@@ -1,4 +1,3 @@
-# ruff: noqa: RUF012  (pydantic copies a field's default for every instance)
 """The sections of a recipe that say which images are read, and how they are augmented and evaluated.
 
 Nothing here imports torch. Defaults are the literature's; a shipped recipe states every value.

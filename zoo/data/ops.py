@@ -1,4 +1,3 @@
-# ruff: noqa: RUF012  (pydantic copies a field's default for every instance)
 """The operations that make up a view, as a recipe states them.
 
 Names and meaning of the parameters are torchvision's. Defaults are the literature's.

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
-import tempfile
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +15,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from zoo.errors import ZooError, did_you_mean
+from zoo.files import write_atomic
 
 # Okabe & Ito 2008 without its yellow (invisible on white), ordered so that neighbours differ in lightness,
 # then three of Paul Tol's "muted" set. Ten classes at most are told apart by colour.
@@ -93,25 +92,10 @@ def figure_to(
         yield figure
         buffer = io.BytesIO()
         figure.savefig(buffer, format=path.suffix[1:], metadata=_METADATA[path.suffix])
-    _write(path, buffer.getvalue())
+    write_atomic(path, lambda temporary: temporary.write_bytes(buffer.getvalue()))
 
 
 def grid(axes: Axes, axis: Literal["both", "x", "y"] = "both") -> None:
     """Draw faint lines behind the data."""
     axes.grid(True, axis=axis)
     axes.tick_params(length=2)
-
-
-def _write(path: Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

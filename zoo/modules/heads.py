@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from torch import nn
 
 
@@ -19,7 +21,7 @@ def projection_head(
     """
     widths = [in_features, *[hidden] * (layers - 1), out_features]
     head = nn.Sequential()
-    for i, (before, after) in enumerate(zip(widths[:-1], widths[1:], strict=True)):
+    for i, (before, after) in enumerate(pairwise(widths)):
         last = i == layers - 1
         normed = batchnorm and not last
         head.append(nn.Linear(before, after, bias=not normed))

@@ -11,4 +11,4 @@ OBJECTIVES: dict[str, type[Objective]] = {
     "paco": PaCo,
 }
 
-__all__ = ["OBJECTIVES", "Batch", "DataInfo", "Objective", "ObjectiveConfig", "Output"]
+__all__ = ["OBJECTIVES", "Batch", "Classify", "DataInfo", "Objective", "ObjectiveConfig", "Output"]

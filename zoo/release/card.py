@@ -10,7 +10,7 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from zoo.release import format
 
-# Shares of correct answers, in [0, 1]: the card shows them as percentages, in this order.
+# Top-1 accuracies in percent, in the order of the card's table.
 ACCURACIES = {
     "accuracy": "Accuracy",
     "balanced_accuracy": "Balanced",
@@ -58,12 +58,12 @@ def _metadata(config: Mapping[str, Any], metrics: Mapping[str, Any]) -> ModelCar
             dataset_config=" ".join([entry["protocol"], *_facts(entry.get("settings") or {})]),
             dataset_split=entry["split"],
             metric_type=name,
-            metric_name=ACCURACIES.get(name, name),
+            metric_name=ACCURACIES[name],
             metric_value=value,
         )
         for entry in metrics["evaluations"]
         for name, value in entry["metrics"].items()
-        if _is_number(value)
+        if name in ACCURACIES and _is_number(value)
     ]
     hub_id = zoo["dataset"].get("hub_id")
     return ModelCardData(
@@ -120,7 +120,7 @@ def _row(cells: list[str]) -> str:
 
 
 def _percent(value: Any) -> str:
-    return f"{100 * value:.2f}" if _is_number(value) else ""
+    return f"{value:.2f}" if _is_number(value) else ""
 
 
 def _pictures(pictures: list[str]) -> str:

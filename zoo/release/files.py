@@ -2,35 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from zoo.files import sync, write_atomic
+
 WRITING = ".writing"  # lies in a folder whose files are being replaced one by one
-
-
-def write_text(path: Path, text: str) -> None:
-    """Replace the file `path` by `text` in one step."""
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        sync(temporary)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    sync(path.parent)
-
-
-def sync(path: Path) -> None:
-    """Flush a file or folder to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager
@@ -76,11 +56,4 @@ def replacing(folder: Path, *, last: str, stale: tuple[str, ...]) -> Iterator[Pa
 
 def copy(source: Path, target: Path) -> None:
     """Replace the file `target` by a copy of `source` in one step."""
-    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
-    try:
-        shutil.copyfile(source, temporary)
-        sync(temporary)
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
-    sync(target.parent)
+    write_atomic(target, lambda temporary: shutil.copyfile(source, temporary))

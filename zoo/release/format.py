@@ -45,8 +45,8 @@ class Preprocess:
     input_size: int
     crop_pct: float
     interpolation: str
-    mean: tuple[float, float, float]
-    std: tuple[float, float, float]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
 
 
 def timm_config(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,7 @@ from torch import nn
 
 from zoo.config import load_yaml
 from zoo.errors import ReleaseError
+from zoo.files import write_text
 from zoo.modules.centers import Centers
 from zoo.release import card, files, format
 from zoo.release.build import build, read_tensors
@@ -140,11 +142,16 @@ class Release:
             if found != expected:
                 raise ReleaseError(f"{file}: sha256 {found}, but {format.CONFIG} records {expected}")
 
+    @property
+    def writable(self) -> bool:
+        """Whether evaluations and pictures can be added: a folder of the user's, not a download."""
+        return os.access(self.path, os.W_OK) and not (self.path / format.METRICS).is_symlink()
+
     def add_evaluation(self, entry: Mapping[str, Any]) -> None:
         """Add an evaluation to `metrics.json` and the card, in place of an equal one made before.
 
         Args:
-            entry: `protocol`, `data`, `split`, `metrics` (name -> value; accuracies in [0, 1]) and what else
+            entry: `protocol`, `data`, `split`, `metrics` (name -> value; accuracies in percent) and what else
                 describes it: `settings`, `seed`, `date`. Entries are equal when protocol, data, split and
                 settings are.
         """
@@ -170,8 +177,8 @@ class Release:
         self._refuse_downloaded()
         try:
             for name, text in texts.items():
-                files.write_text(self.path / name, text)
-            files.write_text(self.path / format.CARD, card.render(self.path, self.config))
+                write_text(self.path / name, text)
+            write_text(self.path / format.CARD, card.render(self.path, self.config))
         except OSError as error:
             raise ReleaseError(
                 f"{self.path}: cannot be changed: {error}. Copy the release, then open the copy"

@@ -28,7 +28,7 @@ def build_objective(recipe: Recipe, dataset: ImageDataset, *, token: str | None 
         encoder, centers = _encoder(recipe, token)
         backbones.check_input(encoder, recipe.views.eval.size)
         info = DataInfo(len(dataset), torch.as_tensor(dataset.class_counts))
-        objective = OBJECTIVES[recipe.objective.name](recipe.objective, encoder, info)  # type: ignore[call-arg, arg-type]
+        objective = OBJECTIVES[recipe.objective.name](recipe.objective, encoder, info)
     if recipe.init is not None and recipe.init.head == "centers":
         assert isinstance(objective, Classify)  # the recipe's schema allows no other
         if centers is None:

@@ -64,7 +64,7 @@ def train(
     section = recipe.training
     device = pick_device(section.device)
     layout = torch.channels_last if section.channels_last else torch.contiguous_format
-    objective.to(device).to(memory_format=layout).train()  # type: ignore[call-overload]
+    objective.to(device).to(memory_format=layout).train()
     loader = TrainLoader(
         dataset,
         recipe.views,
@@ -121,6 +121,6 @@ def _require_finite(row: dict[str, float], total: int) -> None:
     if not math.isfinite(row["loss"]):
         raise TrainingError(
             f"the loss became {row['loss']} by step {row['step']} of {total} at learning rate "
-            f"{row['lr']:g}; the last checkpoint is from before. Lower optimizer.lr, lengthen schedule.warmup_epochs, set "
-            "training.clip_grad, or use training.precision fp32"
+            f"{row['lr']:g}; the last checkpoint is from before. Lower optimizer.lr, lengthen "
+            "schedule.warmup_epochs, set training.clip_grad, or use training.precision fp32"
         )

@@ -62,7 +62,7 @@ class Stepper:
         with self.autocast:
             output: Output = self.objective(batch)
         self.optimizer.zero_grad(set_to_none=True)
-        self.scaler.scale(output.loss).backward()
+        self.scaler.scale(output.loss).backward()  # type: ignore[no-untyped-call]
         if self.clip_grad is not None:
             self.scaler.unscale_(self.optimizer)
             nn.utils.clip_grad_norm_(self.parameters, self.clip_grad)
