@@ -25,6 +25,7 @@ def moco_config(**changes) -> MoCoConfig:
         dim=8,
         head_layers=2,
         head_hidden=16,
+        head_batchnorm=False,
         queue_size=20,
         tau=0.2,
         momentum=0.9,

@@ -336,7 +336,8 @@ def sample_beta(
         raise ValueError(f"alpha: found {alpha}, expected a number above 0.5")
     u, v = torch.rand((2, *shape), device=device, generator=generator)
     radius = (1 - u.pow(2 / (2 * alpha - 1))).clamp(min=0).sqrt()
-    return 0.5 + 0.5 * radius * torch.cos(2 * math.pi * v)
+    samples: Tensor = 0.5 + 0.5 * radius * torch.cos(2 * math.pi * v)
+    return samples
 
 
 def extrapolate(q: Tensor, k: Tensor, lam: Tensor | float) -> tuple[Tensor, Tensor]:

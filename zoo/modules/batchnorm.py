@@ -108,7 +108,8 @@ def convert_ghost_batchnorm(module: nn.Module, groups: int) -> nn.Module:
         if ghost is None or child.momentum is None:
             raise TrainingError(
                 f'layer "{name}" is a {type(child).__name__} with momentum {child.momentum}, whose '
-                f"statistics cannot be split into groups; set objective.key_groups to 1 (keys may then leak through BatchNorm)"
+                "statistics cannot be split into groups; set objective.key_groups to 1 (keys may then leak "
+                "through BatchNorm)"
             )
         child.__class__ = ghost
         child.groups = groups  # type: ignore[assignment]

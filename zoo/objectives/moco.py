@@ -27,6 +27,9 @@ class MoCoConfig(ObjectiveConfig):
     head_layers: Annotated[int, Field(ge=1)]
     head_hidden: Annotated[int, Field(ge=1)]
     """Width between the head's layers; unused with one layer."""
+    head_batchnorm: bool
+    """BatchNorm before the head's ReLU; the papers' heads have none. Short schedules need it: without, the
+    projections of a ReLU network all point one way at first, and leaving that takes thousands of steps."""
     queue_size: Annotated[int, Field(ge=1)]
     """K; need not be a multiple of the batch size."""
     tau: Annotated[float, Field(gt=0)]
@@ -53,7 +56,7 @@ class MoCo(Objective):
             config.dim,
             layers=config.head_layers,
             hidden=config.head_hidden,
-            batchnorm=False,
+            batchnorm=config.head_batchnorm,
         )
         self.teacher = MomentumEncoder(nn.Sequential(encoder, self.head), key_groups=config.key_groups)
         self.queue = KeyQueue(config.queue_size, config.dim)

@@ -1,0 +1,131 @@
+"""Recipes: strict, lossless, complete; overrides; impossible combinations."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from zoo import catalog
+from zoo.config import load_yaml
+from zoo.errors import RecipeError
+from zoo.training import Recipe
+
+PACO = "cifar_resnet20.paco_digits_lt50"
+MOCO = "cifar_resnet20.moco_v2_ft_digits_lt50"
+
+
+@pytest.mark.parametrize("name", catalog.list_recipes())
+def test_shipped_recipe_states_every_value_and_survives_a_round_trip(name: str) -> None:
+    text = catalog.recipe_path(name).read_text()
+    recipe = Recipe.load(name)
+    assert recipe.name == name
+    assert recipe.model_dump(mode="json") == load_yaml(text, name)  # no default hides in code
+    assert Recipe.from_yaml(recipe.to_yaml(), "again") == recipe
+    assert text.startswith("#")  # the header
+
+
+@pytest.mark.parametrize("name", catalog.list_recipes())
+def test_shipped_recipe_has_a_header_that_says_what_a_person_needs(name: str) -> None:
+    header = [line for line in catalog.recipe_path(name).read_text().splitlines() if line.startswith("#")]
+    text = "\n".join(header)
+    for part in (f"zoo pretrain {name}", "Takes:", "Expect:"):
+        assert part in text, part
+
+
+def refusal(change: Any, name: str = PACO, overrides: tuple[str, ...] = ()) -> str:
+    data = copy.deepcopy(Recipe.load(name).model_dump(mode="json"))
+    change(data)
+    from zoo.config import dump_yaml
+
+    with pytest.raises(RecipeError) as error:
+        Recipe.from_yaml(dump_yaml(data), "my.yaml", overrides)
+    assert str(error.value).startswith("my.yaml: ")
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_unknown_key_in_an_objective_names_the_nearest() -> None:
+    text = refusal(lambda d: d["objective"].update(tua=0.1))
+    assert 'unknown key "objective.tua". Did you mean "tau"?' in text
+    assert 'unknown key "views.train.0.0.szie". Did you mean "size"?' in refusal(
+        lambda d: d["views"]["train"][0].insert(0, {"op": "pad_crop", "size": 8, "szie": 8})
+    )
+
+
+def test_unknown_objective_and_wrong_types_name_the_path() -> None:
+    assert '"objective.name": found "pacco", expected one of' in refusal(
+        lambda d: d["objective"].update(name="pacco")
+    )
+    assert "\"optimizer.lr\": found '0.1' (str), expected a valid number" in refusal(
+        lambda d: d["optimizer"].update(lr="0.1")
+    )
+    assert '"training.epochs": found 2.5 (float)' in refusal(lambda d: d["training"].update(epochs=2.5))
+    assert 'missing key "objective.alpha"' in refusal(lambda d: d["objective"].pop("alpha"))
+
+
+@pytest.mark.parametrize(
+    ("name", "override", "expected"),
+    [
+        (PACO, "views.train=[[]]", "views.train: found 1 view(s)"),
+        (PACO, "objective.key_groups=17", "objective.key_groups: found 17, expected at most 16"),
+        (PACO, "schedule.warmup_epochs=1000", "schedule.warmup_epochs: found 1000"),
+        (PACO, "schedule.milestones=[10, 1000]", "schedule.milestones: [1000] never reached"),
+        (PACO, "schedule.name=multistep", "schedule.milestones: found none"),
+        (PACO, "init={release: x, head: centers}", 'init.head: "centers" needs objective "classify"'),
+        (
+            MOCO,
+            "evaluation=[{protocol: classifier}]",
+            'evaluation.0: protocol "classifier" needs class centers',
+        ),
+        (PACO, "name=a/b", '"name": found'),
+    ],
+)
+def test_impossible_combinations_are_refused(name: str, override: str, expected: str) -> None:
+    with pytest.raises(RecipeError) as error:
+        Recipe.load(name, [override])
+    assert expected in str(error.value)
+
+
+def test_fp16_on_the_cpu_is_refused() -> None:
+    with pytest.raises(RecipeError, match=r'training\.precision: "fp16" needs a GPU'):
+        Recipe.load(PACO, ["training.precision=fp16", "training.device=cpu"])
+
+
+def test_overrides_reach_into_lists_and_are_recorded() -> None:
+    recipe = Recipe.load(PACO, ["objective.tau=0.3", "views.train.0.0.degrees=5.0", "training.clip_grad=1.0"])
+    again = Recipe.from_yaml(recipe.to_yaml(), "again")
+    assert again.objective.tau == 0.3
+    assert again.views.train[0][0].degrees == 5.0
+    assert again.training.clip_grad == 1.0
+    assert recipe.sha256 != Recipe.load(PACO).sha256
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("objective.tua=0.1", 'unknown key "objective.tua". Did you mean "tau"?'),
+        ("objektive.tau=0.1", 'unknown key "objektive". Did you mean "objective"?'),
+        ("objective.tau", "expected KEY.KEY=VALUE"),
+        ("objective.tau=high", "\"objective.tau\": found 'high' (str)"),
+        ("init.release=x", '"init" is None and has no keys'),
+        ("views.train.7.0.size=3", "expected an index below 2"),
+    ],
+)
+def test_bad_overrides_name_the_key(override: str, expected: str) -> None:
+    with pytest.raises(RecipeError) as error:
+        Recipe.load(PACO, [override])
+    assert expected in str(error.value)
+
+
+def test_unknown_recipe_names_the_nearest(tmp_path) -> None:
+    with pytest.raises(RecipeError, match=r'Did you mean "cifar_resnet20\.paco_digits_lt50"'):
+        Recipe.load("cifar_resnet20.paco_digit_lt50")
+    binary = tmp_path / "r.yaml"
+    binary.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(RecipeError, match="cannot be read"):
+        Recipe.load(binary)
+    binary.write_text("- 1\n")
+    with pytest.raises(RecipeError, match="found list, expected a mapping"):
+        Recipe.load(binary)

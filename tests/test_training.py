@@ -1,0 +1,261 @@
+"""The loop: exact resume, signals, metrics, and a loss curve that must not move."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from zoo.data import open_dataset
+from zoo.errors import Interrupted, RecipeError, TrainingError
+from zoo.objectives import Objective
+from zoo.training import Recipe, RunFolder, build_objective, train
+from zoo.training.optim import build_optimizer, build_schedule
+
+RECIPES = {
+    "moco": "cifar_resnet20.moco_v2_ft_digits_lt50",
+    "paco": "cifar_resnet20.paco_digits_lt50",
+    "classify": "cifar_resnet20.balanced_softmax_digits_lt50",
+}
+SHORT = (
+    "training.epochs=2",
+    "schedule.warmup_epochs=1",
+    "training.log_every=1",
+    "training.checkpoint_every=1",
+    "training.batch_size=64",  # 6 steps an epoch, the last of 24 images
+    "training.device=cpu",
+)
+
+
+def recipe(kind: str, *overrides: str) -> Recipe:
+    return Recipe.load(RECIPES[kind], [*SHORT, *overrides])
+
+
+def run(r: Recipe, folder: Path, *, resume: bool = False) -> Objective:
+    dataset = open_dataset(r.data, "train", None)
+    return train(build_objective(r, dataset), dataset, r, RunFolder(folder), resume=resume).objective
+
+
+def assert_same_state(a: Objective, b: Objective) -> None:
+    other = b.state_dict()
+    for name, value in a.state_dict().items():
+        assert torch.equal(value, other[name]), name
+
+
+class StopAfter:
+    """Sends this process a signal once metrics.jsonl has `rows` rows, as a person or a scheduler would."""
+
+    def __init__(self, folder: Path, rows: int, number: int) -> None:
+        self.file, self.rows, self.number = folder / "metrics.jsonl", rows, number
+        self.thread = threading.Thread(target=self._watch, daemon=True)
+        self.thread.start()
+
+    def _watch(self) -> None:
+        for _ in range(60_000):
+            if self.file.is_file() and len(self.file.read_text().splitlines()) >= self.rows:
+                os.kill(os.getpid(), self.number)
+                return
+            time.sleep(0.001)
+
+
+@pytest.mark.parametrize("kind", RECIPES)
+def test_resume_from_the_middle_of_an_epoch_gives_bit_identical_weights(kind: str, tmp_path: Path) -> None:
+    r = recipe(kind)
+    undisturbed = run(r, tmp_path / "a")
+    StopAfter(tmp_path / "b", 3, signal.SIGTERM)
+    with pytest.raises(
+        Interrupted, match=r"stopped by SIGTERM after step .* of 12; the state is saved .*--resume"
+    ):
+        run(r, tmp_path / "b")
+    stopped_at = RunFolder(tmp_path / "b").load().step
+    assert 3 <= stopped_at < 12
+    resumed = run(r, tmp_path / "b", resume=True)
+    assert_same_state(undisturbed, resumed)
+    rows_a, rows_b = (RunFolder(tmp_path / x).rows() for x in "ab")
+    assert [(r["step"], r["loss"]) for r in rows_a] == [(r["step"], r["loss"]) for r in rows_b]
+
+
+def test_resume_after_a_kill_repeats_only_what_the_checkpoint_lacks(tmp_path: Path) -> None:
+    """SIGKILL leaves rows of steps after the last checkpoint; resuming drops and rewrites them."""
+    r = recipe("classify")
+    undisturbed = run(r, tmp_path / "a")
+    run(r, tmp_path / "b")
+    folder = RunFolder(tmp_path / "b")
+    folder.checkpoints()[0].unlink()  # as if killed before the last one was written
+    with folder.metrics_file.open("a") as file:
+        file.write('{"step": 13, "loss": 1')  # a line cut off by the kill
+    resumed = run(r, tmp_path / "b", resume=True)
+    assert_same_state(undisturbed, resumed)
+    assert [row["step"] for row in folder.rows()] == list(range(1, 13))
+
+
+def test_the_seed_decides_everything_and_the_global_generator_nothing(tmp_path: Path) -> None:
+    r = recipe("moco", "training.epochs=2")
+    torch.manual_seed(1)
+    first = run(r, tmp_path / "a")
+    torch.manual_seed(2)
+    before = torch.get_rng_state()
+    second = run(r, tmp_path / "b")
+    assert torch.equal(before, torch.get_rng_state())  # and training leaves it alone
+    assert_same_state(first, second)
+    other = run(recipe("moco", "training.seed=1"), tmp_path / "c")
+    assert not torch.equal(first.encoder.conv1.weight, other.encoder.conv1.weight)
+
+
+def test_second_interrupt_acts_at_once(tmp_path: Path) -> None:
+    from zoo.training.signals import stop_on_signal
+
+    before = signal.getsignal(signal.SIGINT)
+    with stop_on_signal() as stop:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.01)
+        assert stop.signal == "SIGINT"
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.1)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_folder_with_a_run_is_not_overwritten(tmp_path: Path) -> None:
+    r = recipe("classify")
+    run(r, tmp_path)
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    with pytest.raises(TrainingError, match="holds a run already; continue it with --resume"):
+        run(r, tmp_path)
+    with pytest.raises(TrainingError, match=r"another recipe.*optimizer\.lr was 0\.\d+, is 0\.123"):
+        run(recipe("classify", "optimizer.lr=0.123"), tmp_path, resume=True)
+    assert before == {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+
+
+def test_damaged_checkpoint_falls_back_to_the_one_before_with_a_warning(tmp_path: Path) -> None:
+    r = recipe("classify")
+    undisturbed = run(r, tmp_path)
+    newest, previous = RunFolder(tmp_path).checkpoints()
+    newest.write_bytes(newest.read_bytes()[: newest.stat().st_size // 2])
+    with pytest.warns(UserWarning, match=r"step-000000012\.pt.* is damaged and passed over"):
+        assert RunFolder(tmp_path).load().step == 6
+    with pytest.warns(UserWarning, match="damaged"):
+        assert_same_state(undisturbed, run(r, tmp_path, resume=True))
+    for file in RunFolder(tmp_path).checkpoints():
+        file.write_bytes(b"")
+    with pytest.warns(UserWarning), pytest.raises(TrainingError, match="no checkpoint in"):
+        RunFolder(tmp_path).load()
+    assert previous.exists()
+
+
+def test_checkpoint_that_would_run_code_is_not_loaded(tmp_path: Path) -> None:
+    class Evil:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "harm"),)
+
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    torch.save({"format": 1, "step": 1, "seconds": 0.0, "state": Evil()}, folder / "step-000000001.pt")
+    with pytest.warns(UserWarning), pytest.raises(TrainingError, match="no checkpoint"):
+        RunFolder(tmp_path).load()
+    assert not (tmp_path / "harm").exists()
+
+
+def test_only_the_last_two_checkpoints_are_kept_and_nothing_temporary(tmp_path: Path) -> None:
+    run(recipe("classify", "training.epochs=4"), tmp_path)
+    names = sorted(p.name for p in (tmp_path / "checkpoints").iterdir())
+    assert names == ["step-000000018.pt", "step-000000024.pt"]
+
+
+def test_unwritable_run_folder_is_a_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(TrainingError, match=r"run folder .* cannot be written"):
+        run(recipe("classify"), tmp_path / "file" / "run")
+
+
+def test_loss_that_is_not_finite_stops_the_run_before_it_is_saved(tmp_path: Path) -> None:
+    r = recipe("classify", "optimizer.lr=1e30", "schedule.warmup_epochs=0", "training.epochs=3")
+    with pytest.raises(
+        TrainingError, match=r"the loss became (nan|inf) by step \d+ of 18.*Lower optimizer\.lr"
+    ):
+        run(r, tmp_path)
+    checkpoint = RunFolder(tmp_path).load()
+    if checkpoint is not None:
+        assert all(torch.isfinite(v).all() for v in checkpoint.state["objective"].values())
+
+
+def test_metrics_rows_are_plain_json_with_what_a_person_needs(tmp_path: Path) -> None:
+    run(recipe("moco", "training.log_every=4"), tmp_path)
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    assert [row["step"] for row in rows] == [4, 6, 8, 12]  # every 4 steps, and before each checkpoint
+    for row in rows:
+        assert {"epoch", "loss", "lr", "images_per_second", "positive_score", "negative_score"} <= set(row)
+    assert rows[-1]["epoch"] == 2.0
+
+
+def test_schedules_are_exact_at_their_corners() -> None:
+    r = recipe("classify", "training.epochs=40", "schedule.warmup_epochs=4")
+    section = r.schedule
+
+    def curve(**changes) -> list[float]:
+        s = section.model_copy(update=changes)
+        optimizer = build_optimizer(torch.nn.Linear(1, 1), r.optimizer.model_copy(update={"lr": 0.8}))
+        schedule = build_schedule(optimizer, s, 40, 10)
+        values = []
+        for step in range(400):
+            schedule.step_update(step)
+            values.append(optimizer.param_groups[0]["lr"])
+        return values
+
+    cosine = curve(name="cosine")
+    assert cosine[0] == 0.0
+    assert cosine[20] == pytest.approx(0.4)  # half of the warm-up
+    assert cosine[200] == pytest.approx(0.4)  # half of the cosine, which the warm-up is part of
+    assert cosine[399] < 1e-4
+    multistep = curve(name="multistep", milestones=[20, 30], warmup_epochs=0)
+    assert multistep[199] == pytest.approx(0.8)
+    assert multistep[200] == pytest.approx(0.08)  # with the first update after 20 whole epochs
+    assert multistep[299] == pytest.approx(0.08)
+    assert multistep[300] == pytest.approx(0.008)
+    assert curve(name="constant", warmup_epochs=0) == [pytest.approx(0.8)] * 400
+
+
+def test_optimizer_mistakes_are_named() -> None:
+    linear = torch.nn.Linear(1, 1)
+    r = recipe("classify")
+    with pytest.raises(RecipeError, match=r'optimizer\.name: found "adamww".*Did you mean "adamw"'):
+        build_optimizer(linear, r.optimizer.model_copy(update={"name": "adamww"}))
+    with pytest.raises(RecipeError, match=r"optimizer\.args: .*no_such"):
+        build_optimizer(linear, r.optimizer.model_copy(update={"name": "adamw", "args": {"no_such": 1}}))
+
+
+def test_weight_decay_covers_what_the_recipe_says() -> None:
+    net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
+    section = recipe("classify").optimizer
+    for everything in (True, False):
+        groups = build_optimizer(
+            net, section.model_copy(update={"decay_norm_and_bias": everything})
+        ).param_groups
+        decayed = sum(p.numel() for g in groups if g["weight_decay"] > 0 for p in g["params"])
+        assert decayed == (10 if everything else 4)
+
+
+def test_bf16_trains_and_keeps_losses_and_queue_in_float32(tmp_path: Path) -> None:
+    objective = run(recipe("paco", "training.precision=bf16", "training.epochs=2"), tmp_path)
+    assert objective.queue.keys.dtype == torch.float32
+    rows = RunFolder(tmp_path).rows()
+    assert rows[-1]["loss"] < rows[0]["loss"]
+
+
+def test_loader_order_and_step_randomness_do_not_depend_on_where_a_run_was_cut(tmp_path: Path) -> None:
+    r = recipe("moco")
+    whole = run(r, tmp_path / "whole")
+    for n, cut in enumerate(itertools.islice((2, 7, 11), 2)):
+        folder = tmp_path / f"cut{n}"
+        StopAfter(folder, cut, signal.SIGINT)
+        with pytest.raises(Interrupted):
+            run(r, folder)
+        assert_same_state(whole, run(r, folder, resume=True))
