@@ -67,9 +67,22 @@ def test_missing_keys_are_all_named() -> None:
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("1e-4", 1e-4), ("1.5e3", 1500.0), ("3", 3), ("-0.5", -0.5), ("no", "no"), ("on", "on"), ("true", True),
-     ("null", None), ("~", None), ("0x10", "0x10"), ("1_000", "1_000"), ("2020-01-01", "2020-01-01"), ("'5'", "5")],
-)  # fmt: skip
+    [
+        ("1e-4", 1e-4),
+        ("1.5e3", 1500.0),
+        ("3", 3),
+        ("-0.5", -0.5),
+        ("no", "no"),
+        ("on", "on"),
+        ("true", True),
+        ("null", None),
+        ("~", None),
+        ("0x10", "0x10"),
+        ("1_000", "1_000"),
+        ("2020-01-01", "2020-01-01"),
+        ("'5'", "5"),
+    ],
+)
 def test_yaml_reads_numbers_and_words_as_people_mean_them(text: str, value: object) -> None:
     read = load_yaml(f"a: {text}", "here")["a"]
     assert read == value
@@ -96,11 +109,17 @@ def test_bad_yaml_is_one_line_that_says_where(text: str, problem: str) -> None:
 
 
 plain = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(st.characters(blacklist_categories=("Cs", "Cc"))) | st.sampled_from(["1e-4", "no", "1_0", "~", "2020-01-01"]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("abc", min_size=1), inner, max_size=3),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(blacklist_categories=("Cs", "Cc")))
+    | st.sampled_from(["1e-4", "no", "1_0", "~", "2020-01-01"]),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text("abc", min_size=1), inner, max_size=3)
+    ),
     max_leaves=8,
-)  # fmt: skip
+)
 
 
 @given(st.dictionaries(st.text("abcdef", min_size=1), plain, max_size=4))

@@ -140,7 +140,7 @@ def test_paco_equals_reference(
 
 
 def test_paco_by_hand() -> None:
-    # one anchor, one other-class queue key at score 0, own key at score 1; two plain centers with logits 2 and 0
+    # one anchor, other-class queue key at score 0, own key at 1; two plain centers with logits 2 and 0
     q = torch.tensor([[1.0, 0.0]])
     queue, queue_labels = torch.tensor([[0.0, 1.0]]), torch.tensor([1])
     logits = torch.tensor([[2.0, 0.0]])

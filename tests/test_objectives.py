@@ -241,8 +241,20 @@ def test_last_small_batches_do_not_break_the_queue() -> None:
 
 def test_in_batch_functional_names_are_the_contract() -> None:
     expected = {
-        "info_nce", "sup_con", "paco", "simple_contrastive", "hard_contrastive", "hard_simple", "margin_contrastive",
-        "balanced_softmax", "sample_beta", "extrapolate", "interpolate", "ema_update", "uniformity", "alignment",
+        "info_nce",
+        "sup_con",
+        "paco",
+        "simple_contrastive",
+        "hard_contrastive",
+        "hard_simple",
+        "margin_contrastive",
+        "balanced_softmax",
+        "sample_beta",
+        "extrapolate",
+        "interpolate",
+        "ema_update",
+        "uniformity",
+        "alignment",
         "tolerance",
-    }  # fmt: skip
+    }
     assert expected <= set(functional.__all__)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from zoo import catalog
 from zoo.config import load_yaml
@@ -70,13 +69,13 @@ def list_(pattern: Annotated[str, typer.Argument(help="Shell pattern for names."
     recipes = catalog.list_recipes(pattern)
     if not models and not recipes:
         raise RecipeError(f'nothing matches "{pattern}"; "zoo list" shows all names')
-    table = Table(title=f"{len(models)} weights, {len(recipes)} recipes")
-    for heading in ("name", "objective", "data", "weights"):
-        table.add_column(heading, no_wrap=heading == "name")
+    rows = [("NAME", "OBJECTIVE", "DATA", "WEIGHTS")]
     for name in sorted({*models, *recipes}):
         objective, data = _summary(name) if name in recipes else ("", "")
-        table.add_row(name, objective, data, "shipped" if name in models else "train with zoo pretrain")
-    Console().print(table)
+        rows.append((name, objective, data, "shipped" if name in models else ""))
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    for row in rows:  # plain lines, one a name: for people, grep and cut alike
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def _summary(name: str) -> tuple[str, str]:
@@ -84,16 +83,14 @@ def _summary(name: str) -> tuple[str, str]:
     path = catalog.recipe_path(name)
     recipe = load_yaml(path.read_text(encoding="utf-8"), path.name)
     objective: Mapping[str, Any] = recipe["objective"]
-    kind = objective.get("loss") or objective["name"]
+    kind = str(objective.get("loss") or objective["name"])
     if objective.get("feature_transform"):
         kind += " + FT"
-    data = name.partition(".")[2]
-    tail = recipe["data"].get("long_tail")
-    source = recipe["data"]["source"]
-    data = str(source["kind"])
+    data = str(recipe["data"]["source"]["kind"])
     if data == "parquet":
-        data += f" ({source['label']})"
-    return str(kind), data + (f", long tail {tail['imbalance']:g}" if tail else "")
+        data += f" {recipe['data']['source']['label']}"
+    tail = recipe["data"]["long_tail"]
+    return kind, data + (f", long tail {tail['imbalance']:g}" if tail else "")
 
 
 @app.command()
@@ -136,11 +133,14 @@ def _show_release(release: Release) -> None:
 def _print_evaluations(console: Console, entries: list[dict[str, Any]]) -> None:
     from zoo.evaluation.report import table
 
-    if entries:
-        title = "top-1 accuracy in percent on the test split"
-        console.print(
-            table({entry["protocol"]: entry["metrics"] for entry in entries}, title=title, first="protocol")
-        )
+    for data in dict.fromkeys(entry["data"] for entry in entries):
+        rows = {_label(entry): entry["metrics"] for entry in entries if entry["data"] == data}
+        console.print(table(rows, title=f"{data}: top-1 accuracy in percent, test split", first="protocol"))
+
+
+def _label(entry: Mapping[str, Any]) -> str:
+    neighbours = f" k={entry['settings']['k']}" if "k" in entry["settings"] else ""
+    return f"{entry['protocol']}{neighbours}"
 
 
 @app.command()

@@ -16,6 +16,7 @@ from zoo.errors import TrainingError
 from zoo.evaluation.measure import Encoded, measure
 from zoo.evaluation.plots import plot_shot_accuracy
 from zoo.evaluation.report import table
+from zoo.release import Release
 from zoo.seeding import derive_seed
 from zoo.training import Recipe, pick_device
 from zoo.training.recipe import LinearProtocol
@@ -25,19 +26,14 @@ PACO = "cifar_resnet20.paco_digits_lt50"
 CROSS_ENTROPY = "cifar_resnet20.ce_digits_lt50"
 BALANCED_SOFTMAX = "cifar_resnet20.balanced_softmax_digits_lt50"
 
-ROWS = {
-    CROSS_ENTROPY: "cross-entropy",
-    BALANCED_SOFTMAX: "Balanced Softmax",
-    PACO: "PaCo (ours to load)",
-}
 
-
-def run(out: Path, seed: int) -> dict[str, dict[str, Any]]:
-    """Train and measure everything the demo shows.
+def run(out: Path, seed: int = 0, overrides: tuple[str, ...] = ()) -> dict[str, dict[str, Any]]:
+    """Train and measure everything the demo shows, and print it.
 
     Args:
         out: new or empty folder; each training gets a release folder in it.
         seed: of every training.
+        overrides: changes to every recipe, e.g. fewer epochs in a test.
 
     Returns:
         The printed table: metrics of each method.
@@ -45,58 +41,52 @@ def run(out: Path, seed: int) -> dict[str, dict[str, Any]]:
     Raises:
         TrainingError: if `out` holds something already.
     """
-    if out.exists() and any(out.iterdir()):
-        raise TrainingError(f'"{out}" is not empty; remove it, or choose another folder with --out')
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise TrainingError(f'"{out}" is not an empty folder; remove it, or choose another with --out')
     began = time.monotonic()
     console = Console()
-    recipes = {name: Recipe.load(name, [f"training.seed={seed}"]) for name in (MOCO, PACO, CROSS_ENTROPY)}
-    recipes[BALANCED_SOFTMAX] = Recipe.load(BALANCED_SOFTMAX, [f"training.seed={seed}"])
-    first = recipes[MOCO]
-    train_set = open_dataset(first.data, "train", None)
-    counts = train_set.class_counts
-    console.print(
-        f"[bold]Long-tailed digits[/bold]: {len(train_set)} training images, {counts.max()} of the most frequent "
-        f"class and {counts.min()} of the rarest; {len(open_dataset(first.data, 'test', None))} balanced test images.\n"
-        f"Four trainings of {first.training.epochs} epochs each, on {api.hardware(pick_device('auto'))}:"
-    )
-    trained = {name: api.pretrain(recipe, out=out / name) for name, recipe in recipes.items()}
-    loaded = {name: release.open(out / name) for name in trained}
-
-    rows: dict[str, dict[str, Any]] = {
-        "raw pixels": _probe(nn.Flatten(), first),
-        "random encoder": _probe(_random_encoder(first), first),
-        "MoCo v2 + FT": _metrics(loaded[MOCO], "linear"),
-        "cross-entropy": _metrics(loaded[CROSS_ENTROPY], "classifier"),
-        "Balanced Softmax": _metrics(loaded[BALANCED_SOFTMAX], "classifier"),
-        "PaCo": _metrics(loaded[PACO], "classifier"),
+    changes = [f"training.seed={seed}", *overrides]
+    recipes = {name: Recipe.load(name, changes) for name in (MOCO, CROSS_ENTROPY, BALANCED_SOFTMAX, PACO)}
+    _introduce(console, recipes[MOCO])
+    made: dict[str, Release] = {}
+    for name, recipe in recipes.items():
+        api.pretrain(recipe, out=out / name)
+        made[name] = release.open(out / name)  # everything below is read back from what was written
+    rows = {
+        "raw pixels": _probe(nn.Flatten(), recipes[MOCO]),
+        "random encoder": _probe(_random_encoder(recipes[MOCO]), recipes[MOCO]),
+        "MoCo v2 + FT": _recorded(made[MOCO], "linear"),
+        "cross-entropy": _recorded(made[CROSS_ENTROPY], "classifier"),
+        "Balanced Softmax": _recorded(made[BALANCED_SOFTMAX], "classifier"),
+        "PaCo": _recorded(made[PACO], "classifier"),
     }
-    plot_shot_accuracy(rows, out / "accuracy.png")
+    plot_shot_accuracy(rows, out / "accuracy.png", title="Digits, long tail 50")
     console.print()
-    console.print(table(rows, title="top-1 accuracy in percent on the balanced test set"))
+    console.print(table(rows, title="top-1 accuracy in percent, balanced test set"))
     console.print(
-        "The first three are linear probes on frozen features (no labels in pretraining); the last three are the\n"
-        "trained classifiers themselves. Classes with > 100 training images are many, < 20 few.\n"
+        "The first three saw no labels before their linear probe; the last three are the trained\n"
+        "classifiers themselves. Classes with over 100 training images are many, under 20 few."
     )
-    console.print(
-        f"Done in {time.monotonic() - began:.0f} s. Pictures:\n"
-        f"  {out / 'accuracy.png'}  accuracy by shot\n"
-        f"  {out / PACO / 'features.png'}  test features and the learned class centers\n"
-        f"  {out / PACO / 'curves.png'}  training curves\n\n"
-        "Load what you made:\n"
-    )
-    print(
-        "  import zoo\n"
-        f'  encoder = zoo.load("{out / PACO}")                     # a timm model, [B, 3, 32, 32] -> [B, 64]\n'
-        f'  classifier = zoo.load("{out / PACO}", head="centers")  # with the learned centers as its head\n'
-        f'  centers = zoo.open("{out / PACO}").centers             # weight [10, 64], bias [10]\n\n'
-        "  import timm                                            # the same weights in plain timm\n"
-        f'  timm.create_model("local-dir:{out / PACO}", pretrained=True)'
-    )
+    _point_out(out, made[PACO], time.monotonic() - began)
     return rows
 
 
-def _metrics(made: release.Release, protocol: str) -> dict[str, Any]:
-    return next(e["metrics"] for e in made.metrics["evaluations"] if e["protocol"] == protocol)
+def _introduce(console: Console, recipe: Recipe) -> None:
+    train_set, test_set = (open_dataset(recipe.data, split, None) for split in ("train", "test"))
+    counts = train_set.class_counts
+    console.print(
+        f"[bold]Long-tailed digits[/bold]: {len(train_set)} training images, {counts.max()} of the most "
+        f"frequent class,\n{counts.min()} of the rarest; {len(test_set)} test images, about as many of each "
+        "class.\n"
+        f"Four trainings of {recipe.training.epochs} epochs each on {api.hardware(pick_device('auto'))}:"
+    )
+
+
+def _recorded(made: Release, protocol: str) -> dict[str, Any]:
+    metrics: dict[str, Any] = next(
+        e["metrics"] for e in made.metrics["evaluations"] if e["protocol"] == protocol
+    )
+    return metrics
 
 
 def _random_encoder(recipe: Recipe) -> nn.Module:
@@ -116,7 +106,33 @@ def _probe(model: nn.Module, recipe: Recipe) -> dict[str, Any]:
         view=recipe.views.eval,
         mean=recipe.data.mean,
         std=recipe.data.std,
-        device="cpu",
+        device=pick_device(recipe.training.device),
     )
     metrics: dict[str, Any] = measure(protocol, encoded, None)["metrics"]
     return metrics
+
+
+def _point_out(out: Path, paco: Release, seconds: float) -> None:
+    classes, features = paco.centers.weight.shape if paco.centers is not None else (0, 0)
+    size = paco.preprocess.input_size
+    folder = paco.path
+    print(f"""
+Done in {seconds:.0f} s. Pictures:
+  {out / "accuracy.png"}
+      accuracy by shot
+  {folder / "features.png"}
+      test features with the learned class centers
+  {folder / "curves.png"}
+      training curves
+
+Load what you made:
+  import zoo
+  encoder = zoo.load("{folder}").eval()
+      # a timm model: [B, 3, {size}, {size}] -> features [B, {features}]
+  classifier = zoo.load("{folder}", head="centers").eval()
+      # the learned centers as its head: [B, {classes}]
+  zoo.open("{folder}").centers
+      # weight [{classes}, {features}], bias [{classes}], class_counts [{classes}]
+
+  import timm, zoo  # the same weights in plain timm; zoo only names the architecture
+  timm.create_model("local-dir:{folder}", pretrained=True)""")

@@ -113,9 +113,7 @@ def measure(protocol: Protocol, encoded: Encoded, centers: Centers | None) -> di
     else:
         assert isinstance(protocol, ClassifierProtocol)
         if centers is None:
-            raise ReleaseError(
-                'protocol "classifier" needs learned centers; this encoder was released without'
-            )
+            raise ReleaseError('protocol "classifier" needs learned centers; this encoder has none')
         if len(centers.weight) != encoded.num_classes:
             raise ReleaseError(
                 f'protocol "classifier": found centers of {len(centers.weight)} classes, expected '

@@ -1,0 +1,45 @@
+"""Checks what `zoo demo` left behind: releases that plain timm loads, pictures, the order of methods.
+
+Run by CI after the README's demo: `python tests/check_demo.py zoo-demo`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import timm
+import torch
+
+import zoo
+
+
+def balanced(folder: Path, protocol: str) -> float:
+    entries = json.loads((folder / "metrics.json").read_text())["evaluations"]
+    return next(e["metrics"]["balanced_accuracy"] for e in entries if e["protocol"] == protocol)
+
+
+def main(out: Path) -> None:
+    folders = sorted(p.parent for p in out.glob("*/config.json"))
+    assert len(folders) == 4, folders
+    for folder in folders:
+        zoo.open(folder).verify()
+        size = zoo.open(folder).preprocess.input_size
+        images = torch.randn(4, 3, size, size)
+        ours = zoo.load(folder).eval()(images)
+        theirs = timm.create_model(f"local-dir:{folder}", pretrained=True, num_classes=0).eval()(images)
+        assert torch.equal(ours, theirs), folder
+        for picture in ("curves.png", "features.png"):
+            assert (folder / picture).stat().st_size > 10_000, picture
+    assert (out / "accuracy.png").is_file()
+    paco = balanced(out / "cifar_resnet20.paco_digits_lt50", "classifier")
+    cross_entropy = balanced(out / "cifar_resnet20.ce_digits_lt50", "classifier")
+    assert paco > cross_entropy, (paco, cross_entropy)
+    print(
+        f"demo checked: 4 releases equal in zoo and timm; PaCo {paco:.1f} > cross-entropy {cross_entropy:.1f}"
+    )
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

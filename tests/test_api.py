@@ -1,0 +1,214 @@
+"""From a recipe to a release and back: what a user of the Python API meets."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import timm
+import torch
+from torch import nn
+
+import zoo
+from zoo.data import open_dataset
+from zoo.release import Release
+from zoo.training import Recipe
+
+PACO = "cifar_resnet20.paco_digits_lt50"
+
+
+def digit_images(release: Release, count: int = 32) -> torch.Tensor:
+    """Test images through the release's own transform, one by one as a user would."""
+    dataset = open_dataset(Recipe.load(PACO).data, "test", None)
+    transform = release.transform()
+    return torch.stack([transform(dataset.image(i)) for i in range(count)])
+
+
+def test_a_recipe_becomes_a_release_folder_with_everything_in_it(paco: Release) -> None:
+    names = {p.name for p in paco.path.iterdir()}
+    assert names == {
+        "config.json",
+        "model.safetensors",
+        "centers.safetensors",
+        "recipe.yaml",
+        "metrics.json",
+        "README.md",
+        "curves.png",
+        "features.png",
+        "run",
+    }
+    paco.verify()
+    released = Recipe.from_yaml((paco.path / "recipe.yaml").read_text(), "released")
+    assert released.training.epochs == 12  # the override is recorded
+    assert paco.config["zoo"]["recipe_sha256"] == released.sha256
+    training = paco.metrics["training"]
+    assert training["steps"] == 12 * 11
+    assert training["images"] == 12 * 344
+    assert training["seconds"] > 0
+    assert training["images_per_second"] == pytest.approx(training["images"] / training["seconds"], rel=0.05)
+
+
+def test_loads_identically_in_zoo_and_plain_timm(paco: Release, moco: Release) -> None:
+    for release in (paco, moco):
+        images = digit_images(release)
+        with torch.no_grad():
+            ours = zoo.load(release.path).eval()(images)
+            theirs = timm.create_model(f"local-dir:{release.path}", pretrained=True, num_classes=0).eval()(
+                images
+            )
+        assert torch.equal(ours, theirs)
+        assert ours.shape == (32, 64)
+
+
+def test_released_classifier_is_the_learned_centers(paco: Release) -> None:
+    images = digit_images(paco)
+    with torch.no_grad():
+        features = zoo.load(paco.path).eval()(images)
+        logits = zoo.load(paco.path, head="centers").eval()(images)
+        plain = timm.create_model(f"local-dir:{paco.path}", pretrained=True).eval()(images)
+    centers = zoo.open(paco.path).centers
+    torch.testing.assert_close(logits, features @ centers.weight.T + centers.bias)
+    assert torch.equal(logits, plain)
+    assert centers.class_counts.tolist() == [125, 80, 52, 33, 21, 14, 9, 5, 3, 2]
+
+
+def test_recorded_accuracy_is_that_of_the_loaded_classifier_on_the_test_images(paco: Release) -> None:
+    """The number in metrics.json, computed again by hand from files alone."""
+    dataset = open_dataset(Recipe.load(PACO).data, "test", None)
+    images, labels = digit_images(paco, len(dataset)), torch.tensor(dataset.labels)
+    with torch.no_grad():
+        predictions = zoo.load(paco.path, head="centers").eval()(images).argmax(dim=1)
+    recorded = next(e for e in paco.metrics["evaluations"] if e["protocol"] == "classifier")["metrics"]
+    assert recorded["accuracy"] == pytest.approx(
+        100 * (predictions == labels).float().mean().item(), abs=1e-4
+    )
+    recalls = [100 * (predictions[labels == c] == c).float().mean().item() for c in range(10)]
+    assert recorded["per_class"] == pytest.approx(recalls, abs=1e-3)
+    assert recorded["balanced_accuracy"] == pytest.approx(sum(recalls) / 10, abs=1e-3)
+    assert recorded["many"] == pytest.approx(recalls[0], abs=1e-3)  # 125 images
+    assert recorded["medium"] == pytest.approx(sum(recalls[1:5]) / 4, abs=1e-3)  # 80, 52, 33, 21
+    assert recorded["few"] == pytest.approx(sum(recalls[5:]) / 5, abs=1e-3)  # 14 ... 2
+
+
+def test_evaluate_again_gives_what_was_recorded_and_replaces_it(copied: Path) -> None:
+    release = zoo.open(copied)
+    before = release.metrics["evaluations"]
+    for entry in before:
+        again = zoo.evaluate(copied, entry["protocol"], **({"k": 5} if entry["protocol"] == "knn" else {}))
+        assert again["metrics"] == entry["metrics"]
+        assert again["data"] == "digits, long tail 50"
+    assert len(release.metrics["evaluations"]) == len(before)
+    zoo.evaluate(copied, "knn", k=3)
+    assert len(release.metrics["evaluations"]) == len(before) + 1
+    assert "k: 3" in release.card
+    zoo.evaluate(copied, "knn", k=7, save=False)
+    assert len(release.metrics["evaluations"]) == len(before) + 1
+
+
+def test_evaluate_takes_any_model_and_a_data_spec() -> None:
+    class Pixels(nn.Flatten):
+        pretrained_cfg = dict(
+            input_size=(3, 8, 8), mean=(0.5,) * 3, std=(0.5,) * 3, crop_pct=1.0, interpolation="bilinear"
+        )
+
+    entry = zoo.evaluate(Pixels(), "knn", "digits", k=1)
+    assert entry["metrics"]["accuracy"] > 95  # digits are easy with all 1,250 training images
+    assert entry["data"] == "digits"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "settings", "expected"),
+    [
+        (("paco", "linaer"), {}, 'protocol: found "linaer", expected one of'),
+        (("paco", "linaer"), {}, 'Did you mean "linear"'),
+        (("paco", "knn"), {"kk": 3}, 'unknown key "kk". Did you mean "k"?'),
+        (("paco", "knn"), {"k": 0}, '"k": found 0'),
+        (("moco", "classifier"), {}, 'protocol "classifier" needs learned centers; this encoder has none'),
+        (("paco", "knn", "digitz"), {}, 'Did you mean "digits"'),
+    ],
+)
+def test_evaluate_names_mistakes(arguments, settings, expected: str, request: pytest.FixtureRequest) -> None:
+    release = request.getfixturevalue(arguments[0])
+    with pytest.raises(zoo.ZooError) as error:
+        zoo.evaluate(release, *arguments[1:], **settings)
+    assert expected in str(error.value)
+
+
+def test_finetune_starts_from_the_release_with_a_head_of_its_centers(paco: Release, tmp_path: Path) -> None:
+    changes = [
+        "training.epochs=1",
+        "schedule.warmup_epochs=0",
+        "optimizer.lr=0.0",
+        "init={release: x, head: centers}",
+    ]
+    tuned = zoo.finetune(
+        "cifar_resnet20.ce_digits_lt50", init=paco.path, out=tmp_path / "ft", overrides=changes
+    )
+    # with a learning rate of 0 the parameters are exactly those it started from
+    before, after = (dict(zoo.load(p, head="centers").named_parameters()) for p in (paco.path, tuned.path))
+    for name, value in before.items():
+        assert torch.equal(value, after[name]), name
+    assert tuned.recipe["init"] == {"release": str(paco.path), "head": "centers"}
+
+
+def test_finetune_refuses_another_architecture(paco: Release, tmp_path: Path) -> None:
+    with pytest.raises(zoo.ZooError, match=r"is a cifar_resnet20, but backbone\.arch is cifar_resnet32"):
+        zoo.finetune(
+            "cifar_resnet20.ce_digits_lt50",
+            init=paco.path,
+            out=tmp_path,
+            overrides=["backbone.arch=cifar_resnet32"],
+        )
+
+
+def test_a_finished_release_is_not_overwritten_and_resume_returns_it(copied: Path) -> None:
+    recipe = Recipe.from_yaml((copied / "recipe.yaml").read_text(), "r")
+    with pytest.raises(zoo.ZooError, match="holds a finished release"):
+        zoo.pretrain(recipe, out=copied)
+    before = (copied / "model.safetensors").stat().st_mtime_ns
+    assert zoo.pretrain(recipe, out=copied, resume=True).path == copied
+    assert (copied / "model.safetensors").stat().st_mtime_ns == before
+
+
+def test_a_backbone_that_cannot_take_the_images_is_refused_before_training(tmp_path: Path) -> None:
+    with pytest.raises(zoo.ZooError, match="img_size"):
+        zoo.pretrain(PACO, out=tmp_path / "x", overrides=["backbone.arch=vit_tiny_patch16_224"])
+    with pytest.raises(zoo.ZooError, match="Did you mean"):
+        zoo.pretrain(PACO, out=tmp_path / "x", overrides=["backbone.arch=cifar_resnet21"])
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_stock_timm_architecture_trains_and_plain_timm_loads_it_without_zoo(tmp_path: Path) -> None:
+    import subprocess
+    import sys
+
+    args = "{img_size: 8, patch_size: 4, embed_dim: 32, depth: 2, num_heads: 2}"
+    out = tmp_path / "vit"
+    zoo.pretrain(
+        PACO,
+        out=out,
+        overrides=[
+            "name=vit_tiny_patch16_224.paco_digits",
+            "backbone.arch=vit_tiny_patch16_224",
+            f"backbone.args={args}",
+            "training.epochs=1",
+            "schedule.warmup_epochs=0",
+        ],
+    )
+    images = torch.randn(3, 3, 8, 8)
+    expected = zoo.load(out, head="centers").eval()(images)
+    code = (
+        "import sys, timm, torch; "
+        f"m = timm.create_model('local-dir:{out}', pretrained=True).eval(); "
+        "assert 'zoo' not in sys.modules; "
+        "torch.save(m(torch.load(sys.argv[1])), sys.argv[2])"
+    )
+    torch.save(images, tmp_path / "in.pt")
+    subprocess.run([sys.executable, "-c", code, tmp_path / "in.pt", tmp_path / "out.pt"], check=True, cwd="/")
+    assert torch.equal(torch.load(tmp_path / "out.pt"), expected)
+
+
+def test_metrics_json_and_card_hold_the_same_numbers(paco: Release) -> None:
+    for entry in json.loads((paco.path / "metrics.json").read_text())["evaluations"]:
+        assert f"{entry['metrics']['accuracy']:.2f}" in paco.card

@@ -1,0 +1,122 @@
+"""The command line, run as a person runs it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from zoo.release import Release
+
+PACO = "cifar_resnet20.paco_digits_lt50"
+
+
+def zoo(*arguments: object, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "zoo", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+
+
+def test_list_names_recipes_by_pattern_without_importing_torch() -> None:
+    code = (
+        "import sys; sys.argv = ['zoo', 'list', '*paco*']\n"
+        "from zoo.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "assert 'torch' not in sys.modules, 'torch was imported'"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    names = [line.split()[0] for line in done.stdout.splitlines()[1:]]
+    assert PACO in names
+    assert all("paco" in name for name in names)
+
+
+def test_show_prints_a_recipe_as_it_stands_and_a_release_with_its_figures(paco: Release) -> None:
+    shown = zoo("show", PACO).stdout
+    assert "objective:" in shown
+    assert "name: paco" in shown
+    shown = zoo("show", paco.path).stdout
+    assert "10 classes x 64 features" in shown
+    assert "digits, long tail 50" in shown
+    assert re.search(r"knn k=5 +│ +\d+\.\d", shown)
+
+
+def test_pretrain_evaluate_show(tmp_path: Path) -> None:
+    out = tmp_path / "release"
+    done = zoo(
+        "pretrain", PACO, "--out", out, "--set", "training.epochs=2", "--set", "schedule.warmup_epochs=1"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "step 22/22" in done.stderr  # progress in plain lines
+    assert f'zoo.load("{out}")' in done.stdout.replace("\n", "")
+    done = zoo("evaluate", "knn", out, "--set", "k=3", "--data", "digits")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"knn k=3 +│ +\d+\.\d", done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("pretrain", "cifar_resnet20.paco_digit_lt50"), 'Did you mean "cifar_resnet20.paco_digits_lt50"'),
+        (("pretrain", PACO, "--set", "objective.tua=1"), 'unknown key "objective.tua". Did you mean "tau"?'),
+        (("evaluate", "knn", "no/such/folder"), "no/such/folder"),
+        (("evaluate", "knn", "nowhere"), 'no release "nowhere"'),
+        (("show", "nothing_like_it"), "nothing_like_it"),
+        (("list", "zzz*"), 'nothing matches "zzz*"'),
+        (("pretrain", "cifar_resnet20.paco_cifar100_lt100_short", "--data", "/no/where"), "/no/where"),
+        (("demo", "--out", "/proc/version"), "not an empty folder"),
+    ],
+)
+def test_a_mistake_is_one_line_and_status_1(
+    arguments: tuple[str, ...], expected: str, tmp_path: Path
+) -> None:
+    done = zoo(*arguments, *(("--out", tmp_path / "out") if arguments[0] == "pretrain" else ()))
+    assert done.returncode == 1, done.stderr
+    assert expected in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_wrong_usage_is_status_2() -> None:
+    assert zoo("pretrain").returncode == 2
+    assert zoo("no-such-command").returncode == 2
+    assert zoo("pretrain", PACO, "--no-such-option").returncode == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupting_saves_and_tells_how_to_go_on_and_resume_finishes(number: int, tmp_path: Path) -> None:
+    out = tmp_path / "release"
+    command = [sys.executable, "-m", "zoo", "pretrain", PACO, "--out", str(out)]
+    command += ["--set", "training.epochs=8", "--set", "training.log_every=1"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    metrics = out / "run" / "metrics.jsonl"
+    deadline = time.monotonic() + 60
+    while not (metrics.is_file() and metrics.read_text().count("\n") >= 5):
+        assert time.monotonic() < deadline
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.02)
+    os.kill(process.pid, number)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 75  # EX_TEMPFAIL: the same command with --resume will succeed
+    assert "the state is saved" in stderr
+    assert "--resume" in stderr
+    assert "Traceback" not in stderr
+    assert not (out / "config.json").exists()
+    again = zoo(*command[3:])
+    assert again.returncode == 1
+    assert "--resume" in again.stderr
+    done = zoo(*command[3:], "--resume")
+    assert done.returncode == 0, done.stderr
+    assert (out / "config.json").is_file()
