@@ -1,0 +1,44 @@
+"""An installed wheel finds recipes and releases by name, as a checkout does."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+from zoo import catalog
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def test_wheel_contains_recipes_and_finds_them_without_the_checkout(tmp_path: Path) -> None:
+    build = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--wheel-dir",
+        str(tmp_path),
+        str(ROOT),
+    ]
+    subprocess.run(build, check=True)
+    (wheel,) = tmp_path.glob("contrastive_zoo-*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "site")
+        names = archive.namelist()
+    assert "zoo/py.typed" in names
+    assert not [n for n in names if n.startswith(("tests/", "recipes/"))]
+    code = "import zoo; print(zoo.__file__); print('\\n'.join(zoo.list_recipes()))"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path / "site",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    where, *recipes = done.stdout.splitlines()
+    assert where.startswith(str(tmp_path))
+    assert recipes == catalog.list_recipes()
