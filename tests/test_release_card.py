@@ -14,7 +14,7 @@ KNN = {
     "protocol": "knn",
     "data": "digits",
     "split": "test",
-    "metrics": {"accuracy": 0.9123, "many": 0.98, "medium": 0.9, "few": 0.7654, "per_class": [0.5, 0.6]},
+    "metrics": {"accuracy": 91.23, "many": 98.0, "medium": 90.0, "few": 76.54, "per_class": [0.5, 0.6]},
     "settings": {"k": 20},
     "seed": 0,
     "date": "2026-01-02",
@@ -41,10 +41,10 @@ def test_the_cards_metadata_is_what_the_hub_reads(release):
     assert {"image-classification", "timm", "transformers"} <= set(data.tags)
     results = {(r.dataset_config, r.dataset_split, r.metric_type): r.metric_value for r in data.eval_results}
     assert results == {
-        ("knn k: 20", "test", "accuracy"): 0.9123,
-        ("knn k: 20", "test", "many"): 0.98,
-        ("knn k: 20", "test", "medium"): 0.9,
-        ("knn k: 20", "test", "few"): 0.7654,
+        ("knn k: 20", "test", "accuracy"): 91.23,
+        ("knn k: 20", "test", "many"): 98.0,
+        ("knn k: 20", "test", "medium"): 90.0,
+        ("knn k: 20", "test", "few"): 76.54,
     }
 
 
@@ -76,16 +76,16 @@ def test_the_cards_python_runs(release):
 
 
 def test_evaluations_are_added_and_equal_ones_replaced(release):
-    linear = {**KNN, "protocol": "linear", "settings": {}, "metrics": {"accuracy": 0.5}}
+    linear = {**KNN, "protocol": "linear", "settings": {}, "metrics": {"accuracy": 50.0}}
     release.add_evaluation(linear)
-    release.add_evaluation({**KNN, "metrics": {"accuracy": 0.25}, "seed": 1})
+    release.add_evaluation({**KNN, "metrics": {"accuracy": 25.0}, "seed": 1})
     release.add_evaluation({**KNN, "settings": {"k": 5}})
     again = zoo.open(release.path)
     found = [(e["protocol"], e["settings"], e["metrics"]["accuracy"]) for e in again.metrics["evaluations"]]
     assert sorted(found, key=str) == [
-        ("knn", {"k": 20}, 0.25),
-        ("knn", {"k": 5}, 0.9123),
-        ("linear", {}, 0.5),
+        ("knn", {"k": 20}, 25.0),
+        ("knn", {"k": 5}, 91.23),
+        ("linear", {}, 50.0),
     ]
     assert "| linear | digits | test | 50.00 |" in again.card
     assert "91.23" in again.card, "k = 5"
