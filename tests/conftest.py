@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
+import torch
 
 import zoo
 from zoo.release import Release
+
+# Tests' models are tiny: a second thread gains nothing, and costs much where the cores are shared.
+torch.set_num_threads(1)
+os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that tests start
 
 BRIEF = (
     "training.epochs=12",

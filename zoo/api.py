@@ -14,15 +14,16 @@ import torch
 from timm.data import resolve_model_data_config
 from torch import nn
 
+from zoo import catalog
 from zoo import release as releases
 from zoo.config import Config, parse
-from zoo.data import DataConfig, EvalView, open_dataset, parse_data_spec
+from zoo.data import DataConfig, EvalView, ImageDataset, open_dataset, parse_data_spec
 from zoo.errors import DataError, TrainingError, ZooError, did_you_mean
 from zoo.evaluation.feature_map import plot_features
 from zoo.evaluation.measure import Encoded, measure
 from zoo.evaluation.plots import plot_curves
 from zoo.release import Preprocess, Release, write_release
-from zoo.training import Recipe, RunFolder, Trained, build_objective, pick_device, train
+from zoo.training import Recipe, RunFolder, Trained, build_objective, cpu_threads, pick_device, train
 from zoo.training.recipe import ClassifierProtocol, KNNProtocol, LinearProtocol
 
 PROTOCOLS: dict[str, type[Config]] = {
@@ -66,9 +67,20 @@ def pretrain(
         raise TrainingError(f'"{out}" holds a finished release of "{finished.name}"; choose another --out')
     train_set = open_dataset(recipe.data, "train", data)
     test_set = open_dataset(recipe.data, "test", data)
-    objective = build_objective(recipe, train_set)
-    trained = train(objective, train_set, recipe, run, resume=resume)
+    with cpu_threads(recipe.training.threads):
+        trained = train(build_objective(recipe, train_set), train_set, recipe, run, resume=resume)
+        return _release(recipe, trained, train_set, test_set, run, out)
 
+
+def _release(
+    recipe: Recipe,
+    trained: Trained,
+    train_set: ImageDataset,
+    test_set: ImageDataset,
+    run: RunFolder,
+    out: Path,
+) -> Release:
+    """Measure what was trained, draw it, and write its release."""
     encoder, centers = trained.objective.encoder, trained.objective.centers()
     encoded = Encoded(
         encoder,
@@ -157,7 +169,8 @@ def evaluate(
         data: a folder that holds the release's own data source, or a spec such as "digits" or
             "parquet:DIR?label=fine_label"; the release's own source when None.
         device: "auto", "cpu" or "cuda".
-        save: record the entry in the release's metrics.json and card, if the release is a local folder.
+        save: record the entry in the release's metrics.json and card, if it is a folder of yours;
+            a shipped or downloaded release stays as it is.
         **settings: of the protocol, e.g. `k=200`.
 
     Returns:
@@ -194,7 +207,7 @@ def evaluate(
         device=pick_device(device),
     )
     entry = measure(chosen, encoded, centers)
-    if release is not None and save and release.writable:
+    if release is not None and save and release.writable and not catalog.is_shipped(release.path):
         release.add_evaluation(entry)
     return entry
 

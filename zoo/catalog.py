@@ -32,6 +32,11 @@ def release_path(name: str) -> Path | None:
     return _shared("model_cards") / name if name in list_models() else None
 
 
+def is_shipped(folder: Path) -> bool:
+    """Whether `folder` is one of the shipped releases, which nothing changes."""
+    return folder.resolve().parent == _shared("model_cards").resolve()
+
+
 def recipe_path(name_or_file: str | Path) -> Path:
     """Resolve a recipe's name or file.
 

@@ -18,7 +18,7 @@ from zoo.evaluation.plots import plot_shot_accuracy
 from zoo.evaluation.report import table
 from zoo.release import Release
 from zoo.seeding import derive_seed
-from zoo.training import Recipe, pick_device
+from zoo.training import Recipe, cpu_threads, pick_device
 from zoo.training.recipe import LinearProtocol
 
 MOCO = "cifar_resnet20.moco_v2_ft_digits_lt50"
@@ -47,7 +47,8 @@ def run(out: Path, seed: int = 0, overrides: tuple[str, ...] = ()) -> dict[str, 
     console = Console()
     changes = [f"training.seed={seed}", *overrides]
     recipes = {name: Recipe.load(name, changes) for name in (MOCO, CROSS_ENTROPY, BALANCED_SOFTMAX, PACO)}
-    _introduce(console, recipes[MOCO])
+    with cpu_threads(recipes[MOCO].training.threads):
+        _introduce(console, recipes[MOCO])
     made: dict[str, Release] = {}
     for name, recipe in recipes.items():
         api.pretrain(recipe, out=out / name)
@@ -108,7 +109,8 @@ def _probe(model: nn.Module, recipe: Recipe) -> dict[str, Any]:
         std=recipe.data.std,
         device=pick_device(recipe.training.device),
     )
-    metrics: dict[str, Any] = measure(protocol, encoded, None)["metrics"]
+    with cpu_threads(recipe.training.threads):
+        metrics: dict[str, Any] = measure(protocol, encoded, None)["metrics"]
     return metrics
 
 

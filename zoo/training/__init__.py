@@ -1,8 +1,8 @@
 """Recipes and the loop that follows them."""
 
 from zoo.training.build import build_objective
-from zoo.training.loop import Trained, pick_device, train
+from zoo.training.loop import Trained, cpu_threads, pick_device, train
 from zoo.training.recipe import Recipe
 from zoo.training.run import RunFolder
 
-__all__ = ["Recipe", "RunFolder", "Trained", "build_objective", "pick_device", "train"]
+__all__ = ["Recipe", "RunFolder", "Trained", "build_objective", "cpu_threads", "pick_device", "train"]

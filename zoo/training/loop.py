@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
@@ -47,6 +49,17 @@ def pick_device(wanted: str) -> torch.device:
     if wanted == "cuda" and not available:
         raise RecipeError('training.device: found "cuda", but torch sees no GPU here; use "auto" or "cpu"')
     return torch.device("cuda" if available and wanted != "cpu" else "cpu")
+
+
+@contextmanager
+def cpu_threads(count: int | None) -> Iterator[None]:
+    """Let torch compute with `count` threads inside the block; None leaves its default."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def train(

@@ -72,6 +72,9 @@ class TrainingSection(Config):
     """Leave out the last partial batch of an epoch."""
     seed: Annotated[int, Field(ge=0)]
     device: Literal["auto", "cpu", "cuda"]
+    threads: PositiveInt | None
+    """Threads that torch computes with on a CPU; null: one per core. Tiny models gain nothing from a second
+    thread and lose much where cores are shared; a fixed number also gives the same bits on every machine."""
     precision: Literal["fp32", "bf16", "fp16"]
     """bf16 and fp16 are autocast; losses and queues stay float32."""
     channels_last: bool
