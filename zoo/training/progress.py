@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
+from rich.progress import BarColumn, Progress, TextColumn
 
 PLAIN_INTERVAL = 10.0  # seconds between lines where there is no terminal
 
@@ -27,21 +27,17 @@ def show_progress(name: str, total: int, start: int) -> Iterator[Report]:
     def describe(row: Mapping[str, float]) -> str:
         per_step = (time.monotonic() - began) / max(row["step"] - start, 1)
         left = timedelta(seconds=round(per_step * (total - row["step"])))
+        epochs = row["epoch"] * total / row["step"]
         return (
-            f"epoch {row['epoch']:.1f}  loss {row['loss']:.3f}  lr {row['lr']:.2g}  "
+            f"epoch {row['epoch']:.1f}/{epochs:.0f}  loss {row['loss']:.3f}  lr {row['lr']:.2g}  "
             f"{row['images_per_second']:,.0f} images/s  {left} left"
         )
 
     if console.is_terminal:
-        columns = (
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=20),
-            TextColumn("{task.completed}/{task.total}  {task.fields[text]}"),
-        )
-        with Progress(*columns, console=console) as bar:
-            task = bar.add_task(name, total=total, completed=start, text="")
-            yield lambda row: bar.update(task, completed=row["step"], text=describe(row))
+        console.print(name)  # on a line of its own: with the bar it would not fit into 80 columns
+        with Progress(BarColumn(bar_width=12), TextColumn("{task.description}"), console=console) as bar:
+            task = bar.add_task("starting", total=total, completed=start)
+            yield lambda row: bar.update(task, completed=row["step"], description=describe(row))
         return
 
     last = began
