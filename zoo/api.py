@@ -24,6 +24,7 @@ from zoo.evaluation.measure import Encoded, measure
 from zoo.evaluation.plots import plot_curves
 from zoo.release import Preprocess, Release, write_release
 from zoo.training import Recipe, RunFolder, Trained, build_objective, cpu_threads, pick_device, train
+from zoo.training.progress import show_status
 from zoo.training.recipe import ClassifierProtocol, KNNProtocol, LinearProtocol
 
 PROTOCOLS: dict[str, type[Config]] = {
@@ -91,17 +92,21 @@ def _release(
         std=recipe.data.std,
         device=pick_device(recipe.training.device),
     )
-    entries = [measure(protocol, encoded, centers) for protocol in recipe.evaluation]
+    entries = []
+    for protocol in recipe.evaluation:
+        with show_status(f"measuring: {protocol.protocol}, {len(test_set):,} test images"):
+            entries.append(measure(protocol, encoded, centers))
     pictures = {"curves": run.path / "curves.png", "features": run.path / "features.png"}
-    plot_curves(run.rows(), pictures["curves"], title=recipe.name)
-    plot_features(
-        *encoded.test,
-        test_set.class_names,
-        centers,
-        pictures["features"],
-        seed=recipe.training.seed,
-        title=f"{recipe.name}: test features",
-    )
+    with show_status("drawing: curves and a map of the test features"):
+        plot_curves(run.rows(), pictures["curves"], title=recipe.name)
+        plot_features(
+            *encoded.test,
+            test_set.class_names,
+            centers,
+            pictures["features"],
+            seed=recipe.training.seed,
+            title=f"{recipe.name}: test features",
+        )
     eval_view = recipe.views.eval
     return write_release(
         out,
@@ -206,7 +211,8 @@ def evaluate(
         std=preprocess.std,
         device=pick_device(device),
     )
-    entry = measure(chosen, encoded, centers)
+    with show_status(f"measuring: {protocol}, {len(encoded.test_set):,} test images"):
+        entry = measure(chosen, encoded, centers)
     if release is not None and save and release.writable and not catalog.is_shipped(release.path):
         release.add_evaluation(entry)
     return entry

@@ -49,3 +49,15 @@ def show_progress(name: str, total: int, start: int) -> Iterator[Report]:
             print(f"{name}: step {row['step']}/{total}  {describe(row)}", file=sys.stderr, flush=True)
 
     yield plain
+
+
+@contextmanager
+def show_status(text: str) -> Iterator[None]:
+    """Say on standard error what takes its time: a spinner on a terminal, one plain line elsewhere."""
+    console = Console(stderr=True)
+    if console.is_terminal:
+        with console.status(text):
+            yield
+    else:
+        print(text, file=sys.stderr, flush=True)
+        yield
