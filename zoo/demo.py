@@ -65,8 +65,9 @@ def run(out: Path, seed: int = 0, overrides: tuple[str, ...] = ()) -> dict[str, 
     console.print()
     console.print(table(rows, title="top-1 accuracy in percent, balanced test set"))
     console.print(
-        "The first three saw no labels before their linear probe; the last three are the trained\n"
-        "classifiers themselves. Classes with over 100 training images are many, under 20 few."
+        "The first three saw no labels before their linear probe; the last three are\n"
+        "the trained classifiers themselves. Classes with over 100 training images are\n"
+        "many, under 20 few."
     )
     _point_out(out, made[PACO], time.monotonic() - began)
     return rows
