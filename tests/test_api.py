@@ -158,7 +158,7 @@ def test_finetune_refuses_another_architecture(paco: Release, tmp_path: Path) ->
             "cifar_resnet20.ce_digits_lt50",
             init=paco.path,
             out=tmp_path,
-            overrides=["backbone.arch=cifar_resnet32"],
+            overrides=["backbone.arch=cifar_resnet32", "name=cifar_resnet32.x"],
         )
 
 
@@ -173,9 +173,15 @@ def test_a_finished_release_is_not_overwritten_and_resume_returns_it(copied: Pat
 
 def test_a_backbone_that_cannot_take_the_images_is_refused_before_training(tmp_path: Path) -> None:
     with pytest.raises(zoo.ZooError, match="img_size"):
-        zoo.pretrain(PACO, out=tmp_path / "x", overrides=["backbone.arch=vit_tiny_patch16_224"])
+        zoo.pretrain(
+            PACO,
+            out=tmp_path / "x",
+            overrides=["backbone.arch=vit_tiny_patch16_224", "name=vit_tiny_patch16_224.x"],
+        )
     with pytest.raises(zoo.ZooError, match="Did you mean"):
-        zoo.pretrain(PACO, out=tmp_path / "x", overrides=["backbone.arch=cifar_resnet21"])
+        zoo.pretrain(
+            PACO, out=tmp_path / "x", overrides=["backbone.arch=cifar_resnet21", "name=cifar_resnet21.x"]
+        )
     assert not (tmp_path / "x").exists()
 
 

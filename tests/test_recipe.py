@@ -13,6 +13,10 @@ from zoo.errors import RecipeError
 from zoo.training import Recipe
 
 PACO = "cifar_resnet20.paco_digits_lt50"
+LATE = (
+    "schedule={name: multistep, warmup_epochs: 0, warmup_lr: 0.0, min_lr: 0.0, milestones: [10, 1000], "
+    "decay_rate: 0.1}"
+)
 MOCO = "cifar_resnet20.moco_v2_ft_digits_lt50"
 
 
@@ -71,8 +75,14 @@ def test_unknown_objective_and_wrong_types_name_the_path() -> None:
         (PACO, "views.train=[[]]", "views.train: found 1 view(s)"),
         (PACO, "objective.key_groups=17", "objective.key_groups: found 17, expected at most 16"),
         (PACO, "schedule.warmup_epochs=1000", "schedule.warmup_epochs: found 1000"),
-        (PACO, "schedule.milestones=[10, 1000]", "schedule.milestones: [1000] never reached"),
-        (PACO, "schedule.name=multistep", "schedule.milestones: found none"),
+        (
+            PACO,
+            LATE,
+            "schedule.milestones: [1000] never reached",
+        ),
+        (PACO, "schedule.milestones=[10]", "expected some for"),
+        (PACO, "backbone.arch=resnet18", 'expected "resnet18.TAG"'),
+        (PACO, "schedule.name=multistep", "schedule.milestones: found []"),
         (PACO, "init={release: x, head: centers}", 'init.head: "centers" needs objective "classify"'),
         (
             MOCO,

@@ -18,7 +18,7 @@ from zoo import catalog
 from zoo import release as releases
 from zoo.config import Config, parse
 from zoo.data import DataConfig, EvalView, ImageDataset, open_dataset, parse_data_spec
-from zoo.errors import DataError, TrainingError, ZooError, did_you_mean
+from zoo.errors import DataError, RecipeError, TrainingError, ZooError, did_you_mean
 from zoo.evaluation.feature_map import plot_features
 from zoo.evaluation.measure import Encoded, measure
 from zoo.evaluation.plots import plot_curves
@@ -58,7 +58,7 @@ def pretrain(
         Interrupted: on SIGINT or SIGTERM, after saving the state.
         ZooError: for anything wrong with recipe, data or folder.
     """
-    recipe = Recipe.load(recipe, overrides) if not isinstance(recipe, Recipe) else recipe
+    recipe = _recipe(recipe, overrides)
     out = Path(out)
     run = RunFolder(out / "run")
     if (out / "config.json").is_file():
@@ -68,6 +68,11 @@ def pretrain(
         raise TrainingError(f'"{out}" holds a finished release of "{finished.name}"; choose another --out')
     train_set = open_dataset(recipe.data, "train", data)
     test_set = open_dataset(recipe.data, "test", data)
+    if recipe.evaluation and train_set.num_classes < 2:
+        raise DataError(
+            f"evaluation: the data have {train_set.num_classes} class, expected at least 2; "
+            'set "evaluation: []"'
+        )
     with cpu_threads(recipe.training.threads):
         trained = train(build_objective(recipe, train_set), train_set, recipe, run, resume=resume)
         return _release(recipe, trained, train_set, test_set, run, out)
@@ -91,11 +96,19 @@ def _release(
         mean=recipe.data.mean,
         std=recipe.data.std,
         device=pick_device(recipe.training.device),
+        workers=recipe.views.workers,
+        max_bad_images=recipe.data.max_bad_images,
     )
     entries = []
-    for protocol in recipe.evaluation:
-        with show_status(f"measuring: {protocol.protocol}, {len(test_set):,} test images"):
-            entries.append(measure(protocol, encoded, centers))
+    try:
+        for protocol in recipe.evaluation:
+            with show_status(f"measuring: {protocol.protocol}, {len(test_set):,} test images"):
+                entries.append(measure(protocol, encoded, centers))
+    except DataError as error:
+        raise DataError(
+            f'{error}. The training is done and saved in "{run.path}"; mend the data and give the same '
+            "command with --resume"
+        ) from None
     pictures = {"curves": run.path / "curves.png", "features": run.path / "features.png"}
     with show_status("drawing: curves and a map of the test features"):
         plot_curves(run.rows(), pictures["curves"], title=recipe.name)
@@ -137,6 +150,7 @@ def finetune(
     *,
     init: str | Path,
     out: str | Path,
+    head: str | None = None,
     data: str | Path | None = None,
     resume: bool = False,
     overrides: Sequence[str] = (),
@@ -144,17 +158,27 @@ def finetune(
     """Train from a release instead of random weights; otherwise `pretrain`.
 
     Args:
-        recipe: usually of the objective `classify`. Its own `init.head`, if it has one, is kept.
+        recipe: usually of the objective `classify`.
         init: the release to start from: a weights name, `org/repo[@rev]` or a folder.
         out: see `pretrain`.
+        head: "fresh" or "centers" (made of the release's learned centers); the recipe's own when None.
         data: see `pretrain`.
         resume: see `pretrain`.
         overrides: see `pretrain`.
     """
-    recipe = Recipe.load(recipe, overrides) if not isinstance(recipe, Recipe) else recipe
-    head = recipe.init.head if recipe.init is not None else "fresh"
+    recipe = _recipe(recipe, overrides)
+    if head is None:
+        head = recipe.init.head if recipe.init is not None else "fresh"
     plain = recipe.model_dump(mode="json") | {"init": {"release": str(init), "head": head}}
     return pretrain(parse(Recipe, plain, recipe.name), out=out, data=data, resume=resume)
+
+
+def _recipe(recipe: Recipe | str | Path, overrides: Sequence[str]) -> Recipe:
+    if isinstance(overrides, str):
+        raise RecipeError(f'overrides: found the text "{overrides}", expected a list of "KEY.KEY=VALUE"')
+    if isinstance(recipe, Recipe):
+        return Recipe.from_yaml(recipe.to_yaml(), recipe.name, overrides) if overrides else recipe
+    return Recipe.load(recipe, overrides)
 
 
 def evaluate(
@@ -192,12 +216,19 @@ def evaluate(
     centers = None
     if isinstance(release_or_model, nn.Module):
         model, preprocess = release_or_model, _preprocess_of(release_or_model)
+        if getattr(model, "num_classes", 0):
+            raise ZooError(
+                f"model: found a classifier with {model.num_classes} outputs, expected an encoder: build it "
+                "with num_classes=0, or call reset_classifier(0)"
+            )
     else:
         release = (
             release_or_model if isinstance(release_or_model, Release) else releases.open(release_or_model)
         )
         model, preprocess, centers = release.load(), release.preprocess, release.centers
     config, root = _resolve_data(data, release)
+    if protocol == "classifier" and release is not None and centers is not None:
+        _check_classes(release, open_dataset(config, "test", root))
     encoded = Encoded(
         model,
         open_dataset(config, "train", root),
@@ -216,6 +247,16 @@ def evaluate(
     if release is not None and save and release.writable and not catalog.is_shipped(release.path):
         release.add_evaluation(entry)
     return entry
+
+
+def _check_classes(release: Release, dataset: ImageDataset) -> None:
+    """Centers classify into their own classes and no others, however many the data have."""
+    if release.class_names != dataset.class_names:
+        found, expected = (", ".join(names[:5]) for names in (dataset.class_names, release.class_names))
+        raise DataError(
+            f"data: found {len(dataset.class_names)} classes ({found}, ...), expected the "
+            f"{len(release.class_names)} of {release.name}'s centers ({expected}, ...)"
+        )
 
 
 def _resolve_data(data: str | Path | None, release: Release | None) -> tuple[DataConfig, str | Path | None]:

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from zoo import catalog
 from zoo.config import load_yaml
-from zoo.errors import RecipeError, ZooError
+from zoo.errors import RecipeError, ZooError, did_you_mean
 
 if TYPE_CHECKING:
     from zoo.release import Release
@@ -97,7 +97,8 @@ def _summary(name: str) -> tuple[str, str]:
 def show(name: Annotated[str, typer.Argument(help="Weights name, folder, org/repo, or recipe.")]) -> None:
     """Show a release's facts and figures, or a recipe as it stands."""
     shown = False
-    if Path(name).is_dir() or name in catalog.list_models() or (not _is_recipe(name) and "/" in name):
+    is_repository = "/" in name and not _is_recipe(name) and not name.endswith((".yaml", ".yml"))
+    if Path(name or "-").is_dir() or name in catalog.list_models() or is_repository:
         from zoo import release
 
         _show_release(release.open(name))
@@ -114,7 +115,7 @@ def _is_recipe(name: str) -> bool:
 def _show_release(release: Release) -> None:
     console = Console()
     zoo = release.config["zoo"]
-    console.print(f"[bold]{release.name}[/bold]  {release.path}")
+    print(f"{release.name}  {release.path}")
     console.print(
         f"{release.config['architecture']}, objective {zoo['objective']}, {len(release.class_names)} classes"
     )
@@ -163,6 +164,7 @@ def pretrain(
 def finetune(
     recipe: Annotated[str, typer.Argument(help="Recipe, usually of the objective classify.")],
     init: Annotated[str, typer.Option("--init", help="Release to start from: name, folder or org/repo.")],
+    head: Annotated[str | None, typer.Option("--head", help="fresh, or centers: the learned ones.")] = None,
     data: Data = None,
     out: Out = None,
     overrides: Set = None,
@@ -174,12 +176,12 @@ def finetune(
 
     parsed = Recipe.load(recipe, overrides or [])
     folder = out or Path("runs") / f"{parsed.name}_finetuned"
-    _print_release(api.finetune(parsed, init=init, out=folder, data=data, resume=resume))
+    _print_release(api.finetune(parsed, init=init, head=head, out=folder, data=data, resume=resume))
 
 
 def _print_release(release: Release) -> None:
     _show_release(release)
-    Console().print(f'\nload it:  [bold]zoo.load("{release.path}")[/bold]')
+    print(f'\nload it:  zoo.load("{release.path}")')
 
 
 @app.command()
@@ -199,10 +201,19 @@ def evaluate(
     """Measure an encoder: linear probe, nearest neighbours, or the classifier of its centers."""
     from zoo import api
 
-    entry = api.evaluate(release, protocol, data, save=save, **_settings(settings or []))
+    chosen = _settings(settings or [])
+    schema = api.PROTOCOLS.get(protocol)
+    for key in chosen:
+        names = sorted({*schema.model_fields} - {"protocol"}) if schema else []
+        if schema and key not in names:
+            raise RecipeError(
+                f'--set: unknown setting "{key}" of {protocol}.{did_you_mean(key, names)} '
+                f"It has: {', '.join(names) or 'none'}"
+            )
+    entry = api.evaluate(release, protocol, data, save=save, **chosen)
     _print_evaluations(Console(), [entry])
-    counts = {name: value for name, value in entry["settings"].items() if value is not None}
-    print(f"{entry['test_set']['num_images']} test images; settings {counts}")
+    facts = {**entry["settings"], **{f"chosen {name}": value for name, value in entry["chosen"].items()}}
+    print(f"{entry['test_set']['num_images']} test images; {facts}")
 
 
 def _settings(pairs: list[str]) -> dict[str, Any]:

@@ -139,6 +139,12 @@ class ViewsConfig(Config):
     train: Annotated[list[list[Op]], Field(min_length=1)]
     eval: EvalView
 
+    @property
+    def train_sizes(self) -> list[int]:
+        """Height and width of each training view, for those whose operations fix it."""
+        sizes = [[op.size for op in view if hasattr(op, "size") and op.op != "cutout"] for view in self.train]
+        return [fixed[-1] for fixed in sizes if fixed]
+
     @model_validator(mode="after")
     def _possible(self) -> Self:
         for number, view in enumerate(self.train):

@@ -57,6 +57,7 @@ def eval_images(
     batch_size: int,
     device: torch.device | str,
     workers: int = 0,
+    max_bad_images: int = 0,
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield images and labels in the order of the data set.
 
@@ -70,13 +71,15 @@ def eval_images(
         batch_size: images at a time; the last batch may have fewer.
         device: where the results are.
         workers: processes that decode; 0: this one.
+        max_bad_images: so many unreadable images are left out. 0 for what is measured on, where leaving one
+            out would falsify the figure; the training's limit for what a probe is fitted on.
 
     Yields:
         Images `[B, 3, S, S]`, float32, and labels `[B]`, int64.
 
     Raises:
-        DataError: when images cannot be read: their replacement would falsify a measurement. It comes at the
-            end of the pass, so that it can say how many there are; nothing is yielded after the first.
+        DataError: when more images than that cannot be read. It comes at the end of the pass, so that it can
+            say how many there are; nothing is yielded once the limit is passed.
     """
     loader: DataLoader[Tensor | str] = DataLoader(
         _Pixels(dataset, eval_view),
@@ -91,12 +94,13 @@ def eval_images(
     errors: list[str] = []
     for number, samples in enumerate(loader):
         errors += [sample for sample in samples if isinstance(sample, str)]
-        if errors:
+        readable = [i for i, sample in enumerate(samples) if not isinstance(sample, str)]
+        if len(errors) > max_bad_images or not readable:
             continue
-        pixels = torch.stack(samples).to(device).float()
+        pixels = torch.stack([samples[i] for i in readable]).to(device).float()
         normalised = pixels.div_(255).sub_(channel_mean).div_(channel_std)  # timm's operations, in its order
-        yield normalised, labels[number * batch_size : (number + 1) * batch_size].to(device)
-    if errors:
+        yield normalised, labels[[number * batch_size + i for i in readable]].to(device)
+    if len(errors) > max_bad_images:
         raise DataError(
             f"{errors[0]}; {others(len(errors) - 1)} of the {len(dataset)} to evaluate on cannot be read"
             " either"

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from zoo.data.config import DataConfig, Digits, Folder, ListFiles, TorchvisionSource
+from zoo.data.config import DataConfig, Digits, Folder, ListFiles, Source, TorchvisionSource
 from zoo.data.dataset import ImageDataset, ImageStore, Split
 from zoo.data.decode import read_image
 from zoo.data.long_tail import select_long_tail
@@ -250,6 +250,14 @@ OPENERS: dict[
 }
 
 
+def _name(source: Source, root: str | Path | None) -> str:
+    """Name the data so that two folders, or two label columns of one, are told apart in a table."""
+    if isinstance(source, Digits | TorchvisionSource):
+        return source.kind
+    folder = Path(root).resolve().name if root is not None else source.kind
+    return f"{folder} {source.label}" if source.kind == "parquet" else folder
+
+
 def open_dataset(config: DataConfig, split: Split, root: str | Path | None) -> ImageDataset:
     """Open one split of the configured data.
 
@@ -269,6 +277,7 @@ def open_dataset(config: DataConfig, split: Split, root: str | Path | None) -> I
     store, labels, class_names = OPENERS[source.kind](source, split, None if root is None else Path(root))
     tail = config.long_tail if split == "train" else None
     settings = {
+        "name": _name(source, root),
         "source": source.kind,
         "split": split,
         "long_tail": tail.model_dump() if tail else None,

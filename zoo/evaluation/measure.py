@@ -34,6 +34,8 @@ class Encoded:
         mean: channel means.
         std: channel standard deviations.
         device: where to encode.
+        workers: processes that decode; 0: this one.
+        max_bad_images: so many unreadable training images are left out; of test images, none ever.
 
     Raises:
         DataError: if the two sets have other classes.
@@ -49,6 +51,8 @@ class Encoded:
         mean: Sequence[float],
         std: Sequence[float],
         device: torch.device | str,
+        workers: int = 0,
+        max_bad_images: int = 0,
     ) -> None:
         if tuple(train_set.class_names) != tuple(test_set.class_names):
             raise DataError(
@@ -57,22 +61,30 @@ class Encoded:
             )
         self.model, self.train_set, self.test_set, self.device = model, train_set, test_set, device
         self._view, self._mean, self._std = view, list(mean), list(std)
+        self._workers, self._max_bad_images = workers, max_bad_images
 
-    def _extract(self, dataset: ImageDataset) -> Features:
+    def _extract(self, dataset: ImageDataset, max_bad_images: int) -> Features:
         images = eval_images(
-            dataset, self._view, self._mean, self._std, batch_size=EVAL_BATCH, device=self.device
+            dataset,
+            self._view,
+            self._mean,
+            self._std,
+            batch_size=EVAL_BATCH,
+            device=self.device,
+            workers=self._workers,
+            max_bad_images=max_bad_images,
         )
         return extract(self.model, images, device=self.device)
 
     @cached_property
     def train(self) -> Features:
         """Features of the training images under the evaluation view."""
-        return self._extract(self.train_set)
+        return self._extract(self.train_set, self._max_bad_images)
 
     @cached_property
     def test(self) -> Features:
         """Features of the test images."""
-        return self._extract(self.test_set)
+        return self._extract(self.test_set, 0)
 
     @property
     def num_classes(self) -> int:
@@ -87,6 +99,7 @@ def measure(protocol: Protocol, encoded: Encoded, centers: Centers | None) -> di
         ReleaseError: if the classifier is asked for and there are no centers, or for other classes.
     """
     settings = protocol.model_dump(mode="json", exclude={"protocol", "seed"})
+    chosen: dict[str, Any] = {}  # what the protocol found; no setting, and no part of an entry's identity
     predictions: Tensor
     if isinstance(protocol, LinearProtocol):
         probe = fit_linear(
@@ -97,9 +110,10 @@ def measure(protocol: Protocol, encoded: Encoded, centers: Centers | None) -> di
             select=protocol.select,
             seed=protocol.seed,
             balanced=protocol.balanced,
+            solver=protocol.solver,
         )
         predictions = probe.predict(encoded.test.features)
-        settings |= {"chosen_l2": probe.l2}
+        chosen = {"l2": probe.l2}
     elif isinstance(protocol, KNNProtocol):
         voted = knn_predict(
             *encoded.train,
@@ -109,7 +123,7 @@ def measure(protocol: Protocol, encoded: Encoded, centers: Centers | None) -> di
             num_classes=encoded.num_classes,
         )
         predictions = voted.predictions
-        settings |= {"k": voted.settings["k"]}
+        chosen = {"k": voted.settings["k"]}  # fewer than asked for in a small training set
     else:
         assert isinstance(protocol, ClassifierProtocol)
         if centers is None:
@@ -131,13 +145,14 @@ def measure(protocol: Protocol, encoded: Encoded, centers: Centers | None) -> di
             predictions, encoded.test.labels, counts, encoded.test_set.class_names
         ),
         "settings": settings,
+        "chosen": chosen,
         "seed": getattr(protocol, "seed", None),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 
 
 def _name(train_set: ImageDataset) -> str:
-    """Name the data in a few words, e.g. `digits, long tail 50`."""
+    """Name the data in a few words, e.g. `digits, long tail 50` or `cifar100 fine_label`."""
     facts = train_set.describe()
     tail = facts["long_tail"]
-    return str(facts["source"]) + (f", long tail {tail['imbalance']:g}" if tail else "")
+    return str(facts["name"]) + (f", long tail {tail['imbalance']:g}" if tail else "")

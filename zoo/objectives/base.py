@@ -88,6 +88,11 @@ class Objective(nn.Module):
     def update(self, batch: Batch, output: Output) -> None:
         """Move teacher, queue and the like; called after the optimizer step."""
 
+    def no_weight_decay(self) -> set[str]:
+        """Name the encoder's parameters that timm exempts from weight decay, e.g. position embeddings."""
+        exempt: set[str] = getattr(self.encoder, "no_weight_decay", set)()
+        return {f"encoder.{name}" for name in exempt}
+
     def centers(self) -> Centers | None:
         """Return the learned class centers, or None for objectives without."""
         return None

@@ -109,6 +109,16 @@ class Release:
             raise ReleaseError(f'head: found {head!r}, expected None or "centers"')
         if head and num_classes:
             raise ReleaseError(f'give num_classes={num_classes} for a fresh head or head="centers", not both')
+        if model_kwargs.get("features_only") and (head or num_classes):
+            raise ReleaseError(
+                "features_only=True gives feature maps without a head; leave head and num_classes out"
+            )
+        if isinstance(num_classes, bool) or not isinstance(num_classes, int):
+            raise ReleaseError(f"num_classes: found {num_classes!r}, expected a whole number")
+        if device is not None:
+            _check_device(device)
+        if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+            raise ReleaseError(f"dtype: found {dtype!r}, expected a floating-point type, e.g. torch.float16")
         if num_classes < 0:
             raise ReleaseError(f"num_classes: found {num_classes}, expected 0 or more")
         if head and not self.config["zoo"]["has_centers"]:
@@ -152,8 +162,8 @@ class Release:
 
         Args:
             entry: `protocol`, `data`, `split`, `metrics` (name -> value; accuracies in percent) and what else
-                describes it: `settings`, `seed`, `date`. Entries are equal when protocol, data, split and
-                settings are.
+                describes it: `settings`, `seed`, `date`. Entries are equal when protocol, data, split,
+                settings and seed are.
         """
         absent = [key for key in ("protocol", "data", "split", "metrics") if key not in entry]
         if absent:
@@ -191,5 +201,22 @@ class Release:
             )
 
 
+def _check_device(device: torch.device | str) -> None:
+    try:
+        kind = torch.device(device).type
+    except (RuntimeError, TypeError):
+        raise ReleaseError(f'device: found {device!r}, expected e.g. "cpu" or "cuda:0"') from None
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise ReleaseError(f'device: found "{device}", but torch sees no GPU here')
+
+
 def _identity(entry: Mapping[str, Any]) -> tuple[Any, ...]:
-    return entry["protocol"], entry["data"], entry["split"], entry.get("settings") or {}
+    data = entry.get("train_set", {}).get("sha256"), entry.get("test_set", {}).get("sha256")
+    return (
+        entry["protocol"],
+        entry["data"],
+        entry["split"],
+        entry.get("settings") or {},
+        entry.get("seed"),
+        data,
+    )

@@ -14,7 +14,7 @@ from zoo.seeding import derive_seed
 from zoo.training.recipe import Recipe
 
 
-def build_objective(recipe: Recipe, dataset: ImageDataset, *, token: str | None = None) -> Objective:
+def build_objective(recipe: Recipe, dataset: ImageDataset) -> Objective:
     """Build the recipe's backbone, from random weights or a release, and the objective around it.
 
     Initial weights are a function of the recipe's seed alone, whatever the global generator holds.
@@ -25,8 +25,9 @@ def build_objective(recipe: Recipe, dataset: ImageDataset, *, token: str | None 
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed("weights", recipe.training.seed))
-        encoder, centers = _encoder(recipe, token)
-        backbones.check_input(encoder, recipe.views.eval.size)
+        encoder, centers = _encoder(recipe, dataset)
+        for size in {recipe.views.eval.size, *recipe.views.train_sizes}:
+            backbones.check_input(encoder, size)
         info = DataInfo(len(dataset), torch.as_tensor(dataset.class_counts))
         objective = OBJECTIVES[recipe.objective.name](recipe.objective, encoder, info)
     if recipe.init is not None and recipe.init.head == "centers":
@@ -37,13 +38,28 @@ def build_objective(recipe: Recipe, dataset: ImageDataset, *, token: str | None 
     return objective
 
 
-def _encoder(recipe: Recipe, token: str | None) -> tuple[nn.Module, Centers | None]:
+def _encoder(recipe: Recipe, dataset: ImageDataset) -> tuple[nn.Module, Centers | None]:
     if recipe.init is None:
         return backbones.create(recipe.backbone.arch, **recipe.backbone.args), None
-    opened = release.open(recipe.init.release, token=token)
+    opened = release.open(recipe.init.release)
     found = opened.config["architecture"]
     if found != recipe.backbone.arch:
         raise TrainingError(
             f'init.release: "{recipe.init.release}" is a {found}, but backbone.arch is {recipe.backbone.arch}'
         )
-    return opened.load(**recipe.backbone.args), opened.centers
+    made_with, args = opened.config["model_args"], recipe.backbone.args
+    if any(args.get(key) != value for key, value in made_with.items()):
+        raise TrainingError(
+            f'init.release: "{recipe.init.release}" was made with backbone.args {made_with}, but the recipe '
+            f"has {args}; write the same"
+        )
+    if recipe.init.head == "centers" and opened.class_names != dataset.class_names:
+        raise TrainingError(
+            f'init.head: the centers of "{recipe.init.release}" are of other classes than the data '
+            f'({_few(opened.class_names)}; {_few(dataset.class_names)}); use "fresh"'
+        )
+    return opened.load(**args), opened.centers
+
+
+def _few(names: tuple[str, ...]) -> str:
+    return ", ".join(names[:3]) + (f" ... ({len(names)})" if len(names) > 3 else "")

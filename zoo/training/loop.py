@@ -12,6 +12,7 @@ import torch
 
 from zoo.data import ImageDataset, TrainLoader
 from zoo.errors import Interrupted, RecipeError, TrainingError
+from zoo.modules import has_batchnorm
 from zoo.objectives import Objective
 from zoo.training.meter import Meter
 from zoo.training.progress import show_progress
@@ -90,6 +91,11 @@ def train(
         image_size=recipe.data.image_size,
         max_bad_images=recipe.data.max_bad_images,
     )
+    if not section.drop_last and len(dataset) % section.batch_size == 1 and has_batchnorm(objective):
+        raise RecipeError(
+            f"training.batch_size: found {section.batch_size}, which leaves a last batch of 1 of the "
+            f"{len(dataset)} images, too few for BatchNorm; change it by one, or set training.drop_last: true"
+        )
     per_epoch = loader.steps_per_epoch
     total = section.epochs * per_epoch
     images = section.epochs * (per_epoch * section.batch_size if section.drop_last else len(dataset))
@@ -119,6 +125,7 @@ def train(
                 row = {"step": done, "epoch": done / per_epoch, "lr": stepper.lr, **meter.flush()}
                 _require_finite(row, total)
                 run.log(row)
+                run.note_unreadable(loader.bad_images)
                 report(row)
             if due:
                 run.save(Checkpoint(done, earlier + time.monotonic() - began, stepper.state()))

@@ -38,6 +38,10 @@ def build_optimizer(objective: nn.Module, section: OptimizerSection) -> torch.op
         raise RecipeError(
             f'optimizer.args: timm\'s "{section.name}" refuses {section.args}: {error}'
         ) from None
+    if getattr(optimizer, "is_second_order", False):
+        raise RecipeError(
+            f'optimizer.name: "{section.name}" needs second derivatives, which the loop does not compute'
+        )
     return optimizer
 
 

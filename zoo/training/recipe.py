@@ -42,7 +42,7 @@ class OptimizerSection(Config):
     lr: NonNegative
     """Used as given: never scaled by batch size or number of devices."""
     weight_decay: NonNegative
-    momentum: float
+    momentum: Annotated[float, Field(ge=0, lt=1)]
     """SGD's momentum; unused by the Adam family, whose betas go into `args`."""
     decay_norm_and_bias: bool
     """Whether weight decay also covers biases and normalisation layers."""
@@ -90,11 +90,19 @@ class LinearProtocol(Config):
     """Linear probe on cached features; its L2 strength is chosen on a part of the training set."""
 
     protocol: Literal["linear"]
-    l2_grid: Annotated[list[NonNegative], Field(min_length=1)] = [1e-5, 1e-4, 1e-3, 1e-2, 1e-1]
+    l2_grid: Annotated[list[Annotated[float, Field(gt=0)]], Field(min_length=1)] = [
+        1e-5,
+        1e-4,
+        1e-3,
+        1e-2,
+        1e-1,
+    ]
     validation_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.2
     select: Literal["accuracy", "balanced_accuracy"] = "balanced_accuracy"
     balanced: bool = False
     """Weight classes inversely to their counts."""
+    solver: Literal["lbfgs", "sgd"] = "lbfgs"
+    """L-BFGS sees all features at once; SGD takes batches, for sets too large for that."""
     seed: Annotated[int, Field(ge=0)] = 0
 
 
@@ -151,6 +159,8 @@ class Recipe(Config):
                 f'views.train: found {given} view(s), objective "{self.objective.name}" expects '
                 f"{objective.num_views}"
             )
+        if self.name.partition(".")[0] != self.backbone.arch:
+            raise ValueError(f'name: found "{self.name}", expected "{self.backbone.arch}.TAG"')
         groups = getattr(self.objective, "key_groups", 1)
         if 2 * groups > self.training.batch_size:
             raise ValueError(
@@ -172,8 +182,11 @@ class Recipe(Config):
         late = [m for m in self.schedule.milestones if m >= epochs]
         if late:
             raise ValueError(f"schedule.milestones: {late} never reached in training.epochs ({epochs})")
-        if self.schedule.name == "multistep" and not self.schedule.milestones:
-            raise ValueError('schedule.milestones: found none, expected at least one for "multistep"')
+        if (self.schedule.name == "multistep") != bool(self.schedule.milestones):
+            raise ValueError(
+                f"schedule.milestones: found {self.schedule.milestones} with schedule "
+                f'"{self.schedule.name}", expected some for "multistep" and none for others'
+            )
         has_centers = objective.centers is not OBJECTIVES["moco"].centers
         for i, protocol in enumerate(self.evaluation):
             if protocol.protocol == "classifier" and not has_centers:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -120,6 +120,19 @@ class RunFolder:
         clean = {k: v if math.isfinite(v) else None for k, v in row.items()}
         with self.metrics_file.open("a", encoding="utf-8") as file:
             file.write(json.dumps(clean) + "\n")
+
+    def note_unreadable(self, names: Sequence[str]) -> None:
+        """Keep the names of unreadable images in `unreadable.txt` and say when there are new ones."""
+        file = self.path / "unreadable.txt"
+        known = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
+        new = [name for name in names if name not in known]
+        if new:
+            write_text(file, "\n".join([*known, *new]) + "\n")
+            warnings.warn(
+                f"{len(known) + len(new)} images cannot be read and are replaced, e.g. "
+                f'"{new[0]}"; all in {file}',
+                stacklevel=2,
+            )
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the rows of metrics.jsonl; a last line cut off by a crash is left out."""
