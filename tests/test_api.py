@@ -218,3 +218,141 @@ def test_a_stock_timm_architecture_trains_and_plain_timm_loads_it_without_zoo(tm
 def test_metrics_json_and_card_hold_the_same_numbers(paco: Release) -> None:
     for entry in json.loads((paco.path / "metrics.json").read_text())["evaluations"]:
         assert f"{entry['metrics']['accuracy']:.2f}" in paco.card
+
+
+def picture_folder(root: Path, *, bad: str | None = None) -> Path:
+    """Write two classes of 8 x 8 pictures, 12 to train and 6 to test each; `bad` names one to cut short."""
+    import numpy as np
+    from PIL import Image
+
+    random = np.random.RandomState(0)
+    for split, count in (("train", 12), ("val", 6)):
+        for c, name in enumerate(("dark", "light")):
+            (root / split / name).mkdir(parents=True, exist_ok=True)
+            for i in range(count):
+                pixels = random.randint(0, 120, (8, 8, 3)) + 120 * c
+                Image.fromarray(pixels.astype("uint8")).save(root / split / name / f"{i:02d}.png")
+    if bad is not None:
+        (root / bad).write_bytes((root / bad).read_bytes()[:40])
+    return root
+
+
+FOLDER = (
+    "training.epochs=2",
+    "schedule.warmup_epochs=1",
+    "training.batch_size=8",
+    "data={source: {kind: folder}, max_bad_images: 1}",
+)
+
+
+def test_one_unreadable_training_image_ends_neither_training_nor_measuring(tmp_path: Path) -> None:
+    data = picture_folder(tmp_path / "pictures", bad="train/dark/03.png")
+    with pytest.warns(UserWarning, match=r'1 images cannot be read and are replaced, e\.g\. "dark/03\.png"'):
+        release = zoo.pretrain(PACO, out=tmp_path / "out", data=data, overrides=FOLDER)
+    assert release.metrics["training"]["unreadable_images"] == 1
+    assert (release.path / "run" / "unreadable.txt").read_text() == "dark/03.png\n"
+    assert {e["protocol"] for e in release.metrics["evaluations"]} == {"classifier", "linear", "knn"}
+    assert release.metrics["evaluations"][0]["data"] == "pictures"
+
+
+def test_an_unreadable_test_image_is_named_and_the_training_can_be_finished_after_mending(
+    tmp_path: Path,
+) -> None:
+    data = picture_folder(tmp_path / "pictures", bad="val/light/02.png")
+    with pytest.raises(zoo.ZooError, match=r"light/02\.png.*training is done and saved.*--resume"):
+        zoo.pretrain(PACO, out=tmp_path / "out", data=data, overrides=FOLDER)
+    picture_folder(data)
+    release = zoo.pretrain(PACO, out=tmp_path / "out", data=data, overrides=FOLDER, resume=True)
+    assert release.metrics["evaluations"]
+
+
+def test_evaluations_on_other_data_or_with_other_seeds_stand_side_by_side(
+    copied: Path, tmp_path: Path
+) -> None:
+    count = len(zoo.open(copied).metrics["evaluations"])
+    for name in ("a", "b"):
+        data = picture_folder(tmp_path / name)
+        zoo.evaluate(copied, "knn", f"folder:{data}", k=3)
+    for seed in (1, 2):
+        zoo.evaluate(copied, "linear", seed=seed)
+    entries = zoo.open(copied).metrics["evaluations"]
+    assert len(entries) == count + 4
+    assert {"a", "b"} <= {e["data"] for e in entries}
+
+
+def test_centers_of_other_classes_are_refused(paco: Release, tmp_path: Path) -> None:
+    data = picture_folder(tmp_path / "pictures")
+    with pytest.raises(zoo.ZooError, match=r"found 2 classes \(dark, light"):
+        zoo.evaluate(paco, "classifier", f"folder:{data}")
+    with pytest.raises(zoo.ZooError, match=r"are of other classes than the data"):
+        zoo.finetune(
+            "cifar_resnet20.ce_digits_lt50",
+            init=paco.path,
+            head="centers",
+            out=tmp_path / "o",
+            data=data,
+            overrides=FOLDER,
+        )
+
+
+def test_finetuning_keeps_the_arguments_that_the_release_was_made_with(tmp_path: Path) -> None:
+    args = "{img_size: 8, patch_size: 4, embed_dim: 32, depth: 1, num_heads: 2}"
+    vit = (
+        "name=vit_tiny_patch16_224.x",
+        "backbone.arch=vit_tiny_patch16_224",
+        "training.epochs=1",
+        "schedule.warmup_epochs=0",
+    )
+    first = zoo.pretrain(PACO, out=tmp_path / "a", overrides=[*vit, f"backbone.args={args}", "evaluation=[]"])
+    ce = "cifar_resnet20.ce_digits_lt50"
+    with pytest.raises(zoo.ZooError, match=r"was made with backbone\.args .*patch_size.*write the same"):
+        zoo.finetune(ce, init=first.path, out=tmp_path / "b", overrides=vit)
+    tuned = zoo.finetune(
+        ce, init=first.path, out=tmp_path / "c", overrides=[*vit, f"backbone.args={args}", "evaluation=[]"]
+    )
+    assert tuned.load(head="centers").eval()(torch.randn(1, 3, 8, 8)).shape == (1, 10)
+
+
+def test_overrides_apply_to_a_recipe_object_too(tmp_path: Path) -> None:
+    with pytest.raises(zoo.ZooError, match='unknown key "nonsense"'):
+        zoo.pretrain(Recipe.load(PACO), out=tmp_path, overrides=["nonsense.key=1"])
+    with pytest.raises(zoo.ZooError, match="expected a list"):
+        zoo.pretrain(PACO, out=tmp_path, overrides="training.epochs=1")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"features_only": True, "head": "centers"}, "feature maps without a head"),
+        ({"device": "nowhere"}, "device: found 'nowhere'"),
+        ({"dtype": "float16"}, "dtype: found 'float16'"),
+        ({"dtype": torch.int8}, "dtype: found torch.int8"),
+        ({"num_classes": "7"}, "num_classes: found '7'"),
+        ({"num_classes": -1}, "num_classes: found -1"),
+    ],
+)
+def test_load_names_bad_arguments(paco: Release, arguments: dict, expected: str) -> None:
+    with pytest.raises(zoo.ZooError) as error:
+        zoo.load(paco.path, **arguments)
+    assert expected in str(error.value)
+
+
+def test_a_classifier_is_no_encoder_to_probe(paco: Release) -> None:
+    with pytest.raises(zoo.ZooError, match="found a classifier with 10 outputs"):
+        zoo.evaluate(zoo.load(paco.path, head="centers"), "knn", "digits")
+
+
+def test_channels_last_training_with_large_features_is_released(tmp_path: Path) -> None:
+    changes = [
+        "name=efficientnet_b0.x",
+        "backbone.arch=efficientnet_b0",
+        "training.epochs=1",
+        "schedule.warmup_epochs=0",
+    ]
+    changes += [
+        "evaluation=[]",
+        "views.eval.size=32",
+        "views.train.0.0={op: pad_crop, size: 32, padding: 12}",
+    ]
+    release = zoo.pretrain("cifar_resnet20.ce_digits_lt50", out=tmp_path / "e", overrides=changes)
+    assert release.load(head="centers").num_classes == 10

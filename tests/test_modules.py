@@ -221,3 +221,18 @@ def test_transform_renormalises_on_request() -> None:
 def test_feature_dim_of_backbone_is_that_of_its_output() -> None:
     model = backbones.create("cifar_resnet20")
     assert model(torch.randn(2, 3, 32, 32)).shape == (2, backbones.feature_dim(model))
+
+
+def test_alpha_of_both_transforms_is_used() -> None:
+    q, k, queue, valid = features()
+    spread = {}
+    for alpha in (0.6, 50.0):
+        config = FeatureTransformConfig(
+            positives=PositiveExtrapolation(alpha=alpha, per="dimension"),
+            negatives=NegativeInterpolation(alpha=alpha, per="dimension", keep_originals=False),
+            renormalize=False,
+            start_epoch=0,
+        )
+        q_hat = transform(q, k, queue, valid, config)[0]
+        spread[alpha] = ((q_hat - k) / (q - k)).std()
+    assert spread[0.6] > 3 * spread[50.0]  # Beta(50, 50) is a spike at 1/2

@@ -258,3 +258,34 @@ def test_in_batch_functional_names_are_the_contract() -> None:
         "tolerance",
     }
     assert expected <= set(functional.__all__)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"gamma": 0.3}, {"center_tau": 2.0}, {"reduction": "sum"}, {"beta": 0.5}, {"alpha": 0.4}, {"tau": 0.5}],
+)
+def test_every_setting_of_paco_reaches_its_loss(changes: dict) -> None:
+    def loss(objective: Objective) -> float:
+        objective.eval()
+        with torch.no_grad():
+            objective.update(batch(1), objective(batch(1)))
+            return objective(batch(2)).loss.item()
+
+    assert loss(build("paco")) != pytest.approx(loss(build("paco", **changes)), rel=1e-3)
+
+
+def test_weight_decay_exemptions_of_the_backbone_reach_the_optimizer() -> None:
+    from zoo.training import Recipe
+    from zoo.training.optim import build_optimizer
+
+    encoder = backbones.create(
+        "vit_tiny_patch16_224", img_size=8, patch_size=4, embed_dim=32, depth=1, num_heads=2
+    )
+    objective = Classify(ClassifyConfig(name="classify", loss="cross_entropy"), encoder, INFO)
+    section = Recipe.load("cifar_resnet20.ce_digits_lt50").optimizer
+    groups = build_optimizer(
+        objective, section.model_copy(update={"decay_norm_and_bias": False})
+    ).param_groups
+    decayed = {id(p) for g in groups if g["weight_decay"] > 0 for p in g["params"]}
+    assert id(encoder.pos_embed) not in decayed
+    assert id(encoder.blocks[0].attn.qkv.weight) in decayed
