@@ -227,12 +227,13 @@ def evaluate(
         )
         model, preprocess, centers = release.load(), release.preprocess, release.centers
     config, root = _resolve_data(data, release)
+    test_set = open_dataset(config, "test", root)
     if protocol == "classifier" and release is not None and centers is not None:
-        _check_classes(release, open_dataset(config, "test", root))
+        _check_classes(release, test_set)
     encoded = Encoded(
         model,
         open_dataset(config, "train", root),
-        open_dataset(config, "test", root),
+        test_set,
         view=EvalView(
             size=preprocess.input_size,
             crop_pct=preprocess.crop_pct,
@@ -242,7 +243,7 @@ def evaluate(
         std=preprocess.std,
         device=pick_device(device),
     )
-    with show_status(f"measuring: {protocol}, {len(encoded.test_set):,} test images"):
+    with show_status(f"measuring: {protocol}, {len(test_set):,} test images"):
         entry = measure(chosen, encoded, centers)
     if release is not None and save and release.writable and not catalog.is_shipped(release.path):
         release.add_evaluation(entry)

@@ -6,19 +6,17 @@ import time
 from pathlib import Path
 from typing import Any
 
-import torch
 from rich.console import Console
 from torch import nn
 
-from zoo import api, backbones, release
+from zoo import api, release
 from zoo.data import open_dataset
 from zoo.errors import TrainingError
 from zoo.evaluation.measure import Encoded, measure
 from zoo.evaluation.plots import plot_shot_accuracy
 from zoo.evaluation.report import table
 from zoo.release import Release
-from zoo.seeding import derive_seed
-from zoo.training import Recipe, cpu_threads, pick_device
+from zoo.training import Recipe, build_objective, cpu_threads, pick_device
 from zoo.training.recipe import LinearProtocol
 
 MOCO = "cifar_resnet20.moco_v2_ft_digits_lt50"
@@ -93,9 +91,7 @@ def _recorded(made: Release, protocol: str) -> dict[str, Any]:
 
 def _random_encoder(recipe: Recipe) -> nn.Module:
     """Build the encoder that the recipe's training starts from."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive_seed("weights", recipe.training.seed))
-        return backbones.create(recipe.backbone.arch, **recipe.backbone.args)
+    return build_objective(recipe, open_dataset(recipe.data, "train", None)).encoder
 
 
 def _probe(model: nn.Module, recipe: Recipe) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from zoo import catalog
 from zoo.config import Config, dump_yaml, load_yaml, parse
 from zoo.data import DataConfig, ViewsConfig
 from zoo.errors import RecipeError, did_you_mean
-from zoo.objectives import OBJECTIVES, Classify, ObjectiveConfig
+from zoo.objectives import OBJECTIVES, Classify, Objective, ObjectiveConfig
 
 PositiveInt = Annotated[int, Field(ge=1)]
 NonNegative = Annotated[float, Field(ge=0)]
@@ -187,7 +187,7 @@ class Recipe(Config):
                 f"schedule.milestones: found {self.schedule.milestones} with schedule "
                 f'"{self.schedule.name}", expected some for "multistep" and none for others'
             )
-        has_centers = objective.centers is not OBJECTIVES["moco"].centers
+        has_centers = objective.centers is not Objective.centers
         for i, protocol in enumerate(self.evaluation):
             if protocol.protocol == "classifier" and not has_centers:
                 raise ValueError(
