@@ -70,12 +70,15 @@ def _short(value: object) -> str:
 def _locate(schema: type[Config], loc: tuple[Any, ...]) -> tuple[str, list[str]]:
     """Follow `loc` from `schema`: the path as the user wrote it, and the valid keys beside its last part.
 
-    pydantic puts the tag of a union's member into the path; no user wrote it, so it is left out.
+    pydantic puts the tag of a union's member into the path; no user wrote it, so it is left out: a value of
+    the union's discriminator, or a tag in angle brackets.
     """
     candidates: list[Any] = [schema]
     siblings: list[str] = []
     path: list[str] = []
     for part in loc:
+        if isinstance(part, str) and part.startswith("<"):
+            continue
         models = [c for c in candidates if isinstance(c, type) and issubclass(c, Config)]
         tagged = [m for m in models if part not in m.model_fields and _has_literal(m, part)]
         if tagged:

@@ -19,6 +19,7 @@ from torch import Tensor
 __all__ = [
     "alignment",
     "balanced_softmax",
+    "disambiguate",
     "ema_update",
     "extrapolate",
     "hard_contrastive",
@@ -27,6 +28,8 @@ __all__ = [
     "interpolate",
     "log_prior",
     "margin_contrastive",
+    "move_prototypes",
+    "nt_xent",
     "paco",
     "sample_beta",
     "score_moments",
@@ -80,6 +83,31 @@ def info_nce(
     """
     positive, negative, usable = _scores(q, k, queue, valid)
     return _contrast(positive, negative, usable, tau)
+
+
+def nt_xent(a: Tensor, b: Tensor, *, tau: float | Tensor) -> Tensor:
+    """InfoNCE with the batch's other images as negatives, SimCLR's form.
+
+    L = -log exp(z_i.z_j/tau) / sum_{m != i} exp(z_i.z_m/tau) over all 2N anchors i, where z = a then b and
+    j is the other view of i's image.
+
+    Args:
+        a: first views `[N, D]`, unit rows.
+        b: second views of the same images `[N, D]`.
+        tau: temperature.
+
+    Returns:
+        The mean over the 2N anchors, `[]`.
+
+    Source: Chen et al. 2020, https://arxiv.org/abs/2002.05709, equation 1.
+    """
+    n = len(a)
+    z = torch.cat([_full(a), _full(b)])
+    with torch.autocast(z.device.type, enabled=False):
+        logits = z @ z.T / tau
+    other_view = torch.arange(2 * n, device=z.device).roll(n)
+    itself = torch.eye(2 * n, dtype=torch.bool, device=z.device)
+    return F.cross_entropy(logits.masked_fill(itself, -torch.inf), other_view)
 
 
 def _supervised_contrast(
@@ -145,6 +173,7 @@ def paco(
     gamma: float = 1.0,
     center_tau: float = 1.0,
     reduction: Literal["mean", "sum"] = "mean",
+    label_smoothing: float = 0.0,
 ) -> Tensor:
     """Parametric contrastive loss: SupCon whose softmax also holds one learnable center per class.
 
@@ -167,12 +196,15 @@ def paco(
         center_tau: temperature of the centers' logits.
         reduction: over positives; "mean" divides by the weights' sum beta + alpha |P(i)| as the authors'
             code does, "sum" is the paper's equation.
+        label_smoothing: share of beta that the own center gives to the C - 1 others, equally. (Not
+            torch's smoothing, which leaves the own class a part of that share.)
 
     Returns:
         The mean over the N anchors, `[]`.
 
-    Source: Cui et al. 2021, https://arxiv.org/abs/2107.12028, equations 6 and 10; the mean, beta, gamma
-    and center_tau are those of https://github.com/dvlab-research/Parametric-Contrastive-Learning.
+    Source: Cui et al. 2021, https://arxiv.org/abs/2107.12028, equations 6 and 10; the mean, beta, gamma,
+    center_tau and smoothing are those of
+    https://github.com/dvlab-research/Parametric-Contrastive-Learning (GPaCo/LT/losses.py).
     """
     if reduction not in ("mean", "sum"):
         raise ValueError(f'reduction: found {reduction!r}, expected "mean" or "sum"')
@@ -184,9 +216,12 @@ def paco(
     in_denominator = (sample_logits + log_gamma).masked_fill(~contrast, -torch.inf)
     log_sum = torch.cat([centers, in_denominator], dim=1).logsumexp(dim=1)
 
-    own_center = centers.gather(1, labels[:, None]).squeeze(1) - log_sum
+    center = centers.gather(1, labels[:, None]).squeeze(1)
+    if label_smoothing > 0:
+        others = (centers.sum(dim=1) - center) / (centers.shape[1] - 1)
+        center = (1 - label_smoothing) * center + label_smoothing * others
     samples = torch.where(positive, sample_logits - log_sum[:, None], 0).sum(dim=1)
-    total = beta * own_center + alpha * samples
+    total = beta * (center - log_sum) + alpha * samples
     if reduction == "mean":
         total = total / (beta + alpha * positive.sum(dim=1, dtype=total.dtype))
     return -total.mean()
@@ -200,20 +235,23 @@ def log_prior(class_counts: Tensor) -> Tensor:
     return (class_counts.float() / class_counts.sum() + 1e-9).log()
 
 
-def balanced_softmax(logits: Tensor, labels: Tensor, class_counts: Tensor) -> Tensor:
+def balanced_softmax(
+    logits: Tensor, labels: Tensor, class_counts: Tensor, *, label_smoothing: float = 0.0
+) -> Tensor:
     """Cross-entropy of `logits + log prior`: a softmax classifier that expects balanced test classes.
 
     Args:
         logits: class scores `[N, C]`.
         labels: classes `[N]`.
         class_counts: training images of each class `[C]`.
+        label_smoothing: torch's: this share of the target is spread over all C classes.
 
     Returns:
         The mean over the N samples, `[]`.
 
     Source: Ren et al. 2020, https://arxiv.org/abs/2007.10740, equation 4.
     """
-    return F.cross_entropy(_full(logits) + log_prior(class_counts), labels)
+    return F.cross_entropy(_full(logits) + log_prior(class_counts), labels, label_smoothing=label_smoothing)
 
 
 def simple_contrastive(
@@ -304,6 +342,52 @@ def margin_contrastive(
         distance = squared.clamp(min=torch.finfo(squared.dtype).tiny).sqrt()
         repel = (margin - distance).clamp(min=0).square()
     return 0.5 * torch.where(same, squared, repel).mean()
+
+
+def move_prototypes(prototypes: Tensor, q: Tensor, labels: Tensor, momentum: float) -> Tensor:
+    """Move each class's prototype toward the batch's rows of that class, one row after the other.
+
+    mu_c <- momentum mu_c + (1 - momentum) q_i for each row i of class c in turn, then mu_c <- mu_c / |mu_c|
+    once at the end, as the authors' code does. A class that has no prototype yet (zeros) gets one from its
+    first rows; one without rows stays.
+
+    Args:
+        prototypes: unit rows `[C, D]`, or zeros; not changed.
+        q: `[N, D]`, unit rows.
+        labels: the class that each row counts for `[N]`.
+        momentum: gamma.
+
+    Returns:
+        The moved prototypes `[C, D]`.
+
+    Source: Wang et al. 2022 (PiCO), https://arxiv.org/abs/2201.08984, equation 6.
+    """
+    member = F.one_hot(labels, len(prototypes)).to(prototypes.dtype)
+    # row i is multiplied by momentum once for every later row of its class
+    later = member.sum(dim=0) - member.cumsum(dim=0)
+    weight = (1 - momentum) * momentum**later * member
+    moved = momentum ** member.sum(dim=0)[:, None] * prototypes + weight.T @ q.to(prototypes.dtype)
+    return F.normalize(moved, dim=1)
+
+
+def disambiguate(targets: Tensor, prototype_scores: Tensor, candidates: Tensor, momentum: float) -> Tensor:
+    """Move each image's label distribution toward the candidate whose prototype is nearest.
+
+    s <- momentum s + (1 - momentum) onehot(argmax_{c in Y} q.mu_c).
+
+    Args:
+        targets: s, distributions over classes `[N, C]`.
+        prototype_scores: q.mu_c `[N, C]`.
+        candidates: Y, which classes are possible `[N, C]`, bool, at least one a row.
+        momentum: phi.
+
+    Returns:
+        The moved distributions `[N, C]`.
+
+    Source: https://arxiv.org/abs/2201.08984, equation 4.
+    """
+    nearest = prototype_scores.masked_fill(~candidates, -torch.inf).argmax(dim=1)
+    return momentum * targets + (1 - momentum) * F.one_hot(nearest, targets.shape[1])
 
 
 def sample_beta(

@@ -5,15 +5,22 @@ from zoo.modules.centers import Centers
 from zoo.modules.heads import projection_head
 from zoo.modules.momentum import MomentumEncoder
 from zoo.modules.queue import KeyQueue
+from zoo.modules.schedule import Learned, Scheduled, Share, Temperature, TemperatureConfig, value_at
 from zoo.modules.transform import FeatureTransformConfig, transform
 
 __all__ = [
     "Centers",
     "FeatureTransformConfig",
     "KeyQueue",
+    "Learned",
     "MomentumEncoder",
+    "Scheduled",
+    "Share",
+    "Temperature",
+    "TemperatureConfig",
     "convert_ghost_batchnorm",
     "has_batchnorm",
     "projection_head",
     "transform",
+    "value_at",
 ]

@@ -8,7 +8,13 @@ from torch import nn
 
 
 def projection_head(
-    in_features: int, out_features: int, *, layers: int, hidden: int, batchnorm: bool
+    in_features: int,
+    out_features: int,
+    *,
+    layers: int,
+    hidden: int,
+    batchnorm: bool,
+    last_batchnorm: bool = False,
 ) -> nn.Sequential:
     """Build `layers` linear maps with ReLU between them.
 
@@ -18,15 +24,16 @@ def projection_head(
         layers: 1 is MoCo v1's linear head, 2 the MLP of MoCo v2 and PaCo.
         hidden: width between the layers.
         batchnorm: BatchNorm before every ReLU (PaCo's CIFAR recipe); MoCo v2 has none.
+        last_batchnorm: BatchNorm without affine after the last layer (MoCo v3).
     """
     widths = [in_features, *[hidden] * (layers - 1), out_features]
     head = nn.Sequential()
     for i, (before, after) in enumerate(pairwise(widths)):
         last = i == layers - 1
-        normed = batchnorm and not last
+        normed = last_batchnorm if last else batchnorm
         head.append(nn.Linear(before, after, bias=not normed))
         if normed:
-            head.append(nn.BatchNorm1d(after))
+            head.append(nn.BatchNorm1d(after, affine=not last))
         if not last:
             head.append(nn.ReLU(inplace=True))
     return head

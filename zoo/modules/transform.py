@@ -1,7 +1,9 @@
 """Feature transformation (FT): harder positives and more diverse negatives, made from the features.
 
 Source: Zhu et al. 2021, https://arxiv.org/abs/2108.02982. As in the authors' code the extrapolated query
-scores the negatives too, and the queue keeps the original keys.
+scores the negatives too, and the queue keeps the original keys. The paper's four sets of negatives are Z
+(`negatives: null`), Z of 2K keys (the same with twice the `queue_size`), Z^ (`keep_originals: false`) and both
+(`keep_originals: true`). With labels, keys are mixed within their class alone, so that the label stays true.
 """
 
 from __future__ import annotations
@@ -63,8 +65,22 @@ def _permutation(valid: Tensor) -> Tensor:
     return torch.where(valid, order, behind.to(order.dtype)).argsort()
 
 
+def _permutation_within(labels: Tensor) -> Tensor:
+    """Random permutation of the slots that sends each to one of its own label (empty slots: -1)."""
+    shuffled = torch.randperm(len(labels), device=labels.device)
+    # the n-th slot of a class, in order of place, goes to the n-th of that class in random order
+    permutation = torch.empty_like(shuffled)
+    permutation[labels.argsort(stable=True)] = shuffled[labels[shuffled].argsort(stable=True)]
+    return permutation
+
+
 def transform(
-    q: Tensor, k: Tensor, queue: Tensor, valid: Tensor, config: FeatureTransformConfig
+    q: Tensor,
+    k: Tensor,
+    queue: Tensor,
+    valid: Tensor,
+    config: FeatureTransformConfig,
+    labels: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Apply FT to one step's features.
 
@@ -74,14 +90,17 @@ def transform(
         queue: past keys `[K, D]`, not changed.
         valid: which queue rows are filled `[K]`, filled ones first.
         config: what to transform.
+        labels: class of each queue row `[K]`, -1 in empty slots: negatives are mixed within their class. All
+            with all when None.
 
     Returns:
-        `(q_hat, k_hat, queue_hat, valid_hat)`; the last two have 2K rows with `keep_originals`.
+        `(q_hat, k_hat, queue_hat, valid_hat)`; the last two have 2K rows with `keep_originals`, Z^ first.
     """
     queue_hat, valid_hat = queue, valid
     if config.negatives is not None:
         lam = _coefficients(config.negatives.alpha, config.negatives.per, queue)
-        queue_hat = functional.interpolate(queue, lam, _permutation(valid))
+        permutation = _permutation(valid) if labels is None else _permutation_within(labels)
+        queue_hat = functional.interpolate(queue, lam, permutation)
         if config.renormalize:
             queue_hat = F.normalize(queue_hat, dim=1)
         if config.negatives.keep_originals:

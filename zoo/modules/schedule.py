@@ -1,0 +1,115 @@
+"""Hyper-parameters that change over a training: schedules, and temperatures that are learned."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, Self
+
+import torch
+from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
+from torch import Tensor, nn
+
+from zoo.config import Config
+
+
+class Scheduled(Config):
+    """A value that goes from `start` to `end` over the whole training, straight or along half a cosine."""
+
+    kind: Literal["linear", "cosine"]
+    start: float
+    end: float
+
+    def at(self, progress: float) -> float:
+        """Return the value after a share `progress` (0..1) of the training."""
+        if self.kind == "cosine":
+            progress = (1 - math.cos(math.pi * progress)) / 2
+        return self.start + (self.end - self.start) * progress
+
+
+class Learned(Config):
+    """A temperature that is trained with the weights and cannot leave (`min`, `max`)."""
+
+    kind: Literal["learned"]
+    start: float
+    min: float
+    max: float
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if not 0 < self.min < self.start < self.max:
+            raise ValueError(
+                f"found min {self.min:g}, start {self.start:g}, max {self.max:g}, "
+                "expected 0 < min < start < max"
+            )
+        return self
+
+
+def _written_as(value: Any) -> str:
+    """Tell a plain number from a section; the tags are in angle brackets since no user writes them."""
+    return "<section>" if isinstance(value, (dict, Config)) else "<number>"
+
+
+def _within(low: float, high: float, *, low_excluded: bool = False) -> Callable[[Any], Any]:
+    expected = f"a number {'above' if low_excluded else 'from'} {low:g}" + (
+        f" to {high:g}" if math.isfinite(high) else ""
+    )
+
+    def check(value: Any) -> Any:
+        ends = [value.start, value.end] if isinstance(value, Scheduled) else []
+        ends += [value] if isinstance(value, float) else []
+        for end in ends:
+            if not (low < end if low_excluded else low <= end) or not end <= high or not math.isfinite(end):
+                raise ValueError(f"found {end:g}, expected {expected}")
+        return value
+
+    return check
+
+
+Share = Annotated[
+    Annotated[float, Tag("<number>")] | Annotated[Scheduled, Tag("<section>")],
+    Discriminator(_written_as),
+    AfterValidator(_within(0, 1)),
+]
+"""A number in [0, 1] or a schedule between two: momenta."""
+
+TemperatureConfig = Annotated[
+    Annotated[float, Tag("<number>")]
+    | Annotated[Annotated[Scheduled | Learned, Field(discriminator="kind")], Tag("<section>")],
+    Discriminator(_written_as),
+    AfterValidator(_within(0, math.inf, low_excluded=True)),
+]
+"""A positive number, a schedule between two, or a learned temperature."""
+
+
+def value_at(value: float | Scheduled, progress: float) -> float:
+    """Return a value that may be scheduled, after a share `progress` (0..1) of the training."""
+    return value.at(progress) if isinstance(value, Scheduled) else value
+
+
+class Temperature(nn.Module):
+    """The softmax's temperature: fixed, scheduled or learned.
+
+    A learned one is tau = min (max / min)^sigmoid(x) with a free x: bounded without a clamp, whose gradient
+    would die at the bounds.
+    """
+
+    def __init__(self, config: float | Scheduled | Learned) -> None:
+        super().__init__()
+        self.config = config
+        if isinstance(config, Learned):
+            share = math.log(config.start / config.min) / math.log(config.max / config.min)
+            self.position = nn.Parameter(torch.tensor(math.log(share / (1 - share))))
+
+    def forward(self, progress: float) -> float | Tensor:
+        """Return tau after a share `progress` (0..1) of the training; a tensor `[]` when learned."""
+        if not isinstance(self.config, Learned):
+            return value_at(self.config, progress)
+        tau: Tensor = self.config.min * (self.config.max / self.config.min) ** self.position.sigmoid()
+        return tau
+
+    def metrics(self, tau: float | Tensor) -> dict[str, Tensor]:
+        """Return what to record of `tau`: nothing where it never changes."""
+        if isinstance(self.config, float):
+            return {}
+        return {"tau": torch.as_tensor(tau).detach()}
