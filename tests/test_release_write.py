@@ -64,9 +64,8 @@ def test_config_is_timms_with_this_models_own_provenance(tmp_path):
 
 def test_with_centers_the_weights_are_a_classifier_made_of_them(tmp_path):
     encoder, centers = trained_encoder(), some_centers(64)
-    release = release_of(
-        tmp_path / "r", encoder, centers=centers, extra={"prototypes": torch.ones(CLASSES, 8)}
-    )
+    centers = centers._replace(prototypes=torch.ones(CLASSES, 8))
+    release = release_of(tmp_path / "r", encoder, centers=centers)
     tensors = load_file(release.path / "model.safetensors")
     assert torch.equal(tensors["fc.weight"], centers.weight)
     assert torch.equal(tensors["fc.bias"], centers.bias)
@@ -205,7 +204,10 @@ def test_a_crash_before_the_first_release_leaves_no_folder(tmp_path, monkeypatch
         ({"model_args": {"num_classes": 3}}, "num_classes cannot be part of a release"),
         ({"metrics": {"trainig": {}}}, 'unknown key "trainig". Did you mean "training"?'),
         ({"metrics": {"training": {"loss": float("nan")}}}, "cannot be recorded as JSON"),
-        ({"extra": {"bias": torch.ones(1)}}, "bias names a tensor of the centers"),
+        (
+            {"centers": some_centers(64)._replace(prototypes=torch.ones(4, 8))},
+            r"found prototypes \(4, 8\), expected \(5, D\)",
+        ),
         (
             {"centers": some_centers(32)},
             r"found weight \(5, 32\), expected \(classes, features\) = \(5, 64\)",

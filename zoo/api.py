@@ -139,7 +139,11 @@ def _release(
         objective=recipe.objective.name,
         dataset=train_set.describe(),
         recipe_text=recipe.to_yaml(),
-        metrics={"format": 1, "training": _training_facts(recipe, trained), "evaluations": entries},
+        metrics={
+            "format": 1,
+            "training": _training_facts(recipe, trained, train_set),
+            "evaluations": entries,
+        },
         pictures=pictures,
         description=recipe.description,
     )
@@ -280,8 +284,9 @@ def _preprocess_of(model: nn.Module) -> Preprocess:
     )
 
 
-def _training_facts(recipe: Recipe, trained: Trained) -> dict[str, Any]:
+def _training_facts(recipe: Recipe, trained: Trained, train_set: ImageDataset) -> dict[str, Any]:
     """What metrics.json and the card say about how the weights came to be."""
+    labels = torch.tensor(train_set.labels, device=next(trained.objective.parameters()).device)
     return {
         "steps": trained.steps,
         "epochs": recipe.training.epochs,
@@ -289,6 +294,7 @@ def _training_facts(recipe: Recipe, trained: Trained) -> dict[str, Any]:
         "seconds": round(trained.seconds, 1),
         "images_per_second": round(trained.images / max(trained.seconds, 1e-9), 1),
         "unreadable_images": len(trained.bad_images),
+        **trained.objective.facts(labels),
         "hardware": hardware(pick_device(recipe.training.device)),
         "precision": recipe.training.precision,
         "seed": recipe.training.seed,

@@ -89,6 +89,33 @@ class LongTail(Config):
     max_per_class: PositiveInt | None = None
 
 
+class UniformCandidates(Config):
+    """Every wrong label is a candidate with probability `rate`; the true one always is."""
+
+    kind: Literal["uniform"]
+    rate: Annotated[float, Field(ge=0, lt=1)]
+    seed: Seed
+
+
+class GroupedCandidates(Config):
+    """As uniform, but among the labels of the true one's own group."""
+
+    kind: Literal["grouped"]
+    rate: Annotated[float, Field(ge=0, le=1)]
+    seed: Seed
+    groups: list[list[str]]
+
+
+class CandidateFile(Config):
+    """A given matrix `[N, C]` of the training images, in the data set's order after the long tail."""
+
+    kind: Literal["file"]
+    path: str
+
+
+PartialLabels = Annotated[UniformCandidates | GroupedCandidates | CandidateFile, Field(discriminator="kind")]
+
+
 class DataConfig(Config):
     """Which images, and how pixels become numbers.
 
@@ -103,6 +130,7 @@ class DataConfig(Config):
 
     source: Source
     long_tail: LongTail | None = None
+    partial_labels: PartialLabels | None = None
     mean: Triple = [0.485, 0.456, 0.406]
     std: Triple = [0.229, 0.224, 0.225]
     image_size: PositiveInt | None = None

@@ -46,6 +46,7 @@ class ImageDataset:
         self.labels.setflags(write=False)
         self.class_names = tuple(class_names)
         self.settings = dict(settings or {})
+        self.candidates: NDArray[np.bool_] | None = None
         self._store = store
         self._rows = np.arange(len(self.labels)) if rows is None else np.array(rows, dtype=np.int64)
 

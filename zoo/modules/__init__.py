@@ -7,6 +7,7 @@ from zoo.modules.momentum import MomentumEncoder
 from zoo.modules.queue import KeyQueue
 from zoo.modules.schedule import Learned, Scheduled, Share, Temperature, TemperatureConfig, value_at
 from zoo.modules.transform import FeatureTransformConfig, transform
+from zoo.modules.vit import freeze_patch_embedding, set_sincos_positions
 
 __all__ = [
     "Centers",
@@ -19,8 +20,10 @@ __all__ = [
     "Temperature",
     "TemperatureConfig",
     "convert_ghost_batchnorm",
+    "freeze_patch_embedding",
     "has_batchnorm",
     "projection_head",
+    "set_sincos_positions",
     "transform",
     "value_at",
 ]

@@ -16,8 +16,10 @@ class Centers(NamedTuple):
         weight: centers `[C, D_f]`.
         bias: offsets `[C]`.
         class_counts: training images of each class `[C]`, int64.
+        prototypes: PiCO's, unit rows in the space of its projection `[C, D]`; None for other objectives.
     """
 
     weight: Tensor
     bias: Tensor
     class_counts: Tensor
+    prototypes: Tensor | None = None

@@ -2,7 +2,7 @@
 
 Source: Zhu et al. 2021, https://arxiv.org/abs/2108.02982. As in the authors' code the extrapolated query
 scores the negatives too, and the queue keeps the original keys. The paper's four sets of negatives are Z
-(`negatives: null`), Z of 2K keys (the same with twice the `queue_size`), Z^ (`keep_originals: false`) and both
+(`negatives: null`), Z of 2K keys (so, with a doubled `queue_size`), Z^ (`keep_originals: false`) and both
 (`keep_originals: true`). With labels, keys are mixed within their class alone, so that the label stays true.
 """
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from zoo.config import Config
 from zoo.data.batch import Batch
-from zoo.modules.centers import Centers
+from zoo.modules import Centers, Temperature
 
 __all__ = ["Batch", "Centers", "DataInfo", "Objective", "ObjectiveConfig", "Output"]
 
@@ -26,10 +26,12 @@ class DataInfo(NamedTuple):
     Attributes:
         num_images: N, the training images after long-tailed selection.
         class_counts: images of each class `[C]`, int64.
+        candidates: for partial labels, the classes that are possible for each image `[N, C]`, bool.
     """
 
     num_images: int
     class_counts: Tensor
+    candidates: Tensor | None = None
 
     @property
     def num_classes(self) -> int:
@@ -66,13 +68,15 @@ class Objective(nn.Module):
     Attributes:
         Config: schema of the recipe's section.
         num_views: how many views a batch must have.
-        epoch: how far training is, in epochs with fraction; the loop sets it before each step, and
-            schedules inside the objective read it. Not state: it follows from the loop's step.
+        epoch: how far training is, in epochs with fraction; the loop sets it before each step. Not state: it
+            follows from the loop's step.
+        progress: the same as a share of the whole training, 0..1; schedules inside the objective read it.
     """
 
     Config: ClassVar[type[ObjectiveConfig]]
     num_views: ClassVar[int]
     epoch: float = 0.0
+    progress: float = 0.0
 
     def __init__(self, config: Any, encoder: nn.Module, info: DataInfo) -> None:
         super().__init__()
@@ -89,9 +93,18 @@ class Objective(nn.Module):
         """Move teacher, queue and the like; called after the optimizer step."""
 
     def no_weight_decay(self) -> set[str]:
-        """Name the encoder's parameters that timm exempts from weight decay, e.g. position embeddings."""
+        """Name what weight decay leaves alone: timm's exemptions in the encoder, learned temperatures."""
         exempt: set[str] = getattr(self.encoder, "no_weight_decay", set)()
-        return {f"encoder.{name}" for name in exempt}
+        temperatures = [name for name, module in self.named_modules() if isinstance(module, Temperature)]
+        return {f"encoder.{name}" for name in exempt} | {f"{name}.position" for name in temperatures}
+
+    def facts(self, labels: Tensor) -> dict[str, float]:
+        """Return figures on the trained state for the release's `metrics.json`.
+
+        Args:
+            labels: the true classes of the training images `[N]`; for counting, never for training.
+        """
+        return {}
 
     def centers(self) -> Centers | None:
         """Return the learned class centers, or None for objectives without."""

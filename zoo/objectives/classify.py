@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor, nn
 
 from zoo import functional
@@ -20,6 +21,8 @@ class ClassifyConfig(ObjectiveConfig):
 
     name: Literal["classify"]
     loss: Literal["cross_entropy", "balanced_softmax"]
+    label_smoothing: Annotated[float, Field(ge=0, lt=1)]
+    """torch's: this share of the target is spread over all classes."""
 
 
 class Classify(Objective):
@@ -57,10 +60,13 @@ class Classify(Objective):
     def forward(self, batch: Batch) -> Output:
         """Classify the one view."""
         logits = self.classifier(self.encoder(batch.views[0])).float()
+        smoothing = self.config.label_smoothing
         if self.config.loss == "balanced_softmax":
-            loss = functional.balanced_softmax(logits, batch.labels, self.class_counts)
+            loss = functional.balanced_softmax(
+                logits, batch.labels, self.class_counts, label_smoothing=smoothing
+            )
         else:
-            loss = F.cross_entropy(logits, batch.labels)
+            loss = F.cross_entropy(logits, batch.labels, label_smoothing=smoothing)
         accuracy = 100 * (logits.detach().argmax(dim=1) == batch.labels).float().mean()
         return Output(loss, {"train_accuracy": accuracy})
 

@@ -70,7 +70,7 @@ class Release:
         if not self.config["zoo"]["has_centers"]:
             return None
         tensors = read_tensors(self.path / format.CENTERS)
-        return Centers(tensors["weight"], tensors["bias"], tensors["class_counts"])
+        return Centers(tensors["weight"], tensors["bias"], tensors["class_counts"], tensors.get("prototypes"))
 
     @property
     def class_names(self) -> tuple[str, ...]:

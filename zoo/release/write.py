@@ -30,7 +30,6 @@ def write_release(
     preprocess: format.Preprocess,
     class_names: Sequence[str],
     centers: Centers | None,
-    extra: Mapping[str, Tensor] | None = None,
     objective: str,
     dataset: Mapping[str, Any],
     recipe_text: str,
@@ -51,8 +50,7 @@ def write_release(
         model_args: the arguments it was built with, without `num_classes`.
         preprocess: the test-time preprocessing.
         class_names: names of the training data's classes, `C` of them; may be empty without labels.
-        centers: learned class centers, `[C, D_f]`.
-        extra: further tensors for `centers.safetensors`, e.g. prototypes `[C, D]`.
+        centers: learned class centers, `[C, D_f]`, and PiCO's prototypes.
         objective: the objective's name.
         dataset: plain facts about the training data: `name`, and if it is on the Hub `hub_id`.
         recipe_text: the exact recipe as YAML, overrides applied.
@@ -63,9 +61,9 @@ def write_release(
     Raises:
         ReleaseError: when the parts do not fit each other, or the folder cannot be written.
     """
-    folder, extra, pictures = Path(folder), extra or {}, pictures or {}
+    folder, pictures = Path(folder), pictures or {}
     arguments = _model_args(encoder, model_args)
-    _check_parts(encoder, class_names, centers, extra, metrics)
+    _check_parts(encoder, class_names, centers, metrics)
     # contiguous, as it will be loaded: another layout sums in another order
     encoder = copy.deepcopy(encoder).cpu().to(memory_format=torch.contiguous_format)
     encoder.eval().requires_grad_(False)
@@ -79,8 +77,8 @@ def write_release(
         stale = (format.CENTERS, format.PICTURES) if (folder / format.CONFIG).exists() else ()
         with files.replacing(folder, last=format.CONFIG, stale=stale) as staging:
             save_file(_plain(model.state_dict()), staging / format.WEIGHTS, metadata={"format": "pt"})
-            tensors = {**(centers._asdict() if centers else {}), **extra}
-            if tensors:
+            if centers is not None:
+                tensors = {key: value for key, value in centers._asdict().items() if value is not None}
                 save_file(_plain(tensors), staging / format.CENTERS, metadata={"format": "pt"})
             (staging / format.RECIPE).write_text(recipe_text, encoding="utf-8")
             record = {"format": format.FORMAT, "training": {}, "evaluations": [], **metrics}
@@ -126,7 +124,6 @@ def _check_parts(
     encoder: nn.Module,
     class_names: Sequence[str],
     centers: Centers | None,
-    extra: Mapping[str, Tensor],
     metrics: Mapping[str, Any],
 ) -> None:
     if getattr(encoder, "num_classes", None) != 0:
@@ -134,9 +131,6 @@ def _check_parts(
         raise ReleaseError(
             f"encoder: found num_classes={classes}, expected a timm model without classifier, num_classes=0"
         )
-    taken = set(Centers._fields) & set(extra)
-    if taken:
-        raise ReleaseError(f"extra: {', '.join(sorted(taken))} names a tensor of the centers")
     if centers is not None:
         found, expected = tuple(centers.weight.shape), (len(class_names), backbones.feature_dim(encoder))
         if found != expected:
@@ -146,6 +140,10 @@ def _check_parts(
                 raise ReleaseError(
                     f"centers: found {field} {tuple(getattr(centers, field).shape)}, expected {expected[:1]}"
                 )
+        if centers.prototypes is not None and centers.prototypes.shape[:-1] != expected[:1]:
+            raise ReleaseError(
+                f"centers: found prototypes {tuple(centers.prototypes.shape)}, expected ({expected[0]}, D)"
+            )
     known = ("format", "training", "evaluations")
     for key in metrics:
         if key not in known:

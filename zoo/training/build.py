@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import timm
 import torch
 from torch import nn
 
 from zoo import backbones, release
 from zoo.data import ImageDataset
-from zoo.errors import TrainingError
+from zoo.errors import TrainingError, did_you_mean
 from zoo.modules import Centers
 from zoo.objectives import OBJECTIVES, Classify, DataInfo, Objective
 from zoo.seeding import derive_seed
 from zoo.training.recipe import Recipe
+
+
+TIMM = "timm:"
 
 
 def build_objective(recipe: Recipe, dataset: ImageDataset) -> Objective:
@@ -28,7 +32,7 @@ def build_objective(recipe: Recipe, dataset: ImageDataset) -> Objective:
         encoder, centers = _encoder(recipe, dataset)
         for size in {recipe.views.eval.size, *recipe.views.train_sizes}:
             backbones.check_input(encoder, size)
-        info = DataInfo(len(dataset), torch.as_tensor(dataset.class_counts))
+        info = _info(dataset)
         objective = OBJECTIVES[recipe.objective.name](recipe.objective, encoder, info)
     if recipe.init is not None and recipe.init.head == "centers":
         assert isinstance(objective, Classify)  # the recipe's schema allows no other
@@ -38,9 +42,16 @@ def build_objective(recipe: Recipe, dataset: ImageDataset) -> Objective:
     return objective
 
 
+def _info(dataset: ImageDataset) -> DataInfo:
+    candidates = None if dataset.candidates is None else torch.tensor(dataset.candidates)
+    return DataInfo(len(dataset), torch.as_tensor(dataset.class_counts), candidates)
+
+
 def _encoder(recipe: Recipe, dataset: ImageDataset) -> tuple[nn.Module, Centers | None]:
     if recipe.init is None:
         return backbones.create(recipe.backbone.arch, **recipe.backbone.args), None
+    if recipe.init.release.startswith(TIMM):
+        return _timm_pretrained(recipe, recipe.init.release.removeprefix(TIMM)), None
     opened = release.open(recipe.init.release)
     found = opened.config["architecture"]
     if found != recipe.backbone.arch:
@@ -59,6 +70,26 @@ def _encoder(recipe: Recipe, dataset: ImageDataset) -> tuple[nn.Module, Centers 
             f'({_few(opened.class_names)}; {_few(dataset.class_names)}); use "fresh"'
         )
     return opened.load(**args), opened.centers
+
+
+def _timm_pretrained(recipe: Recipe, name: str) -> nn.Module:
+    arch = name.partition(".")[0]
+    if arch != recipe.backbone.arch:
+        raise TrainingError(
+            f'init.release: "{TIMM}{name}" is a {arch}, but backbone.arch is {recipe.backbone.arch}'
+        )
+    known = timm.list_pretrained(f"{arch}.*")
+    if name not in known:
+        raise TrainingError(
+            f'init.release: timm has no weights "{name}".{did_you_mean(name, known)} '
+            f"It has: {', '.join(known) or 'none of this architecture'}"
+        )
+    try:
+        return backbones.create(name, pretrained=True, **recipe.backbone.args)
+    except OSError as error:  # no network and nothing in the cache
+        raise TrainingError(
+            f'init.release: the weights "{name}" cannot be fetched: {" ".join(str(error).split())}'
+        ) from None
 
 
 def _few(names: tuple[str, ...]) -> str:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import timm.optim
 import torch
 from timm.scheduler import CosineLRScheduler, MultiStepLRScheduler, StepLRScheduler
 from timm.scheduler.scheduler import Scheduler
-from torch import nn
 
 from zoo.errors import RecipeError, did_you_mean
+from zoo.objectives import Objective
 from zoo.training.recipe import OptimizerSection, ScheduleSection
 
 
-def build_optimizer(objective: nn.Module, section: OptimizerSection) -> torch.optim.Optimizer:
+def build_optimizer(objective: Objective, section: OptimizerSection) -> torch.optim.Optimizer:
     """Build timm's optimizer over the objective's trainable parameters.
 
     Raises:
@@ -32,6 +34,7 @@ def build_optimizer(objective: nn.Module, section: OptimizerSection) -> torch.op
             weight_decay=section.weight_decay,
             momentum=section.momentum,
             filter_bias_and_bn=not section.decay_norm_and_bias,
+            param_group_fn=_decay_all if section.decay_norm_and_bias else None,
             **section.args,
         )
     except (TypeError, ValueError, AssertionError) as error:
@@ -43,6 +46,17 @@ def build_optimizer(objective: nn.Module, section: OptimizerSection) -> torch.op
             f'optimizer.name: "{section.name}" needs second derivatives, which the loop does not compute'
         )
     return optimizer
+
+
+def _decay_all(objective: Objective) -> list[dict[str, Any]]:
+    """Group parameters so that weight decay covers norms and biases too, but not what is exempt by name."""
+    trained = [(name, p) for name, p in objective.named_parameters() if p.requires_grad]
+    exempt = objective.no_weight_decay()
+    groups: list[dict[str, Any]] = [
+        {"params": [p for name, p in trained if name not in exempt]},
+        {"params": [p for name, p in trained if name in exempt], "weight_decay": 0.0},
+    ]
+    return [group for group in groups if group["params"]]
 
 
 def build_schedule(

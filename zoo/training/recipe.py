@@ -30,7 +30,7 @@ class InitSection(Config):
     """Start from a release instead of random weights."""
 
     release: str
-    """A weights name, `org/repo[@rev]` or a folder."""
+    """A weights name, `org/repo[@rev]`, a folder, or `timm:ARCH.TAG` for timm's own pretrained weights."""
     head: Literal["fresh", "centers"] = "fresh"
     """For `classify`: a new head, or one made of the release's learned centers."""
 
@@ -153,14 +153,21 @@ class Recipe(Config):
     def _possible(self) -> Recipe:
         """Refuse combinations that cannot work, before any data is read."""
         objective = OBJECTIVES[self.objective.name]
-        given = len(self.views.train)
-        if given != objective.num_views:
+        views = len(self.views.train)
+        if views != objective.num_views:
             raise ValueError(
-                f'views.train: found {given} view(s), objective "{self.objective.name}" expects '
+                f'views.train: found {views} view(s), objective "{self.objective.name}" expects '
                 f"{objective.num_views}"
             )
         if self.name.partition(".")[0] != self.backbone.arch:
             raise ValueError(f'name: found "{self.name}", expected "{self.backbone.arch}.TAG"')
+        if (self.objective.name == "pico") != (self.data.partial_labels is not None):
+            given = self.data.partial_labels
+            expected = "candidate sets" if given is None else "null: only pico learns from candidate sets"
+            raise ValueError(
+                f"data.partial_labels: found {'null' if given is None else given.kind} with objective "
+                f'"{self.objective.name}", expected {expected}'
+            )
         groups = getattr(self.objective, "key_groups", 1)
         if 2 * groups > self.training.batch_size:
             raise ValueError(

@@ -46,6 +46,7 @@ class Stepper:
         self.clip_grad = section.clip_grad
         self.seed = section.seed
         self.steps_per_epoch = steps_per_epoch
+        self.steps = section.epochs * steps_per_epoch
         dtype = _AUTOCAST[section.precision]
         self.autocast = torch.autocast(device.type, dtype=dtype, enabled=dtype is not None)
 
@@ -59,6 +60,7 @@ class Stepper:
         self.schedule.step_update(step)
         torch.manual_seed(derive_seed("step", self.seed, step))
         self.objective.epoch = step / self.steps_per_epoch
+        self.objective.progress = step / self.steps
         with self.autocast:
             output: Output = self.objective(batch)
         self.optimizer.zero_grad(set_to_none=True)

@@ -1,0 +1,98 @@
+"""Small objectives of every kind, and batches for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from pydantic import TypeAdapter
+
+from zoo import backbones
+from zoo.objectives import OBJECTIVES, Batch, DataInfo, Objective, Output
+
+HEAD = dict(dim=8, head_layers=2, head_hidden=16, head_batchnorm=True)
+QUEUE = HEAD | dict(queue_size=20, tau=0.2, feature_transform=None)
+MOMENTUM = QUEUE | dict(momentum=0.9, key_groups=1)
+CENTERS = dict(
+    tau=0.05,
+    alpha=0.05,
+    beta=1.0,
+    gamma=1.0,
+    center_tau=1.0,
+    rebalance=True,
+    reduction="mean",
+    label_smoothing=0.0,
+)
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "classify": dict(loss="cross_entropy", label_smoothing=0.0),
+    "gpaco": QUEUE | CENTERS,
+    "margin": HEAD | dict(normalize=True, pairs="class", margin=1.0, squared_margin=False),
+    "moco": MOMENTUM | dict(head_batchnorm=False, loss={"name": "info_nce"}),
+    "moco_v3": dict(
+        dim=8,
+        head_hidden=16,
+        projector_layers=2,
+        predictor_layers=2,
+        predictor_batchnorm=False,
+        tau=0.2,
+        momentum={"kind": "cosine", "start": 0.9, "end": 1.0},
+        freeze_patch_embedding=False,
+        sincos_positions=False,
+    ),
+    "paco": MOMENTUM | CENTERS,
+    "pico": MOMENTUM
+    | dict(
+        contrast_weight=0.5,
+        prototype_momentum=0.9,
+        target_momentum={"kind": "linear", "start": 0.95, "end": 0.8},
+        prototype_start=1,
+    ),
+    "simclr": HEAD | dict(tau=0.2),
+    "sup_con": MOMENTUM,
+}
+
+QUEUED = [name for name, settings in SETTINGS.items() if "queue_size" in settings]
+WITH_TEACHER = [name for name, settings in SETTINGS.items() if "key_groups" in settings]
+
+COUNTS = torch.tensor([60, 30, 10])
+LABELS = torch.arange(100) % 3
+CANDIDATES = (torch.arange(300).reshape(100, 3) * 7 % 5 < 2) | (LABELS[:, None] == torch.arange(3))
+INFO = DataInfo(100, COUNTS, CANDIDATES)
+
+FT = {
+    "positives": {"alpha": 2.0, "per": "dimension"},
+    "negatives": {"alpha": 1.6, "per": "dimension", "keep_originals": False},
+    "renormalize": False,
+    "start_epoch": 2,
+}
+
+
+def config(name: str, **changes: Any) -> Any:
+    """The section of a recipe, checked by its schema."""
+    return TypeAdapter(OBJECTIVES[name].Config).validate_python({"name": name} | SETTINGS[name] | changes)
+
+
+def build(
+    name: str, arch: str = "cifar_resnet20", args: dict[str, Any] | None = None, **changes: Any
+) -> Objective:
+    torch.manual_seed(0)
+    encoder = backbones.create(arch, **(args or {}))
+    return OBJECTIVES[name](config(name, **changes), encoder, INFO)
+
+
+def batch(seed: int = 0, size: int = 6, views: int = 2) -> Batch:
+    generator = torch.Generator().manual_seed(seed)
+    images = tuple(torch.randn(size, 3, 8, 8, generator=generator) for _ in range(views))
+    index = torch.randperm(100, generator=generator)[:size]
+    return Batch(images, LABELS[index], index, CANDIDATES[index])
+
+
+def step(objective: Objective, data: Batch, lr: float = 0.1) -> Output:
+    """One update by plain gradient descent."""
+    parameters = [p for p in objective.parameters() if p.requires_grad]
+    output = objective(data)
+    for p, g in zip(parameters, torch.autograd.grad(output.loss, parameters), strict=True):
+        p.data.sub_(g, alpha=lr)
+    objective.update(data, output)
+    return output

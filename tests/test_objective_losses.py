@@ -1,0 +1,258 @@
+"""Each objective computes the loss that its equation says, of the features that it says."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tests import reference
+from tests.objective_helpers import batch, build
+from zoo.objectives import Objective
+
+
+def unit(x: Tensor) -> Tensor:
+    return F.normalize(x, dim=1)
+
+
+def after_a_step(name: str, **changes) -> Objective:
+    """In evaluation mode, where features are a plain function of the image, with 6 keys in the queue."""
+    objective = build(name, **changes).eval()
+    with torch.no_grad():
+        objective.update(batch(1), objective(batch(1)))
+    return objective
+
+
+def test_moco_loss_is_info_nce_against_the_queue_before_this_step() -> None:
+    objective = after_a_step("moco")
+    with torch.no_grad():
+        data = batch(2)
+        q = F.normalize(objective.contrast.head(objective.encoder(data.views[0])), dim=1)
+        k = F.normalize(objective.contrast.teacher(data.views[1]), dim=1)
+        expected = reference.info_nce(q, k, objective.contrast.queue.keys[:6], 0.2)
+        output = objective(data)
+    torch.testing.assert_close(output.loss.double(), expected, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(output.metrics["positive_score"], (q * k).sum(1).mean())
+    negatives = q @ objective.contrast.queue.keys[:6].T
+    torch.testing.assert_close(output.metrics["negative_score"], negatives.mean())
+    torch.testing.assert_close(output.metrics["negative_variance"], negatives.var(correction=0))
+
+
+def test_paco_loss_uses_prior_centers_queue_and_both_views() -> None:
+    objective = after_a_step("paco")
+    with torch.no_grad():
+        data = batch(2)
+        features = objective.encoder(data.views[0])
+        q = F.normalize(objective.contrast.head(features), dim=1)
+        k = F.normalize(objective.contrast.teacher(data.views[1]), dim=1)
+        expected = reference.paco(
+            q,
+            k,
+            data.labels,
+            objective.contrast.queue.keys,
+            objective.contrast.queue.labels,
+            objective.learned(features),
+            [0.6, 0.3, 0.1],
+            alpha=0.05,
+            tau=0.05,
+            beta=1.0,
+            gamma=1.0,
+            center_tau=1.0,
+            reduction="mean",
+        )
+        loss = objective(data).loss
+    torch.testing.assert_close(loss.double(), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_paco_centers_are_a_classifier_on_pooled_features_without_prior() -> None:
+    objective = build("paco").eval()
+    centers = objective.centers()
+    x = torch.randn(4, 3, 8, 8)
+    with torch.no_grad():
+        features = objective.encoder(x)
+        torch.testing.assert_close(features @ centers.weight.T + centers.bias, objective.learned(features))
+    assert centers.weight.shape == (3, 64)
+    assert centers.class_counts.tolist() == [60, 30, 10]
+
+
+@pytest.mark.parametrize("loss", ["cross_entropy", "balanced_softmax"])
+def test_classify_computes_the_loss_it_is_told(loss: str) -> None:
+    objective = build("classify", loss=loss).eval()
+    data = batch(3, views=1)
+    with torch.no_grad():
+        logits = objective.classifier(objective.encoder(data.views[0]))
+        prior = torch.tensor([0.6, 0.3, 0.1]).log() if loss == "balanced_softmax" else torch.zeros(3)
+        probabilities = (logits + prior).softmax(dim=1)
+        expected = -probabilities[torch.arange(6), data.labels].log().mean()
+        torch.testing.assert_close(objective(data).loss, expected)
+
+
+def test_classify_can_start_from_centers_and_refuses_others() -> None:
+    from zoo.errors import TrainingError
+
+    paco, classify = build("paco"), build("classify")
+    centers = paco.centers()
+    classify.start_from(centers)
+    assert torch.equal(classify.classifier.weight, centers.weight)
+    with pytest.raises(TrainingError, match="3 classes x 32 features, expected 3 x 64"):
+        classify.start_from(centers._replace(weight=torch.zeros(3, 32)))
+
+
+@pytest.mark.parametrize(
+    ("loss", "expected"),
+    [
+        (
+            {"name": "hard_contrastive", "keep": 0.5},
+            lambda q, k, z: reference.hard_info_nce(q, k, z, 0.2, 0.5),
+        ),
+        ({"name": "simple", "weight": 0.3}, lambda q, k, z: reference.simple(q, k, z, 0.3, 1.0)),
+        (
+            {"name": "hard_simple", "weight": 0.3, "keep": 0.5},
+            lambda q, k, z: reference.simple(q, k, z, 0.3, 0.5),
+        ),
+    ],
+)
+def test_moco_takes_the_losses_of_the_temperature_paper(loss, expected) -> None:
+    objective = after_a_step("moco", loss=loss, tau=0.2 if loss["name"] == "hard_contrastive" else None)
+    data = batch(2)
+    with torch.no_grad():
+        q = unit(objective.contrast.head(objective.encoder(data.views[0])))
+        k = unit(objective.contrast.teacher(data.views[1]))
+        found = objective(data).loss.double()
+    torch.testing.assert_close(found, expected(q, k, objective.contrast.queue.keys[:6]), rtol=1e-5, atol=1e-6)
+
+
+def test_sup_con_contrasts_both_views_and_the_queue() -> None:
+    objective = after_a_step("sup_con")
+    data = batch(2)
+    with torch.no_grad():
+        q = unit(objective.contrast.head(objective.encoder(data.views[0])))
+        k = unit(objective.contrast.teacher(data.views[1]))
+        found = objective(data).loss.double()
+    queue = objective.contrast.queue
+    expected = reference.sup_con(q, k, data.labels, queue.keys, queue.labels, 0.2)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_gpaco_is_the_mean_over_the_anchors_of_both_views_without_a_teacher() -> None:
+    objective = after_a_step("gpaco", label_smoothing=0.1)
+    data = batch(2)
+    with torch.no_grad():
+        features = torch.cat([objective.encoder(view) for view in data.views])
+        anchors, logits = unit(objective.head(features)), objective.learned.classifier(features)
+        labels = data.labels.repeat(2)
+        prior = torch.tensor([0.6, 0.3, 0.1]).log()
+        losses = []
+        for i in range(12):
+            others = [j for j in range(12) if j != i]
+            contrast = torch.cat([anchors[others], objective.queue.keys[:6]]) @ anchors[i] / 0.05
+            log_p = torch.cat([logits[i] + prior, contrast]).log_softmax(0)
+            same = torch.cat([labels[others], objective.queue.labels[:6]]) == labels[i]
+            own = 0.9 * F.one_hot(labels[i], 3) + 0.05 * (1 - F.one_hot(labels[i], 3))
+            weight = torch.cat([own, 0.05 * same])
+            losses.append(-(weight * log_p).sum() / weight.sum())
+        found = objective(data).loss
+    torch.testing.assert_close(found, torch.stack(losses).mean(), rtol=1e-4, atol=1e-5)
+    assert torch.equal(objective.queue.labels[:6], batch(1).labels)
+
+
+def test_gpaco_gives_both_views_gradients() -> None:
+    objective, data = build("gpaco"), batch(2)
+    views = tuple(view.requires_grad_() for view in data.views)
+    objective(data._replace(views=views)).loss.backward()
+    assert all(view.grad is not None and view.grad.any() for view in views)
+
+
+def test_simclr_takes_each_of_the_batchs_other_views_as_a_negative() -> None:
+    objective, data = build("simclr").eval(), batch(2)
+    with torch.no_grad():
+        z = unit(torch.cat([objective.head(objective.encoder(view)) for view in data.views])).double()
+        losses = []
+        for i in range(12):
+            scores = (z @ z[i] / 0.2).exp()
+            losses.append(-(scores[(i + 6) % 12] / (scores.sum() - scores[i])).log())
+        found = objective(data).loss.double()
+    torch.testing.assert_close(found, torch.stack(losses).mean(), rtol=1e-5, atol=1e-6)
+
+
+def test_moco_v3_is_symmetric_and_predicts_the_other_views_keys() -> None:
+    objective, data = build("moco_v3").eval(), batch(2)
+    with torch.no_grad():
+        student = nn.Sequential(objective.encoder, objective.projector, objective.predictor)
+        q = [unit(student(view)).double() for view in data.views]
+        k = [unit(objective.teacher(view)).double() for view in data.views]
+        expected = torch.zeros((), dtype=torch.float64)
+        for mine, others in ((q[0], k[1]), (q[1], k[0])):
+            for i in range(6):
+                scores = (others @ mine[i] / 0.2).exp()
+                expected -= 2 * 0.2 * (scores[i] / scores.sum()).log() / 6
+        found = objective(data).loss.double()
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_moco_v3_key_encoder_slows_down_along_a_cosine() -> None:
+    objective = build("moco_v3")
+    output = objective(batch(1))
+    for progress, momentum in ((0.0, 0.9), (0.5, 0.95), (1.0, 1.0)):
+        objective.progress = progress
+        before = objective.teacher.module[0].conv1.weight.clone()
+        with torch.no_grad():
+            objective.encoder.conv1.weight.add_(0.1)
+        objective.update(batch(1), output)
+        student = objective.encoder.conv1.weight
+        torch.testing.assert_close(
+            objective.teacher.module[0].conv1.weight, momentum * before + (1 - momentum) * student
+        )
+
+
+def test_moco_v3_freezes_a_vits_patch_embedding() -> None:
+    args = dict(img_size=8, patch_size=4, embed_dim=32, depth=1, num_heads=2)
+    objective = build(
+        "moco_v3", "vit_tiny_patch16_224", args, freeze_patch_embedding=True, sincos_positions=True
+    )
+    trained = {name for name, p in objective.named_parameters() if p.requires_grad}
+    assert (
+        not {"encoder.patch_embed.proj.weight", "encoder.patch_embed.proj.bias", "encoder.pos_embed"}
+        & trained
+    )
+    assert "encoder.cls_token" in trained
+
+
+@pytest.mark.parametrize("pairs", ["class", "instance"])
+@pytest.mark.parametrize("squared", [False, True])
+def test_margin_compares_every_pair_of_views(pairs: str, squared: bool) -> None:
+    objective = build("margin", pairs=pairs, squared_margin=squared, normalize=squared).eval()
+    data = batch(2)
+    with torch.no_grad():
+        z = torch.cat([objective.head(objective.encoder(view)) for view in data.views])
+        z = unit(z) if squared else z
+        identity = (data.labels if pairs == "class" else data.index).tolist() * 2
+        both = [(i, j) for i in range(12) for j in range(i)]
+        first, second = z[[i for i, _ in both]], z[[j for _, j in both]]
+        same = torch.tensor([identity[i] == identity[j] for i, j in both])
+        expected = reference.margin(first, second, same, 1.0, squared)
+        output = objective(data)
+    torch.testing.assert_close(output.loss.double(), expected, rtol=1e-5, atol=1e-6)
+    distance = (first - second).norm(dim=1)
+    torch.testing.assert_close(output.metrics["same_distance"], distance[same].mean())
+    torch.testing.assert_close(output.metrics["other_distance"], distance[~same].mean())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"gamma": 0.3},
+        {"center_tau": 2.0},
+        {"reduction": "sum"},
+        {"beta": 0.5},
+        {"alpha": 0.4},
+        {"tau": 0.5},
+        {"rebalance": False},
+        {"label_smoothing": 0.2},
+    ],
+)
+def test_every_setting_of_paco_reaches_its_loss(changes: dict) -> None:
+    for name in ("paco", "gpaco"):
+        plain = after_a_step(name)(batch(2)).loss.item()
+        assert plain != pytest.approx(after_a_step(name, **changes)(batch(2)).loss.item(), rel=1e-3)

@@ -1,0 +1,158 @@
+"""What objectives with a queue share: the projection, the key encoder, the queue and FT."""
+
+from __future__ import annotations
+
+from typing import Annotated, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from zoo import functional
+from zoo.backbones import feature_dim
+from zoo.modules import (
+    FeatureTransformConfig,
+    KeyQueue,
+    MomentumEncoder,
+    Share,
+    projection_head,
+    transform,
+    value_at,
+)
+from zoo.objectives.base import ObjectiveConfig
+
+
+class ProjectionConfig(ObjectiveConfig):
+    """From pooled features to the sphere where scores are taken."""
+
+    dim: Annotated[int, Field(ge=1)]
+    """D, size of the projection."""
+    head_layers: Annotated[int, Field(ge=1)]
+    head_hidden: Annotated[int, Field(ge=1)]
+    """Width between the head's layers; unused with one layer."""
+    head_batchnorm: bool
+    """BatchNorm before the head's ReLUs."""
+
+
+class QueueConfig(ProjectionConfig):
+    """Contrast with a queue."""
+
+    queue_size: Annotated[int, Field(ge=1)]
+    """K; need not be a multiple of the batch size."""
+    feature_transform: FeatureTransformConfig | None
+
+
+class MomentumConfig(QueueConfig):
+    """Contrast with a queue that a slowly moving key encoder fills."""
+
+    momentum: Share
+    """m of the key encoder: a number or a schedule."""
+    key_groups: Annotated[int, Field(ge=1)]
+    """Groups of keys with BatchNorm statistics of their own (shuffled BatchNorm on one device); 1: off."""
+
+
+class Projected(NamedTuple):
+    """One step's views in both spaces: features `[B, D_f]` of the first, unit rows `[B, D]` of both."""
+
+    features: Tensor
+    q: Tensor
+    k: Tensor
+
+
+class Dictionary(NamedTuple):
+    """What enters a loss: queries and keys `[B, D]`, the queue `[K, D]`, its labels and who is there `[K]`.
+
+    K is doubled where FT keeps the originals.
+    """
+
+    q: Tensor
+    k: Tensor
+    queue: Tensor
+    queue_labels: Tensor
+    valid: Tensor
+
+
+def projection(encoder: nn.Module, config: ProjectionConfig) -> nn.Sequential:
+    """Build the recipe's projection head for an encoder."""
+    return projection_head(
+        feature_dim(encoder),
+        config.dim,
+        layers=config.head_layers,
+        hidden=config.head_hidden,
+        batchnorm=config.head_batchnorm,
+    )
+
+
+def normalize(projected: Tensor) -> Tensor:
+    """Scale rows to unit length, in float32 whatever autocast has made of them."""
+    return F.normalize(projected.float(), dim=1)
+
+
+def look_up(
+    pair: Projected, queue: KeyQueue, ft: FeatureTransformConfig | None, epoch: float, *, labelled: bool
+) -> tuple[Dictionary, dict[str, Tensor]]:
+    """Join a step's pairs with the queue, transformed by FT once its epoch has come.
+
+    Args:
+        pair: of this step.
+        queue: as it was before this step; it keeps the original keys.
+        ft: the recipe's feature transformation.
+        epoch: how far training is.
+        labelled: the loss reads the queue's labels: negatives are mixed within their class alone.
+
+    Returns:
+        What enters the loss, and score statistics to record, before and (`_ft`) after FT.
+    """
+    found = Dictionary(pair.q, pair.k, queue.keys, queue.labels, queue.valid)
+    metrics = _scores(found, labelled, "")
+    if ft is not None and epoch >= ft.start_epoch:
+        labels = queue.labels if labelled else None
+        q, k, keys, valid = transform(pair.q, pair.k, queue.keys, queue.valid, ft, labels)
+        found = Dictionary(q, k, keys, queue.labels.repeat(len(valid) // len(queue)), valid)
+        metrics |= _scores(found, labelled, "_ft")
+    return found, metrics
+
+
+@torch.no_grad()
+def _scores(dictionary: Dictionary, labelled: bool, suffix: str) -> dict[str, Tensor]:
+    """Score statistics whose curves the FT paper reads: https://arxiv.org/abs/2108.02982, section 3."""
+    metrics = {f"positive_score{suffix}": (dictionary.q * dictionary.k).sum(dim=1).mean()}
+    if not labelled:  # with labels the queue holds positives too
+        mean, variance = functional.score_moments(dictionary.q, dictionary.queue, dictionary.valid)
+        metrics |= {f"negative_score{suffix}": mean, f"negative_variance{suffix}": variance}
+    return metrics
+
+
+class MomentumContrast(nn.Module):
+    """Projection head, key encoder and queue of one objective.
+
+    The encoder stays the objective's: it is passed in, not kept.
+
+    Source: He et al. 2020, https://arxiv.org/abs/1911.05722.
+    """
+
+    def __init__(self, encoder: nn.Module, config: MomentumConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.head = projection(encoder, config)
+        self.teacher = MomentumEncoder(nn.Sequential(encoder, self.head), key_groups=config.key_groups)
+        self.queue = KeyQueue(config.queue_size, config.dim)
+
+    def forward(self, encoder: nn.Module, views: tuple[Tensor, ...]) -> Projected:
+        """Encode the first view as queries and the second, without gradient, as keys."""
+        features = encoder(views[0])
+        return Projected(features, normalize(self.head(features)), normalize(self.teacher(views[1])))
+
+    def look_up(
+        self, pair: Projected, epoch: float, *, labelled: bool
+    ) -> tuple[Dictionary, dict[str, Tensor]]:
+        """Join a step's pairs with the queue; see the function of that name."""
+        return look_up(pair, self.queue, self.config.feature_transform, epoch, labelled=labelled)
+
+    @torch.no_grad()
+    def update(self, encoder: nn.Module, keys: Tensor, labels: Tensor, progress: float) -> None:
+        """Move the key encoder, then enqueue the step's original `keys` `[B, D]` with `labels` `[B]`."""
+        student = nn.Sequential(encoder, self.head)
+        self.teacher.update(student, value_at(self.config.momentum, progress))
+        self.queue.enqueue(keys, labels)

@@ -1,0 +1,109 @@
+"""MoCo v3: symmetric in-batch contrast between a predictor and a momentum encoder; no queue."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from zoo.backbones import feature_dim
+from zoo.modules import (
+    MomentumEncoder,
+    Share,
+    Temperature,
+    TemperatureConfig,
+    freeze_patch_embedding,
+    projection_head,
+    set_sincos_positions,
+    value_at,
+)
+from zoo.objectives.base import Batch, DataInfo, Objective, ObjectiveConfig, Output
+from zoo.objectives.contrast import normalize
+
+Layers = Annotated[int, Field(ge=1)]
+
+
+class MoCoV3Config(ObjectiveConfig):
+    """Momentum contrast for Vision Transformers, and for ResNets with large batches."""
+
+    name: Literal["moco_v3"]
+    dim: Annotated[int, Field(ge=1)]
+    """D, size of the projection and of the prediction."""
+    head_hidden: Annotated[int, Field(ge=1)]
+    """Width between the layers of projector and predictor."""
+    projector_layers: Layers
+    """The authors': 2 for ResNet-50, 3 for ViT; all with BatchNorm, the last one's without affine."""
+    predictor_layers: Layers
+    predictor_batchnorm: bool
+    """BatchNorm without affine after the predictor's last layer; the authors': only for ViT."""
+    tau: TemperatureConfig
+    momentum: Share
+    """m of the key encoder; the authors' rises along a cosine from 0.99 to 1."""
+    freeze_patch_embedding: bool
+    """ViT: keep the patch embedding at its random start, which steadies the training."""
+    sincos_positions: bool
+    """ViT: fixed sin-cos position embedding instead of a learned one."""
+
+
+class MoCoV3(Objective):
+    """Each view's prediction is contrasted with the other view's keys of the whole batch.
+
+    The loss of one direction is 2 tau CE; the factor keeps the gradient's size about the same for any tau,
+    and is held constant where tau is learned.
+
+    Source: https://arxiv.org/abs/2104.02057, algorithm 1.
+    """
+
+    Config = MoCoV3Config
+    num_views = 2
+
+    def __init__(self, config: MoCoV3Config, encoder: nn.Module, info: DataInfo) -> None:
+        super().__init__(config, encoder, info)
+        if config.sincos_positions:
+            set_sincos_positions(encoder)
+        if config.freeze_patch_embedding:
+            freeze_patch_embedding(encoder)
+        self.projector = projection_head(
+            feature_dim(encoder),
+            config.dim,
+            layers=config.projector_layers,
+            hidden=config.head_hidden,
+            batchnorm=True,
+            last_batchnorm=True,
+        )
+        self.predictor = projection_head(
+            config.dim,
+            config.dim,
+            layers=config.predictor_layers,
+            hidden=config.head_hidden,
+            batchnorm=True,
+            last_batchnorm=config.predictor_batchnorm,
+        )
+        self.teacher = MomentumEncoder(nn.Sequential(encoder, self.projector))
+        self.temperature = Temperature(config.tau)
+
+    def forward(self, batch: Batch) -> Output:
+        """Contrast predictions and keys across the two views, in both directions."""
+        q1, q2 = (normalize(self.predictor(self.projector(self.encoder(view)))) for view in batch.views)
+        k1, k2 = (normalize(self.teacher(view)) for view in batch.views)
+        tau = self.temperature(self.progress)
+        loss = _contrast(q1, k2, tau) + _contrast(q2, k1, tau)
+        score = 0.5 * ((q1 * k2).sum(dim=1).mean() + (q2 * k1).sum(dim=1).mean())
+        return Output(loss, {"positive_score": score.detach(), **self.temperature.metrics(tau)})
+
+    @torch.no_grad()
+    def update(self, batch: Batch, output: Output) -> None:
+        """Move the key encoder."""
+        student = nn.Sequential(self.encoder, self.projector)
+        self.teacher.update(student, value_at(self.config.momentum, self.progress))
+
+
+def _contrast(q: Tensor, k: Tensor, tau: float | Tensor) -> Tensor:
+    """2 tau CE of each query `[B, D]` with its own key among all keys `[B, D]` of the batch."""
+    with torch.autocast(q.device.type, enabled=False):
+        logits = q @ k.T / tau
+    scale = tau.detach() if isinstance(tau, Tensor) else tau
+    return 2 * scale * F.cross_entropy(logits, torch.arange(len(q), device=q.device))

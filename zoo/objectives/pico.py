@@ -1,0 +1,139 @@
+"""PiCO: learning from candidate sets, each with one true label among them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from zoo import functional
+from zoo.backbones import feature_dim
+from zoo.errors import TrainingError
+from zoo.modules import Centers, Share, Temperature, TemperatureConfig, value_at
+from zoo.objectives.base import Batch, DataInfo, Objective, Output
+from zoo.objectives.contrast import MomentumConfig, MomentumContrast, Projected
+
+
+class PiCOConfig(MomentumConfig):
+    """Contrastive label disambiguation. The first view is the weak one, the second the strong one."""
+
+    name: Literal["pico"]
+    tau: TemperatureConfig
+    contrast_weight: Annotated[float, Field(ge=0)]
+    """lambda of the contrastive loss beside the classification."""
+    prototype_momentum: Annotated[float, Field(ge=0, lt=1)]
+    """gamma of the class prototypes."""
+    target_momentum: Share
+    """phi of the label distributions; the authors' falls from 0.95 to 0.8."""
+    prototype_start: Annotated[int, Field(ge=0)]
+    """Epochs of warm-up: uniform targets over the candidates, and MoCo's contrast without labels."""
+
+
+class _Carry(NamedTuple):
+    """What a step leaves for `update`: keys and queries `[B, D]`, classes `[B]`, distributions `[B, C]`."""
+
+    keys: Tensor
+    queries: Tensor
+    predicted: Tensor
+    targets: Tensor
+
+
+class PiCO(Objective):
+    """A classifier on soft targets, and contrast between images that it puts into one class.
+
+    The targets start uniform over each image's candidates and move toward the candidate whose prototype is
+    nearest to the image's projection. As in the authors' code the targets move before the step's loss, by the
+    prototypes as they were before the step, and the prototypes move from the first epoch on.
+
+    Source: https://arxiv.org/abs/2201.08984; https://github.com/hbzju/PiCO.
+    """
+
+    Config = PiCOConfig
+    num_views = 2
+
+    targets: Tensor
+    prototypes: Tensor
+    class_counts: Tensor
+
+    def __init__(self, config: PiCOConfig, encoder: nn.Module, info: DataInfo) -> None:
+        super().__init__(config, encoder, info)
+        if info.candidates is None:
+            raise TrainingError('objective "pico" needs candidate sets: set data.partial_labels')
+        self.contrast = MomentumContrast(encoder, config)
+        self.temperature = Temperature(config.tau)
+        self.classifier = nn.Linear(feature_dim(encoder), info.num_classes)
+        candidates = info.candidates.float()
+        self.register_buffer("targets", candidates / candidates.sum(dim=1, keepdim=True))
+        self.register_buffer("prototypes", torch.zeros(info.num_classes, config.dim))
+        self.register_buffer("class_counts", info.class_counts)
+
+    def forward(self, batch: Batch) -> Output:
+        """Classify the weak view against its targets, and contrast both views."""
+        assert batch.candidates is not None  # the data were opened with the candidates of `info`
+        pair = self.contrast(self.encoder, batch.views)
+        logits = self.classifier(pair.features).float()
+        predicted = logits.detach().masked_fill(~batch.candidates, -torch.inf).argmax(dim=1)
+        targets = self.targets[batch.index]
+        warm = self.epoch >= self.config.prototype_start
+        if warm:
+            targets = functional.disambiguate(
+                targets,
+                pair.q.detach() @ self.prototypes.T,
+                batch.candidates,
+                value_at(self.config.target_momentum, self.progress),
+            )
+        classification = F.cross_entropy(logits, targets)
+        contrast, metrics = self._contrast(pair, predicted, labelled=warm)
+        metrics |= {
+            "classification_loss": classification.detach(),
+            "contrast_loss": contrast.detach(),
+            "train_accuracy": 100 * (logits.detach().argmax(dim=1) == batch.labels).float().mean(),
+            "disambiguation_accuracy": 100 * _agreement(targets, batch.labels),
+            "target_confidence": targets.amax(dim=1).mean(),
+        }
+        carry = _Carry(pair.k, pair.q.detach(), predicted, targets)
+        return Output(classification + self.config.contrast_weight * contrast, metrics, carry)
+
+    def _contrast(
+        self, pair: Projected, predicted: Tensor, *, labelled: bool
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        found, metrics = self.contrast.look_up(pair, self.epoch, labelled=labelled)
+        tau = self.temperature(self.progress)
+        metrics |= self.temperature.metrics(tau)
+        q, k, queue, queue_labels, valid = found
+        if labelled:
+            return functional.sup_con(q, k, predicted, queue, queue_labels, tau=tau), metrics
+        return functional.info_nce(q, k, queue, tau=tau, valid=valid), metrics
+
+    @torch.no_grad()
+    def update(self, batch: Batch, output: Output) -> None:
+        """Keep the targets, move prototypes and key encoder, enqueue the keys under their predicted class."""
+        carry: _Carry = output.carry
+        self.targets[batch.index] = carry.targets
+        self.prototypes.copy_(
+            functional.move_prototypes(
+                self.prototypes, carry.queries, carry.predicted, self.config.prototype_momentum
+            )
+        )
+        self.contrast.update(self.encoder, carry.keys, carry.predicted, self.progress)
+
+    def facts(self, labels: Tensor) -> dict[str, float]:
+        """Return how often the disambiguated label is the true one, over all training images, in percent."""
+        return {
+            "disambiguation_accuracy": 100 * _agreement(self.targets, labels).item(),
+            "target_confidence": self.targets.amax(dim=1).mean().item(),
+        }
+
+    def centers(self) -> Centers:
+        """Return the classifier's rows, and the prototypes in the projection's space."""
+        weight, bias = self.classifier.weight.detach(), self.classifier.bias.detach()
+        return Centers(weight, bias, self.class_counts, self.prototypes)
+
+
+def _agreement(targets: Tensor, labels: Tensor) -> Tensor:
+    """Share of rows `[N, C]` whose largest entry is at the label; of m equal ones each counts 1 / m."""
+    largest = targets == targets.amax(dim=1, keepdim=True)
+    return (largest.gather(1, labels[:, None]).squeeze(1) / largest.sum(dim=1)).mean()

@@ -1,0 +1,41 @@
+"""SimCLR: InfoNCE whose negatives are the batch's other images."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import nn
+
+from zoo import functional
+from zoo.modules import Temperature, TemperatureConfig
+from zoo.objectives.base import Batch, DataInfo, Objective, Output
+from zoo.objectives.contrast import ProjectionConfig, normalize, projection
+
+
+class SimCLRConfig(ProjectionConfig):
+    """In-batch contrast. The authors' head: two layers with BatchNorm."""
+
+    name: Literal["simclr"]
+    tau: TemperatureConfig
+
+
+class SimCLR(Objective):
+    """Instance discrimination within the batch, both views with gradient.
+
+    Source: https://arxiv.org/abs/2002.05709.
+    """
+
+    Config = SimCLRConfig
+    num_views = 2
+
+    def __init__(self, config: SimCLRConfig, encoder: nn.Module, info: DataInfo) -> None:
+        super().__init__(config, encoder, info)
+        self.head = projection(encoder, config)
+        self.temperature = Temperature(config.tau)
+
+    def forward(self, batch: Batch) -> Output:
+        """Contrast every view with the batch's 2B - 1 others."""
+        a, b = (normalize(self.head(self.encoder(view))) for view in batch.views)
+        tau = self.temperature(self.progress)
+        metrics = {"positive_score": (a * b).sum(dim=1).mean().detach(), **self.temperature.metrics(tau)}
+        return Output(functional.nt_xent(a, b, tau=tau), metrics)

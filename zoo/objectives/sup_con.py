@@ -1,0 +1,49 @@
+"""SupCon with MoCo's queue: supervised contrast without class centers."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import nn
+
+from zoo import functional
+from zoo.modules import Temperature, TemperatureConfig
+from zoo.objectives.base import Batch, DataInfo, Objective, Output
+from zoo.objectives.contrast import MomentumConfig, MomentumContrast
+
+
+class SupConConfig(MomentumConfig):
+    """Supervised contrast; the baseline that PaCo starts from."""
+
+    name: Literal["sup_con"]
+    tau: TemperatureConfig
+
+
+class SupCon(Objective):
+    """All images of the anchor's class in the batch and the queue are positives.
+
+    Source: https://arxiv.org/abs/2004.11362, equation 2; with a queue in https://arxiv.org/abs/2107.12028,
+    section 3.1.
+    """
+
+    Config = SupConConfig
+    num_views = 2
+
+    def __init__(self, config: SupConConfig, encoder: nn.Module, info: DataInfo) -> None:
+        super().__init__(config, encoder, info)
+        self.contrast = MomentumContrast(encoder, config)
+        self.temperature = Temperature(config.tau)
+
+    def forward(self, batch: Batch) -> Output:
+        """Contrast the first view with the second's keys, the batch itself and the queue."""
+        pair = self.contrast(self.encoder, batch.views)
+        found, metrics = self.contrast.look_up(pair, self.epoch, labelled=True)
+        tau = self.temperature(self.progress)
+        loss = functional.sup_con(found.q, found.k, batch.labels, found.queue, found.queue_labels, tau=tau)
+        return Output(loss, metrics | self.temperature.metrics(tau), carry=pair.k)
+
+    @torch.no_grad()
+    def update(self, batch: Batch, output: Output) -> None:
+        """Move the key encoder, then enqueue this step's keys with their labels."""
+        self.contrast.update(self.encoder, output.carry, batch.labels, self.progress)
