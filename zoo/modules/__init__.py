@@ -6,6 +6,7 @@ from zoo.modules.heads import projection_head
 from zoo.modules.momentum import MomentumEncoder
 from zoo.modules.queue import KeyQueue
 from zoo.modules.transform import FeatureTransformConfig, transform
+from zoo.modules.vit import freeze_patch_embedding, set_sincos_positions
 
 __all__ = [
     "Centers",
@@ -13,7 +14,9 @@ __all__ = [
     "KeyQueue",
     "MomentumEncoder",
     "convert_ghost_batchnorm",
+    "freeze_patch_embedding",
     "has_batchnorm",
     "projection_head",
+    "set_sincos_positions",
     "transform",
 ]
