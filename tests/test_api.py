@@ -149,7 +149,7 @@ def test_finetune_starts_from_the_release_with_a_head_of_its_centers(paco: Relea
     before, after = (dict(zoo.load(p, head="centers").named_parameters()) for p in (paco.path, tuned.path))
     for name, value in before.items():
         assert torch.equal(value, after[name]), name
-    assert tuned.recipe["init"] == {"release": str(paco.path), "head": "centers"}
+    assert tuned.recipe["init"] == {"release": str(paco.path), "head": "centers", "freeze": []}
 
 
 def test_finetune_refuses_another_architecture(paco: Release, tmp_path: Path) -> None:

@@ -171,9 +171,9 @@ def finetune(
         overrides: see `pretrain`.
     """
     recipe = _recipe(recipe, overrides)
-    if head is None:
-        head = recipe.init.head if recipe.init is not None else "fresh"
-    plain = recipe.model_dump(mode="json") | {"init": {"release": str(init), "head": head}}
+    plain = recipe.model_dump(mode="json")
+    own = plain["init"] or {}
+    plain["init"] = own | {"release": str(init), "head": head or own.get("head", "fresh")}
     return pretrain(parse(Recipe, plain, recipe.name), out=out, data=data, resume=resume)
 
 

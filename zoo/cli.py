@@ -89,9 +89,11 @@ def _summary(name: str) -> tuple[str, str, str, str]:
     path = catalog.recipe_path(name)
     text = path.read_text(encoding="utf-8")
     recipe, header = load_yaml(text, path.name), catalog.recipe_header(text)
-    target = header.get("Target", "").partition(";")[0]
+    target, _, source = header.get("Target", "").partition(";")
+    mark = re.search(r"\[[VM]\]", source)  # read in the authors' repository, or from memory
     here = re.split("[:;]", header.get("Here", ""))[0]
-    return _objective(recipe["objective"]), _data(recipe["data"]), target, here
+    data = header.get("Data") or _data(recipe["data"])
+    return _objective(recipe["objective"]), data, f"{target} {mark[0]}" if mark else target, here
 
 
 def _objective(section: Mapping[str, Any]) -> str:

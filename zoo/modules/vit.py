@@ -7,7 +7,7 @@ Initial weights are not touched here, so that an encoder may come from a release
 uniform Xavier weights, with query, key and value as three matrices, and zero biases: timm does so with
 `weight_init: moco` in the backbone's arguments, except for the patch embedding of p x p pixels. There the
 authors have +-sqrt(6 / (3 p^2 + D)) and a zero bias; timm has PyTorch's default of a convolution,
-+-sqrt(1 / (3 p^2)) for both, which for p = 16 is 0.5 of the authors' scale with D = 384 and 0.58 with D = 768.
++-sqrt(1 / (3 p^2)) for both: for p = 16, 0.5 of the authors' scale with D = 384 and 0.58 with D = 768.
 """
 
 from __future__ import annotations

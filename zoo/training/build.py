@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fnmatch
+
 import timm
 import torch
 from torch import nn
@@ -31,6 +33,8 @@ def build_objective(recipe: Recipe, dataset: ImageDataset) -> Objective:
         encoder, centers = _encoder(recipe, dataset)
         for size in {recipe.views.eval.size, *recipe.views.train_sizes}:
             backbones.check_input(encoder, size)
+        if recipe.init is not None:
+            _freeze(encoder, recipe.init.freeze)
         info = _info(dataset)
         objective = OBJECTIVES[recipe.objective.name](recipe.objective, encoder, info)
     if recipe.init is not None and recipe.init.head == "centers":
@@ -89,6 +93,19 @@ def _timm_pretrained(recipe: Recipe, name: str) -> nn.Module:
         raise TrainingError(
             f'init.release: the weights "{name}" cannot be fetched: {" ".join(str(error).split())}'
         ) from None
+
+
+def _freeze(encoder: nn.Module, patterns: list[str]) -> None:
+    parameters = dict(encoder.named_parameters())
+    for pattern in patterns:
+        matching = fnmatch.filter(parameters, pattern)
+        if not matching:
+            raise TrainingError(
+                f'init.freeze: no parameter of the encoder matches "{pattern}".'
+                f"{did_you_mean(pattern, parameters)} It has e.g. {_few(tuple(parameters))}"
+            )
+        for name in matching:
+            parameters[name].requires_grad_(False)
 
 
 def _few(names: tuple[str, ...]) -> str:

@@ -33,6 +33,9 @@ class InitSection(Config):
     """A weights name, `org/repo[@rev]`, a folder, or `timm:ARCH.TAG` for timm's own pretrained weights."""
     head: Literal["fresh", "centers"] = "fresh"
     """For `classify`: a new head, or one made of the release's learned centers."""
+    freeze: list[str] = []
+    """Shell patterns for the names of the encoder's parameters that are not trained, e.g. `layer[12].*`.
+    BatchNorm's running statistics are no parameters; they go on following the data."""
 
 
 class OptimizerSection(Config):

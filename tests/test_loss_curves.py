@@ -1,0 +1,54 @@
+"""A curve of each objective's first losses that must not move when behaviour should not.
+
+After a change that is meant to move them: `python -m tests.test_loss_curves` writes them anew; say why in the
+commit.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from zoo import catalog
+from zoo.data import open_dataset
+from zoo.training import Recipe, RunFolder, build_objective, train
+
+FILE = Path(__file__).with_name("loss_curves.json")
+CHANGES = (
+    "training.epochs=2",
+    "training.batch_size=64",
+    "training.log_every=1",
+    "training.device=cpu",
+    "training.threads=1",
+    "training.drop_last=true",  # 5 steps an epoch with the long tail
+    "schedule.warmup_epochs=0",
+)
+STEPS = 8  # the second epoch is in: FT begins there, and PiCO's warm-up ends
+NAMES = catalog.list_recipes("*digits*")
+
+
+def losses(name: str) -> list[float]:
+    changes = [*CHANGES]
+    if "_ft_" in name:
+        changes.append("objective.feature_transform.start_epoch=1")
+    if "pico" in name:  # as short an epoch as the others'
+        changes.append("data.long_tail={profile: exponential, imbalance: 50.0, seed: 0, max_per_class: 125}")
+    recipe = Recipe.load(name, changes)
+    dataset = open_dataset(recipe.data, "train", None)
+    with tempfile.TemporaryDirectory() as folder:
+        run = RunFolder(Path(folder))
+        train(build_objective(recipe, dataset), dataset, recipe, run, resume=False)
+        return [row["loss"] for row in run.rows()[:STEPS]]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_losses_are_those_of_before(name: str) -> None:
+    # float32 sums differ between processors and versions of torch, and the differences grow with the steps
+    assert losses(name) == pytest.approx(json.loads(FILE.read_text())[name], rel=2e-3)
+
+
+if __name__ == "__main__":
+    FILE.write_text(json.dumps({name: losses(name) for name in NAMES}, indent=1) + "\n")
