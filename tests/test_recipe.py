@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from typing import Any
 
 import pytest
@@ -36,6 +37,12 @@ def test_shipped_recipe_has_a_header_that_says_what_a_person_needs(name: str) ->
     text = "\n".join(header)
     for part in (f"zoo pretrain {name}", "Takes:", "Expect:"):
         assert part in text, part
+    facts = catalog.recipe_header(text)
+    assert {"Target", "Here", "Takes", "Expect"} <= set(facts)
+    assert re.match(r"(none|[\d.]+ [\w -]+);", facts["Target"]), facts["Target"]
+    assert re.match(r"(not run$|not run[:;]|run 20\d\d-\d\d, seeds? [\d ]+[:;])", facts["Here"]), facts[
+        "Here"
+    ]
 
 
 def refusal(change: Any, name: str = PACO, overrides: tuple[str, ...] = ()) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -25,6 +26,28 @@ def list_models(pattern: str = "*") -> list[str]:
     """Return the names of the shipped releases that match a shell `pattern`, sorted."""
     configs = _shared("model_cards").glob("*/config.json")
     return sorted(p.parent.name for p in configs if fnmatchcase(p.parent.name, pattern))
+
+
+def recipe_header(text: str) -> dict[str, str]:
+    """Read the facts in a recipe's first comment lines, `# Target: ...`, with their continuation lines.
+
+    Returns:
+        Name of each fact, e.g. `Target`, and its text on one line.
+    """
+    facts: dict[str, str] = {}
+    name = ""
+    for line in text.splitlines():
+        if not line.startswith("#"):
+            break
+        fact = re.match(r"# ([A-Z][a-z]+): +(.*)", line)
+        if fact:
+            name = fact[1]
+            facts[name] = fact[2].strip()
+        elif name and line.startswith("#   "):
+            facts[name] += " " + line[1:].strip()
+        else:
+            name = ""
+    return facts
 
 
 def release_path(name: str) -> Path | None:

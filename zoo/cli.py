@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -64,33 +65,54 @@ def demo(
 
 @app.command("list")
 def list_(pattern: Annotated[str, typer.Argument(help="Shell pattern for names.")] = "*") -> None:
-    """List weights and recipes by name."""
+    """List weights and recipes: what each trains on what, the published figure, and what was run here.
+
+    A text without wildcards finds every name that contains it.
+    """
+    if not set(pattern) & set("*?["):
+        pattern = f"*{pattern}*"
     models = catalog.list_models(pattern)
     recipes = catalog.list_recipes(pattern)
     if not models and not recipes:
         raise RecipeError(f'nothing matches "{pattern}"; "zoo list" shows all names')
-    rows = [("NAME", "OBJECTIVE", "DATA", "WEIGHTS")]
+    rows = [("NAME", "OBJECTIVE", "DATA", "TARGET", "RUN HERE", "WEIGHTS")]
     for name in sorted({*models, *recipes}):
-        objective, data = _summary(name) if name in recipes else ("", "")
-        rows.append((name, objective, data, "shipped" if name in models else ""))
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+        facts = _summary(name) if name in recipes else ("",) * 4
+        rows.append((name, *facts, "shipped" if name in models else ""))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:  # plain lines, one a name: for people, grep and cut alike
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
-def _summary(name: str) -> tuple[str, str]:
-    """Objective and data of a recipe, read without the schema: listing imports no torch."""
+def _summary(name: str) -> tuple[str, str, str, str]:
+    """Objective, data, target and what was run, read without the schema: listing imports no torch."""
     path = catalog.recipe_path(name)
-    recipe = load_yaml(path.read_text(encoding="utf-8"), path.name)
-    objective: Mapping[str, Any] = recipe["objective"]
-    kind = str(objective.get("loss") or objective["name"])
-    if objective.get("feature_transform"):
-        kind += " + FT"
-    data = str(recipe["data"]["source"]["kind"])
-    if data == "parquet":
-        data += f" {recipe['data']['source']['label']}"
-    tail = recipe["data"]["long_tail"]
-    return kind, data + (f", long tail {tail['imbalance']:g}" if tail else "")
+    text = path.read_text(encoding="utf-8")
+    recipe, header = load_yaml(text, path.name), catalog.recipe_header(text)
+    target = header.get("Target", "").partition(";")[0]
+    here = re.split("[:;]", header.get("Here", ""))[0]
+    return _objective(recipe["objective"]), _data(recipe["data"]), target, here
+
+
+def _objective(section: Mapping[str, Any]) -> str:
+    kind, loss = str(section["name"]), section.get("loss")
+    if isinstance(loss, str):  # classify is named by its loss
+        kind = loss
+    elif loss is not None and loss["name"] != "info_nce":
+        kind += f" {loss['name']}"
+    return kind + (" + FT" if section.get("feature_transform") else "")
+
+
+def _data(section: Mapping[str, Any]) -> str:
+    source = section["source"]
+    kind = str(source["kind"])
+    parts = [f"{kind} {source['label']}" if kind == "parquet" else kind]
+    if section["long_tail"]:
+        parts.append(f"long tail {section['long_tail']['imbalance']:g}")
+    partial = section.get("partial_labels")
+    if partial:
+        parts.append(f"{partial['kind']} candidates {partial.get('rate', '')}".rstrip())
+    return ", ".join(parts)
 
 
 @app.command()

@@ -89,31 +89,58 @@ class LongTail(Config):
     max_per_class: PositiveInt | None = None
 
 
-class UniformCandidates(Config):
-    """Every wrong label is a candidate with probability `rate`; the true one always is."""
+Rate = Annotated[float, Field(ge=0, lt=1)]
+"""Probability of a wrong label. Below 1: one that is always there could never be told from the true one."""
 
-    kind: Literal["uniform"]
-    rate: Annotated[float, Field(ge=0, lt=1)]
-    seed: Seed
+
+class UniformCandidates(Config):
+    """Every wrong label joins an image's candidates with probability `rate`."""
+
+    kind: Literal["uniform"] = "uniform"
+    rate: Rate
+    seed: Seed = 0
 
 
 class GroupedCandidates(Config):
-    """As uniform, but among the labels of the true one's own group."""
+    """Every wrong label of the true label's own group joins with probability `rate`, no other does.
 
-    kind: Literal["grouped"]
-    rate: Annotated[float, Field(ge=0, le=1)]
-    seed: Seed
-    groups: list[list[str]]
+    Attributes:
+        rate: see above.
+        seed: of the draws.
+        groups: the names of the classes in each group; every class of the data is in exactly one.
+    """
+
+    kind: Literal["grouped"] = "grouped"
+    rate: Rate
+    seed: Seed = 0
+    groups: Annotated[list[Annotated[list[str], Field(min_length=1)]], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _once(self) -> Self:
+        seen: dict[str, int] = {}
+        for number, group in enumerate(self.groups):
+            for name in group:
+                if name in seen:
+                    raise ValueError(
+                        f'groups: "{name}" is in groups {seen[name]} and {number}, expected every class once'
+                    )
+                seen[name] = number
+        return self
 
 
-class CandidateFile(Config):
-    """A given matrix `[N, C]` of the training images, in the data set's order after the long tail."""
+class CandidatesFile(Config):
+    """Candidates made elsewhere.
 
-    kind: Literal["file"]
+    Attributes:
+        path: `.npy` file of a matrix `[N, C]`, bool or 0 and 1, below the data folder unless absolute. Its
+            rows are the training images in the order of the data set after `long_tail`.
+    """
+
+    kind: Literal["file"] = "file"
     path: str
 
 
-PartialLabels = Annotated[UniformCandidates | GroupedCandidates | CandidateFile, Field(discriminator="kind")]
+PartialLabels = Annotated[UniformCandidates | GroupedCandidates | CandidatesFile, Field(discriminator="kind")]
 
 
 class DataConfig(Config):
@@ -122,6 +149,8 @@ class DataConfig(Config):
     Attributes:
         source: where images and labels come from.
         long_tail: applies to the training split only.
+        partial_labels: which classes are candidates for the label of each training image, the true one among
+            them; drawn for the images that the long tail keeps. See `zoo.data.partial_labels`.
         mean, std: of the red, green and blue channel, for values in 0..1. Default: ImageNet's.
         image_size: training images are scaled to this square when they are decoded (shorter side, then the
             centre; bicubic); None leaves them as stored.

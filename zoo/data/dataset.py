@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image
+
+from zoo.data.partial_labels import as_candidates
 
 Split = Literal["train", "test"]
 
@@ -29,6 +31,8 @@ class ImageDataset:
     Attributes:
         labels: class of each image `[N]`, int64, read-only.
         class_names: name of each class, C of them.
+        candidates: for partial labels, which classes are possible for each image `[N, C]`, bool, read-only;
+            else None.
         settings: what it was made from, plain values for `describe`.
     """
 
@@ -40,15 +44,23 @@ class ImageDataset:
         *,
         rows: ArrayLike | None = None,
         settings: dict[str, Any] | None = None,
+        candidates: ArrayLike | None = None,
     ) -> None:
-        """Take `labels` `[N]` and, for a part of `store`, its `rows` `[N]` (default: all, in order)."""
+        """Take `labels` `[N]` and, for a part of `store`, its `rows` `[N]` (default: all, in order).
+
+        Raises:
+            DataError: for `candidates` that do not fit; see `with_candidates`.
+        """
         self.labels: NDArray[np.int64] = np.array(labels, dtype=np.int64)
         self.labels.setflags(write=False)
         self.class_names = tuple(class_names)
         self.settings = dict(settings or {})
-        self.candidates: NDArray[np.bool_] | None = None
         self._store = store
         self._rows = np.arange(len(self.labels)) if rows is None else np.array(rows, dtype=np.int64)
+        self.candidates: NDArray[np.bool_] | None = None
+        if candidates is not None:
+            self.candidates = as_candidates(candidates, self.labels, self.num_classes)
+            self.candidates.setflags(write=False)
 
     def __len__(self) -> int:
         """Return the number of images N."""
@@ -85,19 +97,50 @@ class ImageDataset:
             self.class_names,
             rows=self._rows[chosen],
             settings=self.settings,
+            candidates=None if self.candidates is None else self.candidates[chosen],
+        )
+
+    def with_candidates(
+        self, candidates: ArrayLike, *, origin: Mapping[str, Any] | None = None
+    ) -> ImageDataset:
+        """Return the data set with partial labels: the classes that are possible for each image.
+
+        Args:
+            candidates: `[N, C]`, bool or 0 and 1; every row has the image's true label, `labels`.
+            origin: plain values for `describe` that say where they come from; default: kind "given".
+
+        Raises:
+            DataError: for another shape or other values, or where the true label is missing: in how many
+                rows, and in which first.
+        """
+        return ImageDataset(
+            self._store,
+            self.labels,
+            self.class_names,
+            rows=self._rows,
+            settings={**self.settings, "partial_labels": dict(origin) if origin else None},
+            candidates=candidates,
         )
 
     def describe(self) -> dict[str, Any]:
         """Return plain values that identify the data set, for cards and metrics.
 
-        `sha256` is over the names and labels of the images in order: equal only for the same selection.
+        `sha256` is over the names, labels and candidates of the images in order: equal only for the same
+        selection. Partial labels say the mean number of candidates of an image, the true label included.
         """
         digest = hashlib.sha256()
         for row, label in zip(self._rows.tolist(), self.labels.tolist(), strict=True):
             digest.update(f"{self._store.name(row)}\t{label}\n".encode("utf-8", "surrogateescape"))
+        settings = dict(self.settings)
+        if self.candidates is not None:
+            digest.update(b"candidates\n")
+            digest.update(np.packbits(self.candidates, axis=1).data)
+            mean = np.count_nonzero(self.candidates) / len(self)
+            origin = settings.get("partial_labels") or {"kind": "given"}
+            settings["partial_labels"] = {**origin, "mean_candidates": mean}
         counts = self.class_counts
         return {
-            **self.settings,
+            **settings,
             "num_images": len(self),
             "num_classes": self.num_classes,
             "class_counts": {"largest": int(counts.max()), "smallest": int(counts.min())},

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from zoo.data.bad_images import BadImages
@@ -77,13 +79,26 @@ class TrainLoader:
         self._feed: _Resident | _Streamed
         if views.backend == "tensor":
             pixels, source = decode_all(dataset, image_size, self._bad, self._device, views.workers)
-            labels = torch.from_numpy(dataset.labels[source])
+            candidates = dataset.candidates
             self._feed = _Resident(
-                pixels, labels, torch.from_numpy(source), TensorViews(views.train, mean, std), seed
+                pixels,
+                torch.from_numpy(dataset.labels[source]),
+                torch.from_numpy(source),
+                None if candidates is None else torch.from_numpy(candidates[source]),
+                TensorViews(views.train, mean, std),
+                seed,
             )
         else:
             samples = Samples(dataset, views.train, seed, image_size, max_bad_images)
-            self._feed = _Streamed(samples, views.workers, self._bad, mean=mean, std=std, device=self._device)
+            self._feed = _Streamed(
+                samples,
+                dataset.candidates,
+                views.workers,
+                self._bad,
+                mean=mean,
+                std=std,
+                device=self._device,
+            )
 
     @property
     def bad_images(self) -> list[str]:
@@ -117,10 +132,19 @@ _Position = tuple[int, int, Tensor]  # step, epoch, index [B]
 class _Resident:
     """Batches of data that is decoded on the device."""
 
-    def __init__(self, pixels: Tensor, labels: Tensor, source: Tensor, views: TensorViews, seed: int) -> None:
+    def __init__(
+        self,
+        pixels: Tensor,
+        labels: Tensor,
+        source: Tensor,
+        candidates: Tensor | None,
+        views: TensorViews,
+        seed: int,
+    ) -> None:
         self._pixels = pixels
         self._labels = labels.to(pixels.device)
         self._source = source.to(pixels.device)
+        self._candidates = None if candidates is None else candidates.to(pixels.device)
         self._views = views
         self._seed = seed
 
@@ -131,7 +155,8 @@ class _Resident:
             index = position.to(device, non_blocking=True)
             generator.manual_seed(derive_seed("views", self._seed, step))
             views = self._views(self._pixels[index], generator)
-            yield Batch(views, self._labels[index], self._source[index])
+            candidates = None if self._candidates is None else self._candidates[index]
+            yield Batch(views, self._labels[index], self._source[index], candidates)
 
 
 class _Streamed:
@@ -140,6 +165,7 @@ class _Streamed:
     def __init__(
         self,
         samples: Samples,
+        candidates: NDArray[np.bool_] | None,
         workers: int,
         bad: BadImages,
         *,
@@ -148,6 +174,7 @@ class _Streamed:
         device: torch.device,
     ) -> None:
         self._samples = samples
+        self._candidates = candidates
         self._workers = workers
         self._mean = torch.tensor(mean, device=device).view(3, 1, 1)
         self._std = torch.tensor(std, device=device).view(3, 1, 1)
@@ -165,7 +192,13 @@ class _Streamed:
                 tuple(self._normalised(view) for view in collated.views),
                 collated.labels.to(self._device, non_blocking=True),
                 collated.positions.to(self._device, non_blocking=True),
+                self._candidates_of(collated.positions),
             )
+
+    def _candidates_of(self, positions: Tensor) -> Tensor | None:
+        if self._candidates is None:
+            return None
+        return torch.from_numpy(self._candidates[positions.numpy()]).to(self._device, non_blocking=True)
 
     def _normalised(self, view: Tensor) -> Tensor:
         pixels = view.to(self._device, non_blocking=True).float()  # 8 bits travel, 32 do not

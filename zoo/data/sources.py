@@ -10,11 +10,21 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from zoo.data.config import DataConfig, Digits, Folder, ListFiles, Source, TorchvisionSource
+from zoo.data.config import (
+    DataConfig,
+    Digits,
+    Folder,
+    ListFiles,
+    PartialLabels,
+    Source,
+    TorchvisionSource,
+)
 from zoo.data.dataset import ImageDataset, ImageStore, Split
 from zoo.data.decode import read_image
 from zoo.data.long_tail import select_long_tail
 from zoo.data.parquet import open_parquet
+from zoo.data.partial_labels import draw_candidates, read_candidates
+from zoo.data.paths import require_path, require_root
 from zoo.errors import DataError, did_you_mean
 
 DIGITS_TRAIN_PER_CLASS = 125  # the smallest class has 174 images
@@ -63,37 +73,6 @@ class FileStore:
     def read(self, row: int) -> Image.Image:
         """Decode file `row`."""
         return read_image(self._folder / self._paths[row], self._paths[row])
-
-
-def require_root(root: Path | None, kind: str) -> Path:
-    """Return the data folder.
-
-    Raises:
-        DataError: when none was given, or it is none.
-    """
-    if root is None:
-        raise DataError(f"{kind}: no data folder given; give the one that holds the data with --data DIR")
-    if not root.is_dir():
-        raise DataError(
-            f'{kind}: there is no folder "{root}"; give the one that holds the data with --data DIR'
-        )
-    return root
-
-
-def require_path(root: Path | None, given: str, kind: str, what: str) -> Path:
-    """Return the file or folder `given`, relative to the data folder unless absolute.
-
-    Raises:
-        DataError: naming `what` is missing and the nearest name that exists beside it.
-    """
-    path = Path(given) if Path(given).is_absolute() else require_root(root, kind) / given
-    if not path.exists():
-        beside = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
-        raise DataError(
-            f'{kind}: no {what} "{given}", looked for {path}.{did_you_mean(path.name, beside)}'
-            " The data folder is given with --data DIR"
-        )
-    return path
 
 
 def open_digits(source: Digits, split: Split, root: Path | None) -> Opened:
@@ -263,7 +242,7 @@ def open_dataset(config: DataConfig, split: Split, root: str | Path | None) -> I
 
     Rows are in the order of the source: files sorted by class and name for folders, by line for list files,
     by shard and row for parquet, the original files' for torchvision. A long tail applies to `train` only
-    and orders rows as `zoo.data.long_tail.select_long_tail` says.
+    and orders rows as `zoo.data.long_tail.select_long_tail` says; so do partial labels, for the rows it left.
 
     Args:
         config: what to read.
@@ -274,17 +253,31 @@ def open_dataset(config: DataConfig, split: Split, root: str | Path | None) -> I
         DataError: naming what is missing or malformed, where it was looked for, and how to give it.
     """
     source = config.source
-    store, labels, class_names = OPENERS[source.kind](source, split, None if root is None else Path(root))
+    folder = None if root is None else Path(root)
+    store, labels, class_names = OPENERS[source.kind](source, split, folder)
     tail = config.long_tail if split == "train" else None
+    partial = config.partial_labels if split == "train" else None
     settings = {
         "name": _name(source, root),
         "source": source.kind,
         "split": split,
         "long_tail": tail.model_dump() if tail else None,
+        "partial_labels": None,
     }
     if len(labels) == 0:
         raise DataError(f"{source.kind}: the {split} split has no images")
     dataset = ImageDataset(store, labels, class_names, settings=settings)
-    if tail is None:
-        return dataset
-    return dataset.subset(select_long_tail(tail, dataset.labels, dataset.num_classes))
+    if tail is not None:
+        dataset = dataset.subset(select_long_tail(tail, dataset.labels, dataset.num_classes))
+    return dataset if partial is None else _with_partial_labels(dataset, partial, folder)
+
+
+def _with_partial_labels(dataset: ImageDataset, config: PartialLabels, root: Path | None) -> ImageDataset:
+    origin = config.model_dump()
+    if config.kind == "file":
+        candidates = read_candidates(require_path(root, config.path, "partial_labels", "file"))
+    else:
+        candidates = draw_candidates(config, dataset.labels, dataset.class_names)
+    if config.kind == "grouped":
+        origin["groups"] = len(config.groups)  # the names are the recipe's; cards and metrics need no list
+    return dataset.with_candidates(candidates, origin=origin)

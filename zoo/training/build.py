@@ -14,7 +14,6 @@ from zoo.objectives import OBJECTIVES, Classify, DataInfo, Objective
 from zoo.seeding import derive_seed
 from zoo.training.recipe import Recipe
 
-
 TIMM = "timm:"
 
 

@@ -8,13 +8,13 @@ import timm.optim
 import torch
 from timm.scheduler import CosineLRScheduler, MultiStepLRScheduler, StepLRScheduler
 from timm.scheduler.scheduler import Scheduler
+from torch import nn
 
 from zoo.errors import RecipeError, did_you_mean
-from zoo.objectives import Objective
 from zoo.training.recipe import OptimizerSection, ScheduleSection
 
 
-def build_optimizer(objective: Objective, section: OptimizerSection) -> torch.optim.Optimizer:
+def build_optimizer(objective: nn.Module, section: OptimizerSection) -> torch.optim.Optimizer:
     """Build timm's optimizer over the objective's trainable parameters.
 
     Raises:
@@ -48,10 +48,10 @@ def build_optimizer(objective: Objective, section: OptimizerSection) -> torch.op
     return optimizer
 
 
-def _decay_all(objective: Objective) -> list[dict[str, Any]]:
+def _decay_all(objective: nn.Module) -> list[dict[str, Any]]:
     """Group parameters so that weight decay covers norms and biases too, but not what is exempt by name."""
     trained = [(name, p) for name, p in objective.named_parameters() if p.requires_grad]
-    exempt = objective.no_weight_decay()
+    exempt: set[str] = getattr(objective, "no_weight_decay", set)()
     groups: list[dict[str, Any]] = [
         {"params": [p for name, p in trained if name not in exempt]},
         {"params": [p for name, p in trained if name in exempt], "weight_decay": 0.0},

@@ -1,0 +1,132 @@
+"""PiCO: targets, prototypes and warm-up, against sums written out from the paper."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from tests import reference
+from tests.objective_helpers import CANDIDATES, COUNTS, LABELS, batch, build, config, step
+from zoo import backbones
+from zoo.errors import TrainingError
+from zoo.objectives import DataInfo
+from zoo.objectives.pico import PiCO
+
+
+def parts(objective: PiCO, data):
+    """Queries, keys, logits and the candidate class that the classifier prefers."""
+    with torch.no_grad():
+        features = objective.encoder(data.views[0])
+        q = F.normalize(objective.contrast.head(features), dim=1)
+        k = F.normalize(objective.contrast.teacher(data.views[1]), dim=1)
+        logits = objective.classifier(features)
+    predicted = []
+    for row, allowed in zip(logits.softmax(1).tolist(), data.candidates.tolist(), strict=True):
+        predicted.append(max((c for c in range(3) if allowed[c]), key=lambda c: row[c]))
+    return q, k, logits, torch.tensor(predicted)
+
+
+def soft_cross_entropy(targets, logits):
+    return -(targets * logits.log_softmax(1)).sum(1).mean()
+
+
+def test_targets_begin_uniform_over_the_candidates() -> None:
+    targets = build("pico").targets
+    for row, allowed in zip(targets, CANDIDATES, strict=True):
+        assert row.sum().item() == pytest.approx(1)
+        assert set(row[allowed].tolist()) == {1 / int(allowed.sum())} or row[allowed].std() < 1e-7
+        assert not row[~allowed].any()
+
+
+def test_warm_up_takes_uniform_targets_and_contrast_without_labels() -> None:
+    objective = build("pico").eval()
+    with torch.no_grad():
+        objective.update(batch(1), objective(batch(1)))
+        data = batch(2)
+        q, k, logits, _ = parts(objective, data)
+        expected = soft_cross_entropy(objective.targets[data.index], logits) + 0.5 * reference.info_nce(
+            q, k, objective.contrast.queue.keys[:6], 0.2
+        )
+        output = objective(data)
+        torch.testing.assert_close(output.loss.double(), expected.double(), rtol=1e-5, atol=1e-6)
+        before = objective.targets.clone()
+        objective.update(data, output)
+    assert torch.equal(objective.targets, before)  # only the prototypes move
+    assert objective.prototypes.any()
+
+
+def test_after_warm_up_targets_move_to_the_nearest_prototype_before_the_loss() -> None:
+    objective = build("pico").eval()
+    with torch.no_grad():
+        for seed in (1, 3):
+            objective.update(batch(seed), objective(batch(seed)))
+        objective.epoch, objective.progress = 1.0, 0.5  # phi = (0.95 + 0.8) / 2
+        data = batch(2)
+        q, k, logits, predicted = parts(objective, data)
+        targets = []
+        for i in range(6):
+            allowed = [c for c in range(3) if data.candidates[i, c]]
+            nearest = max(allowed, key=lambda c: float(q[i] @ objective.prototypes[c]))
+            moved = 0.875 * objective.targets[data.index[i]]
+            moved[nearest] += 0.125
+            targets.append(moved)
+        targets = torch.stack(targets)
+        queue = objective.contrast.queue
+        contrast = reference.sup_con(q, k, predicted, queue.keys[:12], queue.labels[:12], 0.2)
+        output = objective(data)
+        expected = soft_cross_entropy(targets, logits) + 0.5 * contrast
+        torch.testing.assert_close(output.loss.double(), expected.double(), rtol=1e-5, atol=1e-6)
+        # prototypes: one row after the other, normalised once
+        prototypes = objective.prototypes.clone()
+        for row, c in zip(q, predicted.tolist(), strict=True):
+            prototypes[c] = 0.9 * prototypes[c] + 0.1 * row
+        objective.update(data, output)
+    torch.testing.assert_close(objective.prototypes, F.normalize(prototypes, dim=1))
+    torch.testing.assert_close(objective.targets[data.index], targets)
+    assert torch.equal(queue.labels[12:18], predicted)
+
+
+def test_targets_stay_on_the_candidates_and_sum_to_one() -> None:
+    objective = build("pico")
+    objective.epoch = 5.0
+    for seed in range(6):
+        step(objective, batch(seed))
+    assert not objective.targets[~CANDIDATES].any()
+    torch.testing.assert_close(objective.targets.sum(1), torch.ones(100))
+
+
+def test_true_labels_are_counted_but_never_learned_from() -> None:
+    one, other = build("pico"), build("pico")
+    for objective in (one, other):
+        objective.epoch = 2.0
+    for seed in range(3):
+        data = batch(seed)
+        step(one, data)
+        step(other, data._replace(labels=(data.labels + 1) % 3))
+    for key, value in one.state_dict().items():
+        assert torch.equal(value, other.state_dict()[key]), key
+
+
+def test_disambiguation_accuracy_counts_ties_as_a_share() -> None:
+    objective = build("pico")
+    start = objective.facts(LABELS)["disambiguation_accuracy"]
+    assert start == pytest.approx(100 * (1 / CANDIDATES.sum(1)).mean().item(), rel=1e-5)
+    objective.targets.copy_(F.one_hot(LABELS, 3))
+    assert objective.facts(LABELS)["disambiguation_accuracy"] == pytest.approx(100)
+    objective.targets.copy_(F.one_hot((LABELS + 1) % 3, 3))
+    assert objective.facts(LABELS)["disambiguation_accuracy"] == 0
+
+
+def test_without_candidate_sets_it_refuses() -> None:
+    encoder = backbones.create("cifar_resnet20")
+    with pytest.raises(TrainingError, match=r"needs candidate sets: set data\.partial_labels"):
+        PiCO(config("pico"), encoder, DataInfo(100, COUNTS))
+
+
+def test_centers_carry_the_prototypes() -> None:
+    objective = build("pico")
+    step(objective, batch(1))
+    centers = objective.centers()
+    assert torch.equal(centers.weight, objective.classifier.weight)
+    assert torch.equal(centers.prototypes, objective.prototypes)

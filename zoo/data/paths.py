@@ -1,0 +1,38 @@
+"""Files and folders below the data folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from zoo.errors import DataError, did_you_mean
+
+
+def require_root(root: Path | None, kind: str) -> Path:
+    """Return the data folder.
+
+    Raises:
+        DataError: when none was given, or it is none.
+    """
+    if root is None:
+        raise DataError(f"{kind}: no data folder given; give the one that holds the data with --data DIR")
+    if not root.is_dir():
+        raise DataError(
+            f'{kind}: there is no folder "{root}"; give the one that holds the data with --data DIR'
+        )
+    return root
+
+
+def require_path(root: Path | None, given: str, kind: str, what: str) -> Path:
+    """Return the file or folder `given`, relative to the data folder unless absolute.
+
+    Raises:
+        DataError: naming `what` is missing and the nearest name that exists beside it.
+    """
+    path = Path(given) if Path(given).is_absolute() else require_root(root, kind) / given
+    if not path.exists():
+        beside = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
+        raise DataError(
+            f'{kind}: no {what} "{given}", looked for {path}.{did_you_mean(path.name, beside)}'
+            " The data folder is given with --data DIR"
+        )
+    return path
