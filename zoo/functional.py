@@ -285,11 +285,11 @@ def _hardest(negative: Tensor, usable: Tensor, keep: float) -> Tensor:
     if keep == 1 or negative.shape[1] == 0:
         return usable
     scores = negative.detach().masked_fill(~usable, torch.nan)
-    # sort and interpolate by hand: torch.quantile refuses more than 16M elements
+    # by hand: torch.quantile refuses more than 16M elements. Between two scores the quantile's value does
+    # not matter: the upper of them is the least that reaches it
     ordered = scores.sort(dim=1).values  # NaN sorts last
     position = (1 - keep) * (usable.sum(dim=1, keepdim=True) - 1).clamp(min=0).to(scores.dtype)
-    low, high = position.floor().long(), position.ceil().long()
-    threshold = torch.lerp(ordered.gather(1, low), ordered.gather(1, high), position - low)
+    threshold = ordered.gather(1, position.ceil().long())
     return usable & (negative.detach() >= threshold)
 
 
