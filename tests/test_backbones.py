@@ -1,4 +1,4 @@
-"""Backbones: the CIFAR ResNets against the paper, their timm interface, and the errors of `create`."""
+"""Backbones: the CIFAR ResNets against their papers, their timm interface, and the errors of `create`."""
 
 import pytest
 import timm
@@ -125,10 +125,87 @@ def test_cifar_resnet_is_created_with_device_and_dtype():
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float64}
 
 
+# Known from https://github.com/kuangliu/pytorch-cifar, whose models have this form.
+SMALL_IMAGE_RESNETS = [("resnet18_cifar", "resnet18", 11_173_962), ("resnet50_cifar", "resnet50", 23_520_842)]
+
+
+@pytest.mark.parametrize(("arch", "original", "known"), SMALL_IMAGE_RESNETS)
+def test_small_image_resnets_are_timms_behind_another_stem(arch, original, known):
+    torch.manual_seed(0)
+    model = timm.create_model(arch, zero_init_last=False).train()
+    assert sum(parameter.numel() for parameter in model.parameters()) == known
+    reference = timm.create_model(original, num_classes=10).train()
+    assert list(model.state_dict()) == list(reference.state_dict())
+    state = model.state_dict()
+    stem = state.pop("conv1.weight").clone()
+    assert stem.shape == (64, 3, 3, 3)
+    reference.load_state_dict(state, strict=False)
+
+    images = torch.randn(4, 3, 32, 32)
+    x = F.conv2d(images, stem, stride=1, padding=1)
+    x = F.batch_norm(x, None, None, state["bn1.weight"], state["bn1.bias"], training=True).relu()
+    x = reference.layer4(reference.layer3(reference.layer2(reference.layer1(x))))
+    assert x.shape[2:] == (4, 4)
+    torch.testing.assert_close(model(images), reference.fc(x.mean((2, 3))), rtol=1e-4, atol=1e-4)
+
+
+def test_small_image_stem_starts_with_kaiming_variance():
+    torch.manual_seed(0)
+    model = backbones.create("resnet18_cifar")
+    assert model.conv1.weight.std().item() == pytest.approx((2 / (64 * 9)) ** 0.5, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("arch", "kind", "stride"),
+    [
+        ("resnet18_cifar", "list", 32),
+        ("resnet18_cifar", "getter", 32),
+        ("resnet18_cifar", "hook", 8),
+        ("resnet50_cifar", "list", 32),
+    ],
+)
+def test_small_image_resnets_give_feature_maps_of_the_reductions_they_say(arch, kind, stride):
+    maps = timm.create_model(arch, features_only=True, feature_cls=kind, output_stride=stride).eval()
+    with torch.no_grad():
+        found = maps(torch.randn(1, 3, 32, 32))
+    assert len(found) == 5
+    assert [m.shape[1] for m in found] == maps.feature_info.channels()
+    assert [32 // m.shape[2] for m in found] == maps.feature_info.reduction()
+    assert maps.feature_info.reduction() == ([1, 1, 2, 4, 8] if stride == 32 else [1, 1, 2, 2, 2])
+
+
+def test_small_image_resnets_have_timms_interface():
+    model = timm.create_model("resnet18_cifar", num_classes=7, in_chans=1, dtype=torch.float64).eval()
+    images = torch.randn(2, 1, 32, 32, dtype=torch.float64)
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float64}
+    assert model(images).shape == (2, 7)
+    model.reset_classifier(0)
+    assert model(images).shape == (2, 512)
+    final, (first, last) = model.forward_intermediates(images, indices=[0, 4])
+    assert first.shape == (2, 64, 32, 32)
+    assert torch.equal(last, final)
+    assert model.pretrained_cfg["input_size"] == (3, 32, 32)
+    assert timm.create_model("resnet18_cifar").num_classes == 10
+
+
+def test_small_image_resnet_checkpointing_changes_no_gradient():
+    torch.manual_seed(0)
+    model = backbones.create("resnet18_cifar")
+    images = torch.randn(4, 3, 32, 32)
+    gradients = []
+    for enable in (False, True):
+        model.set_grad_checkpointing(enable)
+        model.zero_grad()
+        model(images).square().sum().backward()
+        gradients.append(model.conv1.weight.grad.clone())
+    torch.testing.assert_close(*gradients)
+
+
 @pytest.mark.parametrize(
     ("arch", "size"),
     [
         ("cifar_resnet32", 32),
+        ("resnet18_cifar", 32),
         ("resnet18", 64),
         ("mobilenetv3_small_050", 64),
         ("convnext_atto", 64),
@@ -149,6 +226,9 @@ def test_feature_dim_is_the_width_of_the_headless_output(arch, size):
         ("vit_tiny_patch16_224", {"imgsize": 32}, 'takes no argument "imgsize". Did you mean "img_size"?'),
         ("cifar_resnet20", {"img_size": 32}, 'takes no argument "img_size"'),
         ("cifar_resnet20", {"global_pool": "average"}, "cannot be built with global_pool='average'"),
+        ("resnet18_cifar", {"img_size": 32}, 'takes no argument "img_size"'),
+        ("resnet18_cifar", {"drop_rat": 0.1}, 'takes no argument "drop_rat". Did you mean "drop_rate"?'),
+        ("resnet18_cifar", {"stem_type": "deep"}, "stem_type has no effect: the stem is one 3x3 convolution"),
         ("resnet18", {"output_stride": 3}, "cannot be built with output_stride=3"),
     ],
 )

@@ -40,10 +40,10 @@ def test_listing_models_and_recipes_loads_no_torch():
         "import zoo.backbones, timm",
     ],
 )
-def test_timm_knows_the_cifar_resnets_after_importing_zoo(imports):
+def test_timm_knows_the_architectures_after_importing_zoo(imports):
     code = (
         f"{imports}; import sys; from importlib.machinery import SourceFileLoader;"
-        "print(timm.create_model('cifar_resnet20').num_features, timm.is_model('resnet50'));"
+        "print(timm.create_model('cifar_resnet20').num_features, timm.is_model('resnet18_cifar'));"
         "hooked = any('zoo' in type(finder).__module__ for finder in sys.meta_path);"
         "print(type(timm.__spec__.loader) is SourceFileLoader, hooked)"
     )

@@ -15,12 +15,12 @@ README = (Path(__file__).resolve().parent.parent / "README.md").read_text()
 
 
 def test_the_example_objective_of_the_readme_trains() -> None:
-    (code,) = (block for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "SimCLR" in block)
+    (code,) = (block for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "AlignUniform" in block)
     names: dict[str, Any] = {}
     exec(compile(code, "README.md", "exec", dont_inherit=True), names)
     torch.manual_seed(0)
-    config = names["SimCLRConfig"](name="simclr", dim=8, tau=0.2)
-    objective = names["SimCLR"](config, backbones.create("cifar_resnet20"), DataInfo(6, torch.tensor([3, 3])))
+    config = names["AlignUniformConfig"](name="align_uniform", dim=8, weight=1.0)
+    objective = names["AlignUniform"](config, backbones.create("cifar_resnet20"), DataInfo(6, torch.tensor([3, 3])))
     batch = Batch((torch.randn(6, 3, 8, 8), torch.randn(6, 3, 8, 8)), torch.zeros(6).long(), torch.arange(6))
     optimizer = torch.optim.SGD(objective.parameters(), lr=0.05)
     losses = []

@@ -23,6 +23,12 @@ RECIPES = {
     "moco": "cifar_resnet20.moco_v2_ft_digits_lt50",
     "paco": "cifar_resnet20.paco_digits_lt50",
     "classify": "cifar_resnet20.balanced_softmax_digits_lt50",
+    "gpaco": "cifar_resnet20.gpaco_digits_lt50",
+    "margin": "cifar_resnet20.margin_digits_lt50",
+    "moco_v3": "cifar_resnet20.moco_v3_digits_lt50",
+    "pico": "cifar_resnet20.pico_digits_q05",
+    "simclr": "cifar_resnet20.simclr_digits_lt50",
+    "sup_con": "cifar_resnet20.sup_con_digits_lt50",
 }
 SHORT = (
     "training.epochs=2",

@@ -13,7 +13,7 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-_ARCHITECTURES = "zoo.backbones.cifar_resnet"
+_ARCHITECTURES = "zoo.backbones"  # importing it registers them
 
 
 class _AfterTimm(MetaPathFinder):

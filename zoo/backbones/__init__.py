@@ -1,4 +1,4 @@
-"""Backbones: any timm model, and the CIFAR ResNets that this project registers with timm."""
+"""Backbones: any timm model, and those for 32-pixel images that this project registers with timm."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import timm
 import torch
 from torch import nn
 
-from zoo.backbones import cifar_resnet as cifar_resnet  # imported for its registration with timm
+from zoo.backbones import cifar_resnet as cifar_resnet  # imported for their registration with timm
+from zoo.backbones import resnet_cifar as resnet_cifar
 from zoo.errors import ZooError, did_you_mean
 
 __all__ = ["check_input", "create", "feature_dim"]
@@ -24,7 +25,7 @@ def create(arch: str, *, num_classes: int = 0, **model_args: Any) -> nn.Module:
     """Build a freshly initialised timm model.
 
     Args:
-        arch: a name of timm's, e.g. `"resnet50"`, or `"cifar_resnet32"`.
+        arch: a name of timm's, e.g. `"resnet50"`, `"cifar_resnet32"` or `"resnet18_cifar"`.
         num_classes: size of the classifier; 0 gives the headless encoder: it returns pooled features.
         model_args: arguments of the architecture, e.g. `img_size=32, patch_size=4`.
 

@@ -1,0 +1,171 @@
+"""What MoCo v3 fixes in a vision transformer: the authors' numbers, through training and saving."""
+
+import math
+
+import pytest
+import timm
+import torch
+
+import zoo
+from tests.release_helpers import release_of
+from zoo import backbones
+from zoo.errors import ZooError
+from zoo.modules import MomentumEncoder, freeze_patch_embedding, set_sincos_positions
+
+SMALL = {"img_size": 32, "patch_size": 8, "embed_dim": 24, "num_heads": 2, "depth": 2}
+
+
+def vit(arch="vit_tiny_patch16_224", **changes):
+    return backbones.create(arch, **{**SMALL, **changes})
+
+
+def authors_positions(height, width, dim, temperature=10000.0):
+    """Restate moco-v3's build_2d_sincos_position_embedding without the class token."""
+    grid_w, grid_h = torch.meshgrid(torch.arange(width).float(), torch.arange(height).float(), indexing="ij")
+    omega = 1.0 / temperature ** (torch.arange(dim // 4).float() / (dim // 4))
+    out_w, out_h = (torch.outer(grid.flatten(), omega) for grid in (grid_w, grid_h))
+    return torch.cat([out_w.sin(), out_w.cos(), out_h.sin(), out_h.cos()], dim=1)
+
+
+@pytest.mark.parametrize(("size", "patch", "dim"), [(32, 8, 24), (224, 16, 384), (48, 16, 64)])
+def test_positions_are_the_authors_on_a_square_grid(size, patch, dim):
+    model = vit(img_size=size, patch_size=patch, embed_dim=dim, depth=1)
+    set_sincos_positions(model)
+    assert not model.pos_embed.requires_grad
+    assert torch.equal(model.pos_embed[0, 0], torch.zeros(dim))
+    expected = authors_positions(size // patch, size // patch, dim)
+    torch.testing.assert_close(model.pos_embed[0, 1:], expected, rtol=0, atol=1e-6)
+
+
+def test_positions_follow_rows_and_columns_of_a_grid_that_is_not_square():
+    model = vit(img_size=(16, 40), depth=1)
+    set_sincos_positions(model)
+    positions = model.pos_embed[0, 1:].view(2, 5, 24)  # timm's order of patches: row by row
+    for y in range(2):
+        for x in range(5):
+            angles = [10000 ** (-i / 6) for i in range(6)]
+            values = [f(w * p) for p in (y, x) for f in (math.sin, math.cos) for w in angles]
+            torch.testing.assert_close(positions[y, x], torch.tensor(values), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("changes", "prefix"),
+    [
+        ({"reg_tokens": 4}, 5),
+        ({"no_embed_class": True}, 0),
+        ({"no_embed_class": True, "reg_tokens": 4}, 0),
+        ({"class_token": False, "global_pool": "avg"}, 0),
+        ({"dynamic_img_size": True}, 1),
+        ({"dtype": torch.float64}, 1),
+    ],
+)
+def test_tokens_that_are_no_patches_have_position_zero(changes, prefix):
+    model = vit(**changes)
+    set_sincos_positions(model)
+    assert model.pos_embed.shape == (1, prefix + 16, 24)
+    assert not model.pos_embed[0, :prefix].any()
+    expected = authors_positions(4, 4, 24).to(model.pos_embed.dtype)
+    torch.testing.assert_close(model.pos_embed[0, prefix:], expected, rtol=0, atol=1e-6)
+
+
+def test_positions_of_a_distilled_transformer_begin_after_both_tokens():
+    model = backbones.create("deit_tiny_distilled_patch16_224", **{**SMALL, "depth": 1})
+    set_sincos_positions(model)
+    assert not model.pos_embed[0, :2].any()
+    torch.testing.assert_close(model.pos_embed[0, 2:], authors_positions(4, 4, 24), rtol=0, atol=1e-6)
+
+
+def test_a_frozen_embedding_keeps_its_values_and_all_else_learns():
+    torch.manual_seed(0)
+    model = vit()
+    weights = {name: value.clone() for name, value in model.state_dict().items()}
+    freeze_patch_embedding(model)
+    set_sincos_positions(model)
+    fixed = {"patch_embed.proj.weight", "patch_embed.proj.bias", "pos_embed"}
+    assert {name for name, p in model.named_parameters() if not p.requires_grad} == fixed
+    assert torch.equal(model.patch_embed.proj.weight, weights["patch_embed.proj.weight"])
+    positions = model.pos_embed.clone()
+
+    teacher = MomentumEncoder(model)
+    optimizer = torch.optim.SGD((p for p in model.parameters() if p.requires_grad), lr=1.0, weight_decay=0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(torch.randn(4, 3, 32, 32)).square().mean().backward()
+        optimizer.step()
+        teacher.update(model, 0.9)
+    for network in (model, teacher.module):
+        assert torch.equal(network.patch_embed.proj.weight, weights["patch_embed.proj.weight"])
+        assert torch.equal(network.patch_embed.proj.bias, weights["patch_embed.proj.bias"])
+        assert torch.equal(network.pos_embed, positions)
+    moved = [n for n, p in model.named_parameters() if n not in fixed and not torch.equal(p, weights[n])]
+    assert len(moved) == len(weights) - 3
+
+
+def test_each_of_the_two_leaves_the_other_trainable():
+    model = vit()
+    freeze_patch_embedding(model)
+    assert model.pos_embed.requires_grad
+    model = vit(pre_norm=True)  # its projection has no bias
+    set_sincos_positions(model)
+    assert model.patch_embed.proj.weight.requires_grad
+    freeze_patch_embedding(model)
+    assert not model.patch_embed.proj.weight.requires_grad
+
+
+def test_a_release_carries_the_positions_and_plain_timm_reads_them(tmp_path):
+    model = vit().eval()
+    freeze_patch_embedding(model)
+    set_sincos_positions(model)
+    release_of(tmp_path / "release", model, "vit_tiny_patch16_224", 32, model_args=SMALL)
+    images = torch.randn(2, 3, 32, 32)
+    loaded = zoo.load(tmp_path / "release").eval()
+    plain = timm.create_model(f"local-dir:{tmp_path / 'release'}", pretrained=True, num_classes=0).eval()
+    with torch.no_grad():
+        for other in (loaded, plain):
+            assert torch.equal(other.pos_embed, model.pos_embed)
+            assert torch.equal(other(images), model(images))
+
+
+@pytest.mark.parametrize(
+    ("change", "arch", "message"),
+    [
+        (freeze_patch_embedding, "resnet18", "freeze_patch_embedding: resnet18 has no patch embedding"),
+        (set_sincos_positions, "cifar_resnet20", "sincos_positions: cifar_resnet20 has no patch embedding"),
+        (
+            set_sincos_positions,
+            "swin_tiny_patch4_window7_224",
+            "no learned position embedding .*56 x 56 patches",
+        ),
+        (set_sincos_positions, "vit_relpos_small_patch16_224", "no learned position embedding .*14 x 14"),
+        (freeze_patch_embedding, "vit_tiny_r_s16_p8_224", "no patch embedding"),
+    ],
+)
+def test_an_encoder_that_has_nothing_to_fix_is_refused(change, arch, message):
+    model = backbones.create(arch)
+    before = [p.requires_grad for p in model.parameters()]
+    with pytest.raises(ZooError, match=message) as caught:
+        change(model)
+    assert "\n" not in str(caught.value)
+    assert [p.requires_grad for p in model.parameters()] == before
+
+
+def test_a_width_that_does_not_divide_is_refused():
+    with pytest.raises(ZooError, match=r"vit_tiny_patch16_224 has 30 features, expected a multiple of 4"):
+        set_sincos_positions(vit(embed_dim=30))
+
+
+def test_initial_weights_are_those_that_the_documentation_says():
+    """`weight_init: moco` is the authors', but for the patch embedding."""
+    torch.manual_seed(0)
+    model = backbones.create("vit_small_patch16_224", depth=1, weight_init="moco")
+    block = model.blocks[0]
+    for weight, fan in (
+        (block.attn.qkv.weight, 384 + 384),
+        (block.attn.proj.weight, 384 + 384),
+        (block.mlp.fc1.weight, 384 + 1536),
+    ):
+        assert weight.abs().max().item() == pytest.approx((6 / fan) ** 0.5, rel=1e-3)
+    assert not block.attn.qkv.bias.any()
+    embedding, authors = model.patch_embed.proj, (6 / (768 + 384)) ** 0.5
+    assert embedding.weight.abs().max().item() == pytest.approx(0.5 * authors, rel=1e-3)
+    assert embedding.bias.any()

@@ -1,0 +1,114 @@
+"""Every recipe starts as it stands: its own objective, views and optimizer take two steps on a few images."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.data_fixtures import photo
+from zoo import catalog
+from zoo.data import TrainLoader, open_dataset
+from zoo.training import Recipe
+from zoo.training.build import build_objective
+from zoo.training.step import Stepper
+
+GROUPS = [["bed", "chair"], ["bear", "lion"]]  # the classes of the few images, in two groups
+PER_CLASS = 3
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
+    """Folders of images of CIFAR's size, or somewhat larger than an ImageNet crop, by the crop's size."""
+    base = tmp_path_factory.mktemp("images")
+
+    @cache
+    def folder(size: int) -> Path:
+        width, height = (size, size) if size == 32 else (size + 30, size + 10)
+        for c, name in enumerate(name for group in GROUPS for name in group):
+            for i in range(PER_CLASS):
+                path = base / str(size) / "train" / name / f"{i}.png"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                photo(width, height, 10 * c + i).save(path)
+        return base / str(size)
+
+    return folder
+
+
+def shrunk(name: str) -> Recipe:
+    """The recipe on a few images: only data, sizes and devices are others."""
+    data = Recipe.load(name).model_dump(mode="json")
+    changes = ["training.batch_size=4", "training.device=cpu", "views.workers=0"]
+    changes.append("init=null")  # timm's weights are not here
+    if data["data"]["source"]["kind"] != "digits":
+        changes.append("data.source={kind: folder, train: train, test: val}")
+        if data["data"]["long_tail"]:
+            changes.append("data.long_tail.imbalance=2.0")
+    if data["data"]["partial_labels"] and data["data"]["partial_labels"]["kind"] == "grouped":
+        changes.append(f"data.partial_labels.groups={GROUPS}")
+    if "queue_size" in data["objective"]:
+        changes.append("objective.queue_size=16")
+    if data["objective"].get("key_groups", 1) > 1:
+        changes.append("objective.key_groups=2")
+    return Recipe.load(name, changes)
+
+
+def cases() -> list[Any]:
+    """Every recipe; of those that run the same code on CIFAR's sizes one is in the normal run."""
+    seen, params = set(), []
+    for name in catalog.list_recipes():
+        data = Recipe.load(name).model_dump(mode="json")
+        objective, partial = data["objective"], data["data"]["partial_labels"]
+        code = (
+            data["backbone"]["arch"],
+            objective["name"],
+            str(objective.get("loss")),
+            str(objective.get("feature_transform")),
+            data["data"]["long_tail"] is None,
+            partial and partial["kind"],
+            data["views"]["backend"],
+        )
+        normal = data["views"]["eval"]["size"] <= 32 and code not in seen
+        seen.add(code)
+        params.append(pytest.param(name, marks=[] if normal else [pytest.mark.slow]))
+    return params
+
+
+@pytest.mark.parametrize("name", cases())
+def test_recipe_starts_as_it_stands(name: str, images: Callable[[int], Path]) -> None:
+    recipe = shrunk(name)
+    size = recipe.views.eval.size
+    dataset = open_dataset(recipe.data, "train", images(size))
+    objective = build_objective(recipe, dataset).to(memory_format=torch.channels_last).train()
+    device = torch.device("cpu")
+    loader = TrainLoader(
+        dataset,
+        recipe.views,
+        mean=recipe.data.mean,
+        std=recipe.data.std,
+        batch_size=recipe.training.batch_size,
+        drop_last=recipe.training.drop_last,
+        seed=recipe.training.seed,
+        device=device,
+        image_size=recipe.data.image_size,
+    )
+    stepper = Stepper(objective, recipe, loader.steps_per_epoch, device)
+    before = {key: value.detach().clone() for key, value in objective.encoder.named_parameters()}
+
+    for step, batch in enumerate(loader.stream(0, 2)):
+        assert len(batch.views) == objective.num_views
+        assert {view.shape[-1] for view in batch.views} == {size}
+        loss = float(stepper(step, batch).loss.detach())
+        assert math.isfinite(loss), step
+
+    after = dict(objective.encoder.named_parameters())
+    changed = {key for key, value in after.items() if not torch.equal(value, before[key])}
+    trained = {key for key, value in after.items() if value.requires_grad}
+    assert changed <= trained
+    assert len(changed) > 0.5 * len(trained)  # some start at 0 and have no gradient yet
+    assert all(torch.isfinite(value).all() for value in objective.state_dict().values())
