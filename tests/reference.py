@@ -1,6 +1,6 @@
 """Slow references in float64, written from the equations with loops over anchors, positives and negatives.
 
-Nothing here imports the code under test.
+Nothing here imports the code under test. `tau` may be a number or a tensor; labels of -1 are empty slots.
 """
 
 from __future__ import annotations
@@ -10,19 +10,62 @@ import math
 import torch
 from torch import Tensor
 
+Number = float | Tensor
+
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:
     return (a.double() * b.double()).sum()
 
 
-def info_nce(q: Tensor, k: Tensor, queue: Tensor, tau: float) -> Tensor:
+def _mean(losses: list[Tensor]) -> Tensor:
+    return torch.stack(losses).mean()
+
+
+def _exp(score: Tensor, tau: Number) -> Tensor:
+    return (score / (tau.double() if isinstance(tau, Tensor) else tau)).exp()
+
+
+def info_nce(q: Tensor, k: Tensor, queue: Tensor, tau: Number) -> Tensor:
     """Mean over i of -log e^{q_i.k_i/tau} / (e^{q_i.k_i/tau} + sum_z e^{q_i.z/tau})."""
+    return hard_info_nce(q, k, queue, tau, keep=1.0)
+
+
+def ft_info_nce(
+    q: Tensor,
+    k: Tensor,
+    queue: Tensor,
+    tau: Number,
+    lam_ex: Tensor,
+    lam_in: Tensor,
+    perm: list[int],
+    *,
+    negatives_scored_with: str,
+) -> Tensor:
+    """InfoNCE on transformed scores.
+
+    The positive score is q^.k^. The paper's text leaves the negatives' query alone ("original"); the authors'
+    code overwrites q by q^ before it scores the negatives ("extrapolated").
+    """
     losses = []
     for i in range(len(q)):
-        positive = (_dot(q[i], k[i]) / tau).exp()
-        total = positive + sum((_dot(q[i], z) / tau).exp() for z in queue)
-        losses.append(-(positive / total).log())
-    return torch.stack(losses).mean()
+        q_hat = lam_ex[i] * q[i] + (1 - lam_ex[i]) * k[i]
+        k_hat = lam_ex[i] * k[i] + (1 - lam_ex[i]) * q[i]
+        query = {"original": q[i], "extrapolated": q_hat}[negatives_scored_with]
+        mixed = [lam_in[j] * queue[j] + (1 - lam_in[j]) * queue[perm[j]] for j in range(len(queue))]
+        positive = _exp(_dot(q_hat, k_hat), tau)
+        losses.append(-(positive / (positive + sum(_exp(_dot(query, z), tau) for z in mixed))).log())
+    return _mean(losses)
+
+
+def nt_xent(a: Tensor, b: Tensor, tau: Number) -> Tensor:
+    """Equation 1 of SimCLR over the pairs (2k-1, 2k): both orders of each pair, 2N terms."""
+    rows = [row for pair in zip(a, b, strict=True) for row in pair]
+
+    def term(i: int, j: int) -> Tensor:
+        total = sum(_exp(_dot(rows[i], rows[m]), tau) for m in range(len(rows)) if m != i)
+        return -(_exp(_dot(rows[i], rows[j]), tau) / total).log()
+
+    return _mean([x for n in range(len(a)) for x in (term(2 * n, 2 * n + 1), term(2 * n + 1, 2 * n))])
 
 
 def _contrasts(
@@ -35,15 +78,47 @@ def _contrasts(
     return members
 
 
-def sup_con(q: Tensor, k: Tensor, labels: Tensor, queue: Tensor, queue_labels: Tensor, tau: float) -> Tensor:
+def sup_con(q: Tensor, k: Tensor, labels: Tensor, queue: Tensor, queue_labels: Tensor, tau: Number) -> Tensor:
     """Mean over anchors of the mean over positives of -log softmax over A(i)."""
     losses = []
     for i in range(len(q)):
-        members = _contrasts(i, q, k, labels, queue, queue_labels)
-        total = sum((_dot(q[i], z) / tau).exp() for z, _ in members)
-        terms = [-((_dot(q[i], z) / tau).exp() / total).log() for z, y in members if y == int(labels[i])]
+        members = [(_exp(_dot(q[i], z), tau), y) for z, y in _contrasts(i, q, k, labels, queue, queue_labels)]
+        total = sum(e for e, _ in members)
+        terms = [-(e / total).log() for e, y in members if y == int(labels[i])]
         losses.append(sum(terms) / len(terms))
-    return torch.stack(losses).mean()
+    return _mean(losses)
+
+
+def paco_of_anchor(
+    anchor: Tensor,
+    label: int,
+    members: list[tuple[Tensor, int]],
+    center_logits: Tensor,
+    prior: list[float],
+    *,
+    alpha: float,
+    tau: Number,
+    beta: float,
+    gamma: float,
+    center_tau: float,
+    reduction: str,
+    smoothing: float = 0.0,
+) -> Tensor:
+    """Equation 10 of PaCo for one anchor; "mean" divides by the positives' total weight.
+
+    With smoothing, the own center's weight is beta (1 - eps), each other center's beta eps / (C - 1).
+    """
+    classes = range(len(prior))
+    centers = [(center_logits[c].double().exp() * prior[c]) ** (1 / center_tau) for c in classes]
+    samples = [(_exp(_dot(anchor, z), tau), y) for z, y in members]
+    total = sum(centers) + gamma * sum(e for e, _ in samples)
+    terms = []
+    for c in classes:
+        share = 1 - smoothing if c == label else (smoothing / (len(prior) - 1) if smoothing else 0.0)
+        terms.append((beta * share, centers[c]))
+    terms += [(alpha, e) for e, y in samples if y == label]
+    loss = -sum(w * (e / total).log() for w, e in terms)
+    return loss / sum(w for w, _ in terms) if reduction == "mean" else loss
 
 
 def paco(
@@ -54,30 +129,54 @@ def paco(
     queue_labels: Tensor,
     center_logits: Tensor,
     prior: list[float],
-    *,
-    alpha: float,
-    tau: float,
-    beta: float,
-    gamma: float,
-    center_tau: float,
-    reduction: str,
+    **settings: object,
 ) -> Tensor:
-    """Equation 10 of the paper; "mean" divides each anchor by its positives' total weight."""
+    """Mean over the N anchors q; settings of `paco_of_anchor`."""
     losses = []
     for i in range(len(q)):
-        y = int(labels[i])
         members = _contrasts(i, q, k, labels, queue, queue_labels)
-        centers = [
-            (center_logits[i, c].double().exp() * prior[c]) ** (1 / center_tau) for c in range(len(prior))
-        ]
-        total = sum(centers) + gamma * sum((_dot(q[i], z) / tau).exp() for z, _ in members)
-        loss, weight = -beta * (centers[y] / total).log(), beta
-        for z, label in members:
-            if label == y:
-                loss = loss - alpha * ((_dot(q[i], z) / tau).exp() / total).log()
-                weight += alpha
-        losses.append(loss / weight if reduction == "mean" else loss)
-    return torch.stack(losses).mean()
+        losses.append(
+            paco_of_anchor(q[i], int(labels[i]), members, center_logits[i], prior, **settings)  # type: ignore[arg-type]
+        )
+    return _mean(losses)
+
+
+def gpaco(
+    q: Tensor,
+    k: Tensor,
+    labels: Tensor,
+    queue: Tensor,
+    queue_labels: Tensor,
+    q_logits: Tensor,
+    k_logits: Tensor,
+    prior: list[float],
+    **settings: object,
+) -> Tensor:
+    """GPaCo: one batch of 2N anchors, each against the 2N - 1 others, the queue and the centers."""
+    rows, logits = [*q, *k], [*q_logits, *k_logits]
+    row_labels = [int(y) for y in labels] * 2
+    stored = [(z, int(y)) for z, y in zip(queue, queue_labels, strict=True) if y >= 0]
+    losses = []
+    for i, row in enumerate(rows):
+        others = [(rows[j], row_labels[j]) for j in range(len(rows)) if j != i]
+        losses.append(paco_of_anchor(row, row_labels[i], others + stored, logits[i], prior, **settings))  # type: ignore[arg-type]
+    return _mean(losses)
+
+
+def priors(counts: list[int]) -> list[float]:
+    """Class frequencies; the authors add 1e-9 so that an absent class has a logarithm."""
+    return [n / sum(counts) + 1e-9 for n in counts]
+
+
+def balanced_softmax(logits: Tensor, labels: Tensor, prior: list[float], smoothing: float) -> Tensor:
+    """-sum_c t_c log (q_c e^{logit_c} / sum_d q_d e^{logit_d}), t = (1 - eps) onehot + eps / C."""
+    losses = []
+    for i in range(len(logits)):
+        odds = [prior[c] * logits[i, c].double().exp() for c in range(len(prior))]
+        target = [smoothing / len(prior)] * len(prior)
+        target[int(labels[i])] += 1 - smoothing
+        losses.append(-sum(t * (x / sum(odds)).log() for t, x in zip(target, odds, strict=True)))
+    return _mean(losses)
 
 
 def simple(q: Tensor, k: Tensor, queue: Tensor, weight: float, keep: float) -> Tensor:
@@ -86,21 +185,23 @@ def simple(q: Tensor, k: Tensor, queue: Tensor, weight: float, keep: float) -> T
     for i in range(len(q)):
         scores = hardest([_dot(q[i], z) for z in queue], keep)
         losses.append(-_dot(q[i], k[i]) + weight * sum(scores))
-    return torch.stack(losses).mean()
+    return _mean(losses)
 
 
-def hard_info_nce(q: Tensor, k: Tensor, queue: Tensor, tau: float, keep: float) -> Tensor:
+def hard_info_nce(q: Tensor, k: Tensor, queue: Tensor, tau: Number, keep: float) -> Tensor:
     """InfoNCE over each anchor's hardest negatives."""
     losses = []
     for i in range(len(q)):
         scores = hardest([_dot(q[i], z) for z in queue], keep)
-        positive = (_dot(q[i], k[i]) / tau).exp()
-        losses.append(-(positive / (positive + sum((s / tau).exp() for s in scores))).log())
-    return torch.stack(losses).mean()
+        positive = _exp(_dot(q[i], k[i]), tau)
+        losses.append(-(positive / (positive + sum(_exp(s, tau) for s in scores))).log())
+    return _mean(losses)
 
 
 def hardest(scores: list[Tensor], keep: float) -> list[Tensor]:
     """Those not below the (1 - keep) quantile, with linear interpolation between order statistics."""
+    if not scores:
+        return []
     ordered = sorted(s.item() for s in scores)
     position = (1 - keep) * (len(ordered) - 1)
     low, high = math.floor(position), math.ceil(position)
@@ -109,14 +210,53 @@ def hardest(scores: list[Tensor], keep: float) -> list[Tensor]:
 
 
 def margin(a: Tensor, b: Tensor, same: Tensor, m: float, squared: bool) -> Tensor:
-    """Hadsell's pair loss, or the note's with the margin on the squared distance."""
+    """Hadsell's pair loss, or the note's with the margin on the squared distance.
+
+    Two images at one point repel in no direction: that pair's gradient is zero.
+    """
     losses = []
     for i in range(len(a)):
-        d = _dot(a[i] - b[i], a[i] - b[i]).sqrt()
+        square = _dot(a[i].double() - b[i].double(), a[i].double() - b[i].double())
         if same[i]:
-            losses.append(0.5 * d**2)
+            losses.append(0.5 * square)
         elif squared:
-            losses.append(0.5 * (m - d**2).clamp(min=0))
+            losses.append(0.5 * (m - square).clamp(min=0))
         else:
+            d = square.sqrt() if square > 0 else torch.zeros_like(square)
             losses.append(0.5 * (m - d).clamp(min=0) ** 2)
-    return torch.stack(losses).mean()
+    return _mean(losses)
+
+
+def move_prototypes(prototypes: Tensor, q: Tensor, labels: Tensor, momentum: float) -> Tensor:
+    """mu_c <- gamma mu_c + (1 - gamma) q_i, row after row; unit length once at the end."""
+    moved = [row.double() for row in prototypes]
+    for row, label in zip(q, labels, strict=True):
+        moved[int(label)] = momentum * moved[int(label)] + (1 - momentum) * row.double()
+    return torch.stack([row / row.norm() if row.norm() > 0 else row for row in moved])
+
+
+def disambiguate(targets: Tensor, scores: Tensor, candidates: Tensor, momentum: float) -> Tensor:
+    """s <- phi s + (1 - phi) onehot(argmax over the candidates)."""
+    moved = momentum * targets.double()
+    for i in range(len(targets)):
+        possible = [c for c in range(targets.shape[1]) if candidates[i, c]]
+        moved[i, max(possible, key=lambda c: float(scores[i, c]))] += 1 - momentum
+    return moved
+
+
+def uniformity(z: Tensor, t: float) -> Tensor:
+    """log of the mean of e^{-t |x - y|^2} over ordered pairs x != y."""
+    z = z.double()
+    pairs = [(i, j) for i in range(len(z)) for j in range(len(z)) if i != j]
+    return _mean([(-t * _dot(z[i] - z[j], z[i] - z[j])).exp() for i, j in pairs]).log()
+
+
+def alignment(a: Tensor, b: Tensor) -> Tensor:
+    """Mean of |a_i - b_i|^2."""
+    return _mean([_dot(x - y, x - y) for x, y in zip(a.double(), b.double(), strict=True)])
+
+
+def tolerance(z: Tensor, labels: Tensor) -> Tensor:
+    """Mean of x.y over ordered pairs x != y of one class."""
+    pairs = [(i, j) for i in range(len(z)) for j in range(len(z)) if i != j and labels[i] == labels[j]]
+    return _mean([_dot(z[i], z[j]) for i, j in pairs])

@@ -58,7 +58,9 @@ def _scores(q: Tensor, k: Tensor, queue: Tensor, valid: Tensor | None) -> tuple[
 
 def _contrast(positive: Tensor, negative: Tensor, usable: Tensor, tau: float | Tensor) -> Tensor:
     """Mean of -log softmax of the positive [N] among itself and the usable negatives [N, K]."""
-    logits = torch.cat([positive[:, None], negative.masked_fill(~usable, -torch.inf)], dim=1) / tau
+    # divide first: the gradient of -inf / tau with respect to a learned tau is not a number
+    negative = (negative / tau).masked_fill(~usable, -torch.inf)
+    logits = torch.cat([positive[:, None] / tau, negative], dim=1)
     return (logits.logsumexp(dim=1) - logits[:, 0]).mean()
 
 
@@ -280,14 +282,14 @@ def _hardest(negative: Tensor, usable: Tensor, keep: float) -> Tensor:
     if not 0 < keep <= 1:
         raise ValueError(f"keep: found {keep}, expected a fraction in (0, 1]")
     usable = usable.expand_as(negative)
-    if keep == 1:
+    if keep == 1 or negative.shape[1] == 0:
         return usable
     scores = negative.detach().masked_fill(~usable, torch.nan)
-    # sort and interpolate by hand: torch.quantile refuses more than 16M elements
+    # by hand: torch.quantile refuses more than 16M elements. Between two scores the quantile's value does
+    # not matter: the upper of them is the least that reaches it
     ordered = scores.sort(dim=1).values  # NaN sorts last
     position = (1 - keep) * (usable.sum(dim=1, keepdim=True) - 1).clamp(min=0).to(scores.dtype)
-    low, high = position.floor().long(), position.ceil().long()
-    threshold = torch.lerp(ordered.gather(1, low), ordered.gather(1, high), position - low)
+    threshold = ordered.gather(1, position.ceil().long())
     return usable & (negative.detach() >= threshold)
 
 
@@ -366,7 +368,9 @@ def move_prototypes(prototypes: Tensor, q: Tensor, labels: Tensor, momentum: flo
     # row i is multiplied by momentum once for every later row of its class
     later = member.sum(dim=0) - member.cumsum(dim=0)
     weight = (1 - momentum) * momentum**later * member
-    moved = momentum ** member.sum(dim=0)[:, None] * prototypes + weight.T @ q.to(prototypes.dtype)
+    with torch.autocast(q.device.type, enabled=False):
+        added = weight.T @ q.to(prototypes.dtype)
+    moved = momentum ** member.sum(dim=0)[:, None] * prototypes + added
     return F.normalize(moved, dim=1)
 
 
@@ -510,8 +514,9 @@ def score_moments(q: Tensor, z: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
     """
     q, z = _full(q), _full(z) * valid[:, None]
     count = valid.sum()
-    mean = q.mean(dim=0) @ (z.sum(dim=0) / count)
-    second = ((q.T @ q / len(q)) * (z.T @ z / count)).sum()
+    with torch.autocast(q.device.type, enabled=False):
+        mean = q.mean(dim=0) @ (z.sum(dim=0) / count)
+        second = ((q.T @ q / len(q)) * (z.T @ z / count)).sum()
     return mean, second - mean.square()
 
 
@@ -528,5 +533,6 @@ def tolerance(z: Tensor, labels: Tensor) -> Tensor:
     z = _full(z)
     same = labels[:, None] == labels
     same.fill_diagonal_(False)
-    similarity: Tensor = (z @ z.T)[same]
+    with torch.autocast(z.device.type, enabled=False):
+        similarity: Tensor = (z @ z.T)[same]
     return similarity.mean()

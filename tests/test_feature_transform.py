@@ -1,0 +1,214 @@
+"""FT's coefficients are Beta, its mixes stay within their class, and the queue keeps what it had."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from torch import Tensor
+
+from tests.objective_helpers import FT, QUEUED, batch, build, step
+from zoo import functional
+from zoo.modules import FeatureTransformConfig, KeyQueue, transform
+
+ALPHAS = [0.6, 1.0, 1.6, 2.0, 5.0]
+GRANULARITIES = ["step", "sample", "dimension"]
+
+
+def draw(alpha: float, *shape: int, seed: int = 0) -> Tensor:
+    return functional.sample_beta(alpha, shape, generator=torch.Generator().manual_seed(seed))
+
+
+def is_beta(x: Tensor, alpha: float) -> bool:
+    """Whether a Kolmogorov-Smirnov test lets the samples pass; seeds are fixed, so that it always does."""
+    return bool(stats.kstest(x.double().flatten().numpy(), stats.beta(alpha, alpha).cdf).pvalue > 0.01)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("alpha", ALPHAS)
+def test_beta_passes_kolmogorov_smirnov(alpha: float, seed: int) -> None:
+    x = draw(alpha, 50_000, seed=seed)
+    assert is_beta(x, alpha)
+    assert not is_beta(x, alpha * 1.1)  # the test can tell a neighbour
+    assert ((x >= 0) & (x <= 1)).all()
+    # a second moment and a symmetry that Kolmogorov-Smirnov hardly sees in the tails
+    assert x.var().item() == pytest.approx(1 / (4 * (2 * alpha + 1)), rel=0.02)
+    assert is_beta(1 - x, alpha)
+
+
+def test_beta_has_the_shape_and_generator_it_is_given() -> None:
+    assert draw(2.0, 3, 1, 4).shape == (3, 1, 4)
+    assert draw(2.0).shape == ()
+    assert draw(2.0, 5).dtype == torch.float32
+    assert torch.equal(draw(2.0, 5, seed=3), draw(2.0, 5, seed=3))
+    assert not torch.equal(draw(2.0, 5, seed=3), draw(2.0, 5, seed=4))
+
+
+@pytest.mark.parametrize("alpha", ALPHAS)
+def test_beta_draws_are_independent_of_each_other(alpha: float) -> None:
+    """Neighbours in a draw, and two draws: neither values nor distances from 1/2 go together."""
+    generator = torch.Generator().manual_seed(0)
+    first, second = (functional.sample_beta(alpha, (20_000, 2), generator=generator) for _ in range(2))
+    for a, b in ((first[:, 0], first[:, 1]), (first[:, 0], second[:, 0]), (first[:-1, 0], first[1:, 0])):
+        assert stats.spearmanr(a.numpy(), b.numpy()).pvalue > 0.01
+        assert stats.spearmanr((a - 0.5).abs().numpy(), (b - 0.5).abs().numpy()).pvalue > 0.01
+
+
+def config(positives: str | None, negatives: str | None, **changes: Any) -> FeatureTransformConfig:
+    return FeatureTransformConfig.model_validate(
+        {
+            "positives": positives and {"alpha": 2.0, "per": positives},
+            "negatives": negatives and {"alpha": 1.6, "per": negatives, "keep_originals": False} | changes,
+            "renormalize": False,
+            "start_epoch": 0,
+        }
+    )
+
+
+def coefficients(per: str, rounds: int, size: int = 40) -> tuple[Tensor, Tensor]:
+    """l - 1 of the positives and l of the negatives, read off features made for it.
+
+    With q = 1 and k = 0 the transformed query is l itself. With the identity as queue, a mixed row holds its
+    own l on the diagonal; rows that the permutation sends to themselves tell nothing and are left out.
+    """
+    q, k, queue = torch.ones(size, 3), torch.zeros(size, 3), torch.eye(size)
+    positives, negatives = [], []
+    for _ in range(rounds):
+        q_hat, _, queue_hat, _ = transform(q, k, queue, torch.ones(size, dtype=torch.bool), config(per, per))
+        own = queue_hat.diagonal()
+        positives.append(q_hat - 1)
+        negatives.append(own.masked_fill(own == 1, torch.nan))
+    return torch.stack(positives), torch.stack(negatives)
+
+
+@pytest.mark.parametrize("per", GRANULARITIES)
+def test_ft_draws_as_many_coefficients_as_it_says_each_from_its_own_beta(per: str) -> None:
+    torch.manual_seed(0)
+    positives, negatives = coefficients(per, rounds=400)
+    if per == "step":
+        assert (positives == positives[:, :1, :1]).all()
+        spread = negatives.nan_to_num(-1).max(dim=1).values - negatives.nan_to_num(2).min(dim=1).values
+        assert spread.abs().max() < 1e-6
+        positives, negatives = positives[:, 0, 0], negatives.nanmedian(dim=1).values
+    elif per == "sample":
+        assert (positives == positives[:, :, :1]).all()
+        positives = positives[:, :, 0]
+    assert len(positives.flatten().unique()) > 0.99 * positives.numel()
+    assert is_beta(positives, 2.0)
+    assert is_beta(negatives[~negatives.isnan()], 1.6)
+    # the positives' coefficient says nothing of the negatives' in the same step
+    a = positives.reshape(400, -1)[:, 0]
+    b = negatives.reshape(400, -1)
+    b = b.nanmedian(dim=1).values if per == "step" else b[:, 0]
+    known = ~b.isnan()
+    assert stats.spearmanr(a[known].numpy(), b[known].numpy()).pvalue > 0.01
+
+
+def partners(queue_hat: Tensor) -> Tensor:
+    """Which row each was mixed with, where the queue was the identity; itself where no other shows."""
+    size = len(queue_hat)
+    others = queue_hat.clone().fill_diagonal_(0)
+    return torch.where(others.amax(dim=1) > 0, others.argmax(dim=1), torch.arange(size))
+
+
+@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+@given(
+    labels=st.lists(st.integers(0, 3), min_size=1, max_size=12),
+    empty=st.integers(0, 5),
+    per=st.sampled_from(GRANULARITIES),
+    keep=st.booleans(),
+    seed=st.integers(0, 1000),
+)
+def test_mixing_with_labels_stays_within_the_class(
+    labels: list[int], empty: int, per: str, keep: bool, seed: int
+) -> None:
+    torch.manual_seed(seed)
+    filled, size = len(labels), len(labels) + empty
+    queue_labels = torch.tensor(labels + [-1] * empty)
+    valid = torch.arange(size) < filled
+    queue = torch.eye(size)
+    queue[filled:] = torch.nan  # an empty slot that gets in shows
+    before = queue.clone()
+    pair = torch.ones(2, size)
+    _, _, queue_hat, valid_hat = transform(
+        pair, pair, queue, valid, config(None, per, keep_originals=keep), queue_labels
+    )
+    assert torch.equal(queue.view(torch.int32), before.view(torch.int32))  # bit for bit, NaN included
+    assert torch.equal(valid_hat, torch.cat([valid, valid]) if keep else valid)
+    mixed = queue_hat[:filled]
+    assert torch.isfinite(mixed).all()
+    # no weight outside the row's own class, and none negative
+    same = queue_labels[:filled, None] == queue_labels
+    assert (mixed[~same] == 0).all()
+    assert (mixed >= 0).all()
+    # of two rows at most; each row is some row's partner exactly once
+    assert ((mixed > 0).sum(dim=1) <= 2).all()
+    if per != "dimension":
+        torch.testing.assert_close(mixed.sum(dim=1), torch.ones(filled))
+    partner = partners(mixed[:, :filled])
+    assert torch.equal(partner.sort().values, torch.arange(filled))
+    for i in range(filled):
+        if labels.count(labels[i]) == 1:
+            torch.testing.assert_close(mixed[i], queue[i])
+
+
+@pytest.mark.parametrize("labelled", [False, True])
+def test_every_partner_is_equally_likely(labelled: bool) -> None:
+    torch.manual_seed(0)
+    labels = torch.tensor([0, 1, 0, 0, 1, 0, -1, -1])
+    valid = labels >= 0
+    counts = torch.zeros(8, 8)
+    for _ in range(3000):
+        queue_hat = transform(
+            torch.ones(1, 8),
+            torch.ones(1, 8),
+            torch.eye(8),
+            valid,
+            config(None, "step"),
+            labels if labelled else None,
+        )[2]
+        counts[torch.arange(8), partners(queue_hat)] += 1
+    for i in range(6):
+        allowed = labels == labels[i] if labelled else valid
+        assert counts[i, ~allowed].sum() == 0
+        assert stats.chisquare(counts[i, allowed].numpy()).pvalue > 0.001
+
+
+@pytest.mark.parametrize("labelled", [False, True])
+@pytest.mark.parametrize("renormalize", [False, True])
+@pytest.mark.parametrize("negatives", [None, *GRANULARITIES])
+@pytest.mark.parametrize("positives", [None, *GRANULARITIES])
+def test_the_queue_and_the_pair_are_bitwise_what_they_were(
+    positives: str | None, negatives: str | None, renormalize: bool, labelled: bool
+) -> None:
+    torch.manual_seed(0)
+    q, k, queue = (F.normalize(torch.randn(n, 8), dim=1) for n in (6, 6, 20))
+    labels = torch.where(torch.arange(20) < 13, torch.arange(20) % 3, -1)
+    ft = config(positives, negatives).model_copy(update={"renormalize": renormalize})
+    before = [x.clone() for x in (q, k, queue, labels)]
+    transform(q, k, queue, labels >= 0, ft, labels if labelled else None)
+    assert all(torch.equal(a, b) for a, b in zip(before, (q, k, queue, labels), strict=True))
+
+
+@pytest.mark.parametrize("name", QUEUED)
+def test_objectives_keep_the_original_keys_under_ft(name: str) -> None:
+    """Forward leaves the queue alone; update enqueues the very keys that go in without FT."""
+    queues = {}
+    for kind, ft in (("plain", None), ("FT", FT | {"start_epoch": 0})):
+        objective = build(name, feature_transform=ft)
+        step(objective, batch(0), lr=0.0)  # something to mix
+        (queue,) = (m for m in objective.modules() if isinstance(m, KeyQueue))
+        before = queue.keys.clone()
+        torch.manual_seed(1)
+        output = objective(batch(1))
+        assert torch.equal(queue.keys, before)
+        objective.update(batch(1), output)
+        queues[kind] = (queue.keys, queue.labels, output.loss)
+    assert torch.equal(queues["FT"][0], queues["plain"][0])
+    assert torch.equal(queues["FT"][1], queues["plain"][1])
+    assert not torch.equal(queues["FT"][2], queues["plain"][2])  # and FT was on

@@ -1,0 +1,422 @@
+"""Every loss and its gradients against slow float64 references, over shapes, labels, tau and precisions.
+
+The references (`tests/reference.py`) are loops written from the equations. `LOSSES` holds each loss once,
+with the inputs it is differentiable in; the tests run over all of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from tests import reference
+from zoo import functional
+
+TAUS = [10.0**e for e in (-2, -1.5, -1, -0.5, 0, 0.5, 1)]
+LABELS = ["mixed", "one class", "absent from the queue", "half-filled queue", "empty queue"]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Random inputs of every loss; N anchors, K keys, D dimensions, C classes."""
+
+    n: int
+    k: int
+    d: int
+    c: int
+    label_case: str = "mixed"
+    tau: float = 0.2
+    alpha: float = 0.05
+    beta: float = 1.0
+    gamma: float = 1.0
+    center_tau: float = 1.0
+    smoothing: float = 0.0
+    reduction: str = "mean"
+    keep: float = 0.37
+    weight: float = 0.3
+    margin: float = 1.2
+    seed: int = 0
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+
+    def drawn(self) -> Problem:
+        g = torch.Generator().manual_seed(self.seed)
+
+        def normal(*shape: int) -> Tensor:
+            return torch.randn(shape, generator=g, dtype=torch.float64)
+
+        labels = torch.randint(self.c, (self.n,), generator=g)
+        queue_labels = torch.randint(self.c, (self.k,), generator=g)
+        valid = torch.ones(self.k, dtype=torch.bool)
+        if self.label_case == "one class":
+            labels, queue_labels = (
+                torch.full_like(labels, self.c - 1),
+                torch.full_like(queue_labels, self.c - 1),
+            )
+        elif self.label_case == "absent from the queue":
+            labels, queue_labels = torch.zeros_like(labels), queue_labels.clamp(min=min(1, self.c - 1))
+        elif self.label_case in ("half-filled queue", "empty queue"):
+            valid = torch.arange(self.k) < (self.k // 2 if self.label_case == "half-filled queue" else 0)
+            queue_labels = torch.where(valid, queue_labels, -1)
+        tensors = {
+            "q": F.normalize(normal(self.n, self.d), dim=1),
+            "k": F.normalize(normal(self.n, self.d), dim=1),
+            "queue": F.normalize(normal(self.k, self.d), dim=1),
+            "logits": 3 * normal(self.n, self.c),
+            "tau": torch.tensor(self.tau, dtype=torch.float64),
+            "labels": labels,
+            "queue_labels": queue_labels,
+            "valid": valid,
+            "same": torch.rand(self.n, generator=g) < 0.5,
+            # a long tail whose last class, if there are two, has no image at all
+            "counts": torch.tensor(
+                [int(100 * 0.3**c) if c < max(1, self.c - 1) else 0 for c in range(self.c)]
+            ),
+        }
+        return replace(self, tensors=tensors)
+
+    def to(self, dtype: torch.dtype) -> Problem:
+        """The same problem, features and logits rounded to `dtype`; tau becomes a number."""
+        rounded = {n: self.tensors[n].to(dtype) for n in ("q", "k", "queue", "logits")}
+        return replace(self, tensors=self.tensors | rounded | {"tau": self.tau})
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.tensors[name]
+
+    @property
+    def prior(self) -> list[float]:
+        return reference.priors(self["counts"].tolist())
+
+    @property
+    def filled(self) -> Tensor:
+        return self["queue"][self["valid"]]
+
+    @property
+    def paco(self) -> dict[str, object]:
+        names = ("alpha", "beta", "gamma", "center_tau", "reduction")
+        return {name: getattr(self, name) for name in names} | {"tau": self["tau"]}
+
+
+class Loss(NamedTuple):
+    ours: Callable[[Problem], Tensor]
+    theirs: Callable[[Problem], Tensor]
+    inputs: str
+
+
+def contrast(p: Problem) -> tuple[Tensor, Tensor, Tensor]:
+    return p["q"], p["k"], p["queue"]
+
+
+def labelled(p: Problem) -> tuple[Tensor, ...]:
+    return p["q"], p["k"], p["labels"], p["queue"], p["queue_labels"]
+
+
+LOSSES = {
+    "info_nce": Loss(
+        lambda p: functional.info_nce(*contrast(p), tau=p["tau"], valid=p["valid"]),
+        lambda p: reference.info_nce(p["q"], p["k"], p.filled, p["tau"]),
+        "q k queue tau",
+    ),
+    "nt_xent": Loss(
+        lambda p: functional.nt_xent(p["q"], p["k"], tau=p["tau"]),
+        lambda p: reference.nt_xent(p["q"], p["k"], p["tau"]),
+        "q k tau",
+    ),
+    "sup_con": Loss(
+        lambda p: functional.sup_con(*labelled(p), tau=p["tau"]),
+        lambda p: reference.sup_con(*labelled(p), p["tau"]),
+        "q k queue tau",
+    ),
+    "paco": Loss(
+        lambda p: functional.paco(
+            *labelled(p),
+            p["logits"],
+            functional.log_prior(p["counts"]),
+            label_smoothing=p.smoothing,
+            **p.paco,
+        ),
+        lambda p: reference.paco(*labelled(p), p["logits"], p.prior, smoothing=p.smoothing, **p.paco),
+        "q k queue logits tau",
+    ),
+    "balanced_softmax": Loss(
+        lambda p: functional.balanced_softmax(
+            p["logits"], p["labels"], p["counts"], label_smoothing=p.smoothing
+        ),
+        lambda p: reference.balanced_softmax(p["logits"], p["labels"], p.prior, p.smoothing),
+        "logits",
+    ),
+    "simple_contrastive": Loss(
+        lambda p: functional.simple_contrastive(*contrast(p), weight=p.weight, valid=p["valid"]),
+        lambda p: reference.simple(p["q"], p["k"], p.filled, p.weight, 1.0),
+        "q k queue",
+    ),
+    "hard_simple": Loss(
+        lambda p: functional.hard_simple(*contrast(p), weight=p.weight, keep=p.keep, valid=p["valid"]),
+        lambda p: reference.simple(p["q"], p["k"], p.filled, p.weight, p.keep),
+        "q k queue",
+    ),
+    "hard_contrastive": Loss(
+        lambda p: functional.hard_contrastive(*contrast(p), tau=p["tau"], keep=p.keep, valid=p["valid"]),
+        lambda p: reference.hard_info_nce(p["q"], p["k"], p.filled, p["tau"], p.keep),
+        "q k queue tau",
+    ),
+    "margin": Loss(
+        lambda p: functional.margin_contrastive(p["q"], p["k"], p["same"], margin=p.margin),
+        lambda p: reference.margin(p["q"], p["k"], p["same"], p.margin, squared=False),
+        "q k",
+    ),
+    "margin, squared": Loss(
+        lambda p: functional.margin_contrastive(
+            p["q"], p["k"], p["same"], margin=p.margin, squared_margin=True
+        ),
+        lambda p: reference.margin(p["q"], p["k"], p["same"], p.margin, squared=True),
+        "q k",
+    ),
+}
+WITH_TAU = [name for name, loss in LOSSES.items() if "tau" in loss.inputs]
+
+every_loss = pytest.mark.parametrize("name", LOSSES)
+
+
+def gradients(loss: Tensor, inputs: list[Tensor]) -> list[Tensor]:
+    """d loss / d inputs, zero where the loss does not depend on one."""
+    if not loss.requires_grad:
+        return [torch.zeros_like(x) for x in inputs]
+    found = torch.autograd.grad(loss, inputs, allow_unused=True)
+    return [torch.zeros_like(x) if g is None else g for g, x in zip(found, inputs, strict=True)]
+
+
+def assert_equal_with_gradients(name: str, p: Problem, rtol: float = 1e-6) -> None:
+    """Compare in float64; rtol is relative to the largest entry, and above the prior's float32."""
+    loss = LOSSES[name]
+    names = loss.inputs.split()
+    for x in names:
+        p[x].requires_grad_(True)
+    inputs = [p[x] for x in names]
+    ours, theirs = loss.ours(p), loss.theirs(p)
+    torch.testing.assert_close(ours, theirs, rtol=rtol, atol=rtol * 1e-2)
+    for x, a, b in zip(names, gradients(ours, inputs), gradients(theirs, inputs), strict=True):
+        largest = float(b.abs().max()) if b.numel() else 0.0
+        torch.testing.assert_close(
+            a, b, rtol=0, atol=rtol * max(largest, 1e-3), msg=lambda m, x=x: f"d/d{x}: {m}"
+        )
+
+
+# K is no multiple of N; one anchor, one dimension, one key, one class, no key at all
+SHAPES = [(1, 1, 1, 1), (1, 0, 3, 2), (2, 1, 1, 3), (3, 7, 4, 3), (5, 13, 8, 4), (4, 0, 5, 2)]
+
+
+@pytest.mark.parametrize("label_case", LABELS)
+@every_loss
+def test_equals_reference_on_every_shape_and_labelling(name: str, label_case: str) -> None:
+    for seed, (n, k, d, c) in enumerate(SHAPES):
+        assert_equal_with_gradients(name, Problem(n, k, d, c, label_case, seed=seed).drawn())
+
+
+@pytest.mark.parametrize("tau", TAUS, ids="{:.2g}".format)
+@pytest.mark.parametrize("name", WITH_TAU)
+def test_equals_reference_at_every_temperature_and_in_its_gradient(name: str, tau: float) -> None:
+    for label_case in ("mixed", "half-filled queue"):
+        assert_equal_with_gradients(name, Problem(4, 11, 6, 3, label_case, tau=tau).drawn())
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> Problem:
+    unit = st.floats(0, 1)
+    return Problem(
+        n=draw(st.integers(1, 5)),
+        k=draw(st.integers(0, 9)),
+        d=draw(st.integers(1, 6)),
+        c=draw(st.integers(2, 5)),
+        label_case=draw(st.sampled_from(LABELS)),
+        tau=10 ** draw(st.floats(-2, 1)),
+        alpha=draw(unit),
+        beta=draw(st.floats(0.1, 2)),
+        gamma=draw(st.one_of(st.just(0.0), st.floats(1e-3, 2))),
+        center_tau=draw(st.floats(0.5, 2)),
+        smoothing=draw(st.one_of(st.just(0.0), st.floats(0.01, 0.9))),
+        reduction=draw(st.sampled_from(["mean", "sum"])),
+        keep=draw(st.sampled_from([0.1, 0.25, 0.37, 0.5, 0.9, 1.0])),
+        weight=draw(unit),
+        margin=draw(st.floats(0.1, 2.5)),
+        seed=draw(st.integers(0, 10_000)),
+    ).drawn()
+
+
+@every_loss
+@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+@given(data=st.data())
+def test_equals_reference_whatever_the_settings(name: str, data: st.DataObject) -> None:
+    p = data.draw(problems())
+    # a root's gradient at d = 0 and a hinge's at the margin have no single right value
+    distance = (p["q"] - p["k"]).norm(dim=1)
+    if (
+        name.startswith("margin")
+        and (
+            (distance < 1e-6) | ((distance - p.margin).abs() < 1e-6) | ((distance**2 - p.margin).abs() < 1e-6)
+        ).any()
+    ):
+        return
+    assert_equal_with_gradients(name, p)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("label_case", LABELS)
+def test_paco_in_the_papers_and_the_codes_form(label_case: str, reduction: str, smoothing: float) -> None:
+    # the paper: "sum", no smoothing; PaCo's code: "mean"; GPaCo's code: "mean" with smoothing
+    p = Problem(5, 13, 6, 4, label_case, reduction=reduction, smoothing=smoothing, alpha=0.3, tau=0.07)
+    assert_equal_with_gradients("paco", p.drawn())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@every_loss
+def test_half_precision_costs_no_more_than_its_own_rounding(name: str, dtype: torch.dtype) -> None:
+    """Against the reference on the rounded inputs: the loss within float32's error of a score over tau.
+
+    A gradient is returned in the input's precision: its entries are within one rounding of the reference.
+    """
+    loss = LOSSES[name]
+    names = [x for x in loss.inputs.split() if x != "tau"]
+    for tau in TAUS if name in WITH_TAU else [1.0]:
+        p = Problem(4, 11, 16, 4, "half-filled queue", tau=tau, seed=1).drawn().to(dtype)
+        inputs = [p[x].requires_grad_(True) for x in names]
+        exact = [p[x].detach().double().requires_grad_(True) for x in names]
+        theirs = loss.theirs(replace(p, tensors=p.tensors | dict(zip(names, exact, strict=True))))
+        ours = loss.ours(p)
+        assert ours.dtype == torch.float32
+        noise = 2e-6 * (1 + 1 / tau)  # float32: some roundings of a score in [-1, 1], divided by tau
+        torch.testing.assert_close(ours.double(), theirs, rtol=1e-5, atol=noise)
+        for x, a, b in zip(names, gradients(ours, inputs), gradients(theirs, exact), strict=True):
+            assert a.dtype == dtype
+            rounding = torch.finfo(dtype).eps
+            atol = noise * float(b.abs().max()) + torch.finfo(dtype).smallest_normal * rounding
+            torch.testing.assert_close(
+                a.double(), b, rtol=rounding, atol=atol, msg=lambda m, x=x, t=tau: f"d/d{x} at {t}: {m}"
+            )
+
+
+@every_loss
+def test_autocast_changes_nothing(name: str) -> None:
+    p = Problem(4, 11, 16, 4, "half-filled queue", tau=0.05, seed=2).drawn().to(torch.float32)
+    outside = LOSSES[name].ours(p)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = LOSSES[name].ours(p)
+    assert inside.dtype == torch.float32
+    torch.testing.assert_close(inside, outside, rtol=1e-6, atol=1e-6)
+
+
+def test_hard_losses_keep_the_share_that_they_are_told() -> None:
+    """K - ceil((1 - keep)(K - 1)) negatives reach the quantile.
+
+    Where the quantile is a negative's very score, rounding of `1 - keep` may leave that one out.
+    """
+    keys = 101
+    for percent in (1, 3, 10, 24.5, 40, 50, 70.7, 99, 100):
+        position = (100 - percent) * (keys - 1) / 100
+        for dtype in (torch.float64, torch.float32):
+            p = Problem(6, keys, 5, 2).drawn()
+            # one-hot queries select the scores, so a score's gradient is weight / N where it is kept
+            scores = (p["q"] @ p["queue"].T).to(dtype).requires_grad_(True)
+            one_hot = torch.eye(6, dtype=dtype)
+            loss = functional.hard_simple(
+                one_hot, torch.zeros_like(one_hot), scores.T, weight=6.0, keep=percent / 100
+            )
+            (gradient,) = torch.autograd.grad(loss, scores)
+            assert set(gradient.unique().tolist()) <= {0.0, 1.0}
+            missing = keys - math.ceil(position) - gradient.count_nonzero(dim=1)
+            assert ((missing == 0) | ((missing == 1) & (position == int(position)))).all(), (percent, dtype)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True, database=None)
+@given(
+    n=st.integers(0, 6),
+    c=st.integers(1, 4),
+    d=st.integers(1, 5),
+    momentum=st.sampled_from([0.0, 0.3, 0.99, 1.0]),
+    empty=st.booleans(),
+    seed=st.integers(0, 1000),
+)
+def test_prototypes_move_row_after_row(
+    n: int, c: int, d: int, momentum: float, empty: bool, seed: int
+) -> None:
+    g = torch.Generator().manual_seed(seed)
+    q = F.normalize(torch.randn(n, d, generator=g, dtype=torch.float64), dim=1)
+    prototypes = F.normalize(torch.randn(c, d, generator=g, dtype=torch.float64), dim=1)
+    if empty:
+        prototypes[0] = 0
+    labels = torch.randint(c, (n,), generator=g)
+    before = prototypes.clone()
+    got = functional.move_prototypes(prototypes, q, labels, momentum)
+    expected = reference.move_prototypes(prototypes, q, labels, momentum)
+    torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-9)
+    assert torch.equal(prototypes, before)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True, database=None)
+@given(
+    n=st.integers(1, 5),
+    c=st.integers(1, 6),
+    momentum=st.floats(0, 1),
+    shift=st.floats(-3, 3),
+    seed=st.integers(0, 99),
+)
+def test_targets_move_toward_the_nearest_candidate(
+    n: int, c: int, momentum: float, shift: float, seed: int
+) -> None:
+    g = torch.Generator().manual_seed(seed)
+    scores = torch.randn(n, c, generator=g, dtype=torch.float64) + shift  # all may be negative
+    candidates = torch.rand(n, c, generator=g) < 0.5
+    candidates[torch.arange(n), torch.randint(c, (n,), generator=g)] = True
+    targets = candidates.double() / candidates.sum(dim=1, keepdim=True)
+    got = functional.disambiguate(targets, scores, candidates, momentum)
+    torch.testing.assert_close(got, reference.disambiguate(targets, scores, candidates, momentum))
+    torch.testing.assert_close(got.sum(dim=1), torch.ones(n, dtype=torch.float64))
+    assert (got[~candidates] == 0).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("autocast", [False, True])
+def test_diagnostics_equal_references_in_every_precision(dtype: torch.dtype, autocast: bool) -> None:
+    p = Problem(9, 17, 6, 3, "half-filled queue").drawn().to(dtype)
+    q, k, queue, valid = p["q"], p["k"], p["queue"], p["valid"]
+    scores = q.double() @ p.filled.double().T
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+        mean, variance = functional.score_moments(q, queue, valid)
+        found = {
+            "uniformity": functional.uniformity(q),
+            "uniformity, t = 1": functional.uniformity(q, t=1.0),
+            "alignment": functional.alignment(q, k),
+            "tolerance": functional.tolerance(q, p["labels"]),
+            "mean": mean,
+            "variance": variance,
+        }
+    expected = {
+        "uniformity": reference.uniformity(q, 2.0),
+        "uniformity, t = 1": reference.uniformity(q, 1.0),
+        "alignment": reference.alignment(q, k),
+        "tolerance": reference.tolerance(q, p["labels"]),
+        "mean": scores.mean(),
+        "variance": scores.var(correction=0),
+    }
+    for name, value in expected.items():
+        assert found[name].dtype == (torch.float64 if dtype == torch.float64 else torch.float32), name
+        torch.testing.assert_close(
+            found[name].double(), value, rtol=1e-5, atol=1e-6, msg=lambda m, n=name: f"{n}: {m}"
+        )
+
+
+def test_prototypes_keep_their_precision_under_autocast() -> None:
+    p = Problem(9, 3, 16, 3).drawn().to(torch.float32)
+    expected = reference.move_prototypes(p["queue"], p["q"], p["labels"], 0.9)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = functional.move_prototypes(p["queue"], p["q"], p["labels"], 0.9)
+    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-6)

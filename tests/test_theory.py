@@ -1,0 +1,495 @@
+"""What the source notes say about the losses, as numbers that autograd and minimisation must reproduce.
+
+Scores are free variables where a test needs them so: with D = 1 and q = 1, a key is its own score.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from scipy.optimize import minimize_scalar
+from scipy.special import i0e
+from torch import Tensor
+
+from tests import reference
+from zoo import functional
+
+ONE = torch.ones(1, 1, dtype=torch.float64)
+ZERO = torch.zeros(1, dtype=torch.long)
+
+
+def double(*values: float) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def unit(n: int, d: int, seed: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return F.normalize(torch.randn(n, d, generator=generator, dtype=torch.float64), dim=1)
+
+
+def info_nce_of_scores(positive: float | Tensor, negatives: Tensor, tau: float) -> Tensor:
+    """InfoNCE of one anchor whose scores are given."""
+    return functional.info_nce(
+        ONE, torch.as_tensor(positive, dtype=torch.float64).view(1, 1), negatives[:, None], tau=tau
+    )
+
+
+def score_gradients(
+    loss: Callable[[Tensor, Tensor], Tensor], positive: float, negatives: Tensor
+) -> tuple[Tensor, Tensor]:
+    """dL/ds_ii `[]` and dL/ds_ij `[K]` by autograd."""
+    s_ii, s_ij = double(positive)[0].requires_grad_(), negatives.clone().requires_grad_()
+    return torch.autograd.grad(loss(s_ii, s_ij), (s_ii, s_ij))
+
+
+NEGATIVES = double(0.1, -0.5, 0.25, 0.8, -0.05)
+
+# ---- temperature: arXiv 2012.09740 ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tau", [0.05, 0.2, 1.0, 10.0])
+@pytest.mark.parametrize("positive", [-0.4, 0.3, 0.95])
+def test_gradients_with_respect_to_scores(positive: float, tau: float) -> None:
+    """dL/ds_ij = P_ij / tau and dL/ds_ii = -(1/tau) sum_k P_ik: the positive's equals all negatives'."""
+    pull, push = score_gradients(lambda p, n: info_nce_of_scores(p, n, tau), positive, NEGATIVES)
+    e = [math.exp(s / tau) for s in (positive, *NEGATIVES.tolist())]
+    p = [x / sum(e) for x in e[1:]]
+    assert push.tolist() == pytest.approx([x / tau for x in p], rel=1e-9)
+    assert pull.item() == pytest.approx(-sum(p) / tau, rel=1e-9)
+
+
+def test_relative_penalty_is_a_softmax_that_hardens_as_tau_falls() -> None:
+    """r(s_ij) = |dL/ds_ij| / |dL/ds_ii| = e^{s_ij/tau} / sum_k e^{s_ik/tau}."""
+    hardest = []
+    for tau in (10.0, 1.0, 0.3, 0.1, 0.07):
+        pull, push = score_gradients(lambda p, n, t=tau: info_nce_of_scores(p, n, t), 0.9, NEGATIVES)
+        r = push / -pull
+        expected = [math.exp(s / tau) for s in NEGATIVES.tolist()]
+        assert r.tolist() == pytest.approx([x / sum(expected) for x in expected], rel=1e-9)
+        # two negatives compare by the difference of their scores alone
+        assert (r[3] / r[0]).item() == pytest.approx(math.exp((0.8 - 0.1) / tau), rel=1e-9)
+        hardest.append(r[3].item())
+    assert hardest == sorted(hardest)
+    assert hardest[0] == pytest.approx(1 / 5, abs=0.02)  # at tau 10 nearly alike
+    assert hardest[-1] > 0.999  # at tau 0.07 nearly alone
+
+
+@pytest.mark.parametrize(("positive", "limit"), [(0.7, 0.1), (0.95, 0.0)])
+def test_small_tau_leaves_only_the_hardest_negative(positive: float, limit: float) -> None:
+    """tau L -> max(s_max - s_ii, 0), with an error between 0 and tau log(1 + K), and exponentially small.
+
+    The error is tau log(1 + e^{-gap/tau} + ...), gap from the largest score to the next.
+    """
+    gap = 0.1 if limit else 0.15  # 0.8 beats 0.7 by 0.1; 0.95 beats 0.8 by 0.15
+    errors = []
+    taus = [0.08, 0.04, 0.02, 0.01]
+    for tau in taus:
+        loss = info_nce_of_scores(positive, NEGATIVES, tau)
+        errors.append(tau * loss.item() - limit)
+        assert 0 < errors[-1] <= tau * math.log(1 + len(NEGATIVES))
+        pull, push = score_gradients(lambda p, n, t=tau: info_nce_of_scores(p, n, t), positive, NEGATIVES)
+        assert push.argmax().item() == 3
+    # log(error / tau) is a line in 1 / tau with slope -gap
+    slope = math.log((errors[-1] / taus[-1]) / (errors[-2] / taus[-2])) / (1 / taus[-1] - 1 / taus[-2])
+    assert slope == pytest.approx(-gap, rel=0.01)
+    # the gradients' limits: 1/tau on the hardest pair and nothing elsewhere, or nothing at all
+    weight = 1.0 if limit else 0.0
+    assert (0.01 * push).tolist() == pytest.approx([0, 0, 0, weight, 0], abs=1e-4)
+    assert 0.01 * pull.item() == pytest.approx(-weight, abs=1e-4)
+
+
+def test_large_tau_weighs_every_negative_alike() -> None:
+    """L -> -s_ii/tau + (1/(N tau)) sum_k s_ik + log N, k over all N candidates, the positive too.
+
+    The error is var(s) / (2 tau^2) to leading order: it falls by four when tau doubles.
+    """
+    positive, n = 0.6, len(NEGATIVES) + 1
+    scores = torch.cat([double(positive), NEGATIVES])
+    errors = []
+    for tau in (20.0, 40.0, 80.0, 160.0):
+        limit = -positive / tau + scores.sum().item() / (n * tau) + math.log(n)
+        errors.append(info_nce_of_scores(positive, NEGATIVES, tau).item() - limit)
+        assert errors[-1] * tau**2 == pytest.approx(scores.var(correction=0).item() / 2, rel=0.5 / tau + 0.01)
+    for coarse, fine in itertools.pairwise(errors):
+        assert coarse / fine == pytest.approx(4, rel=0.02)
+
+
+def test_simple_loss_is_info_nce_linearised_at_tau_of_n_minus_one_over_n() -> None:
+    """The statement "at tau = (N-1)/N InfoNCE is almost the simple loss", made exact.
+
+    At large tau, N candidates: L = ((N-1)/(N tau)) L_simple + log N + O(1/tau^2), with lambda = 1/(N-1).
+    The factor is 1 at tau = (N-1)/N. That tau is not large, so there the two agree to first order in the
+    scores only: gradients are equal where all scores are equal, and differ by O(eps) at scores of size eps.
+    """
+    n = len(NEGATIVES) + 1
+    weight = 1 / (n - 1)
+
+    def simple(positive: Tensor, negatives: Tensor) -> Tensor:
+        return functional.simple_contrastive(ONE, positive.view(1, 1), negatives[:, None], weight=weight)
+
+    expected = [-1.0] + [weight] * (n - 1)
+    gradient = torch.cat([g.view(-1) for g in score_gradients(simple, 0.6, NEGATIVES)])
+    assert gradient.tolist() == pytest.approx(expected, rel=1e-12)
+
+    def info_nce_gradient(scale: float, tau: float) -> Tensor:
+        loss = lambda p, k: info_nce_of_scores(p, k, tau)  # noqa: E731
+        return torch.cat([g.view(-1) for g in score_gradients(loss, 0.6 * scale, NEGATIVES * scale)])
+
+    special = (n - 1) / n
+    assert info_nce_gradient(0.0, special).tolist() == pytest.approx(expected, rel=1e-12)
+    small, smaller = ((info_nce_gradient(eps, special) - gradient).norm() for eps in (1e-3, 5e-4))
+    assert (small / smaller).item() == pytest.approx(2, rel=0.01)
+    assert small < 1e-3
+    # at scores of their real size it is not the simple loss: the hardest negative outweighs the easiest
+    real = info_nce_gradient(1.0, special)[1:]
+    assert (real.max() / real.min()).item() == pytest.approx(math.exp(1.3 / special), rel=1e-9)
+    # at large tau, scaled by N tau / (N - 1), it is, with an error of O(1/tau)
+    far, farther = ((info_nce_gradient(1.0, t) * t / special - gradient).norm() for t in (100.0, 200.0))
+    assert (far / farther).item() == pytest.approx(2, rel=0.01)
+    assert far < 0.01
+
+
+# ---- FT: arXiv 2108.02982 ---------------------------------------------------------------------------------
+
+
+def test_extrapolation_lowers_the_positive_score_by_the_stated_amount() -> None:
+    """q^.k^ = 2 l (1 - l) (1 - s) + s for unit rows, for every l; below s where l > 1, above where l < 1."""
+    q, k = unit(16, 8, 0), unit(16, 8, 1)
+    s = (q * k).sum(1)
+    for lam in (0.3, 1.0, 1.2, 1.5, 2.0):
+        q_hat, k_hat = functional.extrapolate(q, k, lam)
+        s_hat = (q_hat * k_hat).sum(1)
+        torch.testing.assert_close(s_hat, 2 * lam * (1 - lam) * (1 - s) + s)
+        assert (s_hat < s).all() if lam > 1 else (s_hat >= s - 1e-12).all()
+
+
+def test_ft_scores_negatives_with_the_extrapolated_query_as_the_code_does() -> None:
+    """The paper's text leaves the query of the negatives alone; the two forms differ, ours is the code's."""
+    q, k, queue = unit(4, 8, 0), unit(4, 8, 1), unit(9, 8, 2)
+    lam_ex = 1 + torch.rand(4, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    lam_in = torch.rand(9, 1, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    perm = torch.randperm(9, generator=torch.Generator().manual_seed(2))
+    q_hat, k_hat = functional.extrapolate(q, k, lam_ex)
+    ours = functional.info_nce(q_hat, k_hat, functional.interpolate(queue, lam_in, perm), tau=0.2)
+    forms = {
+        form: reference.ft_info_nce(
+            q, k, queue, 0.2, lam_ex, lam_in, perm.tolist(), negatives_scored_with=form
+        )
+        for form in ("original", "extrapolated")
+    }
+    torch.testing.assert_close(ours, forms["extrapolated"])
+    assert abs(float(forms["original"] - forms["extrapolated"])) > 0.01
+
+
+# ---- PaCo: arXiv 2107.12028 -------------------------------------------------------------------------------
+
+
+def minimised(loss: Callable[[Tensor], Tensor], size: int) -> Tensor:
+    """Scores `[size]` at the minimum of `loss`, which has one."""
+    scores = torch.zeros(size, dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.LBFGS(
+        [scores], max_iter=500, line_search_fn="strong_wolfe", tolerance_grad=1e-13, tolerance_change=0
+    )
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        value = loss(scores)
+        value.backward()
+        return value
+
+    optimizer.step(closure)
+    return scores.detach()
+
+
+def paco_of_scores(
+    center: Tensor, samples: Tensor, *, alpha: float, reduction: str = "sum", beta: float = 1.0
+) -> Tensor:
+    """PaCo of one anchor of class 0, whose own key and queue keys (all of its class) have these scores."""
+    return functional.paco(
+        ONE,
+        samples[:1, None],
+        ZERO,
+        samples[1:, None],
+        ZERO.expand(len(samples) - 1),
+        center.view(1, -1),
+        torch.zeros(center.numel(), dtype=torch.float64),
+        alpha=alpha,
+        beta=beta,
+        tau=1.0,
+        reduction=reduction,  # type: ignore[arg-type]
+    )
+
+
+@pytest.mark.parametrize("reduction", ["sum", "mean"])
+@pytest.mark.parametrize(("alpha", "positives"), [(0.05, 8), (0.05, 80), (0.3, 3), (1.0, 5), (0.01, 1)])
+def test_paco_is_least_where_pair_and_center_have_their_stated_share(
+    alpha: float, positives: int, reduction: str
+) -> None:
+    """alpha/(1 + alpha K) for a true pair and 1/(1 + alpha K) for the own center, with either reduction."""
+    scores = minimised(
+        lambda s: paco_of_scores(s[:1], s[1:], alpha=alpha, reduction=reduction), positives + 1
+    )
+    share = scores.softmax(0)
+    assert share[0].item() == pytest.approx(1 / (1 + alpha * positives), rel=1e-5)
+    assert share[1:].tolist() == pytest.approx([alpha / (1 + alpha * positives)] * positives, rel=1e-5)
+
+
+@pytest.mark.parametrize("positives", [1, 4, 50])
+def test_sup_con_is_least_where_each_of_k_positives_has_one_kth(positives: int) -> None:
+    def loss(s: Tensor) -> Tensor:
+        return functional.sup_con(ONE, s[:1, None], ZERO, s[1:, None], ZERO.expand(positives - 1), tau=1.0)
+
+    scores = minimised(loss, positives)
+    assert scores.softmax(0).tolist() == pytest.approx([1 / positives] * positives, rel=1e-6)
+    # which is its floor, log K: higher for a head class, however well it is learned
+    assert loss(scores).item() == pytest.approx(math.log(positives), abs=1e-9)
+
+
+def test_paco_narrows_the_gap_between_head_and_tail() -> None:
+    """A pair's share goes from 1/K to 1/(1/alpha + K): at K = 10 and 1000, alpha 0.05, 100 to 1 become 34."""
+    alpha, head, tail = 0.05, 1000, 10
+    pair = {
+        k: minimised(lambda s: paco_of_scores(s[:1], s[1:], alpha=alpha), k + 1).softmax(0)[1].item()
+        for k in (head, tail)
+    }
+    assert pair[tail] / pair[head] == pytest.approx((1 / alpha + head) / (1 / alpha + tail), rel=1e-4)
+    assert pair[tail] / pair[head] == pytest.approx(34, rel=1e-4)
+    assert head / tail == 100  # SupCon's ratio
+
+
+def l_extra(p_sup: float, alpha_k: float) -> float:
+    return -math.log(p_sup) - alpha_k * math.log(1 - p_sup)
+
+
+def test_extra_loss_is_least_at_the_notes_numbers() -> None:
+    """q* = 0.001, queue 8192, alpha 0.05: alpha K* = 0.41, P_sup = 0.71, a pair's share 0.035."""
+    alpha, k = 0.05, 0.001 * 8192
+    assert alpha * k == pytest.approx(0.41, abs=0.005)
+    found = minimize_scalar(lambda p: l_extra(p, alpha * k), bounds=(1e-6, 1 - 1e-6), method="bounded").x
+    assert found == pytest.approx(1 / (1 + alpha * k), rel=1e-4)
+    assert found == pytest.approx(0.71, abs=0.005)
+    assert alpha * found == pytest.approx(0.035, abs=0.0006)
+
+
+def test_extra_loss_is_what_paco_adds_to_its_two_parts() -> None:
+    """PaCo = L_sup + alpha L_supcon + L_extra, exactly: two softmaxes and how the mass is split between them.
+
+    L_sup is the centers' cross-entropy, L_supcon the sum over the K* positives, P_sup the centers' mass.
+    """
+    alpha, tau = 0.05, 0.3
+    q, k, queue = unit(1, 6, 0), unit(1, 6, 1), unit(12, 6, 2)
+    queue_labels = torch.arange(12) % 3
+    logits = double(1.2, -0.4, 0.3)[None]
+    prior = double(0.7, 0.2, 0.1).log()
+    positives = 1 + int((queue_labels == 0).sum())
+    whole = functional.paco(
+        q, k, ZERO, queue, queue_labels, logits, prior, alpha=alpha, tau=tau, reduction="sum"
+    )
+    l_sup = F.cross_entropy(logits + prior, ZERO)
+    l_supcon = positives * functional.sup_con(q, k, ZERO, queue, queue_labels, tau=tau)
+    samples = (q @ torch.cat([k, queue]).T / tau).exp().sum()
+    centers = (logits + prior).exp().sum()
+    extra = l_extra((centers / (centers + samples)).item(), alpha * positives)
+    assert whole.item() == pytest.approx((l_sup + alpha * l_supcon).item() + extra, rel=1e-9)
+
+
+def random_paco_inputs(n: int = 6, c: int = 4) -> tuple[Tensor, ...]:
+    g = torch.Generator().manual_seed(7)
+    labels, queue_labels = torch.randint(c, (n,), generator=g), torch.randint(-1, c, (11,), generator=g)
+    logits = torch.randn(2, n, c, generator=g, dtype=torch.float64)
+    return unit(n, 5, 0), unit(n, 5, 1), labels, unit(11, 5, 2), queue_labels, *logits
+
+
+def test_paco_without_centers_is_sup_con() -> None:
+    """beta = 0 takes the center out of the positives; then two limits take all centers out of the softmax.
+
+    Centers' logits to -inf: SupCon itself, for every alpha. gamma to inf: SupCon + log gamma, the same
+    gradient. With reduction "sum", alpha |P(i)| times that.
+    """
+    q, k, labels, queue, queue_labels, logits, _ = random_paco_inputs()
+    q.requires_grad_()
+    sup_con = functional.sup_con(q, k, labels, queue, queue_labels, tau=0.2)
+    (expected,) = torch.autograd.grad(sup_con, q)
+    zeros = torch.zeros(4, dtype=torch.float64)
+    for alpha in (0.05, 1.0):
+        common = dict(alpha=alpha, beta=0.0, tau=0.2)
+        gone = functional.paco(q, k, labels, queue, queue_labels, logits - 1e4, zeros, **common)
+        torch.testing.assert_close(gone, sup_con, rtol=1e-9, atol=0)
+        drowned = functional.paco(q, k, labels, queue, queue_labels, logits, zeros, gamma=1e12, **common)
+        torch.testing.assert_close(drowned - math.log(1e12), sup_con, rtol=1e-9, atol=0)
+        for loss in (gone, drowned):
+            (found,) = torch.autograd.grad(loss, q)
+            torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-10)
+    one = [x[:1] for x in (q, k, labels)]
+    summed = functional.paco(
+        *one, queue, queue_labels, logits[:1] - 1e4, zeros, alpha=0.3, beta=0.0, tau=0.2, reduction="sum"
+    )
+    positives = 1 + int((queue_labels == labels[0]).sum())
+    alone = functional.sup_con(*one, queue, queue_labels, tau=0.2)
+    torch.testing.assert_close(summed, 0.3 * positives * alone, rtol=1e-9, atol=0)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_paco_without_samples_is_balanced_softmax(smoothing: float) -> None:
+    """alpha = 0, gamma = 0. GPaCo's smoothing eps is torch's eps C/(C - 1): the own class takes no part."""
+    q, k, labels, queue, queue_labels, logits, _ = random_paco_inputs()
+    counts = torch.tensor([100, 40, 9, 1])
+    found = functional.paco(
+        q,
+        k,
+        labels,
+        queue,
+        queue_labels,
+        logits,
+        functional.log_prior(counts),
+        alpha=0.0,
+        gamma=0.0,
+        tau=0.2,
+        label_smoothing=smoothing,
+    )
+    expected = functional.balanced_softmax(logits, labels, counts, label_smoothing=smoothing * 4 / 3)
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_gpaco_is_the_mean_of_paco_over_both_orders_of_the_views(reduction: str, smoothing: float) -> None:
+    """Where teacher is student: 2N anchors of one encoder see the A(i) that N anchors see with their keys.
+
+    In value, and in the gradient, which is of both views.
+    """
+    q, k, labels, queue, queue_labels, q_logits, k_logits = random_paco_inputs()
+    inputs = [x.requires_grad_() for x in (q, k, q_logits, k_logits)]
+    prior = [0.6, 0.3, 0.08, 0.02]
+    common = dict(alpha=0.05, beta=1.0, gamma=1.0, center_tau=1.0, tau=0.07, reduction=reduction)
+
+    def paco(a: Tensor, b: Tensor, logits: Tensor) -> Tensor:
+        return functional.paco(
+            a,
+            b,
+            labels,
+            queue,
+            queue_labels,
+            logits,
+            double(*prior).log(),
+            label_smoothing=smoothing,
+            **common,  # type: ignore[arg-type]
+        )
+
+    ours = (paco(q, k, q_logits) + paco(k, q, k_logits)) / 2
+    theirs = reference.gpaco(
+        q, k, labels, queue, queue_labels, q_logits, k_logits, prior, smoothing=smoothing, **common
+    )
+    torch.testing.assert_close(ours, theirs)
+    for a, b in zip(torch.autograd.grad(ours, inputs), torch.autograd.grad(theirs, inputs), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+# ---- long tails -------------------------------------------------------------------------------------------
+
+
+def test_rebalanced_centers_start_without_a_pull_toward_the_head() -> None:
+    """At zero logits, over data with the prior's frequencies, plain centers are pulled by q_c - 1/C.
+
+    With the prior inside, the expected gradient of every center is zero.
+    """
+    counts = torch.tensor([80, 15, 5])
+    labels = torch.repeat_interleave(torch.arange(3), counts)
+    samples = torch.zeros(100, 1, dtype=torch.float64)
+    pull = {}
+    for name, prior in (("plain", torch.zeros(3)), ("rebalanced", functional.log_prior(counts))):
+        logits = torch.zeros(100, 3, dtype=torch.float64, requires_grad=True)
+        functional.paco(
+            samples,
+            samples,
+            labels,
+            samples[:0],
+            labels[:0],
+            logits,
+            prior.double(),
+            alpha=0.0,
+            gamma=0.0,
+            tau=1.0,
+        ).backward()
+        pull[name] = -logits.grad.sum(dim=0)
+    assert pull["plain"].tolist() == pytest.approx([0.8 - 1 / 3, 0.15 - 1 / 3, 0.05 - 1 / 3], rel=1e-9)
+    assert pull["rebalanced"].tolist() == pytest.approx([0, 0, 0], abs=1e-6)
+
+
+def steepness(loss_name: str, seed: int) -> float:
+    """Gradient norm of the three head classes' classifier rows over that of the three tail classes'.
+
+    A linear encoder and classifier on ten Gaussian classes, imbalance 100, summed over 150 steps: figure 2 of
+    the PaCo paper in small.
+    """
+    g = torch.Generator().manual_seed(seed)
+    classes, inputs, dim, size, keys = 10, 32, 16, 64, 1024
+    counts = torch.tensor([int(500 * 100 ** (-c / (classes - 1))) for c in range(classes)])
+    means = F.normalize(torch.randn(classes, inputs, generator=g), dim=1)
+    encoder = (torch.randn(inputs, dim, generator=g) / inputs**0.5).requires_grad_()
+    classifier = torch.zeros(inputs, classes, requires_grad=True)
+    queue, queue_labels = torch.zeros(keys, dim), torch.full((keys,), -1)
+    optimizer = torch.optim.SGD([encoder, classifier], lr=0.1, momentum=0.9)
+    norms = torch.zeros(classes)
+    for step in range(150):
+        labels = torch.multinomial(counts.float(), size, replacement=True, generator=g)
+        views = [means[labels] + 0.3 * torch.randn(size, inputs, generator=g) for _ in range(2)]
+        q, k = F.normalize(views[0] @ encoder, dim=1), F.normalize((views[1] @ encoder).detach(), dim=1)
+        logits = views[0] @ classifier
+        if loss_name == "paco":
+            prior = functional.log_prior(counts)
+            loss = functional.paco(q, k, labels, queue, queue_labels, logits, prior, alpha=0.05, tau=0.1)
+        else:
+            loss = F.cross_entropy(logits, labels)
+        optimizer.zero_grad()
+        loss.backward()
+        norms += classifier.grad.norm(dim=0)
+        optimizer.step()
+        slots = (torch.arange(size) + step * size) % keys
+        queue[slots], queue_labels[slots] = k, labels
+    return (norms[:3].sum() / norms[-3:].sum()).item()
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_paco_spreads_the_classifiers_gradient_over_the_classes(seed: int) -> None:
+    """Head over tail: 2.8 to 3.1 for cross-entropy, 2.2 to 2.3 for PaCo."""
+    cross_entropy, paco = steepness("cross entropy", seed), steepness("paco", seed)
+    assert cross_entropy > 2.5
+    assert paco < 0.85 * cross_entropy
+
+
+# ---- diagnostics: arXiv 2005.10242 and 2012.09740 ---------------------------------------------------------
+
+
+def test_diagnostics_of_known_configurations() -> None:
+    east = double(1.0, 0.0)[None]
+    north = double(0.0, 1.0)[None]
+    collapsed = east.expand(5, 2)
+    assert functional.uniformity(collapsed).item() == pytest.approx(0.0, abs=1e-9)
+    assert functional.uniformity(torch.cat([east, -east])).item() == pytest.approx(-8.0)  # |x - y|^2 = 4
+    assert functional.uniformity(torch.cat([east, -east]), t=1.0).item() == pytest.approx(-4.0)
+    assert functional.uniformity(torch.eye(6, dtype=torch.float64)).item() == pytest.approx(-4.0)
+    for other, distance in ((east, 0.0), (north, 2.0), (-east, 4.0)):
+        assert functional.alignment(east, other).item() == pytest.approx(distance)
+    clusters = torch.cat([east, east, north, north])
+    assert functional.tolerance(clusters, torch.tensor([0, 0, 1, 1])).item() == pytest.approx(1.0)
+    assert functional.tolerance(clusters, torch.tensor([0, 1, 0, 1])).item() == pytest.approx(0.0)
+    # the corners of a regular simplex: any two have the similarity -1/D, here -1/(n - 1)
+    corners = F.normalize(torch.eye(5, dtype=torch.float64) - 0.2, dim=1)
+    assert functional.tolerance(corners, torch.zeros(5)).item() == pytest.approx(-1 / 4)
+    assert functional.uniformity(corners).item() == pytest.approx(-4 * (1 + 1 / 4))
+    assert functional.tolerance(corners, torch.arange(5)).isnan()  # no pair of one class
+
+
+def test_uniformity_of_uniform_points_is_the_integral() -> None:
+    """log E e^{-t |x - y|^2}, E over the sphere: e^-4 I0(4) on a circle, e^-4 sinh(4)/4 on S^2 (t = 2)."""
+    angle = torch.arange(2000, dtype=torch.float64) * (2 * math.pi / 2000)
+    circle = torch.stack([angle.cos(), angle.sin()], dim=1)
+    assert functional.uniformity(circle).item() == pytest.approx(math.log(i0e(4)), abs=3e-3)
+    sphere = unit(3000, 3, 0)
+    assert functional.uniformity(sphere).item() == pytest.approx(math.log(math.sinh(4) / 4) - 4, abs=0.02)
