@@ -1,0 +1,59 @@
+"""Every equation once, in pure torch.
+
+Conventions. N: anchors in the batch; K: keys in the queue; D: projection; C: classes. `q` and `k` are
+unit rows `[N, D]`, `queue` is `[K, D]`. Losses are means over anchors, computed in float32 or better
+whatever the inputs' precision, and differentiable in every floating-point argument. `queue_labels` holds
+-1 in slots that are not filled yet; unlabelled losses take `valid` `[K]` for the same purpose.
+"""
+
+from zoo.functional.contrastive import (
+    hard_contrastive,
+    hard_simple,
+    info_nce,
+    margin_contrastive,
+    nt_xent,
+    simple_contrastive,
+)
+from zoo.functional.diagnostics import (
+    alignment,
+    score_moments,
+    tolerance,
+    uniformity,
+)
+from zoo.functional.features import (
+    ema_update,
+    extrapolate,
+    interpolate,
+    sample_beta,
+)
+from zoo.functional.supervised import (
+    balanced_softmax,
+    disambiguate,
+    log_prior,
+    move_prototypes,
+    paco,
+    sup_con,
+)
+
+__all__ = [
+    "alignment",
+    "balanced_softmax",
+    "disambiguate",
+    "ema_update",
+    "extrapolate",
+    "hard_contrastive",
+    "hard_simple",
+    "info_nce",
+    "interpolate",
+    "log_prior",
+    "margin_contrastive",
+    "move_prototypes",
+    "nt_xent",
+    "paco",
+    "sample_beta",
+    "score_moments",
+    "simple_contrastive",
+    "sup_con",
+    "tolerance",
+    "uniformity",
+]

@@ -1,0 +1,73 @@
+"""Measures of an embedding and of score distributions."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from zoo.functional.precision import full
+
+
+def uniformity(z: Tensor, t: float = 2.0) -> Tensor:
+    """Log of the mean Gaussian potential of pairs, log E exp(-t |x - y|^2): lower is more uniform.
+
+    Args:
+        z: unit rows `[N, D]`, N >= 2.
+        t: the potential's scale.
+
+    Returns:
+        `[]`, between -4 t and 0. Source: Wang and Isola 2020, https://arxiv.org/abs/2005.10242.
+    """
+    z = full(z)
+    potentials: Tensor = F.pdist(z).square().mul(-t)
+    return potentials.logsumexp(dim=0) - math.log(len(potentials))
+
+
+def alignment(a: Tensor, b: Tensor) -> Tensor:
+    """Mean squared distance of positive pairs, E |a - b|^2, for rows `[N, D]`; `[]`.
+
+    Source: https://arxiv.org/abs/2005.10242.
+    """
+    return (full(a) - full(b)).square().sum(dim=1).mean()
+
+
+def score_moments(q: Tensor, z: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and variance of all scores q_i . z_j without forming them.
+
+    E[s] = E[q] . E[z] and E[s^2] = <E[q q^T], E[z z^T]>, so memory is D^2 instead of N K.
+
+    Args:
+        q: queries `[N, D]`.
+        z: negatives `[K, D]`.
+        valid: which rows of `z` count `[K]`, bool.
+
+    Returns:
+        `(mean [], variance [])`, NaN when no row counts.
+    """
+    q, z = full(q), full(z) * valid[:, None]
+    count = valid.sum()
+    with torch.autocast(q.device.type, enabled=False):
+        mean = q.mean(dim=0) @ (z.sum(dim=0) / count)
+        second = ((q.T @ q / len(q)) * (z.T @ z / count)).sum()
+    return mean, second - mean.square()
+
+
+def tolerance(z: Tensor, labels: Tensor) -> Tensor:
+    """Mean similarity E f(x).f(y) over pairs x != y of one class.
+
+    Args:
+        z: unit rows `[N, D]`.
+        labels: classes `[N]`.
+
+    Returns:
+        `[]`; NaN when no two rows share a class. Source: https://arxiv.org/abs/2012.09740, equation 9.
+    """
+    z = full(z)
+    same = labels[:, None] == labels
+    same.fill_diagonal_(False)
+    with torch.autocast(z.device.type, enabled=False):
+        similarity: Tensor = (z @ z.T)[same]
+    return similarity.mean()

@@ -1,0 +1,91 @@
+"""What is done to features and weights between losses: mixing coefficients, transformations, averages."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+def sample_beta(
+    alpha: float,
+    shape: Sequence[int],
+    *,
+    device: torch.device | str | None = None,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Draw from the symmetric Beta(alpha, alpha), alpha > 1/2, in closed form from two uniforms.
+
+    X = 1/2 + 1/2 sqrt(1 - U^(2 / (2 alpha - 1))) cos(2 pi V), exact; one kernel on any device.
+
+    Args:
+        alpha: both parameters of the distribution, above 1/2.
+        shape: of the result.
+        device: of the result.
+        generator: source of the uniforms, on the same device.
+
+    Returns:
+        float32 samples in [0, 1].
+
+    Raises:
+        ValueError: if alpha is 1/2 or less, where the closed form does not hold.
+
+    Source: Ulrich 1984 (a polar method for Student's t), applied to the symmetric Beta as in Devroye 1996,
+    "Random variate generation in one line of code".
+    """
+    if not alpha > 0.5:
+        raise ValueError(f"alpha: found {alpha}, expected a number above 0.5")
+    u, v = torch.rand((2, *shape), device=device, generator=generator)
+    radius = (1 - u.pow(2 / (2 * alpha - 1))).clamp(min=0).sqrt()
+    samples: Tensor = 0.5 + 0.5 * radius * torch.cos(2 * math.pi * v)
+    return samples
+
+
+def extrapolate(q: Tensor, k: Tensor, lam: Tensor | float) -> tuple[Tensor, Tensor]:
+    """Push a positive pair apart: q^ = lam q + (1 - lam) k, k^ = lam k + (1 - lam) q, lam >= 1.
+
+    For unit rows and one lam per pair, q^.k^ = 2 lam (1 - lam) (1 - q.k) + q.k <= q.k: a harder positive.
+
+    Args:
+        q: queries `[N, D]`.
+        k: keys `[N, D]`.
+        lam: coefficient, broadcast to `[N, D]`.
+
+    Returns:
+        The transformed pair, not renormalised.
+
+    Source: Zhu et al. 2021, https://arxiv.org/abs/2108.02982, equations 3 to 5.
+    """
+    return lam * q + (1 - lam) * k, lam * k + (1 - lam) * q
+
+
+def interpolate(queue: Tensor, lam: Tensor | float, perm: Tensor) -> Tensor:
+    """Mix each negative with another: lam Z + (1 - lam) Z[perm].
+
+    Args:
+        queue: negatives `[K, D]`.
+        lam: coefficient in [0, 1], broadcast to `[K, D]`.
+        perm: a permutation of the rows `[K]`.
+
+    Returns:
+        The mixed negatives `[K, D]`, not renormalised.
+
+    Source: https://arxiv.org/abs/2108.02982, equation 6.
+    """
+    return torch.lerp(queue[perm], queue, torch.as_tensor(lam, dtype=queue.dtype, device=queue.device))
+
+
+@torch.no_grad()
+def ema_update(teacher_tensors: Sequence[Tensor], student_tensors: Sequence[Tensor], momentum: float) -> None:
+    """Move the teacher toward the student, in place: t <- momentum t + (1 - momentum) s.
+
+    Args:
+        teacher_tensors: tensors to change.
+        student_tensors: tensors to follow, in the same order.
+        momentum: 1 keeps the teacher, 0 copies the student.
+
+    Source: https://arxiv.org/abs/1911.05722, equation 2.
+    """
+    torch._foreach_lerp_(list(teacher_tensors), list(student_tensors), 1 - momentum)
