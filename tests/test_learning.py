@@ -55,7 +55,7 @@ def test_objectives_learn_features(name: str, tmp_path: Path) -> None:
 
 
 def test_a_vision_transformer_learns_with_moco_v3(tmp_path: Path) -> None:
-    """Frozen patch embedding, fixed positions. Its neighbours tell more than a probe of 64 random features."""
+    """With frozen patch embedding and fixed positions; by neighbours, which a random ViT is bad at."""
     name = "vit_tiny_patch16_224.moco_v3_digits_lt50"
     recipe = Recipe.load(name)
     start = zoo.pretrain(name, out=tmp_path / "start", overrides=["optimizer.lr=0.0", "training.epochs=6"])
