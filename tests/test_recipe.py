@@ -65,6 +65,15 @@ def test_unknown_key_in_an_objective_names_the_nearest() -> None:
     )
 
 
+def test_a_field_of_its_objectives_name_does_not_confuse_the_path() -> None:
+    name = "cifar_resnet20.margin_digits_lt50"
+    with pytest.raises(RecipeError) as error:
+        Recipe.load(name, ["objective.pair=class"])
+    assert 'unknown key "objective.pair". Did you mean "pairs"?' in str(error.value)
+    with pytest.raises(RecipeError, match=r'"objective\.margin": found 0 '):
+        Recipe.load(name, ["objective.margin=0"])
+
+
 def test_unknown_objective_and_wrong_types_name_the_path() -> None:
     assert '"objective.name": found "pacco", expected one of' in refusal(
         lambda d: d["objective"].update(name="pacco")
