@@ -319,3 +319,9 @@ def test_step_uses_clipping_momentum_and_the_schedule_from_its_first_update(tmp_
 def test_a_last_batch_of_one_image_is_refused_before_training(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match=r"training\.batch_size: found 343.*last batch of 1"):
         run(recipe("classify", "training.batch_size=343"), tmp_path)
+
+
+def test_single_images_are_refused_where_batchnorm_needs_two(tmp_path: Path) -> None:
+    """Also for objectives without key_groups, in whose place the recipe's check once spoke of them."""
+    with pytest.raises(RecipeError, match=r"training\.batch_size: found 1, expected at least 2"):
+        run(recipe("classify", "training.batch_size=1"), tmp_path)

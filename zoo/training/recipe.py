@@ -172,7 +172,7 @@ class Recipe(Config):
                 f'"{self.objective.name}", expected {expected}'
             )
         groups = getattr(self.objective, "key_groups", 1)
-        if 2 * groups > self.training.batch_size:
+        if groups > 1 and 2 * groups > self.training.batch_size:
             raise ValueError(
                 f"objective.key_groups: found {groups}, expected at most {self.training.batch_size // 2}: "
                 f"a group needs 2 of the {self.training.batch_size} keys in a batch"
