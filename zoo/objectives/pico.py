@@ -79,9 +79,11 @@ class PiCO(Objective):
         targets = self.targets[batch.index]
         warm = self.epoch >= self.config.prototype_start
         if warm:
+            with torch.autocast(pair.q.device.type, enabled=False):  # bfloat16 would tie near prototypes
+                scores = pair.q.detach() @ self.prototypes.T
             targets = functional.disambiguate(
                 targets,
-                pair.q.detach() @ self.prototypes.T,
+                scores,
                 batch.candidates,
                 value_at(self.config.target_momentum, self.progress),
             )
