@@ -18,6 +18,7 @@ LATE = (
     "schedule={name: multistep, warmup_epochs: 0, warmup_lr: 0.0, min_lr: 0.0, milestones: [10, 1000], "
     "decay_rate: 0.1}"
 )
+PICO = "cifar_resnet20.pico_digits_q05"
 MOCO = "cifar_resnet20.moco_v2_ft_digits_lt50"
 
 
@@ -106,6 +107,17 @@ def test_unknown_objective_and_wrong_types_name_the_path() -> None:
             'evaluation.0: protocol "classifier" needs class centers',
         ),
         (PACO, "name=a/b", '"name": found'),
+        (
+            MOCO,
+            "training.epochs=20",
+            "objective.feature_transform.start_epoch: 20 never reached in training.epochs (20)",
+        ),
+        (PICO, "objective.prototype_start=99", "objective.prototype_start: 99 never reached"),
+        (
+            MOCO,
+            "objective.feature_transform={positives: null, negatives: null, renormalize: true, start_epoch: 0}",  # noqa: E501
+            "objective.feature_transform: found neither positives nor negatives",
+        ),
     ],
 )
 def test_impossible_combinations_are_refused(name: str, override: str, expected: str) -> None:

@@ -41,7 +41,8 @@ SHORT = (
 
 
 def recipe(kind: str, *overrides: str) -> Recipe:
-    return Recipe.load(RECIPES[kind], [*SHORT, *overrides])
+    ft = ["objective.feature_transform.start_epoch=0"] if kind == "moco" else []
+    return Recipe.load(RECIPES[kind], [*SHORT, *ft, *overrides])
 
 
 def run(r: Recipe, folder: Path, *, resume: bool = False) -> Objective:
@@ -79,7 +80,7 @@ LEARNED = "objective.tau={kind: learned, start: 0.1, min: 0.05, max: 1.0}"
     [
         *((kind, ()) for kind in RECIPES),
         ("pico", ("objective.prototype_start=0",)),  # stopped when targets and prototypes have moved
-        ("moco", ("objective.feature_transform.start_epoch=0", LEARNED)),
+        ("moco", (LEARNED,)),
         ("moco", ("objective.feature_transform.start_epoch=1", "training.precision=bf16")),
         ("paco", (LEARNED, "objective.momentum={kind: cosine, start: 0.9, end: 1.0}")),
     ],

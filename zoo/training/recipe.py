@@ -192,6 +192,14 @@ class Recipe(Config):
         late = [m for m in self.schedule.milestones if m >= epochs]
         if late:
             raise ValueError(f"schedule.milestones: {late} never reached in training.epochs ({epochs})")
+        ft = getattr(self.objective, "feature_transform", None)
+        starts = {
+            "feature_transform.start_epoch": ft.start_epoch if ft else 0,
+            "prototype_start": getattr(self.objective, "prototype_start", 0),
+        }
+        for key, start in starts.items():
+            if start >= epochs:
+                raise ValueError(f"objective.{key}: {start} never reached in training.epochs ({epochs})")
         if (self.schedule.name == "multistep") != bool(self.schedule.milestones):
             raise ValueError(
                 f"schedule.milestones: found {self.schedule.milestones} with schedule "
