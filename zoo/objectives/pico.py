@@ -104,7 +104,7 @@ class PiCO(Objective):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         found, metrics = self.contrast.look_up(pair, self.epoch, labelled=labelled)
         tau = self.temperature(self.progress)
-        metrics |= self.temperature.metrics(tau)
+        metrics |= self.temperature.metrics(tau, found.q.device)
         q, k, queue, queue_labels, valid = found
         if labelled:
             return functional.sup_con(q, k, predicted, queue, queue_labels, tau=tau), metrics
