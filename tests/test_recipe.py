@@ -112,6 +112,8 @@ def test_unknown_objective_and_wrong_types_name_the_path() -> None:
             "training.epochs=20",
             "objective.feature_transform.start_epoch: 20 never reached in training.epochs (20)",
         ),
+        (PICO, "data.partial_labels=null", 'found null with objective "pico", expected candidate sets'),
+        (PACO, "data.partial_labels={kind: uniform, rate: 0.1}", "expected null: only pico learns from"),
         (PICO, "objective.prototype_start=99", "objective.prototype_start: 99 never reached"),
         (
             MOCO,

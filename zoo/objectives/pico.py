@@ -53,6 +53,7 @@ class PiCO(Objective):
 
     Config = PiCOConfig
     num_views = 2
+    from_candidates = True
 
     targets: Tensor
     prototypes: Tensor

@@ -164,9 +164,10 @@ class Recipe(Config):
             )
         if self.name.partition(".")[0] != self.backbone.arch:
             raise ValueError(f'name: found "{self.name}", expected "{self.backbone.arch}.TAG"')
-        if (self.objective.name == "pico") != (self.data.partial_labels is not None):
+        if objective.from_candidates != (self.data.partial_labels is not None):
             given = self.data.partial_labels
-            expected = "candidate sets" if given is None else "null: only pico learns from candidate sets"
+            who = ", ".join(name for name, each in OBJECTIVES.items() if each.from_candidates)
+            expected = "candidate sets" if given is None else f"null: only {who} learns from candidate sets"
             raise ValueError(
                 f"data.partial_labels: found {'null' if given is None else given.kind} with objective "
                 f'"{self.objective.name}", expected {expected}'
