@@ -42,6 +42,13 @@ def test_list_names_recipes_by_pattern_without_importing_torch() -> None:
     assert all("paco" in name for name in names)
 
 
+def test_list_marks_where_a_target_was_read_and_no_target_has_no_mark() -> None:
+    lines = {line.split()[0]: line for line in zoo("list").stdout.splitlines()}
+    assert "73.2 top-1 [V]" in lines["resnet50.paco_inat18"]
+    assert "52.0 top-1 [M]" in lines["cifar_resnet32.paco_cifar100_lt100"]
+    assert not [line for line in lines.values() if "none [" in line]
+
+
 def test_show_prints_a_recipe_as_it_stands_and_a_release_with_its_figures(paco: Release) -> None:
     shown = zoo("show", PACO).stdout
     assert "objective:" in shown

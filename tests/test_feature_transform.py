@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 from scipy import stats
 from torch import Tensor
 
@@ -186,6 +187,10 @@ def test_every_partner_is_equally_likely(labelled: bool) -> None:
 def test_the_queue_and_the_pair_are_bitwise_what_they_were(
     positives: str | None, negatives: str | None, renormalize: bool, labelled: bool
 ) -> None:
+    if positives is negatives is None:
+        with pytest.raises(ValidationError, match="found neither positives nor negatives"):
+            config(None, None)
+        return
     torch.manual_seed(0)
     q, k, queue = (F.normalize(torch.randn(n, 8), dim=1) for n in (6, 6, 20))
     labels = torch.where(torch.arange(20) < 13, torch.arange(20) % 3, -1)

@@ -414,6 +414,16 @@ def test_diagnostics_equal_references_in_every_precision(dtype: torch.dtype, aut
         )
 
 
+def test_variance_of_nearly_equal_scores_is_neither_negative_nor_rounding() -> None:
+    """An encoder close to collapse: squares of scores near 1 differ by less than float32 holds."""
+    g = torch.Generator().manual_seed(0)
+    q, z = (F.normalize(1 + 1e-3 * torch.randn(n, 16, generator=g), dim=1) for n in (32, 64))
+    scores = q.double() @ z.double()[:50].T
+    mean, variance = functional.score_moments(q, z, torch.arange(64) < 50)
+    assert mean.item() == pytest.approx(scores.mean().item(), rel=1e-6)
+    assert variance.item() == pytest.approx(scores.var(correction=0).item(), rel=1e-3)
+
+
 def test_prototypes_keep_their_precision_under_autocast() -> None:
     p = Problem(9, 3, 16, 3).drawn().to(torch.float32)
     expected = reference.move_prototypes(p["queue"], p["q"], p["labels"], 0.9)

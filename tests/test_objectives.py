@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tests.objective_helpers import FT, INFO, QUEUED, SETTINGS, WITH_TEACHER, batch, build, step
 from zoo import backbones, functional
-from zoo.objectives import OBJECTIVES
+from zoo.objectives import OBJECTIVES, Batch, Objective
 from zoo.objectives.classify import Classify, ClassifyConfig
 
 
@@ -86,26 +88,69 @@ def test_feature_transform_works_with_every_queue_and_leaves_its_keys_alone(name
 
 @pytest.mark.parametrize("name", [n for n, settings in SETTINGS.items() if "tau" in settings])
 def test_temperature_is_fixed_scheduled_or_learned(name: str) -> None:
-    scheduled = build(name, tau={"kind": "linear", "start": 1.0, "end": 0.1})
-    fixed = {tau: build(name, tau=tau) for tau in (1.0, 0.55, 0.1)}
+    def with_keys(tau: float | dict[str, Any]) -> Objective:
+        """With an empty queue InfoNCE is 0 at every temperature, which would show nothing."""
+        objective = build(name, tau=tau)
+        step(objective, batch(1), lr=0.0)
+        return objective
+
+    scheduled = with_keys({"kind": "linear", "start": 1.0, "end": 0.1})
+    fixed = {tau: with_keys(tau) for tau in (1.0, 0.55, 0.1)}
     data = batch(2)
     for progress, tau in ((0.0, 1.0), (0.5, 0.55), (1.0, 0.1)):
         scheduled.progress = progress
         output = scheduled.train()(data)
         torch.testing.assert_close(output.metrics["tau"], torch.tensor(tau))
         torch.testing.assert_close(output.loss, fixed[tau](data).loss)
+    assert abs(fixed[1.0](data).loss - fixed[0.1](data).loss) > 0.01
 
-    learned = build(name, tau={"kind": "learned", "start": 0.2, "min": 0.05, "max": 1.0})
+    learned = with_keys({"kind": "learned", "start": 0.2, "min": 0.05, "max": 1.0})
     output = learned(data)
-    torch.testing.assert_close(output.loss, build(name, tau=0.2)(data).loss)
+    torch.testing.assert_close(output.loss, with_keys(0.2)(data).loss)
     (parameter,) = (key for key, _ in learned.named_parameters() if key.endswith("temperature.position"))
     assert parameter in learned.no_weight_decay()
     position = learned.get_parameter(parameter)
     output.loss.backward()
-    assert position.grad.item() != 0
+    assert abs(position.grad.item()) > 1e-4
     for far, bound in ((1e4, 1.0), (-1e4, 0.05)):
         position.data.fill_(far)
         assert learned(data).metrics["tau"].item() == pytest.approx(bound)
+
+
+def on_fake_gpu(mode: FakeTensorMode, tensor: Tensor) -> Tensor:
+    """The tensor's shape and type on a GPU that need not exist; operations refuse to mix devices there."""
+    fake = mode.from_tensor(tensor.detach())
+    with mode:
+        return fake.to("cuda")
+
+
+@pytest.mark.filterwarnings("ignore:User provided device_type")  # autocast, where there is no GPU
+@pytest.mark.parametrize(
+    "tau", [None, {"kind": "linear", "start": 0.3, "end": 0.1}], ids=["fixed", "scheduled"]
+)
+@pytest.mark.parametrize("name", sorted(OBJECTIVES))
+def test_everything_stays_on_the_training_device(name: str, tau: dict[str, Any] | None) -> None:
+    """The meter joins a step's metrics in one tensor: one metric on the host would stop a run on a GPU."""
+    changes: dict[str, Any] = {"tau": tau} if tau and "tau" in SETTINGS[name] else {}
+    if name in QUEUED:
+        changes["feature_transform"] = FT
+    objective = build(name, **changes)
+    objective.epoch = 5.0
+    mode = FakeTensorMode()
+    for module in objective.modules():
+        for key, value in module._parameters.items():
+            if value is not None:
+                fake = on_fake_gpu(mode, value)
+                module._parameters[key] = nn.Parameter(fake, requires_grad=value.requires_grad)
+        for key, value in module._buffers.items():
+            module._buffers[key] = None if value is None else on_fake_gpu(mode, value)
+    data = batch(1, views=objective.num_views)
+    views = tuple(on_fake_gpu(mode, view) for view in data.views)
+    data = Batch(views, *(on_fake_gpu(mode, x) for x in data[1:]))
+    with mode:
+        output = objective(data)
+        objective.update(data, output)
+    assert {x.device.type for x in (output.loss, *output.metrics.values())} == {"cuda"}
 
 
 @pytest.mark.parametrize("name", sorted(OBJECTIVES))

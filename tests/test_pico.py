@@ -87,6 +87,21 @@ def test_after_warm_up_targets_move_to_the_nearest_prototype_before_the_loss() -
     assert torch.equal(queue.labels[12:18], predicted)
 
 
+def test_the_nearest_prototype_is_found_in_full_precision_under_autocast() -> None:
+    """The later of two prototypes that differ less than bfloat16 can tell is the nearer one."""
+    objective = build("pico").eval()
+    objective.epoch = 1.0
+    data = batch(2)
+    data = data._replace(candidates=torch.ones_like(data.candidates))
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        q = objective(data).carry.queries[0]
+        aside = F.normalize(torch.randn(8, generator=torch.Generator().manual_seed(0)), dim=0)
+        objective.prototypes.copy_(F.normalize(torch.stack([-q, q + 0.02 * aside, q]), dim=1))
+        before = objective.targets[data.index[0]]
+        moved = objective(data).carry.targets[0] - before
+    assert moved.argmax() == 2
+
+
 def test_targets_stay_on_the_candidates_and_sum_to_one() -> None:
     objective = build("pico")
     objective.epoch = 5.0

@@ -18,6 +18,7 @@ LATE = (
     "schedule={name: multistep, warmup_epochs: 0, warmup_lr: 0.0, min_lr: 0.0, milestones: [10, 1000], "
     "decay_rate: 0.1}"
 )
+PICO = "cifar_resnet20.pico_digits_q05"
 MOCO = "cifar_resnet20.moco_v2_ft_digits_lt50"
 
 
@@ -65,6 +66,15 @@ def test_unknown_key_in_an_objective_names_the_nearest() -> None:
     )
 
 
+def test_a_field_of_its_objectives_name_does_not_confuse_the_path() -> None:
+    name = "cifar_resnet20.margin_digits_lt50"
+    with pytest.raises(RecipeError) as error:
+        Recipe.load(name, ["objective.pair=class"])
+    assert 'unknown key "objective.pair". Did you mean "pairs"?' in str(error.value)
+    with pytest.raises(RecipeError, match=r'"objective\.margin": found 0 '):
+        Recipe.load(name, ["objective.margin=0"])
+
+
 def test_unknown_objective_and_wrong_types_name_the_path() -> None:
     assert '"objective.name": found "pacco", expected one of' in refusal(
         lambda d: d["objective"].update(name="pacco")
@@ -97,6 +107,19 @@ def test_unknown_objective_and_wrong_types_name_the_path() -> None:
             'evaluation.0: protocol "classifier" needs class centers',
         ),
         (PACO, "name=a/b", '"name": found'),
+        (
+            MOCO,
+            "training.epochs=20",
+            "objective.feature_transform.start_epoch: 20 never reached in training.epochs (20)",
+        ),
+        (PICO, "data.partial_labels=null", 'found null with objective "pico", expected candidate sets'),
+        (PACO, "data.partial_labels={kind: uniform, rate: 0.1}", "expected null: only pico learns from"),
+        (PICO, "objective.prototype_start=99", "objective.prototype_start: 99 never reached"),
+        (
+            MOCO,
+            "objective.feature_transform={positives: null, negatives: null, renormalize: true, start_epoch: 0}",  # noqa: E501
+            "objective.feature_transform: found neither positives nor negatives",
+        ),
     ],
 )
 def test_impossible_combinations_are_refused(name: str, override: str, expected: str) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fnmatch
 from typing import Any
 
 import pytest
+import timm
+import torch
 
 from zoo import catalog
 from zoo.training import Recipe
@@ -77,7 +80,13 @@ FACTS: dict[str, dict[str, Any]] = {
     "resnext50_32x4d.paco_imagenet_lt": {"objective.tau": 0.07},
     "resnet50.paco_inat18": {"optimizer.weight_decay": 1e-4, "data.mean": [0.466, 0.471, 0.38]},
     "resnet152.paco_places_lt": {
-        "init": {"release": "timm:resnet152.tv_in1k", "head": "fresh"},
+        "init.release": "timm:resnet152.tv_in1k",
+        "init.freeze": [
+            "conv1.weight",
+            "layer[123].*.conv?.weight",
+            "layer4.[01].conv?.weight",
+            "layer?.0.downsample.0.weight",
+        ],
         "training.epochs": 30,
         "schedule.warmup_epochs": 5,
     },
@@ -152,6 +161,17 @@ def at(data: Any, path: str) -> Any:
 def test_figures_of_the_sources(name: str) -> None:
     data = plain(name)
     assert {path: at(data, path) for path in FACTS[name]} == FACTS[name]
+
+
+def test_places_lt_trains_the_last_block_norms_and_nothing_else_of_the_encoder() -> None:
+    """The authors freeze every convolution, then release those of `layer4[-1]`."""
+    with torch.device("meta"):
+        encoder = timm.create_model("resnet152", num_classes=0)
+    convolutions = {f"{n}.weight" for n, m in encoder.named_modules() if isinstance(m, torch.nn.Conv2d)}
+    patterns = plain("resnet152.paco_places_lt")["init"]["freeze"]
+    names = [name for name, _ in encoder.named_parameters()]
+    frozen = {name for pattern in patterns for name in fnmatch.filter(names, pattern)}
+    assert frozen == {name for name in convolutions if not name.startswith("layer4.2.")}
 
 
 def test_paco_has_its_authors_views() -> None:

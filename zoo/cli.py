@@ -67,7 +67,8 @@ def demo(
 def list_(pattern: Annotated[str, typer.Argument(help="Shell pattern for names.")] = "*") -> None:
     """List weights and recipes: what each trains on what, the published figure, and what was run here.
 
-    A text without wildcards finds every name that contains it.
+    A text without wildcards finds every name that contains it. Behind a target, [V] says that it was read in
+    the authors' repository, [M] that it is quoted from memory; "zoo show NAME" has the details.
     """
     if not set(pattern) & set("*?["):
         pattern = f"*{pattern}*"
@@ -90,7 +91,8 @@ def _summary(name: str) -> tuple[str, str, str, str]:
     text = path.read_text(encoding="utf-8")
     recipe, header = load_yaml(text, path.name), catalog.recipe_header(text)
     target, _, source = header.get("Target", "").partition(";")
-    mark = re.search(r"\[[VM]\]", source)  # read in the authors' repository, or from memory
+    # read in the authors' repository, or from memory; a text without a figure may speak of others' figures
+    mark = None if target == "none" else re.search(r"\[[VM]\]", source)
     here = re.split("[:;]", header.get("Here", ""))[0]
     data = header.get("Data") or _data(recipe["data"])
     return _objective(recipe["objective"]), data, f"{target} {mark[0]}" if mark else target, here

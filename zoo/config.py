@@ -80,8 +80,8 @@ def _locate(schema: type[Config], loc: tuple[Any, ...]) -> tuple[str, list[str]]
         if isinstance(part, str) and part.startswith("<"):
             continue
         models = [c for c in candidates if isinstance(c, type) and issubclass(c, Config)]
-        tagged = [m for m in models if part not in m.model_fields and _has_literal(m, part)]
-        if tagged:
+        tagged = [m for m in models if _has_literal(m, part)]
+        if len(models) > 1 and tagged:  # of several members the tag comes first, though a field be so named
             candidates = tagged
             continue
         path.append(str(part))

@@ -37,7 +37,8 @@ def alignment(a: Tensor, b: Tensor) -> Tensor:
 def score_moments(q: Tensor, z: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and variance of all scores q_i . z_j without forming them.
 
-    E[s] = E[q] . E[z] and E[s^2] = <E[q q^T], E[z z^T]>, so memory is D^2 instead of N K.
+    E[s] = E[q] . E[z], and with covariances Q and Z of the queries and the negatives
+    Var[s] = E[q]^T Z E[q] + E[z]^T Q E[z] + <Q, Z>. Memory is D^2, not N K, and no large numbers cancel.
 
     Args:
         q: queries `[N, D]`.
@@ -47,12 +48,13 @@ def score_moments(q: Tensor, z: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
     Returns:
         `(mean [], variance [])`, NaN when no row counts.
     """
-    q, z = full(q), full(z) * valid[:, None]
-    count = valid.sum()
+    q, z, usable, count = full(q), full(z), valid[:, None], valid.sum()
     with torch.autocast(q.device.type, enabled=False):
-        mean = q.mean(dim=0) @ (z.sum(dim=0) / count)
-        second = ((q.T @ q / len(q)) * (z.T @ z / count)).sum()
-    return mean, second - mean.square()
+        mean_q, mean_z = q.mean(dim=0), (z * usable).sum(dim=0) / count
+        q, z = q - mean_q, (z - mean_z) * usable
+        cov_q, cov_z = q.T @ q / len(q), z.T @ z / count
+        variance = mean_q @ cov_z @ mean_q + mean_z @ cov_q @ mean_z + (cov_q * cov_z).sum()
+        return mean_q @ mean_z, variance
 
 
 def tolerance(z: Tensor, labels: Tensor) -> Tensor:

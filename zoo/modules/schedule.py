@@ -108,8 +108,10 @@ class Temperature(nn.Module):
         tau: Tensor = self.config.min * (self.config.max / self.config.min) ** self.position.sigmoid()
         return tau
 
-    def metrics(self, tau: float | Tensor) -> dict[str, Tensor]:
-        """Return what to record of `tau`: nothing where it never changes."""
+    def metrics(self, tau: float | Tensor, device: torch.device) -> dict[str, Tensor]:
+        """Return what to record of `tau`, on the training's device: nothing where it never changes."""
         if isinstance(self.config, float):
             return {}
-        return {"tau": torch.as_tensor(tau).detach()}
+        if isinstance(tau, Tensor):
+            return {"tau": tau.detach()}
+        return {"tau": torch.full((), tau, device=device)}  # filled there: a copy from the host would wait

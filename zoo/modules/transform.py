@@ -8,11 +8,11 @@ scores the negatives too, and the queue keeps the original keys. The paper's fou
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from zoo import functional
@@ -46,6 +46,15 @@ class FeatureTransformConfig(Config):
     renormalize: bool
     """Scale transformed vectors back to unit length; the authors do not."""
     start_epoch: Annotated[int, Field(ge=0)]
+
+    @model_validator(mode="after")
+    def _of_something(self) -> Self:
+        if self.positives is None and self.negatives is None:
+            raise ValueError(
+                "found neither positives nor negatives, expected one of them; to leave FT out write "
+                '"feature_transform: null"'
+            )
+        return self
 
 
 def _coefficients(alpha: float, per: Granularity, like: Tensor) -> Tensor:

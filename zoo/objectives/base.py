@@ -68,6 +68,7 @@ class Objective(nn.Module):
     Attributes:
         Config: schema of the recipe's section.
         num_views: how many views a batch must have.
+        from_candidates: whether it learns from candidate sets (the recipe's `data.partial_labels`).
         epoch: how far training is, in epochs with fraction; the loop sets it before each step. Not state: it
             follows from the loop's step.
         progress: the same as a share of the whole training, 0..1; schedules inside the objective read it.
@@ -75,6 +76,7 @@ class Objective(nn.Module):
 
     Config: ClassVar[type[ObjectiveConfig]]
     num_views: ClassVar[int]
+    from_candidates: ClassVar[bool] = False
     epoch: float = 0.0
     progress: float = 0.0
 

@@ -90,7 +90,7 @@ class MoCo(Objective):
         tau: float | Tensor = 1.0  # for the simple losses, which do not read it
         if self.temperature is not None:
             tau = self.temperature(self.progress)
-            metrics |= self.temperature.metrics(tau)
+            metrics |= self.temperature.metrics(tau, found.q.device)
         return Output(_loss(self.config.loss, found, tau), metrics, carry=pair.k)
 
     @torch.no_grad()

@@ -92,7 +92,7 @@ class MoCoV3(Objective):
         tau = self.temperature(self.progress)
         loss = _contrast(q1, k2, tau) + _contrast(q2, k1, tau)
         score = 0.5 * ((q1 * k2).sum(dim=1).mean() + (q2 * k1).sum(dim=1).mean())
-        return Output(loss, {"positive_score": score.detach(), **self.temperature.metrics(tau)})
+        return Output(loss, {"positive_score": score.detach(), **self.temperature.metrics(tau, score.device)})
 
     @torch.no_grad()
     def update(self, batch: Batch, output: Output) -> None:

@@ -89,7 +89,8 @@ class LearnedCenters(nn.Module):
     def metrics(self, center_logits: Tensor, labels: Tensor, progress: float) -> dict[str, Tensor]:
         """Return what to record of the classifier."""
         accuracy = 100 * (center_logits.argmax(dim=1) == labels).float().mean()
-        return {"train_accuracy": accuracy, **self.temperature.metrics(self.temperature(progress))}
+        tau = self.temperature(progress)
+        return {"train_accuracy": accuracy, **self.temperature.metrics(tau, accuracy.device)}
 
     def as_centers(self) -> Centers:
         """Return the centers learned so far."""

@@ -53,6 +53,7 @@ class PiCO(Objective):
 
     Config = PiCOConfig
     num_views = 2
+    from_candidates = True
 
     targets: Tensor
     prototypes: Tensor
@@ -79,9 +80,11 @@ class PiCO(Objective):
         targets = self.targets[batch.index]
         warm = self.epoch >= self.config.prototype_start
         if warm:
+            with torch.autocast(pair.q.device.type, enabled=False):  # bfloat16 would tie near prototypes
+                scores = pair.q.detach() @ self.prototypes.T
             targets = functional.disambiguate(
                 targets,
-                pair.q.detach() @ self.prototypes.T,
+                scores,
                 batch.candidates,
                 value_at(self.config.target_momentum, self.progress),
             )
@@ -102,7 +105,7 @@ class PiCO(Objective):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         found, metrics = self.contrast.look_up(pair, self.epoch, labelled=labelled)
         tau = self.temperature(self.progress)
-        metrics |= self.temperature.metrics(tau)
+        metrics |= self.temperature.metrics(tau, found.q.device)
         q, k, queue, queue_labels, valid = found
         if labelled:
             return functional.sup_con(q, k, predicted, queue, queue_labels, tau=tau), metrics

@@ -37,5 +37,8 @@ class SimCLR(Objective):
         """Contrast every view with the batch's 2B - 1 others."""
         a, b = (normalize(self.head(self.encoder(view))) for view in batch.views)
         tau = self.temperature(self.progress)
-        metrics = {"positive_score": (a * b).sum(dim=1).mean().detach(), **self.temperature.metrics(tau)}
+        metrics = {
+            "positive_score": (a * b).sum(dim=1).mean().detach(),
+            **self.temperature.metrics(tau, a.device),
+        }
         return Output(functional.nt_xent(a, b, tau=tau), metrics)

@@ -41,7 +41,7 @@ class SupCon(Objective):
         found, metrics = self.contrast.look_up(pair, self.epoch, labelled=True)
         tau = self.temperature(self.progress)
         loss = functional.sup_con(found.q, found.k, batch.labels, found.queue, found.queue_labels, tau=tau)
-        return Output(loss, metrics | self.temperature.metrics(tau), carry=pair.k)
+        return Output(loss, metrics | self.temperature.metrics(tau, loss.device), carry=pair.k)
 
     @torch.no_grad()
     def update(self, batch: Batch, output: Output) -> None:

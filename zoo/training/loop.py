@@ -91,6 +91,8 @@ def train(
         image_size=recipe.data.image_size,
         max_bad_images=recipe.data.max_bad_images,
     )
+    if section.batch_size == 1 and has_batchnorm(objective):
+        raise RecipeError("training.batch_size: found 1, expected at least 2: BatchNorm needs two images")
     if not section.drop_last and len(dataset) % section.batch_size == 1 and has_batchnorm(objective):
         raise RecipeError(
             f"training.batch_size: found {section.batch_size}, which leaves a last batch of 1 of the "

@@ -164,15 +164,16 @@ class Recipe(Config):
             )
         if self.name.partition(".")[0] != self.backbone.arch:
             raise ValueError(f'name: found "{self.name}", expected "{self.backbone.arch}.TAG"')
-        if (self.objective.name == "pico") != (self.data.partial_labels is not None):
+        if objective.from_candidates != (self.data.partial_labels is not None):
             given = self.data.partial_labels
-            expected = "candidate sets" if given is None else "null: only pico learns from candidate sets"
+            who = ", ".join(name for name, each in OBJECTIVES.items() if each.from_candidates)
+            expected = "candidate sets" if given is None else f"null: only {who} learns from candidate sets"
             raise ValueError(
                 f"data.partial_labels: found {'null' if given is None else given.kind} with objective "
                 f'"{self.objective.name}", expected {expected}'
             )
         groups = getattr(self.objective, "key_groups", 1)
-        if 2 * groups > self.training.batch_size:
+        if groups > 1 and 2 * groups > self.training.batch_size:
             raise ValueError(
                 f"objective.key_groups: found {groups}, expected at most {self.training.batch_size // 2}: "
                 f"a group needs 2 of the {self.training.batch_size} keys in a batch"
@@ -192,6 +193,14 @@ class Recipe(Config):
         late = [m for m in self.schedule.milestones if m >= epochs]
         if late:
             raise ValueError(f"schedule.milestones: {late} never reached in training.epochs ({epochs})")
+        ft = getattr(self.objective, "feature_transform", None)
+        starts = {
+            "feature_transform.start_epoch": ft.start_epoch if ft else 0,
+            "prototype_start": getattr(self.objective, "prototype_start", 0),
+        }
+        for key, start in starts.items():
+            if start >= epochs:
+                raise ValueError(f"objective.{key}: {start} never reached in training.epochs ({epochs})")
         if (self.schedule.name == "multistep") != bool(self.schedule.milestones):
             raise ValueError(
                 f"schedule.milestones: found {self.schedule.milestones} with schedule "
