@@ -79,7 +79,7 @@ def test_pico_finds_the_true_labels_and_comes_near_full_supervision(tmp_path: Pa
     assert rows[0]["disambiguation_accuracy"] < 30  # warm-up: ties count as a share
     found = pico.metrics["training"]["disambiguation_accuracy"]
     assert found > 90
-    assert f"{found}" in pico.card
+    assert f"Disambiguation accuracy: {found}" in pico.card
     gap = metrics(supervised, "classifier")["accuracy"] - metrics(pico, "classifier")["accuracy"]
     assert gap < 5
     assert pico.centers.prototypes.shape == (10, 32)
@@ -87,22 +87,27 @@ def test_pico_finds_the_true_labels_and_comes_near_full_supervision(tmp_path: Pa
 
 
 def test_ft_lowers_positive_scores_and_raises_the_negatives_variance(tmp_path: Path) -> None:
-    """The two curves of the FT paper, everything else equal: seed, data, order, start."""
+    """The two curves of the FT paper, everything else equal: seed, data, order, start.
+
+    The positives that the loss sees fall when FT begins. They do not stay below those of a run without FT: the
+    encoder answers with closer pairs. The raw negatives' variance is the higher one in the end, though mixing
+    lowers it within a step.
+    """
     changes = ["training.epochs=40", "evaluation=[]"]
-    tails = []
+    runs = []
     for ft in ("start_epoch=10", None):
         change = f"objective.feature_transform.{ft}" if ft else "objective.feature_transform=null"
         release = zoo.pretrain(demo.MOCO, out=tmp_path / str(ft), overrides=[*changes, change])
-        rows = zoo.training.RunFolder(release.path / "run").rows()
-        tails.append([row for row in rows if row["epoch"] > 30])
-    with_ft, without = tails
+        runs.append(zoo.training.RunFolder(release.path / "run").rows())
+    with_ft, without = runs
 
-    def tail(rows: list[dict[str, float]], key: str) -> float:
-        return mean(row[key] for row in rows)
+    def over(rows: list[dict[str, float]], key: str, first: int, last: int) -> float:
+        return mean(row[key] for row in rows if first < row["epoch"] <= last)
 
-    # at each step the transformation makes the positives harder than the pair it was given
-    assert all(row["positive_score_ft"] < row["positive_score"] - 0.02 for row in with_ft)
-    assert tail(with_ft, "negative_variance") > 1.1 * tail(without, "negative_variance")
+    seen = over(with_ft, "positive_score_ft", 11, 14)
+    assert seen < over(without, "positive_score", 11, 14) - 0.05
+    variance = over(with_ft, "negative_variance", 30, 40)
+    assert variance > 1.2 * over(without, "negative_variance", 30, 40)
 
 
 @pytest.mark.slow

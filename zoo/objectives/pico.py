@@ -126,8 +126,8 @@ class PiCO(Objective):
     def facts(self, labels: Tensor) -> dict[str, float]:
         """Return how often the disambiguated label is the true one, over all training images, in percent."""
         return {
-            "disambiguation_accuracy": 100 * _agreement(self.targets, labels).item(),
-            "target_confidence": self.targets.amax(dim=1).mean().item(),
+            "disambiguation_accuracy": round(100 * _agreement(self.targets, labels).item(), 2),
+            "target_confidence": round(self.targets.amax(dim=1).mean().item(), 4),
         }
 
     def centers(self) -> Centers:
