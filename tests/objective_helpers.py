@@ -58,7 +58,7 @@ WITH_TEACHER = [name for name, settings in SETTINGS.items() if "key_groups" in s
 COUNTS = torch.tensor([60, 30, 10])
 LABELS = torch.arange(100) % 3
 CANDIDATES = (torch.arange(300).reshape(100, 3) * 7 % 5 < 2) | (LABELS[:, None] == torch.arange(3))
-INFO = DataInfo(100, COUNTS, CANDIDATES)
+INFO = DataInfo(COUNTS, CANDIDATES)
 
 FT = {
     "positives": {"alpha": 2.0, "per": "dimension"},

@@ -89,9 +89,9 @@ def test_pico_finds_the_true_labels_and_comes_near_full_supervision(tmp_path: Pa
 def test_ft_lowers_positive_scores_and_raises_the_negatives_variance(tmp_path: Path) -> None:
     """The two curves of the FT paper, everything else equal: seed, data, order, start.
 
-    The positives that the loss sees fall when FT begins. They do not stay below those of a run without FT: the
-    encoder answers with closer pairs. The raw negatives' variance is the higher one in the end, though mixing
-    lowers it within a step.
+    The positives that the loss sees fall when FT begins. They do not stay below those of a run without FT:
+    the encoder answers with closer pairs. The raw negatives' variance is the higher one in the end, though
+    mixing lowers it within a step.
     """
     changes = ["training.epochs=40", "evaluation=[]"]
     runs = []

@@ -36,6 +36,7 @@ def losses(name: str) -> list[float]:
         changes.append("objective.feature_transform.start_epoch=1")
     if "pico" in name:  # as short an epoch as the others'
         changes.append("data.long_tail={profile: exponential, imbalance: 50.0, seed: 0, max_per_class: 125}")
+        changes.append("objective.prototype_start=1")
     recipe = Recipe.load(name, changes)
     dataset = open_dataset(recipe.data, "train", None)
     with tempfile.TemporaryDirectory() as folder:

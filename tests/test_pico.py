@@ -126,7 +126,7 @@ def test_true_labels_are_counted_but_never_learned_from() -> None:
 def test_disambiguation_accuracy_counts_ties_as_a_share() -> None:
     objective = build("pico")
     start = objective.facts(LABELS)["disambiguation_accuracy"]
-    assert start == pytest.approx(100 * (1 / CANDIDATES.sum(1)).mean().item(), rel=1e-5)
+    assert start == pytest.approx(100 * (1 / CANDIDATES.sum(1)).mean().item(), abs=0.006)
     objective.targets.copy_(F.one_hot(LABELS, 3))
     assert objective.facts(LABELS)["disambiguation_accuracy"] == pytest.approx(100)
     objective.targets.copy_(F.one_hot((LABELS + 1) % 3, 3))
@@ -136,7 +136,7 @@ def test_disambiguation_accuracy_counts_ties_as_a_share() -> None:
 def test_without_candidate_sets_it_refuses() -> None:
     encoder = backbones.create("cifar_resnet20")
     with pytest.raises(TrainingError, match=r"needs candidate sets: set data\.partial_labels"):
-        PiCO(config("pico"), encoder, DataInfo(100, COUNTS))
+        PiCO(config("pico"), encoder, DataInfo(COUNTS))
 
 
 def test_centers_carry_the_prototypes() -> None:

@@ -21,7 +21,7 @@ def test_the_example_objective_of_the_readme_trains() -> None:
     exec(compile(code, "README.md", "exec", dont_inherit=True), names)
     torch.manual_seed(0)
     config = names["AlignUniformConfig"](name="align_uniform", dim=8, weight=1.0)
-    info = DataInfo(6, torch.tensor([3, 3]))
+    info = DataInfo(torch.tensor([3, 3]))
     objective = names["AlignUniform"](config, backbones.create("cifar_resnet20"), info)
     batch = Batch((torch.randn(6, 3, 8, 8), torch.randn(6, 3, 8, 8)), torch.zeros(6).long(), torch.arange(6))
     optimizer = torch.optim.SGD(objective.parameters(), lr=0.05)

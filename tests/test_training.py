@@ -41,8 +41,8 @@ SHORT = (
 
 
 def recipe(kind: str, *overrides: str) -> Recipe:
-    ft = ["objective.feature_transform.start_epoch=0"] if kind == "moco" else []
-    return Recipe.load(RECIPES[kind], [*SHORT, *ft, *overrides])
+    begin = {"moco": ["objective.feature_transform.start_epoch=0"], "pico": ["objective.prototype_start=1"]}
+    return Recipe.load(RECIPES[kind], [*SHORT, *begin.get(kind, []), *overrides])
 
 
 def run(r: Recipe, folder: Path, *, resume: bool = False) -> Objective:

@@ -269,7 +269,8 @@ def _resolve_data(data: str | Path | None, release: Release | None) -> tuple[Dat
     if data is None or Path(data).is_dir():
         if release is None:
             raise DataError("data: a model without a release needs a data spec, e.g. cifar100:DIR")
-        return parse(DataConfig, release.recipe["data"], f"{release.name}: recipe.yaml: data"), data
+        config = parse(DataConfig, release.recipe["data"], f"{release.name}: recipe.yaml: data")
+        return config.model_copy(update={"partial_labels": None}), data  # probes read true labels
     return parse_data_spec(str(data))
 
 

@@ -33,7 +33,11 @@ def parse(schema: type[ConfigT], data: Any, where: str) -> ConfigT:
     try:
         return schema.model_validate(data)
     except pydantic.ValidationError as error:
-        problems = [_explain(schema, item) for item in error.errors(include_url=False)]
+        problems: list[str] = []
+        for item in error.errors(include_url=False):
+            text, keys, listing = _explain(schema, item).partition(" Valid keys: ")
+            listed = any(problem.endswith(keys + listing) for problem in problems)  # once is enough
+            problems.append(text if listed else text + keys + listing)
         raise RecipeError(f"{where}: " + "; ".join(problems)) from None
 
 
@@ -56,6 +60,8 @@ def _explain(schema: type[Config], item: Any) -> str:
         path = f"{path}.{item['ctx']['discriminator'].strip(chr(39))}"
         return f'"{path}": found "{tag}", expected one of {", ".join(tags)}.{did_you_mean(tag, tags)}'
     message = item["msg"].removeprefix("Input should be ")
+    if "<number>" in item["loc"]:
+        message += " or a section, e.g. {kind: linear, start: 0.2, end: 0.1}"
     hint = ""
     if kind == "literal_error":
         hint = "." + did_you_mean(found, re.findall(r"'([^']*)'", item["ctx"]["expected"]))

@@ -113,10 +113,12 @@ class GroupedCandidates(Config):
     kind: Literal["grouped"] = "grouped"
     rate: Rate
     seed: Seed = 0
-    groups: Annotated[list[Annotated[list[str], Field(min_length=1)]], Field(min_length=1)]
+    groups: list[list[str]]
 
     @model_validator(mode="after")
     def _once(self) -> Self:
+        if not self.groups or not all(self.groups):
+            raise ValueError("groups: found an empty list, expected lists of class names")
         seen: dict[str, int] = {}
         for number, group in enumerate(self.groups):
             for name in group:

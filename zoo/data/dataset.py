@@ -101,12 +101,13 @@ class ImageDataset:
         )
 
     def with_candidates(
-        self, candidates: ArrayLike, *, origin: Mapping[str, Any] | None = None
+        self, candidates: ArrayLike | None, *, origin: Mapping[str, Any] | None = None
     ) -> ImageDataset:
         """Return the data set with partial labels: the classes that are possible for each image.
 
         Args:
-            candidates: `[N, C]`, bool or 0 and 1; every row has the image's true label, `labels`.
+            candidates: `[N, C]`, bool or 0 and 1; every row has the image's true label, `labels`. None takes
+                them away.
             origin: plain values for `describe` that say where they come from; default: kind "given".
 
         Raises:

@@ -59,7 +59,8 @@ class Encoded:
                 f"training and test split have other classes: {len(train_set.class_names)} and "
                 f"{len(test_set.class_names)}, or other names"
             )
-        self.model, self.train_set, self.test_set, self.device = model, train_set, test_set, device
+        self.model, self.test_set, self.device = model, test_set, device
+        self.train_set = train_set.with_candidates(None)  # probes read true labels
         self._view, self._mean, self._std = view, list(mean), list(std)
         self._workers, self._max_bad_images = workers, max_bad_images
 

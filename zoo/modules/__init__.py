@@ -5,11 +5,20 @@ from zoo.modules.centers import Centers
 from zoo.modules.heads import projection_head
 from zoo.modules.momentum import MomentumEncoder
 from zoo.modules.queue import KeyQueue
-from zoo.modules.schedule import Learned, Scheduled, Share, Temperature, TemperatureConfig, value_at
+from zoo.modules.schedule import (
+    LOWEST_TAU,
+    Learned,
+    Scheduled,
+    Share,
+    Temperature,
+    TemperatureConfig,
+    value_at,
+)
 from zoo.modules.transform import FeatureTransformConfig, transform
 from zoo.modules.vit import freeze_patch_embedding, set_sincos_positions
 
 __all__ = [
+    "LOWEST_TAU",
     "Centers",
     "FeatureTransformConfig",
     "KeyQueue",

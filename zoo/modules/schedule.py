@@ -12,6 +12,9 @@ from torch import Tensor, nn
 
 from zoo.config import Config
 
+LOWEST_TAU = 1e-3
+"""Below, scores of +-1 leave the range that float32's exponential can tell apart."""
+
 
 class Scheduled(Config):
     """A value that goes from `start` to `end` over the whole training, straight or along half a cosine."""
@@ -37,10 +40,10 @@ class Learned(Config):
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
-        if not 0 < self.min < self.start < self.max:
+        if not LOWEST_TAU <= self.min < self.start < self.max:
             raise ValueError(
                 f"found min {self.min:g}, start {self.start:g}, max {self.max:g}, "
-                "expected 0 < min < start < max"
+                f"expected {LOWEST_TAU:g} <= min < start < max"
             )
         return self
 
@@ -50,16 +53,14 @@ def _written_as(value: Any) -> str:
     return "<section>" if isinstance(value, (dict, Config)) else "<number>"
 
 
-def _within(low: float, high: float, *, low_excluded: bool = False) -> Callable[[Any], Any]:
-    expected = f"a number {'above' if low_excluded else 'from'} {low:g}" + (
-        f" to {high:g}" if math.isfinite(high) else ""
-    )
+def _within(low: float, high: float) -> Callable[[Any], Any]:
+    expected = f"a number from {low:g}" + (f" to {high:g}" if math.isfinite(high) else "")
 
     def check(value: Any) -> Any:
         ends = [value.start, value.end] if isinstance(value, Scheduled) else []
         ends += [value] if isinstance(value, float) else []
         for end in ends:
-            if not (low < end if low_excluded else low <= end) or not end <= high or not math.isfinite(end):
+            if not low <= end <= high or not math.isfinite(end):
                 raise ValueError(f"found {end:g}, expected {expected}")
         return value
 
@@ -77,9 +78,9 @@ TemperatureConfig = Annotated[
     Annotated[float, Tag("<number>")]
     | Annotated[Annotated[Scheduled | Learned, Field(discriminator="kind")], Tag("<section>")],
     Discriminator(_written_as),
-    AfterValidator(_within(0, math.inf, low_excluded=True)),
+    AfterValidator(_within(LOWEST_TAU, math.inf)),
 ]
-"""A positive number, a schedule between two, or a learned temperature."""
+"""A number, a schedule between two, or a learned temperature."""
 
 
 def value_at(value: float | Scheduled, progress: float) -> float:

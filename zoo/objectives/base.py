@@ -24,12 +24,10 @@ class DataInfo(NamedTuple):
     """What an objective may know about the training data before it sees any.
 
     Attributes:
-        num_images: N, the training images after long-tailed selection.
-        class_counts: images of each class `[C]`, int64.
+        class_counts: training images of each class after long-tailed selection `[C]`, int64.
         candidates: for partial labels, the classes that are possible for each image `[N, C]`, bool.
     """
 
-    num_images: int
     class_counts: Tensor
     candidates: Tensor | None = None
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from zoo import functional
 from zoo.backbones import feature_dim
-from zoo.modules import Centers, Temperature, TemperatureConfig
+from zoo.modules import LOWEST_TAU, Centers, Temperature, TemperatureConfig
 from zoo.objectives.base import Batch, DataInfo, Objective, Output
 from zoo.objectives.contrast import Dictionary, MomentumConfig, MomentumContrast, QueueConfig
 
@@ -26,7 +26,7 @@ class CenterConfig(QueueConfig):
     """Weight of the own center among the positives."""
     gamma: Annotated[float, Field(ge=0)]
     """Weight of the samples in the softmax's denominator."""
-    center_tau: Annotated[float, Field(gt=0)]
+    center_tau: Annotated[float, Field(ge=LOWEST_TAU)]
     rebalance: bool
     """Add the log class prior to the centers' logits (Balanced Softmax); off: plain centers."""
     reduction: Literal["mean", "sum"]
@@ -62,8 +62,9 @@ class LearnedCenters(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Return the centers' logits `[B, C]` of features `[B, D_f]`, without the prior."""
-        logits: Tensor = self.classifier(features)
-        return logits.float()
+        with torch.autocast(features.device.type, enabled=False):
+            logits: Tensor = self.classifier(features.float())
+        return logits
 
     def loss(self, found: Dictionary, labels: Tensor, center_logits: Tensor, progress: float) -> Tensor:
         """Compute `zoo.functional.paco` of the queries in `found`."""

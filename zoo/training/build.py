@@ -47,7 +47,7 @@ def build_objective(recipe: Recipe, dataset: ImageDataset) -> Objective:
 
 def _info(dataset: ImageDataset) -> DataInfo:
     candidates = None if dataset.candidates is None else torch.tensor(dataset.candidates)
-    return DataInfo(len(dataset), torch.as_tensor(dataset.class_counts), candidates)
+    return DataInfo(torch.as_tensor(dataset.class_counts), candidates)
 
 
 def _encoder(recipe: Recipe, dataset: ImageDataset) -> tuple[nn.Module, Centers | None]:
@@ -77,6 +77,10 @@ def _encoder(recipe: Recipe, dataset: ImageDataset) -> tuple[nn.Module, Centers 
 
 def _timm_pretrained(recipe: Recipe, name: str) -> nn.Module:
     arch = name.partition(".")[0]
+    if not arch:
+        raise TrainingError(
+            f'init.release: "{TIMM}" names no weights; expected e.g. "{TIMM}resnet50.tv_in1k"'
+        )
     if arch != recipe.backbone.arch:
         raise TrainingError(
             f'init.release: "{TIMM}{name}" is a {arch}, but backbone.arch is {recipe.backbone.arch}'

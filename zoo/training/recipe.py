@@ -152,9 +152,10 @@ class Recipe(Config):
     evaluation: list[Protocol]
     """What is measured after training, on the balanced test split."""
 
+    # Combinations that cannot work are refused before any data is read.
+
     @model_validator(mode="after")
-    def _possible(self) -> Recipe:
-        """Refuse combinations that cannot work, before any data is read."""
+    def _objective_fits(self) -> Recipe:
         objective = OBJECTIVES[self.objective.name]
         views = len(self.views.train)
         if views != objective.num_views:
@@ -172,18 +173,22 @@ class Recipe(Config):
                 f"data.partial_labels: found {'null' if given is None else given.kind} with objective "
                 f'"{self.objective.name}", expected {expected}'
             )
+        if self.init is not None and self.init.head == "centers" and objective is not Classify:
+            raise ValueError(
+                f'init.head: "centers" needs objective "classify", found "{self.objective.name}"'
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _training_fits(self) -> Recipe:
+        if self.training.precision == "fp16" and self.training.device == "cpu":
+            raise ValueError('training.precision: "fp16" needs a GPU; expected "fp32" or "bf16" on the CPU')
         groups = getattr(self.objective, "key_groups", 1)
         if groups > 1 and 2 * groups > self.training.batch_size:
             raise ValueError(
                 f"objective.key_groups: found {groups}, expected at most {self.training.batch_size // 2}: "
                 f"a group needs 2 of the {self.training.batch_size} keys in a batch"
             )
-        if self.init is not None and self.init.head == "centers" and objective is not Classify:
-            raise ValueError(
-                f'init.head: "centers" needs objective "classify", found "{self.objective.name}"'
-            )
-        if self.training.precision == "fp16" and self.training.device == "cpu":
-            raise ValueError('training.precision: "fp16" needs a GPU; expected "fp32" or "bf16" on the CPU')
         epochs = self.training.epochs
         if self.schedule.warmup_epochs >= epochs:
             raise ValueError(
@@ -206,7 +211,11 @@ class Recipe(Config):
                 f"schedule.milestones: found {self.schedule.milestones} with schedule "
                 f'"{self.schedule.name}", expected some for "multistep" and none for others'
             )
-        has_centers = objective.centers is not Objective.centers
+        return self
+
+    @model_validator(mode="after")
+    def _evaluation_fits(self) -> Recipe:
+        has_centers = OBJECTIVES[self.objective.name].centers is not Objective.centers
         for i, protocol in enumerate(self.evaluation):
             if protocol.protocol == "classifier" and not has_centers:
                 raise ValueError(
@@ -267,7 +276,8 @@ def _apply(data: dict[str, Any], override: str, where: str) -> None:
             slot = int(key)
         elif not isinstance(node, dict):
             raise RecipeError(
-                f'{where}: --set "{here}": "{".".join(keys[:depth])}" is {node!r} and has no keys'
+                f'{where}: --set "{here}": "{".".join(keys[:depth])}" is {node!r} and has no keys; '
+                f"give it whole: --set '{'.'.join(keys[:depth])}={{{key}: ..., ...}}'"
             )
         elif not last and key not in node:
             raise RecipeError(f'{where}: --set: unknown key "{here}".{did_you_mean(key, node)}')
