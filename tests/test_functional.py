@@ -246,3 +246,18 @@ def test_score_moments() -> None:
     mean, variance = functional.score_moments(q, z, torch.tensor([True, True, False]))
     assert (mean.item(), variance.item()) == (0.5, 0.25)
     assert functional.score_moments(q, z, torch.zeros(3, dtype=torch.bool))[0].isnan()
+
+
+def test_relative_penalty_by_hand() -> None:
+    q = torch.tensor([[1.0, 0.0]])
+    queue = torch.tensor(
+        [[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [9.0, 9.0]]
+    )  # scores 1, 0, -1; the last slot is empty
+    valid = torch.tensor([True, True, True, False])
+    got = functional.relative_penalty(q, queue, tau=0.5, valid=valid)
+    total = math.e**2 + 1 + math.e**-2
+    torch.testing.assert_close(got, torch.tensor([[math.e**2 / total, 1 / total, math.e**-2 / total, 0.0]]))
+    # it is how the loss's gradient is shared among the negatives
+    scores = (q @ queue[:3].T).requires_grad_()
+    torch.cat([torch.zeros(1, 1), scores / 0.5], dim=1).logsumexp(dim=1).backward()
+    torch.testing.assert_close(got[:, :3], scores.grad / scores.grad.sum())

@@ -90,10 +90,10 @@ def test_ft_lowers_positive_scores_and_raises_the_negatives_variance(tmp_path: P
     """The two curves of the FT paper, everything else equal: seed, data, order, start.
 
     The positives that the loss sees fall when FT begins. They do not stay below those of a run without FT:
-    the encoder answers with closer pairs. The raw negatives' variance is the higher one in the end, though
-    mixing lowers it within a step.
+    within an epoch the encoder answers with closer pairs. The raw negatives' variance is the higher one in
+    the end, though mixing lowers it within a step.
     """
-    changes = ["training.epochs=40", "evaluation=[]"]
+    changes = ["training.epochs=40", "training.log_every=1", "evaluation=[]"]
     runs = []
     for ft in ("start_epoch=10", None):
         change = f"objective.feature_transform.{ft}" if ft else "objective.feature_transform=null"
@@ -104,8 +104,9 @@ def test_ft_lowers_positive_scores_and_raises_the_negatives_variance(tmp_path: P
     def over(rows: list[dict[str, float]], key: str, first: int, last: int) -> float:
         return mean(row[key] for row in rows if first < row["epoch"] <= last)
 
-    seen = over(with_ft, "positive_score_ft", 11, 14)
-    assert seen < over(without, "positive_score", 11, 14) - 0.05
+    first = next(i for i, row in enumerate(with_ft) if "positive_score_ft" in row)
+    assert with_ft[first]["positive_score"] == pytest.approx(without[first]["positive_score"], rel=1e-4)
+    assert with_ft[first]["positive_score_ft"] < without[first]["positive_score"] - 0.1
     variance = over(with_ft, "negative_variance", 30, 40)
     assert variance > 1.2 * over(without, "negative_variance", 30, 40)
 

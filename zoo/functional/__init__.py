@@ -16,6 +16,7 @@ from zoo.functional.contrastive import (
 )
 from zoo.functional.diagnostics import (
     alignment,
+    relative_penalty,
     score_moments,
     tolerance,
     uniformity,
@@ -50,6 +51,7 @@ __all__ = [
     "move_prototypes",
     "nt_xent",
     "paco",
+    "relative_penalty",
     "sample_beta",
     "score_moments",
     "simple_contrastive",

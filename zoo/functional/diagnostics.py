@@ -34,6 +34,30 @@ def alignment(a: Tensor, b: Tensor) -> Tensor:
     return (full(a) - full(b)).square().sum(dim=1).mean()
 
 
+def relative_penalty(q: Tensor, queue: Tensor, *, tau: float | Tensor, valid: Tensor | None = None) -> Tensor:
+    """Share of each negative in the gradient that pushes an anchor's negatives away.
+
+    r_ij = exp(s_ij/tau) / sum_k exp(s_ik/tau): uniform for large tau, on the hardest negative for small tau.
+
+    Args:
+        q: anchors `[N, D]`.
+        queue: negatives `[K, D]`.
+        tau: temperature.
+        valid: which queue rows are filled `[K]`, bool; all when None.
+
+    Returns:
+        `[N, K]`, rows that sum to 1, zero where a slot is not filled.
+
+    Source: https://arxiv.org/abs/2012.09740, section 3.2.
+    """
+    q, queue = full(q), full(queue)
+    with torch.autocast(q.device.type, enabled=False):
+        logits = q @ queue.T / tau
+    if valid is not None:
+        logits = logits.masked_fill(~valid, -torch.inf)
+    return logits.softmax(dim=1)
+
+
 def score_moments(q: Tensor, z: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and variance of all scores q_i . z_j without forming them.
 
