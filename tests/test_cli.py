@@ -49,6 +49,17 @@ def test_list_marks_where_a_target_was_read_and_no_target_has_no_mark() -> None:
     assert not [line for line in lines.values() if "none [" in line]
 
 
+def test_list_finds_names_that_contain_a_text_and_says_when_there_is_none() -> None:
+    lines = zoo("list", "pico_cifar10_").stdout.splitlines()
+    assert [line.split()[0].partition(".")[2] for line in lines[1:]] == [
+        f"pico_cifar10_q0{q}" for q in (1, 3, 5)
+    ]
+    assert "93.58 top-1 [V]" in lines[3]
+    assert "not run" in lines[3]
+    assert "uniform candidates 0.5" in lines[3]
+    assert zoo("list", "pacco").stderr == 'zoo: nothing matches "pacco"; "zoo list" shows all names\n'
+
+
 def test_show_prints_a_recipe_as_it_stands_and_a_release_with_its_figures(paco: Release) -> None:
     shown = zoo("show", PACO).stdout
     assert "objective:" in shown

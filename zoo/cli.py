@@ -70,10 +70,8 @@ def list_(pattern: Annotated[str, typer.Argument(help="Shell pattern for names."
     A text without wildcards finds every name that contains it. Behind a target, [V] says that it was read in
     the authors' repository, [M] that it is quoted from memory; "zoo show NAME" has the details.
     """
-    if not set(pattern) & set("*?["):
-        pattern = f"*{pattern}*"
-    models = catalog.list_models(pattern)
-    recipes = catalog.list_recipes(pattern)
+    wild = pattern if set(pattern) & set("*?[") else f"*{pattern}*"
+    models, recipes = catalog.list_models(wild), catalog.list_recipes(wild)
     if not models and not recipes:
         raise RecipeError(f'nothing matches "{pattern}"; "zoo list" shows all names')
     rows = [("NAME", "OBJECTIVE", "DATA", "TARGET", "RUN HERE", "WEIGHTS")]
