@@ -82,7 +82,6 @@ class Objective(nn.Module):
         super().__init__()
         self.config = config
         self.encoder = encoder
-        self.info = info
 
     def forward(self, batch: Batch) -> Output:
         """Compute the loss of one batch."""

@@ -48,11 +48,12 @@ class GPaCo(Objective):
         found, metrics = look_up(pair, self.queue, self.config.feature_transform, self.epoch, labelled=True)
         # the mean over the 2B anchors: A(i) is the same set in both halves
         swapped = found._replace(q=found.k, k=found.q)
+        tau = self.learned.temperature(self.progress)
         loss = 0.5 * (
-            self.learned.loss(found, batch.labels, logits[0], self.progress)
-            + self.learned.loss(swapped, batch.labels, logits[1], self.progress)
+            self.learned.loss(found, batch.labels, logits[0], tau)
+            + self.learned.loss(swapped, batch.labels, logits[1], tau)
         )
-        metrics |= self.learned.metrics(logits[0], batch.labels, self.progress)
+        metrics |= self.learned.metrics(logits[0], batch.labels, tau)
         return Output(loss, metrics, carry=k.detach())
 
     @torch.no_grad()

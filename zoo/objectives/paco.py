@@ -66,7 +66,7 @@ class LearnedCenters(nn.Module):
             logits: Tensor = self.classifier(features.float())
         return logits
 
-    def loss(self, found: Dictionary, labels: Tensor, center_logits: Tensor, progress: float) -> Tensor:
+    def loss(self, found: Dictionary, labels: Tensor, center_logits: Tensor, tau: float | Tensor) -> Tensor:
         """Compute `zoo.functional.paco` of the queries in `found`."""
         config = self.config
         return functional.paco(
@@ -78,7 +78,7 @@ class LearnedCenters(nn.Module):
             center_logits,
             self.log_prior,
             alpha=config.alpha,
-            tau=self.temperature(progress),
+            tau=tau,
             beta=config.beta,
             gamma=config.gamma,
             center_tau=config.center_tau,
@@ -87,10 +87,9 @@ class LearnedCenters(nn.Module):
         )
 
     @torch.no_grad()
-    def metrics(self, center_logits: Tensor, labels: Tensor, progress: float) -> dict[str, Tensor]:
+    def metrics(self, center_logits: Tensor, labels: Tensor, tau: float | Tensor) -> dict[str, Tensor]:
         """Return what to record of the classifier."""
         accuracy = 100 * (center_logits.argmax(dim=1) == labels).float().mean()
-        tau = self.temperature(progress)
         return {"train_accuracy": accuracy, **self.temperature.metrics(tau, accuracy.device)}
 
     def as_centers(self) -> Centers:
@@ -117,8 +116,9 @@ class PaCo(Objective):
         pair = self.contrast(self.encoder, batch.views)
         found, metrics = self.contrast.look_up(pair, self.epoch, labelled=True)
         logits = self.learned(pair.features)
-        loss = self.learned.loss(found, batch.labels, logits, self.progress)
-        return Output(loss, metrics | self.learned.metrics(logits, batch.labels, self.progress), carry=pair.k)
+        tau = self.learned.temperature(self.progress)
+        loss = self.learned.loss(found, batch.labels, logits, tau)
+        return Output(loss, metrics | self.learned.metrics(logits, batch.labels, tau), carry=pair.k)
 
     @torch.no_grad()
     def update(self, batch: Batch, output: Output) -> None:

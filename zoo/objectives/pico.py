@@ -78,8 +78,8 @@ class PiCO(Objective):
         logits = self.classifier(pair.features).float()
         predicted = logits.detach().masked_fill(~batch.candidates, -torch.inf).argmax(dim=1)
         targets = self.targets[batch.index]
-        warm = self.epoch >= self.config.prototype_start
-        if warm:
+        warmed_up = self.epoch >= self.config.prototype_start
+        if warmed_up:
             with torch.autocast(pair.q.device.type, enabled=False):  # bfloat16 would tie near prototypes
                 scores = pair.q.detach() @ self.prototypes.T
             targets = functional.disambiguate(
@@ -89,7 +89,7 @@ class PiCO(Objective):
                 value_at(self.config.target_momentum, self.progress),
             )
         classification = F.cross_entropy(logits, targets)
-        contrast, metrics = self._contrast(pair, predicted, labelled=warm)
+        contrast, metrics = self._contrast(pair, predicted, labelled=warmed_up)
         metrics |= {
             "classification_loss": classification.detach(),
             "contrast_loss": contrast.detach(),
