@@ -1,0 +1,86 @@
+"""What a training starts from: timm's own weights, and parts of an encoder that stay as they are."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import timm
+import torch
+from safetensors.torch import save_file
+
+from zoo.data import open_dataset
+from zoo.errors import TrainingError
+from zoo.objectives import Objective
+from zoo.release import Release
+from zoo.training import Recipe, RunFolder, build_objective, train
+
+CE = "cifar_resnet20.ce_digits_lt50"
+TINY = "test_resnet"  # timm's smallest, with weights of its own
+
+
+def start(init: str, *changes: str) -> tuple[Objective, Recipe]:
+    recipe = Recipe.load(CE, [f"init={init}", *changes])
+    return build_objective(recipe, open_dataset(recipe.data, "train", None)), recipe
+
+
+def test_frozen_parameters_stay_bit_for_bit_and_the_others_move(paco: Release, tmp_path: Path) -> None:
+    frozen = ["conv1.weight", "layer[12].*.conv?.weight"]
+    init = f'{{release: "{paco.path}", head: fresh, freeze: {frozen}}}'
+    short = ["training.epochs=2", "schedule.warmup_epochs=1", "training.device=cpu"]
+    objective, recipe = start(init, *short)
+    before = {name: p.detach().clone() for name, p in objective.encoder.named_parameters()}
+    dataset = open_dataset(recipe.data, "train", None)
+    train(objective, dataset, recipe, RunFolder(tmp_path / "run"), resume=False)
+    stayed = {n for n, p in objective.encoder.named_parameters() if torch.equal(p, before[n])}
+    convolutions = {n for n, p in before.items() if p.ndim == 4}
+    assert stayed == {n for n in convolutions if not n.startswith("layer3.")}
+
+
+def test_a_pattern_that_freezes_nothing_is_refused(paco: Release) -> None:
+    with pytest.raises(
+        TrainingError, match=r'init\.freeze: no parameter .* matches "conv1\.wieght".*Did you'
+    ):
+        start(f'{{release: "{paco.path}", head: fresh, freeze: [conv1.wieght]}}')
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("", 'names no weights; expected e.g. "timm:resnet50'),
+        ("resnet18.tv_in1k", '"timm:resnet18.tv_in1k" is a resnet18, but backbone.arch is cifar_resnet20'),
+        ("cifar_resnet20.tv_in1k", 'no weights "cifar_resnet20.tv_in1k".* none of this architecture'),
+    ],
+)
+def test_weights_that_timm_lacks_are_refused(name: str, message: str) -> None:
+    with pytest.raises(TrainingError, match=message):
+        start(f'{{release: "timm:{name}", head: fresh}}')
+
+
+def test_timms_weights_are_read_from_the_cache_when_offline(tmp_path: Path) -> None:
+    """A cache as huggingface_hub lays it out, with weights that no initialisation would give."""
+    (name,) = timm.list_pretrained(f"{TINY}.*")
+    folder = tmp_path / f"models--timm--{name}"
+    snapshot = folder / "snapshots" / ("0" * 40)
+    snapshot.mkdir(parents=True)
+    (folder / "refs").mkdir()
+    (folder / "refs" / "main").write_text("0" * 40)
+    weights = {k: torch.full_like(v, 0.125) for k, v in timm.create_model(TINY).state_dict().items()}
+    save_file(weights, snapshot / "model.safetensors", metadata={"format": "pt"})
+    code = (
+        "from zoo.training import Recipe, build_objective\n"
+        "from zoo.data import open_dataset\n"
+        f"r = Recipe.load('{CE}', ['name={TINY}.x', 'backbone.arch={TINY}',\n"
+        f"    'init={{release: \"timm:{name}\", head: fresh}}',\n"
+        "    'views.eval.size=32', 'data.image_size=32'])\n"
+        "o = build_objective(r, open_dataset(r.data, 'train', None))\n"
+        "assert all((p == 0.125).all() for p in o.encoder.parameters())\n"
+        "assert o.encoder.num_classes == 0\n"
+        "assert not (o.classifier.weight == 0.125).any()\n"
+    )
+    env = {**os.environ, "HF_HUB_CACHE": str(tmp_path), "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
