@@ -13,6 +13,7 @@ import timm
 import torch
 
 import zoo
+from zoo.release import card
 
 
 def balanced(folder: Path, protocol: str) -> float:
@@ -24,8 +25,10 @@ def main(out: Path) -> None:
     folders = sorted(p.parent for p in out.glob("*/config.json"))
     assert len(folders) == 4, folders
     for folder in folders:
-        zoo.open(folder).verify()
-        size = zoo.open(folder).preprocess.input_size
+        release = zoo.open(folder)
+        release.verify()
+        card.check_card(folder, release.config)
+        size = release.preprocess.input_size
         images = torch.randn(4, 3, size, size)
         ours = zoo.load(folder).eval()(images)
         theirs = timm.create_model(f"local-dir:{folder}", pretrained=True, num_classes=0).eval()(images)

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 
-import zoo
-from zoo.release import Release
+from .hub_server import Hub
+
+HUB = Hub()
+HUB.set_environment()  # huggingface_hub, which the imports below bring, reads it on import
+
+import torch  # noqa: E402
+
+import zoo  # noqa: E402
+from zoo.release import Release  # noqa: E402
 
 # Tests' models are tiny: a second thread gains nothing, and costs much where the cores are shared.
 torch.set_num_threads(1)
@@ -21,6 +28,14 @@ BRIEF = (
     "training.checkpoint_every=12",
     "training.device=cpu",
 )
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    """An empty Hub for one test, with the client's caches empty too."""
+    HUB.reset()
+    yield HUB
+    HUB.close()
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ import timm
 import torch
 
 import zoo
+from zoo.release import card
 from zoo.training import Recipe
 
 
@@ -14,6 +15,8 @@ from zoo.training import Recipe
 def test_shipped_release(name: str) -> None:
     release = zoo.open(name)
     release.verify()
+    card.check_card(release.path, release.config)
+    assert release.card == card.render(release.path, release.config)
     assert release.name == name
     assert release.path.name == name
     recipe = Recipe.from_yaml((release.path / "recipe.yaml").read_text(), name)

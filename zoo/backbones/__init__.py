@@ -16,7 +16,7 @@ from zoo.backbones import cifar_resnet as cifar_resnet  # imported for their reg
 from zoo.backbones import resnet_cifar as resnet_cifar
 from zoo.errors import ZooError, did_you_mean
 
-__all__ = ["check_input", "create", "feature_dim"]
+__all__ = ["check_input", "create", "feature_dim", "is_own"]
 
 _NOT_ARGUMENTS = {"self", "args", "kwargs", "device", "dtype", "num_classes"}
 
@@ -66,6 +66,11 @@ def _first_line(error: Exception) -> str:
 def feature_dim(model: nn.Module) -> int:
     """Return the number of pooled features D_f, the width of `model(x)` without a classifier."""
     return int(getattr(model, "head_hidden_size", None) or model.num_features)  # type: ignore[arg-type]
+
+
+def is_own(arch: str) -> bool:
+    """Whether this project registers `arch`: plain timm knows it only after `import zoo`."""
+    return timm.is_model(arch) and timm.models.model_entrypoint(arch).__module__.startswith(__name__)
 
 
 def check_input(model: nn.Module, size: int) -> None:

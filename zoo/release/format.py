@@ -125,6 +125,11 @@ def read_config(folder: Path) -> dict[str, Any]:
     return config
 
 
+def read_metrics(folder: Path) -> dict[str, Any]:
+    """Read `metrics.json` of the release in `folder`, both of its parts present."""
+    return {"training": {}, "evaluations": [], **read_json(folder / METRICS)}
+
+
 def read_json(file: Path) -> dict[str, Any]:
     """Read a JSON object.
 

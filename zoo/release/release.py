@@ -62,7 +62,7 @@ class Release:
     @property
     def metrics(self) -> dict[str, Any]:
         """`{"format": 1, "training": {...}, "evaluations": [{protocol, data, split, metrics, ...}]}`."""
-        return {"training": {}, "evaluations": [], **format.read_json(self.path / format.METRICS)}
+        return format.read_metrics(self.path)
 
     @property
     def centers(self) -> Centers | None:
@@ -182,6 +182,11 @@ class Release:
         except OSError as error:
             raise ReleaseError(f"{self.path}: cannot add pictures: {error}") from None
         self._rewrite({})
+
+    def render_card(self) -> str:
+        """Write the card anew from what the release records, and return it; notes between its marks stay."""
+        self._rewrite({})
+        return self.card
 
     def _rewrite(self, texts: Mapping[str, str]) -> None:
         self._refuse_downloaded()

@@ -1,0 +1,173 @@
+"""A card may be published when it says what was measured and nothing else."""
+
+import json
+
+import pytest
+from huggingface_hub import ModelCard
+
+import zoo
+from tests.release_helpers import release_of, some_centers, trained_encoder
+from zoo.errors import ReleaseError
+from zoo.release import card
+
+LINEAR = {
+    "protocol": "linear",
+    "data": "digits, long tail 50",
+    "split": "test",
+    "metrics": {"accuracy": 50.126, "balanced_accuracy": 48.0, "few": 12.5, "test_images": 547},
+    "settings": {"select": "accuracy"},
+    "seed": 0,
+}
+RUN = {
+    **{"steps": 660, "epochs": 60, "images": 20640, "seconds": 1234.56, "images_per_second": 16.7},
+    **{"hardware": "2 CPU cores", "seed": 41, "versions": {"torch": "2.15.0"}},
+}
+RECIPE = "objective:\n  name: paco\n  rebalance: true\n  feature_transform: {positives: step}\n  tau: 0.07\n"
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory):
+    return release_of(
+        tmp_path_factory.mktemp("card") / "r",
+        trained_encoder(),
+        centers=some_centers(64),
+        metrics={"training": RUN, "evaluations": [LINEAR, {**LINEAR, "seed": 1}]},
+        dataset={
+            **{"name": "digits", "split": "train", "num_images": 344, "num_classes": 5},
+            "class_counts": {"largest": 125, "smallest": 2},
+        },
+        recipe_text=RECIPE,
+        description="Trained by hand in 77.25 minutes.",
+    )
+
+
+@pytest.fixture
+def release(original, tmp_path):
+    import shutil
+
+    return zoo.open(shutil.copytree(original.path, tmp_path / "r"))
+
+
+def change(release, old: str, new: str) -> None:
+    assert old in release.card
+    (release.path / "README.md").write_text(release.card.replace(old, new))
+
+
+def check(release) -> None:
+    card.check_card(release.path, release.config)
+
+
+def test_a_rendered_card_passes(release):
+    check(release)
+
+
+def test_two_seeds_of_one_protocol_stay_two_results(release):
+    assert len(ModelCard(release.card).data.to_dict()["model-index"][0]["results"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            "value: 50.13",
+            "value: 99.9",
+            r"model-index: accuracy of .linear.*found 99.9, but metrics.json has 50.13",
+        ),
+        ("type: few", "type: many", "model-index: many of .*found 12.5, but metrics.json has nothing"),
+        ("| 50.13 | 48.00 | 12.50 |", "| 50.13 | 50.13 | 12.50 |", "results: the row .* does not follow"),
+        (
+            "Not meant for",
+            "It reaches 61.25 % elsewhere. Not meant for",
+            "the number 61.25 in .* a card states",
+        ),
+        ("Not meant for", "It beats 97% of peers. Not meant for", "the number 97 in"),
+        ("license: apache-2.0", "license: mit", "license: found 'mit', expected 'apache-2.0'"),
+        ("- contrastive-zoo\n", "", "tags: .*expected .contrastive-zoo."),
+        ("library_name: timm", "library_name: [timm", "metadata: not valid YAML at line 2"),
+        ("- name: cifar_resnet20.paco_test\n  results:", "- results:", "metadata that the Hub does not take"),
+    ],
+)
+def test_a_card_that_says_something_else_is_refused(release, old, new, message):
+    change(release, old, new)
+    with pytest.raises(ReleaseError, match=message):
+        check(release)
+
+
+def test_a_card_without_metadata_is_refused(release):
+    (release.path / "README.md").write_text(ModelCard(release.card).text)
+    with pytest.raises(
+        ReleaseError, match=r"README.md: the card has no metadata between two lines .*render_card"
+    ):
+        check(release)
+    release.render_card()
+    check(release)
+
+
+def test_a_card_whose_evaluation_is_gone_from_the_metrics_is_refused(release):
+    metrics = release.metrics
+    metrics["evaluations"].pop()
+    (release.path / "metrics.json").write_text(json.dumps(metrics))
+    with pytest.raises(
+        ReleaseError, match=r"model-index: .*seed: 1.*found 50.13, but metrics.json has nothing"
+    ):
+        check(release)
+
+
+def test_what_was_measured_may_be_said_in_other_words(release):
+    own = (
+        "Over 50.1 % of the 547 digits are right (50.13 %), at tau 0.07; see https://example.org/12.75 and "
+        "arXiv:2107.12028, torch 2.15.0, in 1,234.56 seconds or 77.25 minutes."
+    )
+    change(release, "- Not meant for", own + "\n- Not meant for")
+    check(release)
+
+
+def test_notes_survive_and_the_rest_is_written_anew(release):
+    change(release, "again. -->\n", "again. -->\n\n## Mine\n\nSaid by me.\n\n")
+    change(release, "- Not meant for", "Gone. Not meant for")
+    release.add_evaluation({**LINEAR, "protocol": "knn", "settings": {"k": 3}, "metrics": {"accuracy": 33.3}})
+    assert "## Mine\n\nSaid by me.\n\n<!-- End" in release.card
+    assert "33.30" in release.card
+    assert "Gone." not in release.card
+    check(release)
+    assert release.render_card() == release.render_card()
+
+
+def test_the_addressed_card_names_its_repository_and_is_otherwise_the_same(release):
+    named = card.addressed(release.card, release.name, "alice/paco")
+    assert "ORG/" not in named
+    assert named.count("alice/paco") == release.card.count("ORG/cifar_resnet20.paco_test") > 5
+    assert named.replace("alice/paco", "ORG/cifar_resnet20.paco_test") == release.card
+
+
+def test_the_card_tells_run_data_limits_and_papers(release):
+    text = release.card
+    for said in (
+        "digits, train split, 344 images of 5 classes, from 125 down to 2 images a class",
+        "60 epochs, 660 steps, 20,640 images in 1,234.6 s (16.7 images/s) on 2 CPU cores",
+        "rare ones to be recognised less well",
+        "One run with one seed",
+        "the log class frequencies were added",
+        "@inproceedings{cui2021paco",
+        "@inproceedings{zhu2021ft",
+        "released under `apache-2.0`",
+    ):
+        assert said in text
+
+
+def test_weights_trained_on_from_timms_name_them(tmp_path):
+    release = release_of(
+        tmp_path / "r", trained_encoder(), recipe_text="init: {release: 'timm:resnet152.tv_in1k'}\n"
+    )
+    data = ModelCard(release.card).data
+    assert data.base_model == "timm/resnet152.tv_in1k"
+    assert data.base_model_relation == "finetune"
+
+
+def test_every_objective_with_a_paper_is_cited_by_entries_that_exist():
+    from zoo.objectives import OBJECTIVES
+    from zoo.release.card.citations import bibtex
+
+    for name in OBJECTIVES:
+        text = bibtex(name, {"objective": {"loss": "balanced_softmax"} if name == "classify" else {}})
+        assert text.startswith("@"), name

@@ -1,0 +1,98 @@
+"""Push over real HTTP, then load with zoo, plain timm and transformers: the same features, bit for bit."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import zoo
+from tests.release_helpers import release_of, some_centers, trained_encoder
+
+SIZE = 64
+TIMMS_OWN = {
+    "resnet10t": {},
+    "eva02_tiny_patch14_224": {"img_size": 56},  # rotary position buffers, which no file holds
+    "swinv2_cr_tiny_ns_224": {"img_size": SIZE, "window_size": 2},  # tables of relative positions
+    "convnext_atto": {},
+}
+
+# What other people's programs do; it must not know zoo, except for zoo's own architectures.
+READER = """
+import json, sys
+import torch
+job = json.loads(sys.argv[1])
+if job["import_zoo"]:
+    import zoo
+import timm
+from huggingface_hub import hf_hub_download
+from safetensors.torch import load_file
+from transformers import AutoImageProcessor, AutoModel, AutoModelForImageClassification
+
+found = {}
+for repo, (revision, size) in job["repos"].items():
+    images = torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(5))
+    name = f"hf-hub:{repo}@{revision}"
+    encoder = timm.create_model(name, pretrained=True, num_classes=0).eval()
+    classifier = timm.create_model(name, pretrained=True).eval()
+    model = AutoModel.from_pretrained(repo, revision=revision).eval()
+    labelled = AutoModelForImageClassification.from_pretrained(repo, revision=revision).eval()
+    AutoImageProcessor.from_pretrained(repo, revision=revision)
+    with torch.no_grad():
+        found[repo] = {
+            "timm features": encoder(images),
+            "transformers features": model(images).pooler_output,
+            "timm logits": classifier(images),
+            "transformers logits": labelled(images).logits,
+            "centers": load_file(hf_hub_download(repo, "centers.safetensors", revision=revision)),
+        }
+    assert list(labelled.config.id2label.values()) == job["labels"], labelled.config.id2label
+assert ("zoo" in sys.modules) == job["import_zoo"]
+torch.save(found, job["out"])
+"""
+
+
+@pytest.mark.parametrize("arches", [TIMMS_OWN, {"cifar_resnet32": {}}], ids=["timm's own", "zoo's own"])
+def test_pushed_weights_compute_the_same_everywhere(hub, tmp_path, arches):
+    made = {}
+    for arch, arguments in arches.items():
+        encoder = trained_encoder(arch, **arguments)
+        centers = some_centers(zoo.backbones.feature_dim(encoder))
+        size = arguments.get("img_size", SIZE)
+        release = release_of(
+            tmp_path / arch, encoder, arch=arch, model_args=arguments, size=size, centers=centers
+        )
+        repo = f"alice/{arch}.paco_test"
+        zoo.push(release, repo, token=hub.token)
+        made[repo] = encoder, centers, size
+    job = {
+        "repos": {repo: ("v1", size) for repo, (_, _, size) in made.items()},
+        "labels": [f"class {index}" for index in range(5)],
+        "import_zoo": arches is not TIMMS_OWN,
+        "out": str(tmp_path / "found.pt"),
+    }
+    command = [sys.executable, "-W", "ignore", "-c", READER, json.dumps(job)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    elsewhere = torch.load(job["out"], weights_only=True)
+
+    for repo, (encoder, centers, size) in made.items():
+        images = torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(5))
+        with torch.no_grad():
+            features = encoder(images)
+            logits = features @ centers.weight.T + centers.bias
+            loaded = zoo.load(f"{repo}@v1").eval()(images)
+            classified = zoo.load(f"hf-hub:{repo}", revision="v1", head="centers").eval()(images)
+        found = elsewhere[repo]
+        assert torch.equal(loaded, features), repo
+        assert torch.equal(found["timm features"], features), repo
+        assert torch.equal(found["transformers features"], features), repo
+        assert torch.equal(found["timm logits"], classified), repo
+        assert torch.equal(found["transformers logits"], classified), repo
+        torch.testing.assert_close(classified, logits)  # one product instead of two may sum in another order
+        for tensors in (found["centers"], load_file(zoo.open(f"{repo}@v1").path / "centers.safetensors")):
+            assert torch.equal(tensors["weight"], centers.weight), repo
+            assert torch.equal(tensors["bias"], centers.bias), repo
+            assert torch.equal(tensors["class_counts"], centers.class_counts), repo

@@ -1,0 +1,104 @@
+"""The card's YAML metadata: what the Hub searches by and shows beside the card."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from huggingface_hub import EvalResult, ModelCardData
+
+TAG = "contrastive-zoo"  # how releases of this project are found on the Hub
+
+# Top-1 accuracies in percent, in the order of the card's table.
+ACCURACIES = {
+    "accuracy": "Accuracy",
+    "balanced_accuracy": "Balanced",
+    "many": "Many",
+    "medium": "Medium",
+    "few": "Few",
+}
+
+# The Hub's data sets of the sources that are one, by `data.source.kind`.
+_HUB_DATASETS = {
+    "cifar10": "uoft-cs/cifar10",
+    "cifar100": "uoft-cs/cifar100",
+    "fashion_mnist": "zalando-datasets/fashion_mnist",
+}
+
+
+def metadata(
+    config: Mapping[str, Any], recipe: Mapping[str, Any], metrics: Mapping[str, Any]
+) -> ModelCardData:
+    """Return the card's metadata; its model-index holds the numbers of `metrics`, to two decimals."""
+    zoo = config["zoo"]
+    task = "image-classification" if config["num_classes"] else "image-feature-extraction"
+    dataset = hub_dataset(zoo["dataset"])
+    base = _base_model(recipe)
+    data = ModelCardData(
+        license=config["pretrained_cfg"]["license"],
+        library_name="timm",
+        pipeline_tag=task,
+        tags=[task, "timm", "transformers", "contrastive-learning", TAG, zoo["objective"]],
+        datasets=[dataset] if dataset else None,
+        base_model=base,
+        model_name=zoo["name"],
+        eval_results=list(_results(metrics["evaluations"])) or None,
+    )
+    if base:
+        data["base_model_relation"] = "finetune"
+    return data
+
+
+def hub_dataset(dataset: Mapping[str, Any]) -> str | None:
+    """Return the Hub's name of the training data, if it is known there."""
+    return dataset.get("hub_id") or _HUB_DATASETS.get(str(dataset.get("source")))
+
+
+def _results(evaluations: list[Mapping[str, Any]]) -> Iterator[EvalResult]:
+    for entry in evaluations:
+        settings = "; ".join(facts({**(entry.get("settings") or {}), "seed": entry.get("seed")}))
+        for name, value in entry["metrics"].items():
+            if name not in ACCURACIES or not is_number(value):
+                continue
+            yield EvalResult(
+                task_type="image-classification",
+                dataset_type=hub_dataset(entry.get("test_set") or {}) or entry["data"],
+                dataset_name=entry["data"],
+                # Results that share task, data, config and split would be merged into one.
+                dataset_config=f"{entry['protocol']} ({settings})" if settings else entry["protocol"],
+                dataset_split=entry["split"],
+                metric_type=name,
+                # The Hub shows this name beside the value, and not the configuration.
+                metric_name=f"{ACCURACIES[name]}, {entry['protocol']} (%)",
+                metric_value=round(value, 2),
+            )
+
+
+def _base_model(recipe: Mapping[str, Any]) -> str | None:
+    """Return the Hub's name of the weights that training started from, where they are on the Hub."""
+    start = (recipe.get("init") or {}).get("release")
+    if not isinstance(start, str):
+        return None
+    if start.startswith("timm:"):
+        return f"timm/{start.removeprefix('timm:')}"
+    if start.startswith(("hf-hub:", "hf_hub:")):
+        return start.partition(":")[2].partition("@")[0]
+    return None
+
+
+def facts(data: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Yield `name: value` for every plain value in nested `data`; long lists are left out."""
+    for key, value in data.items():
+        name = f"{prefix}{key}".replace("_", " ")
+        if isinstance(value, Mapping):
+            yield from facts(value, f"{name} ")
+        elif isinstance(value, (list, tuple)):
+            if len(value) <= 8:
+                yield f"{name}: {', '.join(map(str, value))}"
+        elif value is not None:
+            yield f"{name}: {value:.6g}" if isinstance(value, float) else f"{name}: {value}"
+
+
+def is_number(value: Any) -> bool:
+    """Whether `value` is a number; True and False are none."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -1,0 +1,75 @@
+"""The card's text. It states no number that the release's own files do not hold."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import ModelCard
+
+from zoo.config import load_yaml
+from zoo.release import format
+from zoo.release.card import sections
+from zoo.release.card.metadata import metadata
+
+# What stands between these lines is the user's, and survives when evaluations or pictures are added.
+_NOTES_BEGIN = "<!-- Notes of your own go below this line: they stay when zoo writes this card again. -->"
+_NOTES_END = "<!-- End of your notes; zoo writes everything outside them anew. -->"
+
+
+def render(folder: Path, config: Mapping[str, Any]) -> str:
+    """Return the card of the release in `folder`, with the notes that a user wrote into the one there.
+
+    Raises:
+        ReleaseError: when a file that the card is made of is missing or damaged.
+    """
+    metrics = format.read_metrics(folder)
+    recipe_text = format.read_text(folder / format.RECIPE)
+    recipe = read_recipe(folder)
+    evaluations, training = metrics["evaluations"], metrics["training"]
+    zoo = config["zoo"]
+    parts = [
+        f"# {zoo['name']}",
+        zoo["description"],
+        sections.use(config, placeholder(zoo["name"])),
+        sections.centers(config, recipe),
+        sections.results(evaluations),
+        sections.pictures(sorted(file.name for file in folder.glob(format.PICTURES))),
+        sections.model(config),
+        sections.training(zoo, training, recipe_text),
+        sections.limits(config, training),
+        f"{_NOTES_BEGIN}\n{notes(folder / format.CARD)}{_NOTES_END}",
+        sections.licence(config["pretrained_cfg"]["license"]),
+        sections.citation(zoo["objective"], recipe),
+    ]
+    body = "\n\n".join(part for part in parts if part)
+    return str(ModelCard(f"---\n{metadata(config, recipe, metrics).to_yaml()}\n---\n\n{body}\n"))
+
+
+def addressed(card: str, name: str, repo_id: str) -> str:
+    """Return the card of the release `name` with the address of its repository in place of `ORG/name`."""
+    return card.replace(placeholder(name), repo_id)
+
+
+def placeholder(name: str) -> str:
+    """Return what stands in a card for the repository, as long as it has none."""
+    return f"ORG/{name}"
+
+
+def notes(card: Path) -> str:
+    """Return what a user wrote between the marks of an earlier card, or ''."""
+    if not card.is_file():
+        return ""
+    found = re.search(
+        f"{re.escape(_NOTES_BEGIN)}\n(.*?){re.escape(_NOTES_END)}", format.read_text(card), re.DOTALL
+    )
+    return found[1] if found else ""
+
+
+def read_recipe(folder: Path) -> dict[str, Any]:
+    """Read `recipe.yaml` as plain values."""
+    file = folder / format.RECIPE
+    recipe = load_yaml(format.read_text(file), str(file))
+    return recipe if isinstance(recipe, dict) else {}

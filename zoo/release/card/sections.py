@@ -1,0 +1,227 @@
+"""The sections of the card's body, each from facts that the release records to Markdown, or ''."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from zoo import backbones
+from zoo.release.card.citations import bibtex
+from zoo.release.card.metadata import ACCURACIES, facts, is_number
+
+_PROTOCOLS = {
+    "classifier": "the learned class centers as they stand, without the training set's prior",
+    "linear": "logistic regression on the frozen features of the training images",
+    "knn": "vote of the nearest training images, by cosine similarity of the frozen features",
+}
+_SMALL_INPUT = 64  # pixels; below, what photographs show is lost
+
+
+def use(config: Mapping[str, Any], repo: str) -> str:
+    """How to load it: zoo, timm, transformers."""
+    arch, has_classifier = config["architecture"], bool(config["num_classes"])
+    register = [f"import zoo  # registers {arch} with timm"] if backbones.is_own(arch) else []
+    with_zoo = [
+        "import zoo",
+        "",
+        f'release = zoo.open("{repo}")  # or the folder of this file',
+        "transform = release.transform()  # PIL image -> [3, H, W]",
+        "encoder = release.load().eval()  # images [B, 3, H, W] -> features [B, D]",
+    ]
+    with_timm = [
+        *register,
+        "import timm",
+        "",
+        f'encoder = timm.create_model("hf-hub:{repo}", pretrained=True, num_classes=0).eval()',
+    ]
+    classes = ["AutoImageProcessor", "AutoModel", *["AutoModelForImageClassification"] * has_classifier]
+    with_transformers = [
+        *register,
+        f"from transformers import {', '.join(classes)}",
+        "",
+        f'processor = AutoImageProcessor.from_pretrained("{repo}")',
+        f'model = AutoModel.from_pretrained("{repo}").eval()  # .pooler_output: features [B, D]',
+    ]
+    if has_classifier:
+        with_zoo.append('classifier = release.load(head="centers").eval()  # logits [B, C]')
+        with_timm.append(f'classifier = timm.create_model("hf-hub:{repo}", pretrained=True).eval()')
+        with_transformers.append(
+            f'classifier = {classes[-1]}.from_pretrained("{repo}").eval()  # .logits [B, C]'
+        )
+    blocks = {"zoo": with_zoo, "timm": with_timm, "transformers": with_transformers}
+    shown = (f"With {name}:\n\n```python\n" + "\n".join(lines) + "\n```" for name, lines in blocks.items())
+    return "## Use\n\n" + "\n\n".join(shown)
+
+
+def centers(config: Mapping[str, Any], recipe: Mapping[str, Any]) -> str:
+    """What the learned class centers are and how to use them."""
+    if not config["zoo"]["has_centers"]:
+        return ""
+    objective = recipe.get("objective")
+    settings = objective if isinstance(objective, Mapping) else {}
+    text = [
+        "`centers.safetensors` holds `weight` [C, D] and `bias` [C], in the space of the encoder's pooled "
+        "features, and `class_counts` [C], the training images of each class. The logit of class c for "
+        "features x is `weight[c] . x + bias[c]`."
+    ]
+    if config["num_classes"]:
+        text.append(
+            f"The classifier in `model.safetensors` (`{config['pretrained_cfg']['classifier']}`) is made of "
+            "them, so timm and transformers classify with them too."
+        )
+    if settings.get("rebalance"):
+        text.append(
+            "In training the log class frequencies were added to these logits; at test time nothing is."
+        )
+    code = (
+        "```python\ncenters = release.centers\n"
+        "logits = encoder(images) @ centers.weight.T + centers.bias  # [B, C]\n"
+        "```"
+    )
+    return "## Class centers\n\n" + " ".join(text) + f"\n\n{code}"
+
+
+def results(evaluations: list[Mapping[str, Any]]) -> str:
+    """Every evaluation as a row, with its protocol, data and split."""
+    if not evaluations:
+        return ""
+    names = [name for name in ACCURACIES if any(name in entry["metrics"] for entry in evaluations)]
+    header = ["Protocol", "Data", "Split", *(f"{ACCURACIES[name]} (%)" for name in names), "Settings"]
+    lines = [_row(header), _row(["---"] * 3 + ["---:"] * len(names) + ["---"])]
+    for entry in evaluations:
+        values = [_percent(entry["metrics"].get(name)) for name in names]
+        settings = "; ".join(facts(entry.get("settings") or {}))
+        lines.append(_row([entry["protocol"], entry["data"], entry["split"], *values, settings]))
+    notes = [
+        f"{protocol}: {text}."
+        for protocol, text in _PROTOCOLS.items()
+        if any(entry["protocol"] == protocol for entry in evaluations)
+    ]
+    if "balanced_accuracy" in names:
+        notes.append("Balanced: mean of the classes' accuracies.")
+    if {"many", "medium", "few"} & set(names):
+        notes.append(
+            "Many, medium, few: classes with more than 100, 20 to 100, fewer than 20 training images."
+        )
+    return "## Results\n\nTop-1 accuracies.\n\n" + "\n".join([*lines, "", *(f"- {note}" for note in notes)])
+
+
+def pictures(names: list[str]) -> str:
+    """The release's pictures."""
+    shown = [f"![{Path(name).stem.replace('_', ' ')}]({name})" for name in names]
+    return "## Pictures\n\n" + "\n\n".join(shown) if shown else ""
+
+
+def model(config: Mapping[str, Any]) -> str:
+    """Architecture, features and preprocessing."""
+    cfg, zoo = config["pretrained_cfg"], config["zoo"]
+    size = cfg["input_size"][-1]
+    arguments = ", ".join(f"{key}={value!r}" for key, value in config["model_args"].items())
+    rows = [
+        f"- Architecture: `{config['architecture']}`" + (f" ({arguments})" if arguments else ""),
+        f"- Features: {zoo['feature_dim']} per image, pooled",
+        f"- Input: {size} x {size} pixels, {cfg['interpolation']} resize, central crop of "
+        f"{cfg['crop_pct']:g}, mean {cfg['mean']}, std {cfg['std']}",
+    ]
+    if config["num_classes"]:
+        rows.append(f"- Classifier: {config['num_classes']} classes, made of the learned class centers")
+    return "## Model\n\n" + "\n".join(rows)
+
+
+def training(zoo: Mapping[str, Any], training: Mapping[str, Any], recipe: str) -> str:
+    """Data, recipe, hardware, time and seed."""
+    rows = [f"- Objective: `{zoo['objective']}`", *_data(zoo["dataset"]), *_run(training)]
+    if "epochs" in training:
+        rows.append("- These are the weights after the last epoch.")
+    block = f"<details><summary>The exact recipe</summary>\n\n```yaml\n{recipe.rstrip()}\n```\n\n</details>"
+    return "## Training\n\n" + "\n".join(rows) + "\n\n" + block
+
+
+def _data(dataset: Mapping[str, Any]) -> list[str]:
+    """The training data in a line, and what that line does not say in lines of its own."""
+    rest = dict(dataset)
+    line = f"- Data: {rest.pop('name', 'not recorded')}"
+    if "split" in rest:
+        line += f", {rest.pop('split')} split"
+    if {"num_images", "num_classes"} <= rest.keys():
+        line += f", {rest.pop('num_images'):,} images of {rest.pop('num_classes')} classes"
+    counts = rest.pop("class_counts", None)
+    if counts:
+        line += f", from {counts['largest']:,} down to {counts['smallest']:,} images a class"
+    if "sha256" in rest:
+        rest["SHA-256 of the selected images' names and labels"] = rest.pop("sha256")
+    return [line, *(f"- {_capital(fact)}" for fact in facts(rest))]
+
+
+def _run(training: Mapping[str, Any]) -> list[str]:
+    """How long it ran on what, in a line, and what that line does not say in lines of its own."""
+    rest = dict(training)
+    rows = []
+    if {"epochs", "steps", "images", "seconds", "images_per_second", "hardware"} <= rest.keys():
+        epochs, steps, images = (rest.pop(key) for key in ("epochs", "steps", "images"))
+        seconds, rate, hardware = (rest.pop(key) for key in ("seconds", "images_per_second", "hardware"))
+        rows.append(
+            f"- Run: {epochs:,} epochs, {steps:,} steps, {images:,} images in {seconds:,.1f} s "
+            f"({rate:,.1f} images/s) on {hardware}"
+        )
+    versions = rest.pop("versions", None)
+    rows += [f"- {_capital(fact)}" for fact in facts(rest)]
+    if versions:
+        rows.append("- Versions: " + ", ".join(f"{name} {version}" for name, version in versions.items()))
+    return rows
+
+
+def limits(config: Mapping[str, Any], training: Mapping[str, Any]) -> str:
+    """What not to expect, from what is known about data and run."""
+    dataset, size = config["zoo"]["dataset"], config["pretrained_cfg"]["input_size"][-1]
+    rows = [
+        "- The features carry the biases of the training data: what is in them, how they were collected and "
+        "labelled, and what they leave out. Other domains are untested unless the results say otherwise.",
+    ]
+    counts = dataset.get("class_counts")
+    if counts and counts["smallest"] < counts["largest"]:
+        rows.append(
+            f"- Classes were seen unequally often, from {counts['largest']:,} images down to "
+            f"{counts['smallest']:,}: expect rare ones to be recognised less well."
+        )
+    if size <= _SMALL_INPUT:
+        rows.append(
+            f"- Images are reduced to {size} x {size} pixels: detail is lost, and larger inputs are untested."
+        )
+    if "seed" in training:
+        rows.append("- One run with one seed; another seed gives other figures.")
+    rows.append("- Not meant for decisions about people.")
+    return "## Limits and biases\n\n" + "\n".join(rows)
+
+
+def licence(license: str) -> str:
+    """The licence of the weights."""
+    known = {
+        "unknown": "The weights' licence is not known; ask those who trained them.",
+        "other": "See the source.",
+    }
+    text = known.get(license, f"The weights are released under `{license}`.")
+    return f"## Licence\n\n{text} The training data have their own terms."
+
+
+def citation(objective: str, recipe: Mapping[str, Any]) -> str:
+    """The papers of the methods used."""
+    entries = bibtex(objective, recipe)
+    return (
+        f"## Citation\n\nIf you use these weights, cite the method:\n\n```bibtex\n{entries}\n```"
+        if entries
+        else ""
+    )
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _row(cells: list[str]) -> str:
+    return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"
+
+
+def _percent(value: Any) -> str:
+    return f"{value:.2f}" if is_number(value) else ""
