@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -36,6 +38,17 @@ def hub() -> Iterator[Hub]:
     HUB.reset()
     yield HUB
     HUB.close()
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Divide by 100 the seconds that the client waits before it asks again (1 + 2 + 4 + 8 + 8 by default)."""
+    from huggingface_hub import file_download
+    from huggingface_hub.utils import _http
+
+    hurried = SimpleNamespace(**{**vars(time), "sleep": lambda seconds: time.sleep(seconds / 100)})
+    monkeypatch.setattr(_http, "time", hurried)
+    monkeypatch.setattr(file_download, "time", hurried)
 
 
 @pytest.fixture(scope="session")
