@@ -64,10 +64,8 @@ def upload_action(store: Store, repo: str, oid: str, size: int) -> dict[str, obj
     if store.part_size is None or size <= store.part_size:
         return {"href": place}
     parts = {str(n + 1): f"{place}/part/{n + 1}" for n in range(ceil(size / store.part_size))}
-    return {
-        "href": f"{store.url}/{repo}.git/info/lfs/complete/{oid}",
-        "header": {"chunk_size": str(store.part_size), **parts},
-    }
+    header = {"chunk_size": str(store.part_size), **parts}
+    return {"href": f"{store.url}/{repo}.git/info/lfs/complete/{oid}", "header": header}
 
 
 def put(store: Store, request: Request, repo: str, oid: str) -> Response:

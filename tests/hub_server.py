@@ -2,7 +2,7 @@
 
 One per process. tests/conftest.py makes it before huggingface_hub is imported, because the client reads
 `HF_ENDPOINT` and its like once, on import. Tests take the fixture `hub`. What the server holds is in
-hub_store.py, the API in hub_api.py, files over LFS and plain HTTP in hub_files.py, over Xet in hub_xet.py.
+hub_store.py; the API is in hub_api.py and hub_listing.py, files go over LFS and plain HTTP in hub_files.py.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import tempfile
 import threading
 from pathlib import Path
 
-from . import hub_api, hub_files
+from . import hub_api, hub_files, hub_listing
 from .hub_http import Fault, HubError, Request, Response, Server, as_json, compiled, matched
 from .hub_store import Blob, Store, is_lfs
 
@@ -42,7 +42,7 @@ class Hub:
     token, read_token = WRITE, READ
 
     def __init__(self) -> None:
-        self._routes = compiled([*hub_api.ROUTES, *hub_files.ROUTES])
+        self._routes = compiled([*hub_api.ROUTES, *hub_listing.ROUTES, *hub_files.ROUTES])
         self._lock = threading.Lock()
         self._server = Server(self._answer)
         port = self._server.server_address[1]
@@ -103,7 +103,7 @@ class Hub:
         self.store.transport = name
         os.environ["HF_HUB_DISABLE_XET"] = "1" if name == "lfs" else "0"
         if (constants := sys.modules.get("huggingface_hub.constants")) is not None:
-            constants.HF_HUB_DISABLE_XET = name == "lfs"
+            setattr(constants, "HF_HUB_DISABLE_XET", name == "lfs")  # noqa: B010
 
     def create(
         self, repo_id: str, files: dict[str, bytes], private: bool = False, gated: bool = False
