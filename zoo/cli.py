@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,11 +11,12 @@ import typer
 
 from zoo import catalog
 from zoo.config import load_yaml
-from zoo.errors import RecipeError, ZooError, did_you_mean
-from zoo.show import print_evaluations, print_names, print_release
+from zoo.errors import RecipeError, ReleaseError, ZooError, did_you_mean
+from zoo.show import print_evaluations, print_hub, print_names, print_reading, print_release
 
 if TYPE_CHECKING:
     from zoo.release import Release
+    from zoo.release.names import Reading
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -62,13 +64,29 @@ def demo(
 
 
 @app.command("list")
-def list_(pattern: Annotated[str, typer.Argument(help="Shell pattern for names.")] = "*") -> None:
+def list_(
+    pattern: Annotated[str, typer.Argument(help="Shell pattern for names.")] = "*",
+    hub: Annotated[
+        str | None,
+        typer.Option("--hub", metavar="ORG", help="List the releases of a user or organisation on the Hub."),
+    ] = None,
+) -> None:
     """List weights and recipes: what each trains on what, the published figure, and what was run here.
 
     A text without wildcards finds every name that contains it. Behind a target, [V] says that it was read in
     the authors' repository, [M] that it is quoted from memory; "zoo show NAME" has the details.
     """
     wild = pattern if set(pattern) & set("*?[") else f"*{pattern}*"
+    if hub is not None:
+        from zoo.release import list_hub
+
+        found = [release for release in list_hub(hub) if fnmatchcase(release.repo_id, wild)]
+        if not found:
+            raise ReleaseError(
+                f'nothing of "{hub}" on the Hub matches "{pattern}" and carries the tag contrastive-zoo'
+            )
+        print_hub(found)
+        return
     models, recipes = catalog.list_models(wild), catalog.list_recipes(wild)
     if not models and not recipes:
         raise RecipeError(f'nothing matches "{pattern}"; "zoo list" shows all names')
@@ -77,17 +95,32 @@ def list_(pattern: Annotated[str, typer.Argument(help="Shell pattern for names."
 
 @app.command()
 def show(name: Annotated[str, typer.Argument(help="Weights name, folder, org/repo, or recipe.")]) -> None:
-    """Show a release's facts and figures, or a recipe as it stands."""
-    shown = False
-    is_repository = "/" in name and not _is_recipe(name) and not name.endswith((".yaml", ".yml"))
-    if Path(name or "-").is_dir() or name in catalog.list_models() or is_repository:
-        from zoo import release
+    """Show a release's facts and figures and how its name was read, or a recipe as it stands."""
+    reading = _release_of(name)
+    if reading is not None:
+        from zoo.release import Release, source
 
-        print_release(release.open(name))
-        shown = True
-    if not shown or _is_recipe(name):
+        print_reading(name, reading)
+        print_release(Release.at(source.folder_of(reading)))
+    if reading is None or _is_recipe(name):
         path = catalog.recipe_path(name)
         print(f"# {path}\n{path.read_text(encoding='utf-8')}", end="")
+
+
+def _release_of(name: str) -> Reading | None:
+    """Read `name` as a release, unless it is a recipe's and nothing else is known without the network."""
+    from zoo.release import names
+
+    is_recipe = _is_recipe(name) or name.endswith((".yaml", ".yml"))
+    try:
+        reading = names.resolve(name)
+    except ReleaseError:
+        if is_recipe:
+            return None
+        if not catalog.list_models(name) and "/" not in name and ":" not in name:
+            catalog.recipe_path(name)  # names the nearest recipe
+        raise
+    return None if is_recipe and reading.kind == "hub" and reading.cached is None else reading
 
 
 def _is_recipe(name: str) -> bool:
@@ -174,6 +207,41 @@ def _settings(pairs: list[str]) -> dict[str, Any]:
             raise RecipeError(f'--set "{pair}": expected KEY=VALUE, e.g. k=200')
         settings[key] = load_yaml(text, f'--set "{pair}"')
     return settings
+
+
+@app.command()
+def push(
+    release: Annotated[str, typer.Argument(help="Release folder, or the name of a release.")],
+    repo_id: Annotated[
+        str, typer.Argument(help="Repository on the Hub, ORG/NAME; created if there is none.")
+    ],
+    private: Annotated[bool, typer.Option("--private", help="Create the repository private.")] = False,
+    revision: Annotated[str | None, typer.Option("--revision", help="Branch. Default: main.")] = None,
+) -> None:
+    """Publish a release on the Hub, after checking it; the same push again changes nothing."""
+    from zoo.release.push import publish
+
+    published = publish(release, repo_id, private=private, revision=revision)
+    if published.changed:
+        print(f"pushed {', '.join(published.changed)}")
+    else:
+        print("nothing to push: the repository holds this release")
+    print(f'{published.url}\n\nload it:  zoo.load("{published.repo_id}@{published.version}")')
+
+
+@app.command()
+def pull(
+    name: Annotated[str, typer.Argument(help="Release: org/repo[@revision], or another name.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder of your own for it. Default: the Hub's cache.")
+    ] = None,
+    revision: Annotated[str | None, typer.Option("--revision", help="Branch, tag or commit.")] = None,
+) -> None:
+    """Fetch a release whole and check its hashes."""
+    from zoo.release.pull import pull
+
+    release = pull(name, out=out, revision=revision)
+    print(f'{release.name}  {release.path}\n\nload it:  zoo.load("{release.path}")')
 
 
 if __name__ == "__main__":

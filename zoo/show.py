@@ -12,7 +12,8 @@ from zoo import catalog
 from zoo.config import load_yaml
 
 if TYPE_CHECKING:
-    from zoo.release import Release
+    from zoo.release import HubRelease, Release
+    from zoo.release.names import Reading
 
 
 def print_names(models: Iterable[str], recipes: Iterable[str]) -> None:
@@ -63,6 +64,21 @@ def _data(section: Mapping[str, Any]) -> str:
     if partial:
         parts.append(f"{partial['kind']} candidates {partial.get('rate', '')}".rstrip())
     return ", ".join(parts)
+
+
+def print_hub(releases: Iterable[HubRelease]) -> None:
+    """Print one line for every release on the Hub."""
+    rows = [("NAME", "OBJECTIVE", "ACCURACY", "DATA", "UPDATED", "")]
+    for found in releases:
+        updated = f"{found.updated:%Y-%m-%d}" if found.updated else ""
+        visible = "private" if found.private else ""
+        rows.append((found.repo_id, found.objective, found.accuracy, found.data, updated, visible))
+    print_columns(rows)
+
+
+def print_reading(name: str, reading: Reading) -> None:
+    """Print how a name was read, and what else it could have meant."""
+    print(f'"{name}" is read as the {reading}' + "".join(f"; {other}" for other in reading.others))
 
 
 def print_release(release: Release) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from huggingface_hub import constants, snapshot_download
@@ -23,8 +24,8 @@ def fetch(
 ) -> Path:
     """Return the folder in huggingface_hub's cache that holds a release, after fetching what is not there.
 
-    A commit that is in the cache costs no request, a branch or tag one. Without an answer of the Hub, and with
-    `HF_HUB_OFFLINE=1`, the cache's last state of a branch or tag is taken.
+    A commit that is in the cache costs no request, a branch or tag one. Without an answer of the Hub, and
+    with `HF_HUB_OFFLINE=1`, the cache's last state of a branch or tag is taken.
 
     Args:
         repo_id: the repository.
@@ -91,10 +92,8 @@ def _remember(repo: Path, revision: str | None, commit: str) -> None:
     ref = repo / "refs" / (revision or constants.DEFAULT_REVISION)
     if ref.is_file() and ref.read_text(encoding="utf-8") == commit:
         return
-    try:
+    with suppress(OSError):  # a cache that cannot be written to still can be read
         write_text(ref, commit)
-    except OSError:
-        pass  # a cache that cannot be written to still can be read
 
 
 def _offline(repo: Path, repo_id: str, revision: str | None, why: str) -> Path:
@@ -102,8 +101,10 @@ def _offline(repo: Path, repo_id: str, revision: str | None, why: str) -> Path:
     if _loadable(folder):
         return folder
     absent = [name for name in manifest.NEEDED if not (folder / name).is_file()]
-    found = f"only a part is in the local cache, without {', '.join(absent)}" if folder.is_dir() else (
-        "it is not in the local cache"
+    found = (
+        f"only a part is in the local cache, without {', '.join(absent)}"
+        if folder.is_dir()
+        else ("it is not in the local cache")
     )
     where = f'Hub repository "{repo_id}"' + (f' at revision "{revision}"' if revision else "")
     raise ReleaseError(f"{where}: {found}, and {why}")
@@ -136,8 +137,8 @@ def _download(
     if damaged:
         _discard(folder, damaged)
         raise ReleaseError(
-            f'Hub repository "{repo_id}": {", ".join(damaged)} came damaged, with another content than the Hub'
-            " states, and was thrown away; run the same command again"
+            f'Hub repository "{repo_id}": {", ".join(damaged)} came damaged, not with the content that the'
+            " Hub states, and was thrown away; run the same command again"
         )
 
 

@@ -23,7 +23,10 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
-from huggingface_hub.utils import get_session, validate_repo_id
+from huggingface_hub.utils import (  # type: ignore[attr-defined]
+    get_session,
+    validate_repo_id,
+)
 
 from zoo.errors import ReleaseError, did_you_mean
 
@@ -144,7 +147,7 @@ def talking(repo_id: str, revision: str | None = None) -> Iterator[None]:
     """Turn what the client raises inside the block into one `ReleaseError`; bound its waiting.
 
     Raises:
-        RepositoryAbsentError, RevisionAbsentError, UnreachableError: so that the caller can go on another way.
+        RepositoryAbsentError, RevisionAbsentError, UnreachableError: a caller may go on another way.
         ReleaseError: for everything else.
     """
     where = f'Hub repository "{repo_id}"' + (f' at revision "{revision}"' if revision else "")
@@ -202,8 +205,8 @@ def _explain_status(error: HfHubHTTPError, log_in: str) -> tuple[type[ReleaseErr
         return ReleaseError, f"the token may not do this (403{said}); it needs write access to the repository"
     if status in (409, 412):
         return ReleaseError, (
-            f"it was changed by somebody else at the same time ({status}). Nothing was overwritten: look at what"
-            " is there now, then run the same command again"
+            f"it was changed by somebody else at the same time ({status}). Nothing was overwritten: look at"
+            " what is there now, then run the same command again"
         )
     if status == 429 or status >= 500:
         return UnreachableError, f"the Hub has trouble ({status}{said}); try again later"

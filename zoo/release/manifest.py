@@ -40,10 +40,10 @@ def local_files(folder: Path) -> list[Path]:
     return sorted(file for file in folder.iterdir() if file.is_file() and is_release_file(file.name))
 
 
-def contents(folder: Path, repo_id: str) -> dict[str, Path | bytes]:
-    """Return what the repository `repo_id` shall hold: each file, and the card with that address."""
+def contents(folder: Path, name: str, repo_id: str) -> dict[str, Path | bytes]:
+    """Return what the repository of the release `name` shall hold: its files, the card addressed."""
     found: dict[str, Path | bytes] = {file.name: file for file in local_files(folder)}
-    found[format.CARD] = card.addressed(format.read_text(folder / format.CARD), repo_id).encode()
+    found[format.CARD] = card.addressed(format.read_text(folder / format.CARD), name, repo_id).encode()
     return found
 
 
@@ -64,9 +64,7 @@ def differing(here: Mapping[str, Path | bytes], there: Mapping[str, RemoteFile])
     """Return the names of the release's files that are not the same, or on one side only."""
     names = {*here, *filter(is_release_file, there)}
     return sorted(
-        name
-        for name in names
-        if name not in here or name not in there or not same(here[name], there[name])
+        name for name in names if name not in here or name not in there or not same(here[name], there[name])
     )
 
 
@@ -85,13 +83,13 @@ def wanted(files: Mapping[str, RemoteFile], repo_id: str) -> list[str]:
     pickles = sorted(name for name in files if PurePosixPath(name).suffix.lower() in _PICKLES)
     if format.WEIGHTS in absent and pickles:
         raise ReleaseError(
-            f"{where}: its weights are in {pickles[0]}, a pickle, which can run any code when it is read, and"
-            f" {format.WEIGHTS} is missing. Download the file yourself, then: zoo convert FILE --family FAMILY"
+            f"{where}: its weights are in {pickles[0]}, a pickle, which can run any code when it is read,"
+            f" and {format.WEIGHTS} is missing. Download the file, then: zoo convert FILE --family FAMILY"
         )
     if absent:
         raise ReleaseError(
-            f"{where}: no release of this project, {', '.join(absent)} is missing; plain timm models load with"
-            f' timm.create_model("hf-hub:{repo_id}", pretrained=True)'
+            f"{where}: no release of this project, {', '.join(absent)} is missing; plain timm models load"
+            f' with timm.create_model("hf-hub:{repo_id}", pretrained=True)'
         )
     found = [name for name in files if is_release_file(name)]
     pictures = [name for name in found if name not in _KNOWN]

@@ -9,7 +9,6 @@ local bears is asked of the Hub. Three spellings are never ambiguous: `./folder`
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -51,7 +50,7 @@ class Reading:
             return f"hf-hub:{self.target}" + (f"@{self.revision}" if self.revision else "")
         if self.kind == "shipped":
             return f"{_SHIPPED}{self.target}"
-        return self.target if os.path.isabs(self.target) else f"./{Path(self.target).as_posix()}"
+        return self.target if Path(self.target).is_absolute() else f"./{Path(self.target).as_posix()}"
 
     def __str__(self) -> str:
         revision = f" at revision {self.revision}" if self.revision else ""
@@ -74,9 +73,7 @@ class Reading:
             return None
 
 
-def resolve(
-    name: str | Path, revision: str | None = None, cache_dir: str | Path | None = None
-) -> Reading:
+def resolve(name: str | Path, revision: str | None = None, cache_dir: str | Path | None = None) -> Reading:
     """Read a name; no request is made.
 
     Args:
@@ -106,7 +103,9 @@ def _explicit(name: str | Path, revision: str | None) -> Reading | None:
     if text.startswith(_SHIPPED):
         shipped = text.removeprefix(_SHIPPED)
         if catalog.release_path(shipped) is None:
-            raise ReleaseError(f'no shipped release "{shipped}".{did_you_mean(shipped, catalog.list_models())}')
+            raise ReleaseError(
+                f'no shipped release "{shipped}".{did_you_mean(shipped, catalog.list_models())}'
+            )
         return Reading("shipped", shipped)
     if isinstance(name, Path) or text.startswith(("/", "./", "../", "~")) or text in (".", ".."):
         return Reading("folder", str(Path(text).expanduser()))

@@ -5,8 +5,6 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from huggingface_hub import HfApi
-
 from zoo import catalog
 from zoo.errors import ReleaseError
 from zoo.release import files, format, hub, manifest, names, source
@@ -72,16 +70,18 @@ def _is_there(out: Path, release: Release, reading: names.Reading, token: str | 
     config = format.read_json(out / format.CONFIG)
     found = config["zoo"].get("name") if isinstance(config.get("zoo"), dict) else None
     if found != release.name:
-        raise ReleaseError(f'{out}: found the release "{found}", expected "{release.name}"; choose another folder')
+        raise ReleaseError(
+            f'{out}: found the release "{found}", expected "{release.name}"; choose another folder'
+        )
     if (out / files.WRITING).exists():
         return False  # an interrupted pull, which this one repeats
     if _same_files(out, release.path):
         return True
-    if reading.kind == "hub" and _is_older(out, reading.target, release.path.name, token):
+    if reading.kind == "hub" and _is_older(out, release, reading.target, token):
         return False
     raise ReleaseError(
-        f'{out}: found "{found}" with changes that no earlier state of {reading.target} has; they would be lost,'
-        " choose another folder"
+        f'{out}: found "{found}" with changes that no earlier state of {reading.target} has; they would be'
+        " lost, choose another folder"
     )
 
 
@@ -92,14 +92,15 @@ def _same_files(one: Path, other: Path) -> bool:
     return hashes(one) == hashes(other)
 
 
-def _is_older(out: Path, repo_id: str, commit: str, token: str | bool | None) -> bool:
-    """Whether a folder is what the repository held at an ancestor of `commit`, or what was pushed as that."""
-    client: HfApi = hub.api(token)
+def _is_older(out: Path, release: Release, repo_id: str, token: str | bool | None) -> bool:
+    """Whether a folder is what the repository held before this release, or what was pushed as that."""
+    client, commit = hub.api(token), release.path.name  # of a snapshot in the cache
     with hub.talking(repo_id, commit):
         history = [entry.commit_id for entry in client.list_repo_commits(repo_id, revision=commit)]
-    here = {file.name: file for file in manifest.local_files(out)}, manifest.contents(out, repo_id)
+    downloaded = {file.name: file for file in manifest.local_files(out)}
+    pushed = manifest.contents(out, release.name, repo_id)
     for ancestor in history[1 : 1 + _MAX_VERSIONS]:
         there = hub.listing(client, repo_id, ancestor).files
-        if any(not manifest.differing(files, there) for files in here):
+        if not manifest.differing(downloaded, there) or not manifest.differing(pushed, there):
             return True
     return False

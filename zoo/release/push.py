@@ -1,7 +1,7 @@
 """`zoo.push`: a release folder to a repository on the Hub, in one commit with a version tag.
 
-A push can be repeated at any time. What it finds on the Hub decides what is left to do: create the repository,
-commit, tag, or nothing. Nobody else's commit is overwritten: each commit names the one it follows.
+A push can be repeated at any time. What it finds on the Hub decides what is left to do: create the
+repository, commit, tag, or nothing. Nobody else's commit is overwritten: each commit names the one before.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, co
 
 from zoo import settings
 from zoo.errors import ReleaseError
-from zoo.release import card, check, format, hub, manifest, source
+from zoo.release import card, format, hub, manifest, source
 from zoo.release.release import Release
 
 _VERSION = re.compile(r"v([1-9][0-9]*)")
@@ -53,8 +53,8 @@ def push(
     """Publish a release on the Hub; the same push again changes nothing, an interrupted one is finished.
 
     The release is checked before anything is sent: hashes, configuration, and every number of its card. All
-    files go up in one commit, which gets the next version tag. Release files of the former version that are no
-    longer there are removed; other files in the repository stay.
+    files go up in one commit, which gets the next version tag. Release files of the former version that are
+    no longer there are removed; other files in the repository stay.
 
     Args:
         release: a `Release`, or the name of one, see `zoo.open`.
@@ -85,17 +85,19 @@ def publish(
     hub.check_repo_id(repo_id, settings.namespace())
     branch = hub.check_revision(revision) if revision else _MAIN
     if _VERSION.fullmatch(branch) or hub.COMMIT.fullmatch(branch):
-        raise ReleaseError(f'revision "{branch}": expected a branch; version tags are made by the push itself')
+        raise ReleaseError(
+            f'revision "{branch}": expected a branch; version tags are made by the push itself'
+        )
     release = release if isinstance(release, Release) else source.open(release)
-    check.check_release(release)
+    release.verify()  # check.check_release
     card.check_card(release.path, release.config)
     if not hub.has_token(token):
         raise ReleaseError(
-            f'Hub repository "{repo_id}": a push needs a token with write access; log in with "hf auth login",'
-            " set HF_TOKEN or give token="
+            f'Hub repository "{repo_id}": a push needs a token with write access; log in with "hf auth'
+            ' login", set HF_TOKEN or give token='
         )
     client = hub.api(token)
-    contents = manifest.contents(release.path, repo_id)
+    contents = manifest.contents(release.path, release.name, repo_id)
     there = _prepared(client, repo_id, branch, private)
     _check_replaceable(there, repo_id, release.name, token)
     changed = manifest.differing(contents, there.files)
@@ -129,8 +131,8 @@ def _prepared(client: HfApi, repo_id: str, branch: str, private: bool) -> hub.Li
         there = hub.listing(client, repo_id, branch)
     if private and not there.private:
         raise ReleaseError(
-            f'Hub repository "{repo_id}": found a public one, expected private; change it on its settings page,'
-            " or push without private"
+            f'Hub repository "{repo_id}": found a public one, expected private; change it on its settings'
+            " page, or push without private"
         )
     return there
 
@@ -159,7 +161,9 @@ def _check_replaceable(there: hub.Listing, repo_id: str, name: str, token: str |
             config = json.loads(Path(file).read_bytes())
             found = config["zoo"]["name"]
         except (ValueError, KeyError, TypeError, RecursionError):
-            raise ReleaseError(f"{where}: holds a model that is no release; choose another repository") from None
+            raise ReleaseError(
+                f"{where}: holds a model that is no release; choose another repository"
+            ) from None
     if found != name:
         raise ReleaseError(f'{where}: holds the release "{found}", not "{name}"; choose another repository')
 
@@ -189,8 +193,8 @@ def _commit(
     left = manifest.differing(contents, hub.listing(client, repo_id, commit.oid).files)
     if left:
         raise ReleaseError(
-            f'Hub repository "{repo_id}": after commit {commit.oid} {", ".join(left)} are not what was pushed, so'
-            " it got no version; does a .gitignore in the repository exclude them?"
+            f'Hub repository "{repo_id}": after commit {commit.oid} {", ".join(left)} are not what was'
+            " pushed, so it got no version; does a .gitignore in the repository exclude them?"
         )
     return str(commit.oid)
 

@@ -22,10 +22,10 @@ def open(
 ) -> Release:
     """Open a release.
 
-    A name is read in this order: a folder; `"org/name[@revision]"`, a repository on the Hub; a shipped release,
-    e.g. `"cifar_resnet32.paco_cifar10_lt100"`; that name in the namespace on the Hub that `ZOO_NAMESPACE` or
-    `~/.config/zoo/config.yaml` gives. A name with two readings that are not the same release is refused;
-    `"./folder"`, `"hf-hub:org/name[@revision]"` and `"shipped:name"` have one.
+    A name is read in this order: a folder; `"org/name[@revision]"`, a repository on the Hub; a shipped
+    release, e.g. `"cifar_resnet32.paco_cifar10_lt100"`; that name in the namespace on the Hub
+    that `ZOO_NAMESPACE` or `~/.config/zoo/config.yaml` gives. A name with two readings that are not the same
+    release is refused; `"./folder"`, `"hf-hub:org/name[@revision]"` and `"shipped:name"` have one.
 
     Args:
         name: which release.
@@ -55,17 +55,17 @@ def folder_of(
         ReleaseError: when it is not there.
     """
     if reading.path is None:
-        sources = ", ".join(reading.others)
+        repo_id, at = reading.target, reading.revision
         try:
-            return download.fetch(
-                reading.target, reading.revision, token=token, cache_dir=cache_dir, complete=complete
-            )
-        except hub.RepositoryAbsentError as error:
-            raise ReleaseError(f"{error}{f' ({sources})' if sources else ''}") from error
+            return download.fetch(repo_id, at, token=token, cache_dir=cache_dir, complete=complete)
+        except ReleaseError as error:
+            if not reading.others:
+                raise
+            raise ReleaseError(f"{error} (and there is {', '.join(reading.others)})") from error
     if not (reading.path / format.CONFIG).is_file() and hub.is_repo_id(reading.target):
         raise ReleaseError(
-            f"{reading.path}: no release, {format.CONFIG} is missing; the repository of this name on the Hub is"
-            f' "hf-hub:{reading.target}"'
+            f"{reading.path}: no release, {format.CONFIG} is missing; the repository of this name on the Hub"
+            f' is "hf-hub:{reading.target}"'
         )
     return reading.path
 
