@@ -28,6 +28,7 @@ from huggingface_hub.utils import (  # type: ignore[attr-defined]
     validate_repo_id,
 )
 
+from zoo import settings
 from zoo.errors import ReleaseError, did_you_mean
 
 ANSWER_SECONDS = 100.0
@@ -91,17 +92,18 @@ def is_repo_id(text: str) -> bool:
     return _REPO_ID.fullmatch(text) is not None
 
 
-def check_repo_id(repo_id: object, namespace: str | None = None) -> str:
+def check_repo_id(repo_id: object) -> str:
     """Return `repo_id` when it has the form `org/name`.
 
     Raises:
-        ReleaseError: with the nearest valid spelling, in `namespace` where only a name is given.
+        ReleaseError: with the nearest valid spelling, in the own namespace where only a name is given.
     """
     if isinstance(repo_id, str) and is_repo_id(repo_id):
         return repo_id
     text = re.sub(r"^(https?://[^/]+/|hf-hub:|hf_hub:)", "", str(repo_id)).partition("@")[0]
     parts = [_valid(part) for part in text.split("/")[-2:]]
-    near = "/".join([*([namespace] if namespace and len(parts) == 1 else []), *parts])
+    namespace = settings.namespace() if len(parts) == 1 else None
+    near = "/".join([*([namespace] if namespace else []), *parts])
     raise ReleaseError(
         f'repository "{repo_id}": expected "org/name" of letters, digits, ".", "_" and "-", without "--" or'
         f' "..", at most 96 characters{"." + did_you_mean(near, [near]) if is_repo_id(near) else ""}'

@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, constants, hf_hub_download
 
-from zoo import settings
 from zoo.errors import ReleaseError
 from zoo.release import card, format, hub, manifest, source
 from zoo.release.release import Release
@@ -82,7 +81,7 @@ def publish(
     revision: str | None = None,
 ) -> Published:
     """Do what `push` says, and tell more about it."""
-    hub.check_repo_id(repo_id, settings.namespace())
+    hub.check_repo_id(repo_id)
     branch = hub.check_revision(revision) if revision else _MAIN
     if _VERSION.fullmatch(branch) or hub.COMMIT.fullmatch(branch):
         raise ReleaseError(
