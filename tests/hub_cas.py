@@ -50,7 +50,7 @@ class Chunk:
 
     start: int
     stop: int
-    data: bytes
+    data: bytes = field(repr=False)
 
 
 def chunks_of(xorb: bytes) -> Iterator[Chunk]:

@@ -29,7 +29,7 @@ def is_lfs(path: str, size: int) -> bool:
 class Blob:
     """One version of one file."""
 
-    data: bytes
+    data: bytes = field(repr=False)
     lfs: bool
     xet_hash: str | None = None
 

@@ -1,8 +1,8 @@
 """Files going in and out of the test Hub over Xet: tokens from the Hub, and the CAS API.
 
 After the public specification, https://huggingface.co/docs/xet. What counts on a Hub, every file's SHA-256
-and size, is computed from the decoded chunks. hf_xet 1.8 first asks for newer ways (upload grants, version 2 of
-shards and reconstructions), and goes the specified way where a CAS answers 404, as not all have them.
+and size, is computed from the decoded chunks. hf_xet 1.8 first asks for newer ways (upload grants, version 2
+of shards and reconstructions), and goes the specified way where a CAS answers 404, as not all have them.
 """
 
 from __future__ import annotations
