@@ -10,10 +10,10 @@ from typing import Any
 from huggingface_hub import CardData, ModelCard
 
 from zoo.config import load_yaml
-from zoo.errors import RecipeError, ReleaseError
+from zoo.errors import ReleaseError
 from zoo.release import format
 from zoo.release.card.metadata import TAG, metadata
-from zoo.release.card.render import read_recipe, render
+from zoo.release.card.render import render
 
 _FRONT_MATTER = re.compile(r"\A\s*---[ \t]*\r?\n(.*?)\r?\n---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
 _FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
@@ -39,7 +39,7 @@ def check_card(folder: Path, config: Mapping[str, Any]) -> None:
     file = folder / format.CARD
     text = format.read_text(file)
     found = _metadata(text, file)
-    metrics, recipe = format.read_metrics(folder), read_recipe(folder)
+    metrics, recipe = format.read_metrics(folder), format.read_recipe(folder)
     expected = _plain(metadata(config, recipe, metrics))
     for key in ("library_name", "license", "pipeline_tag"):
         if found.get(key) != expected[key]:
@@ -57,9 +57,9 @@ def _metadata(text: str, file: Path) -> dict[str, Any]:
     if block is None:
         raise ReleaseError(f'{file}: the card has no metadata between two lines "---" at its top. {_ANEW}')
     try:
-        load_yaml(block[1], f"{file}: metadata")  # our limits first: what follows reads any YAML
+        load_yaml(block[1], f"{file}: metadata", ReleaseError)  # our limits first: what follows reads any YAML
         return _plain(ModelCard(text).data)
-    except RecipeError as error:
+    except ReleaseError as error:
         raise ReleaseError(f"{error}. {_ANEW}") from None
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ReleaseError(f"{file}: metadata that the Hub does not take: {_line(error)}. {_ANEW}") from None
