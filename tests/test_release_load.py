@@ -235,7 +235,7 @@ def test_an_unknown_name_gives_the_nearest(released, tmp_path, monkeypatch):
     assert zoo.open("cifar_resnet20.paco_test").name == "cifar_resnet20.paco_test"
     with pytest.raises(ReleaseError, match=r'Did you mean "cifar_resnet20\.paco_test"\?'):
         zoo.open("cifar_resnet20.pako_test")
-    with pytest.raises(ReleaseError, match="config.json is missing"):
+    with pytest.raises(ReleaseError, match=r"config\.json is missing"):
         zoo.open("../cifar_resnet20.paco_test")
     with pytest.raises(ReleaseError, match="no Hub repository, it has no revisions"):
         zoo.open("cifar_resnet20.paco_test", revision="main")
