@@ -155,11 +155,12 @@ def commit(store: Store, request: Request, repo: str, rev: str) -> Response:
 
 def uploaded(store: Store, repo: Repo, value: dict[str, Any]) -> Blob:
     """Return the blob of an lfsFile line, whose content must be there in the size it says."""
-    del store
-    data = repo.objects.get(value["oid"])
+    data, file = repo.objects.get(value["oid"]), store.cas.names.get(value["oid"])
+    if data is None and file is not None:
+        data = store.cas.content(file)
     if data is None or len(data) != value.get("size", len(data)):
         raise HubError(400, f"LFS pointer pointed to a file that does not exist: {value['path']}")
-    return Blob(data, lfs=True)
+    return Blob(data, lfs=True, xet_hash=file)
 
 
 ROUTES: list[Route] = [

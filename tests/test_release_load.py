@@ -203,7 +203,7 @@ def test_weights_that_do_not_fit_are_refused_with_their_names(copied):
         (lambda f: (f / "config.json").write_text('{"zoo": {"format": 2}}'), "reads format 1"),
         (
             lambda f: (f / "config.json").write_text('{"zoo": {"format": 1}}'),
-            r"no key architecture.* zoo\.name",
+            r'missing key "architecture".*missing key "zoo\.name"',
         ),
         (lambda f: (f / "centers.safetensors").unlink(), "incomplete release, centers.safetensors"),
         (lambda f: (f / "recipe.yaml").unlink(), "incomplete release, recipe.yaml"),

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, constants, hf_hub_download
 
 from zoo.errors import ReleaseError
-from zoo.release import card, format, hub, manifest, source
+from zoo.release import card, check, format, hub, manifest, source
 from zoo.release.release import Release
 
 _VERSION = re.compile(r"v([1-9][0-9]*)")
@@ -88,7 +88,7 @@ def publish(
             f'revision "{branch}": expected a branch; version tags are made by the push itself'
         )
     release = release if isinstance(release, Release) else source.open(release)
-    release.verify()  # check.check_release
+    check.check_release(release)
     card.check_card(release.path, release.config)
     if not hub.has_token(token):
         raise ReleaseError(
