@@ -92,8 +92,7 @@ def publish(
     card.check_card(release.path, release.config)
     if not hub.has_token(token):
         raise ReleaseError(
-            f'Hub repository "{repo_id}": a push needs a token with write access; log in with "hf auth'
-            ' login", set HF_TOKEN or give token='
+            f'Hub repository "{repo_id}": a push needs a token with write access; {hub.LOG_IN}'
         )
     client = hub.api(token)
     contents = manifest.contents(release.path, release.name, repo_id)

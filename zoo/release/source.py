@@ -58,7 +58,7 @@ def folder_of(
         repo_id, at = reading.target, reading.revision
         try:
             return download.fetch(repo_id, at, token=token, cache_dir=cache_dir, complete=complete)
-        except ReleaseError as error:
+        except hub.RepositoryAbsentError as error:
             if not reading.others:
                 raise
             raise ReleaseError(f"{error} (and there is {', '.join(reading.others)})") from error
