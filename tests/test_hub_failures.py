@@ -1,5 +1,6 @@
 """Whatever goes wrong with the Hub is one clear ZooError, leaves nothing half, and can be repeated."""
 
+import json
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -123,6 +124,43 @@ def test_a_failing_download_over_xet_is_one_clear_error_too(made, hub, tmp_path,
     zoo.pull(REPO, out=tmp_path / "out").verify()
 
 
+def changed_config(files, **changes):
+    config = json.loads(files["config.json"])
+    for path, value in changes.items():
+        *sections, key = path.split("__")
+        section = config
+        for name in sections:
+            section = section[name]
+        section[key] = value
+    return files | {"config.json": json.dumps(config).encode()}
+
+
+UNSOUND = {
+    "wrong hash": (lambda files: changed_config(files, zoo__weights_sha256="0" * 64), "sha256"),
+    "truncated weights": (
+        lambda f: f | {"model.safetensors": f["model.safetensors"][:-9]},
+        "model.safetensors",
+    ),
+    "unknown architecture": (lambda files: changed_config(files, architecture="resnet999"), "resnet999"),
+    "unknown key": (lambda files: changed_config(files, auto_map="x"), "auto_map"),
+    "no hash": (lambda files: changed_config(files, zoo__weights_sha256=3), "weights_sha256"),
+}
+
+
+@pytest.mark.parametrize("what", UNSOUND)
+def test_an_unsound_repository_is_refused_and_its_mended_state_loads(made, hub, tmp_path, what):
+    spoil, message = UNSOUND[what]
+    hub.create(REPO, spoil(contents(made.path)))
+    with pytest.raises(zoo.ZooError, match=message):
+        zoo.load(REPO)
+    if what != "unknown architecture":  # which is no matter of files
+        with pytest.raises(zoo.ZooError, match=message):
+            zoo.pull(REPO, out=tmp_path / "out")
+        assert list(tmp_path.iterdir()) == []
+    hub.create(REPO, contents(made.path))
+    assert zoo.load(REPO).num_features == 64
+
+
 @pytest.mark.parametrize("fault", [{"status": 429}, {"cut_after": 1000}, {"status": 503}])
 def test_what_the_client_mends_by_itself_is_no_error(made, hub, fault):
     hub.create(REPO, contents(made.path))
@@ -239,5 +277,6 @@ def test_the_commands_print_one_line_and_no_traceback(made, hub):
         command = [sys.executable, "-m", "zoo", *arguments]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 1, (arguments, done.stdout)
-        assert done.stderr.startswith("zoo: Hub repository"), done.stderr
-        assert done.stderr.count("\n") == 1, done.stderr
+        *progress, error = done.stderr.splitlines()
+        assert error.startswith("zoo: Hub repository"), done.stderr
+        assert all(line.startswith("fetching ") for line in progress), done.stderr

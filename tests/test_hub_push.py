@@ -322,11 +322,15 @@ def test_a_gitignore_that_swallows_files_is_noticed(release, hub):
 def test_the_command_prints_the_address_and_the_line_that_loads_it(made, hub):
     command = [sys.executable, "-m", "zoo", "push", str(made.path), REPO, "--private"]
     environment = {**os.environ, "HF_TOKEN": hub.token}
+    del environment["HF_HUB_DISABLE_PROGRESS_BARS"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[-1] == f'load it:  zoo.load("{REPO}@v1")'
     assert f"{hub.url}/{REPO}/tree/v1" in lines
+    assert done.stderr == f"uploading 7 files, 1.1 MB, to {REPO}\n", (
+        "off a terminal plain lines are the progress"
+    )
     again = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert again.stdout.splitlines()[1:] == lines[1:]
     assert again.stdout.startswith("nothing to push")

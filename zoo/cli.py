@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import sys
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -38,6 +40,10 @@ Resume = Annotated[bool, typer.Option("--resume", help="Go on from the last chec
 
 def main() -> None:
     """Run the command line; a user's mistake is one line on standard error."""
+    if not sys.stderr.isatty():  # plain lines in place of the bars of huggingface_hub
+        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+        logging.basicConfig(format="%(message)s")
+        logging.getLogger("zoo").setLevel(logging.INFO)
     try:
         app()
     except ZooError as error:

@@ -119,6 +119,8 @@ def _download(
     cache_dir: str | Path | None,
 ) -> None:
     """Fetch files into the cache, and compare them with the hashes that the Hub states."""
+    sizes = (listing.files[name].size for name in names)
+    hub.LOG.info("fetching %s from %s", manifest.amount(sizes), repo_id)
     with hub.talking(repo_id):
         snapshot_download(
             repo_id,

@@ -7,6 +7,7 @@ Every call of huggingface_hub in this project stands inside `talking`, which tur
 from __future__ import annotations
 
 import json
+import logging
 import re
 import sys
 from collections.abc import Iterator, Mapping
@@ -35,6 +36,7 @@ ANSWER_SECONDS = 100.0
 """How long a commit may take to be answered; the client's own choice is to wait for ever."""
 
 LIBRARY = "contrastive-zoo"  # what the Hub is told, and the tag that releases carry
+LOG = logging.getLogger("zoo.hub")  # what is sent and fetched; the command line shows it off a terminal
 LOG_IN = 'log in with "hf auth login", set HF_TOKEN or give token='
 COMMIT = re.compile(r"[0-9a-f]{40}")
 _REPO_ID = re.compile(r"[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+")
@@ -210,7 +212,7 @@ def _explain_answer(error: HfHubHTTPError) -> tuple[type[ReleaseError], str]:
     said = f"{status}: {_one_line(error.server_message)}" if error.server_message else str(status)
     with_token, writes = "authorization" in request.headers, request.method not in ("GET", "HEAD")
     # the Hub tells those it does not know 401, whether a repository is private or not there
-    if status == 401 and not with_token or status != 401 and isinstance(error, RepositoryNotFoundError):
+    if (status == 401 and not with_token) or (status != 401 and isinstance(error, RepositoryNotFoundError)):
         hint = "the token does not open it" if with_token else f"needs a token: {LOG_IN}"
         return RepositoryAbsentError, f"it does not exist, or is private and {hint} ({status})"
     if status == 404:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
 from zoo.config import MAX_YAML_BYTES
@@ -47,17 +47,27 @@ def contents(folder: Path, name: str, repo_id: str) -> dict[str, Path | bytes]:
     return found
 
 
+def size(content: Path | bytes) -> int:
+    """Return the number of bytes."""
+    return len(content) if isinstance(content, bytes) else content.stat().st_size
+
+
+def amount(sizes: Iterable[int | None]) -> str:
+    """Say how many files of how many bytes in all."""
+    known = [size or 0 for size in sizes]
+    return f"{len(known)} file{'s' * (len(known) != 1)}, {sum(known) / 1e6:,.1f} MB,"
+
+
 def same(content: Path | bytes, remote: RemoteFile) -> bool:
     """Whether a file here has the content of one on the Hub."""
-    size = len(content) if isinstance(content, bytes) else content.stat().st_size
-    if size != remote.size:
+    if size(content) != remote.size:
         return False
     if remote.sha256:
         if isinstance(content, bytes):
             return hashlib.sha256(content).hexdigest() == remote.sha256
         return format.sha256(content) == remote.sha256
     data = content if isinstance(content, bytes) else content.read_bytes()
-    return hashlib.sha1(b"blob %d\0" % size + data, usedforsecurity=False).hexdigest() == remote.blob
+    return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest() == remote.blob
 
 
 def differing(here: Mapping[str, Path | bytes], there: Mapping[str, RemoteFile]) -> list[str]:
@@ -97,9 +107,9 @@ def wanted(files: Mapping[str, RemoteFile], repo_id: str) -> list[str]:
         raise ReleaseError(f"{where}: {len(pictures)} pictures, a release has at most {MAX_PICTURES}")
     for name in found:
         limit = PICTURE_LIMIT if name in pictures else LIMITS.get(name)
-        size = files[name].size
-        if size is None or (limit is not None and size > limit):
-            stated = "no size" if size is None else f"{size:,} bytes"
+        found_size = files[name].size
+        if found_size is None or (limit is not None and found_size > limit):
+            stated = "no size" if found_size is None else f"{found_size:,} bytes"
             raise ReleaseError(f"{where}: {name} has {stated}, expected at most {limit or 'one stated'}")
     return sorted(found, key=lambda name: (name in (format.CENTERS, format.WEIGHTS), name))
 

@@ -176,6 +176,8 @@ def _commit(
     name: str,
 ) -> str:
     """Upload and commit what changed, and make sure that it arrived; return the commit."""
+    new = [contents[file] for file in changed if file in contents]
+    hub.LOG.info("uploading %s to %s", manifest.amount(map(manifest.size, new)), repo_id)
     with hub.talking(repo_id, branch):
         operations: list[CommitOperationAdd | CommitOperationDelete] = [
             CommitOperationAdd(file, contents[file]) if file in contents else CommitOperationDelete(file)
