@@ -161,6 +161,10 @@ class Hub:
         fault = Fault(match, status, times, delay, cut_after, body, skip, headers or {})
         self._server.faults.append(fault)
 
+    def mend(self) -> None:
+        """Let nothing go wrong any more."""
+        self._server.faults.clear()
+
     def _answer(self, request: Request) -> Response:
         found = matched(self._routes, request)
         try:

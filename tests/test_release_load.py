@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 
 import pytest
 import timm
@@ -235,63 +233,10 @@ def test_an_unknown_name_gives_the_nearest(released, tmp_path, monkeypatch):
     assert zoo.open("cifar_resnet20.paco_test").name == "cifar_resnet20.paco_test"
     with pytest.raises(ReleaseError, match=r'Did you mean "cifar_resnet20\.paco_test"\?'):
         zoo.open("cifar_resnet20.pako_test")
-    with pytest.raises(ReleaseError, match=r"config\.json is missing"):
+    with pytest.raises(ReleaseError, match=r'no folder "\.\./cifar'):
         zoo.open("../cifar_resnet20.paco_test")
     with pytest.raises(ReleaseError, match="no Hub repository, it has no revisions"):
         zoo.open("cifar_resnet20.paco_test", revision="main")
-
-
-SHA = "0123456789abcdef0123456789abcdef01234567"
-
-
-@pytest.fixture
-def hub_cache(released, tmp_path):
-    """huggingface_hub's cache as a download of `org/model` leaves it."""
-    repo = tmp_path / "cache" / "models--org--model"
-    blobs, snapshot = repo / "blobs", repo / "snapshots" / SHA
-    shutil.copytree(released[0].path, blobs)
-    snapshot.mkdir(parents=True)
-    for blob in blobs.iterdir():
-        (snapshot / blob.name).symlink_to(blob)
-    (repo / "refs").mkdir()
-    for ref in ("main", "v1"):
-        (repo / "refs" / ref).write_text(SHA)
-    return tmp_path / "cache"
-
-
-def offline(code: str) -> str:
-    command = [sys.executable, "-c", f"import os; os.environ['HF_HUB_OFFLINE'] = '1'; import zoo\n{code}"]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr
-    return result.stdout
-
-
-def test_hub_releases_come_from_the_cache_when_offline(hub_cache):
-    code = f"""
-cache = {str(hub_cache)!r}
-for name in ("org/model", "hf-hub:org/model", "org/model@v1", "hf-hub:org/model@{SHA}"):
-    print(zoo.load(name, cache_dir=cache).num_features, zoo.open(name, cache_dir=cache).path.name)
-print(zoo.open("org/model", revision="v1", cache_dir=cache).path.name)
-wrong = ("org/other", None), ("hf-hub:org/model@v2", None), ("org/model@v1", "main"), ("hf-hub:org", None)
-for name, revision in wrong:
-    try:
-        zoo.open(name, revision=revision, cache_dir=cache)
-    except zoo.ZooError as error:
-        print(error)
-try:
-    entry = dict(protocol="knn", data="d", split="test", metrics={{}})
-    zoo.open("org/model", cache_dir=cache).add_evaluation(entry)
-except zoo.ZooError as error:
-    print(error)
-"""
-    lines = offline(code).splitlines()
-    assert lines[:5] == [f"64 {SHA}"] * 4 + [SHA]
-    assert 'no folder "org/other"' in lines[5]
-    assert "HF_HUB_OFFLINE" in lines[5]
-    assert '"org/model" at revision "v2"' in lines[6]
-    assert "name two revisions" in lines[7]
-    assert 'no release "hf-hub:org"' in lines[8]
-    assert "a downloaded release does not change" in lines[9]
 
 
 def test_training_a_loaded_model_does_not_change_the_file(copied, images):
