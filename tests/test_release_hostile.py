@@ -57,6 +57,7 @@ def harmless(match: str) -> Iterator[None]:
         yield
     assert time.perf_counter() - start < SECONDS
     assert peak_rss() - before < MEGABYTES << 20
+    assert torch.is_grad_enabled(), "stopped in the middle of something that switches gradients off"
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 4000
 

@@ -32,9 +32,9 @@ NO_ARGUMENTS = frozenset(
     }
     - {"kwargs"}
 )
-# Bounds on what a config may ask for beside the weights that come with it. Of timm's 1,378 architectures none
-# calls torch more than 28 times for a tensor, or has more than 192 MiB of buffers that are in no file.
-CALLS, CALLS_PER_TENSOR = 5_000, 100
+# Bounds on the tensors that a config may ask for beside those in the file. Of timm's 1,378 architectures none
+# makes more than 1.8 for each that its file holds, or has more than 192 MiB of buffers that are in no file.
+SPARE_TENSORS, SPARE_PER_TENSOR = 1_000, 10
 SPARE_BYTES, SPARE_PER_BYTE = 256 << 20, 4
 
 
@@ -97,10 +97,10 @@ def check_fit(folder: Path, config: Mapping[str, Any], num_classes: int) -> tupl
     refused = sorted(NO_ARGUMENTS & config["model_args"].keys())
     if refused:
         raise ReleaseError(f"{folder / CONFIG}: model_args: {', '.join(refused)} cannot be part of a release")
-    calls = CALLS + CALLS_PER_TENSOR * len(header)
+    tensors = SPARE_TENSORS + SPARE_PER_TENSOR * len(header)
     spare = SPARE_BYTES + SPARE_PER_BYTE * weights.stat().st_size
     try:
-        model = _without_values(config, num_classes, calls, spare)
+        model = _without_values(config, num_classes, tensors, spare)
     except ZooError as error:
         raise ReleaseError(f"{folder / CONFIG}: {error}") from error
     except Exception as error:  # any of 1,400 constructors, given arguments that others chose
@@ -143,13 +143,13 @@ def _create(
     return backbones.create(config["architecture"], num_classes=num_classes, pretrained_cfg=cfg, **arguments)
 
 
-def _without_values(config: Mapping[str, Any], num_classes: int, max_calls: int, max_bytes: int) -> nn.Module:
+def _without_values(config: Mapping[str, Any], num_classes: int, max_tensors: int, max_bytes: int) -> nn.Module:
     """Return the architecture of `config`, whose tensors have no meaningful values."""
     try:
-        with torch.device("meta"), _Construction(max_calls):
+        with torch.device("meta"), _Construction(max_tensors):
             return _create(config, num_classes, {})
     except ZooError:  # some regnets of timm before 1.0.26 compute with values while they are built
-        with _Construction(max_calls, max_bytes):
+        with _Construction(max_tensors, max_bytes):
             return _create(config, num_classes, {})
 
 
@@ -177,14 +177,14 @@ class _Construction(TorchFunctionMode):
     """Leaves out what only fills tensors: on the meta device they have no values, and a file has them all.
 
     Args:
-        max_calls: how often torch may be called. A constructor makes a few calls for each of its tensors; one
-            that makes many more was asked for a model that the file does not hold, and would not end soon.
-        max_bytes: how much may be allocated outside the meta device.
+        max_tensors: how many may be made. A constructor that makes many more than the file holds was asked
+            for another model, and may not end soon.
+        max_bytes: how much storage they may have outside the meta device.
     """
 
-    def __init__(self, max_calls: float = math.inf, max_bytes: float = math.inf) -> None:
+    def __init__(self, max_tensors: float = math.inf, max_bytes: float = math.inf) -> None:
         super().__init__()
-        self.calls_left = max_calls
+        self.tensors_left = max_tensors
         self.bytes_left = max_bytes
 
     def __torch_function__(
@@ -195,11 +195,12 @@ class _Construction(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         kwargs = dict(kwargs or {})
-        self.calls_left -= 1
-        if func in _FACTORIES and self.bytes_left < math.inf:
-            self.bytes_left -= func(*args, **{**kwargs, "device": "meta"}).nbytes
-        if self.calls_left < 0 or self.bytes_left < 0:
-            raise ReleaseError("its arguments ask for a far larger model than the weights are")
+        if func in _FACTORIES:  # nowhere else: refusing to leave `no_grad` would leave it switched on
+            self.tensors_left -= 1
+            if self.bytes_left < math.inf:
+                self.bytes_left -= func(*args, **{**kwargs, "device": "meta"}).nbytes
+            if self.tensors_left < 0 or self.bytes_left < 0:
+                raise ReleaseError("its arguments ask for a far larger model than the weights are")
         if func in _FILLS and args[0].is_meta:
             return args[0]
         if getattr(func, "__module__", None) == "torch.nn.init":
