@@ -1,7 +1,7 @@
 """Releases for the tests with timm and transformers, and what those libraries make of them.
 
-Each library runs in a process of its own, which knows zoo only where the architecture is zoo's: what a stranger
-has. A test gives sources (`local-dir:` folders, `hf-hub:` repositories, ...) and compares what comes back.
+Each library runs in a process of its own, which knows zoo only where the architecture is zoo's: what a
+stranger has. Tests give sources (`local-dir:` folders, `hf-hub:` repositories) and compare what they get.
 """
 
 from __future__ import annotations

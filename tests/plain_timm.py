@@ -3,7 +3,8 @@
     python plain_timm.py REQUEST.json
 
 REQUEST.json: `{"import_zoo": false, "images": FILE.png, "out": FILE.safetensors, "models": {KEY: {"source":
-"local-dir:..." or "hf-hub:org/name@rev", "size": pixels}}}`. `out` becomes the tensors `KEY/NAME`, see `outputs`.
+"local-dir:..." or "hf-hub:org/name@rev", "size": pixels}}}`. The tensors in `out` are called `KEY/NAME`, with
+the names of `outputs`.
 """
 
 import importlib

@@ -199,7 +199,11 @@ def test_a_missing_hash_is_refused(copied):
 @pytest.mark.parametrize(
     ("arch", "arguments", "message"),
     [
-        ("vit_tiny_patch16_224", {"depth": 10**9}, '"model_args.depth": found 1000000000, expected at most 16384'),
+        (
+            "vit_tiny_patch16_224",
+            {"depth": 10**9},
+            '"model_args.depth": found 1000000000, expected',
+        ),
         ("vit_tiny_patch16_224", {"embed_dim": -(10**9)}, "found -1000000000, expected"),
         ("vit_tiny_patch16_224", {"depth": 10**400}, '"model_args.depth": found'),
         ("vit_tiny_patch16_224", {"mlp_ratio": 1e300}, '"model_args.mlp_ratio": found 1e.300, expected'),

@@ -1,8 +1,8 @@
 """`zoo.load` against `timm.create_model(..., pretrained=True)`: the same file, the same model, in turn.
 
-Run: python -m tests.benchmarks.load [ARCH...]. Each architecture's weights are random, written as a release to
-a temporary folder. The features of both must be equal to the bit before anything is timed; the files are in
-the page cache and compared with their hash by then. Ratios are those of the medians of nine rounds.
+Run: python -m tests.benchmarks.load [ARCH...]. The weights are random, written as a release to a temporary
+folder. The features of both must be equal to the bit before anything is timed; by then the file is in memory
+and has been compared with its hash. Ratios are those of the medians of nine rounds.
 """
 
 import platform

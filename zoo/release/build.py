@@ -143,7 +143,9 @@ def _create(
     return backbones.create(config["architecture"], num_classes=num_classes, pretrained_cfg=cfg, **arguments)
 
 
-def _without_values(config: Mapping[str, Any], num_classes: int, max_tensors: int, max_bytes: int) -> nn.Module:
+def _without_values(
+    config: Mapping[str, Any], num_classes: int, max_tensors: int, max_bytes: int
+) -> nn.Module:
     """Return the architecture of `config`, whose tensors have no meaningful values."""
     try:
         with torch.device("meta"), _Construction(max_tensors):
