@@ -16,14 +16,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from packaging.version import Version
 from PIL import Image
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import zoo
 from tests.plain_timm import inputs
-from tests.release_helpers import TIMM, release_of, some_centers, trained_encoder
+from tests.release_helpers import READS_FOLDERS, release_of, some_centers, trained_encoder
 from zoo import backbones
 from zoo.release import Preprocess, Release
 
@@ -131,15 +130,15 @@ def run_program(
     return found
 
 
-def local_dir(release: Release, tmp: Path) -> str:
-    """Return what timm loads the folder by; before 1.0.29 it fails beside a second safetensors file."""
-    folder = release.path
-    if Version("1.0.29") > TIMM:
-        folder = tmp / f"{release.path.name}-without-centers"
-        folder.mkdir()
-        for file in ("config.json", "model.safetensors"):
-            shutil.copy(release.path / file, folder)
-    return f"local-dir:{folder}"
+def timm_source(release: Release, hf_home: Path) -> str:
+    """Return what timm loads a folder by: `local-dir:`, or where it cannot, `hf-hub:` and a cache made here."""
+    if READS_FOLDERS:
+        return f"local-dir:{release.path}"
+    repo, sha = hf_home / "hub" / f"models--org--{release.path.name}", "0" * 40
+    shutil.copytree(release.path, repo / "snapshots" / sha)
+    (repo / "refs").mkdir()
+    (repo / "refs" / "main").write_text(sha)
+    return f"hf-hub:org/{release.path.name}"
 
 
 def labels(tensor: Tensor) -> list[str]:

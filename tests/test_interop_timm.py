@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from tests.interop_helpers import CASES, labels, local_dir, release_case, run_program, zoo_outputs
+from tests.interop_helpers import CASES, labels, release_case, run_program, timm_source, zoo_outputs
 from tests.plain_timm import inputs
 from tests.release_helpers import CLASSES
 
@@ -12,8 +12,10 @@ from tests.release_helpers import CLASSES
 def test_timm_and_zoo_give_the_same_bits(tmp_path):
     """All cases in one test: what takes long is timm's import, in a process of its own."""
     releases = {name: release_case(name, tmp_path / name.replace(" ", "_")) for name in CASES}
-    sources = {name: {"source": local_dir(release, tmp_path)} for name, (release, _) in releases.items()}
-    for name, theirs in run_program("plain_timm", sources, tmp_path).items():
+    home = tmp_path / "hf"
+    sources = {name: {"source": timm_source(release, home)} for name, (release, _) in releases.items()}
+    env = {"HF_HOME": str(home), "HF_HUB_OFFLINE": "1"}
+    for name, theirs in run_program("plain_timm", sources, tmp_path, env=env).items():
         release, encoder = releases[name]
         ours = dict(zoo_outputs(name, release.path, tmp_path))
         assert set(theirs) - set(ours) == {"labels", "fresh_logits"}

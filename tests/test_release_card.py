@@ -7,7 +7,7 @@ import pytest
 from huggingface_hub import ModelCard
 
 import zoo
-from tests.release_helpers import reads_folders_with_centers, release_of, some_centers, trained_encoder
+from tests.release_helpers import reads_folders, release_of, some_centers, trained_encoder
 from zoo.errors import ReleaseError
 
 KNN = {
@@ -64,7 +64,7 @@ def test_a_headless_release_is_a_feature_extractor(tmp_path):
     assert "## Results" not in card
 
 
-@reads_folders_with_centers
+@reads_folders
 def test_the_cards_python_runs(release):
     code = re.search(r"```python\n(.*?)```", release.card, re.S)[1]
     code = code.replace("hf-hub:ORG/cifar_resnet20.paco_test", f"local-dir:{release.path}")
