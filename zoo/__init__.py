@@ -12,7 +12,7 @@ from zoo import _timm_hook
 from zoo.errors import ZooError
 
 if TYPE_CHECKING:
-    from zoo.api import evaluate, finetune, pretrain
+    from zoo.api import convert, evaluate, finetune, pretrain
     from zoo.catalog import list_models, list_recipes
     from zoo.modules.centers import Centers
     from zoo.release import Release, load, open
@@ -23,6 +23,7 @@ __all__ = [
     "Centers",
     "Release",
     "ZooError",
+    "convert",
     "evaluate",
     "finetune",
     "list_models",
@@ -35,6 +36,7 @@ __all__ = [
 _HOME_OF = {
     "Centers": "zoo.modules.centers",
     "Release": "zoo.release",
+    "convert": "zoo.api",
     "evaluate": "zoo.api",
     "finetune": "zoo.api",
     "list_models": "zoo.catalog",
