@@ -191,7 +191,9 @@ class ResNetS(nn.Module):
 class PaCo(nn.Module):
     """dvlab-research/Parametric-Contrastive-Learning, moco/builder.py of LT; `generalised`: of GPaCo/LT."""
 
-    def __init__(self, generalised: bool = False, dim: int = 8, queue: int = 32) -> None:
+    def __init__(
+        self, generalised: bool = False, dim: int = 8, queue: int = 32, classes: int = CLASSES
+    ) -> None:
         super().__init__()
         encoders = ("encoder_q",) if generalised else ("encoder_q", "encoder_k")
         for name in encoders:
@@ -202,9 +204,9 @@ class PaCo(nn.Module):
                 hidden = [nn.Linear(wide, wide), nn.ReLU(), nn.Linear(wide, wide), nn.ReLU()]
             encoder.fc = nn.Sequential(*hidden, encoder.fc)
             setattr(self, name, encoder)
-        self.linear = nn.Linear(64, CLASSES)
+        self.linear = nn.Linear(64, classes)
         if not generalised:
-            self.linear_k = nn.Linear(64, CLASSES)
+            self.linear_k = nn.Linear(64, classes)
         self.register_buffer("queue", torch.randn(queue, dim))
         self.register_buffer("queue_l", torch.zeros(queue, dtype=torch.long))
         self.register_buffer("queue_ptr", torch.zeros(1, dtype=torch.long))

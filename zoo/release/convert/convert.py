@@ -112,7 +112,9 @@ def convert_checkpoint(
     class_names = _class_names(labels, centers, str(file))
     model = _build(tensors, arch, args)
 
-    text = description or _describe(file.name, known, encoder, checkpoint, centers)
+    text = description or _describe(
+        file.name, known, encoder, checkpoint, centers, own_license=license is None
+    )
     objective: dict[str, Any] = {"name": known.objective}
     if family == "ft":
         objective["feature_transform"] = True  # the settings are not in the file
@@ -229,12 +231,18 @@ def _preprocess(model: nn.Module, family: Family, given: Preprocessing) -> forma
 
 
 def _describe(
-    file: str, family: Family, encoder: Encoder, checkpoint: Checkpoint, centers: Centers | None
+    file: str,
+    family: Family,
+    encoder: Encoder,
+    checkpoint: Checkpoint,
+    centers: Centers | None,
+    *,
+    own_license: bool,
 ) -> str:
     trained = "" if checkpoint.epoch is None else f" The file says epoch {checkpoint.epoch}."
     text = (
         f"The {encoder} encoder of `{file}`, a checkpoint in the layout of {family.repository}, converted to "
-        f"this format without training.{trained}"
+        f"this format; nothing was trained here.{trained}"
     )
     if centers is not None:
         text += " Its class centers are the linear classifier that the file holds on the encoder's features."
@@ -242,7 +250,9 @@ def _describe(
             text += " How many training images each class had is not known: `class_counts` is -1."
     if centers is not None and centers.prototypes is not None:
         text += " `prototypes` are the file's class prototypes, in the space of its projection."
-    return text + " No figure of its authors was measured again, so none is stated."
+    if own_license and family.license != "unknown":
+        text += " The licence is the one that the repository states."
+    return text + " None of its authors' figures was measured again, so none is stated."
 
 
 def _taken(parts: Parts, encoder: Encoder) -> dict[str, int]:
@@ -261,4 +271,4 @@ def _left_out(parts: Parts, encoder: Encoder, checkpoint: Checkpoint) -> dict[st
     groups: dict[str, list[str]] = {}
     for key, what in {**parts.left_out, **checkpoint.entries}.items():
         groups.setdefault(what, []).append(key)
-    return {**others, **{what: summary(keys) for what, keys in groups.items()}}
+    return {**others, **{what: summary(keys, limit=4) for what, keys in groups.items()}}

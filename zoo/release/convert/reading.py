@@ -109,7 +109,9 @@ def read_checkpoint(file: Path) -> Checkpoint:
         found = f"{', '.join(map(str, content))}" or "nothing"
         raise ReleaseError(f"{file}: holds no weights: found {found}, expected {' or '.join(_WEIGHTS)}")
     epoch: Any = content.get("epoch")
-    return Checkpoint(tensors, entries, epoch if type(epoch) is int else None)
+    if type(epoch) is not int:
+        return Checkpoint(tensors, entries, None)
+    return Checkpoint(tensors, {name: what for name, what in entries.items() if name != "epoch"}, epoch)
 
 
 def _safetensors(file: Path) -> dict[str, Tensor]:
