@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -36,6 +38,22 @@ def hub() -> Iterator[Hub]:
     HUB.reset()
     yield HUB
     HUB.close()
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the client give up on an answer after 1 s, and ask again after a hundredth of its usual pauses.
+
+    Those are 1 + 2 + 4 + 8 + 8 s. How often it asks, and what it does then, stays the client's.
+    """
+    from huggingface_hub import constants, file_download
+    from huggingface_hub.utils import _http
+
+    hurried = SimpleNamespace(**{**vars(time), "sleep": lambda seconds: time.sleep(seconds / 100)})
+    monkeypatch.setattr(_http, "time", hurried)
+    monkeypatch.setattr(file_download, "time", hurried)
+    monkeypatch.setattr(constants, "HF_HUB_ETAG_TIMEOUT", 1)
+    monkeypatch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", 1)
 
 
 @pytest.fixture(scope="session")

@@ -22,6 +22,9 @@ def resolve(store: Store, request: Request, repo: str, rev: str, path: str) -> R
         return ranged(blob.data, request, headers | {"ETag": f'"{blob.etag}"'})
     headers["Location"] = f"{store.storage_url}/storage/{repo}/{blob.sha256}/{quote(path)}"
     headers |= {"X-Linked-ETag": f'"{blob.sha256}"', "X-Linked-Size": str(len(blob.data))}
+    if blob.xet_hash:
+        tokens = f"{store.url}/api/models/{repo}/xet-read-token/{commit.sha}"
+        headers |= {"X-Xet-Hash": blob.xet_hash, "Link": f'<{tokens}>; rel="xet-auth"'}
     # A redirect's own length and ETag are not the file's: a client that takes them for it fails here.
     return Response(302, b"Found. Redirecting", headers | {"ETag": '"of-the-redirect"'})
 
@@ -64,10 +67,8 @@ def upload_action(store: Store, repo: str, oid: str, size: int) -> dict[str, obj
     if store.part_size is None or size <= store.part_size:
         return {"href": place}
     parts = {str(n + 1): f"{place}/part/{n + 1}" for n in range(ceil(size / store.part_size))}
-    return {
-        "href": f"{store.url}/{repo}.git/info/lfs/complete/{oid}",
-        "header": {"chunk_size": str(store.part_size), **parts},
-    }
+    header = {"chunk_size": str(store.part_size), **parts}
+    return {"href": f"{store.url}/{repo}.git/info/lfs/complete/{oid}", "header": header}
 
 
 def put(store: Store, request: Request, repo: str, oid: str) -> Response:

@@ -6,6 +6,7 @@ import json
 import re
 import socket
 import struct
+import sys
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -110,10 +111,11 @@ class Fault:
 
 
 Route = tuple[str, str, Callable[..., Response]]
+CompiledRoute = tuple[str, re.Pattern[str], Callable[..., Response]]
 PLACES = {"{repo}": r"(?P<repo>[^/]+/[^/]+)", "{path}": r"(?P<path>.+)"}
 
 
-def compiled(routes: Iterable[Route]) -> list[tuple[str, re.Pattern[str], Callable[..., Response]]]:
+def compiled(routes: Iterable[Route]) -> list[CompiledRoute]:
     """Turn patterns such as `/api/models/{repo}/tree/{rev}` into expressions; {name} is one segment."""
 
     def expression(pattern: str) -> str:
@@ -151,9 +153,7 @@ class Server(ThreadingHTTPServer):
         self.ended, self.requests, self.faults = threading.Event(), [], []
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes away mid-answer is part of the tests; anything else is a defect of the server."""
-        import sys
-
+        """A client that goes away is part of the tests; anything else is a defect of the server."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 
@@ -194,7 +194,7 @@ class Handler(BaseHTTPRequestHandler):
         self.close_connection = True
         return None
 
-    do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = handle_request
+    do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = handle_request  # noqa: N815 (http.server's names)
 
     def read_body(self, cut_after: int | None) -> bytes | None:
         """Read the request's body; None when a fault cuts it."""
@@ -229,7 +229,9 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
-def matched(routes: list[tuple[str, re.Pattern[str], Callable[..., Response]]], request: Request) -> Any:
+def matched(
+    routes: list[CompiledRoute], request: Request
+) -> tuple[Callable[..., Response], dict[str, str]] | None:
     """Return the route's function and the unquoted parts of the path, or None."""
     for methods, pattern, function in routes:
         if request.method in methods.split("|") and (found := pattern.fullmatch(request.path)):

@@ -2,7 +2,7 @@
 
 One per process. tests/conftest.py makes it before huggingface_hub is imported, because the client reads
 `HF_ENDPOINT` and its like once, on import. Tests take the fixture `hub`. What the server holds is in
-hub_store.py, the API in hub_api.py, files over LFS and plain HTTP in hub_files.py, over Xet in hub_xet.py.
+hub_store.py; the API is in hub_api.py and hub_listing.py, files go over LFS and plain HTTP in hub_files.py.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import tempfile
 import threading
 from pathlib import Path
 
-from . import hub_api, hub_files
+from . import hub_api, hub_files, hub_listing, hub_xet
 from .hub_http import Fault, HubError, Request, Response, Server, as_json, compiled, matched
 from .hub_store import Blob, Store, is_lfs
 
@@ -42,7 +42,7 @@ class Hub:
     token, read_token = WRITE, READ
 
     def __init__(self) -> None:
-        self._routes = compiled([*hub_api.ROUTES, *hub_files.ROUTES])
+        self._routes = compiled([*hub_api.ROUTES, *hub_listing.ROUTES, *hub_files.ROUTES, *hub_xet.ROUTES])
         self._lock = threading.Lock()
         self._server = Server(self._answer)
         port = self._server.server_address[1]
@@ -64,6 +64,7 @@ class Hub:
             "HF_HUB_DISABLE_XET": "1",  # until `transport` says otherwise
             "HF_HUB_ETAG_TIMEOUT": "3",  # seconds; both are 10 by default
             "HF_HUB_DOWNLOAD_TIMEOUT": "3",
+            "HF_XET_CLIENT_RETRY_BASE_DELAY": "10ms",  # 3 s by default, more with each of 5 tries
             "NO_PROXY": "127.0.0.1,localhost",
         }
 
@@ -95,15 +96,15 @@ class Hub:
         The client of 2.x uploads over Xet whenever hf_xet is installed and HF_HUB_DISABLE_XET is not set, so
         that the setting is the client's: this changes it here and for child processes.
         """
-        return self.store.transport
+        return self._transport
 
     @transport.setter
     def transport(self, name: str) -> None:
         assert name in {"lfs", "xet"}, name
-        self.store.transport = name
+        self._transport = name
         os.environ["HF_HUB_DISABLE_XET"] = "1" if name == "lfs" else "0"
         if (constants := sys.modules.get("huggingface_hub.constants")) is not None:
-            constants.HF_HUB_DISABLE_XET = name == "lfs"
+            setattr(constants, "HF_HUB_DISABLE_XET", name == "lfs")  # noqa: B010
 
     def create(
         self, repo_id: str, files: dict[str, bytes], private: bool = False, gated: bool = False
@@ -144,7 +145,8 @@ class Hub:
 
         Args:
             match: expression searched in "METHOD path" (quoted, no query). A download of an LFS file is a
-                "GET /storage/org/name/SHA256/FILE", its upload a "PUT /storage/org/name/SHA256".
+                "GET /storage/org/name/SHA256/FILE", its upload a "PUT /storage/org/name/SHA256"; over Xet
+                "GET /xorbs/N/HASH" and "POST /cas/N/v1/xorbs/default/HASH".
             status: answer this instead of doing anything.
             times: how many matching requests go wrong, after the first `skip`.
             delay: seconds before the answer; with `cut_after`, before a download breaks off (it stalls).

@@ -12,11 +12,12 @@ from typing import Any
 
 import yaml
 
+from .hub_cas import Cas
 from .hub_http import HubError, Request
 
 MEGABYTE = 1_000_000
 ATTRIBUTES = b"*.safetensors filter=lfs diff=lfs merge=lfs -text\n*.png filter=lfs diff=lfs merge=lfs -text\n"
-_moments = count()
+_moments, _stores = count(), count()
 
 
 def is_lfs(path: str, size: int) -> bool:
@@ -28,7 +29,7 @@ def is_lfs(path: str, size: int) -> bool:
 class Blob:
     """One version of one file."""
 
-    data: bytes
+    data: bytes = field(repr=False)
     lfs: bool
     xet_hash: str | None = None
 
@@ -120,10 +121,16 @@ class Store:
     tokens: dict[str, str]  # token -> role ("write" or "read")
     repos: dict[str, Repo] = field(default_factory=dict)
     foreign: set[str] = field(default_factory=lambda: {"foreign"})  # namespaces the tokens have no part in
-    transport: str = "lfs"
     page_size: int = 1000
     part_size: int | None = None  # uploads above it go in parts
     parts: dict[tuple[str, str, int], bytes] = field(default_factory=dict)
+    cas: Cas = field(default_factory=Cas)
+    number: int = field(default_factory=lambda: next(_stores))
+
+    @property
+    def cas_url(self) -> str:
+        """The Xet server. Clients remember what they sent to one, so that each Store has its own."""
+        return f"{self.url}/cas/{self.number}"
 
     def role(self, request: Request) -> str | None:
         """Return "write", "read", or None for an anonymous request; 401 for a token that is none."""

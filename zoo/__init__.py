@@ -15,39 +15,49 @@ if TYPE_CHECKING:
     from zoo.api import convert, evaluate, finetune, pretrain
     from zoo.catalog import list_models, list_recipes
     from zoo.modules.centers import Centers
-    from zoo.release import Release, load, open
+    from zoo.release import HubRelease, Release, list_hub, load, open
+    from zoo.release.pull import pull
+    from zoo.release.push import push
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Centers",
+    "HubRelease",
     "Release",
     "ZooError",
     "convert",
     "evaluate",
     "finetune",
+    "list_hub",
     "list_models",
     "list_recipes",
     "load",
     "open",
     "pretrain",
+    "pull",
+    "push",
 ]
 
 _HOME_OF = {
     "Centers": "zoo.modules.centers",
+    "HubRelease": "zoo.release",
     "Release": "zoo.release",
     "convert": "zoo.api",
     "evaluate": "zoo.api",
     "finetune": "zoo.api",
+    "list_hub": "zoo.release",
     "list_models": "zoo.catalog",
     "list_recipes": "zoo.catalog",
     "load": "zoo.release",
     "open": "zoo.release",
     "pretrain": "zoo.api",
+    "pull": "zoo.release.pull",
+    "push": "zoo.release.push",
 }
 _SUBMODULES = frozenset(
     {"api", "backbones", "catalog", "config", "data", "evaluation", "functional", "modules", "objectives"}
-    | {"release", "seeding", "training"}
+    | {"release", "seeding", "settings", "training"}
 )
 
 

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-import re
 import sys
-from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from zoo import catalog
 from zoo.config import load_yaml
-from zoo.errors import RecipeError, ZooError, did_you_mean
+from zoo.errors import RecipeError, ReleaseError, ZooError, did_you_mean
+from zoo.show import (
+    print_conversion,
+    print_evaluations,
+    print_hub,
+    print_names,
+    print_reading,
+    print_release,
+)
 
 if TYPE_CHECKING:
     from zoo.release import Release
+    from zoo.release.names import Reading
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -64,108 +71,67 @@ def demo(
 
 
 @app.command("list")
-def list_(pattern: Annotated[str, typer.Argument(help="Shell pattern for names.")] = "*") -> None:
+def list_(
+    pattern: Annotated[str, typer.Argument(help="Shell pattern for names.")] = "*",
+    hub: Annotated[
+        str | None,
+        typer.Option("--hub", metavar="ORG", help="List the releases of a user or organisation on the Hub."),
+    ] = None,
+) -> None:
     """List weights and recipes: what each trains on what, the published figure, and what was run here.
 
     A text without wildcards finds every name that contains it. Behind a target, [V] says that it was read in
     the authors' repository, [M] that it is quoted from memory; "zoo show NAME" has the details.
     """
     wild = pattern if set(pattern) & set("*?[") else f"*{pattern}*"
+    if hub is not None:
+        from zoo.release import list_hub
+
+        found = [release for release in list_hub(hub) if fnmatchcase(release.repo_id, wild)]
+        if not found:
+            raise ReleaseError(
+                f'nothing of "{hub}" on the Hub matches "{pattern}" and carries the tag contrastive-zoo'
+            )
+        print_hub(found)
+        return
     models, recipes = catalog.list_models(wild), catalog.list_recipes(wild)
     if not models and not recipes:
         raise RecipeError(f'nothing matches "{pattern}"; "zoo list" shows all names')
-    rows = [("NAME", "OBJECTIVE", "DATA", "TARGET", "RUN HERE", "WEIGHTS")]
-    for name in sorted({*models, *recipes}):
-        facts = _summary(name) if name in recipes else ("",) * 4
-        rows.append((name, *facts, "shipped" if name in models else ""))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:  # plain lines, one a name: for people, grep and cut alike
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-
-
-def _summary(name: str) -> tuple[str, str, str, str]:
-    """Objective, data, target and what was run, read without the schema: listing imports no torch."""
-    path = catalog.recipe_path(name)
-    text = path.read_text(encoding="utf-8")
-    recipe, header = load_yaml(text, path.name), catalog.recipe_header(text)
-    target, _, source = header.get("Target", "").partition(";")
-    # read in the authors' repository, or from memory; a text without a figure may speak of others' figures
-    mark = None if target == "none" else re.search(r"\[[VM]\]", source)
-    here = re.split("[:;]", header.get("Here", ""))[0]
-    data = header.get("Data") or _data(recipe["data"])
-    return _objective(recipe["objective"]), data, f"{target} {mark[0]}" if mark else target, here
-
-
-def _objective(section: Mapping[str, Any]) -> str:
-    kind, loss = str(section["name"]), section.get("loss")
-    if isinstance(loss, str):  # classify is named by its loss
-        kind = loss
-    elif loss is not None and loss["name"] != "info_nce":
-        kind += f" {loss['name']}"
-    return kind + (" + FT" if section.get("feature_transform") else "")
-
-
-def _data(section: Mapping[str, Any]) -> str:
-    source = section["source"]
-    kind = str(source["kind"])
-    parts = [f"{kind} {source['label']}" if kind == "parquet" else kind]
-    if section["long_tail"]:
-        parts.append(f"long tail {section['long_tail']['imbalance']:g}")
-    partial = section.get("partial_labels")
-    if partial:
-        parts.append(f"{partial['kind']} candidates {partial.get('rate', '')}".rstrip())
-    return ", ".join(parts)
+    print_names(models, recipes)
 
 
 @app.command()
 def show(name: Annotated[str, typer.Argument(help="Weights name, folder, org/repo, or recipe.")]) -> None:
-    """Show a release's facts and figures, or a recipe as it stands."""
-    shown = False
-    is_repository = "/" in name and not _is_recipe(name) and not name.endswith((".yaml", ".yml"))
-    if Path(name or "-").is_dir() or name in catalog.list_models() or is_repository:
-        from zoo import release
+    """Show a release's facts and figures and how its name was read, or a recipe as it stands."""
+    reading = _release_of(name)
+    if reading is not None:
+        from zoo.release import Release, source
 
-        _show_release(release.open(name))
-        shown = True
-    if not shown or _is_recipe(name):
+        print_reading(name, reading)
+        print_release(Release.at(source.folder_of(reading)))
+    if reading is None or _is_recipe(name):
         path = catalog.recipe_path(name)
         print(f"# {path}\n{path.read_text(encoding='utf-8')}", end="")
 
 
+def _release_of(name: str) -> Reading | None:
+    """Read `name` as a release, unless it is a recipe's and nothing else is known without the network."""
+    from zoo.release import names
+
+    is_recipe = _is_recipe(name) or name.endswith((".yaml", ".yml"))
+    try:
+        reading = names.resolve(name)
+    except ReleaseError:
+        if is_recipe:
+            return None
+        if not catalog.list_models(name) and "/" not in name and ":" not in name:
+            catalog.recipe_path(name)  # names the nearest recipe
+        raise
+    return None if is_recipe and reading.kind == "hub" and reading.cached is None else reading
+
+
 def _is_recipe(name: str) -> bool:
     return Path(name).is_file() or name in catalog.list_recipes()
-
-
-def _show_release(release: Release) -> None:
-    console = Console()
-    zoo = release.config["zoo"]
-    print(f"{release.name}  {release.path}")
-    console.print(
-        f"{release.config['architecture']}, objective {zoo['objective']}, {len(release.class_names)} classes"
-    )
-    if release.centers is not None:
-        classes, features = release.centers.weight.shape
-        console.print(f"centers: {classes} classes x {features} features")
-    training = release.metrics.get("training", {})
-    if training:
-        console.print(
-            f"trained {training['epochs']} epochs in {training['seconds']:,.0f} s on {training['hardware']}, "
-            f"seed {training['seed']}"
-        )
-    _print_evaluations(console, release.metrics.get("evaluations", []))
-
-
-def _print_evaluations(console: Console, entries: list[dict[str, Any]]) -> None:
-    from zoo.evaluation.report import table
-
-    for data in dict.fromkeys(entry["data"] for entry in entries):
-        rows = {_label(entry): entry["metrics"] for entry in entries if entry["data"] == data}
-        console.print(table(rows, title=f"{data}: top-1 accuracy in percent, test split", first="protocol"))
-
-
-def _label(entry: Mapping[str, Any]) -> str:
-    neighbours = f" k={entry['settings']['k']}" if "k" in entry["settings"] else ""
-    return f"{entry['protocol']}{neighbours}"
 
 
 @app.command()
@@ -181,7 +147,7 @@ def pretrain(
     from zoo.training import Recipe
 
     parsed = Recipe.load(recipe, overrides or [])
-    _print_release(api.pretrain(parsed, out=out or Path("runs") / parsed.name, data=data, resume=resume))
+    _announce(api.pretrain(parsed, out=out or Path("runs") / parsed.name, data=data, resume=resume))
 
 
 @app.command()
@@ -200,11 +166,11 @@ def finetune(
 
     parsed = Recipe.load(recipe, overrides or [])
     folder = out or Path("runs") / f"{parsed.name}_finetuned"
-    _print_release(api.finetune(parsed, init=init, head=head, out=folder, data=data, resume=resume))
+    _announce(api.finetune(parsed, init=init, head=head, out=folder, data=data, resume=resume))
 
 
-def _print_release(release: Release) -> None:
-    _show_release(release)
+def _announce(release: Release) -> None:
+    print_release(release)
     print(f'\nload it:  zoo.load("{release.path}")')
 
 
@@ -235,7 +201,7 @@ def evaluate(
                 f"It has: {', '.join(names) or 'none'}"
             )
     entry = api.evaluate(release, protocol, data, save=save, **chosen)
-    _print_evaluations(Console(), [entry])
+    print_evaluations([entry])
     facts = {**entry["settings"], **{f"chosen {name}": value for name, value in entry["chosen"].items()}}
     print(f"{entry['test_set']['num_images']} test images; {facts}")
 
@@ -248,6 +214,41 @@ def _settings(pairs: list[str], option: str = "--set") -> dict[str, Any]:
             raise RecipeError(f'{option} "{pair}": expected KEY=VALUE, e.g. k=200')
         settings[key] = load_yaml(text, f'{option} "{pair}"')
     return settings
+
+
+@app.command()
+def push(
+    release: Annotated[str, typer.Argument(help="Release folder, or the name of a release.")],
+    repo_id: Annotated[
+        str, typer.Argument(help="Repository on the Hub, ORG/NAME; created if there is none.")
+    ],
+    private: Annotated[bool, typer.Option("--private", help="Create the repository private.")] = False,
+    revision: Annotated[str | None, typer.Option("--revision", help="Branch. Default: main.")] = None,
+) -> None:
+    """Publish a release on the Hub, after checking it; the same push again changes nothing."""
+    from zoo.release.push import publish
+
+    published = publish(release, repo_id, private=private, revision=revision)
+    if published.changed:
+        print(f"pushed {', '.join(published.changed)}")
+    else:
+        print("nothing to push: the repository holds this release")
+    print(f'{published.url}\n\nload it:  zoo.load("{published.repo_id}@{published.version}")')
+
+
+@app.command()
+def pull(
+    name: Annotated[str, typer.Argument(help="Release: org/repo[@revision], or another name.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder of your own for it. Default: the Hub's cache.")
+    ] = None,
+    revision: Annotated[str | None, typer.Option("--revision", help="Branch, tag or commit.")] = None,
+) -> None:
+    """Fetch a release whole and check its hashes."""
+    from zoo.release.pull import pull
+
+    release = pull(name, out=out, revision=revision)
+    print(f'{release.name}  {release.path}\n\nload it:  zoo.load("{release.path}")')
 
 
 @app.command()
@@ -327,7 +328,7 @@ def convert(
         description=description,
         leave_out=leave_out or (),
     )
-    _print_conversion(release)
+    print_conversion(release)
     print(f'\nload it:  zoo.load("{release.path}")')
 
 
@@ -336,22 +337,6 @@ def _channels(text: str | None, option: str) -> tuple[float, ...] | None:
         return None if text is None else tuple(float(part) for part in text.split(","))
     except ValueError:
         raise RecipeError(f'{option}: found "{text}", expected three numbers, e.g. 0.5,0.5,0.5') from None
-
-
-def _print_conversion(release: Release) -> None:
-    source, preprocess = release.recipe["converted"], release.preprocess
-    print(f"{release.name}  {release.path}")
-    print(f"from {source['file']}, {source['family']}, {source['encoder']} encoder", end="")
-    print("" if source["epoch"] is None else f", epoch {source['epoch']}")
-    for what, count in source["tensors"].items():
-        print(f"  taken     {what}: {count} tensors")
-    for what, keys in source["left_out"].items():
-        print(f"  left out  {what}: {keys}")
-    print(
-        f"  input     {preprocess.input_size} pixels, crop {preprocess.crop_pct:g}, "
-        f"{preprocess.interpolation}, mean {preprocess.mean}, std {preprocess.std}"
-    )
-    print(f"  licence   {release.config['pretrained_cfg']['license']}")
 
 
 if __name__ == "__main__":

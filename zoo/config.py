@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Mapping
-from typing import Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import pydantic
 import yaml
 
-from zoo.errors import RecipeError, did_you_mean
+from zoo.errors import RecipeError, ZooError, did_you_mean
 
-MAX_YAML_BYTES = 1 << 20  # a recipe is a page; anything near this size is a mistake or an attack
+MAX_YAML_BYTES = 1 << 18  # a recipe is a page; anything near this size is a mistake or an attack
+MAX_YAML_DEPTH = 32
+MAX_PROBLEMS = 20  # that one message tells
 
 
 class Config(pydantic.BaseModel):
@@ -23,22 +25,25 @@ class Config(pydantic.BaseModel):
 ConfigT = TypeVar("ConfigT", bound=Config)
 
 
-def parse(schema: type[ConfigT], data: Any, where: str) -> ConfigT:
+def parse(schema: type[ConfigT], data: Any, where: str, error_type: type[ZooError] = RecipeError) -> ConfigT:
     """Validate plain `data` against `schema`.
 
     Raises:
-        RecipeError: naming `where`, the path of the key, what was found, what was expected, and the
-            nearest valid key where a key is unknown.
+        ZooError: of `error_type`, naming `where`, the path of the key, what was found, what was expected,
+            and the nearest valid key where a key is unknown.
     """
     try:
         return schema.model_validate(data)
     except pydantic.ValidationError as error:
         problems: list[str] = []
-        for item in error.errors(include_url=False):
+        for item in error.errors(include_url=False)[:MAX_PROBLEMS]:
             text, keys, listing = _explain(schema, item).partition(" Valid keys: ")
             listed = any(problem.endswith(keys + listing) for problem in problems)  # once is enough
             problems.append(text if listed else text + keys + listing)
-        raise RecipeError(f"{where}: " + "; ".join(problems)) from None
+        more = (
+            f"; and {error.error_count() - MAX_PROBLEMS} more" if error.error_count() > MAX_PROBLEMS else ""
+        )
+        raise error_type(f"{where}: " + "; ".join(problems) + more) from None
 
 
 def _explain(schema: type[Config], item: Any) -> str:
@@ -111,14 +116,16 @@ def _members(annotation: Any) -> list[Any]:
     return [member for argument in arguments for member in _members(argument)]
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML 1.2's reading of numbers and booleans: `1e-4` is a number, `no` and `on` are words."""
+if TYPE_CHECKING:
+    _Parser = yaml.SafeLoader
+else:
+    _Parser = getattr(
+        yaml, "CSafeLoader", yaml.SafeLoader
+    )  # libyaml's is ten times as fast; most builds have it
 
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        if self.check_event(yaml.AliasEvent):  # aliases are how a small file expands to gigabytes
-            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
-            raise yaml.MarkedYAMLError(problem="aliases are not allowed", problem_mark=mark)
-        return super().compose_node(parent, index)
+
+class _Loader(_Parser):
+    """YAML 1.2's reading of numbers and booleans: `1e-4` is a number, `no` and `on` are words."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[str] = set()
@@ -146,22 +153,44 @@ _Loader.add_implicit_resolver(
 )
 
 
-def load_yaml(text: str, where: str) -> Any:
+def load_yaml(text: str, where: str, error_type: type[ZooError] = RecipeError) -> Any:
     """Read one YAML document of plain values.
 
     Raises:
-        RecipeError: for bad syntax (with line and column), duplicate keys, aliases, tags that would
-            construct objects, or a text above 1 MiB.
+        ZooError: of `error_type`, for bad syntax (with line and column), duplicate keys, anchors and aliases,
+            tags that would construct objects, a text above 256 KiB or nested deeper than 32 levels.
     """
-    if len(text.encode("utf-8", "replace")) > MAX_YAML_BYTES:
-        raise RecipeError(f"{where}: {len(text):,} characters; a recipe has at most {MAX_YAML_BYTES:,} bytes")
+    size = len(text.encode("utf-8", "replace"))
+    if size > MAX_YAML_BYTES:
+        raise error_type(f"{where}: found {size:,} bytes, expected at most {MAX_YAML_BYTES:,}")
     try:
+        _check_structure(text)
         return yaml.load(text, Loader=_Loader)
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
+    except (yaml.YAMLError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         at = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         problem = getattr(error, "problem", None) or (str(error).splitlines() or ["unreadable"])[0]
-        raise RecipeError(f"{where}: not valid YAML{at}: {problem}") from None
+        raise error_type(f"{where}: not valid YAML{at}: {problem}") from None
+
+
+def _check_structure(text: str) -> None:
+    """Refuse, before anything is built, what lets a small file expand to gigabytes or exhaust the stack."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_Parser):
+        problem = ""
+        if isinstance(event, yaml.AliasEvent):
+            problem = "aliases are not allowed"
+        elif getattr(event, "anchor", None):
+            problem = "anchors are not allowed"
+        elif isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > MAX_YAML_DEPTH:
+                problem = f"nested deeper than {MAX_YAML_DEPTH} levels"
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if problem:
+            mark: Any = event.start_mark  # of libyaml or of PyYAML
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=mark)
 
 
 class _Dumper(yaml.SafeDumper):

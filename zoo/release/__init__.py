@@ -1,8 +1,36 @@
-"""The release folder: what `pretrain` writes, the Hub holds, and `zoo.load`, timm and transformers read."""
+"""The release folder: what `pretrain` writes, the Hub holds, and `zoo.load`, timm and transformers read.
 
-from zoo.release.format import Preprocess
-from zoo.release.release import Release
-from zoo.release.source import load, open
-from zoo.release.write import write_release
+Names are fetched when they are used: to read a name, or to list what the Hub has, no torch is imported.
+"""
 
-__all__ = ["Preprocess", "Release", "load", "open", "write_release"]
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from zoo.release.format import Preprocess
+    from zoo.release.listing import HubRelease, list_hub
+    from zoo.release.release import Release
+    from zoo.release.source import load, open
+    from zoo.release.write import write_release
+
+__all__ = ["HubRelease", "Preprocess", "Release", "list_hub", "load", "open", "write_release"]
+
+_HOME_OF = {
+    "HubRelease": "listing",
+    "Preprocess": "format",
+    "Release": "release",
+    "list_hub": "listing",
+    "load": "source",
+    "open": "source",
+    "write_release": "write",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME_OF:
+        value = getattr(importlib.import_module(f"zoo.release.{_HOME_OF[name]}"), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'zoo.release' has no attribute {name!r}")

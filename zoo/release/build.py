@@ -6,19 +6,33 @@ storage, and the file's tensors become its parameters. The result is what timm w
 
 from __future__ import annotations
 
+import inspect
+import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import timm
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from zoo import backbones
 from zoo.errors import ReleaseError, ZooError
-from zoo.release.format import WEIGHTS, pretrained_cfg_of
+from zoo.release import headers, verified
+from zoo.release.format import CONFIG, WEIGHTS, pretrained_cfg_of
+from zoo.release.tensors import read_tensors
+
+# What timm's factory and builder take for themselves: sources of weights and code, not the architecture.
+NO_ARGUMENTS = frozenset(
+    {
+        *inspect.signature(timm.create_model).parameters,
+        *inspect.signature(timm.models.build_model_with_cfg).parameters,
+        *("arch", "num_classes", "pruned", "features_only", "out_indices", "feature_cls", "device", "dtype"),
+    }
+    - {"kwargs"}
+)
+_CALLS, _CALLS_PER_TENSOR = 20_000, 200
 
 
 def build(
@@ -33,25 +47,20 @@ def build(
 ) -> nn.Module:
     """Return the model of `zoo.load`; see there for the arguments."""
     weights = folder / WEIGHTS
-    if not weights.is_file():
-        raise ReleaseError(f"{folder}: {WEIGHTS} is missing, so there is nothing to load")
     classes = config["num_classes"] if centers_head else 0
-    state = read_tensors(weights)
-    if classes == 0 and config["num_classes"]:
-        classifier = config["pretrained_cfg"]["classifier"]
-        state = {key: value for key, value in state.items() if key.rpartition(".")[0] != classifier}
-
-    model = None if model_kwargs.get("features_only") else _on_meta(config, classes, model_kwargs)
-    problem = "" if model is None else _mismatch(model.state_dict(), state)
-    if model is None or (problem and model_kwargs):
-        # Such arguments change the tensors: timm knows how to adapt them, e.g. to other `in_chans`.
-        model = _create(config, classes or num_classes, model_kwargs, weights)
-        return model.to(device=device, dtype=dtype)
-    if problem:
-        raise ReleaseError(f"{weights}: does not fit {config['architecture']}: {problem}")
+    model, names = check_fit(folder, config, classes)
+    sha256 = config["zoo"]["weights_sha256"]
+    if model_kwargs:
+        adapted = _with_arguments(model, config, classes, model_kwargs)
+        if adapted is None:  # such arguments change the tensors: timm knows how to adapt them
+            verified.check_sha256(weights, sha256)
+            model = _create(config, classes or num_classes, model_kwargs, weights)
+            return model.to(device=device, dtype=dtype)
+        model = adapted
 
     expected = model.state_dict()
-    state = {key: value.to(expected[key].dtype) for key, value in state.items()}
+    state = read_tensors(weights, sha256)
+    state = {name: state[name].to(expected[name].dtype) for name in names}
     model.load_state_dict(state, assign=True)
     if not _fill_buffers(model):
         with torch.random.fork_rng(devices=[]):  # a load draws nothing, whichever way it takes
@@ -62,18 +71,53 @@ def build(
     return model.to(device=device, dtype=dtype)
 
 
-def read_tensors(file: Path) -> dict[str, Tensor]:
-    """Map a safetensors file into memory, on the CPU.
+def check_fit(folder: Path, config: Mapping[str, Any], num_classes: int) -> tuple[nn.Module, list[str]]:
+    """Compare the weights' header with the architecture of `config`; no tensor is read or allocated.
+
+    Args:
+        folder: the release.
+        config: its `config.json`.
+        num_classes: the config's, or 0 for the encoder alone.
+
+    Returns:
+        The architecture on the meta device, and the names of its tensors in the file.
 
     Raises:
-        ReleaseError: when it is missing, truncated or no safetensors file.
+        ReleaseError: when there is no such architecture, it does not take the config's arguments, or its
+            tensors are not those of the file.
     """
+    weights = folder / WEIGHTS
+    header = headers.read_header(weights)
+    if num_classes == 0 and config["num_classes"]:
+        classifier = config["pretrained_cfg"]["classifier"]
+        header = {name: info for name, info in header.items() if name.rpartition(".")[0] != classifier}
+    refused = sorted(NO_ARGUMENTS & config["model_args"].keys())
+    if refused:
+        raise ReleaseError(f"{folder / CONFIG}: model_args: {', '.join(refused)} cannot be part of a release")
     try:
-        return load_file(file)
-    except FileNotFoundError:
-        raise ReleaseError(f"{file.parent}: {file.name} is missing") from None
-    except (SafetensorError, OSError) as error:
-        raise ReleaseError(f"{file}: damaged or no safetensors file: {error}") from None
+        model = _on_meta(config, num_classes, {}, _CALLS + _CALLS_PER_TENSOR * len(header))
+    except ZooError as error:
+        raise ReleaseError(f"{folder / CONFIG}: {error}") from error
+    except Exception as error:  # any of 1,400 constructors, given arguments that others chose
+        raise ReleaseError(f"{folder / CONFIG}: cannot be built: {type(error).__name__}: {error}") from error
+    problem = headers.mismatch(model.state_dict(), header)
+    if problem:
+        raise ReleaseError(f"{weights}: does not fit {config['architecture']}: {problem}")
+    return model, list(header)
+
+
+def _with_arguments(
+    model: nn.Module, config: Mapping[str, Any], num_classes: int, model_kwargs: Mapping[str, Any]
+) -> nn.Module | None:
+    """Return the architecture with the user's arguments on the meta device, or None if its tensors differ."""
+    if model_kwargs.get("features_only"):
+        return None
+    try:
+        adapted = _on_meta(config, num_classes, model_kwargs)
+    except ZooError:  # then it will fail again with storage, or succeed
+        return None
+    shapes, wanted = ({k: v.shape for k, v in m.state_dict().items()} for m in (model, adapted))
+    return adapted if shapes == wanted else None
 
 
 def _create(
@@ -81,20 +125,17 @@ def _create(
 ) -> nn.Module:
     arguments = {**config["model_args"], **model_kwargs}
     cfg = pretrained_cfg_of(config)
-    if (
-        weights is not None
-    ):  # by file: `local-dir:` of timm below 1.0.29 fails beside a second safetensors file
+    if weights is not None:
+        # by file: `local-dir:` of timm below 1.0.29 fails beside a second safetensors file
         arguments["pretrained"], cfg["file"] = True, str(weights)
     return backbones.create(config["architecture"], num_classes=num_classes, pretrained_cfg=cfg, **arguments)
 
 
-def _on_meta(config: Mapping[str, Any], num_classes: int, model_kwargs: Mapping[str, Any]) -> nn.Module:
-    try:
-        with torch.device("meta"), _SkipInitialisation():
-            return _create(config, num_classes, model_kwargs)
-    except ZooError:  # some architectures compute with values while they are built: then with storage
-        with torch.random.fork_rng(devices=[]):
-            return _create(config, num_classes, model_kwargs)
+def _on_meta(
+    config: Mapping[str, Any], num_classes: int, model_kwargs: Mapping[str, Any], max_calls: float = math.inf
+) -> nn.Module:
+    with torch.device("meta"), _Construction(max_calls):
+        return _create(config, num_classes, model_kwargs)
 
 
 _FILLS = frozenset(
@@ -114,8 +155,17 @@ _FILLS = frozenset(
 )
 
 
-class _SkipInitialisation(TorchFunctionMode):
-    """Leaves out what only fills tensors of the meta device, which have no values."""
+class _Construction(TorchFunctionMode):
+    """Builds on the meta device: leaves out what only fills tensors, which have no values there.
+
+    Args:
+        max_calls: how often torch may be called. A constructor makes a few calls for each of its tensors; one
+            that makes many more was asked for a model that the file does not hold, and would not end soon.
+    """
+
+    def __init__(self, max_calls: float) -> None:
+        super().__init__()
+        self.calls_left = max_calls
 
     def __torch_function__(
         self,
@@ -124,11 +174,18 @@ class _SkipInitialisation(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        kwargs = kwargs or {}
+        self.calls_left -= 1
+        if self.calls_left < 0:
+            raise ReleaseError("its arguments ask for a far larger model than the weights are")
+        kwargs = dict(kwargs or {})
         if func in _FILLS and args[0].is_meta:
             return args[0]
         if getattr(func, "__module__", None) == "torch.nn.init":
             return args[0] if args else kwargs["tensor"]
+        if (
+            func is torch.linspace
+        ):  # rates of stochastic depth, which timm before 1.0.24 reads back as numbers
+            kwargs["device"] = "cpu"
         return func(*args, **kwargs)
 
 
@@ -148,23 +205,3 @@ def _fill_buffers(model: nn.Module) -> bool:
             module.init_non_persistent_buffers()  # type: ignore[operator]
     # Filled means replaced or written to; anything else would be uninitialised memory.
     return all(getattr(m, name) is not empty or empty._version > 0 for m, name, empty in placeholders)
-
-
-def _mismatch(expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> str:
-    """Describe how the tensors differ from what the model needs; '' when they do not."""
-    shapes = [
-        f"{key} is {list(found[key].shape)} instead of {list(expected[key].shape)}"
-        for key in expected
-        if key in found and found[key].shape != expected[key].shape
-    ]
-    problems = {
-        "missing": [key for key in expected if key not in found],
-        "unexpected": [key for key in found if key not in expected],
-        "other shape": shapes,
-    }
-    return "; ".join(f"{kind}: {_some(keys)}" for kind, keys in problems.items() if keys)
-
-
-def _some(names: list[str], limit: int = 5) -> str:
-    rest = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(names[:limit]) + rest

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +12,11 @@ from typing import Any
 
 from torch import nn
 
+from zoo.config import load_yaml
 from zoo.errors import ReleaseError
+from zoo.release import schema
 from zoo.release.files import WRITING
 
-FORMAT = 1
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 CENTERS = "centers.safetensors"
@@ -24,11 +26,11 @@ CARD = "README.md"
 PICTURES = "*.png"
 LICENSE = "apache-2.0"
 
-_TIMM_KEYS = ("architecture", "num_classes", "model_args", "pretrained_cfg")
-_ZOO_KEYS = (
-    *("name", "objective", "dataset", "description", "feature_dim", "has_centers"),
-    *("recipe_sha256", "weights_sha256"),
-)
+HASHED = {WEIGHTS: "weights_sha256", CENTERS: "centers_sha256", RECIPE: "recipe_sha256"}
+EVALUATION_WORDS = ("protocol", "data", "split")
+MAX_TEXT_BYTES = 8 << 20  # of config, metrics and card: many times what 10,000 classes need
+
+_PICKLES = tuple(bytes([0x80, protocol]) for protocol in range(2, 6))
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,8 @@ def read_config(folder: Path) -> dict[str, Any]:
     """Read and check `config.json` of the release in `folder`.
 
     Raises:
-        ReleaseError: when the folder is none, is unfinished, or is of a newer format.
+        ReleaseError: when the folder is none, is unfinished, is of a newer format, or its configuration holds
+            what `write_release` does not write, see `schema.check`.
     """
     if (folder / WRITING).exists():
         raise ReleaseError(f"{folder}: writing this release was interrupted; write it again")
@@ -117,47 +120,119 @@ def read_config(folder: Path) -> dict[str, Any]:
         )
     zoo = config["zoo"]
     found = zoo.get("format") if isinstance(zoo, dict) else zoo
-    if found != FORMAT:
-        raise ReleaseError(f"{folder}: release format {found!r}, this version of zoo reads format {FORMAT}")
-    absent = [key for key in _TIMM_KEYS if key not in config]
-    absent += [f"zoo.{key}" for key in _ZOO_KEYS if key not in zoo]
-    if absent:
-        raise ReleaseError(f"{folder}: {CONFIG} has no key {', '.join(absent)}")
+    if found != schema.FORMAT:
+        raise ReleaseError(
+            f"{folder}: release format {str(found)[:40]!r}, this version of zoo reads format {schema.FORMAT}"
+        )
+    schema.check(config, str(folder / CONFIG))
     return config
 
 
 def read_metrics(folder: Path) -> dict[str, Any]:
-    """Read `metrics.json` of the release in `folder`, both of its parts present."""
-    return {"training": {}, "evaluations": [], **read_json(folder / METRICS)}
+    """Read and check `metrics.json`: `{"training": {...}, "evaluations": [...]}`, and `format` beside them.
+
+    Raises:
+        ReleaseError: when it is missing, or what the card is made of is not there.
+    """
+    file = folder / METRICS
+    metrics = {"training": {}, "evaluations": [], **read_json(file)}
+    if not isinstance(metrics["training"], dict):
+        raise ReleaseError(f'{file}: "training" is no section of facts')
+    if not isinstance(metrics["evaluations"], list):
+        raise ReleaseError(f'{file}: "evaluations" is no list')
+    for index, entry in enumerate(metrics["evaluations"]):
+        words = [isinstance(entry, dict) and isinstance(entry.get(key), str) for key in EVALUATION_WORDS]
+        if not all(words) or not isinstance(entry.get("metrics"), dict):
+            expected = ", ".join(EVALUATION_WORDS)
+            raise ReleaseError(
+                f'{file}: evaluation {index} needs the words {expected} and a section "metrics"'
+            )
+        if not isinstance(entry.get("settings"), dict | None):
+            raise ReleaseError(f'{file}: evaluation {index}: "settings" is no section')
+    return metrics
+
+
+def read_recipe(folder: Path) -> dict[str, Any]:
+    """Read `recipe.yaml` as plain values.
+
+    Raises:
+        ReleaseError: when it is missing or no YAML mapping; see `load_yaml` for its limits.
+    """
+    file = folder / RECIPE
+    recipe = load_yaml(read_text(file), str(file), ReleaseError)
+    if not isinstance(recipe, dict):
+        raise ReleaseError(f"{file}: found a {type(recipe).__name__}, expected sections of a recipe")
+    return recipe
+
+
+def read_front_matter(text: str, where: str) -> dict[str, Any]:
+    """Return the YAML metadata at the top of a card, `---` on lines of its own around it.
+
+    Raises:
+        ReleaseError: when there is none, or it is no YAML mapping; see `load_yaml` for its limits.
+    """
+    lines = text.splitlines()
+    end = lines.index("---", 1) if lines[:1] == ["---"] and "---" in lines[1:] else 0
+    metadata = load_yaml("\n".join(lines[1:end]), where, ReleaseError) if end else None
+    if not isinstance(metadata, dict):
+        raise ReleaseError(f'{where}: found no metadata, expected YAML between two lines "---" at the top')
+    return metadata
 
 
 def read_json(file: Path) -> dict[str, Any]:
     """Read a JSON object.
 
     Raises:
-        ReleaseError: when the file is missing or is no JSON object.
+        ReleaseError: when the file is missing, is no JSON object, or holds a key twice or a number that JSON
+            does not know.
     """
     try:
-        data = json.loads(read_text(file))
+        data = json.loads(read_text(file), object_pairs_hook=_unique, parse_constant=_no_number)
     except json.JSONDecodeError as error:
         raise ReleaseError(f"{file}: not valid JSON at line {error.lineno}: {error.msg}") from None
+    except (ValueError, RecursionError) as error:
+        raise ReleaseError(f"{file}: not valid JSON: {str(error)[:200]}") from None
     if not isinstance(data, dict):
         raise ReleaseError(f"{file}: found a {type(data).__name__}, expected a JSON object")
     return data
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    data: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in data:
+            raise ValueError(f'key "{key}" stands there twice')
+        data[key] = value
+    return data
+
+
+def _no_number(text: str) -> float:
+    raise ValueError(f"{text} is no number")
 
 
 def read_text(file: Path) -> str:
     """Read a file of the release.
 
     Raises:
-        ReleaseError: when it is missing or is no UTF-8 text.
+        ReleaseError: when it is missing, is no UTF-8 text, or is larger than any that belongs there.
     """
     try:
-        return file.read_text(encoding="utf-8")
+        status = file.stat()
+        if not stat.S_ISREG(status.st_mode):  # reading a device or a pipe may never end
+            raise ReleaseError(f"{file}: found no regular file")
+        if status.st_size > MAX_TEXT_BYTES:
+            raise ReleaseError(f"{file}: found {status.st_size:,} bytes, expected at most {MAX_TEXT_BYTES:,}")
+        data = file.read_bytes()
     except FileNotFoundError:
         raise ReleaseError(f"{file.parent}: no release, {file.name} is missing") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise ReleaseError(f"{file}: cannot be read: {error}") from None
+    if kind := disguise(data):
+        raise ReleaseError(f"{file}: {kind}")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ReleaseError(f"{file}: no UTF-8 text: {error.reason} at byte {error.start}") from None
 
 
 def to_json(data: Mapping[str, Any]) -> str:
@@ -169,3 +244,11 @@ def sha256(file: Path) -> str:
     """Return the hexadecimal SHA-256 of a file."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def disguise(start: bytes) -> str:
+    """Say that a file which begins with `start` is a pickle or an archive around one; '' when it is not."""
+    kinds = {b"PK\x03\x04": "a zip archive, as torch.save writes it around a pickle"}
+    kinds |= dict.fromkeys(_PICKLES, "a pickle")
+    kind = next((kind for magic, kind in kinds.items() if start.startswith(magic)), "")
+    return kind and f"this is {kind}; nothing was unpickled, as unpickling runs any code that a file holds"

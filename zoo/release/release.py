@@ -12,12 +12,11 @@ import timm
 import torch
 from torch import nn
 
-from zoo.config import load_yaml
 from zoo.errors import ReleaseError
 from zoo.files import write_text
 from zoo.modules.centers import Centers
-from zoo.release import card, files, format
-from zoo.release.build import build, read_tensors
+from zoo.release import card, files, format, tensors, verified
+from zoo.release.build import build
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,8 +55,7 @@ class Release:
     @property
     def recipe(self) -> dict[str, Any]:
         """The exact recipe of the training, overrides applied."""
-        data = load_yaml(format.read_text(self.path / format.RECIPE), str(self.path / format.RECIPE))
-        return dict(data)
+        return format.read_recipe(self.path)
 
     @property
     def metrics(self) -> dict[str, Any]:
@@ -67,10 +65,7 @@ class Release:
     @property
     def centers(self) -> Centers | None:
         """The learned class centers, or None when the objective has none."""
-        if not self.config["zoo"]["has_centers"]:
-            return None
-        tensors = read_tensors(self.path / format.CENTERS)
-        return Centers(tensors["weight"], tensors["bias"], tensors["class_counts"], tensors.get("prototypes"))
+        return tensors.read_centers(self.path, self.config)
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -139,18 +134,15 @@ class Release:
         )
 
     def verify(self) -> None:
-        """Compare the weights and the recipe with the hashes in `config.json`.
+        """Compare weights, centers and recipe with the hashes in `config.json`, reading every byte.
 
         Raises:
             ReleaseError: naming the file that is missing or is not the recorded one.
         """
-        for name, key in ((format.WEIGHTS, "weights_sha256"), (format.RECIPE, "recipe_sha256")):
-            file = self.path / name
-            if not file.is_file():
-                raise ReleaseError(f"{self.path}: {name} is missing")
-            found, expected = format.sha256(file), self.config["zoo"][key]
-            if found != expected:
-                raise ReleaseError(f"{file}: sha256 {found}, but {format.CONFIG} records {expected}")
+        for name, key in format.HASHED.items():
+            expected = self.config["zoo"][key]
+            if expected is not None:  # a release without centers
+                verified.check_sha256_now(self.path / name, expected)
 
     @property
     def writable(self) -> bool:

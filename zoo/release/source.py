@@ -2,40 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from huggingface_hub import snapshot_download
-from huggingface_hub.errors import (
-    GatedRepoError,
-    HfHubHTTPError,
-    HFValidationError,
-    LocalEntryNotFoundError,
-    OfflineModeIsEnabled,
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
-)
 from torch import nn
 
-from zoo import catalog
-from zoo.errors import ReleaseError, did_you_mean
-from zoo.release import format
+from zoo.errors import ReleaseError
+from zoo.release import download, format, hub, names
 from zoo.release.release import Release
-
-_HUB_NAME = re.compile(
-    r"(?P<prefix>hf-hub:|hf_hub:)?(?P<repo>\w[\w.-]*/\w[\w.-]*)(?:@(?P<revision>[^@\s]+))?"
-)
-_RELEASE_FILES = [
-    format.CONFIG,
-    format.WEIGHTS,
-    format.CENTERS,
-    format.RECIPE,
-    format.METRICS,
-    format.CARD,
-    format.PICTURES,
-]
 
 
 def open(
@@ -47,10 +22,15 @@ def open(
 ) -> Release:
     """Open a release.
 
+    A name is read in this order: a folder; `"org/name[@revision]"`, a repository on the Hub; a shipped
+    release, e.g. `"cifar_resnet32.paco_cifar10_lt100"`; that name in the namespace on the Hub
+    that `ZOO_NAMESPACE` or `~/.config/zoo/config.yaml` gives. A name with two readings that are not the same
+    release is refused; `"./folder"`, `"hf-hub:org/name[@revision]"` and `"shipped:name"` have one.
+
     Args:
-        name: a folder; the name of a shipped release, e.g. `"cifar_resnet32.paco_cifar10_lt100"`; or a
-            repository on the Hub, `"org/repo[@revision]"` or `"hf-hub:org/repo[@revision]"`.
-        revision: branch, tag or commit of a Hub repository.
+        name: which release.
+        revision: branch, tag or commit of a Hub repository, by default the branch `main`. A commit that is
+            in the cache is opened without a request.
         cache_dir: where downloads are kept, by default huggingface_hub's cache. With `HF_HUB_OFFLINE=1`
             only what is there is used.
         token: access token for the Hub; by default the one that huggingface_hub has stored.
@@ -58,23 +38,36 @@ def open(
     Raises:
         ReleaseError: naming what was looked for and the nearest release, or what the folder lacks.
     """
-    folder = Path(name).expanduser()
-    hub = _HUB_NAME.fullmatch(str(name))
-    prefixed = bool(hub and hub["prefix"])
-    shipped = catalog.release_path(str(name))
-    if not prefixed and (folder.is_dir() or shipped):
-        if revision is not None:
-            raise ReleaseError(f'revision="{revision}": {name} is no Hub repository, it has no revisions')
-        return Release.at(folder if folder.is_dir() else shipped)  # type: ignore[arg-type]
-    if isinstance(name, str) and hub:
-        if revision and hub["revision"] and revision != hub["revision"]:
-            raise ReleaseError(f'"{name}" and revision="{revision}" name two revisions, give one')
-        return Release.at(_download(hub["repo"], revision or hub["revision"], cache_dir, token, prefixed))
-    hint = did_you_mean(name, catalog.list_models())
-    raise ReleaseError(
-        f'no release "{name}": neither a folder, nor a shipped release, nor a Hub repository'
-        f' "org/name".{hint}'
-    )
+    reading = names.resolve(name, revision, cache_dir)
+    return Release.at(folder_of(reading, token=token, cache_dir=cache_dir))
+
+
+def folder_of(
+    reading: names.Reading,
+    *,
+    token: str | bool | None = None,
+    cache_dir: str | Path | None = None,
+    complete: bool = False,
+) -> Path:
+    """Return the folder of a release, after fetching it if it is on the Hub; arguments as `download.fetch`.
+
+    Raises:
+        ReleaseError: when it is not there.
+    """
+    if reading.path is None:
+        repo_id, at = reading.target, reading.revision
+        try:
+            return download.fetch(repo_id, at, token=token, cache_dir=cache_dir, complete=complete)
+        except ReleaseError as error:
+            if not reading.others:
+                raise
+            raise ReleaseError(f"{error} (and there is {', '.join(reading.others)})") from error
+    if not (reading.path / format.CONFIG).is_file() and hub.is_repo_id(reading.target):
+        raise ReleaseError(
+            f"{reading.path}: no release, {format.CONFIG} is missing; the repository of this name on the Hub"
+            f' is "hf-hub:{reading.target}"'
+        )
+    return reading.path
 
 
 def load(
@@ -111,28 +104,3 @@ def load(
     """
     release = open(name, revision=revision, cache_dir=cache_dir, token=token)
     return release.load(num_classes=num_classes, head=head, device=device, dtype=dtype, **model_kwargs)
-
-
-def _download(
-    repo: str, revision: str | None, cache_dir: str | Path | None, token: str | bool | None, prefixed: bool
-) -> Path:
-    where = f'Hub repository "{repo}"' + (f' at revision "{revision}"' if revision else "")
-    if not prefixed:
-        where = f'no folder "{repo}" and no release from the {where}'
-    try:
-        return Path(
-            snapshot_download(
-                repo, revision=revision, cache_dir=cache_dir, token=token, allow_patterns=_RELEASE_FILES
-            )
-        )
-    except GatedRepoError:
-        problem = "access must be requested on its page, and needs a token"
-    except RepositoryNotFoundError:
-        problem = "it does not exist, or is private and the token does not open it"
-    except RevisionNotFoundError:
-        problem = "the repository has no such revision"
-    except (LocalEntryNotFoundError, OfflineModeIsEnabled):
-        problem = "it is not in the local cache, and the Hub cannot be reached or HF_HUB_OFFLINE is set"
-    except (HfHubHTTPError, HFValidationError, OSError) as error:
-        problem = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    raise ReleaseError(f"{where}: {problem}")

@@ -14,10 +14,9 @@ from torch import Tensor, nn
 from zoo import backbones
 from zoo.errors import ReleaseError, did_you_mean
 from zoo.modules.centers import Centers
-from zoo.release import card, files, format
+from zoo.release import card, files, format, schema
+from zoo.release.build import NO_ARGUMENTS
 from zoo.release.release import Release
-
-_REFUSED_ARGS = ("num_classes", "pretrained", "pretrained_cfg", "checkpoint_path", "features_only")
 
 
 def write_release(
@@ -89,12 +88,12 @@ def write_release(
                 tensors = {key: value for key, value in centers._asdict().items() if value is not None}
                 save_file(_plain(tensors), staging / format.CENTERS, metadata={"format": "pt"})
             (staging / format.RECIPE).write_text(recipe_text, encoding="utf-8")
-            record = {"format": format.FORMAT, "training": {}, "evaluations": [], **metrics}
+            record = {"format": schema.FORMAT, "training": {}, "evaluations": [], **metrics}
             (staging / format.METRICS).write_text(format.to_json(record), encoding="utf-8")
             for picture, file in pictures.items():
                 files.copy(Path(file), staging / f"{picture}.png")
             config["zoo"] = {
-                "format": format.FORMAT,
+                "format": schema.FORMAT,
                 "name": name,
                 "objective": objective,
                 "dataset": dict(dataset),
@@ -103,6 +102,7 @@ def write_release(
                 "has_centers": centers is not None,
                 "recipe_sha256": format.sha256(staging / format.RECIPE),
                 "weights_sha256": format.sha256(staging / format.WEIGHTS),
+                "centers_sha256": None if centers is None else format.sha256(staging / format.CENTERS),
             }
             if "label_names" not in config:
                 config["zoo"]["class_names"] = list(class_names)
@@ -117,7 +117,7 @@ def write_release(
 
 
 def _model_args(encoder: nn.Module, model_args: Mapping[str, Any]) -> dict[str, Any]:
-    refused = [key for key in _REFUSED_ARGS if key in model_args]
+    refused = sorted(NO_ARGUMENTS & model_args.keys())
     if refused:
         raise ReleaseError(f"model_args: {', '.join(refused)} cannot be part of a release")
     arguments = dict(model_args)

@@ -9,13 +9,11 @@ from typing import Any
 
 from huggingface_hub import CardData, ModelCard
 
-from zoo.config import load_yaml
-from zoo.errors import RecipeError, ReleaseError
+from zoo.errors import ReleaseError
 from zoo.release import format
 from zoo.release.card.metadata import TAG, metadata
-from zoo.release.card.render import read_recipe, render
+from zoo.release.card.render import render
 
-_FRONT_MATTER = re.compile(r"\A\s*---[ \t]*\r?\n(.*?)\r?\n---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
 _FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 _NO_FIGURES = re.compile(
     r"https?://\S+|arXiv:\S+|\b\d{4}\.\d{4,5}\b|\d+(?:\.\d+){2,}"
@@ -39,7 +37,7 @@ def check_card(folder: Path, config: Mapping[str, Any]) -> None:
     file = folder / format.CARD
     text = format.read_text(file)
     found = _metadata(text, file)
-    metrics, recipe = format.read_metrics(folder), read_recipe(folder)
+    metrics, recipe = format.read_metrics(folder), format.read_recipe(folder)
     expected = _plain(metadata(config, recipe, metrics))
     for key in ("library_name", "license", "pipeline_tag"):
         if found.get(key) != expected[key]:
@@ -53,13 +51,12 @@ def check_card(folder: Path, config: Mapping[str, Any]) -> None:
 
 
 def _metadata(text: str, file: Path) -> dict[str, Any]:
-    block = _FRONT_MATTER.match(text)
-    if block is None:
-        raise ReleaseError(f'{file}: the card has no metadata between two lines "---" at its top. {_ANEW}')
     try:
-        load_yaml(block[1], f"{file}: metadata")  # our limits first: what follows reads any YAML
+        format.read_front_matter(
+            text, f"{file}: metadata"
+        )  # its limits first: the Hub's class reads any YAML
         return _plain(ModelCard(text).data)
-    except RecipeError as error:
+    except ReleaseError as error:
         raise ReleaseError(f"{error}. {_ANEW}") from None
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ReleaseError(f"{file}: metadata that the Hub does not take: {_line(error)}. {_ANEW}") from None
@@ -105,7 +102,7 @@ def _check_body(text: str, rendered: str, records: list[Any], file: Path) -> Non
     own_lines = set(rendered.splitlines())
     measured = [float(number) for record in records for number in _numbers(record)]
     in_results = False
-    for line in _FENCED.sub("", _FRONT_MATTER.sub("", text)).splitlines():
+    for line in _FENCED.sub("", ModelCard(text).text).splitlines():
         if line.startswith("## "):
             in_results = line == "## Results"
         if line in own_lines:

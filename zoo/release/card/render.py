@@ -9,7 +9,6 @@ from typing import Any
 
 from huggingface_hub import ModelCard
 
-from zoo.config import load_yaml
 from zoo.release import format
 from zoo.release.card import sections
 from zoo.release.card.metadata import metadata
@@ -27,7 +26,7 @@ def render(folder: Path, config: Mapping[str, Any]) -> str:
     """
     metrics = format.read_metrics(folder)
     recipe_text = format.read_text(folder / format.RECIPE)
-    recipe = read_recipe(folder)
+    recipe = format.read_recipe(folder)
     evaluations, training = metrics["evaluations"], metrics["training"]
     zoo = config["zoo"]
     parts = [
@@ -66,10 +65,3 @@ def notes(card: Path) -> str:
         f"{re.escape(_NOTES_BEGIN)}\n(.*?){re.escape(_NOTES_END)}", format.read_text(card), re.DOTALL
     )
     return found[1] if found else ""
-
-
-def read_recipe(folder: Path) -> dict[str, Any]:
-    """Read `recipe.yaml` as plain values."""
-    file = folder / format.RECIPE
-    recipe = load_yaml(format.read_text(file), str(file))
-    return recipe if isinstance(recipe, dict) else {}

@@ -1,0 +1,156 @@
+"""The header of a safetensors file, read and checked before any tensor is.
+
+Format: https://huggingface.co/docs/safetensors/index#format. 8 bytes little-endian length, that many bytes of
+JSON `{name: {dtype, shape, data_offsets}}`, then the tensors without gaps.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from zoo.errors import ReleaseError
+from zoo.release.format import disguise
+
+MAX_HEADER_BYTES = 8 << 20  # names and shapes of the largest models take a tenth of this
+
+_DTYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+}
+
+
+class TensorInfo(NamedTuple):
+    """What a header says about one tensor."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+
+
+def read_header(file: Path) -> dict[str, TensorInfo]:
+    """Return the tensors that `file` declares, by name; their bytes are not read.
+
+    Raises:
+        ReleaseError: when the file is missing, is a pickle or anything else, is cut off, or declares
+            tensors that its size does not hold.
+    """
+    try:
+        if not stat.S_ISREG(file.stat().st_mode):
+            raise ReleaseError(f"{file}: found no regular file, expected safetensors")
+        with file.open("rb") as stream:
+            size = os.fstat(stream.fileno()).st_size
+            start = stream.read(8)
+            if kind := disguise(start):
+                raise ReleaseError(f"{file}: {kind}")
+            length = int.from_bytes(start, "little")
+            if len(start) < 8 or length > min(size - 8, MAX_HEADER_BYTES):
+                raise ReleaseError(
+                    f"{file}: damaged or no safetensors file: {size:,} bytes with a header of {length:,}"
+                )
+            text = stream.read(length)
+    except FileNotFoundError:
+        raise ReleaseError(f"{file.parent}: {file.name} is missing") from None
+    except OSError as error:
+        raise ReleaseError(f"{file}: cannot be read: {error}") from None
+    return _parse(text, size - 8 - length, file)
+
+
+def _parse(text: bytes, data_size: int, file: Path) -> dict[str, TensorInfo]:
+    try:
+        header = json.loads(text)
+    except (ValueError, RecursionError):
+        header = None
+    if not isinstance(header, dict):
+        raise ReleaseError(f"{file}: damaged or no safetensors file: its header is no JSON object")
+    header.pop("__metadata__", None)
+    tensors = {name: _tensor(name, entry, file) for name, entry in header.items()}
+    position = 0
+    for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
+        dtype, shape = tensors[name]
+        begin, end = entry["data_offsets"]
+        if begin != position or end - begin != math.prod(shape) * dtype.itemsize:
+            raise ReleaseError(
+                f"{file}: {name} is declared as {list(shape)} of {entry['dtype']} at bytes {begin} to {end},"
+                f" expected {math.prod(shape) * dtype.itemsize:,} bytes from {position}"
+            )
+        position = end
+    if position != data_size:
+        raise ReleaseError(
+            f"{file}: found {data_size:,} bytes of tensors, its header declares {position:,}; the file is"
+            f" {'cut off' if data_size < position else 'longer than it should be'}"
+        )
+    return tensors
+
+
+def _tensor(name: str, entry: Any, file: Path) -> TensorInfo:
+    if not isinstance(entry, dict) or not (
+        _are_counts(entry.get("shape"))
+        and _are_counts(entry.get("data_offsets"))
+        and len(entry["data_offsets"]) == 2
+    ):
+        raise ReleaseError(f"{file}: {name[:200]}: its entry in the header lacks a shape or data_offsets")
+    dtype = _DTYPES.get(str(entry.get("dtype")))
+    if dtype is None:
+        found = str(entry.get("dtype"))[:40]
+        raise ReleaseError(f'{file}: {name[:200]} is "{found}", expected one of {", ".join(_DTYPES)}')
+    return TensorInfo(dtype, tuple(entry["shape"]))
+
+
+def _are_counts(value: Any) -> bool:
+    """Whether `value` is a short list of whole numbers, each at most 2**63."""
+    return (
+        isinstance(value, list)
+        and len(value) <= 16
+        and all(type(item) is int and 0 <= item < 1 << 63 for item in value)
+    )
+
+
+def mismatch(expected: Mapping[str, Tensor], found: Mapping[str, TensorInfo]) -> str:
+    """Say how a file's tensors differ from those that a model needs; '' when they do not.
+
+    A floating-point tensor may be stored in another precision than the model's.
+    """
+    shapes = [
+        f"{key} is {list(found[key].shape)} instead of {list(tensor.shape)}"
+        for key, tensor in expected.items()
+        if key in found and found[key].shape != tensor.shape
+    ]
+    dtypes = [
+        f"{key} is {_name(found[key].dtype)} instead of {_name(tensor.dtype)}"
+        for key, tensor in expected.items()
+        if key in found
+        and found[key].dtype != tensor.dtype
+        and not (found[key].dtype.is_floating_point and tensor.dtype.is_floating_point)
+    ]
+    problems = {
+        "missing": [key for key in expected if key not in found],
+        "unexpected": [key for key in found if key not in expected],
+        "other shape": shapes,
+        "other type": dtypes,
+    }
+    return "; ".join(f"{kind}: {_some(keys)}" for kind, keys in problems.items() if keys)
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _some(names: list[str], limit: int = 5) -> str:
+    rest = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(name[:200] for name in names[:limit]) + rest

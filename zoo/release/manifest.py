@@ -1,0 +1,111 @@
+"""Which files a release consists of, here and on the Hub, and whether the two are the same.
+
+A repository's listing is written by whoever owns it: nothing is fetched by a name that is not known here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+
+from zoo.config import MAX_YAML_BYTES
+from zoo.errors import ReleaseError
+from zoo.release import card, format
+from zoo.release.hub import RemoteFile
+
+_MIB = 1 << 20
+# Each is read as a whole; the limits are far above what any release of this project writes.
+LIMITS = {
+    format.CONFIG: 16 * _MIB,
+    format.RECIPE: MAX_YAML_BYTES,
+    format.METRICS: 16 * _MIB,
+    format.CARD: 4 * _MIB,
+}
+PICTURE_LIMIT, MAX_PICTURES = 32 * _MIB, 100
+NEEDED = (format.CONFIG, format.RECIPE, format.METRICS, format.CARD, format.WEIGHTS)
+_KNOWN = {*NEEDED, format.CENTERS}
+_PICTURE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.png")
+_PICKLES = {".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".tar", ".t7", ".joblib"}
+
+
+def is_release_file(name: str) -> bool:
+    """Whether a file of this name, at the top of a folder or repository, belongs to a release."""
+    return name in _KNOWN or _PICTURE.fullmatch(name) is not None
+
+
+def local_files(folder: Path) -> list[Path]:
+    """Return the files of the release in `folder`; what else lies there is no part of it."""
+    return sorted(file for file in folder.iterdir() if file.is_file() and is_release_file(file.name))
+
+
+def contents(folder: Path, name: str, repo_id: str) -> dict[str, Path | bytes]:
+    """Return what the repository of the release `name` shall hold: its files, the card addressed."""
+    found: dict[str, Path | bytes] = {file.name: file for file in local_files(folder)}
+    found[format.CARD] = card.addressed(format.read_text(folder / format.CARD), name, repo_id).encode()
+    return found
+
+
+def same(content: Path | bytes, remote: RemoteFile) -> bool:
+    """Whether a file here has the content of one on the Hub."""
+    size = len(content) if isinstance(content, bytes) else content.stat().st_size
+    if size != remote.size:
+        return False
+    if remote.sha256:
+        if isinstance(content, bytes):
+            return hashlib.sha256(content).hexdigest() == remote.sha256
+        return format.sha256(content) == remote.sha256
+    data = content if isinstance(content, bytes) else content.read_bytes()
+    return hashlib.sha1(b"blob %d\0" % size + data, usedforsecurity=False).hexdigest() == remote.blob
+
+
+def differing(here: Mapping[str, Path | bytes], there: Mapping[str, RemoteFile]) -> list[str]:
+    """Return the names of the release's files that are not the same, or on one side only."""
+    names = {*here, *filter(is_release_file, there)}
+    return sorted(
+        name for name in names if name not in here or name not in there or not same(here[name], there[name])
+    )
+
+
+def wanted(files: Mapping[str, RemoteFile], repo_id: str) -> list[str]:
+    """Return which files of a repository to fetch, the weights last.
+
+    Raises:
+        ReleaseError: when the repository is no release, or lists what no release has: a name that climbs out
+            of the folder, or small files that are gigantic.
+    """
+    where = f'Hub repository "{repo_id}"'
+    for name in files:
+        if _climbs(name):
+            raise ReleaseError(f"{where}: refused, it lists a file {name!r} outside of its folder")
+    absent = [name for name in NEEDED if name not in files]
+    pickles = sorted(name for name in files if PurePosixPath(name).suffix.lower() in _PICKLES)
+    if format.WEIGHTS in absent and pickles:
+        raise ReleaseError(
+            f"{where}: its weights are in {pickles[0]}, a pickle, which can run any code when it is read,"
+            f" and {format.WEIGHTS} is missing. Download the file, then: zoo convert FILE --family FAMILY"
+        )
+    if absent:
+        raise ReleaseError(
+            f"{where}: no release of this project, {', '.join(absent)} is missing; plain timm models load"
+            f' with timm.create_model("hf-hub:{repo_id}", pretrained=True)'
+        )
+    found = [name for name in files if is_release_file(name)]
+    pictures = [name for name in found if name not in _KNOWN]
+    if len(pictures) > MAX_PICTURES:
+        raise ReleaseError(f"{where}: {len(pictures)} pictures, a release has at most {MAX_PICTURES}")
+    for name in found:
+        limit = PICTURE_LIMIT if name in pictures else LIMITS.get(name)
+        size = files[name].size
+        if size is None or (limit is not None and size > limit):
+            stated = "no size" if size is None else f"{size:,} bytes"
+            raise ReleaseError(f"{where}: {name} has {stated}, expected at most {limit or 'one stated'}")
+    return sorted(found, key=lambda name: (name in (format.CENTERS, format.WEIGHTS), name))
+
+
+def _climbs(name: str) -> bool:
+    """Whether a listed name could mean a file outside of the folder, on any system."""
+    parts = name.split("/")
+    odd = "\\" in name or re.match(r"[A-Za-z]:", name) or any(ord(letter) < 32 for letter in name)
+    return bool(odd) or any(part in ("", ".", "..") for part in parts)

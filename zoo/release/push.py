@@ -1,0 +1,225 @@
+"""`zoo.push`: a release folder to a repository on the Hub, in one commit with a version tag.
+
+A push can be repeated at any time. What it finds on the Hub decides what is left to do: create the
+repository, commit, tag, or nothing. Nobody else's commit is overwritten: each commit names the one before.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, constants, hf_hub_download
+
+from zoo import settings
+from zoo.errors import ReleaseError
+from zoo.release import card, format, hub, manifest, source
+from zoo.release.release import Release
+
+_VERSION = re.compile(r"v([1-9][0-9]*)")
+_MAIN = constants.DEFAULT_REVISION
+
+Contents = Mapping[str, Path | bytes]
+
+
+class Published(NamedTuple):
+    """Where a release now is.
+
+    Attributes:
+        repo_id: the repository.
+        version: the tag, `v1`, `v2`, ...
+        url: the address of that version.
+        changed: the files that this push wrote or removed; none when all was there.
+    """
+
+    repo_id: str
+    version: str
+    url: str
+    changed: tuple[str, ...]
+
+
+def push(
+    release: Release | str | Path,
+    repo_id: str,
+    *,
+    private: bool = False,
+    token: str | bool | None = None,
+    revision: str | None = None,
+) -> str:
+    """Publish a release on the Hub; the same push again changes nothing, an interrupted one is finished.
+
+    The release is checked before anything is sent: hashes, configuration, and every number of its card. All
+    files go up in one commit, which gets the next version tag. Release files of the former version that are
+    no longer there are removed; other files in the repository stay.
+
+    Args:
+        release: a `Release`, or the name of one, see `zoo.open`.
+        repo_id: the repository, `"org/name"`; created if there is none.
+        private: create it private. One that exists and is public is then refused.
+        token: access token with write permission; by default the one that huggingface_hub has stored.
+        revision: the branch to push to, by default `main`; created from `main` if there is none.
+
+    Returns:
+        The address of the version, e.g. `https://huggingface.co/org/name/tree/v1`.
+
+    Raises:
+        ReleaseError: when the release is not fit to be published, the repository holds something else, was
+            changed meanwhile, or the Hub refuses or cannot be reached; the message says what to do.
+    """
+    return publish(release, repo_id, private=private, token=token, revision=revision).url
+
+
+def publish(
+    release: Release | str | Path,
+    repo_id: str,
+    *,
+    private: bool = False,
+    token: str | bool | None = None,
+    revision: str | None = None,
+) -> Published:
+    """Do what `push` says, and tell more about it."""
+    hub.check_repo_id(repo_id, settings.namespace())
+    branch = hub.check_revision(revision) if revision else _MAIN
+    if _VERSION.fullmatch(branch) or hub.COMMIT.fullmatch(branch):
+        raise ReleaseError(
+            f'revision "{branch}": expected a branch; version tags are made by the push itself'
+        )
+    release = release if isinstance(release, Release) else source.open(release)
+    release.verify()  # check.check_release
+    card.check_card(release.path, release.config)
+    if not hub.has_token(token):
+        raise ReleaseError(
+            f'Hub repository "{repo_id}": a push needs a token with write access; log in with "hf auth'
+            ' login", set HF_TOKEN or give token='
+        )
+    client = hub.api(token)
+    contents = manifest.contents(release.path, release.name, repo_id)
+    there = _prepared(client, repo_id, branch, private)
+    _check_replaceable(there, repo_id, release.name, token)
+    changed = manifest.differing(contents, there.files)
+    if not changed:
+        version = _version_of(client, repo_id, there.commit, contents)
+        return _published(repo_id, version or _tag(client, repo_id, there.commit), ())
+    commit = _commit(client, repo_id, branch, there, contents, changed, release.name)
+    return _published(repo_id, _tag(client, repo_id, commit), tuple(changed))
+
+
+def _published(repo_id: str, version: str, changed: tuple[str, ...]) -> Published:
+    return Published(repo_id, version, f"{constants.ENDPOINT}/{repo_id}/tree/{version}", changed)
+
+
+def _prepared(client: HfApi, repo_id: str, branch: str, private: bool) -> hub.Listing:
+    """Return what the branch holds, after creating repository and branch where they are missing."""
+    try:
+        there = hub.listing(client, repo_id, branch)
+    except hub.RepositoryAbsentError:
+        with hub.talking(repo_id):
+            # exist_ok: somebody else may create it just now; what is in it is looked at below
+            client.create_repo(repo_id, private=private, exist_ok=True)
+            if branch != _MAIN:
+                client.create_branch(repo_id, branch=branch, exist_ok=True)
+        there = hub.listing(client, repo_id, branch)
+    except hub.RevisionAbsentError:
+        if branch == _MAIN:
+            raise
+        with hub.talking(repo_id, branch):
+            client.create_branch(repo_id, branch=branch, exist_ok=True)
+        there = hub.listing(client, repo_id, branch)
+    if private and not there.private:
+        raise ReleaseError(
+            f'Hub repository "{repo_id}": found a public one, expected private; change it on its settings'
+            " page, or push without private"
+        )
+    return there
+
+
+def _check_replaceable(there: hub.Listing, repo_id: str, name: str, token: str | bool | None) -> None:
+    """Refuse a repository that holds anything but an earlier state of this release."""
+    where = f'Hub repository "{repo_id}"'
+    if format.CONFIG not in there.files:
+        if format.WEIGHTS in there.files:
+            raise ReleaseError(f"{where}: holds {format.WEIGHTS} of no release; choose another repository")
+        return
+    size = there.files[format.CONFIG].size
+    if size is None or size > manifest.LIMITS[format.CONFIG]:
+        raise ReleaseError(f"{where}: holds another model, its {format.CONFIG} has {size} bytes")
+    with tempfile.TemporaryDirectory() as folder:
+        with hub.talking(repo_id, there.commit):
+            file = hf_hub_download(
+                repo_id,
+                format.CONFIG,
+                revision=there.commit,
+                local_dir=folder,
+                token=token,
+                library_name=hub.LIBRARY,
+            )
+        try:
+            config = json.loads(Path(file).read_bytes())
+            found = config["zoo"]["name"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise ReleaseError(
+                f"{where}: holds a model that is no release; choose another repository"
+            ) from None
+    if found != name:
+        raise ReleaseError(f'{where}: holds the release "{found}", not "{name}"; choose another repository')
+
+
+def _commit(
+    client: HfApi,
+    repo_id: str,
+    branch: str,
+    there: hub.Listing,
+    contents: Contents,
+    changed: list[str],
+    name: str,
+) -> str:
+    """Upload and commit what changed, and make sure that it arrived; return the commit."""
+    with hub.talking(repo_id, branch):
+        operations: list[CommitOperationAdd | CommitOperationDelete] = [
+            CommitOperationAdd(file, contents[file]) if file in contents else CommitOperationDelete(file)
+            for file in changed
+        ]
+        commit = client.create_commit(
+            repo_id,
+            operations,
+            commit_message=f"{name}: {', '.join(changed)}",
+            revision=branch,
+            parent_commit=there.commit,
+        )
+    left = manifest.differing(contents, hub.listing(client, repo_id, commit.oid).files)
+    if left:
+        raise ReleaseError(
+            f'Hub repository "{repo_id}": after commit {commit.oid} {", ".join(left)} are not what was'
+            " pushed, so it got no version; does a .gitignore in the repository exclude them?"
+        )
+    return str(commit.oid)
+
+
+def _versions(client: HfApi, repo_id: str) -> dict[int, str]:
+    """Return number -> commit of the version tags."""
+    with hub.talking(repo_id):
+        tags = client.list_repo_refs(repo_id).tags
+    return {int(match[1]): tag.target_commit for tag in tags if (match := _VERSION.fullmatch(tag.name))}
+
+
+def _version_of(client: HfApi, repo_id: str, commit: str, contents: Contents) -> str | None:
+    """Return the version that has these contents, when the newest one has."""
+    versions = _versions(client, repo_id)
+    at_commit = [number for number, tagged in versions.items() if tagged == commit]
+    if at_commit:
+        return f"v{max(at_commit)}"
+    newest = max(versions, default=0)  # other files may have been committed since
+    if newest and not manifest.differing(contents, hub.listing(client, repo_id, versions[newest]).files):
+        return f"v{newest}"
+    return None
+
+
+def _tag(client: HfApi, repo_id: str, commit: str) -> str:
+    version = f"v{max(_versions(client, repo_id), default=0) + 1}"
+    with hub.talking(repo_id, version):
+        client.create_tag(repo_id, tag=version, revision=commit)
+    return version

@@ -1,0 +1,60 @@
+"""The tensors of a release, read after their header and their hash have been checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from zoo.errors import ReleaseError
+from zoo.modules.centers import Centers
+from zoo.release import format, headers, verified
+
+
+def read_tensors(file: Path, sha256: str) -> dict[str, Tensor]:
+    """Map a safetensors file into memory, on the CPU.
+
+    Args:
+        file: the file. Whether its tensors are the wanted ones is for `headers.read_header` to say, before.
+        sha256: the recorded hash.
+
+    Raises:
+        ReleaseError: when it is missing, damaged, or not the recorded one.
+    """
+    verified.check_sha256(file, sha256)
+    try:
+        return load_file(file)
+    except (SafetensorError, OSError) as error:
+        raise ReleaseError(f"{file}: damaged or no safetensors file: {error}") from None
+
+
+def read_centers(folder: Path, config: Mapping[str, Any]) -> Centers | None:
+    """Return the learned class centers of the release in `folder`, or None when its objective has none.
+
+    Raises:
+        ReleaseError: when the file is missing, damaged, not the recorded one, or not of the shapes that the
+            classes and features of `config` ask for.
+    """
+    zoo = config["zoo"]
+    if not zoo["has_centers"]:
+        return None
+    file = folder / format.CENTERS
+    found = headers.read_header(file)
+    classes = len(config.get("label_names") or zoo["class_names"])
+    expected = {
+        "weight": torch.empty(classes, zoo["feature_dim"], device="meta"),
+        "bias": torch.empty(classes, device="meta"),
+        "class_counts": torch.empty(classes, dtype=torch.int64, device="meta"),
+    }
+    if "prototypes" in found:
+        dim = found["prototypes"].shape[-1:]  # of the objective's projection; no other record has it
+        expected["prototypes"] = torch.empty((classes, *dim), device="meta")
+    if problem := headers.mismatch(expected, found):
+        raise ReleaseError(f"{file}: does not fit {classes} classes: {problem}")
+    tensors = read_tensors(file, zoo["centers_sha256"])
+    return Centers(tensors["weight"], tensors["bias"], tensors["class_counts"], tensors.get("prototypes"))

@@ -1,0 +1,132 @@
+"""What the command line prints: the list of names, a release's facts, a table of results."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from zoo import catalog
+from zoo.config import load_yaml
+
+if TYPE_CHECKING:
+    from zoo.release import HubRelease, Release
+    from zoo.release.names import Reading
+
+
+def print_names(models: Iterable[str], recipes: Iterable[str]) -> None:
+    """Print one line for every shipped release and recipe."""
+    rows = [("NAME", "OBJECTIVE", "DATA", "TARGET", "RUN HERE", "WEIGHTS")]
+    for name in sorted({*models, *recipes}):
+        facts = _summary(name) if name in recipes else ("",) * 4
+        rows.append((name, *facts, "shipped" if name in models else ""))
+    print_columns(rows)
+
+
+def print_columns(rows: Sequence[Sequence[str]]) -> None:
+    """Print rows of cells in columns: plain lines, one a row, for people, grep and cut alike."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _summary(name: str) -> tuple[str, str, str, str]:
+    """Objective, data, target and what was run, read without the schema: listing imports no torch."""
+    path = catalog.recipe_path(name)
+    text = path.read_text(encoding="utf-8")
+    recipe, header = load_yaml(text, path.name), catalog.recipe_header(text)
+    target, _, source = header.get("Target", "").partition(";")
+    # read in the authors' repository, or from memory; a text without a figure may speak of others' figures
+    mark = None if target == "none" else re.search(r"\[[VM]\]", source)
+    here = re.split("[:;]", header.get("Here", ""))[0]
+    data = header.get("Data") or _data(recipe["data"])
+    return _objective(recipe["objective"]), data, f"{target} {mark[0]}" if mark else target, here
+
+
+def _objective(section: Mapping[str, Any]) -> str:
+    kind, loss = str(section["name"]), section.get("loss")
+    if isinstance(loss, str):  # classify is named by its loss
+        kind = loss
+    elif loss is not None and loss["name"] != "info_nce":
+        kind += f" {loss['name']}"
+    return kind + (" + FT" if section.get("feature_transform") else "")
+
+
+def _data(section: Mapping[str, Any]) -> str:
+    source = section["source"]
+    kind = str(source["kind"])
+    parts = [f"{kind} {source['label']}" if kind == "parquet" else kind]
+    if section["long_tail"]:
+        parts.append(f"long tail {section['long_tail']['imbalance']:g}")
+    partial = section.get("partial_labels")
+    if partial:
+        parts.append(f"{partial['kind']} candidates {partial.get('rate', '')}".rstrip())
+    return ", ".join(parts)
+
+
+def print_hub(releases: Iterable[HubRelease]) -> None:
+    """Print one line for every release on the Hub."""
+    rows = [("NAME", "OBJECTIVE", "ACCURACY", "DATA", "UPDATED", "")]
+    for found in releases:
+        updated = f"{found.updated:%Y-%m-%d}" if found.updated else ""
+        visible = "private" if found.private else ""
+        rows.append((found.repo_id, found.objective, found.accuracy, found.data, updated, visible))
+    print_columns(rows)
+
+
+def print_reading(name: str, reading: Reading) -> None:
+    """Print how a name was read, and what else it could have meant."""
+    print(f'"{name}" is read as the {reading}' + "".join(f"; {other}" for other in reading.others))
+
+
+def print_release(release: Release) -> None:
+    """Print a release's facts and figures."""
+    console = Console()
+    zoo = release.config["zoo"]
+    print(f"{release.name}  {release.path}")
+    console.print(
+        f"{release.config['architecture']}, objective {zoo['objective']}, {len(release.class_names)} classes"
+    )
+    if release.centers is not None:
+        classes, features = release.centers.weight.shape
+        console.print(f"centers: {classes} classes x {features} features")
+    training = release.metrics.get("training", {})
+    if training:
+        console.print(
+            f"trained {training['epochs']} epochs in {training['seconds']:,.0f} s on {training['hardware']}, "
+            f"seed {training['seed']}"
+        )
+    print_evaluations(release.metrics.get("evaluations", []))
+
+
+def print_conversion(release: Release) -> None:
+    """Print what a converted release has of its file, what was left out, and how images become its input."""
+    source, preprocess = release.recipe["converted"], release.preprocess
+    print(f"{release.name}  {release.path}")
+    epoch = "" if source["epoch"] is None else f", epoch {source['epoch']}"
+    print(f"from {source['file']}, {source['family']}, {source['encoder']} encoder{epoch}")
+    for what, count in source["tensors"].items():
+        print(f"  taken     {what}: {count} tensors")
+    for what, keys in source["left_out"].items():
+        print(f"  left out  {what}: {keys}")
+    print(
+        f"  input     {preprocess.input_size} pixels, crop {preprocess.crop_pct:g}, "
+        f"{preprocess.interpolation}, mean {preprocess.mean}, std {preprocess.std}"
+    )
+    print(f"  licence   {release.config['pretrained_cfg']['license']}")
+
+
+def print_evaluations(entries: Sequence[Mapping[str, Any]]) -> None:
+    """Print a table of results for each data set."""
+    from zoo.evaluation.report import table
+
+    for data in dict.fromkeys(entry["data"] for entry in entries):
+        rows = {_label(entry): entry["metrics"] for entry in entries if entry["data"] == data}
+        Console().print(table(rows, title=f"{data}: top-1 accuracy in percent, test split", first="protocol"))
+
+
+def _label(entry: Mapping[str, Any]) -> str:
+    neighbours = f" k={entry['settings']['k']}" if "k" in entry["settings"] else ""
+    return f"{entry['protocol']}{neighbours}"
