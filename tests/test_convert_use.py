@@ -19,6 +19,7 @@ from tests import convert_helpers as made
 from zoo import cli
 from zoo.errors import DataError
 from zoo.release import Release, card
+from zoo.release.check import check_release
 from zoo.release.convert import ConvertedRecipe
 
 ARCH = "cifar_resnet20"
@@ -214,3 +215,13 @@ def test_a_stem_without_activation_or_with_other_padding_is_only_that() -> None:
             expected = stage(expected)
         torch.testing.assert_close(bare(x), expected.mean((2, 3)))
         assert not torch.allclose(bare(x), plain(x))
+
+
+def test_it_is_pushed_and_loaded_from_the_hub(hub: Any, release: Release) -> None:
+    check_release(release)
+    zoo.push(release, "org/converted", token=hub.token)
+    downloaded = zoo.open("org/converted@v1", token=hub.token)
+    with torch.no_grad():
+        found = downloaded.load(head="centers").eval()(made.images(8))
+        assert torch.equal(found, release.load(head="centers").eval()(made.images(8)))
+    assert downloaded.recipe == release.recipe

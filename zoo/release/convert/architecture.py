@@ -1,4 +1,4 @@
-"""Does an encoder's file fit an architecture? Compared on the meta device: nothing is allocated."""
+"""Whether an encoder's tensors fit an architecture, built on the meta device."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from zoo import backbones
 from zoo.errors import ReleaseError, ZooError
 from zoo.release.convert.layout import summary
 
+_LONGEST_NAME = 96  # the Hub's bound
 _CONVOLUTIONAL = (
     *("resnet18", "resnet34", "resnet50", "resnet101", "resnet152", "resnet200"),
     *("resnext50_32x4d", "resnext101_32x4d", "resnext101_32x8d", "wide_resnet50_2", "wide_resnet101_2"),
@@ -88,8 +89,12 @@ def _fits(found: Mapping[str, tuple[int, ...]], arch: str, args: Mapping[str, An
 
 
 def _shapes(arch: str, args: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    with torch.device("meta"):
-        model = backbones.create(arch, **args)
+    try:
+        with torch.device("meta"):
+            model = backbones.create(arch, **args)
+    except ZooError:  # wrong, or one that computes with values while it is built: only the latter succeeds
+        with torch.random.fork_rng(devices=[]):
+            model = backbones.create(arch, **args)
     return {key: tuple(value.shape) for key, value in model.state_dict().items()}
 
 
@@ -98,4 +103,5 @@ def default_name(arch: str, family: str, stem: str) -> str:
     words = [word for word in re.split(r"[^a-z0-9]+", stem.lower()) if word]
     own = [word for word in re.split(r"[^a-z0-9]+", family) if word]
     skipped = {*own, "checkpoint", "model", "pth", "tar", "ckpt", "pretrain", *re.split(r"[^a-z0-9]+", arch)}
-    return f"{arch}.{'_'.join([*own, *(word for word in words if word not in skipped)])}"
+    name = f"{arch}.{'_'.join([*own, *(word for word in words if word not in skipped)])}"
+    return name[:_LONGEST_NAME].rstrip("_")
