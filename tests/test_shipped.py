@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import zoo
-from zoo.release import card
 from tests.release_helpers import plain_timm
+from zoo.release import card
 from zoo.training import Recipe
 
 

@@ -210,7 +210,7 @@ def _explain_answer(error: HfHubHTTPError) -> tuple[type[ReleaseError], str]:
     said = f"{status}: {_one_line(error.server_message)}" if error.server_message else str(status)
     with_token, writes = "authorization" in request.headers, request.method not in ("GET", "HEAD")
     # the Hub tells those it does not know 401, whether a repository is private or not there
-    if status == 401 and not with_token or status != 401 and isinstance(error, RepositoryNotFoundError):
+    if (status == 401 and not with_token) or (status != 401 and isinstance(error, RepositoryNotFoundError)):
         hint = "the token does not open it" if with_token else f"needs a token: {LOG_IN}"
         return RepositoryAbsentError, f"it does not exist, or is private and {hint} ({status})"
     if status == 404:
