@@ -4,7 +4,6 @@ import json
 import shutil
 
 import pytest
-import timm
 import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
@@ -12,7 +11,7 @@ from safetensors.torch import load_file, save_file
 import zoo
 from tests.release_helpers import (
     CLASSES,
-    reads_folders_with_centers,
+    plain_timm,
     release_of,
     some_centers,
     trained_encoder,
@@ -55,11 +54,10 @@ def test_the_centers_head_is_the_linear_map_of_the_features(released, images):
     torch.testing.assert_close(logits, encoder(images) @ centers.weight.T + centers.bias)
 
 
-@reads_folders_with_centers
 def test_plain_timm_reads_the_same_classifier_and_metadata(released, images):
     release, _ = released
     loaded = zoo.load(release.path, head="centers").eval()
-    plain = timm.create_model(f"local-dir:{release.path}", pretrained=True).eval()
+    plain = plain_timm(release.path)
     assert torch.equal(loaded(images), plain(images))
     source = {"source", "file"}
     assert {k: v for k, v in loaded.pretrained_cfg.items() if k not in source} == {
@@ -89,14 +87,14 @@ def test_loading_an_encoder_draws_no_random_numbers(released):
     assert torch.equal(torch.get_rng_state(), state)
 
 
-@pytest.mark.parametrize("loader", ["zoo", pytest.param("timm", marks=reads_folders_with_centers)])
+@pytest.mark.parametrize("loader", ["zoo", "timm"])
 def test_features_only_and_a_new_head_also_by_plain_timm(released, images, loader):
     release, encoder = released
 
     def load(**kwargs):
         if loader == "zoo":
             return zoo.load(release.path, **kwargs).eval()
-        return timm.create_model(f"local-dir:{release.path}", pretrained=True, **kwargs).eval()
+        return plain_timm(release.path, **kwargs)
 
     maps = load(features_only=True)(images)
     assert [tuple(m.shape[1:]) for m in maps] == [(16, 32, 32), (32, 16, 16), (64, 8, 8)]
@@ -122,7 +120,7 @@ def test_positions_are_resampled_for_another_image_size(tmp_path):
     encoder = trained_encoder("vit_tiny_patch16_224", **args)
     release = release_of(tmp_path / "r", encoder, "vit_tiny_patch16_224", model_args=args)
     larger = zoo.load(release.path, img_size=64).eval()
-    plain = timm.create_model(f"local-dir:{release.path}", pretrained=True, num_classes=0, img_size=64).eval()
+    plain = plain_timm(release.path, num_classes=0, img_size=64)
     images = torch.randn(2, 3, 64, 64)
     assert torch.equal(larger(images), plain(images))
 

@@ -12,7 +12,7 @@ from zoo import _timm_hook
 from zoo.errors import ZooError
 
 if TYPE_CHECKING:
-    from zoo.api import evaluate, finetune, pretrain
+    from zoo.api import convert, evaluate, finetune, pretrain
     from zoo.catalog import list_models, list_recipes
     from zoo.modules.centers import Centers
     from zoo.release import HubRelease, Release, list_hub, load, open
@@ -26,6 +26,7 @@ __all__ = [
     "HubRelease",
     "Release",
     "ZooError",
+    "convert",
     "evaluate",
     "finetune",
     "list_hub",
@@ -42,6 +43,7 @@ _HOME_OF = {
     "Centers": "zoo.modules.centers",
     "HubRelease": "zoo.release",
     "Release": "zoo.release",
+    "convert": "zoo.api",
     "evaluate": "zoo.api",
     "finetune": "zoo.api",
     "list_hub": "zoo.release",

@@ -14,7 +14,14 @@ import typer
 from zoo import catalog
 from zoo.config import load_yaml
 from zoo.errors import RecipeError, ReleaseError, ZooError, did_you_mean
-from zoo.show import print_evaluations, print_hub, print_names, print_reading, print_release
+from zoo.show import (
+    print_conversion,
+    print_evaluations,
+    print_hub,
+    print_names,
+    print_reading,
+    print_release,
+)
 
 if TYPE_CHECKING:
     from zoo.release import Release
@@ -205,13 +212,13 @@ def evaluate(
     print(f"{entry['test_set']['num_images']} test images; {facts}")
 
 
-def _settings(pairs: list[str]) -> dict[str, Any]:
+def _settings(pairs: list[str], option: str = "--set") -> dict[str, Any]:
     settings = {}
     for pair in pairs:
         key, equals, text = pair.partition("=")
         if not equals or not key:
-            raise RecipeError(f'--set "{pair}": expected KEY=VALUE, e.g. k=200')
-        settings[key] = load_yaml(text, f'--set "{pair}"')
+            raise RecipeError(f'{option} "{pair}": expected KEY=VALUE, e.g. k=200')
+        settings[key] = load_yaml(text, f'{option} "{pair}"')
     return settings
 
 
@@ -248,6 +255,94 @@ def pull(
 
     release = pull(name, out=out, revision=revision)
     print(f'{release.name}  {release.path}\n\nload it:  zoo.load("{release.path}")')
+
+
+@app.command()
+def convert(
+    file: Annotated[Path, typer.Argument(help="Checkpoint of torch.save, or .safetensors.")],
+    family: Annotated[
+        str,
+        typer.Option(
+            "--family",
+            help="Whose layout: moco (v1, v2), moco-v3, paco, gpaco, ft, pico, lightly or solo-learn.",
+        ),
+    ],
+    arch: Annotated[str, typer.Option("--arch", help="The encoder's name in timm, e.g. resnet50.")],
+    out: Out = None,
+    name: Annotated[str | None, typer.Option("--name", help="Name of the weights, ARCH.TAG.")] = None,
+    encoder: Annotated[
+        str, typer.Option("--encoder", help="query: the trained one; momentum: its moving average.")
+    ] = "query",
+    model_args: Annotated[
+        list[str] | None,
+        typer.Option("--arg", metavar="KEY=VALUE", help="Argument of the architecture, e.g. img_size=32."),
+    ] = None,
+    labels: Annotated[
+        str | None,
+        typer.Option(
+            "--labels", help="The centers' classes: a file, one a line, or a data spec that has them."
+        ),
+    ] = None,
+    class_counts: Annotated[
+        str | None,
+        typer.Option(
+            "--class-counts", help="Training images of each class: a file, one a line, or a data spec."
+        ),
+    ] = None,
+    size: Annotated[
+        int | None, typer.Option("--size", help="Pixels of the input. Default, so below: the authors'.")
+    ] = None,
+    crop_pct: Annotated[float | None, typer.Option("--crop-pct", help="Part kept by the crop.")] = None,
+    interpolation: Annotated[
+        str | None,
+        typer.Option("--interpolation", help="bilinear or bicubic."),
+    ] = None,
+    mean: Annotated[str | None, typer.Option("--mean", metavar="R,G,B", help="Mean of the pixels.")] = None,
+    std: Annotated[str | None, typer.Option("--std", metavar="R,G,B", help="Their deviation.")] = None,
+    dataset: Annotated[
+        str, typer.Option("--dataset", help="What the encoder was trained on, in words.")
+    ] = "not recorded",
+    license: Annotated[
+        str | None, typer.Option("--license", help="Of the weights. Default: of the authors' repository.")
+    ] = None,
+    description: Annotated[str | None, typer.Option("--description", help="The card's paragraph.")] = None,
+    leave_out: Annotated[
+        list[str] | None,
+        typer.Option("--leave-out", metavar="KEY|PREFIX.*", help="Leave these keys out, though unknown."),
+    ] = None,
+) -> None:
+    """Make a release of a checkpoint that another project's code has written; nothing in it is executed."""
+    from zoo import api
+
+    release = api.convert(
+        file,
+        family,
+        out,
+        arch=arch,
+        name=name,
+        encoder=encoder,  # type: ignore[arg-type]  # checked there
+        model_args=_settings(model_args or [], "--arg"),
+        labels=labels,
+        class_counts=class_counts,
+        size=size,
+        crop_pct=crop_pct,
+        interpolation=interpolation,  # type: ignore[arg-type]
+        mean=_channels(mean, "--mean"),
+        std=_channels(std, "--std"),
+        dataset=dataset,
+        license=license,
+        description=description,
+        leave_out=leave_out or (),
+    )
+    print_conversion(release)
+    print(f'\nload it:  zoo.load("{release.path}")')
+
+
+def _channels(text: str | None, option: str) -> tuple[float, ...] | None:
+    try:
+        return None if text is None else tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise RecipeError(f'{option}: found "{text}", expected three numbers, e.g. 0.5,0.5,0.5') from None
 
 
 if __name__ == "__main__":

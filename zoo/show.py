@@ -101,6 +101,23 @@ def print_release(release: Release) -> None:
     print_evaluations(release.metrics["evaluations"])
 
 
+def print_conversion(release: Release) -> None:
+    """Print what a converted release has of its file, what was left out, and how images become its input."""
+    source, preprocess = release.recipe["converted"], release.preprocess
+    print(f"{release.name}  {release.path}")
+    epoch = "" if source["epoch"] is None else f", epoch {source['epoch']}"
+    print(f"from {source['file']}, {source['family']}, {source['encoder']} encoder{epoch}")
+    for what, count in source["tensors"].items():
+        print(f"  taken     {what}: {count} tensors")
+    for what, keys in source["left_out"].items():
+        print(f"  left out  {what}: {keys}")
+    print(
+        f"  input     {preprocess.input_size} pixels, crop {preprocess.crop_pct:g}, "
+        f"{preprocess.interpolation}, mean {preprocess.mean}, std {preprocess.std}"
+    )
+    print(f"  licence   {release.config['pretrained_cfg']['license']}")
+
+
 def print_evaluations(entries: Sequence[Mapping[str, Any]]) -> None:
     """Print a table of results for each data set."""
     from zoo.evaluation.report import table

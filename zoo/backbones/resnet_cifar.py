@@ -7,6 +7,9 @@ deeper and narrower: that is in `zoo.backbones.cifar_resnet`.
 
 As everywhere in timm, the last BatchNorm of a block starts at zero; the code of SupCon and PiCO starts it at
 one: `zero_init_last: false` in the backbone's arguments.
+
+Two further arguments are for weights that others trained with another stem: `stem_padding` (1; solo-learn
+has 2 on CIFAR, so its maps are 34 pixels wide) and `stem_act` (true; lightly's CIFAR examples lack the ReLU).
 """
 
 from __future__ import annotations
@@ -20,15 +23,19 @@ from torch import nn
 _STEM = {"stem_type", "stem_width", "replace_stem_pool"}  # timm's arguments for what is replaced here
 
 
-def _resnet(**kwargs: Any) -> ResNet:
+def _resnet(*, stem_padding: int = 1, stem_act: bool = True, **kwargs: Any) -> ResNet:
     """Build timm's ResNet and exchange its stem; names of modules and parameters stay timm's."""
     for key in _STEM & kwargs.keys():
         raise TypeError(f"{key} has no effect: the stem is one 3x3 convolution")
     model = ResNet(**kwargs)
     first = model.conv1
     like = {"device": first.weight.device, "dtype": first.weight.dtype}
-    model.conv1 = nn.Conv2d(first.in_channels, first.out_channels, 3, padding=1, bias=False, **like)
+    model.conv1 = nn.Conv2d(
+        first.in_channels, first.out_channels, 3, padding=stem_padding, bias=False, **like
+    )
     nn.init.kaiming_normal_(model.conv1.weight, mode="fan_out", nonlinearity="relu")  # as timm's other ones
+    if not stem_act:
+        model.act1 = nn.Identity()
     model.maxpool = nn.Identity()
     stem, *stages = model.feature_info
     model.feature_info = [

@@ -89,6 +89,11 @@ def plot_features(
     points, stars = embedded[: len(rows)], embedded[len(rows) :]
     shown = labels.cpu().numpy()[rows]
     counts = None if centers is None else centers.class_counts.cpu().numpy()
+    if counts is not None and len(class_names) > len(COLORS) and counts.min() < 0:
+        raise DataError(
+            "feature map: the centers' class_counts are unknown (-1), and they colour more than "
+            f"{len(COLORS)} classes; convert the checkpoint again with --class-counts, or give no centers"
+        )
     of = f"all {len(rows):,}" if len(rows) == len(features) else f"{len(rows):,} of {len(features):,}"
     caption = f"{how} of {of} features (D = {features.shape[1]}; centred, unit norm), seed {seed}"
     if centers is not None:

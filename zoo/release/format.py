@@ -59,6 +59,7 @@ def timm_config(
     preprocess: Preprocess,
     name: str,
     class_names: Sequence[str],
+    license: str,
 ) -> dict[str, Any]:
     """Return `config.json` as timm and transformers read it, without the `zoo` key.
 
@@ -80,7 +81,7 @@ def timm_config(
         "std": list(preprocess.std),
         "first_conv": default.get("first_conv"),
         "classifier": default.get("classifier"),
-        "license": LICENSE,
+        "license": license,
     }
     config = {
         "architecture": arch,

@@ -35,6 +35,7 @@ def write_release(
     metrics: Mapping[str, Any],
     pictures: Mapping[str, Path] | None = None,
     description: str = "",
+    license: str = format.LICENSE,
 ) -> Release:
     """Write the release folder; it holds the old release or the new one, whatever stops this.
 
@@ -56,6 +57,7 @@ def write_release(
         metrics: `{"training": {...}, "evaluations": [...]}`, see `Release.add_evaluation`.
         pictures: PNG files by name.
         description: the card's hand-written paragraph.
+        license: of the weights, as the Hub writes it; "unknown" where it is not known.
 
     Raises:
         ReleaseError: when the parts do not fit each other, or the folder cannot be written.
@@ -69,7 +71,13 @@ def write_release(
     backbones.check_input(encoder, preprocess.input_size)
     model = encoder if centers is None else _classifier(encoder, centers, preprocess.input_size) or encoder
     config = format.timm_config(
-        model, arch=arch, model_args=arguments, preprocess=preprocess, name=name, class_names=class_names
+        model,
+        arch=arch,
+        model_args=arguments,
+        preprocess=preprocess,
+        name=name,
+        class_names=class_names,
+        license=license,
     )
     try:
         # Only an old release's own pictures are leftovers; a folder of the user's may hold others.

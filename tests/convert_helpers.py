@@ -1,0 +1,319 @@
+"""Checkpoints in the layouts of other projects, made of small modules laid out as their classes are.
+
+Class and attribute names follow the projects' code (read in their repositories); only what decides the keys
+of a state_dict and the features is here. torchvision's ResNets and timm's vision transformers are real.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+import torchvision
+from timm.models.vision_transformer import VisionTransformer
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+VIT = {"depth": 2, "img_size": 32}  # of timm's ViT-S/16, so that tests are fast
+CLASSES = 7
+
+
+def randomised(module: nn.Module, seed: int = 0) -> nn.Module:
+    """Give every parameter and statistic a value that no fresh module has."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(0.05 * torch.randn(parameter.shape, generator=generator))
+        for name, buffer in module.named_buffers():
+            if name.endswith("running_var"):
+                buffer.copy_(0.5 + torch.rand(buffer.shape, generator=generator))
+            elif name.endswith("running_mean"):
+                buffer.copy_(0.1 * torch.randn(buffer.shape, generator=generator))
+    return module.eval()
+
+
+def images(size: int = 32, count: int = 3) -> Tensor:
+    return torch.randn(count, 3, size, size, generator=torch.Generator().manual_seed(5))
+
+
+def optimizer_state(module: nn.Module) -> dict[str, Any]:
+    """The state of SGD with momentum after a step."""
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9)
+    for parameter in module.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    module.zero_grad()
+    return optimizer.state_dict()
+
+
+def save(file: Path, model: nn.Module, **entries: Any) -> Path:
+    """As the authors of MoCo, PaCo and PiCO do, under DistributedDataParallel."""
+    state = {f"module.{key}": value for key, value in model.state_dict().items()}
+    torch.save({"epoch": 12, "arch": "resnet", "state_dict": state, **entries}, file)
+    return file
+
+
+def torchvision_features(resnet: nn.Module, x: Tensor) -> Tensor:
+    with torch.no_grad():
+        for name, module in resnet.named_children():
+            if name != "fc":
+                x = module(x)
+    return x.flatten(1)
+
+
+class MoCo(nn.Module):
+    """facebookresearch/moco, moco/builder.py; v1 without `mlp`, v2 with it."""
+
+    def __init__(self, arch: str = "resnet18", dim: int = 16, queue: int = 32, mlp: bool = True) -> None:
+        super().__init__()
+        self.encoder_q = getattr(torchvision.models, arch)(num_classes=dim)
+        self.encoder_k = getattr(torchvision.models, arch)(num_classes=dim)
+        if mlp:
+            for encoder in (self.encoder_q, self.encoder_k):
+                wide = encoder.fc.weight.shape[1]
+                encoder.fc = nn.Sequential(nn.Linear(wide, wide), nn.ReLU(), encoder.fc)
+        self.register_buffer("queue", torch.randn(dim, queue))
+        self.register_buffer("queue_ptr", torch.zeros(1, dtype=torch.long))
+
+
+class NotebookEncoder(nn.Module):
+    """facebookresearch/moco, colab/moco_cifar10_demo.ipynb: torchvision's children but the pooling."""
+
+    def __init__(self, dim: int = 16) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        resnet = torchvision.models.resnet18(num_classes=dim)
+        resnet.conv1 = nn.Conv2d(3, 64, 3, 1, 1, bias=False)
+        for module in resnet.children():
+            if isinstance(module, nn.MaxPool2d):
+                continue
+            if isinstance(module, nn.Linear):
+                layers.append(nn.Flatten(1))
+            layers.append(module)
+        self.net = nn.Sequential(*layers)
+
+
+class MoCoV3(nn.Module):
+    """facebookresearch/moco-v3, moco/builder.py, with its ViT-S: 12 heads."""
+
+    def __init__(self, vit: bool = True, dim: int = 8, mlp_dim: int = 16) -> None:
+        super().__init__()
+        for name in ("base_encoder", "momentum_encoder"):
+            encoder: Any
+            if vit:
+                encoder = VisionTransformer(
+                    patch_size=16,
+                    embed_dim=384,
+                    num_heads=12,
+                    qkv_bias=True,
+                    norm_layer=norm,
+                    num_classes=mlp_dim,
+                    **VIT,
+                )
+                encoder.head = self._mlp(3, 384, mlp_dim, dim)
+            else:
+                encoder = torchvision.models.resnet18()
+                encoder.fc = self._mlp(2, 512, mlp_dim, dim)
+            setattr(self, name, encoder)
+        self.predictor = self._mlp(2, dim, mlp_dim, dim)
+
+    def _mlp(self, layers: int, before: int, hidden: int, after: int) -> nn.Sequential:
+        mlp: list[nn.Module] = []
+        for layer in range(layers):
+            last = layer == layers - 1
+            width = after if last else hidden
+            mlp.append(nn.Linear(before if layer == 0 else hidden, width, bias=False))
+            mlp.append(nn.BatchNorm1d(width, affine=not last))
+            if not last:
+                mlp.append(nn.ReLU(inplace=True))
+        return nn.Sequential(*mlp)
+
+
+class OptionA(nn.Module):
+    def __init__(self, planes: int) -> None:
+        super().__init__()
+        self.planes = planes
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.pad(x[:, :, ::2, ::2], (0, 0, 0, 0, self.planes // 4, self.planes // 4), "constant", 0)
+
+
+class Block(nn.Module):
+    """The basic block of PaCo's CIFAR ResNets (`option_a`) and of SupContrast's ResNets."""
+
+    def __init__(self, before: int, planes: int, stride: int, option_a: bool) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(before, planes, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(planes)
+        self.conv2 = nn.Conv2d(planes, planes, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(planes)
+        self.shortcut: nn.Module = nn.Sequential()
+        if stride != 1 or before != planes:
+            convolution = nn.Conv2d(before, planes, 1, stride, bias=False)
+            self.shortcut = (
+                OptionA(planes) if option_a else nn.Sequential(convolution, nn.BatchNorm2d(planes))
+            )
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
+        return F.relu(out + self.shortcut(x))
+
+
+class ResNetS(nn.Module):
+    """dvlab-research/Parametric-Contrastive-Learning, models/resnet_cifar.py; `wide`: SupContrast's."""
+
+    def __init__(self, blocks: int = 3, wide: bool = False, num_classes: int | None = None) -> None:
+        super().__init__()
+        widths = (64, 128, 256, 512) if wide else (16, 32, 64)
+        self.conv1 = nn.Conv2d(3, widths[0], 3, 1, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(widths[0])
+        before = widths[0]
+        for stage, width in enumerate(widths, 1):
+            layers = []
+            for block in range(blocks):
+                stride = 2 if stage > 1 and block == 0 else 1
+                layers.append(Block(before, width, stride, option_a=not wide))
+                before = width
+            setattr(self, f"layer{stage}", nn.Sequential(*layers))
+        self.stages = len(widths)
+        self.avgpool = nn.AdaptiveAvgPool2d((1, 1))
+        if num_classes is not None:
+            self.fc: nn.Module = nn.Linear(before, num_classes)
+
+    def features(self, x: Tensor) -> Tensor:
+        out = F.relu(self.bn1(self.conv1(x)))
+        for stage in range(1, self.stages + 1):
+            out = getattr(self, f"layer{stage}")(out)
+        return self.avgpool(out).flatten(1)
+
+
+class PaCo(nn.Module):
+    """dvlab-research/Parametric-Contrastive-Learning, moco/builder.py of LT; `generalised`: of GPaCo/LT."""
+
+    def __init__(
+        self, generalised: bool = False, dim: int = 8, queue: int = 32, classes: int = CLASSES
+    ) -> None:
+        super().__init__()
+        encoders = ("encoder_q",) if generalised else ("encoder_q", "encoder_k")
+        for name in encoders:
+            encoder = ResNetS(num_classes=dim)
+            wide = 64
+            hidden: list[nn.Module] = [nn.Linear(wide, wide), nn.BatchNorm1d(wide), nn.ReLU()]
+            if generalised:
+                hidden = [nn.Linear(wide, wide), nn.ReLU(), nn.Linear(wide, wide), nn.ReLU()]
+            encoder.fc = nn.Sequential(*hidden, encoder.fc)
+            setattr(self, name, encoder)
+        self.linear = nn.Linear(64, classes)
+        if not generalised:
+            self.linear_k = nn.Linear(64, classes)
+        self.register_buffer("queue", torch.randn(queue, dim))
+        self.register_buffer("queue_l", torch.zeros(queue, dtype=torch.long))
+        self.register_buffer("queue_ptr", torch.zeros(1, dtype=torch.long))
+
+
+class GPaCoViT(VisionTransformer):
+    """GPaCo/MAE-ViTs, models_vit_paco.py: the mean of the patches, normalised by `fc_norm`."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            patch_size=16, embed_dim=384, num_heads=6, norm_layer=norm, num_classes=CLASSES, **VIT
+        )
+        self.fc_norm = norm(384)
+        del self.norm
+        self.mlp = nn.Sequential(nn.Linear(384, 16), nn.GELU(), nn.Linear(16, 8))
+        self.register_buffer("queue", torch.randn(32, 8))
+        self.register_buffer("queue_l", torch.zeros(32, dtype=torch.long))
+        self.register_buffer("queue_ptr", torch.zeros(1, dtype=torch.long))
+
+    def forward_features(self, x: Tensor, *_: Any) -> Tensor:
+        x = self.patch_embed(x)
+        x = torch.cat((self.cls_token.expand(len(x), -1, -1), x), dim=1) + self.pos_embed
+        for block in self.blocks:
+            x = block(x)
+        return self.fc_norm(x[:, 1:, :].mean(dim=1))
+
+
+def norm(width: int, **_: Any) -> nn.LayerNorm:
+    return nn.LayerNorm(width, eps=1e-6)
+
+
+class SingleHead(nn.Module):
+    """PyContrast and FT, networks/build_backbone.py: RGBSingleHead; their ResNet is torchvision's."""
+
+    def __init__(self, dim: int = 8) -> None:
+        super().__init__()
+        self.encoder = torchvision.models.resnet18()
+        self.encoder.fc = nn.Identity()
+        self.head = nn.Sequential(nn.Linear(512, 512), nn.ReLU(inplace=True), nn.Linear(512, dim))
+
+
+def save_ft(file: Path, model: nn.Module, model_ema: nn.Module) -> Path:
+    """FT, learning/contrast_trainer.py: only the trained model is wrapped."""
+    state = {
+        "model": {f"module.{key}": value for key, value in model.state_dict().items()},
+        "contrast": {"memory": torch.randn(32, 8)},
+        "optimizer": optimizer_state(model),
+        "epoch": 200,
+        "model_ema": model_ema.state_dict(),
+    }
+    torch.save(state, file)
+    return file
+
+
+class SupConResNet(nn.Module):
+    """hbzju/PiCO, resnet.py."""
+
+    def __init__(self, dim: int = 8) -> None:
+        super().__init__()
+        self.encoder = ResNetS(blocks=2, wide=True)
+        self.fc = nn.Linear(512, CLASSES)
+        self.head = nn.Sequential(nn.Linear(512, 512), nn.ReLU(inplace=True), nn.Linear(512, dim))
+        self.register_buffer("prototypes", torch.zeros(CLASSES, dim))
+
+
+class PiCO(nn.Module):
+    """hbzju/PiCO, model.py."""
+
+    def __init__(self, dim: int = 8, queue: int = 32) -> None:
+        super().__init__()
+        self.encoder_q = SupConResNet(dim)
+        self.encoder_k = SupConResNet(dim)
+        self.register_buffer("queue", torch.randn(queue, dim))
+        self.register_buffer("queue_pseudo", torch.randn(queue))
+        self.register_buffer("queue_ptr", torch.zeros(1, dtype=torch.long))
+        self.register_buffer("prototypes", F.normalize(torch.randn(CLASSES, dim)))
+
+
+class SoloLearnMoCo(nn.Module):
+    """vturrisi/solo-learn, methods/base.py and mocov2plus.py, with a CIFAR ResNet-18: padding of 2."""
+
+    def __init__(self, dim: int = 8) -> None:
+        super().__init__()
+        for name in ("backbone", "momentum_backbone"):
+            backbone = torchvision.models.resnet18()
+            backbone.fc = nn.Identity()
+            backbone.conv1 = nn.Conv2d(3, 64, kernel_size=3, stride=1, padding=2, bias=False)
+            backbone.maxpool = nn.Identity()
+            setattr(self, name, backbone)
+        self.classifier = nn.Linear(512, CLASSES)
+        self.projector = nn.Sequential(nn.Linear(512, 16), nn.ReLU(), nn.Linear(16, dim))
+        self.momentum_projector = nn.Sequential(nn.Linear(512, 16), nn.ReLU(), nn.Linear(16, dim))
+        self.register_buffer("queue", torch.randn(2, dim, 32))
+        self.register_buffer("queue_ptr", torch.zeros(1, dtype=torch.long))
+
+
+def save_lightning(file: Path, model: nn.Module) -> Path:
+    """As Lightning's trainer writes a checkpoint, on which lightly and solo-learn build."""
+    state = {
+        "epoch": 3,
+        "global_step": 400,
+        "pytorch-lightning_version": "2.1.0",
+        "state_dict": model.state_dict(),
+        "loops": {"fit_loop": {"state_dict": {}, "epoch_progress": {"current": {"ready": 4}}}},
+        "callbacks": {"ModelCheckpoint": {"best_model_score": torch.tensor(0.5), "best_model_path": ""}},
+        "optimizer_states": [optimizer_state(model)],
+        "lr_schedulers": [{"last_epoch": 4}],
+    }
+    torch.save(state, file)
+    return file

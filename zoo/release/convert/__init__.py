@@ -1,0 +1,26 @@
+"""Checkpoints of other projects: read without running their code, understood key by key, made a release."""
+
+from zoo.release.convert.convert import (
+    UNKNOWN_COUNT,
+    ConvertedRecipe,
+    Encoder,
+    Preprocessing,
+    Source,
+    convert_checkpoint,
+)
+from zoo.release.convert.families import FAMILIES, Family, Layout, Part
+from zoo.release.convert.reading import read_checkpoint
+
+__all__ = [
+    "FAMILIES",
+    "UNKNOWN_COUNT",
+    "ConvertedRecipe",
+    "Encoder",
+    "Family",
+    "Layout",
+    "Part",
+    "Preprocessing",
+    "Source",
+    "convert_checkpoint",
+    "read_checkpoint",
+]

@@ -1,0 +1,107 @@
+"""Whether an encoder's tensors fit an architecture, built on the meta device."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from zoo import backbones
+from zoo.errors import ReleaseError, ZooError
+from zoo.release.convert.layout import summary
+
+_LONGEST_NAME = 96  # the Hub's bound
+_CONVOLUTIONAL = (
+    *("resnet18", "resnet34", "resnet50", "resnet101", "resnet152", "resnet200"),
+    *("resnext50_32x4d", "resnext101_32x4d", "resnext101_32x8d", "wide_resnet50_2", "wide_resnet101_2"),
+    *("resnet18_cifar", "resnet50_cifar"),
+    *(f"cifar_resnet{depth}" for depth in (20, 32, 44, 56, 110)),
+)
+_TRANSFORMERS = tuple(
+    f"vit_{size}_patch{patch}_224" for size in ("tiny", "small", "base", "large") for patch in (16, 32)
+)
+
+
+def check_fit(
+    encoder: Mapping[str, Tensor],
+    arch: str,
+    implied: Mapping[str, Any],
+    given: Mapping[str, Any],
+    *,
+    where: str,
+) -> dict[str, Any]:
+    """Make sure that `encoder` has all tensors of the headless `arch`, and no others.
+
+    Args:
+        encoder: named as timm names them.
+        arch: a name of timm's.
+        implied: arguments of the architecture that the file's family implies.
+        given: the user's, which win.
+        where: the file, for the error.
+
+    Returns:
+        The arguments to build it with.
+
+    Raises:
+        ReleaseError: listing what is missing, what is too much and what has another shape, and naming
+            architectures that fit.
+        ZooError: for an unknown architecture or argument.
+    """
+    args = {**implied, **given}
+    refusal = None
+    try:
+        expected = _shapes(arch, args)
+    except ZooError as error:
+        expected, refusal = _shapes(arch, given), error
+    found = {key: tuple(value.shape) for key, value in encoder.items()}
+    reshaped = [
+        f"{key} is {list(found[key])} instead of {list(shape)}"
+        for key, shape in expected.items()
+        if key in found and found[key] != shape
+    ]
+    problems = {
+        "missing": summary(key for key in expected if key not in found),
+        "unexpected": summary(key for key in found if key not in expected),
+        "other shape": ", ".join([*reshaped[:5], *[f"{len(reshaped) - 5} more"] * (len(reshaped) > 5)]),
+    }
+    if any(problems.values()):
+        listing = "; ".join(f"{kind}: {keys}" for kind, keys in problems.items() if keys)
+        fitting = [name for name in _candidates(found) if _fits(found, name, args)]
+        hint = f". What fits: --arch {' or '.join(fitting)}" if fitting else ""
+        raise ReleaseError(f"{where}: the encoder is no {arch}: {listing}{hint}")
+    if refusal is not None:  # the same shapes, but not the same computation
+        raise refusal
+    return args
+
+
+def _candidates(found: Mapping[str, tuple[int, ...]]) -> tuple[str, ...]:
+    return _TRANSFORMERS if "patch_embed.proj.weight" in found else _CONVOLUTIONAL
+
+
+def _fits(found: Mapping[str, tuple[int, ...]], arch: str, args: Mapping[str, Any]) -> bool:
+    try:
+        return _shapes(arch, args) == found
+    except ZooError:  # an architecture that does not take these arguments
+        return False
+
+
+def _shapes(arch: str, args: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    try:
+        with torch.device("meta"):
+            model = backbones.create(arch, **args)
+    except ZooError:  # wrong, or one that computes with values while it is built: only the latter succeeds
+        with torch.random.fork_rng(devices=[]):
+            model = backbones.create(arch, **args)
+    return {key: tuple(value.shape) for key, value in model.state_dict().items()}
+
+
+def default_name(arch: str, family: str, stem: str) -> str:
+    """Return `arch.tag` for a release, the tag made of the family and what the file's name adds."""
+    words = [word for word in re.split(r"[^a-z0-9]+", stem.lower()) if word]
+    own = [word for word in re.split(r"[^a-z0-9]+", family) if word]
+    skipped = {*own, "checkpoint", "model", "pth", "tar", "ckpt", "pretrain", *re.split(r"[^a-z0-9]+", arch)}
+    name = f"{arch}.{'_'.join([*own, *(word for word in words if word not in skipped)])}"
+    return name[:_LONGEST_NAME].rstrip("_")

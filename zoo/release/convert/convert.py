@@ -1,0 +1,274 @@
+"""`convert_checkpoint`: from the authors' file to a release folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, get_args
+
+import timm
+import torch
+from torch import Tensor, nn
+
+from zoo import backbones
+from zoo.config import Config, dump_yaml
+from zoo.errors import ReleaseError, did_you_mean
+from zoo.modules.centers import Centers
+from zoo.release import format
+from zoo.release.convert.architecture import check_fit, default_name
+from zoo.release.convert.families import FAMILIES, IMAGENET, Family, Part
+from zoo.release.convert.layout import Parts, sort_out, summary, to_timm
+from zoo.release.convert.reading import Checkpoint, read_checkpoint
+from zoo.release.release import Release
+from zoo.release.write import write_release
+
+Encoder = Literal["query", "momentum"]
+UNKNOWN_COUNT = -1  # of a class whose number of training images is not known
+_SMALL = 64  # pixels; architectures of this size and below were made for CIFAR
+_CENTERS = {"query": Part.CENTERS, "momentum": Part.MOMENTUM_CENTERS}
+
+
+class Preprocessing(NamedTuple):
+    """Test-time preprocessing; None stands for the authors' own. See `Preprocess`."""
+
+    size: int | None = None
+    crop_pct: float | None = None
+    interpolation: Literal["bilinear", "bicubic"] | None = None
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+
+
+class Source(Config):
+    """Where a converted release comes from: `converted` in its recipe.yaml.
+
+    Attributes:
+        file: the checkpoint's name.
+        sha256: of the checkpoint.
+        family, repository: whose layout it has.
+        encoder: which of the file's encoders this is.
+        epoch: as the file says it.
+        tensors: how many became what.
+        left_out: what else is in the file, and under which keys.
+    """
+
+    file: str
+    sha256: str
+    family: str
+    repository: str
+    encoder: Encoder
+    epoch: int | None
+    tensors: dict[str, int]
+    left_out: dict[str, str]
+
+
+class ConvertedRecipe(Config):
+    """recipe.yaml of a converted release: no training of ours, so it cannot be trained from it."""
+
+    name: str
+    description: str
+    converted: Source
+    backbone: dict[str, Any]
+    objective: dict[str, Any]
+
+
+def convert_checkpoint(
+    file: str | Path,
+    family: str,
+    out: str | Path | None = None,
+    *,
+    arch: str,
+    name: str | None = None,
+    encoder: Encoder = "query",
+    model_args: Mapping[str, Any] | None = None,
+    labels: Sequence[str] | None = None,
+    class_counts: Sequence[int] | None = None,
+    preprocessing: Preprocessing | None = None,
+    dataset: str = "not recorded",
+    license: str | None = None,
+    description: str | None = None,
+    leave_out: Sequence[str] = (),
+) -> Release:
+    """Make a release of an encoder that others trained; see `zoo.convert` for the arguments."""
+    file = Path(file)
+    known = _family(family)
+    if encoder not in get_args(Encoder):
+        raise ReleaseError(f'encoder: found "{encoder}", expected {" or ".join(get_args(Encoder))}')
+    name = name or default_name(arch, family, file.name.split(".")[0])
+    out = Path(out) if out is not None else Path("runs") / name
+    if (out / format.CONFIG).exists():
+        raise ReleaseError(f'"{out}" holds a release already; choose another --out')
+
+    checkpoint = read_checkpoint(file)
+    try:
+        parts = sort_out(checkpoint.tensors, family, leave_out)
+    except ReleaseError as error:
+        raise ReleaseError(f"{file}: {error}") from None
+    chosen = parts.found.get(Part[encoder.upper()])
+    if chosen is None:
+        raise ReleaseError(f"{file}: holds no {encoder} encoder, only {summary(_names(parts))}")
+    tensors = to_timm(chosen)
+    args = check_fit(tensors, arch, known.arguments(chosen), model_args or {}, where=str(file))
+    centers = _centers(parts, encoder, class_counts, str(file))
+    class_names = _class_names(labels, centers, str(file))
+    model = _build(tensors, arch, args)
+
+    text = description or _describe(
+        file.name, known, encoder, checkpoint, centers, own_license=license is None
+    )
+    objective: dict[str, Any] = {"name": known.objective}
+    if family == "ft":
+        objective["feature_transform"] = True  # the settings are not in the file
+    recipe = ConvertedRecipe(
+        name=name,
+        description=text,
+        converted=Source(
+            file=file.name,
+            sha256=format.sha256(file),
+            family=family,
+            repository=known.repository,
+            encoder=encoder,
+            epoch=checkpoint.epoch,
+            tensors=_taken(parts, encoder),
+            left_out=_left_out(parts, encoder, checkpoint),
+        ),
+        backbone={"arch": arch, "args": args},
+        objective=objective,
+    )
+    return write_release(
+        out,
+        name=name,
+        encoder=model,
+        arch=arch,
+        model_args=args,
+        preprocess=_preprocess(model, known, preprocessing or Preprocessing()),
+        class_names=class_names,
+        centers=centers,
+        objective=known.objective,
+        dataset={"name": dataset},
+        recipe_text=dump_yaml(recipe.model_dump(mode="json")),
+        metrics={"training": {}, "evaluations": []},
+        description=text,
+        license=license or known.license,
+    )
+
+
+def _family(name: str) -> Family:
+    if name not in FAMILIES:
+        raise ReleaseError(
+            f'family: found "{name}", expected one of {", ".join(FAMILIES)}.{did_you_mean(name, FAMILIES)}'
+        )
+    return FAMILIES[name]
+
+
+def _names(parts: Parts) -> list[str]:
+    return [part.value for part in parts.found]
+
+
+def _build(tensors: Mapping[str, Tensor], arch: str, args: Mapping[str, Any]) -> nn.Module:
+    with torch.random.fork_rng(devices=[]):  # a conversion draws nothing
+        model = backbones.create(arch, **args)
+    model.load_state_dict(tensors)
+    broken = [key for key, value in model.state_dict().items() if not torch.isfinite(value).all()]
+    if broken:
+        raise ReleaseError(f"the weights are not finite: {summary(broken)}")
+    return model
+
+
+def _centers(parts: Parts, encoder: Encoder, counts: Sequence[int] | None, where: str) -> Centers | None:
+    tensors = parts.found.get(_CENTERS[encoder])
+    if tensors is None:
+        if counts is not None:
+            raise ReleaseError(f"{where}: class counts are given, but the file has no centers")
+        return None
+    if tensors.keys() != {"weight", "bias"} or tensors["weight"].ndim != 2:
+        raise ReleaseError(f"{where}: centers: found {summary(tensors)}, expected weight [C, D] and bias [C]")
+    weight, bias = tensors["weight"].float(), tensors["bias"].float()
+    prototypes = next(iter(parts.found.get(Part.PROTOTYPES, {}).values()), None)
+    known = torch.full((len(weight),), UNKNOWN_COUNT) if counts is None else torch.tensor(list(counts))
+    if known.shape != (len(weight),) or known.dtype != torch.int64:
+        raise ReleaseError(f"{where}: found {len(known)} class counts, expected {len(weight)} whole numbers")
+    if counts is not None and (known < 0).any():
+        raise ReleaseError(f"{where}: class counts: found {int(known.min())}, expected 0 or more")
+    return Centers(weight, bias, known, None if prototypes is None else prototypes.float())
+
+
+def _class_names(labels: Sequence[str] | None, centers: Centers | None, where: str) -> list[str]:
+    if labels is None:
+        return [] if centers is None else [str(index) for index in range(len(centers.weight))]
+    if centers is not None and len(labels) != len(centers.weight):
+        raise ReleaseError(f"{where}: found {len(labels)} labels, expected {len(centers.weight)}")
+    return list(labels)
+
+
+def _preprocess(model: nn.Module, family: Family, given: Preprocessing) -> format.Preprocess:
+    """Fill in how the authors evaluate: timm's default for an architecture is that of other weights.
+
+    They all resize images for ImageNet to 256 pixels and crop 224, bilinearly, with ImageNet's statistics;
+    those for CIFAR stay as they are.
+    """
+    default = timm.data.resolve_model_data_config(model)
+    cfg: Mapping[str, Any] = model.pretrained_cfg  # type: ignore[assignment]
+    native = int(cfg["input_size"][-1])
+    small = native <= _SMALL
+    mean, std = (family.cifar or (default["mean"], default["std"])) if small else IMAGENET
+    size = given.size or (native if small or cfg.get("fixed_input_size") else 224)
+    if given.interpolation not in (None, "bilinear", "bicubic"):
+        raise ReleaseError(f'interpolation: found "{given.interpolation}", expected bilinear or bicubic')
+    chosen = format.Preprocess(
+        size,
+        given.crop_pct or (1.0 if small else 0.875),
+        given.interpolation or "bilinear",
+        tuple(given.mean or mean),
+        tuple(given.std or std),
+    )
+    if not 0 < chosen.crop_pct <= 1:
+        raise ReleaseError(f"crop_pct: found {chosen.crop_pct:g}, expected a part of the image in (0, 1]")
+    for key in ("mean", "std"):
+        values = getattr(chosen, key)
+        if len(values) != 3 or (key == "std" and min(values) <= 0):
+            raise ReleaseError(f"{key}: found {values}, expected one number a channel, std above 0")
+    return chosen
+
+
+def _describe(
+    file: str,
+    family: Family,
+    encoder: Encoder,
+    checkpoint: Checkpoint,
+    centers: Centers | None,
+    *,
+    own_license: bool,
+) -> str:
+    trained = "" if checkpoint.epoch is None else f" The file says epoch {checkpoint.epoch}."
+    text = (
+        f"The {encoder} encoder of `{file}`, a checkpoint in the layout of {family.repository}, converted to "
+        f"this format; nothing was trained here.{trained}"
+    )
+    if centers is not None:
+        text += " Its class centers are the linear classifier that the file holds on the encoder's features."
+        if (centers.class_counts < 0).any():
+            text += " How many training images each class had is not known: `class_counts` is -1."
+    if centers is not None and centers.prototypes is not None:
+        text += " `prototypes` are the file's class prototypes, in the space of its projection."
+    if own_license and family.license != "unknown":
+        text += " The licence is the one that the repository states."
+    return text + " None of its authors' figures was measured again, so none is stated."
+
+
+def _taken(parts: Parts, encoder: Encoder) -> dict[str, int]:
+    kept = (Part[encoder.upper()], _CENTERS[encoder], Part.PROTOTYPES)
+    return {part.value: len(parts.found[part]) for part in kept if part in parts.found}
+
+
+def _left_out(parts: Parts, encoder: Encoder, checkpoint: Checkpoint) -> dict[str, str]:
+    """Say what is not in the release: what it is -> its keys."""
+    taken = _taken(parts, encoder)
+    others = {
+        part.value: f"{len(tensors)} tensors"
+        for part, tensors in parts.found.items()
+        if part.value not in taken
+    }
+    groups: dict[str, list[str]] = {}
+    for key, what in {**parts.left_out, **checkpoint.entries}.items():
+        groups.setdefault(what, []).append(key)
+    return {**others, **{what: summary(keys, limit=4) for what, keys in groups.items()}}

@@ -1,0 +1,176 @@
+"""From a file's keys to the parts of a release: what each key is, and how timm names it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from torch import Tensor
+
+from zoo.errors import ReleaseError
+from zoo.release.convert.families import FAMILIES, Layout, Part
+
+
+class Parts(NamedTuple):
+    """A file's tensors, sorted.
+
+    Attributes:
+        found: tensors of each part, by the key that is left when the rule's prefix is removed.
+        left_out: keys that are understood and not released -> what they are.
+        unknown: keys without a rule.
+        absent: parts that the layout needs and the file lacks.
+    """
+
+    found: dict[Part, dict[str, Tensor]]
+    left_out: dict[str, str]
+    unknown: list[str]
+    absent: list[Part | str]
+
+    @property
+    def fits(self) -> bool:
+        """Whether the layout explains the file."""
+        return bool(self.found.get(Part.QUERY)) and not self.unknown and not self.absent
+
+
+def sort_out(tensors: Mapping[str, Tensor], family: str, leave_out: Sequence[str] = ()) -> Parts:
+    """Tell what each tensor is by the rules of a family.
+
+    Args:
+        tensors: of the file, see `Checkpoint.tensors`.
+        family: a key of `FAMILIES`.
+        leave_out: further keys, or prefixes ending with `*`, which the user wants left out.
+
+    Raises:
+        ReleaseError: listing the keys that are not understood or the parts that are missing, and the family
+            whose layout fits.
+    """
+    extra = tuple((pattern, "left out on request") for pattern in leave_out)
+    for pattern in leave_out:
+        if not any(_matches(key, pattern) for key in tensors):
+            raise ReleaseError(f'leave_out: no key of the file matches "{pattern}"')
+    candidates = [_apply(tensors, layout, extra) for layout in FAMILIES[family].layouts]
+    best = min(candidates, key=lambda parts: (not parts.fits, len(parts.unknown), len(parts.absent)))
+    if best.fits:
+        return best
+    others = [
+        name
+        for name, other in FAMILIES.items()
+        if name != family and any(_apply(tensors, layout, extra).fits for layout in other.layouts)
+    ]
+    raise ReleaseError(_misfit(tensors, family, best) + _hint(tensors, others))
+
+
+def _apply(tensors: Mapping[str, Tensor], layout: Layout, extra: tuple[tuple[str, str], ...]) -> Parts:
+    parts = Parts({}, {}, [], [])
+    for key, tensor in tensors.items():
+        pattern, what = next((rule for rule in (*extra, *layout.rules) if _matches(key, rule[0])), ("", None))
+        if what is None:
+            parts.unknown.append(key)
+        elif isinstance(what, Part):
+            container = "" if pattern.endswith("**") else pattern.removesuffix("*")
+            parts.found.setdefault(what, {})[key.removeprefix(container) or key] = tensor
+        else:
+            parts.left_out[key] = what
+    present = {*parts.found, *parts.left_out.values()}
+    parts.absent.extend(need for need in layout.needs if need not in present)
+    return parts
+
+
+def _matches(key: str, pattern: str) -> bool:
+    return key.startswith(pattern.rstrip("*")) if pattern.endswith("*") else key == pattern
+
+
+def _misfit(tensors: Mapping[str, Tensor], family: str, parts: Parts) -> str:
+    if parts.unknown:
+        return f"{len(parts.unknown)} of {len(tensors)} keys are not understood as {family}: " + summary(
+            parts.unknown
+        )
+    absent = parts.absent or [Part.QUERY]
+    names = ", ".join(need.value if isinstance(need, Part) else need for need in absent)
+    return f"not the layout of {family}: no {names} among its {len(tensors)} keys: {summary(tensors)}"
+
+
+def _hint(tensors: Mapping[str, Tensor], others: list[str]) -> str:
+    if others:
+        return f". Its layout is that of --family {' or '.join(others)}"
+    classifier = {"fc.weight", "head.weight"} & set(tensors)
+    if classifier and {"conv1.weight", "patch_embed.proj.weight"} & set(tensors):
+        return (
+            ". It looks like a classifier of its own, e.g. of a linear evaluation, not like the checkpoint "
+            "of a pretraining"
+        )
+    return '. If they are of no use, leave them out by name: --leave-out "PREFIX.*"'
+
+
+def summary(keys: Iterable[str], limit: int = 10) -> str:
+    """List all keys; where they are many, by their first components with counts.
+
+    `layer4.0.conv1.weight, layer4.0.bn1.weight, ...` becomes `layer4.* (60)`.
+    """
+    every = list(keys)
+    names = every
+    for depth in (4, 3, 2, 1):
+        if len(names) <= limit:
+            break
+        names = _grouped(every, depth)
+    rest = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + rest
+
+
+def _grouped(keys: list[str], depth: int) -> list[str]:
+    groups: dict[str, list[str]] = {}
+    for key in keys:
+        parts = key.split(".")
+        name = ".".join(parts[:depth]) + ".*" if len(parts) > depth else key
+        groups.setdefault(name, []).append(key)
+    return [f"{name} ({len(found)})" if len(found) > 1 else found[0] for name, found in groups.items()]
+
+
+def to_timm(encoder: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Rename an encoder's tensors as timm names them.
+
+    torchvision's ResNets and timm's vision transformers have these names already. Others:
+
+    - `shortcut.0` of SupContrast's, PiCO's and lightly's ResNets is `downsample.0`.
+    - `nn.Sequential(*resnet.children())` numbers them, with or without activation and pooling: stages are
+      those with blocks, the convolution and the BatchNorm before them are the stem.
+    - `net.` of MoCo's CIFAR notebook goes.
+
+    Split BatchNorm (several groups in one batch, statistics `[groups * C]`) becomes what it computes at test
+    time: the mean over groups.
+    """
+    tensors = dict(encoder)
+    if all(key.startswith("net.") for key in tensors):
+        tensors = {key.removeprefix("net."): value for key, value in tensors.items()}
+    if all(key.split(".")[0].isdigit() for key in tensors):
+        names = _names_of_children(tensors)
+        tensors = {_rename_child(key, names): value for key, value in tensors.items()}
+    tensors = {re.sub(r"\.shortcut\.(?=\d)", ".downsample.", key): value for key, value in tensors.items()}
+    return {key: _join_groups(key, value, tensors) for key, value in tensors.items()}
+
+
+def _names_of_children(tensors: Mapping[str, Tensor]) -> dict[str, str]:
+    stages = {key.split(".")[0] for key in tensors if re.match(r"\d+\.\d+\.conv1\.weight$", key)}
+    names = {index: f"layer{number}" for number, index in enumerate(sorted(stages, key=int), 1)}
+    for key, tensor in tensors.items():
+        index, _, rest = key.partition(".")
+        if rest == "weight" and tensor.ndim == 4:
+            names[index] = "conv1"
+        elif rest == "running_mean":
+            names[index] = "bn1"
+    return names
+
+
+def _rename_child(key: str, names: Mapping[str, str]) -> str:
+    index, _, rest = key.partition(".")
+    return f"{names.get(index, index)}.{rest}"
+
+
+def _join_groups(key: str, value: Tensor, tensors: Mapping[str, Tensor]) -> Tensor:
+    module, _, name = key.rpartition(".")
+    weight = tensors.get(f"{module}.weight")
+    if name not in ("running_mean", "running_var") or weight is None or value.ndim != 1 or weight.ndim != 1:
+        return value
+    groups, rest = divmod(len(value), len(weight)) if len(weight) else (1, 0)
+    return value.view(groups, len(weight)).mean(dim=0) if groups > 1 and not rest else value

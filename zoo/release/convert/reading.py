@@ -1,0 +1,200 @@
+"""From a checkpoint file to its tensors, without running anything that the file brings.
+
+`torch.load(weights_only=True)` reads pickles with an interpreter of its own that knows tensors, plain values
+and a list of harmless classes. Files of torch >= 1.6 are mapped: what is not used, such as optimizer states,
+is never read. Older ones (MoCo v1's and v2's own) can only be read as a whole.
+"""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from zoo.errors import ReleaseError
+
+_WEIGHTS = ("state_dict", "model")  # entries that hold the trained model
+_MOMENTUM_WEIGHTS = "model_ema"  # PyContrast and FT: the momentum encoder is an entry of its own
+_TRAINING_STATE = {
+    "amp": "state of mixed precision",
+    "args": "settings of the training",
+    "callbacks": "state of Lightning's callbacks",
+    "contrast": "queue or memory bank",
+    "criterion": "state of the loss",
+    "hyper_parameters": "settings of the training",
+    "loops": "state of Lightning's loops",
+    "lr_scheduler": "state of the schedule",
+    "lr_schedulers": "state of the schedule",
+    "opt": "settings of the training",
+    "optimizer": "state of the optimizer",
+    "optimizer_states": "state of the optimizer",
+    "scaler": "state of mixed precision",
+    "scheduler": "state of the schedule",
+}
+
+
+class _Inert:
+    """Takes the place of classes that authors save beside the weights, and forgets what it is given.
+
+    `torch.load` looks names up in a table (`safe_globals`). These names lead here: neither the class that the
+    file names nor its module is imported or called, so it does not matter what the file passes to it. What
+    comes out is an object without content, and such objects are only ever left out.
+    """
+
+    def __new__(cls, *_: object, **__: object) -> _Inert:
+        return super().__new__(cls)
+
+    def __init__(self, *_: object, **__: object) -> None:
+        pass
+
+    def __setstate__(self, state: object) -> None:
+        pass
+
+
+_HARMLESS: list[Any] = [
+    (_Inert, name)
+    for name in (
+        "argparse.Namespace",  # SupContrast, MAE: the command line's settings
+        "pathlib.PosixPath",  # Lightning's callbacks
+        "pathlib.WindowsPath",
+        "numpy.core.multiarray.scalar",  # accuracies as NumPy numbers; the path is numpy._core from 2.0 on
+        "numpy._core.multiarray.scalar",
+        "numpy.core.multiarray._reconstruct",
+        "numpy._core.multiarray._reconstruct",
+        "numpy.ndarray",
+        "numpy.dtype",
+    )
+]
+
+
+class Checkpoint(NamedTuple):
+    """What a file holds.
+
+    Attributes:
+        tensors: of the model, by key; `module.` of DistributedDataParallel and `_orig_mod.` of torch.compile
+            are removed, entries that are no part of the model's `state_dict` keep their name as a prefix.
+        entries: what else the file holds and is left out: name -> what it is.
+        epoch: as the file says, or None.
+    """
+
+    tensors: dict[str, Tensor]
+    entries: dict[str, str]
+    epoch: int | None
+
+
+def read_checkpoint(file: Path) -> Checkpoint:
+    """Read a checkpoint (.pth, .pth.tar, .ckpt, .pt, .bin) or a .safetensors file.
+
+    Raises:
+        ReleaseError: when the file is missing, damaged, holds no weights, or cannot be read without running
+            code; then the message names the class that it asks for.
+    """
+    if not file.is_file():
+        raise ReleaseError(f"{file}: no such file")
+    content = _safetensors(file) if file.suffix == ".safetensors" else _load(file)
+    if not isinstance(content, Mapping):
+        raise ReleaseError(f"{file}: found a {type(content).__name__}, expected a dict of tensors")
+    try:
+        tensors, entries = _split(content, file)
+    except RecursionError:
+        raise ReleaseError(f"{file}: its dicts are nested too deeply for a checkpoint") from None
+    if not tensors:
+        found = f"{', '.join(map(str, content))}" or "nothing"
+        raise ReleaseError(f"{file}: holds no weights: found {found}, expected {' or '.join(_WEIGHTS)}")
+    epoch: Any = content.get("epoch")
+    if type(epoch) is not int:
+        return Checkpoint(tensors, entries, None)
+    return Checkpoint(tensors, {name: what for name, what in entries.items() if name != "epoch"}, epoch)
+
+
+def _safetensors(file: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(file)
+    except (SafetensorError, OSError) as error:
+        raise ReleaseError(f"{file}: damaged or no safetensors file: {error}") from None
+
+
+def _load(file: Path) -> Any:
+    mapped = zipfile.is_zipfile(file)
+    try:
+        if mapped:
+            _refuse_compression(file)
+        with torch.serialization.safe_globals(_HARMLESS):
+            return torch.load(file, map_location="cpu", weights_only=True, mmap=mapped)
+    except ReleaseError:
+        raise
+    except Exception as error:  # a damaged or hostile pickle can make its interpreter raise anything
+        raise ReleaseError(f"{file}: {_reason(error)}") from None
+
+
+def _refuse_compression(file: Path) -> None:
+    """A few compressed bytes can stand for gigabytes; `torch.save` stores everything as it is."""
+    with zipfile.ZipFile(file) as archive:
+        if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
+            raise ReleaseError(f"{file}: a compressed archive, expected a file that torch.save wrote")
+
+
+def _reason(error: Exception) -> str:
+    text = str(error)
+    asked = re.search(r"GLOBAL (\S+) ?(?:was not|whose)", text)
+    if asked:
+        return (
+            f'reading it would run code: it asks for "{asked[1]}", and only tensors and plain values are '
+            "read. If you trust the file, save its tensors alone where its code is installed: torch.save("
+            '{"state_dict": torch.load(FILE, weights_only=False)["state_dict"]}, NEW_FILE)'
+        )
+    if "Weights only load failed" in text:
+        lines = [line.strip() for line in text.splitlines()]
+        detail = next((line for line in lines if line.startswith(("Unsupported", "Can only", "Trying"))), "")
+        return "cannot be read without running code" + (f": {detail}" if detail else ", or is damaged")
+    first = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
+    return f"damaged, or no checkpoint: {first}"
+
+
+def _split(content: Mapping[Any, Any], file: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Tell the model's tensors from what else lies beside them."""
+    tensors: dict[str, Tensor] = {}
+    entries: dict[str, str] = {}
+    bare = all(isinstance(value, Tensor) for value in content.values())
+    for name, value in content.items():
+        if bare:
+            _add(tensors, "", {name: value}, file)
+        elif name in _WEIGHTS and isinstance(value, Mapping):
+            _add(tensors, "", value, file)
+        elif name == _MOMENTUM_WEIGHTS and isinstance(value, Mapping):
+            _add(tensors, f"{name}.", value, file)
+        elif name in _TRAINING_STATE:
+            entries[name] = _TRAINING_STATE[name]
+        elif isinstance(value, Tensor) and value.numel() == 1 and "." not in str(name):
+            entries[str(name)] = "a number"  # e.g. best_acc1
+        elif _holds_tensors(value):  # not known, so it must be shown: the family's rules will refuse it
+            _add(tensors, f"{name}.", value if isinstance(value, Mapping) else {"": value}, file)
+        else:
+            entries[str(name)] = "not weights"
+    return tensors, entries
+
+
+def _add(tensors: dict[str, Tensor], prefix: str, values: Mapping[Any, Any], file: Path) -> None:
+    for name, value in values.items():
+        key = re.sub(r"(?:^|(?<=\.))(?:(?:module|_orig_mod)\.)+", "", f"{prefix}{name}").rstrip(".")
+        if isinstance(value, Mapping):
+            _add(tensors, f"{key}.", value, file)
+        elif key in tensors:
+            raise ReleaseError(f'{file}: two tensors are named "{key}"')
+        else:  # what is no tensor is shown too: it stands where a tensor should
+            tensors[key] = value if isinstance(value, Tensor) else torch.empty(0)
+
+
+def _holds_tensors(value: object) -> bool:
+    if isinstance(value, Mapping):
+        return any(map(_holds_tensors, value.values()))
+    if isinstance(value, (list, tuple)):
+        return any(map(_holds_tensors, value))
+    return isinstance(value, Tensor)
