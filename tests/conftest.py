@@ -77,3 +77,9 @@ def copied(paco: Release, tmp_path: Path) -> Path:
     import shutil
 
     return Path(shutil.copytree(paco.path, tmp_path / "copy"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Let the record of verified files, here and in the processes that tests start, be no user's own."""
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))

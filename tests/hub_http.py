@@ -171,8 +171,8 @@ class Handler(BaseHTTPRequestHandler):
         body = self.read_body(fault.cut_after)
         if body is None:
             return self.cut()
-        if fault.delay and fault.cut_after is None:
-            ended.wait(fault.delay)
+        if fault.delay and fault.cut_after is None and ended.wait(fault.delay):
+            return self.cut()  # the test is over: its request must not reach the next one's Hub
         headers = {k.lower(): v for k, v in self.headers.items()}
         request = Request(self.command, url.path, parse_qs(url.query), headers, body)
         response = fault.spoil(Response() if fault.status else server.answer(request))

@@ -65,6 +65,9 @@ class Hub:
             "HF_HUB_ETAG_TIMEOUT": "3",  # seconds; both are 10 by default
             "HF_HUB_DOWNLOAD_TIMEOUT": "3",
             "HF_XET_CLIENT_RETRY_BASE_DELAY": "10ms",  # 3 s by default, more with each of 5 tries
+            # Files of tests' size are fetched in blocks too, as by default only those above 256 MB.
+            "HF_XET_RECONSTRUCTION_MIN_RECONSTRUCTION_FETCH_SIZE": "4mb",
+            "HF_XET_RECONSTRUCTION_MAX_RECONSTRUCTION_FETCH_SIZE": "4mb",
             "NO_PROXY": "127.0.0.1,localhost",
         }
 
@@ -146,7 +149,7 @@ class Hub:
         Args:
             match: expression searched in "METHOD path" (quoted, no query). A download of an LFS file is a
                 "GET /storage/org/name/SHA256/FILE", its upload a "PUT /storage/org/name/SHA256"; over Xet
-                "GET /xorbs/N/HASH" and "POST /cas/N/v1/xorbs/default/HASH".
+                "GET /xorbs/HASH" and "POST /cas/v1/xorbs/default/HASH".
             status: answer this instead of doing anything.
             times: how many matching requests go wrong, after the first `skip`.
             delay: seconds before the answer; with `cut_after`, before a download breaks off (it stalls).
@@ -157,6 +160,10 @@ class Hub:
         """
         fault = Fault(match, status, times, delay, cut_after, body, skip, headers or {})
         self._server.faults.append(fault)
+
+    def mend(self) -> None:
+        """Let nothing go wrong any more."""
+        self._server.faults.clear()
 
     def _answer(self, request: Request) -> Response:
         found = matched(self._routes, request)

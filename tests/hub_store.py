@@ -17,7 +17,7 @@ from .hub_http import HubError, Request
 
 MEGABYTE = 1_000_000
 ATTRIBUTES = b"*.safetensors filter=lfs diff=lfs merge=lfs -text\n*.png filter=lfs diff=lfs merge=lfs -text\n"
-_moments, _stores = count(), count()
+_moments = count()
 
 
 def is_lfs(path: str, size: int) -> bool:
@@ -125,12 +125,6 @@ class Store:
     part_size: int | None = None  # uploads above it go in parts
     parts: dict[tuple[str, str, int], bytes] = field(default_factory=dict)
     cas: Cas = field(default_factory=Cas)
-    number: int = field(default_factory=lambda: next(_stores))
-
-    @property
-    def cas_url(self) -> str:
-        """The Xet server. Clients remember what they sent to one, so that each Store has its own."""
-        return f"{self.url}/cas/{self.number}"
 
     def role(self, request: Request) -> str | None:
         """Return "write", "read", or None for an anonymous request; 401 for a token that is none."""

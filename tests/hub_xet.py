@@ -25,38 +25,36 @@ def token(store: Store, request: Request, repo: str, kind: str, rev: str) -> Res
     """Answer a short-lived token for the CAS, which takes no token of the Hub's."""
     opened = store.open(repo, request, write=kind == "write", content=True)
     opened.at(rev)
-    expires = int(time.time()) + TOKEN_SECONDS
-    facts = {"accessToken": f"xet_{kind}", "exp": expires, "casUrl": store.cas_url}
+    address, expires = f"{store.url}/cas", int(time.time()) + TOKEN_SECONDS
+    facts = {"accessToken": f"xet_{kind}", "exp": expires, "casUrl": address}
     headers = {"X-Xet-Access-Token": f"xet_{kind}", "X-Xet-Token-Expiration": str(expires)}
     response = as_json(facts)
-    response.headers |= headers | {"X-Xet-Cas-Url": store.cas_url}
+    response.headers |= headers | {"X-Xet-Cas-Url": address}
     return response
 
 
 # --- the CAS
 
 
-def check(store: Store, request: Request, number: str, *, write: bool = False) -> Cas:
+def check(store: Store, request: Request, *, write: bool = False) -> Cas:
     given = request.headers.get("authorization", "").removeprefix("Bearer ")
     if given not in {"xet_read", "xet_write"}:
         raise HubError(401, "no token for the CAS")
     if write and given != "xet_write":
         raise HubError(403, "the token's scope is reading")
-    if not store.cas_url.endswith(f"/{number}"):
-        raise HubError(404, "the CAS of a test that is over")
     return store.cas
 
 
-def put_xorb(store: Store, request: Request, number: str, xorb: str) -> Response:
-    cas = check(store, request, number, write=True)
+def put_xorb(store: Store, request: Request, xorb: str) -> Response:
+    cas = check(store, request, write=True)
     fresh = xorb not in cas.xorbs
     cas.chunks[xorb] = list(chunks_of(request.body))
     cas.xorbs[xorb] = request.body
     return as_json({"was_inserted": fresh})
 
 
-def put_shard(store: Store, request: Request, number: str) -> Response:
-    cas = check(store, request, number, write=True)
+def put_shard(store: Store, request: Request) -> Response:
+    cas = check(store, request, write=True)
     for file, terms, sizes, sha256 in shard_files(request.body):
         for term, size in zip(terms, sizes, strict=True):
             known = cas.chunks.get(term.xorb, [])
@@ -73,20 +71,20 @@ def put_shard(store: Store, request: Request, number: str) -> Response:
     return as_json({"result": 1})
 
 
-def unknown(store: Store, request: Request, number: str, path: str) -> Response:
-    check(store, request, number)
+def unknown(store: Store, request: Request, path: str) -> Response:
+    check(store, request)
     raise HubError(404, f"no such resource: {path}")
 
 
-def known_chunk(store: Store, request: Request, number: str, prefix: str, chunk: str) -> Response:
+def known_chunk(store: Store, request: Request, prefix: str, chunk: str) -> Response:
     """Global deduplication: no chunk is told of, so that clients send all they have."""
-    check(store, request, number)
+    check(store, request)
     raise HubError(404, f"chunk {prefix}/{chunk} is not tracked")
 
 
-def reconstruction(store: Store, request: Request, number: str, file: str) -> Response:
+def reconstruction(store: Store, request: Request, file: str) -> Response:
     """Say which chunks make up a file, or the part of it in a Range header, and where they are."""
-    cas = check(store, request, number)
+    cas = check(store, request)
     if file not in cas.files:
         raise HubError(404, f"no file {file}")
     asked = re.fullmatch(r"bytes=(\d+)-(\d*)", request.headers.get("range", "bytes=0-"))
@@ -113,26 +111,26 @@ def reconstruction(store: Store, request: Request, number: str, file: str) -> Re
         terms.append({"hash": term.xorb, "unpacked_length": length, "range": span})
         # The byte range includes its end, unlike all others.
         where = {"start": first.start, "end": last.stop - 1}
-        url = f"{store.storage_url}/xorbs/{number}/{term.xorb}"
+        url = f"{store.storage_url}/xorbs/{term.xorb}"
         fetch.setdefault(term.xorb, []).append({"range": span, "url": url, "url_range": where})
     return as_json({"offset_into_first_range": offset or 0, "terms": terms, "fetch_info": fetch})
 
 
-def xorb_data(store: Store, request: Request, number: str, xorb: str) -> Response:
+def xorb_data(store: Store, request: Request, xorb: str) -> Response:
     """Serve part of a xorb at a signed link, which holds for a range only."""
     if "range" not in request.headers:
         raise HubError(403, "the link was signed for a range")
-    if xorb not in store.cas.xorbs or not store.cas_url.endswith(f"/{number}"):
+    if xorb not in store.cas.xorbs:
         raise HubError(404, "NoSuchKey")
     return ranged(store.cas.xorbs[xorb], request, {})
 
 
 ROUTES: list[Route] = [
     ("GET", "/api/models/{repo}/xet-(?P<kind>read|write)-token/{rev}", token),
-    ("POST", "/cas/{number}/v1/xorbs/default/{xorb}", put_xorb),
-    ("POST", "/cas/{number}/v1/shards", put_shard),
-    ("GET", "/cas/{number}/v1/chunks/{prefix}/{chunk}", known_chunk),
-    ("GET", "/cas/{number}/v1/reconstructions/{file}", reconstruction),
-    ("GET|POST|PUT", "/cas/{number}/{path}", unknown),
-    ("GET", "/xorbs/{number}/{xorb}", xorb_data),
+    ("POST", "/cas/v1/xorbs/default/{xorb}", put_xorb),
+    ("POST", "/cas/v1/shards", put_shard),
+    ("GET", "/cas/v1/chunks/{prefix}/{chunk}", known_chunk),
+    ("GET", "/cas/v1/reconstructions/{file}", reconstruction),
+    ("GET|POST|PUT", "/cas/{path}", unknown),
+    ("GET", "/xorbs/{xorb}", xorb_data),
 ]

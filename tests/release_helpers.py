@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,24 @@ from zoo.modules.centers import Centers
 from zoo.release import Preprocess, Release, write_release
 
 TIMM = Version(timm.__version__)
-# Before 1.0.29, timm's "local-dir:" fails for any folder with two safetensors files ("hf-hub:" does not).
-reads_folders_with_centers = pytest.mark.skipif(Version("1.0.29") > TIMM, reason="timm's local-dir loader")
+# timm's "local-dir:" reads no safetensors before 1.0.26, and no folder with two such files before 1.0.29;
+# its "hf-hub:" always did.
+READS_FOLDERS = Version("1.0.29") <= TIMM
+reads_folders = pytest.mark.skipif(not READS_FOLDERS, reason="timm's local-dir loader")
 
 CLASSES = 5
 RECIPE = "seed: 3\nobjective:\n  name: paco\n"
+
+
+def plain_timm(folder: Path, **kwargs: Any) -> nn.Module:
+    """Return what plain timm makes of a release, in evaluation mode."""
+    if READS_FOLDERS:
+        return timm.create_model(f"local-dir:{folder}", pretrained=True, **kwargs).eval()
+    config = json.loads((folder / "config.json").read_text())
+    cfg = {key: config[key] for key in ("num_classes", "label_names") if key in config}
+    cfg |= {**config["pretrained_cfg"], "file": str(folder / "model.safetensors")}
+    kwargs = {**config["model_args"], **kwargs}
+    return timm.create_model(config["architecture"], pretrained=True, pretrained_cfg=cfg, **kwargs).eval()
 
 
 def trained_encoder(arch: str = "cifar_resnet20", seed: int = 0, **model_args: Any) -> nn.Module:

@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-import timm
 import torch
 from torch import nn
 
 import zoo
+from tests.release_helpers import plain_timm, reads_folders
 from zoo.data import open_dataset
 from zoo.release import Release
 from zoo.training import Recipe
@@ -54,9 +54,7 @@ def test_loads_identically_in_zoo_and_plain_timm(paco: Release, moco: Release) -
         images = digit_images(release)
         with torch.no_grad():
             ours = zoo.load(release.path).eval()(images)
-            theirs = timm.create_model(f"local-dir:{release.path}", pretrained=True, num_classes=0).eval()(
-                images
-            )
+            theirs = plain_timm(release.path, num_classes=0)(images)
         assert torch.equal(ours, theirs)
         assert ours.shape == (32, 64)
 
@@ -66,7 +64,7 @@ def test_released_classifier_is_the_learned_centers(paco: Release) -> None:
     with torch.no_grad():
         features = zoo.load(paco.path).eval()(images)
         logits = zoo.load(paco.path, head="centers").eval()(images)
-        plain = timm.create_model(f"local-dir:{paco.path}", pretrained=True).eval()(images)
+        plain = plain_timm(paco.path)(images)
     centers = zoo.open(paco.path).centers
     torch.testing.assert_close(logits, features @ centers.weight.T + centers.bias)
     assert torch.equal(logits, plain)
@@ -185,6 +183,7 @@ def test_a_backbone_that_cannot_take_the_images_is_refused_before_training(tmp_p
     assert not (tmp_path / "x").exists()
 
 
+@reads_folders
 def test_a_stock_timm_architecture_trains_and_plain_timm_loads_it_without_zoo(tmp_path: Path) -> None:
     import subprocess
     import sys

@@ -95,9 +95,7 @@ def test_a_card_that_says_something_else_is_refused(release, old, new, message):
 
 def test_a_card_without_metadata_is_refused(release):
     (release.path / "README.md").write_text(ModelCard(release.card).text)
-    with pytest.raises(
-        ReleaseError, match=r"README.md: metadata: found no metadata, .*render_card"
-    ):
+    with pytest.raises(ReleaseError, match=r"README.md: metadata: found no metadata, .*render_card"):
         check(release)
     release.render_card()
     check(release)

@@ -1,6 +1,7 @@
 """Push over real HTTP, then load with zoo, plain timm and transformers: the same features, bit for bit."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -96,3 +97,34 @@ def test_pushed_weights_compute_the_same_everywhere(hub, tmp_path, arches):
             assert torch.equal(tensors["weight"], centers.weight), repo
             assert torch.equal(tensors["bias"], centers.bias), repo
             assert torch.equal(tensors["class_counts"], centers.class_counts), repo
+
+
+@pytest.mark.parametrize("transport", ["lfs", "xet"])
+def test_the_python_of_the_published_card_runs_as_it_stands(hub, tmp_path, transport):
+    hub.transport = transport
+    encoder = trained_encoder("resnet10t")
+    release = release_of(
+        tmp_path / "r",
+        encoder,
+        arch="resnet10t",
+        size=SIZE,
+        centers=some_centers(zoo.backbones.feature_dim(encoder)),
+    )
+    zoo.push(release, "alice/r.x", token=hub.token)
+    card = hub.files("alice/r.x")["README.md"].decode()
+    blocks = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
+    assert len(blocks) == 4, "zoo, timm, transformers, centers"
+    program = "\n".join(
+        [
+            *blocks[:3],
+            "import torch",
+            f"images = torch.ones(2, 3, {SIZE}, {SIZE})",
+            "with torch.no_grad():",
+            "    encoder = release.load().eval()",
+            "    " + blocks[3].replace("\n", "\n    "),
+            "    assert torch.equal(model(images).pooler_output, encoder(images))",
+            "    torch.testing.assert_close(classifier(images).logits, logits)",
+        ]
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]

@@ -15,6 +15,7 @@ from huggingface_hub import (
     CommitOperationDelete,
     HfApi,
     hf_hub_download,
+    hf_hub_url,
     snapshot_download,
 )
 from huggingface_hub.errors import (
@@ -90,6 +91,23 @@ def test_a_second_push_sends_only_what_changed(hub: Hub, api: HfApi) -> None:
     push(api, {**FILES, "config.json": b"{}\n"})
     assert hub.files(REPO)["config.json"] == b"{}\n"
     assert "PUT" not in {method for method, _ in hub.requests[sent:]}
+
+
+def test_part_of_a_file_is_served_alone(hub: Hub) -> None:
+    hub.create(REPO, FILES)
+    for path in ("README.md", "model.safetensors"):  # by the Hub itself, and behind a link to the storage
+
+        def ask(part: str, path: str = path) -> tuple[int, bytes, str | None]:
+            url = hf_hub_url(REPO, path)
+            answer = get_session().get(url, headers={"Range": f"bytes={part}"}, follow_redirects=True)
+            return answer.status_code, answer.content, answer.headers.get("Content-Range")
+
+        data, size = FILES[path], len(FILES[path])
+        assert ask("10-19") == (206, data[10:20], f"bytes 10-19/{size}")
+        assert ask("10-") == (206, data[10:], f"bytes 10-{size - 1}/{size}")
+        assert ask("-10") == (206, data[-10:], f"bytes {size - 10}-{size - 1}/{size}")
+        assert ask(f"10-{size + 5}") == (206, data[10:], f"bytes 10-{size - 1}/{size}")
+        assert ask(f"{size}-") == (416, b"", f"bytes */{size}")
 
 
 def test_a_large_upload_goes_in_parts(hub: Hub, api: HfApi) -> None:
@@ -232,67 +250,7 @@ def test_a_cards_metadata_is_validated_before_anything_is_sent(hub: Hub, api: Hf
     assert hub.files(REPO)["README.md"] == b"# No metadata\n"
 
 
-# --- references and listings
-
-
-def test_tags_and_branches_name_commits(hub: Hub, api: HfApi) -> None:
-    first = push(api)
-    api.create_tag(REPO, tag="v1")
-    api.create_branch(REPO, branch="next")
-    second = push(api, {"config.json": b"[]"}, revision="next")
-    api.create_tag(REPO, tag="v2", revision=second)
-    refs = api.list_repo_refs(REPO)
-    assert {ref.name: ref.target_commit for ref in refs.branches} == {"main": first, "next": second}
-    assert {ref.name: ref.target_commit for ref in refs.tags} == hub.tags(REPO) == {"v1": first, "v2": second}
-    assert Path(hf_hub_download(REPO, "config.json", revision="v1")).read_bytes() == b"{}"
-    assert Path(hf_hub_download(REPO, "config.json", revision="v2")).read_bytes() == b"[]"
-    assert [commit.commit_id for commit in api.list_repo_commits(REPO, revision="v2")][:2] == [second, first]
-    with pytest.raises(HfHubHTTPError, match="exists already"):
-        api.create_tag(REPO, tag="v1")
-    api.delete_tag(REPO, tag="v1")
-    api.delete_branch(REPO, branch="next")
-    assert hub.tags(REPO) == {"v2": second}
-    with pytest.raises(RevisionNotFoundError):
-        api.delete_tag(REPO, tag="v1")
-
-
-def test_models_are_listed_by_author_and_tag_with_their_cards(hub: Hub, api: HfApi) -> None:
-    hub.store.page_size = 2
-    for number in range(5):
-        hub.create(f"org/model{number}", FILES, private=number == 4)
-    hub.create("org/untagged", {"README.md": b"---\ntags: [other]\n---\n"})
-    hub.create("other/model", FILES)
-    asked = {"author": "org", "filter": "contrastive-zoo", "cardData": True}
-    listed = {model.id: model for model in HfApi(token=False).list_models(**asked)}
-    assert set(listed) == {f"org/model{number}" for number in range(4)}
-    assert listed["org/model0"].card_data.datasets == ["digits"]
-    assert {"timm", "license:mit", "dataset:digits"} <= set(listed["org/model0"].tags)
-    assert len(list(api.list_models(**asked))) == 5
-    assert [model.id for model in api.list_models(author="org", search="4")] == ["org/model4"]
-    assert next(iter(api.list_models(author="other"))).card_data is None
-
-
-def test_files_are_listed_with_sizes_and_hashes(hub: Hub, api: HfApi) -> None:
-    hub.create(REPO, FILES)
-    hub.store.page_size = 2
-    assert set(api.list_repo_files(REPO)) == set(FILES)
-    assert [item.path for item in api.list_repo_tree(REPO)] == [
-        "plots", "README.md", "config.json", "model.safetensors"
-    ]  # fmt: skip
-    (weights, plots) = api.get_paths_info(REPO, ["model.safetensors", "plots", "none"], expand=True)
-    assert (weights.size, weights.lfs.sha256) == (len(WEIGHTS), sha256(WEIGHTS))
-    assert weights.last_commit.oid == hub.commits(REPO)[0]
-    assert plots.path == "plots"
-    siblings = {s.rfilename: s for s in api.model_info(REPO, files_metadata=True).siblings}
-    assert siblings["model.safetensors"].lfs.sha256 == sha256(WEIGHTS)
-    assert siblings["config.json"].size == 2
-
-
-def test_files_are_deleted_alone_and_by_folder(hub: Hub, api: HfApi) -> None:
-    push(api)
-    gone = [CommitOperationDelete("config.json"), CommitOperationDelete("plots/")]
-    api.create_commit(REPO, gone, commit_message="delete")
-    assert set(hub.files(REPO)) == {".gitattributes", "README.md", "model.safetensors"}
+# --- behind the client's back
 
 
 def test_a_repository_made_behind_the_clients_back_has_any_file_names(hub: Hub, api: HfApi) -> None:

@@ -51,6 +51,7 @@ def test_weights_of_20_megabytes_go_over_xet_and_come_back_both_ways(hub: Hub, a
     assert hub.files(REPO)[NAME] == data
     assert asked(hub, "PUT ") == 0
     assert Path(hf_hub_download(REPO, NAME)).read_bytes() == data
+    assert asked(hub, "/v1/reconstructions/") > 4  # the client asks for 4 MB at a time
     assert asked(hub, "GET /xorbs/") > 0
     assert asked(hub, "GET /storage/") == 0
     schemes = Counter(xorb[c.start + 4] for h, xorb in hub.store.cas.xorbs.items() for c in chunks(hub, h))

@@ -31,6 +31,19 @@ def test_listing_models_and_recipes_loads_no_torch():
     )
 
 
+def test_zoo_list_loads_no_torch_and_takes_little_time():
+    """0.3 s of an idle core; the bound leaves room for cores that are shared."""
+    code = (
+        "import contextlib, io, sys, time; from zoo.cli import main; sys.argv = ['zoo', 'list'];"
+        "shown = io.StringIO();"
+        "exec('with contextlib.redirect_stdout(shown), contextlib.suppress(SystemExit): main()');"
+        "assert 'resnet50.moco_v2_ft_in1k' in shown.getvalue();"
+        "assert not {'torch', 'timm', 'numpy', 'huggingface_hub'} & set(sys.modules);"
+        "print(time.process_time())"
+    )
+    assert min(float(run(code)) for _ in range(3)) < 0.9
+
+
 @pytest.mark.parametrize(
     "imports",
     [

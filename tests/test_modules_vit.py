@@ -3,11 +3,10 @@
 import math
 
 import pytest
-import timm
 import torch
 
 import zoo
-from tests.release_helpers import release_of
+from tests.release_helpers import plain_timm, release_of
 from zoo import backbones
 from zoo.errors import ZooError
 from zoo.modules import MomentumEncoder, freeze_patch_embedding, set_sincos_positions
@@ -119,7 +118,7 @@ def test_a_release_carries_the_positions_and_plain_timm_reads_them(tmp_path):
     release_of(tmp_path / "release", model, "vit_tiny_patch16_224", 32, model_args=SMALL)
     images = torch.randn(2, 3, 32, 32)
     loaded = zoo.load(tmp_path / "release").eval()
-    plain = timm.create_model(f"local-dir:{tmp_path / 'release'}", pretrained=True, num_classes=0).eval()
+    plain = plain_timm(tmp_path / "release", num_classes=0)
     with torch.no_grad():
         for other in (loaded, plain):
             assert torch.equal(other.pos_embed, model.pos_embed)

@@ -8,7 +8,7 @@ import torch
 from packaging.version import Version
 
 import zoo
-from tests.release_helpers import TIMM, release_of, trained_encoder
+from tests.release_helpers import TIMM, plain_timm, release_of, trained_encoder
 from zoo import backbones
 
 VIT = {"img_size": 64, "depth": 2}
@@ -81,7 +81,7 @@ def test_features_are_bit_equal_to_the_encoders_and_to_plain_timms(case, tmp_pat
     assert not any(tensor.is_meta for tensor in [*loaded.parameters(), *loaded.buffers()])
     if not (case in ("swin_transformer", "swin_transformer_v2") and Version("1.0.31") > TIMM):
         # Those take weights without a classifier for an old format's, in timm before 1.0.31.
-        plain = timm.create_model(f"local-dir:{tmp_path / 'release'}", pretrained=True, num_classes=0).eval()
+        plain = plain_timm(tmp_path / "release", num_classes=0)
         with torch.no_grad():
             assert torch.equal(plain(images), features)
     buffers = dict(loaded.named_buffers())

@@ -2,11 +2,8 @@
 
 import json
 import shutil
-import subprocess
-import sys
 
 import pytest
-import timm
 import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
@@ -14,7 +11,7 @@ from safetensors.torch import load_file, save_file
 import zoo
 from tests.release_helpers import (
     CLASSES,
-    reads_folders_with_centers,
+    plain_timm,
     release_of,
     some_centers,
     trained_encoder,
@@ -57,11 +54,10 @@ def test_the_centers_head_is_the_linear_map_of_the_features(released, images):
     torch.testing.assert_close(logits, encoder(images) @ centers.weight.T + centers.bias)
 
 
-@reads_folders_with_centers
 def test_plain_timm_reads_the_same_classifier_and_metadata(released, images):
     release, _ = released
     loaded = zoo.load(release.path, head="centers").eval()
-    plain = timm.create_model(f"local-dir:{release.path}", pretrained=True).eval()
+    plain = plain_timm(release.path)
     assert torch.equal(loaded(images), plain(images))
     source = {"source", "file"}
     assert {k: v for k, v in loaded.pretrained_cfg.items() if k not in source} == {
@@ -91,14 +87,14 @@ def test_loading_an_encoder_draws_no_random_numbers(released):
     assert torch.equal(torch.get_rng_state(), state)
 
 
-@pytest.mark.parametrize("loader", ["zoo", pytest.param("timm", marks=reads_folders_with_centers)])
+@pytest.mark.parametrize("loader", ["zoo", "timm"])
 def test_features_only_and_a_new_head_also_by_plain_timm(released, images, loader):
     release, encoder = released
 
     def load(**kwargs):
         if loader == "zoo":
             return zoo.load(release.path, **kwargs).eval()
-        return timm.create_model(f"local-dir:{release.path}", pretrained=True, **kwargs).eval()
+        return plain_timm(release.path, **kwargs)
 
     maps = load(features_only=True)(images)
     assert [tuple(m.shape[1:]) for m in maps] == [(16, 32, 32), (32, 16, 16), (64, 8, 8)]
@@ -124,7 +120,7 @@ def test_positions_are_resampled_for_another_image_size(tmp_path):
     encoder = trained_encoder("vit_tiny_patch16_224", **args)
     release = release_of(tmp_path / "r", encoder, "vit_tiny_patch16_224", model_args=args)
     larger = zoo.load(release.path, img_size=64).eval()
-    plain = timm.create_model(f"local-dir:{release.path}", pretrained=True, num_classes=0, img_size=64).eval()
+    plain = plain_timm(release.path, num_classes=0, img_size=64)
     images = torch.randn(2, 3, 64, 64)
     assert torch.equal(larger(images), plain(images))
 
@@ -235,63 +231,10 @@ def test_an_unknown_name_gives_the_nearest(released, tmp_path, monkeypatch):
     assert zoo.open("cifar_resnet20.paco_test").name == "cifar_resnet20.paco_test"
     with pytest.raises(ReleaseError, match=r'Did you mean "cifar_resnet20\.paco_test"\?'):
         zoo.open("cifar_resnet20.pako_test")
-    with pytest.raises(ReleaseError, match=r"config\.json is missing"):
+    with pytest.raises(ReleaseError, match=r'no folder "\.\./cifar'):
         zoo.open("../cifar_resnet20.paco_test")
     with pytest.raises(ReleaseError, match="no Hub repository, it has no revisions"):
         zoo.open("cifar_resnet20.paco_test", revision="main")
-
-
-SHA = "0123456789abcdef0123456789abcdef01234567"
-
-
-@pytest.fixture
-def hub_cache(released, tmp_path):
-    """huggingface_hub's cache as a download of `org/model` leaves it."""
-    repo = tmp_path / "cache" / "models--org--model"
-    blobs, snapshot = repo / "blobs", repo / "snapshots" / SHA
-    shutil.copytree(released[0].path, blobs)
-    snapshot.mkdir(parents=True)
-    for blob in blobs.iterdir():
-        (snapshot / blob.name).symlink_to(blob)
-    (repo / "refs").mkdir()
-    for ref in ("main", "v1"):
-        (repo / "refs" / ref).write_text(SHA)
-    return tmp_path / "cache"
-
-
-def offline(code: str) -> str:
-    command = [sys.executable, "-c", f"import os; os.environ['HF_HUB_OFFLINE'] = '1'; import zoo\n{code}"]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr
-    return result.stdout
-
-
-def test_hub_releases_come_from_the_cache_when_offline(hub_cache):
-    code = f"""
-cache = {str(hub_cache)!r}
-for name in ("org/model", "hf-hub:org/model", "org/model@v1", "hf-hub:org/model@{SHA}"):
-    print(zoo.load(name, cache_dir=cache).num_features, zoo.open(name, cache_dir=cache).path.name)
-print(zoo.open("org/model", revision="v1", cache_dir=cache).path.name)
-wrong = ("org/other", None), ("hf-hub:org/model@v2", None), ("org/model@v1", "main"), ("hf-hub:org", None)
-for name, revision in wrong:
-    try:
-        zoo.open(name, revision=revision, cache_dir=cache)
-    except zoo.ZooError as error:
-        print(error)
-try:
-    entry = dict(protocol="knn", data="d", split="test", metrics={{}})
-    zoo.open("org/model", cache_dir=cache).add_evaluation(entry)
-except zoo.ZooError as error:
-    print(error)
-"""
-    lines = offline(code).splitlines()
-    assert lines[:5] == [f"64 {SHA}"] * 4 + [SHA]
-    assert 'no folder "org/other"' in lines[5]
-    assert "HF_HUB_OFFLINE" in lines[5]
-    assert '"org/model" at revision "v2"' in lines[6]
-    assert "name two revisions" in lines[7]
-    assert 'no release "hf-hub:org"' in lines[8]
-    assert "a downloaded release does not change" in lines[9]
 
 
 def test_training_a_loaded_model_does_not_change_the_file(copied, images):

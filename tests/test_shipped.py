@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-import timm
 import torch
 
 import zoo
+from tests.release_helpers import plain_timm
 from zoo.release import card
 from zoo.training import Recipe
 
@@ -24,7 +24,7 @@ def test_shipped_release(name: str) -> None:
     assert not (release.path / "run").exists()
     images = torch.randn(2, 3, recipe.views.eval.size, recipe.views.eval.size)
     ours = zoo.load(name).eval()(images)
-    theirs = timm.create_model(f"local-dir:{release.path}", pretrained=True, num_classes=0).eval()(images)
+    theirs = plain_timm(release.path, num_classes=0)(images)
     assert torch.equal(ours, theirs)
 
 

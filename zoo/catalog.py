@@ -69,9 +69,10 @@ def recipe_path(name_or_file: str | Path) -> Path:
     as_file = Path(name_or_file)
     if as_file.is_file():
         return as_file
+    shipped = _shared("recipes") / f"{name_or_file}.yaml"
+    if shipped.parent == _shared("recipes") and shipped.is_file():
+        return shipped
     names = list_recipes()
-    if str(name_or_file) in names:
-        return _shared("recipes") / f"{name_or_file}.yaml"
     hint = did_you_mean(name_or_file, names)
     raise RecipeError(
         f'no recipe "{name_or_file}": neither a file nor one of the {len(names)} shipped recipes.{hint}'

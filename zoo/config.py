@@ -13,7 +13,6 @@ from zoo.errors import RecipeError, ZooError, did_you_mean
 
 MAX_YAML_BYTES = 1 << 18  # a recipe is a page; anything near this size is a mistake or an attack
 MAX_YAML_DEPTH = 32
-MAX_PROBLEMS = 20  # that one message tells
 
 
 class Config(pydantic.BaseModel):
@@ -36,14 +35,11 @@ def parse(schema: type[ConfigT], data: Any, where: str, error_type: type[ZooErro
         return schema.model_validate(data)
     except pydantic.ValidationError as error:
         problems: list[str] = []
-        for item in error.errors(include_url=False)[:MAX_PROBLEMS]:
+        for item in error.errors(include_url=False):
             text, keys, listing = _explain(schema, item).partition(" Valid keys: ")
             listed = any(problem.endswith(keys + listing) for problem in problems)  # once is enough
             problems.append(text if listed else text + keys + listing)
-        more = (
-            f"; and {error.error_count() - MAX_PROBLEMS} more" if error.error_count() > MAX_PROBLEMS else ""
-        )
-        raise error_type(f"{where}: " + "; ".join(problems) + more) from None
+        raise error_type(f"{where}: " + "; ".join(problems)) from None
 
 
 def _explain(schema: type[Config], item: Any) -> str:

@@ -92,13 +92,13 @@ def print_release(release: Release) -> None:
     if release.centers is not None:
         classes, features = release.centers.weight.shape
         console.print(f"centers: {classes} classes x {features} features")
-    training = release.metrics.get("training", {})
-    if training:
+    training = release.metrics["training"]
+    if {"epochs", "seconds", "hardware", "seed"} <= training.keys():  # not of a converted checkpoint
         console.print(
             f"trained {training['epochs']} epochs in {training['seconds']:,.0f} s on {training['hardware']}, "
             f"seed {training['seed']}"
         )
-    print_evaluations(release.metrics.get("evaluations", []))
+    print_evaluations(release.metrics["evaluations"])
 
 
 def print_conversion(release: Release) -> None:

@@ -52,7 +52,7 @@ def fetch(
     except hub.UnreachableError as error:
         if _loadable(_remembered(repo, revision)):
             return _remembered(repo, revision)
-        raise ReleaseError(f"{error}. It is not in the local cache either") from error
+        raise hub.RepositoryAbsentError(f"{error}; it is not in the local cache either") from error
     folder = repo / "snapshots" / listing.commit
     if complete or not _loadable(folder):
         names = manifest.wanted(listing.files, repo_id)
@@ -107,7 +107,7 @@ def _offline(repo: Path, repo_id: str, revision: str | None, why: str) -> Path:
         else ("it is not in the local cache")
     )
     where = f'Hub repository "{repo_id}"' + (f' at revision "{revision}"' if revision else "")
-    raise ReleaseError(f"{where}: {found}, and {why}")
+    raise hub.RepositoryAbsentError(f"{where}: {found}, and {why}")
 
 
 def _download(

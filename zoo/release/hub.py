@@ -28,12 +28,14 @@ from huggingface_hub.utils import (  # type: ignore[attr-defined]
     validate_repo_id,
 )
 
+from zoo import settings
 from zoo.errors import ReleaseError, did_you_mean
 
 ANSWER_SECONDS = 100.0
 """How long a commit may take to be answered; the client's own choice is to wait for ever."""
 
 LIBRARY = "contrastive-zoo"  # what the Hub is told, and the tag that releases carry
+LOG_IN = 'log in with "hf auth login", set HF_TOKEN or give token='
 COMMIT = re.compile(r"[0-9a-f]{40}")
 _REPO_ID = re.compile(r"[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+")
 _REVISION = re.compile(r"(?!.*(?:\.\.|//))[A-Za-z0-9_][A-Za-z0-9_./+-]*(?<![./])")
@@ -46,7 +48,7 @@ class UnreachableError(ReleaseError):
 
 
 class RepositoryAbsentError(ReleaseError):
-    """There is no such repository, or the token does not open it."""
+    """There is no such repository, the token does not open it, or only a cache could tell and does not."""
 
 
 class RevisionAbsentError(ReleaseError):
@@ -91,17 +93,18 @@ def is_repo_id(text: str) -> bool:
     return _REPO_ID.fullmatch(text) is not None
 
 
-def check_repo_id(repo_id: object, namespace: str | None = None) -> str:
+def check_repo_id(repo_id: object) -> str:
     """Return `repo_id` when it has the form `org/name`.
 
     Raises:
-        ReleaseError: with the nearest valid spelling, in `namespace` where only a name is given.
+        ReleaseError: with the nearest valid spelling, in the own namespace where only a name is given.
     """
     if isinstance(repo_id, str) and is_repo_id(repo_id):
         return repo_id
     text = re.sub(r"^(https?://[^/]+/|hf-hub:|hf_hub:)", "", str(repo_id)).partition("@")[0]
     parts = [_valid(part) for part in text.split("/")[-2:]]
-    near = "/".join([*([namespace] if namespace and len(parts) == 1 else []), *parts])
+    namespace = settings.namespace() if len(parts) == 1 else None
+    near = "/".join([*([namespace] if namespace else []), *parts])
     raise ReleaseError(
         f'repository "{repo_id}": expected "org/name" of letters, digits, ".", "_" and "-", without "--" or'
         f' "..", at most 96 characters{"." + did_you_mean(near, [near]) if is_repo_id(near) else ""}'
@@ -151,10 +154,8 @@ def talking(repo_id: str, revision: str | None = None) -> Iterator[None]:
         ReleaseError: for everything else.
     """
     where = f'Hub repository "{repo_id}"' + (f' at revision "{revision}"' if revision else "")
-    session = get_session()
-    patience = session.timeout
-    if session.timeout == _transport.Timeout(None):
-        session.timeout = _transport.Timeout(ANSWER_SECONDS)
+    hooks: list[Any] = get_session().event_hooks["request"]
+    hooks.append(_bound)
     try:
         yield
     except ReleaseError:
@@ -163,56 +164,77 @@ def talking(repo_id: str, revision: str | None = None) -> Iterator[None]:
         kind, problem = _explain(error)
         raise kind(f"{where}: {problem}") from error
     finally:
-        session.timeout = patience
+        hooks.remove(_bound)
+
+
+def _bound(request: Any) -> None:
+    """Give a request without any limit of waiting one."""
+    if request.extensions.get("timeout", {}).get("read") is None:
+        request.extensions["timeout"] = _transport.Timeout(ANSWER_SECONDS).as_dict()
 
 
 def _explain(error: Exception) -> tuple[type[ReleaseError], str]:
-    known = (OfflineModeIsEnabled, _transport.HTTPError)
+    known = (OfflineModeIsEnabled, _transport.HTTPError, ValueError)
     while not isinstance(error, known) and isinstance(error.__cause__, Exception):
         error = error.__cause__  # e.g. of "Error while uploading", which does not say why
-    log_in = 'log in with "hf auth login", set HF_TOKEN or give token='
     if isinstance(error, OfflineModeIsEnabled) or constants.HF_HUB_OFFLINE:
         return UnreachableError, "HF_HUB_OFFLINE is set, and this needs the network"
     if isinstance(error, LocalTokenNotFoundError):
-        return ReleaseError, f"no token is stored; {log_in}"
+        return ReleaseError, f"no token is stored; {LOG_IN}"
     if isinstance(error, GatedRepoError):
-        return ReleaseError, f"access must be requested on its page, and needs a token; {log_in}"
+        return ReleaseError, f"access must be requested on its page, and needs a token; {LOG_IN}"
     if isinstance(error, RevisionNotFoundError):
         return RevisionAbsentError, "the repository has no such revision; its page lists branches and tags"
     if isinstance(error, HfHubHTTPError):
-        return _explain_status(error, log_in)
+        return _explain_answer(error)
     if isinstance(error, _transport.TimeoutException):
         return UnreachableError, "the Hub did not answer in time; try again"
     if isinstance(error, _transport.ConnectError):
-        return UnreachableError, f"cannot be reached at {constants.ENDPOINT}; is there a network?"
-    if isinstance(error, _transport.HTTPError | ConnectionError):
-        return UnreachableError, f"the connection was cut ({_first_line(error)}); run the same command again"
-    if isinstance(error, (json.JSONDecodeError, KeyError, TypeError, AttributeError, AssertionError)):
+        return UnreachableError, f"cannot be reached at {constants.ENDPOINT}; is there a network"
+    text = _one_line(error)
+    if xet := re.search(r"HTTP status \w+ error \((\d+)", text):
+        return _explain_status(int(xet[1]), f"{xet[1]} of the storage", writes=True)
+    if isinstance(error, _transport.HTTPError | ConnectionError) or "Request error" in text:
+        return UnreachableError, f"the connection was cut ({text}); run the same command again"
+    if isinstance(error, json.JSONDecodeError | KeyError | TypeError | AttributeError | AssertionError):
         return ReleaseError, f"the answer is not that of a Hub; is {constants.ENDPOINT} one?"
-    return ReleaseError, _first_line(error)
+    if text.startswith("Consistency check failed"):
+        return ReleaseError, "a file came with another size than the Hub states; run the same command again"
+    if isinstance(error, OSError) and error.errno:
+        return ReleaseError, f"what comes from it cannot be kept here: {text}"
+    return ReleaseError, text
 
 
-def _explain_status(error: HfHubHTTPError, log_in: str) -> tuple[type[ReleaseError], str]:
-    status = error.response.status_code
-    said = f": {_first_line(error.server_message)}" if error.server_message else ""
-    with_token = "authorization" in error.response.request.headers
-    if status == 401 and with_token:
-        return ReleaseError, f"the Hub does not accept the token (401); make a new one and {log_in}"
-    if status == 401 or isinstance(error, RepositoryNotFoundError):
-        hint = "the token does not open it" if with_token else f"needs a token: {log_in}"
+def _explain_answer(error: HfHubHTTPError) -> tuple[type[ReleaseError], str]:
+    request, status = error.response.request, error.response.status_code
+    said = f"{status}: {_one_line(error.server_message)}" if error.server_message else str(status)
+    with_token, writes = "authorization" in request.headers, request.method not in ("GET", "HEAD")
+    # the Hub tells those it does not know 401, whether a repository is private or not there
+    if (status == 401 and not with_token) or (status != 401 and isinstance(error, RepositoryNotFoundError)):
+        hint = "the token does not open it" if with_token else f"needs a token: {LOG_IN}"
         return RepositoryAbsentError, f"it does not exist, or is private and {hint} ({status})"
+    if status == 404:
+        return ReleaseError, f"there is no {request.url.path} ({said})"
+    return _explain_status(status, said, writes)
+
+
+def _explain_status(status: int, said: str, writes: bool) -> tuple[type[ReleaseError], str]:
+    if status == 401:
+        return ReleaseError, f"the Hub does not accept the token (401); make a new one and {LOG_IN}"
     if status == 403:
-        return ReleaseError, f"the token may not do this (403{said}); it needs write access to the repository"
-    if status in (409, 412):
+        expected = (
+            "it needs write access to the repository" if writes else "it needs access to the repository"
+        )
+        return ReleaseError, f"the token may not do this ({said}); {expected}"
+    if writes and status in (409, 412):
         return ReleaseError, (
             f"it was changed by somebody else at the same time ({status}). Nothing was overwritten: look at"
             " what is there now, then run the same command again"
         )
     if status == 429 or status >= 500:
-        return UnreachableError, f"the Hub has trouble ({status}{said}); try again later"
-    return ReleaseError, f"the Hub refuses this ({status}{said})"
+        return UnreachableError, f"the Hub has trouble ({said}); try again later"
+    return ReleaseError, f"the Hub refuses this ({said})"
 
 
-def _first_line(problem: object) -> str:
-    lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
-    return (lines or [type(problem).__name__])[0][:200].rstrip(".")
+def _one_line(problem: object) -> str:
+    return " ".join(str(problem).split())[:300].rstrip(".") or type(problem).__name__

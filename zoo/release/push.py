@@ -15,9 +15,8 @@ from typing import NamedTuple
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, constants, hf_hub_download
 
-from zoo import settings
 from zoo.errors import ReleaseError
-from zoo.release import card, format, hub, manifest, source
+from zoo.release import card, check, format, hub, manifest, source
 from zoo.release.release import Release
 
 _VERSION = re.compile(r"v([1-9][0-9]*)")
@@ -82,19 +81,18 @@ def publish(
     revision: str | None = None,
 ) -> Published:
     """Do what `push` says, and tell more about it."""
-    hub.check_repo_id(repo_id, settings.namespace())
+    hub.check_repo_id(repo_id)
     branch = hub.check_revision(revision) if revision else _MAIN
     if _VERSION.fullmatch(branch) or hub.COMMIT.fullmatch(branch):
         raise ReleaseError(
             f'revision "{branch}": expected a branch; version tags are made by the push itself'
         )
     release = release if isinstance(release, Release) else source.open(release)
-    release.verify()  # check.check_release
+    check.check_release(release)
     card.check_card(release.path, release.config)
     if not hub.has_token(token):
         raise ReleaseError(
-            f'Hub repository "{repo_id}": a push needs a token with write access; log in with "hf auth'
-            ' login", set HF_TOKEN or give token='
+            f'Hub repository "{repo_id}": a push needs a token with write access; {hub.LOG_IN}'
         )
     client = hub.api(token)
     contents = manifest.contents(release.path, release.name, repo_id)

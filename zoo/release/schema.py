@@ -15,7 +15,7 @@ FORMAT = 1
 MAX_DEPTH = 16  # of the nesting inside `dataset`; far above what anybody writes
 MAX_PIXELS = 4096  # of an input's side, and of the image that it is cropped from
 MAX_ARGUMENT = 1 << 14  # of a number in `model_args`: above every width, depth and size in timm
-MAX_LENGTH = 256  # of a list or word in `model_args`
+MAX_LENGTH = 256  # of a section, and of a list or word in `model_args`
 
 # Keys that have timm or transformers run code, or read another file or address than the release's own.
 OUTSIDE = frozenset(
@@ -28,9 +28,10 @@ _Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*$", max_length=96)]  # the Hub's bound
 _Fraction = Annotated[float, Field(gt=0, le=1)]
 _Channels = Annotated[list[float], Field(min_length=3, max_length=3)]
+_Width = Annotated[int, Field(gt=0, le=1 << 20)]
 _Side = Annotated[int, Field(gt=0, le=MAX_PIXELS)]
-_Modules = _Text | list[_Text] | None
-_Classes = list[_Text]
+_Modules = _Text | Annotated[list[_Text], Field(fail_fast=True)] | None
+_Classes = Annotated[list[_Text], Field(fail_fast=True)]
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # a terminal would obey them; "\t" and "\n" may stay
 
@@ -78,7 +79,7 @@ class _Zoo(Config):
     objective: _Name
     dataset: dict[str, Any]
     description: _Text
-    feature_dim: Annotated[int, Field(gt=0)]
+    feature_dim: _Width
     has_centers: bool
     recipe_sha256: _Sha256
     weights_sha256: _Sha256
@@ -99,7 +100,7 @@ class _ReleaseConfig(Config):
 
     architecture: Annotated[str, Field(pattern=r"^\w+$", max_length=200)]  # no "hf-hub:" and no ".tag"
     num_classes: Annotated[int, Field(ge=0)]
-    num_features: Annotated[int, Field(gt=0)]
+    num_features: _Width
     model_args: dict[str, Any]
     pretrained_cfg: _PretrainedCfg
     label_names: _Classes | None = None
@@ -132,7 +133,11 @@ def check(config: Mapping[str, Any], where: str) -> None:
     """
     for name in ("", "pretrained_cfg", "model_args", "zoo"):
         section = config.get(name) if name else config
-        for key in section if isinstance(section, Mapping) else ():
+        if not isinstance(section, Mapping):
+            continue  # which the schema refuses
+        if len(section) > MAX_LENGTH:
+            raise ReleaseError(f'{where}: found {len(section)} keys in "{name}", expected a few')
+        for key in section:
             if key in OUTSIDE:
                 full = f"{name}.{key}".lstrip(".")
                 raise ReleaseError(f'{where}: "{full}" asks for code, or for a file outside the release')
@@ -164,7 +169,7 @@ def _problem(value: object, in_arguments: bool) -> str:
         return f"found control characters, {value[:40]!r}"
     if in_arguments:
         if isinstance(value, int | float) and not abs(value) <= MAX_ARGUMENT:
-            return f"found {value:.6g}, expected at most {MAX_ARGUMENT}"
+            return f"found {str(value)[:12]}, expected at most {MAX_ARGUMENT}"
         if isinstance(value, str | list | tuple) and len(value) > MAX_LENGTH:
             return f"found {len(value)} items, expected at most {MAX_LENGTH}"
     return ""

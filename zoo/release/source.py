@@ -8,7 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from zoo.errors import ReleaseError
+from zoo.errors import ReleaseError, did_you_mean
 from zoo.release import download, format, hub, names
 from zoo.release.release import Release
 
@@ -58,10 +58,14 @@ def folder_of(
         repo_id, at = reading.target, reading.revision
         try:
             return download.fetch(repo_id, at, token=token, cache_dir=cache_dir, complete=complete)
-        except ReleaseError as error:
+        except hub.RepositoryAbsentError as error:
             if not reading.others:
                 raise
             raise ReleaseError(f"{error} (and there is {', '.join(reading.others)})") from error
+    if not reading.path.is_dir():
+        beside = reading.path.parent
+        near = [str(beside / path.name) for path in beside.iterdir()] if beside.is_dir() else []
+        raise ReleaseError(f'no folder "{reading.path}".{did_you_mean(reading.path, near)}')
     if not (reading.path / format.CONFIG).is_file() and hub.is_repo_id(reading.target):
         raise ReleaseError(
             f"{reading.path}: no release, {format.CONFIG} is missing; the repository of this name on the Hub"

@@ -1,0 +1,63 @@
+"""What plain timm makes of releases: run as a program, in a process that need not know zoo.
+
+    python plain_timm.py REQUEST.json
+
+REQUEST.json: `{"import_zoo": false, "images": FILE.png, "out": FILE.safetensors, "models": {KEY: {"source":
+"local-dir:..." or "hf-hub:org/name@rev", "size": pixels}}}`. The tensors in `out` are called `KEY/NAME`, with
+the names of `outputs`.
+"""
+
+import importlib
+import json
+import sys
+from pathlib import Path
+
+import torch
+
+torch.set_num_threads(1)
+
+
+def inputs(size, channels=3):
+    return torch.randn(2, channels, size, size, generator=torch.Generator().manual_seed(7))
+
+
+def outputs(source, size, image):
+    """Every way in which timm reads a release."""
+    import timm
+
+    def load(**kwargs):
+        return timm.create_model(source, pretrained=True, **kwargs).eval()
+
+    encoder, classifier, fresh = load(num_classes=0), load(), load(num_classes=7)
+    images = inputs(size)
+    yield "features", encoder(images)
+    yield "logits", classifier(images)
+    yield "before_fresh_head", fresh.forward_head(fresh.forward_features(images), pre_logits=True)
+    yield "fresh_logits", fresh(images)
+    yield "gray", load(num_classes=0, in_chans=1)(inputs(size, 1))
+    for index, feature_map in enumerate(load(features_only=True)(images)):
+        yield f"map{index}", feature_map
+    data_config = timm.data.resolve_model_data_config(encoder)
+    yield "pixels", timm.data.create_transform(**data_config, is_training=False)(image)
+    labels = classifier.pretrained_cfg.get("label_names") or ()
+    yield "labels", torch.tensor(list("\n".join(labels).encode()), dtype=torch.uint8)
+
+
+def main(request):
+    if request["import_zoo"]:
+        importlib.import_module("zoo")
+    from PIL import Image
+    from safetensors.torch import save_file
+
+    image = Image.open(request["images"])
+    tensors = {}
+    with torch.no_grad():
+        for key, model in request["models"].items():
+            for name, tensor in outputs(model["source"], model["size"], image):
+                tensors[f"{key}/{name}"] = tensor.contiguous()
+    assert ("zoo" in sys.modules) == request["import_zoo"]
+    save_file(tensors, request["out"])
+
+
+if __name__ == "__main__":
+    main(json.loads(Path(sys.argv[1]).read_text()))

@@ -1,0 +1,334 @@
+"""`zoo.push`: one commit and a version tag over real HTTP, repeated, overtaken, interrupted, refused."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
+
+import pytest
+from huggingface_hub import HfApi, ModelCard
+
+import zoo
+from tests.release_helpers import release_of, some_centers, trained_encoder
+from zoo.errors import ReleaseError
+from zoo.release.push import publish
+
+NAME = "cifar_resnet20.paco_test"
+REPO = f"alice/{NAME}"
+WRITES = ("POST", "PUT", "DELETE")
+xet = pytest.param(
+    "xet", marks=pytest.mark.skipif(find_spec("lz4") is None, reason="the test server's Xet needs lz4")
+)
+EVALUATION = {"protocol": "knn", "data": "digits", "split": "test", "metrics": {"accuracy": 91.5}}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A release with centers and a picture."""
+    folder = tmp_path_factory.mktemp("made") / NAME
+    picture = tmp_path_factory.mktemp("pictures") / "curves.png"
+    picture.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100))
+    return release_of(folder, trained_encoder(), centers=some_centers(64), pictures={"curves": picture})
+
+
+@pytest.fixture
+def release(made, tmp_path):
+    """A copy of that release, to be changed."""
+    return zoo.open(shutil.copytree(made.path, tmp_path / NAME))
+
+
+def asked(hub, since=0):
+    """Return what was asked of the API, "METHOD what", without what only reads."""
+    writes = [(method, path) for method, path in hub.requests[since:] if method in WRITES]
+    return [f"{method} {path.removeprefix('/api/').replace(REPO, 'R')}" for method, path in writes]
+
+
+@pytest.mark.parametrize("transport", ["lfs", xet])
+def test_everything_goes_up_in_one_commit_which_gets_the_first_version(made, release, hub, transport):
+    hub.transport = transport
+    (release.path / "notes.txt").write_text("mine")
+    (release.path / "run").mkdir()
+    address = zoo.push(release, REPO, token=hub.token)
+    assert address == f"{hub.url}/{REPO}/tree/v1"
+    assert len(hub.commits(REPO)) == 2, "creating a repository is a commit, and the push is one"
+    assert hub.tags(REPO) == {"v1": hub.commits(REPO)[0]}
+    there = hub.files(REPO)
+    assert sorted(there) == sorted(
+        {".gitattributes", "README.md"} | {file.name for file in made.path.iterdir()}
+    )
+    for file in release.path.iterdir():
+        if file.name in there and file.name != "README.md":
+            assert there[file.name] == file.read_bytes(), file.name
+    card = there["README.md"].decode()
+    assert f'"{REPO}"' in card
+    assert "ORG/" not in card
+    assert f"ORG/{NAME}" in release.card, "the release here stays as it is"
+    assert ModelCard(card).data.library_name == "timm"
+    commit = [path for method, path in hub.requests if "/commit/" in path]
+    assert commit == [f"/api/models/{REPO}/commit/main"]
+
+
+@pytest.mark.parametrize("transport", ["lfs", xet])
+def test_the_same_push_again_changes_nothing(release, hub, transport):
+    hub.transport = transport
+    first = zoo.push(release, REPO, token=hub.token)
+    commits, tags, since = hub.commits(REPO), hub.tags(REPO), len(hub.requests)
+    published = publish(release.path, REPO, token=hub.token)
+    assert (published.url, published.changed) == (first, ())
+    assert asked(hub, since) == []
+    assert (hub.commits(REPO), hub.tags(REPO)) == (commits, tags)
+
+
+def test_a_changed_release_is_the_next_version_and_takes_its_old_files_away(release, hub, tmp_path):
+    zoo.push(release, REPO, token=hub.token)
+    files = hub.files(REPO) | {"LICENSE": b"theirs", "folder/curves.png": b"theirs"}
+    hub.create(REPO, files)
+    (release.path / "curves.png").unlink()
+    release.add_evaluation(EVALUATION)
+    published = publish(release, REPO, token=hub.token)
+    assert published.changed == ("README.md", "curves.png", "metrics.json")
+    assert published.url.endswith("/tree/v2")
+    there = hub.files(REPO)
+    assert "curves.png" not in there
+    assert (there["LICENSE"], there["folder/curves.png"]) == (b"theirs", b"theirs")
+    assert hub.tags(REPO)["v2"] == hub.commits(REPO)[0]
+    assert "curves.png" in hub.files(REPO, "v1")
+    uploads = [path for method, path in hub.requests if method == "PUT"]
+    assert len(uploads) == len(set(uploads)), "weights that are there are not sent again"
+
+
+def test_other_files_committed_since_are_no_new_version(release, hub):
+    first = zoo.push(release, REPO, token=hub.token)
+    hub.create(REPO, hub.files(REPO) | {"LICENSE": b"theirs"})
+    assert zoo.push(release, REPO, token=hub.token) == first
+    assert list(hub.tags(REPO)) == ["v1"]
+
+
+def test_tags_of_others_are_no_versions(release, hub):
+    zoo.push(release, REPO, token=hub.token)
+    api = HfApi(token=hub.token)
+    for tag in ("v10.1", "version3", "v02", "release"):
+        api.create_tag(REPO, tag=tag)
+    release.add_evaluation(EVALUATION)
+    assert zoo.push(release, REPO, token=hub.token).endswith("/tree/v2")
+
+
+def test_private_on_request_and_never_public_by_mistake(release, hub):
+    zoo.push(release, REPO, private=True, token=hub.token)
+    assert HfApi(token=hub.token).model_info(REPO).private
+    zoo.push(release, REPO, token=hub.token)  # stays private
+    with pytest.raises(ReleaseError, match="does not exist, or is private"):
+        zoo.open(REPO)
+    HfApi(token=hub.token).create_repo("alice/public", private=False)
+    since = len(hub.requests)
+    with pytest.raises(ReleaseError, match="found a public one, expected private"):
+        zoo.push(release, "alice/public", private=True, token=hub.token)
+    assert asked(hub, since) == []
+
+
+def test_a_branch_is_made_from_main_and_pushed_to(release, hub):
+    zoo.push(release, REPO, token=hub.token)
+    release.add_evaluation(EVALUATION)
+    main = hub.commits(REPO)
+    assert zoo.push(release, REPO, revision="trial", token=hub.token).endswith("/tree/v2")
+    assert hub.commits(REPO) == main
+    assert hub.commits(REPO, "trial")[1:] == main
+    fresh = publish(release, "alice/fresh", revision="trial", token=hub.token)
+    assert fresh.version == "v1"
+    assert "config.json" not in hub.files("alice/fresh")
+    for revision, message in [
+        ("v3", "expected a branch"),
+        ("a" * 40, "expected a branch"),
+        ("..", "expected"),
+    ]:
+        with pytest.raises(ReleaseError, match=message):
+            zoo.push(release, REPO, revision=revision, token=hub.token)
+
+
+@pytest.mark.parametrize("file", ["metrics.json", "LICENSE"])
+def test_a_push_that_somebody_overtakes_is_reported_and_overwrites_nothing(release, hub, file):
+    zoo.push(release, REPO, token=hub.token)
+    release.add_evaluation(EVALUATION)
+    hub.fault(f"POST /api/models/{REPO}/preupload", delay=0.5)  # while this push waits, another commits
+    with ThreadPoolExecutor(1) as pool:
+        pushing = pool.submit(zoo.push, release, REPO, token=hub.token)
+        wait_for(hub, "POST .*/preupload", times=2)
+        theirs = hub.create(REPO, hub.files(REPO) | {file: b"theirs"})
+        with pytest.raises(
+            ReleaseError, match=r"changed by somebody else at the same time \(412\)"
+        ) as caught:
+            pushing.result()
+    assert "run the same command again" in str(caught.value)
+    assert hub.commits(REPO)[0] == theirs
+    assert list(hub.tags(REPO)) == ["v1"]
+    assert zoo.push(release, REPO, token=hub.token).endswith("/tree/v2"), "again, after looking"
+    assert hub.commits(REPO)[1] == theirs
+
+
+def wait_for(hub, match, times=1):
+    deadline = time.monotonic() + 60
+    while sum(bool(re.search(match, f"{method} {path}")) for method, path in hub.requests) < times:
+        time.sleep(0.01)
+        assert time.monotonic() < deadline
+
+
+FAILING_AT = {
+    "the first look": ("GET /api/models/.*/revision/main", 0),
+    "creating the repository": ("POST /api/repos/create", 0),
+    "looking at the new repository": ("GET /api/models/.*/revision/main", 1),
+    "the check of the card": ("POST /api/validate-yaml", 0),
+    "what to upload": ("POST /api/models/.*/preupload/", 0),
+    "where to upload": (r"POST /.*/info/lfs/objects/batch", 0),
+    "the upload": ("PUT /storage", 1),
+    "the commit": ("POST /api/models/.*/commit/", 0),
+    "the check of the commit": ("GET /api/models/.*/revision/[0-9a-f]{40}", 0),
+    "the list of versions": ("GET /api/models/.*/refs", 0),
+    "the tag": ("POST /api/models/.*/tag/", 0),
+}
+
+
+REFUSED, CUT, ANSWER_LOST = {"status": 403}, {"cut_after": 0}, {"cut_after": 1 << 30}
+CHANGING = ("creating the repository", "the commit", "the tag")
+
+
+@pytest.mark.parametrize(
+    ("where", "how"),
+    [
+        *(pytest.param(where, REFUSED, id=f"{where} refused") for where in FAILING_AT),
+        *(pytest.param(where, CUT, id=f"{where} cut") for where in FAILING_AT),
+        *(pytest.param(where, ANSWER_LOST, id=f"{where} done, its answer lost") for where in CHANGING),
+    ],
+)
+def test_failing_anywhere_it_leaves_all_or_nothing_and_the_same_push_finishes(
+    made, hub, impatient, where, how
+):
+    match, skip = FAILING_AT[where]
+    hub.fault(match, skip=skip, times=30, **how)  # however often the client tries
+    with pytest.raises(ReleaseError, match=f'Hub repository "{REPO}"'):
+        zoo.push(made, REPO, token=hub.token)
+    if REPO in hub.store.repos:
+        assert hub.tags(REPO) in ({}, {"v1": hub.commits(REPO)[0]})
+        assert len(set(hub.files(REPO)) - {".gitattributes"}) in (0, len(list(made.path.iterdir())))
+    hub.mend()
+    assert zoo.push(made, REPO, token=hub.token).endswith("/tree/v1")
+    assert hub.tags(REPO) == {"v1": hub.commits(REPO)[0]}
+    assert len(hub.commits(REPO)) == 2
+    assert zoo.open(f"{REPO}@v1").config == made.config
+
+
+def test_killed_in_the_upload_the_same_command_finishes(made, hub):
+    hub.fault("PUT /storage", delay=30.0)
+    command = [sys.executable, "-m", "zoo", "push", str(made.path), REPO]
+    environment = {**os.environ, "HF_TOKEN": hub.token}
+    pushing = subprocess.Popen(command, env=environment)
+    wait_for(hub, "PUT /storage")
+    os.kill(pushing.pid, signal.SIGKILL)
+    pushing.wait()
+    assert hub.tags(REPO) == {}
+    assert set(hub.files(REPO)) == {".gitattributes"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert f'zoo.load("{REPO}@v1")' in done.stdout
+    assert hub.tags(REPO) == {"v1": hub.commits(REPO)[0]}
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"config.json": b'{"architecture": "resnet18"}'}, "holds a model that is no release"),
+        ({"config.json": b'{"zoo": {"name": "resnet18.other"}}'}, 'holds the release "resnet18.other", not'),
+        ({"config.json": b'{"zoo": '}, "holds a model that is no release"),
+        ({"config.json": b"[" * 100_000}, "holds a model that is no release"),
+        ({"model.safetensors": b"theirs"}, "holds model.safetensors of no release"),
+    ],
+)
+def test_a_repository_that_holds_something_else_is_refused(release, hub, files, message):
+    hub.create(REPO, files)
+    with pytest.raises(ReleaseError, match=message):
+        zoo.push(release, REPO, token=hub.token)
+    assert asked(hub) == []
+    assert hub.files(REPO) == files
+    assert hub.tags(REPO) == {}
+
+
+def damaged_number(folder):
+    card = (folder / "README.md").read_text()
+    (folder / "README.md").write_text(card.replace("## Limits", "Accuracy 99.9 %\n\n## Limits"))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda f: (f / "recipe.yaml").write_text("seed: 4\n"), "recipe.yaml: sha256"),
+        (lambda f: (f / "README.md").write_text("no metadata"), "README.md: .*no metadata"),
+        (damaged_number, "99.9"),
+        (lambda f: (f / "README.md").unlink(), "README.md is missing"),
+        (lambda f: (f / "model.safetensors").write_bytes(b"half"), "model.safetensors"),
+        (lambda f: (f / "config.json").write_text("{}"), "config.json"),
+        (lambda f: (f / "metrics.json").write_text("[]"), "metrics.json"),
+    ],
+)
+def test_nothing_is_sent_of_a_release_that_is_not_sound(release, hub, damage, message):
+    damage(release.path)
+    with pytest.raises(ReleaseError, match=message):
+        zoo.push(release.path, REPO, token=hub.token)
+    assert hub.requests == []
+
+
+@pytest.mark.parametrize(
+    ("repo_id", "near"),
+    [
+        ("alice/my model", "alice/my-model"),
+        ("model", "alice/model"),
+        ("https://huggingface.co/alice/model", "alice/model"),
+        ("alice/model@v1", "alice/model"),
+        ("alice/mo..del--x", "alice/mo.del-x"),
+        (f"alice/{'x' * 97}", f"alice/{'x' * 96}"),
+        ("alice/model.git", "alice/model"),
+        ("", None),
+        ("alice/", None),
+    ],
+)
+def test_an_invalid_repository_name_gets_the_nearest_valid_spelling(release, hub, monkeypatch, repo_id, near):
+    monkeypatch.setenv("ZOO_NAMESPACE", "alice")
+    with pytest.raises(ReleaseError, match='expected "org/name"') as caught:
+        zoo.push(release, repo_id, token=hub.token)
+    assert (f'Did you mean "{near}"?' in str(caught.value)) == (near is not None)
+    assert hub.requests == []
+
+
+def test_a_gitignore_that_swallows_files_is_noticed(release, hub):
+    hub.create(REPO, {"README.md": b""})
+    hub.fault(
+        "POST /api/models/.*/preupload",
+        body=json.dumps(
+            {"files": [{"path": n, "uploadMode": "lfs", "shouldIgnore": n == "model.safetensors"} for n in (
+                "README.md", "centers.safetensors", "config.json", "curves.png", "metrics.json",
+                "model.safetensors", "recipe.yaml")]}
+        ).encode(),
+    )  # fmt: skip
+    with pytest.raises(ReleaseError, match=r"model\.safetensors are not what was pushed.*\.gitignore"):
+        zoo.push(release, REPO, token=hub.token)
+    assert hub.tags(REPO) == {}
+    assert zoo.push(release, REPO, token=hub.token).endswith("v1")
+
+
+def test_the_command_prints_the_address_and_the_line_that_loads_it(made, hub):
+    command = [sys.executable, "-m", "zoo", "push", str(made.path), REPO, "--private"]
+    environment = {**os.environ, "HF_TOKEN": hub.token}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[-1] == f'load it:  zoo.load("{REPO}@v1")'
+    assert f"{hub.url}/{REPO}/tree/v1" in lines
+    again = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert again.stdout.splitlines()[1:] == lines[1:]
+    assert again.stdout.startswith("nothing to push")
+    loads = lines[-1].partition("  ")[2].replace(")", f', token="{hub.token}")')
+    assert eval(loads, {"zoo": zoo}).num_features == 64

@@ -1,0 +1,23 @@
+"""transformers' Auto classes, in a process without zoo, read a release as zoo does: bit for bit."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.interop_helpers import CASES, labels, release_case, run_program, zoo_outputs
+
+pytest.importorskip("transformers")
+
+
+def test_transformers_and_zoo_give_the_same_bits_and_names(tmp_path):
+    """All cases in one test: what takes long is transformers' import, in a process of its own."""
+    releases = {name: release_case(name, tmp_path / name.replace(" ", "_"))[0] for name in CASES}
+    sources = {name: {"source": str(release.path)} for name, release in releases.items()}
+    found = run_program("plain_transformers", sources, tmp_path, env={"HF_HUB_OFFLINE": "1"})
+    for name, theirs in found.items():
+        ours = dict(zoo_outputs(name, releases[name].path, tmp_path))
+        assert set(theirs) == {"features", "logits", "pixels", "labels"}
+        for output in ("features", "logits", "pixels"):
+            assert torch.equal(theirs[output], ours[output]), (name, output)
+        assert labels(theirs["labels"]) == list(releases[name].class_names)
