@@ -89,6 +89,15 @@ def test_a_tensor_beside_the_state_dict_is_no_less_unknown(paco: Path, tmp_path:
     assert "teacher.weight" in refusal(tmp_path / "f.pth", "paco", tmp_path)
 
 
+def test_two_encoders_of_one_kind_are_not_mixed(tmp_path: Path) -> None:
+    model: Any = made.SoloLearnMoCo()
+    model.encoder = torchvision.models.resnet18()  # as versions before 1.0.4 name the backbone
+    model.encoder.fc = nn.Identity()
+    message = refusal(made.save_lightning(tmp_path / "f.ckpt", model), "solo-learn", tmp_path)
+    assert "120 of" in message
+    assert "encoder.conv1.weight, encoder.bn1.* (5), encoder.layer1.* (24)" in message
+
+
 def test_missing_keys_are_listed(paco: Path, tmp_path: Path) -> None:
     key = "module.encoder_q.layer3.2.bn2.running_var"
     message = refusal(changed(paco, tmp_path / "f.pth", lambda s: s.pop(key)), "paco", tmp_path)

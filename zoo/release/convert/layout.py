@@ -58,7 +58,8 @@ def sort_out(tensors: Mapping[str, Tensor], family: str, leave_out: Sequence[str
         for name, other in FAMILIES.items()
         if name != family and any(_apply(tensors, layout, extra).fits for layout in other.layouts)
     ]
-    raise ReleaseError(_misfit(tensors, family, best) + _hint(tensors, others))
+    hint = f". Its layout is that of --family {' or '.join(others)}" if others else _hint(tensors, best)
+    raise ReleaseError(_misfit(tensors, family, best) + hint)
 
 
 def _apply(tensors: Mapping[str, Tensor], layout: Layout, extra: tuple[tuple[str, str], ...]) -> Parts:
@@ -69,7 +70,10 @@ def _apply(tensors: Mapping[str, Tensor], layout: Layout, extra: tuple[tuple[str
             parts.unknown.append(key)
         elif isinstance(what, Part):
             container = "" if pattern.endswith("**") else pattern.removesuffix("*")
-            parts.found.setdefault(what, {})[key.removeprefix(container) or key] = tensor
+            found, name = parts.found.setdefault(what, {}), key.removeprefix(container) or key
+            if name in found:  # a second container of the same part: which of the two is meant?
+                parts.unknown.append(key)
+            found.setdefault(name, tensor)
         else:
             parts.left_out[key] = what
     present = {*parts.found, *parts.left_out.values()}
@@ -91,16 +95,14 @@ def _misfit(tensors: Mapping[str, Tensor], family: str, parts: Parts) -> str:
     return f"not the layout of {family}: no {names} among its {len(tensors)} keys: {summary(tensors)}"
 
 
-def _hint(tensors: Mapping[str, Tensor], others: list[str]) -> str:
-    if others:
-        return f". Its layout is that of --family {' or '.join(others)}"
+def _hint(tensors: Mapping[str, Tensor], parts: Parts) -> str:
     classifier = {"fc.weight", "head.weight"} & set(tensors)
     if classifier and {"conv1.weight", "patch_embed.proj.weight"} & set(tensors):
         return (
             ". It looks like a classifier of its own, e.g. of a linear evaluation, not like the checkpoint "
             "of a pretraining"
         )
-    return '. If they are of no use, leave them out by name: --leave-out "PREFIX.*"'
+    return '. If they are of no use, leave them out by name: --leave-out "PREFIX.*"' if parts.unknown else ""
 
 
 def summary(keys: Iterable[str], limit: int = 10) -> str:
