@@ -131,7 +131,7 @@ def run_program(
 
 
 def timm_source(release: Release, hf_home: Path) -> str:
-    """Return what timm loads a folder by: `local-dir:`, or where it cannot, `hf-hub:` and a cache."""
+    """Return what timm loads a folder by: `local-dir:`, else `hf-hub:` and a cache made here."""
     if READS_FOLDERS:
         return f"local-dir:{release.path}"
     repo, sha = hf_home / "hub" / f"models--org--{release.path.name}", "0" * 40

@@ -132,10 +132,14 @@ def test_notes_survive_and_the_rest_is_written_anew(release):
 
 
 def test_the_addressed_card_names_its_repository_and_is_otherwise_the_same(release):
-    named = card.addressed(release.card, release.name, "alice/paco")
+    named = card.addressed(release.card, "alice/paco")
     assert "ORG/" not in named
     assert named.count("alice/paco") == release.card.count("ORG/cifar_resnet20.paco_test") > 5
     assert named.replace("alice/paco", "ORG/cifar_resnet20.paco_test") == release.card
+    assert card.addressed(named, "bob/fork") == card.addressed(release.card, "bob/fork"), (
+        "pulled and pushed on"
+    )
+    assert card.addressed("no code", "bob/fork") == "no code"
 
 
 def test_the_card_tells_run_data_limits_and_papers(release):

@@ -46,6 +46,7 @@ OTHERS: dict[str, tuple[str, int, dict[str, Any]]] = {
     "coat": ("coat_lite_tiny", 64, {"img_size": 64}),
     "convnext": ("convnext_atto", 32, {"patch_size": 2}),
     "deit": ("deit_tiny_distilled_patch16_224", 32, {"img_size": 32, "patch_size": 8, "depth": 2}),
+    "regnet": ("regnetx_002", 64, {}),
     "resnet_cifar": ("resnet18_cifar", 32, {}),
     "resnet_stride": ("resnet18", 32, {"output_stride": 8}),
     "vision_transformer": ("vit_tiny_patch16_224", 32, {"img_size": 32, "patch_size": 8, "depth": 2}),

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import timm
 import torch
 from safetensors.torch import load_file, save_file
 
@@ -223,6 +224,16 @@ def test_gigantic_and_absurd_arguments_stop_early_and_allocate_nothing(copied, a
     edit(copied, "model_args", value=arguments)
     with harmless(message):
         zoo.load(copied)
+
+
+def test_building_with_storage_allocates_no_more_than_it_may():
+    """The way of architectures that cannot be built on the meta device."""
+    with harmless("ask for a far larger model"), build._Construction(max_bytes=16 << 20):
+        timm.create_model("resnet18", num_classes=0)
+    with harmless("ask for a far larger model"), build._Construction(max_bytes=16 << 20):
+        torch.empty(10**6, 10**6)
+    with build._Construction(max_bytes=64 << 20):
+        assert timm.create_model("resnet18", num_classes=0).conv1.weight.device.type == "cpu"
 
 
 def test_buffers_that_only_the_config_declares_are_bounded(tmp_path, monkeypatch):

@@ -151,7 +151,7 @@ def _without_values(
         with torch.device("meta"), _Construction(max_tensors):
             return _create(config, num_classes, {})
     except ZooError:  # some regnets of timm before 1.0.26 compute with values while they are built
-        with _Construction(max_tensors, max_bytes):
+        with torch.random.fork_rng(devices=[]), _Construction(max_tensors, max_bytes):
             return _create(config, num_classes, {})
 
 

@@ -40,10 +40,10 @@ def local_files(folder: Path) -> list[Path]:
     return sorted(file for file in folder.iterdir() if file.is_file() and is_release_file(file.name))
 
 
-def contents(folder: Path, name: str, repo_id: str) -> dict[str, Path | bytes]:
-    """Return what the repository of the release `name` shall hold: its files, the card addressed."""
+def contents(folder: Path, repo_id: str) -> dict[str, Path | bytes]:
+    """Return what the repository of the release in `folder` shall hold: its files, the card addressed."""
     found: dict[str, Path | bytes] = {file.name: file for file in local_files(folder)}
-    found[format.CARD] = card.addressed(format.read_text(folder / format.CARD), name, repo_id).encode()
+    found[format.CARD] = card.addressed(format.read_text(folder / format.CARD), repo_id).encode()
     return found
 
 

@@ -98,7 +98,7 @@ def _is_older(out: Path, release: Release, repo_id: str, token: str | bool | Non
     with hub.talking(repo_id, commit):
         history = [entry.commit_id for entry in client.list_repo_commits(repo_id, revision=commit)]
     downloaded = {file.name: file for file in manifest.local_files(out)}
-    pushed = manifest.contents(out, release.name, repo_id)
+    pushed = manifest.contents(out, repo_id)
     for ancestor in history[1 : 1 + _MAX_VERSIONS]:
         there = hub.listing(client, repo_id, ancestor).files
         if not manifest.differing(downloaded, there) or not manifest.differing(pushed, there):

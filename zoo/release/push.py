@@ -95,7 +95,7 @@ def publish(
             f'Hub repository "{repo_id}": a push needs a token with write access; {hub.LOG_IN}'
         )
     client = hub.api(token)
-    contents = manifest.contents(release.path, release.name, repo_id)
+    contents = manifest.contents(release.path, repo_id)
     there = _prepared(client, repo_id, branch, private)
     _check_replaceable(there, repo_id, release.name, token)
     changed = manifest.differing(contents, there.files)

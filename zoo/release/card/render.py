@@ -15,6 +15,7 @@ from zoo.release.card.metadata import metadata
 
 # What stands between these lines is the user's, and survives when evaluations or pictures are added.
 _NOTES_BEGIN = "<!-- Notes of your own go below this line: they stay when zoo writes this card again. -->"
+_ADDRESS = re.compile(r'^release = zoo\.open\("([^"]+)"\)', re.MULTILINE)  # sections.use writes it
 _NOTES_END = "<!-- End of your notes; zoo writes everything outside them anew. -->"
 
 
@@ -47,9 +48,16 @@ def render(folder: Path, config: Mapping[str, Any]) -> str:
     return str(ModelCard(f"---\n{metadata(config, recipe, metrics).to_yaml()}\n---\n\n{body}\n"))
 
 
-def addressed(card: str, name: str, repo_id: str) -> str:
-    """Return the card of the release `name` with the address of its repository in place of `ORG/name`."""
-    return card.replace(placeholder(name), repo_id)
+def addressed(card: str, repo_id: str) -> str:
+    """Return the card as it stands in the repository `repo_id`: its code loads from there.
+
+    The address in it may be the placeholder, or that of the repository that it was pulled from.
+    """
+    found = _ADDRESS.search(card)
+    if found is None:
+        return card
+    quoted = re.compile(rf'"(hf-hub:)?{re.escape(found[1])}"')
+    return quoted.sub(lambda old: f'"{old[1] or ""}{repo_id}"', card)
 
 
 def placeholder(name: str) -> str:
