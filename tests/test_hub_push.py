@@ -17,7 +17,7 @@ from huggingface_hub import HfApi, ModelCard
 import zoo
 from tests.release_helpers import release_of, some_centers, trained_encoder
 from zoo.errors import ReleaseError
-from zoo.release.push import publish
+from zoo.release.hub.push import publish
 
 NAME = "cifar_resnet20.paco_test"
 REPO = f"alice/{NAME}"

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from zoo.catalog import list_models, list_recipes
     from zoo.modules.centers import Centers
     from zoo.release import HubRelease, Release, list_hub, load, open
-    from zoo.release.pull import pull
-    from zoo.release.push import push
+    from zoo.release.hub.pull import pull
+    from zoo.release.hub.push import push
 
 __version__ = "0.1.0"
 
@@ -52,8 +52,8 @@ _HOME_OF = {
     "load": "zoo.release",
     "open": "zoo.release",
     "pretrain": "zoo.api",
-    "pull": "zoo.release.pull",
-    "push": "zoo.release.push",
+    "pull": "zoo.release.hub.pull",
+    "push": "zoo.release.hub.push",
 }
 _SUBMODULES = frozenset(
     {"api", "backbones", "catalog", "config", "data", "evaluation", "functional", "modules", "objectives"}

@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from zoo.errors import ReleaseError, did_you_mean
-from zoo.release import download, format, hub, names
+from zoo.release import format, hub, names
+from zoo.release.hub import download
 from zoo.release.release import Release
 
 

@@ -11,7 +11,8 @@ from huggingface_hub.file_download import repo_folder_name
 
 from zoo.errors import ReleaseError
 from zoo.files import write_text
-from zoo.release import format, hub, manifest
+from zoo.release import format, hub
+from zoo.release.hub import manifest
 
 
 def fetch(

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from zoo import catalog
 from zoo.errors import ReleaseError
-from zoo.release import files, format, hub, manifest, names, source
+from zoo.release import files, format, hub, names, source
+from zoo.release.hub import manifest
 from zoo.release.release import Release
 
 _MAX_VERSIONS = 50  # how far back a folder is recognised as an older state

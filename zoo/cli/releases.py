@@ -1,79 +1,20 @@
-"""The command line: parse, call, print."""
+"""Commands on releases: list, show, push, pull, convert."""
 
 from __future__ import annotations
 
-import logging
-import os
-import sys
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from zoo import catalog
-from zoo.config import load_yaml
-from zoo.errors import RecipeError, ReleaseError, ZooError, did_you_mean
-from zoo.show import (
-    print_conversion,
-    print_evaluations,
-    print_hub,
-    print_names,
-    print_reading,
-    print_release,
-)
+from zoo.cli.app import Out, app, key_values
+from zoo.cli.show import print_conversion, print_hub, print_names, print_reading, print_release
+from zoo.errors import RecipeError, ReleaseError
 
 if TYPE_CHECKING:
-    from zoo.release import Release
     from zoo.release.names import Reading
-
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    help="Pretrained contrastive encoders you can load, reproduce, publish and fine-tune.",
-)
-
-Set = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set", metavar="A.B=C", help="Change one value of the recipe; may be given several times."
-    ),
-]
-Data = Annotated[Path | None, typer.Option("--data", help="Folder with the data, for sources that need one.")]
-Out = Annotated[Path | None, typer.Option("--out", help="Release folder to make. Default: runs/NAME.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint, if there is one.")]
-
-
-def main() -> None:
-    """Run the command line; a user's mistake is one line on standard error."""
-    if not sys.stderr.isatty():  # plain lines in place of the bars of huggingface_hub
-        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-        logging.basicConfig(format="%(message)s")
-        logging.getLogger("zoo").setLevel(logging.INFO)
-    try:
-        app()
-    except ZooError as error:
-        print(f"zoo: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        print("zoo: interrupted", file=sys.stderr)
-        sys.exit(130)
-    except BrokenPipeError:
-        sys.exit(0)
-
-
-@app.command()
-def demo(
-    out: Annotated[Path, typer.Option("--out", help="Folder for the releases and pictures.")] = Path(
-        "zoo-demo"
-    ),
-    seed: Annotated[int, typer.Option("--seed", help="Seed of every training.")] = 0,
-) -> None:
-    """Pretrain MoCo + FT and PaCo on long-tailed digits, release, load back, and compare with baselines."""
-    from zoo.demo import run
-
-    run(out, seed)
 
 
 @app.command("list")
@@ -141,88 +82,6 @@ def _is_recipe(name: str) -> bool:
 
 
 @app.command()
-def pretrain(
-    recipe: Annotated[str, typer.Argument(help="Recipe: a shipped name or a file.")],
-    data: Data = None,
-    out: Out = None,
-    overrides: Set = None,
-    resume: Resume = False,
-) -> None:
-    """Train as a recipe says, measure the result, and write its release folder."""
-    from zoo import api
-    from zoo.training import Recipe
-
-    parsed = Recipe.load(recipe, overrides or [])
-    _announce(api.pretrain(parsed, out=out or Path("runs") / parsed.name, data=data, resume=resume))
-
-
-@app.command()
-def finetune(
-    recipe: Annotated[str, typer.Argument(help="Recipe, usually of the objective classify.")],
-    init: Annotated[str, typer.Option("--init", help="Release to start from: name, folder or org/repo.")],
-    head: Annotated[str | None, typer.Option("--head", help="fresh, or centers: the learned ones.")] = None,
-    data: Data = None,
-    out: Out = None,
-    overrides: Set = None,
-    resume: Resume = False,
-) -> None:
-    """Train from a release instead of random weights."""
-    from zoo import api
-    from zoo.training import Recipe
-
-    parsed = Recipe.load(recipe, overrides or [])
-    folder = out or Path("runs") / f"{parsed.name}_finetuned"
-    _announce(api.finetune(parsed, init=init, head=head, out=folder, data=data, resume=resume))
-
-
-def _announce(release: Release) -> None:
-    print_release(release)
-    print(f'\nload it:  zoo.load("{release.path}")')
-
-
-@app.command()
-def evaluate(
-    protocol: Annotated[str, typer.Argument(help="linear, knn or classifier.")],
-    release: Annotated[str, typer.Argument(help="Weights name, folder or org/repo.")],
-    data: Annotated[
-        str | None,
-        typer.Option("--data", help='Folder with the release\'s own data, or a spec such as "cifar100:DIR".'),
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Setting of the protocol, e.g. k=200."),
-    ] = None,
-    save: Annotated[bool, typer.Option(help="Record the result in metrics.json and card.")] = True,
-) -> None:
-    """Measure an encoder: linear probe, nearest neighbours, or the classifier of its centers."""
-    from zoo import api
-
-    chosen = _settings(settings or [])
-    schema = api.PROTOCOLS.get(protocol)
-    for key in chosen:
-        names = sorted({*schema.model_fields} - {"protocol"}) if schema else []
-        if schema and key not in names:
-            raise RecipeError(
-                f'--set: unknown setting "{key}" of {protocol}.{did_you_mean(key, names)} '
-                f"It has: {', '.join(names) or 'none'}"
-            )
-    entry = api.evaluate(release, protocol, data, save=save, **chosen)
-    print_evaluations([entry])
-    facts = {**entry["settings"], **{f"chosen {name}": value for name, value in entry["chosen"].items()}}
-    print(f"{entry['test_set']['num_images']} test images; {facts}")
-
-
-def _settings(pairs: list[str], option: str = "--set") -> dict[str, Any]:
-    settings = {}
-    for pair in pairs:
-        key, equals, text = pair.partition("=")
-        if not equals or not key:
-            raise RecipeError(f'{option} "{pair}": expected KEY=VALUE, e.g. k=200')
-        settings[key] = load_yaml(text, f'{option} "{pair}"')
-    return settings
-
-
-@app.command()
 def push(
     release: Annotated[str, typer.Argument(help="Release folder, or the name of a release.")],
     repo_id: Annotated[
@@ -232,7 +91,7 @@ def push(
     revision: Annotated[str | None, typer.Option("--revision", help="Branch. Default: main.")] = None,
 ) -> None:
     """Publish a release on the Hub, after checking it; the same push again changes nothing."""
-    from zoo.release.push import publish
+    from zoo.release.hub.push import publish
 
     published = publish(release, repo_id, private=private, revision=revision)
     if published.changed:
@@ -251,7 +110,7 @@ def pull(
     revision: Annotated[str | None, typer.Option("--revision", help="Branch, tag or commit.")] = None,
 ) -> None:
     """Fetch a release whole and check its hashes."""
-    from zoo.release.pull import pull
+    from zoo.release.hub.pull import pull
 
     release = pull(name, out=out, revision=revision)
     print(f'{release.name}  {release.path}\n\nload it:  zoo.load("{release.path}")')
@@ -321,7 +180,7 @@ def convert(
         arch=arch,
         name=name,
         encoder=encoder,  # type: ignore[arg-type]  # checked there
-        model_args=_settings(model_args or [], "--arg"),
+        model_args=key_values(model_args or [], "--arg"),
         labels=labels,
         class_counts=class_counts,
         size=size,
@@ -343,7 +202,3 @@ def _channels(text: str | None, option: str) -> tuple[float, ...] | None:
         return None if text is None else tuple(float(part) for part in text.split(","))
     except ValueError:
         raise RecipeError(f'{option}: found "{text}", expected three numbers, e.g. 0.5,0.5,0.5') from None
-
-
-if __name__ == "__main__":
-    main()

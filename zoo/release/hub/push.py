@@ -16,7 +16,8 @@ from typing import NamedTuple
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, constants, hf_hub_download
 
 from zoo.errors import ReleaseError
-from zoo.release import card, check, format, hub, manifest, source
+from zoo.release import card, check, format, hub, source
+from zoo.release.hub import manifest
 from zoo.release.release import Release
 
 _VERSION = re.compile(r"v([1-9][0-9]*)")

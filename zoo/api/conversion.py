@@ -1,0 +1,120 @@
+"""`zoo.convert`: other projects' checkpoints, with labels and class counts from files or data sets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from zoo.data import ImageDataset, open_dataset, parse_data_spec
+from zoo.errors import DataError, ZooError
+from zoo.release import Release
+from zoo.release.convert import Encoder, Preprocessing, convert_checkpoint
+
+
+def convert(
+    file: str | Path,
+    family: str,
+    out: str | Path | None = None,
+    *,
+    arch: str,
+    name: str | None = None,
+    encoder: Encoder = "query",
+    model_args: Mapping[str, Any] | None = None,
+    labels: Sequence[str] | str | Path | None = None,
+    class_counts: Sequence[int] | str | Path | None = None,
+    size: int | None = None,
+    crop_pct: float | None = None,
+    interpolation: Literal["bilinear", "bicubic"] | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    dataset: str = "not recorded",
+    license: str | None = None,
+    description: str | None = None,
+    leave_out: Sequence[str] = (),
+) -> Release:
+    """Make a release of a checkpoint that another project's code has written.
+
+    Nothing in the file is executed. Every key is understood or the conversion fails: what is not released,
+    such as heads, queues and the other encoder, is listed in recipe.yaml under `converted.left_out`.
+
+    Args:
+        file: a checkpoint of torch.save, or .safetensors.
+        family: whose layout it has: "moco" (v1, v2), "moco-v3", "paco", "gpaco", "ft" (and PyContrast),
+            "pico", "lightly" or "solo-learn".
+        out: the release folder to make; `runs/NAME` when None.
+        arch: the encoder's architecture in timm, e.g. "resnet50", "cifar_resnet32", "vit_small_patch16_224".
+        name: of the weights, `arch.tag`; made of arch, family and the file's name when None.
+        encoder: "query" for the trained encoder, "momentum" for its moving average (key encoder, teacher).
+        model_args: arguments of the architecture, e.g. `{"img_size": 32, "patch_size": 4}`. What the family
+            implies, e.g. the 12 heads of MoCo v3's ViT-S, is known.
+        labels: names of the centers' classes: themselves, a text file with one a line, or a data spec whose
+            classes they are; "0", "1", ... when None.
+        class_counts: training images of each class: themselves, a text file with one a line, or a data spec
+            whose training split is counted; -1, unknown, when None.
+        size: pixels of the input, where they are not the authors'; so too:
+        crop_pct: part of the resized image that the central crop keeps.
+        interpolation: "bilinear" or "bicubic".
+        mean: of each channel, for pixels in [0, 1].
+        std: of each channel.
+        dataset: what the encoder was trained on, in words.
+        license: of the weights, as the Hub writes it; that of the authors' repository when None.
+        description: the card's paragraph; written from the facts when None.
+        leave_out: keys of the file, or prefixes such as "decoder.*", to leave out although they are unknown.
+
+    Raises:
+        ReleaseError: when the file cannot be read without running its code; for keys that are not understood,
+            missing or of another shape, listing them and the family or architecture that fits.
+        ZooError: for an unknown architecture, or labels and counts that cannot be read.
+    """
+    return convert_checkpoint(
+        file,
+        family,
+        out,
+        arch=arch,
+        name=name,
+        encoder=encoder,
+        model_args=model_args,
+        labels=_labels(labels) if isinstance(labels, str | Path) else labels,
+        class_counts=_counts(class_counts) if isinstance(class_counts, str | Path) else class_counts,
+        preprocessing=Preprocessing(
+            size, crop_pct, interpolation, tuple(mean) if mean else None, tuple(std) if std else None
+        ),
+        dataset=dataset,
+        license=license,
+        description=description,
+        leave_out=leave_out,
+    )
+
+
+def _labels(source: str | Path) -> Sequence[str]:
+    lines = _lines(source, "labels")
+    return _train_set(source, "labels").class_names if lines is None else lines
+
+
+def _counts(source: str | Path) -> list[int]:
+    lines = _lines(source, "class counts")
+    if lines is None:
+        return [int(count) for count in _train_set(source, "class counts").class_counts]
+    wrong = [line for line in lines if not line.isdecimal()]
+    if wrong:
+        raise DataError(f'class counts: {source}: found "{wrong[0]}", expected one whole number a line')
+    return [int(line) for line in lines]
+
+
+def _lines(source: str | Path, what: str) -> list[str] | None:
+    """Return the lines of a text file that are not empty, or None when there is no such file."""
+    path = Path(source)
+    try:
+        text = path.read_text(encoding="utf-8") if path.is_file() else None
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{what}: {source}: cannot be read: {error}") from None
+    return None if text is None else [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def _train_set(spec: str | Path, what: str) -> ImageDataset:
+    try:
+        config, root = parse_data_spec(str(spec))
+        return open_dataset(config, "train", root)
+    except ZooError as error:
+        raise DataError(f"{what}: no file, and no data spec: {error}") from None

@@ -1,0 +1,51 @@
+"""What a release records about how and where it was trained."""
+
+from __future__ import annotations
+
+import os
+import platform
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from zoo.data import ImageDataset
+from zoo.training import Recipe, Trained, pick_device
+
+
+def training_facts(recipe: Recipe, trained: Trained, train_set: ImageDataset) -> dict[str, Any]:
+    """What metrics.json and the card say about how the weights came to be."""
+    labels = torch.tensor(train_set.labels, device=next(trained.objective.parameters()).device)
+    return {
+        "steps": trained.steps,
+        "epochs": recipe.training.epochs,
+        "images": trained.images,
+        "seconds": round(trained.seconds, 1),
+        "images_per_second": round(trained.images / max(trained.seconds, 1e-9), 1),
+        "unreadable_images": len(trained.bad_images),
+        **trained.objective.facts(labels),
+        "hardware": hardware(pick_device(recipe.training.device)),
+        "precision": recipe.training.precision,
+        "seed": recipe.training.seed,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": {name: version(name) for name in ("torch", "timm", "torchvision")},
+    }
+
+
+def hardware(device: torch.device) -> str:
+    """Name the machine's relevant part: the GPU, or the processor and how many cores torch uses."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    cores = min(torch.get_num_threads(), os.cpu_count() or 1)
+    return f"{cores} CPU core{'s' if cores > 1 else ''} ({_processor()})"
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()

@@ -1,0 +1,169 @@
+"""`zoo.pretrain` and `zoo.finetune`: train, measure, draw, write the release."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from zoo import release as releases
+from zoo.api.facts import training_facts
+from zoo.config import parse
+from zoo.data import ImageDataset, open_dataset
+from zoo.errors import DataError, RecipeError, TrainingError
+from zoo.evaluation.feature_map import plot_features
+from zoo.evaluation.measure import Encoded, measure
+from zoo.evaluation.plots import plot_curves
+from zoo.release import Preprocess, Release, write_release
+from zoo.training import Recipe, RunFolder, Trained, build_objective, cpu_threads, pick_device, train
+from zoo.training.progress import show_status
+
+
+def pretrain(
+    recipe: Recipe | str | Path,
+    *,
+    out: str | Path,
+    data: str | Path | None = None,
+    resume: bool = False,
+    overrides: Sequence[str] = (),
+) -> Release:
+    """Train as a recipe says, measure the result and write its release.
+
+    Args:
+        recipe: a shipped recipe's name, a file, or a `Recipe`.
+        out: the release folder to make; the run's own state lies in its sub-folder `run`.
+        data: the folder with the data, for sources that need one.
+        resume: go on from the last checkpoint in `out`, or begin if there is none.
+        overrides: `a.b=c` changes, recorded in the released recipe.
+
+    Returns:
+        The release in `out`.
+
+    Raises:
+        Interrupted: on SIGINT or SIGTERM, after saving the state.
+        ZooError: for anything wrong with recipe, data or folder.
+    """
+    recipe = _recipe(recipe, overrides)
+    out = Path(out)
+    run = RunFolder(out / "run")
+    if (out / "config.json").is_file():
+        finished = releases.open(out)
+        if resume and finished.config["zoo"]["recipe_sha256"] == recipe.sha256:
+            return finished
+        raise TrainingError(f'"{out}" holds a finished release of "{finished.name}"; choose another --out')
+    train_set = open_dataset(recipe.data, "train", data)
+    test_set = open_dataset(recipe.data, "test", data)
+    if recipe.evaluation and train_set.num_classes < 2:
+        raise DataError(
+            f"evaluation: the data have {train_set.num_classes} class, expected at least 2; "
+            'set "evaluation: []"'
+        )
+    with cpu_threads(recipe.training.threads):
+        trained = train(build_objective(recipe, train_set), train_set, recipe, run, resume=resume)
+        return _release(recipe, trained, train_set, test_set, run, out)
+
+
+def finetune(
+    recipe: Recipe | str | Path,
+    *,
+    init: str | Path,
+    out: str | Path,
+    head: str | None = None,
+    data: str | Path | None = None,
+    resume: bool = False,
+    overrides: Sequence[str] = (),
+) -> Release:
+    """Train from a release instead of random weights; otherwise `pretrain`.
+
+    Args:
+        recipe: usually of the objective `classify`.
+        init: the release to start from: a weights name, `org/repo[@rev]` or a folder.
+        out: see `pretrain`.
+        head: "fresh" or "centers" (made of the release's learned centers); the recipe's own when None.
+        data: see `pretrain`.
+        resume: see `pretrain`.
+        overrides: see `pretrain`.
+    """
+    recipe = _recipe(recipe, overrides)
+    plain = recipe.model_dump(mode="json")
+    own = plain["init"] or {}
+    plain["init"] = own | {"release": str(init), "head": head or own.get("head", "fresh")}
+    return pretrain(parse(Recipe, plain, recipe.name), out=out, data=data, resume=resume)
+
+
+def _recipe(recipe: Recipe | str | Path, overrides: Sequence[str]) -> Recipe:
+    if isinstance(overrides, str):
+        raise RecipeError(f'overrides: found the text "{overrides}", expected a list of "KEY.KEY=VALUE"')
+    if isinstance(recipe, Recipe):
+        return Recipe.from_yaml(recipe.to_yaml(), recipe.name, overrides) if overrides else recipe
+    return Recipe.load(recipe, overrides)
+
+
+def _release(
+    recipe: Recipe,
+    trained: Trained,
+    train_set: ImageDataset,
+    test_set: ImageDataset,
+    run: RunFolder,
+    out: Path,
+) -> Release:
+    """Measure what was trained, draw it, and write its release."""
+    encoder, centers = trained.objective.encoder, trained.objective.centers()
+    encoded = Encoded(
+        encoder,
+        train_set,
+        test_set,
+        view=recipe.views.eval,
+        mean=recipe.data.mean,
+        std=recipe.data.std,
+        device=pick_device(recipe.training.device),
+        workers=recipe.views.workers,
+        max_bad_images=recipe.data.max_bad_images,
+    )
+    entries = []
+    try:
+        for protocol in recipe.evaluation:
+            with show_status(f"measuring: {protocol.protocol}, {len(test_set):,} test images"):
+                entries.append(measure(protocol, encoded, centers))
+    except DataError as error:
+        raise DataError(
+            f'{error}. The training is done and saved in "{run.path}"; mend the data and give the same '
+            "command with --resume"
+        ) from None
+    pictures = {"curves": run.path / "curves.png", "features": run.path / "features.png"}
+    with show_status("drawing: curves and a map of the test features"):
+        plot_curves(run.rows(), pictures["curves"], title=recipe.name)
+        plot_features(
+            *encoded.test,
+            test_set.class_names,
+            centers,
+            pictures["features"],
+            seed=recipe.training.seed,
+            title=f"{recipe.name}: test features",
+        )
+    eval_view = recipe.views.eval
+    return write_release(
+        out,
+        name=recipe.name,
+        encoder=encoder,
+        arch=recipe.backbone.arch,
+        model_args=recipe.backbone.args,
+        preprocess=Preprocess(
+            eval_view.size,
+            eval_view.crop_pct,
+            eval_view.interpolation,
+            tuple(recipe.data.mean),
+            tuple(recipe.data.std),
+        ),
+        class_names=train_set.class_names,
+        centers=centers,
+        objective=recipe.objective.name,
+        dataset=train_set.describe(),
+        recipe_text=recipe.to_yaml(),
+        metrics={
+            "format": 1,
+            "training": training_facts(recipe, trained, train_set),
+            "evaluations": entries,
+        },
+        pictures=pictures,
+        description=recipe.description,
+    )

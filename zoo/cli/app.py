@@ -1,0 +1,39 @@
+"""The application that commands join, and what several of them take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from zoo.config import load_yaml
+from zoo.errors import RecipeError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Pretrained contrastive encoders you can load, reproduce, publish and fine-tune.",
+)
+
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="A.B=C", help="Change one value of the recipe; may be given several times."
+    ),
+]
+Data = Annotated[Path | None, typer.Option("--data", help="Folder with the data, for sources that need one.")]
+Out = Annotated[Path | None, typer.Option("--out", help="Release folder to make. Default: runs/NAME.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint, if there is one.")]
+
+
+def key_values(pairs: list[str], option: str = "--set") -> dict[str, Any]:
+    """Read `KEY=VALUE` texts of an option; values are YAML."""
+    settings = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not equals or not key:
+            raise RecipeError(f'{option} "{pair}": expected KEY=VALUE, e.g. k=200')
+        settings[key] = load_yaml(text, f'{option} "{pair}"')
+    return settings

@@ -1,0 +1,100 @@
+"""Commands that train and measure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from zoo.cli.app import Data, Out, Resume, Set, app, key_values
+from zoo.cli.show import print_evaluations, print_release
+from zoo.errors import RecipeError, did_you_mean
+
+if TYPE_CHECKING:
+    from zoo.release import Release
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option("--out", help="Folder for the releases and pictures.")] = Path(
+        "zoo-demo"
+    ),
+    seed: Annotated[int, typer.Option("--seed", help="Seed of every training.")] = 0,
+) -> None:
+    """Pretrain MoCo + FT and PaCo on long-tailed digits, release, load back, and compare with baselines."""
+    from zoo.demo import run
+
+    run(out, seed)
+
+
+@app.command()
+def pretrain(
+    recipe: Annotated[str, typer.Argument(help="Recipe: a shipped name or a file.")],
+    data: Data = None,
+    out: Out = None,
+    overrides: Set = None,
+    resume: Resume = False,
+) -> None:
+    """Train as a recipe says, measure the result, and write its release folder."""
+    from zoo import api
+    from zoo.training import Recipe
+
+    parsed = Recipe.load(recipe, overrides or [])
+    _announce(api.pretrain(parsed, out=out or Path("runs") / parsed.name, data=data, resume=resume))
+
+
+@app.command()
+def finetune(
+    recipe: Annotated[str, typer.Argument(help="Recipe, usually of the objective classify.")],
+    init: Annotated[str, typer.Option("--init", help="Release to start from: name, folder or org/repo.")],
+    head: Annotated[str | None, typer.Option("--head", help="fresh, or centers: the learned ones.")] = None,
+    data: Data = None,
+    out: Out = None,
+    overrides: Set = None,
+    resume: Resume = False,
+) -> None:
+    """Train from a release instead of random weights."""
+    from zoo import api
+    from zoo.training import Recipe
+
+    parsed = Recipe.load(recipe, overrides or [])
+    folder = out or Path("runs") / f"{parsed.name}_finetuned"
+    _announce(api.finetune(parsed, init=init, head=head, out=folder, data=data, resume=resume))
+
+
+def _announce(release: Release) -> None:
+    print_release(release)
+    print(f'\nload it:  zoo.load("{release.path}")')
+
+
+@app.command()
+def evaluate(
+    protocol: Annotated[str, typer.Argument(help="linear, knn or classifier.")],
+    release: Annotated[str, typer.Argument(help="Weights name, folder or org/repo.")],
+    data: Annotated[
+        str | None,
+        typer.Option("--data", help='Folder with the release\'s own data, or a spec such as "cifar100:DIR".'),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Setting of the protocol, e.g. k=200."),
+    ] = None,
+    save: Annotated[bool, typer.Option(help="Record the result in metrics.json and card.")] = True,
+) -> None:
+    """Measure an encoder: linear probe, nearest neighbours, or the classifier of its centers."""
+    from zoo import api
+
+    chosen = key_values(settings or [])
+    schema = api.PROTOCOLS.get(protocol)
+    for key in chosen:
+        names = sorted({*schema.model_fields} - {"protocol"}) if schema else []
+        if schema and key not in names:
+            raise RecipeError(
+                f'--set: unknown setting "{key}" of {protocol}.{did_you_mean(key, names)} '
+                f"It has: {', '.join(names) or 'none'}"
+            )
+    entry = api.evaluate(release, protocol, data, save=save, **chosen)
+    print_evaluations([entry])
+    facts = {**entry["settings"], **{f"chosen {name}": value for name, value in entry["chosen"].items()}}
+    print(f"{entry['test_set']['num_images']} test images; {facts}")
