@@ -50,6 +50,12 @@ def recipe_header(text: str) -> dict[str, str]:
     return facts
 
 
+def recipe_sections(text: str, *names: str) -> str:
+    """Return only these top-level sections of a recipe: listing a hundred of them need not read their views."""
+    pattern = rf"^(?:{'|'.join(names)}):.*\n(?:[ \t#\n].*\n?|\n)*"
+    return "".join(re.findall(pattern, text, re.MULTILINE))
+
+
 def release_path(name: str) -> Path | None:
     """Return the folder of the shipped release `name`, or None when there is none."""
     return _shared("model_cards") / name if name in list_models() else None

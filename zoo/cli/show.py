@@ -36,7 +36,8 @@ def _summary(name: str) -> tuple[str, str, str, str]:
     """Objective, data, target and what was run, read without the schema: listing imports no torch."""
     path = catalog.recipe_path(name)
     text = path.read_text(encoding="utf-8")
-    recipe, header = load_yaml(text, path.name), catalog.recipe_header(text)
+    header = catalog.recipe_header(text)
+    recipe = load_yaml(catalog.recipe_sections(text, "data", "objective"), path.name)
     target, _, source = header.get("Target", "").partition(";")
     # read in the authors' repository, or from memory; a text without a figure may speak of others' figures
     mark = None if target == "none" else re.search(r"\[[VM]\]", source)
