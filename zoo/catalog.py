@@ -51,7 +51,7 @@ def recipe_header(text: str) -> dict[str, str]:
 
 
 def recipe_sections(text: str, *names: str) -> str:
-    """Return only these top-level sections of a recipe: listing a hundred of them need not read their views."""
+    """Return only these top-level sections of a recipe: who lists a hundred need not read their views."""
     pattern = rf"^(?:{'|'.join(names)}):.*\n(?:[ \t#\n].*\n?|\n)*"
     return "".join(re.findall(pattern, text, re.MULTILINE))
 
