@@ -18,6 +18,8 @@ HUB.set_environment()  # huggingface_hub, which the imports below bring, reads i
 import torch  # noqa: E402
 
 import zoo  # noqa: E402
+from tests.hub_helpers import NAME  # noqa: E402
+from tests.release_helpers import release_of, some_centers, trained_encoder  # noqa: E402
 from zoo.release import Release  # noqa: E402
 
 # Tests' models are tiny: a second thread gains nothing, and costs much where the cores are shared.
@@ -54,6 +56,15 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_download, "time", hurried)
     monkeypatch.setattr(constants, "HF_HUB_ETAG_TIMEOUT", 1)
     monkeypatch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", 1)
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Release:
+    """A release with centers and a picture, made in a moment; read only."""
+    folder = tmp_path_factory.mktemp("made") / NAME
+    picture = tmp_path_factory.mktemp("pictures") / "curves.png"
+    picture.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100))
+    return release_of(folder, trained_encoder(), centers=some_centers(64), pictures={"curves": picture})
 
 
 @pytest.fixture(scope="session")

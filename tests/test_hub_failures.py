@@ -10,22 +10,14 @@ import pytest
 from huggingface_hub import constants
 
 import zoo
-from tests.release_helpers import release_of, some_centers, trained_encoder
+from tests.hub_helpers import REPO
 from zoo.release import hub as hub_module
 
-NAME = "cifar_resnet20.paco_test"
-REPO = f"alice/{NAME}"
 INFO = f"GET /api/models/{REPO}$"
 WEIGHTS = "GET /storage/.*/model.safetensors"
 xet = pytest.param(
     "xet", marks=pytest.mark.skipif(find_spec("lz4") is None, reason="the test server's Xet needs lz4")
 )
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("made") / NAME
-    return release_of(folder, trained_encoder(), centers=some_centers(64))
 
 
 @pytest.fixture(autouse=True)

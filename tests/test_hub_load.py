@@ -12,21 +12,9 @@ import torch
 from huggingface_hub import HfApi, hf_hub_download
 
 import zoo
-from tests.release_helpers import release_of, some_centers, trained_encoder
+from tests.hub_helpers import EVALUATION, NAME, REPO
+from tests.release_helpers import release_of, trained_encoder
 from zoo.errors import ReleaseError
-
-NAME = "cifar_resnet20.paco_test"
-REPO = f"alice/{NAME}"
-EVALUATION = {"protocol": "knn", "data": "digits", "split": "test", "metrics": {"accuracy": 91.5}}
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """A release with centers and a picture."""
-    folder = tmp_path_factory.mktemp("made") / NAME
-    picture = tmp_path_factory.mktemp("pictures") / "curves.png"
-    picture.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100))
-    return release_of(folder, trained_encoder(), centers=some_centers(64), pictures={"curves": picture})
 
 
 @pytest.fixture(scope="module")

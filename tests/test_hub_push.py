@@ -15,26 +15,14 @@ import pytest
 from huggingface_hub import HfApi, ModelCard
 
 import zoo
-from tests.release_helpers import release_of, some_centers, trained_encoder
+from tests.hub_helpers import EVALUATION, NAME, REPO
 from zoo.errors import ReleaseError
 from zoo.release.hub.push import publish
 
-NAME = "cifar_resnet20.paco_test"
-REPO = f"alice/{NAME}"
 WRITES = ("POST", "PUT", "DELETE")
 xet = pytest.param(
     "xet", marks=pytest.mark.skipif(find_spec("lz4") is None, reason="the test server's Xet needs lz4")
 )
-EVALUATION = {"protocol": "knn", "data": "digits", "split": "test", "metrics": {"accuracy": 91.5}}
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """A release with centers and a picture."""
-    folder = tmp_path_factory.mktemp("made") / NAME
-    picture = tmp_path_factory.mktemp("pictures") / "curves.png"
-    picture.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100))
-    return release_of(folder, trained_encoder(), centers=some_centers(64), pictures={"curves": picture})
 
 
 @pytest.fixture
