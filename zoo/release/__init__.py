@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from zoo.release.format import Preprocess
-    from zoo.release.hub.listing import HubRelease, list_hub
+    from zoo.release.hub.browse import HubRelease, list_hub
     from zoo.release.release import Release
     from zoo.release.source import load, open
     from zoo.release.write import write_release
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 __all__ = ["HubRelease", "Preprocess", "Release", "list_hub", "load", "open", "write_release"]
 
 _HOME_OF = {
-    "HubRelease": "hub.listing",
+    "HubRelease": "hub.browse",
     "Preprocess": "format",
     "Release": "release",
-    "list_hub": "hub.listing",
+    "list_hub": "hub.browse",
     "load": "source",
     "open": "source",
     "write_release": "write",
