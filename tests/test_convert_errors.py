@@ -357,3 +357,58 @@ def test_unknown_counts_are_no_colours(paco: Path, tmp_path: Path) -> None:
     features, labels = torch.randn(24, 4), torch.arange(24) % 12
     with pytest.raises(DataError, match="class_counts are unknown"):
         plot_features(features, labels, [f"c{i}" for i in range(12)], centers, tmp_path / "map.png")
+
+
+def _doubled(container: type, depth: int = 60) -> Any:
+    """A few hundred bytes that are 2**60 values for who walks through them."""
+    value: Any = [0] if container is list else {"a": 0}
+    for _ in range(depth):
+        value = [value, value] if container is list else {"a": value, "b": value}
+    return value
+
+
+@pytest.mark.parametrize("container", [list, dict])
+def test_one_object_that_stands_in_many_places_is_looked_at_once(
+    paco: Path, tmp_path: Path, container: type
+) -> None:
+    torch.save({**torch.load(paco), "evil": _doubled(container)}, tmp_path / "f.pth")
+    release = zoo.convert(tmp_path / "f.pth", "paco", tmp_path / "out", arch=PACO)
+    assert "evil" in release.recipe["converted"]["left_out"]["not weights"]
+
+
+def test_dicts_that_stand_in_many_places_of_the_weights_are_refused(paco: Path, tmp_path: Path) -> None:
+    file = changed(paco, tmp_path / "f.pth", lambda state: state.update({"evil": _doubled(dict)}))
+    assert "nested too deeply" in refusal(file, "paco", tmp_path)
+
+
+def test_arguments_that_are_no_architectures_are_refused_before_timm_sees_them(
+    paco: Path, tmp_path: Path
+) -> None:
+    for key, value in (("pretrained", True), ("checkpoint_path", "x.pth"), ("num_classes", 5)):
+        message = refusal(paco, "paco", tmp_path, model_args={key: value})
+        assert f"model_args: {key} cannot be part of a release" in message
+
+
+def test_weights_without_values_are_one_error(paco: Path, tmp_path: Path) -> None:
+    key = "module.encoder_q.conv1.weight"
+    for tensor in (
+        torch.empty(16, 3, 3, 3, device="meta"),
+        torch.quantize_per_tensor(torch.zeros(16, 3, 3, 3), 0.1, 0, torch.qint8),
+    ):
+        file = changed(paco, tmp_path / "f.pth", lambda state, tensor=tensor: state.update({key: tensor}))
+        assert "the weights cannot be copied" in refusal(file, "paco", tmp_path)
+
+
+def test_a_size_of_zero_is_no_default(paco: Path, tmp_path: Path) -> None:
+    assert "size: found 0" in refusal(paco, "paco", tmp_path, size=0)
+    assert "crop_pct: found 0" in refusal(paco, "paco", tmp_path, crop_pct=0.0)
+
+
+def test_an_architecture_with_the_tag_of_weights_is_refused(paco: Path, tmp_path: Path) -> None:
+    message = refusal(paco, "paco", tmp_path, arch="resnet18.a1_in1k")
+    assert message.endswith('expected an architecture without the tag of its weights: "resnet18"')
+
+
+def test_a_pickle_named_safetensors_is_told_its_name(paco: Path, tmp_path: Path) -> None:
+    (tmp_path / "f.safetensors").write_bytes(paco.read_bytes())
+    assert "rename it to f.pth" in refusal(tmp_path / "f.safetensors", "paco", tmp_path)

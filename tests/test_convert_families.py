@@ -308,3 +308,61 @@ def test_a_file_of_old_torch_which_cannot_be_mapped(tmp_path: Path) -> None:
     torch.save(content, tmp_path / "old.pth.tar", _use_new_zipfile_serialization=False)
     release = converted(tmp_path / "old.pth.tar", "moco", tmp_path / "out", "resnet18", size=64)
     assert torch.equal(features(release), source(model.encoder_q))
+
+
+def test_a_vit_for_cifar_has_the_preprocessing_of_cifar(tmp_path: Path) -> None:
+    """solo-learn, data/classification_dataloader.py: CIFAR images are neither resized nor cropped."""
+    model: Any = nn.Module()
+    args = {"img_size": 32, "patch_size": 8, "depth": 1}
+    model.backbone = VisionTransformer(
+        embed_dim=192, num_heads=3, norm_layer=made.norm, num_classes=0, **args
+    )
+    file = made.save_lightning(tmp_path / "dino.ckpt", made.randomised(model))
+    release = converted(file, "solo-learn", tmp_path / "out", "vit_tiny_patch16_224", model_args=args)
+    assert release.preprocess == zoo.release.Preprocess(
+        32, 1.0, "bilinear", (0.4914, 0.4822, 0.4465), (0.247, 0.243, 0.261)
+    )
+
+
+def test_lightly_normalises_cifar_as_imagenet(tmp_path: Path) -> None:
+    """lightly, docs/source/getting_started/benchmarks/cifar10_benchmark.py: test_transforms."""
+    model: Any = nn.Module()
+    model.backbone = made.ResNetS(blocks=2, wide=True)
+    file = made.save_lightning(tmp_path / "simclr.ckpt", made.randomised(model))
+    release = converted(file, "lightly", tmp_path / "out", "resnet18_cifar")
+    assert release.preprocess == zoo.release.Preprocess(
+        32, 1.0, "bilinear", (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+    )
+
+
+@pytest.mark.parametrize(
+    ("classes", "expected"),
+    [(10, (0.4914, 0.4822, 0.4465)), (100, (0.5071, 0.4867, 0.4408))],
+    ids=["CIFAR-10", "CIFAR-100"],
+)
+def test_pico_normalises_cifar100_by_its_own_statistics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, classes: int, expected: tuple[float, ...]
+) -> None:
+    """hbzju/PiCO, utils/cifar10.py and cifar100.py."""
+    monkeypatch.setattr(made, "CLASSES", classes)
+    file = made.save(tmp_path / "c.pth.tar", made.randomised(made.PiCO()))
+    assert converted(file, "pico", tmp_path / "out", "resnet18_cifar").preprocess.mean == expected
+
+
+def test_paco_normalises_inaturalist_by_its_own_statistics(tmp_path: Path) -> None:
+    """dvlab-research/Parametric-Contrastive-Learning, LT/paco_lt.py: `normalize` of `val_transform`."""
+    model: Any = made.MoCo()
+    model.linear, model.linear_k = nn.Linear(512, 8142), nn.Linear(512, 8142)
+    file = made.save(tmp_path / "inat_r50.pth.tar", made.randomised(model))
+    release = converted(file, "paco", tmp_path / "out", "resnet18", size=64)
+    assert release.preprocess.mean == (0.466, 0.471, 0.38)
+    assert release.preprocess.std == (0.195, 0.194, 0.192)
+
+
+def test_safetensors_are_known_by_their_content(tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    model: Any = made.randomised(made.MoCo())
+    save_file(model.state_dict(), tmp_path / "moco.bin")
+    release = converted(tmp_path / "moco.bin", "moco", tmp_path / "out", "resnet18", size=64)
+    assert torch.equal(features(release), source(model.encoder_q))

@@ -15,6 +15,7 @@ from zoo.config import Config, dump_yaml
 from zoo.errors import ReleaseError, did_you_mean
 from zoo.modules.centers import Centers
 from zoo.release import format
+from zoo.release.build import NO_ARGUMENTS
 from zoo.release.convert.architecture import check_fit, default_name
 from zoo.release.convert.families import FAMILIES, IMAGENET, Family, Part
 from zoo.release.convert.layout import Parts, sort_out, summary, to_timm
@@ -95,6 +96,14 @@ def convert_checkpoint(
         raise ReleaseError(f'encoder: found "{encoder}", expected {" or ".join(get_args(Encoder))}')
     name = name or default_name(arch, family, file.name.split(".")[0])
     out = Path(out) if out is not None else Path("runs") / name
+    if "." in arch:
+        raise ReleaseError(
+            f'arch: found "{arch}", expected an architecture without the tag of its weights:'
+            f' "{arch.partition(".")[0]}"'
+        )
+    refused = sorted(NO_ARGUMENTS & (model_args or {}).keys())
+    if refused:  # `pretrained` would have timm fetch weights of its own
+        raise ReleaseError(f"model_args: {', '.join(refused)} cannot be part of a release")
     if (out / format.CONFIG).exists():
         raise ReleaseError(f'"{out}" holds a release already; choose another --out')
 
@@ -140,7 +149,7 @@ def convert_checkpoint(
         encoder=model,
         arch=arch,
         model_args=args,
-        preprocess=_preprocess(model, known, preprocessing or Preprocessing()),
+        preprocess=_preprocess(model, known, preprocessing or Preprocessing(), args, centers),
         class_names=class_names,
         centers=centers,
         objective=known.objective,
@@ -167,7 +176,10 @@ def _names(parts: Parts) -> list[str]:
 def _build(tensors: Mapping[str, Tensor], arch: str, args: Mapping[str, Any]) -> nn.Module:
     with torch.random.fork_rng(devices=[]):  # a conversion draws nothing
         model = backbones.create(arch, **args)
-    model.load_state_dict(tensors)
+    try:
+        model.load_state_dict(tensors)
+    except RuntimeError as error:  # quantized tensors, or some without data
+        raise ReleaseError(f"the weights cannot be copied: {str(error).splitlines()[-1].strip()}") from None
     broken = [key for key, value in model.state_dict().items() if not torch.isfinite(value).all()]
     if broken:
         raise ReleaseError(f"the weights are not finite: {summary(broken)}")
@@ -200,23 +212,36 @@ def _class_names(labels: Sequence[str] | None, centers: Centers | None, where: s
     return list(labels)
 
 
-def _preprocess(model: nn.Module, family: Family, given: Preprocessing) -> format.Preprocess:
+def _preprocess(
+    model: nn.Module,
+    family: Family,
+    given: Preprocessing,
+    args: Mapping[str, Any],
+    centers: Centers | None,
+) -> format.Preprocess:
     """Fill in how the authors evaluate: timm's default for an architecture is that of other weights.
 
-    They all resize images for ImageNet to 256 pixels and crop 224, bilinearly, with ImageNet's statistics;
-    those for CIFAR stay as they are.
+    They all resize larger images to 256 pixels and crop 224, bilinearly; those for CIFAR stay as they are.
+    What an architecture was made for is the `img_size` that it is built with, before timm's default.
     """
     default = timm.data.resolve_model_data_config(model)
     cfg: Mapping[str, Any] = model.pretrained_cfg  # type: ignore[assignment]
-    native = int(cfg["input_size"][-1])
+    side = args.get("img_size", cfg["input_size"])
+    native = int(side[-1] if isinstance(side, list | tuple) else side)
     small = native <= _SMALL
-    mean, std = (family.cifar or (default["mean"], default["std"])) if small else IMAGENET
-    size = given.size or (native if small or cfg.get("fixed_input_size") else 224)
+    made_for_cifar = int(cfg["input_size"][-1]) <= _SMALL
+    cifar = family.cifar or ((default["mean"], default["std"]) if made_for_cifar else IMAGENET)
+    mean, std = cifar if small else IMAGENET
+    if centers is not None:
+        mean, std = family.by_classes.get(len(centers.weight), (mean, std))
+    size = (native if small or cfg.get("fixed_input_size") else 224) if given.size is None else given.size
+    if size < 1:
+        raise ReleaseError(f"size: found {size}, expected a number of pixels")
     if given.interpolation not in (None, "bilinear", "bicubic"):
         raise ReleaseError(f'interpolation: found "{given.interpolation}", expected bilinear or bicubic')
     chosen = format.Preprocess(
         size,
-        given.crop_pct or (1.0 if small else 0.875),
+        (1.0 if small else 0.875) if given.crop_pct is None else given.crop_pct,
         given.interpolation or "bilinear",
         tuple(given.mean or mean),
         tuple(given.std or std),

@@ -26,7 +26,10 @@ class Part(Enum):
 
 
 Rules = tuple[tuple[str, Part | str], ...]
-IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+Statistics = tuple[tuple[float, ...], tuple[float, ...]]
+IMAGENET: Statistics = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+_INATURALIST: Statistics = ((0.466, 0.471, 0.380), (0.195, 0.194, 0.192))  # PaCo, LT/paco_lt.py
+_CIFAR100: Statistics = ((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761))  # PiCO, utils/cifar100.py
 
 _HEAD = "projection head"
 _PREDICTOR = "prediction head"
@@ -57,6 +60,7 @@ class Family:
         license: the one that the repository states, as the Hub writes it, or "unknown".
         layouts: in the order in which they are tried.
         cifar: mean and standard deviation with which the authors evaluate 32-pixel images, if they do.
+        by_classes: the same for data that the number of centers tells, e.g. the 8,142 classes of iNaturalist.
         arguments: what shapes do not show: arguments of the architecture, from the tensors of the encoder as
             they are in the file.
     """
@@ -65,7 +69,8 @@ class Family:
     objective: str
     license: str
     layouts: tuple[Layout, ...]
-    cifar: tuple[tuple[float, ...], tuple[float, ...]] | None = None
+    cifar: Statistics | None = None
+    by_classes: Mapping[int, Statistics] = field(default_factory=dict)
     arguments: Callable[[Mapping[str, Tensor]], dict[str, Any]] = field(default=lambda encoder: {})
 
 
@@ -220,6 +225,7 @@ FAMILIES: dict[str, Family] = {
         license="mit",
         layouts=(Layout(_PACO, needs=(Part.MOMENTUM, Part.CENTERS)),),
         cifar=((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
+        by_classes={8142: _INATURALIST},
     ),
     "gpaco": Family(
         "https://github.com/dvlab-research/Parametric-Contrastive-Learning",
@@ -227,6 +233,7 @@ FAMILIES: dict[str, Family] = {
         license="mit",
         layouts=(Layout(_GPACO, needs=(Part.CENTERS,)), Layout(_GPACO_VIT, needs=(Part.CENTERS, _QUEUE))),
         cifar=((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
+        by_classes={8142: _INATURALIST},
         arguments=_gpaco,
     ),
     "ft": Family(
@@ -252,12 +259,14 @@ FAMILIES: dict[str, Family] = {
         license="unknown",
         layouts=(Layout(_PICO, needs=(Part.CENTERS, Part.PROTOTYPES)),),
         cifar=((0.4914, 0.4822, 0.4465), (0.247, 0.243, 0.261)),
+        by_classes={100: _CIFAR100},
     ),
     "lightly": Family(
         "https://github.com/lightly-ai/lightly",
         objective="unknown",
         license="unknown",  # MIT is the code's; the weights are the user's own
         layouts=(Layout(_LIGHTLY), Layout(_LIGHTLY_TEACHER)),
+        cifar=IMAGENET,  # its CIFAR benchmark and its tutorials normalise so
         arguments=_lightly,
     ),
     "solo-learn": Family(

@@ -19,6 +19,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from zoo.errors import ReleaseError
+from zoo.release.format import disguise
 
 _WEIGHTS = ("state_dict", "model")  # entries that hold the trained model
 _MOMENTUM_WEIGHTS = "model_ema"  # PyContrast and FT: the momentum encoder is an entry of its own
@@ -97,8 +98,8 @@ def read_checkpoint(file: Path) -> Checkpoint:
             code; then the message names the class that it asks for.
     """
     if not file.is_file():
-        raise ReleaseError(f"{file}: no such file")
-    content = _safetensors(file) if file.suffix == ".safetensors" else _load(file)
+        raise ReleaseError(f"{file}: {'no regular file' if file.exists() else 'no such file'}")
+    content = _safetensors(file) if _is_safetensors(file) else _load(file)
     if not isinstance(content, Mapping):
         raise ReleaseError(f"{file}: found a {type(content).__name__}, expected a dict of tensors")
     try:
@@ -112,6 +113,16 @@ def read_checkpoint(file: Path) -> Checkpoint:
     if type(epoch) is not int:
         return Checkpoint(tensors, entries, None)
     return Checkpoint(tensors, {name: what for name, what in entries.items() if name != "epoch"}, epoch)
+
+
+def _is_safetensors(file: Path) -> bool:
+    """By content: 8 bytes of length and a JSON object. A copy in a cache may have any name."""
+    with file.open("rb") as stream:
+        start = stream.read(9)
+    named = file.suffix.lower() == ".safetensors"
+    if named and disguise(start):  # torch.load goes by the suffix
+        raise ReleaseError(f"{file}: a pickle under the name of another format; rename it to {file.stem}.pth")
+    return named or start[8:] == b"{"
 
 
 def _safetensors(file: Path) -> dict[str, Tensor]:
@@ -181,11 +192,23 @@ def _split(content: Mapping[Any, Any], file: Path) -> tuple[dict[str, Tensor], d
     return tensors, entries
 
 
-def _add(tensors: dict[str, Tensor], prefix: str, values: Mapping[Any, Any], file: Path) -> None:
+def _add(
+    tensors: dict[str, Tensor],
+    prefix: str,
+    values: Mapping[Any, Any],
+    file: Path,
+    seen: set[int] | None = None,
+) -> None:
+    seen = set() if seen is None else seen
+    if id(values) in seen:  # 60 dicts, each twice in the next, are 2**60 keys
+        raise ReleaseError(
+            f"{file}: its dicts are nested too deeply for a checkpoint: one stands there twice"
+        )
+    seen.add(id(values))
     for name, value in values.items():
         key = re.sub(r"(?:^|(?<=\.))(?:(?:module|_orig_mod)\.)+", "", f"{prefix}{name}").rstrip(".")
         if isinstance(value, Mapping):
-            _add(tensors, f"{key}.", value, file)
+            _add(tensors, f"{key}.", value, file, seen)
         elif key in tensors:
             raise ReleaseError(f'{file}: two tensors are named "{key}"')
         else:  # what is no tensor is shown too: it stands where a tensor should
@@ -193,8 +216,14 @@ def _add(tensors: dict[str, Tensor], prefix: str, values: Mapping[Any, Any], fil
 
 
 def _holds_tensors(value: object) -> bool:
-    if isinstance(value, Mapping):
-        return any(map(_holds_tensors, value.values()))
-    if isinstance(value, (list, tuple)):
-        return any(map(_holds_tensors, value))
-    return isinstance(value, Tensor)
+    """Look at every object once: a pickle of a kilobyte can hold one list 2**60 times."""
+    seen: set[int] = set()
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, Tensor):
+            return True
+        if id(item) not in seen and isinstance(item, Mapping | list | tuple):
+            seen.add(id(item))
+            waiting.extend(item.values() if isinstance(item, Mapping) else item)
+    return False
