@@ -1,6 +1,7 @@
 """`zoo.load` and `zoo.open`: the model, its heads, where releases are found, and what is refused."""
 
 import json
+import pickle
 import shutil
 
 import pytest
@@ -250,3 +251,18 @@ def test_training_a_loaded_model_does_not_change_the_file(copied, images):
 def test_opening_reads_no_weights(copied):
     (copied / "model.safetensors").unlink()
     assert json.loads((copied / "config.json").read_text()) == zoo.open(copied).config
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGBA", "CMYK"])
+def test_the_transform_takes_images_of_any_mode_as_their_rgb(released, mode):
+    image = Image.effect_noise((41, 37), 60).convert("RGB").convert(mode)
+    transform = released[0].transform()
+    assert transform(image).shape == (3, 32, 32)
+    assert torch.equal(transform(image), transform(image.convert("RGB")))
+    assert pickle.loads(pickle.dumps(transform))(image).shape == (3, 32, 32), "for workers of a loader"
+
+
+@pytest.mark.parametrize("device", ["mps", "xpu", "cuda:77"])
+def test_a_device_that_is_not_here_is_one_clear_error(released, device):
+    with pytest.raises(ReleaseError, match=rf'device: found "{device}", which torch cannot use here'):
+        zoo.load(released[0].path, device=device)

@@ -230,3 +230,10 @@ def test_parts_that_do_not_fit_are_refused_and_nothing_is_written(tmp_path, chan
 def test_an_encoder_with_a_classifier_is_refused(tmp_path):
     with pytest.raises(ReleaseError, match="found num_classes=4"):
         release_of(tmp_path / "r", zoo.backbones.create("cifar_resnet20", num_classes=4))
+
+
+def test_arguments_that_json_cannot_hold_are_refused(tmp_path):
+    arguments = {"act_layer": torch.nn.ReLU}
+    with pytest.raises(ReleaseError, match="cannot be recorded as JSON"):
+        release_of(tmp_path / "r", trained_encoder("resnet10t"), arch="resnet10t", model_args=arguments)
+    assert not (tmp_path / "r").exists()

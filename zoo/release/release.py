@@ -10,7 +10,9 @@ from typing import Any, Literal
 
 import timm
 import torch
+from PIL import Image
 from torch import nn
+from torchvision import transforms
 
 from zoo.errors import ReleaseError
 from zoo.files import write_text
@@ -85,10 +87,11 @@ class Release:
         return format.Preprocess(cfg["input_size"][-1], cfg["crop_pct"], cfg["interpolation"], mean, std)
 
     def transform(self, training: bool = False) -> Callable[[Any], Any]:
-        """Return timm's transform from a PIL image to the encoder's input `[3, H, W]`."""
+        """Return timm's transform from a PIL image of any mode to the encoder's input `[3, H, W]`."""
         cfg = format.pretrained_cfg_of(self.config)
         data_config = timm.data.resolve_data_config({}, pretrained_cfg=cfg)
-        return timm.data.create_transform(**data_config, is_training=training)  # type: ignore[no-any-return]
+        transform = timm.data.create_transform(**data_config, is_training=training)
+        return transforms.Compose([ToRGB(), transform])
 
     def load(
         self,
@@ -198,13 +201,26 @@ class Release:
             )
 
 
+class ToRGB:
+    """Makes gray, transparent and palette images RGB, as data sets' readers do; a class, to be pickled."""
+
+    def __call__(self, image: Image.Image) -> Image.Image:
+        return image.convert("RGB")
+
+    def __repr__(self) -> str:
+        return "ToRGB()"
+
+
 def _check_device(device: torch.device | str) -> None:
     try:
-        kind = torch.device(device).type
+        chosen = torch.device(device)
     except (RuntimeError, TypeError):
         raise ReleaseError(f'device: found {device!r}, expected e.g. "cpu" or "cuda:0"') from None
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise ReleaseError(f'device: found "{device}", but torch sees no GPU here')
+    try:
+        torch.empty(0, device=chosen)
+    except (RuntimeError, AssertionError) as error:  # an accelerator that is not here, or torch lacks
+        reason = (str(error).splitlines() or ["no reason"])[0]
+        raise ReleaseError(f'device: found "{device}", which torch cannot use here: {reason}') from None
 
 
 def _identity(entry: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -111,7 +111,7 @@ def write_release(
             _check_reload(Release.at(staging), encoder, preprocess.input_size)
     except OSError as error:
         raise ReleaseError(f"{folder}: the release cannot be written: {error}") from error
-    except ValueError as error:  # json: nan, or an object that is not plain
+    except (ValueError, TypeError) as error:  # json: nan, or an object that is not plain
         raise ReleaseError(f"{folder}: the release cannot be recorded as JSON: {error}") from error
     return Release.at(folder)
 

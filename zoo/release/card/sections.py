@@ -26,7 +26,7 @@ def use(config: Mapping[str, Any], repo: str) -> str:
         "import zoo",
         "",
         f'release = zoo.open("{repo}")  # or the folder of this file',
-        "transform = release.transform()  # PIL image -> [3, H, W]",
+        "transform = release.transform()  # PIL image of any mode -> [3, H, W]",
         "encoder = release.load().eval()  # images [B, 3, H, W] -> features [B, D]",
     ]
     with_timm = [
@@ -40,7 +40,7 @@ def use(config: Mapping[str, Any], repo: str) -> str:
         *register,
         f"from transformers import {', '.join(classes)}",
         "",
-        f'processor = AutoImageProcessor.from_pretrained("{repo}")',
+        f'processor = AutoImageProcessor.from_pretrained("{repo}")  # takes RGB images',
         f'model = AutoModel.from_pretrained("{repo}").eval()  # .pooler_output: features [B, D]',
     ]
     if has_classifier:
@@ -62,8 +62,8 @@ def centers(config: Mapping[str, Any], recipe: Mapping[str, Any]) -> str:
     settings = objective if isinstance(objective, Mapping) else {}
     text = [
         "`centers.safetensors` holds `weight` [C, D] and `bias` [C], in the space of the encoder's pooled "
-        "features, and `class_counts` [C], the training images of each class. The logit of class c for "
-        "features x is `weight[c] . x + bias[c]`."
+        "features, and `class_counts` [C], the training images of each class (-1: not known). The logit of "
+        "class c for features x is `weight[c] . x + bias[c]`."
     ]
     if config["num_classes"]:
         text.append(
