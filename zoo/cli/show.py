@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+from rich.markup import escape
 
 from zoo import catalog
 from zoo.config import load_yaml
@@ -96,8 +97,8 @@ def print_release(release: Release) -> None:
     training = release.metrics["training"]
     if {"epochs", "seconds", "hardware", "seed"} <= training.keys():  # not of a converted checkpoint
         console.print(
-            f"trained {training['epochs']} epochs in {training['seconds']:,.0f} s on {training['hardware']}, "
-            f"seed {training['seed']}"
+            f"trained {training['epochs']} epochs in {training['seconds']:,.0f} s on "
+            + escape(f"{training['hardware']}, seed {training['seed']}")
         )
     print_evaluations(release.metrics["evaluations"])
 
@@ -124,10 +125,16 @@ def print_evaluations(entries: Sequence[Mapping[str, Any]]) -> None:
     from zoo.evaluation.report import table
 
     for data in dict.fromkeys(entry["data"] for entry in entries):
-        rows = {_label(entry): entry["metrics"] for entry in entries if entry["data"] == data}
+        rows: dict[str, Mapping[str, Any]] = {}
+        for entry in entries:
+            if entry["data"] == data:
+                label = _label(entry)
+                again = sum(name.split(" #")[0] == label for name in rows)  # another seed, other settings
+                rows[f"{label} #{again + 1}" if again else label] = entry["metrics"]
         Console().print(table(rows, title=f"{data}: top-1 accuracy in percent, test split", first="protocol"))
 
 
 def _label(entry: Mapping[str, Any]) -> str:
-    neighbours = f" k={entry['settings']['k']}" if "k" in entry["settings"] else ""
+    settings = entry.get("settings") or {}
+    neighbours = f" k={settings['k']}" if "k" in settings else ""
     return f"{entry['protocol']}{neighbours}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rich.markup import escape
 from rich.table import Table
 
 COLUMNS = {
@@ -25,12 +26,12 @@ def table(rows: Mapping[str, Mapping[str, Any]], *, title: str | None = None, fi
         title: of the table.
         first: heading of the methods' column.
     """
-    result = Table(title=title)
+    result = Table(title=title and escape(title))
     result.add_column(first, no_wrap=True)
     for heading in COLUMNS.values():
         result.add_column(heading, justify="right", no_wrap=True)
     for name, metrics in rows.items():
-        result.add_row(name, *_cells(metrics))
+        result.add_row(escape(name), *_cells(metrics))
     return result
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,9 +25,12 @@ RECIPE = "recipe.yaml"
 METRICS = "metrics.json"
 CARD = "README.md"
 PICTURES = "*.png"
+PICTURE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.png")  # of these, those that a release may have
 LICENSE = "apache-2.0"
 
 HASHED = {WEIGHTS: "weights_sha256", CENTERS: "centers_sha256", RECIPE: "recipe_sha256"}
+TRAINING_NUMBERS = ("epochs", "steps", "images", "seconds", "images_per_second")
+ACCURACIES = ("accuracy", "balanced_accuracy", "many", "medium", "few")
 EVALUATION_WORDS = ("protocol", "data", "split")
 MAX_TEXT_BYTES = 8 << 20  # of config, metrics and card: many times what 10,000 classes need
 
@@ -138,6 +142,12 @@ def read_metrics(folder: Path) -> dict[str, Any]:
     metrics = {"training": {}, "evaluations": [], **read_json(file)}
     if not isinstance(metrics["training"], dict):
         raise ReleaseError(f'{file}: "training" is no section of facts')
+    schema.check_words(metrics, str(file))
+    for key in TRAINING_NUMBERS:
+        if not _is_number(found := metrics["training"].get(key, 0)):
+            raise ReleaseError(f'{file}: "training.{key}": found {str(found)[:40]!r}, expected a number')
+    if not isinstance(metrics["training"].get("versions"), dict | None):
+        raise ReleaseError(f'{file}: "training.versions" is no section')
     if not isinstance(metrics["evaluations"], list):
         raise ReleaseError(f'{file}: "evaluations" is no list')
     for index, entry in enumerate(metrics["evaluations"]):
@@ -147,9 +157,19 @@ def read_metrics(folder: Path) -> dict[str, Any]:
             raise ReleaseError(
                 f'{file}: evaluation {index} needs the words {expected} and a section "metrics"'
             )
+        for name in ACCURACIES:
+            found = entry["metrics"].get(name)
+            if found is not None and not _is_number(found):
+                raise ReleaseError(
+                    f'{file}: evaluation {index}: "{name}": found {str(found)[:40]!r}, expected a number'
+                )
         if not isinstance(entry.get("settings"), dict | None):
             raise ReleaseError(f'{file}: evaluation {index}: "settings" is no section')
     return metrics
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def read_recipe(folder: Path) -> dict[str, Any]:

@@ -132,7 +132,13 @@ def _choose(text: str, revision: str | None, cache_dir: str | Path | None) -> Re
         local.append(Reading("shipped", text))
     elif "/" not in text:
         tried.append(f'no shipped release "{text}"')
-    remote = _remote(text, None if local else revision, tried)
+    try:
+        remote = _remote(text, None if local else revision, tried)
+    except ReleaseError:
+        if not local:
+            raise
+        remote = None  # a folder may have a name that no repository can have
+        tried.append(f'no Hub repository can be called "{text}"')
     if remote and local:
         remote = _cached(remote, cache_dir)
     known = [*local, *([remote] if remote and remote.cached else [])]

@@ -71,6 +71,13 @@ class _PretrainedCfg(Config):
         return self
 
 
+class _ClassCounts(Config):
+    """Training images of the most and the least frequent class."""
+
+    largest: Annotated[int, Field(ge=0)]
+    smallest: Annotated[int, Field(ge=0)]
+
+
 class _Zoo(Config):
     """The part of this project."""
 
@@ -141,12 +148,28 @@ def check(config: Mapping[str, Any], where: str) -> None:
             if key in OUTSIDE:
                 full = f"{name}.{key}".lstrip(".")
                 raise ReleaseError(f'{where}: "{full}" asks for code, or for a file outside the release')
-    for path, value in _walk(config, ()):
+    check_words(config, where)
+    counts = config["zoo"]["dataset"].get("class_counts") if _has_dataset(config) else None
+    if counts is not None:
+        parse(_ClassCounts, counts, f"{where}: zoo.dataset.class_counts", ReleaseError)
+    parse(_ReleaseConfig, config, where, ReleaseError)
+
+
+def check_words(data: Mapping[str, Any], where: str) -> None:
+    """Make sure that nothing in plain `data` is nested absurdly or holds characters that a terminal obeys.
+
+    Raises:
+        ReleaseError: naming the key.
+    """
+    for path, value in _walk(data, ()):
         problem = _problem(value, in_arguments=path[:1] == ("model_args",))
         if problem or len(path) > MAX_DEPTH:
             shown = ".".join(path)[:200]
             raise ReleaseError(f'{where}: "{shown}": {problem or "nested too deeply"}')
-    parse(_ReleaseConfig, config, where, ReleaseError)
+
+
+def _has_dataset(config: Mapping[str, Any]) -> bool:
+    return isinstance(config.get("zoo"), Mapping) and isinstance(config["zoo"].get("dataset"), Mapping)
 
 
 def _walk(value: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], object]]:

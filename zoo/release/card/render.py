@@ -36,7 +36,7 @@ def render(folder: Path, config: Mapping[str, Any]) -> str:
         sections.use(config, placeholder(zoo["name"])),
         sections.centers(config, recipe),
         sections.results(evaluations),
-        sections.pictures(sorted(file.name for file in folder.glob(format.PICTURES))),
+        sections.pictures(_pictures(folder)),
         sections.model(config),
         sections.training(zoo, training, recipe_text),
         sections.limits(config, training),
@@ -46,6 +46,11 @@ def render(folder: Path, config: Mapping[str, Any]) -> str:
     ]
     body = "\n\n".join(part for part in parts if part)
     return str(ModelCard(f"---\n{metadata(config, recipe, metrics).to_yaml()}\n---\n\n{body}\n"))
+
+
+def _pictures(folder: Path) -> list[str]:
+    """Return the pictures that are published with the card; other names stay behind."""
+    return sorted(file.name for file in folder.glob(format.PICTURES) if format.PICTURE.fullmatch(file.name))
 
 
 def addressed(card: str, repo_id: str) -> str:

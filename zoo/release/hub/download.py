@@ -52,6 +52,7 @@ def fetch(
         listing = hub.listing(hub.api(token), repo_id, revision)
     except hub.UnreachableError as error:
         if _loadable(_remembered(repo, revision)):
+            hub.LOG.warning("%s; taking what the local cache has", error)
             return _remembered(repo, revision)
         raise hub.RepositoryAbsentError(f"{error}; it is not in the local cache either") from error
     folder = repo / "snapshots" / listing.commit

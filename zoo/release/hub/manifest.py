@@ -26,13 +26,28 @@ LIMITS = {
 PICTURE_LIMIT, MAX_PICTURES = 32 * _MIB, 100
 NEEDED = (format.CONFIG, format.RECIPE, format.METRICS, format.CARD, format.WEIGHTS)
 _KNOWN = {*NEEDED, format.CENTERS}
-_PICTURE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.png")
 _PICKLES = {".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".tar", ".t7", ".joblib"}
+_WEIGHTS = _PICKLES | {
+    ".safetensors",
+    ".gguf",
+    ".h5",
+    ".keras",
+    ".msgpack",
+    ".npz",
+    ".onnx",
+    ".pb",
+    ".tflite",
+}
 
 
 def is_release_file(name: str) -> bool:
     """Whether a file of this name, at the top of a folder or repository, belongs to a release."""
-    return name in _KNOWN or _PICTURE.fullmatch(name) is not None
+    return name in _KNOWN or format.PICTURE.fullmatch(name) is not None
+
+
+def are_weights(name: str) -> bool:
+    """Whether a file of this name holds some model's weights."""
+    return PurePosixPath(name).suffix.lower() in _WEIGHTS
 
 
 def local_files(folder: Path) -> list[Path]:
@@ -102,16 +117,24 @@ def wanted(files: Mapping[str, RemoteFile], repo_id: str) -> list[str]:
             f' with timm.create_model("hf-hub:{repo_id}", pretrained=True)'
         )
     found = [name for name in files if is_release_file(name)]
-    pictures = [name for name in found if name not in _KNOWN]
+    check_sizes({name: files[name].size for name in found}, where)
+    return sorted(found, key=lambda name: (name in (format.CENTERS, format.WEIGHTS), name))
+
+
+def check_sizes(sizes: Mapping[str, int | None], where: object) -> None:
+    """Make sure that a release's files are no larger, and no more, than `wanted` takes.
+
+    Raises:
+        ReleaseError: naming the file, its size and the limit.
+    """
+    pictures = [name for name in sizes if name not in _KNOWN]
     if len(pictures) > MAX_PICTURES:
         raise ReleaseError(f"{where}: {len(pictures)} pictures, a release has at most {MAX_PICTURES}")
-    for name in found:
+    for name, found in sizes.items():
         limit = PICTURE_LIMIT if name in pictures else LIMITS.get(name)
-        found_size = files[name].size
-        if found_size is None or (limit is not None and found_size > limit):
-            stated = "no size" if found_size is None else f"{found_size:,} bytes"
+        if found is None or (limit is not None and found > limit):
+            stated = "no size" if found is None else f"{found:,} bytes"
             raise ReleaseError(f"{where}: {name} has {stated}, expected at most {limit or 'one stated'}")
-    return sorted(found, key=lambda name: (name in (format.CENTERS, format.WEIGHTS), name))
 
 
 def _climbs(name: str) -> bool:

@@ -64,8 +64,8 @@ def _is_there(out: Path, release: Release, reading: names.Reading, token: str | 
         raise ReleaseError(f"{out}: found a file, expected a folder")
     if catalog.is_shipped(out):
         raise ReleaseError(f"{out}: a shipped release does not change; choose another folder")
-    if not any(out.iterdir()):
-        return False
+    if not _foreign(out):
+        return False  # empty, or what an interrupted pull into an empty folder left there
     if not (out / format.CONFIG).is_file():
         raise ReleaseError(f"{out}: not an empty folder, and no release; choose another")
     config = format.read_json(out / format.CONFIG)
@@ -84,6 +84,14 @@ def _is_there(out: Path, release: Release, reading: names.Reading, token: str | 
         f'{out}: found "{found}" with changes that no earlier state of {reading.target} has; they would be'
         " lost, choose another folder"
     )
+
+
+def _foreign(out: Path) -> bool:
+    """Whether a folder holds anything but the beginnings of a pull that was killed."""
+    rest = [file for file in out.iterdir() if not files.is_staging(file, out)]
+    if (out / files.WRITING).exists() and not (out / format.CONFIG).exists():
+        return any(file.name != files.WRITING and not manifest.is_release_file(file.name) for file in rest)
+    return bool(rest)
 
 
 def _same_files(one: Path, other: Path) -> bool:

@@ -97,6 +97,7 @@ def publish(
         )
     client = hub.api(token)
     contents = manifest.contents(release.path, repo_id)
+    manifest.check_sizes({name: manifest.size(content) for name, content in contents.items()}, release.path)
     there = _prepared(client, repo_id, branch, private)
     _check_replaceable(there, repo_id, release.name, token)
     changed = manifest.differing(contents, there.files)
@@ -140,8 +141,9 @@ def _check_replaceable(there: hub.Listing, repo_id: str, name: str, token: str |
     """Refuse a repository that holds anything but an earlier state of this release."""
     where = f'Hub repository "{repo_id}"'
     if format.CONFIG not in there.files:
-        if format.WEIGHTS in there.files:
-            raise ReleaseError(f"{where}: holds {format.WEIGHTS} of no release; choose another repository")
+        weights = sorted(filter(manifest.are_weights, there.files))
+        if weights:
+            raise ReleaseError(f"{where}: holds {weights[0]} of no release; choose another repository")
         return
     size = there.files[format.CONFIG].size
     if size is None or size > manifest.LIMITS[format.CONFIG]:
@@ -220,7 +222,10 @@ def _version_of(client: HfApi, repo_id: str, commit: str, contents: Contents) ->
 
 
 def _tag(client: HfApi, repo_id: str, commit: str) -> str:
-    version = f"v{max(_versions(client, repo_id), default=0) + 1}"
+    versions = _versions(client, repo_id)
+    if at_commit := [number for number, tagged in versions.items() if tagged == commit]:
+        return f"v{max(at_commit)}"  # another push of the same content was faster
+    version = f"v{max(versions, default=0) + 1}"
     with hub.talking(repo_id, version):
         client.create_tag(repo_id, tag=version, revision=commit)
     return version
