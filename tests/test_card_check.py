@@ -61,6 +61,12 @@ def test_a_rendered_card_passes(release):
     check(release)
 
 
+def test_the_description_too_says_only_what_was_measured(tmp_path):
+    release = release_of(tmp_path / "r", trained_encoder(), description="Reaches 88.8 % on digits.")
+    with pytest.raises(ReleaseError, match=r"88.8 % in .Reaches 88.8 % on digits"):
+        check(release)
+
+
 def test_two_seeds_of_one_protocol_stay_two_results(release):
     assert len(ModelCard(release.card).data.to_dict()["model-index"][0]["results"]) == 2
 
@@ -78,9 +84,23 @@ def test_two_seeds_of_one_protocol_stay_two_results(release):
         (
             "Not meant for",
             "It reaches 61.25 % elsewhere. Not meant for",
-            "the number 61.25 in .* a card states",
+            "61.25 % in .* was not measured here",
         ),
-        ("Not meant for", "It beats 97% of peers. Not meant for", "the number 97 in"),
+        ("Not meant for", "It beats 97% of peers. Not meant for", "97 % in"),
+        ("again. -->\n", "again. -->\nWe reach 99.9 % there.\n", "99.9 % in .We reach 99.9 % there"),
+        ("again. -->\n", "again. -->\n```\naccuracy 99 on ImageNet\n```\n", "99 in .accuracy 99 on"),
+        ("again. -->\n", "again. -->\nTop-1 is .999\n", r"\.999 in"),
+        ("again. -->\n", "again. -->\n99 percent\n", "99 % in"),
+        (
+            "library_name: timm",
+            "library_name: timm\ndatasets:\n- a/b",
+            r"datasets: found .'a/b'., expected None",
+        ),
+        (
+            "library_name: timm",
+            "library_name: timm\nbase_model: a/b",
+            "base_model: found 'a/b', expected None",
+        ),
         ("license: apache-2.0", "license: mit", "license: found 'mit', expected 'apache-2.0'"),
         ("- contrastive-zoo\n", "", "tags: .*expected .contrastive-zoo."),
         ("library_name: timm", "library_name: [timm", "metadata: not valid YAML at line 2"),
@@ -114,7 +134,10 @@ def test_a_card_whose_evaluation_is_gone_from_the_metrics_is_refused(release):
 def test_what_was_measured_may_be_said_in_other_words(release):
     own = (
         "Over 50.1 % of the 547 digits are right (50.13 %), at tau 0.07; see https://example.org/12.75 and "
-        "arXiv:2107.12028, torch 2.15.0, in 1,234.56 seconds or 77.25 minutes."
+        "arXiv:2107.12028, torch 2.15.0, in 1,234.56 seconds or 77.25 minutes.\n"
+        "CUDA 12.4, Python 3.11, CC BY 4.0, 0.27 M parameters, section 4.2, 1.5 hours.\n"
+        "Accuracy 0.5013 or 50.1 for CIFAR-100 at tau 0.07, over 547 digits.\n"
+        "The paper's accuracy is 52.0 % (arXiv:2107.12028).\n"
     )
     change(release, "- Not meant for", own + "\n- Not meant for")
     check(release)

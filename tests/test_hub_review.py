@@ -15,7 +15,7 @@ import zoo
 from tests.release_helpers import release_of, some_centers, trained_encoder
 from zoo.errors import ReleaseError
 from zoo.release import names
-from zoo.release.push import publish
+from zoo.release.hub.push import publish
 
 NAME = "cifar_resnet20.paco_test"
 REPO = f"alice/{NAME}"
@@ -23,7 +23,7 @@ KILLED = """
 import os, pathlib, shutil, signal, sys
 kind, count, repo, out, token = sys.argv[1:]
 owner, name = {"copy": (shutil, "copyfile"), "replace": (pathlib.Path, "replace")}[kind]
-import zoo.release.pull
+import zoo.release.hub.pull
 original, calls = getattr(owner, name), 0
 def deadly(source, *rest):
     global calls
@@ -181,3 +181,29 @@ def test_a_state_that_may_be_old_is_not_taken_silently(made, hub, impatient, cap
     hub.fault(f"GET /api/models/{REPO}", 503, times=9)
     zoo.pull(REPO)
     assert "taking what the local cache has" in caplog.text
+
+
+def test_weights_far_larger_than_their_architecture_are_not_fetched(hub, made):
+    files = {file.name: file.read_bytes() for file in made.path.iterdir() if file.is_file()}
+    hub.create("evil/fat", {**files, "model.safetensors": files["model.safetensors"] + bytes(9 << 20)})
+    with pytest.raises(
+        ReleaseError, match=r"model\.safetensors has .* bytes, expected at most .* nothing of it"
+    ):
+        zoo.load("evil/fat")
+    assert not [path for _, path in hub.requests if path.startswith("/storage")]
+
+
+def test_a_pages_address_names_the_repository_in_it():
+    with pytest.raises(ReleaseError, match=r'Did you mean "alice/paco"\?'):
+        zoo.open("https://huggingface.co/alice/paco")
+
+
+def test_a_damaged_cache_says_how_it_is_mended(hub, made):
+    zoo.push(made, REPO, token=hub.token)
+    weights = zoo.pull(REPO).path / "model.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[-1] ^= 1
+    weights.resolve().write_bytes(data)
+    with pytest.raises(ReleaseError, match=r'"zoo pull" of the repository mends the cache'):
+        zoo.load(REPO)
+    assert zoo.pull(REPO).load() is not None

@@ -12,6 +12,7 @@ import timm
 import torch
 from safetensors.torch import save_file
 
+import zoo
 from zoo.data import open_dataset
 from zoo.errors import TrainingError
 from zoo.objectives import Objective
@@ -84,3 +85,20 @@ def test_timms_weights_are_read_from_the_cache_when_offline(tmp_path: Path) -> N
     env = {**os.environ, "HF_HUB_CACHE": str(tmp_path), "HF_HUB_OFFLINE": "1"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_weights_trained_on_from_others_keep_their_terms_and_name_them(paco, tmp_path):
+    import json
+    import shutil
+
+    start = shutil.copytree(paco.path, tmp_path / "start")
+    config = json.loads((start / "config.json").read_text())
+    config["pretrained_cfg"]["license"] = "cc-by-nc-4.0"
+    (start / "config.json").write_text(json.dumps(config))
+    changes = ("training.epochs=1", "evaluation=[]", "schedule.warmup_epochs=0")
+    tuned = zoo.finetune(
+        "cifar_resnet20.ce_digits_lt50", init=start, head="centers", out=tmp_path / "tuned", overrides=changes
+    )
+    assert tuned.config["pretrained_cfg"]["license"] == "cc-by-nc-4.0"
+    assert "released under `cc-by-nc-4.0`" in tuned.card
+    assert tuned.recipe["init"]["release"] == str(start), "an absolute path means one thing"

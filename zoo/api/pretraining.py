@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from torch import nn
+
 from zoo import release as releases
 from zoo.api.facts import training_facts
 from zoo.config import parse
@@ -13,8 +15,10 @@ from zoo.errors import DataError, RecipeError, TrainingError
 from zoo.evaluation.feature_map import plot_features
 from zoo.evaluation.measure import Encoded, measure
 from zoo.evaluation.plots import plot_curves
-from zoo.release import Preprocess, Release, write_release
+from zoo.release import Preprocess, Release, names, write_release
+from zoo.release.format import LICENSE
 from zoo.training import Recipe, RunFolder, Trained, build_objective, cpu_threads, pick_device, train
+from zoo.training.build import TIMM
 from zoo.training.progress import show_status
 
 
@@ -86,7 +90,10 @@ def finetune(
     recipe = _recipe(recipe, overrides)
     plain = recipe.model_dump(mode="json")
     own = plain["init"] or {}
-    plain["init"] = own | {"release": str(init), "head": head or own.get("head", "fresh")}
+    start = (
+        str(init) if str(init).startswith(TIMM) else names.resolve(init).spelling
+    )  # means one thing, always
+    plain["init"] = own | {"release": start, "head": head or own.get("head", "fresh")}
     return pretrain(parse(Recipe, plain, recipe.name), out=out, data=data, resume=resume)
 
 
@@ -166,4 +173,13 @@ def _release(
         },
         pictures=pictures,
         description=recipe.description,
+        license=_license(recipe, encoder),
     )
+
+
+def _license(recipe: Recipe, encoder: nn.Module) -> str:
+    """Return the licence of the weights: trained from others', they keep the others' terms."""
+    if recipe.init is None:
+        return LICENSE
+    # timm's model has the cfg of the weights that it was loaded with
+    return str(getattr(encoder, "pretrained_cfg", {}).get("license") or "unknown")

@@ -35,6 +35,7 @@ NO_ARGUMENTS = frozenset(
 # Bounds on the tensors that a config may ask for beside those in the file. Of timm's 1,378 architectures none
 # makes more than 1.8 for each that its file holds, or has more than 192 MiB of buffers that are in no file.
 SPARE_TENSORS, SPARE_PER_TENSOR = 1_000, 10
+MOST_TENSORS = 50_000  # that a config may ask for while nothing is known of its file
 SPARE_BYTES, SPARE_PER_BYTE = 256 << 20, 4
 
 
@@ -94,20 +95,9 @@ def check_fit(folder: Path, config: Mapping[str, Any], num_classes: int) -> tupl
     if num_classes == 0 and config["num_classes"]:
         classifier = config["pretrained_cfg"]["classifier"]
         header = {name: info for name, info in header.items() if name.rpartition(".")[0] != classifier}
-    refused = sorted(NO_ARGUMENTS & config["model_args"].keys())
-    if refused:
-        raise ReleaseError(f"{folder / CONFIG}: model_args: {', '.join(refused)} cannot be part of a release")
     tensors = SPARE_TENSORS + SPARE_PER_TENSOR * len(header)
     spare = SPARE_BYTES + SPARE_PER_BYTE * weights.stat().st_size
-    try:
-        model = _without_values(config, num_classes, tensors, spare)
-    except ZooError as error:
-        raise ReleaseError(f"{folder / CONFIG}: {error}") from error
-    except Exception as error:  # any of 1,400 constructors, given arguments that others chose
-        problem = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-        raise ReleaseError(
-            f"{folder / CONFIG}: {config['architecture']} cannot be built: {problem}"
-        ) from error
+    model = _architecture(folder / CONFIG, config, num_classes, tensors, spare)
     expected = model.state_dict()
     if problem := headers.mismatch(expected, header):
         raise ReleaseError(f"{weights}: does not fit {config['architecture']}: {problem}")
@@ -115,6 +105,33 @@ def check_fit(folder: Path, config: Mapping[str, Any], num_classes: int) -> tupl
     if size > spare:
         raise ReleaseError(f"{folder / CONFIG}: asks for {size:,} bytes of buffers beside the weights")
     return model, list(header)
+
+
+def most_bytes(file: Path, config: Mapping[str, Any]) -> int:
+    """Return how large the weights of a release can be, told by its `config.json` alone.
+
+    Raises:
+        ReleaseError: naming `file`, when there is no such architecture, or it is larger than any.
+    """
+    model = _architecture(file, config, config["num_classes"], MOST_TENSORS, SPARE_BYTES)
+    sizes = [8 * tensor.numel() + 1024 for tensor in model.state_dict().values()]  # doubles, and their header
+    return sum(sizes) + (1 << 16)
+
+
+def _architecture(
+    file: Path, config: Mapping[str, Any], num_classes: int, max_tensors: int, max_bytes: int
+) -> nn.Module:
+    """Return the architecture that `file` describes, without values, whatever others wrote there."""
+    refused = sorted(NO_ARGUMENTS & config["model_args"].keys())
+    if refused:
+        raise ReleaseError(f"{file}: model_args: {', '.join(refused)} cannot be part of a release")
+    try:
+        return _without_values(config, num_classes, max_tensors, max_bytes)
+    except ZooError as error:
+        raise ReleaseError(f"{file}: {error}") from error
+    except Exception as error:  # any of 1,400 constructors, given arguments that others chose
+        problem = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        raise ReleaseError(f"{file}: {config['architecture']} cannot be built: {problem}") from error
 
 
 def _with_arguments(

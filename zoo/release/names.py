@@ -155,6 +155,8 @@ def _choose(text: str, revision: str | None, cache_dir: str | Path | None) -> Re
 
 
 def _remote(text: str, revision: str | None, tried: list[str]) -> Reading | None:
+    if "://" in text:
+        hub.check_repo_id(text)  # a page's address: the error names the repository in it
     if "/" in text:
         if text.partition("@")[0].count("/") == 1:
             return _repository(text, revision)

@@ -91,7 +91,7 @@ class Release:
         cfg = format.pretrained_cfg_of(self.config)
         data_config = timm.data.resolve_data_config({}, pretrained_cfg=cfg)
         transform = timm.data.create_transform(**data_config, is_training=training)
-        return transforms.Compose([ToRGB(), transform])
+        return transforms.Compose([ToRGB(), transform])  # type: ignore[no-any-return]
 
     def load(
         self,

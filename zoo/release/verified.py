@@ -51,7 +51,9 @@ def check_sha256_now(file: Path, expected: str) -> None:
     except OSError as error:
         raise ReleaseError(f"{file}: cannot be read: {error}") from None
     if found != expected:
-        raise ReleaseError(f"{file}: sha256 {found}, but {CONFIG} records {expected}")
+        cached = file.parent.parent.name == "snapshots"  # of huggingface_hub
+        hint = '; "zoo pull" of the repository mends the cache' if cached else ""
+        raise ReleaseError(f"{file}: sha256 {found}, but {CONFIG} records {expected}{hint}")
 
 
 def _identity(status: os.stat_result) -> list[int]:

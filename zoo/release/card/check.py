@@ -11,15 +11,15 @@ from huggingface_hub import CardData, ModelCard
 
 from zoo.errors import ReleaseError
 from zoo.release import format
-from zoo.release.card.metadata import TAG, metadata
-from zoo.release.card.render import render
+from zoo.release.card.metadata import TAG, is_number, metadata
+from zoo.release.card.render import notes, render
 
-_FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
-_NO_FIGURES = re.compile(
-    r"https?://\S+|arXiv:\S+|\b\d{4}\.\d{4,5}\b|\d+(?:\.\d+){2,}"
-)  # links, papers, versions
-# A figure is written with decimals or as a percentage; whole numbers count things.
-_FIGURE = re.compile(r"(?<![\w.])(\d+\.(\d+)|\d+(?=\s?%))")
+# Versions are no figures, nor is a number that is part of a name: CIFAR-100, top-1, 1k.
+_NO_FIGURES = re.compile(r"\d+(?:\.\d+){2,}|[A-Za-z]+-?\d[\w.]*|\d+[A-Za-z]\w*")
+_PERCENTAGE = re.compile(r"(?<![\w.])(\d*\.?\d+)(?=\s?(?:%|percent\b))")
+_NUMBER = re.compile(r"(?<![\w.])(\d*\.\d+|\d{2,})(?![\w.]*\w)")
+_METRIC = re.compile(r"\b(?:acc(?:uracy|uracies)?|top-?[15]|error|mAP|F1|recall)\b", re.IGNORECASE)
+_SOURCED = re.compile(r"https?://|arXiv:|\b\d{4}\.\d{4,5}\b")  # a figure of others, with its source beside it
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _ANEW = "zoo.open(FOLDER).render_card() writes the card anew; it keeps the notes between its marks"
 
@@ -28,8 +28,10 @@ def check_card(folder: Path, config: Mapping[str, Any]) -> None:
     """Make sure that the card in `folder` says what the release's own files say.
 
     Its model-index has to hold every accuracy of `metrics.json` and no other; its results table only rows
-    that follow from there; and every figure (a number with decimals, or a percentage) elsewhere in it has to
-    be in metrics.json, config.json or recipe.yaml, at the precision that it is written with.
+    that follow from there. What people wrote into it (the description, notes, anything by hand) may say only
+    figures that are in metrics.json, at the precision that they are written with: percentages, and on lines
+    that name a metric any number that is no setting of config.json or recipe.yaml either. Figures of others
+    need their source, a link or arXiv number, on the same line.
 
     Raises:
         ReleaseError: naming the card, what is wrong and what was measured.
@@ -39,15 +41,17 @@ def check_card(folder: Path, config: Mapping[str, Any]) -> None:
     found = _metadata(text, file)
     metrics, recipe = format.read_metrics(folder), format.read_recipe(folder)
     expected = _plain(metadata(config, recipe, metrics))
-    for key in ("library_name", "license", "pipeline_tag"):
-        if found.get(key) != expected[key]:
-            raise ReleaseError(
-                f"{file}: {key}: found {found.get(key)!r}, expected {expected[key]!r}. {_ANEW}"
-            )
+    for key in ("library_name", "license", "pipeline_tag", "datasets", "base_model"):
+        said, right = found.get(key), expected.get(key)
+        if said != right:
+            raise ReleaseError(f"{file}: {key}: found {said!r}, expected {right!r}. {_ANEW}")
     if TAG not in (found.get("tags") or []):
         raise ReleaseError(f'{file}: tags: found {found.get("tags")}, expected "{TAG}" among them. {_ANEW}')
     _check_results(_results(found), _results(expected), file)
-    _check_body(text, render(folder, config), [metrics, dict(config), recipe], file)
+    own = {*notes(file).splitlines(), *config["zoo"]["description"].splitlines()}
+    rendered = set(render(folder, config).splitlines()) - own
+    settings = [value for record in (config, recipe) for value in _numbers(record)]
+    _check_body(text, rendered, list(_numbers(metrics)), settings, file)
 
 
 def _metadata(text: str, file: Path) -> dict[str, Any]:
@@ -98,43 +102,57 @@ def _check_results(found: Mapping[_Result, Any], expected: Mapping[_Result, Any]
             )
 
 
-def _check_body(text: str, rendered: str, records: list[Any], file: Path) -> None:
-    own_lines = set(rendered.splitlines())
-    measured = [float(number) for record in records for number in _numbers(record)]
+def _check_body(
+    text: str, rendered: set[str], measured: list[float], settings: list[float], file: Path
+) -> None:
     in_results = False
-    for line in _FENCED.sub("", ModelCard(text).text).splitlines():
+    for line in ModelCard(text).text.splitlines():
         if line.startswith("## "):
             in_results = line == "## Results"
-        if line in own_lines:
+        if line in rendered:
             continue
         if in_results and line.startswith("|"):
             raise ReleaseError(
                 f"{file}: results: the row {line!r} does not follow from {format.METRICS}. {_ANEW}"
             )
-        for figure, decimals in _figures(line):
-            if not any(round(value, decimals) == float(figure) for value in measured):
-                raise ReleaseError(
-                    f'{file}: the number {figure} in "{line.strip()[:80]}" is neither in {format.METRICS} '
-                    f"nor in {format.CONFIG} or {format.RECIPE}: a card states what was measured. {_ANEW}"
-                )
+        for figure in _unmeasured(line, measured, settings):
+            raise ReleaseError(
+                f'{file}: {figure} in "{line.strip()[:80]}" was not measured here, it is not in '
+                f"{format.METRICS}; measure it, take it out, or give its source, a link, on the same line"
+            )
 
 
-def _figures(line: str) -> Iterator[tuple[str, int]]:
-    """Yield the figures of a line, as written and with their number of decimals."""
-    line = _THOUSANDS.sub("", _NO_FIGURES.sub("", line))
-    for found in _FIGURE.finditer(line):
-        yield found[1], len(found[2] or "")
+def _unmeasured(line: str, measured: list[float], settings: list[float]) -> Iterator[str]:
+    """Yield the figures of a line of somebody's own words that nothing recorded has."""
+    if _SOURCED.search(line):
+        return
+    plain = _THOUSANDS.sub("", _NO_FIGURES.sub("", line))
+    for found in _PERCENTAGE.finditer(plain):
+        shares = (100 * value for value in settings if 0 < value <= 1)
+        if not _is_among(found[1], [*measured, *shares]):
+            yield f"{found[1]} %"
+    if _METRIC.search(line):
+        for found in _NUMBER.finditer(_PERCENTAGE.sub("", plain)):
+            if not _is_among(found[1], [*measured, *settings]):
+                yield found[1]
+
+
+def _is_among(figure: str, values: list[float]) -> bool:
+    """Whether one of `values` rounds to `figure`, or as a percentage does to it as a fraction."""
+    number, decimals = float(figure), len(figure.partition(".")[2])
+    return any(
+        number == round(value, decimals) or (decimals > 0 and number == round(value / 100, decimals))
+        for value in values
+    )
 
 
 def _numbers(record: Any) -> Iterator[float]:
-    """Yield the numbers in nested plain values, those inside texts included."""
+    """Yield the numbers in nested plain values."""
     if isinstance(record, Mapping):
         for value in record.values():
             yield from _numbers(value)
     elif isinstance(record, list):
         for value in record:
             yield from _numbers(value)
-    elif isinstance(record, str):
-        yield from (float(figure) for figure, _ in _figures(record))
-    elif isinstance(record, (int, float)) and not isinstance(record, bool):
-        yield record
+    elif is_number(record):
+        yield float(record)

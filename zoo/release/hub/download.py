@@ -11,7 +11,7 @@ from huggingface_hub.file_download import repo_folder_name
 
 from zoo.errors import ReleaseError
 from zoo.files import write_text
-from zoo.release import format, hub
+from zoo.release import build, format, hub
 from zoo.release.hub import manifest
 
 
@@ -64,11 +64,25 @@ def fetch(
         for group in (set(names) & set(manifest.LIMITS), names):
             absent = [name for name in group if not (folder / name).is_file()]
             if absent:
+                _check_stated(folder, repo_id, listing, absent)
                 _download(folder, repo_id, listing, absent, token, cache_dir)
             format.read_config(folder)
     if commit is None:
         _remember(repo, revision, listing.commit)
     return folder
+
+
+def _check_stated(folder: Path, repo_id: str, listing: hub.Listing, names: Sequence[str]) -> None:
+    """Refuse weights that are stated to be far larger than their architecture, before they fill the disk."""
+    if format.WEIGHTS not in names:
+        return
+    most = build.most_bytes(folder / format.CONFIG, format.read_config(folder))
+    stated = listing.files[format.WEIGHTS].size or 0
+    if stated > most:
+        raise ReleaseError(
+            f'Hub repository "{repo_id}": {format.WEIGHTS} has {stated:,} bytes, expected at most {most:,} '
+            "for its architecture; nothing of it was fetched"
+        )
 
 
 def _loadable(folder: Path) -> bool:
