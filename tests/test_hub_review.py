@@ -12,13 +12,11 @@ import pytest
 from huggingface_hub import HfApi
 
 import zoo
-from tests.release_helpers import release_of, some_centers, trained_encoder
+from tests.hub_helpers import NAME, REPO
 from zoo.errors import ReleaseError
 from zoo.release import names
 from zoo.release.hub.push import publish
 
-NAME = "cifar_resnet20.paco_test"
-REPO = f"alice/{NAME}"
 KILLED = """
 import os, pathlib, shutil, signal, sys
 kind, count, repo, out, token = sys.argv[1:]
@@ -32,13 +30,8 @@ def deadly(source, *rest):
         os.kill(os.getpid(), signal.SIGKILL)
     return original(source, *rest)
 setattr(owner, name, deadly)
-zoo.release.pull.pull(repo, out=out, token=token)
+zoo.release.hub.pull.pull(repo, out=out, token=token)
 """
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    return release_of(tmp_path_factory.mktemp("made") / NAME, trained_encoder(), centers=some_centers(64))
 
 
 @pytest.fixture

@@ -115,7 +115,7 @@ def most_bytes(file: Path, config: Mapping[str, Any]) -> int:
     """
     model = _architecture(file, config, config["num_classes"], MOST_TENSORS, SPARE_BYTES)
     sizes = [8 * tensor.numel() + 1024 for tensor in model.state_dict().values()]  # doubles, and their header
-    return sum(sizes) + (1 << 16)
+    return int(sum(sizes)) + (1 << 16)
 
 
 def _architecture(
