@@ -146,7 +146,7 @@ def test_what_pull_would_refuse_is_not_pushed(release, hub, case):
         with (release.path / "large.png").open("wb") as stream:
             stream.truncate((32 << 20) + 1)
     release.render_card()
-    with pytest.raises(ReleaseError, match=r"101 pictures|large.png has 33,554,433 bytes"):
+    with pytest.raises(ReleaseError, match=r"10[12] pictures|large.png has 33,554,433 bytes"):
         zoo.push(release, REPO, token=hub.token)
     assert REPO not in hub.store.repos
 
