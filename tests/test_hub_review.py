@@ -200,3 +200,22 @@ def test_a_damaged_cache_says_how_it_is_mended(hub, made):
     with pytest.raises(ReleaseError, match=r'"zoo pull" of the repository mends the cache'):
         zoo.load(REPO)
     assert zoo.pull(REPO).load() is not None
+
+
+def test_showing_a_release_fetches_no_weights_and_changes_nothing_for_offline_use(hub, made):
+    zoo.push(made, REPO, token=hub.token)
+    shown = command("show", f"{REPO}@v1")
+    assert shown.returncode == 0, shown.stderr
+    assert NAME in shown.stdout
+    assert not [
+        path for _, path in hub.requests if path.startswith("/storage") and "model.safetensors" in path
+    ]
+    offline = subprocess.run(
+        [sys.executable, "-m", "zoo", "show", f"{REPO}@v1"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "HF_HUB_OFFLINE": "1"},
+    )
+    assert "it is not in the local cache" in offline.stderr
+    assert zoo.load(f"{REPO}@v1") is not None

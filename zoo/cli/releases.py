@@ -55,7 +55,7 @@ def show(name: Annotated[str, typer.Argument(help="Weights name, folder, org/rep
         from zoo.release import Release, source
 
         print_reading(name, reading)
-        print_release(Release.at(source.folder_of(reading)))
+        print_release(Release.at(source.folder_of(reading, want="facts")))
     if reading is None or _is_recipe(name):
         path = catalog.recipe_path(name)
         print(f"# {path}\n{path.read_text(encoding='utf-8')}", end="")

@@ -48,7 +48,7 @@ def folder_of(
     *,
     token: str | bool | None = None,
     cache_dir: str | Path | None = None,
-    complete: bool = False,
+    want: download.Want = "model",
 ) -> Path:
     """Return the folder of a release, after fetching it if it is on the Hub; arguments as `download.fetch`.
 
@@ -58,7 +58,7 @@ def folder_of(
     if reading.path is None:
         repo_id, at = reading.target, reading.revision
         try:
-            return download.fetch(repo_id, at, token=token, cache_dir=cache_dir, complete=complete)
+            return download.fetch(repo_id, at, token=token, cache_dir=cache_dir, want=want)
         except hub.RepositoryAbsentError as error:
             if not reading.others:
                 raise

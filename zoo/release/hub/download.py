@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Literal
 
 from huggingface_hub import constants, snapshot_download
 from huggingface_hub.file_download import repo_folder_name
@@ -14,6 +15,8 @@ from zoo.files import write_text
 from zoo.release import build, format, hub
 from zoo.release.hub import manifest
 
+Want = Literal["facts", "model", "all"]
+
 
 def fetch(
     repo_id: str,
@@ -21,7 +24,7 @@ def fetch(
     *,
     token: str | bool | None = None,
     cache_dir: str | Path | None = None,
-    complete: bool = False,
+    want: Want = "model",
 ) -> Path:
     """Return the folder in huggingface_hub's cache that holds a release, after fetching what is not there.
 
@@ -33,8 +36,9 @@ def fetch(
         revision: branch, tag or commit; by default the branch `main`.
         token: access token, by default the one that huggingface_hub has stored.
         cache_dir: another cache.
-        complete: ask for the list of files even when a release is there that can be loaded; pictures may
-            be missing where another program made the cache.
+        want: "model" for what loading reads; "facts" for that without the weights; "all" also asks for the
+            list of files when a release is there that can be loaded: pictures may be missing where another
+            program made the cache, and files be damaged.
 
     Raises:
         ReleaseError: naming the repository, what was found and what to do. The cache is as it was, or
@@ -44,21 +48,23 @@ def fetch(
         repo_id=repo_id, repo_type="model"
     )
     commit = revision if revision and hub.COMMIT.fullmatch(revision) else None
-    if commit and not complete and _loadable(repo / "snapshots" / commit):
+    if commit and want != "all" and _loadable(repo / "snapshots" / commit, want):
         return repo / "snapshots" / commit
     if constants.HF_HUB_OFFLINE:
-        return _offline(repo, repo_id, revision, "HF_HUB_OFFLINE is set")
+        return _offline(repo, repo_id, revision, want)
     try:
         listing = hub.listing(hub.api(token), repo_id, revision)
     except hub.UnreachableError as error:
-        if _loadable(_remembered(repo, revision)):
+        if _loadable(_remembered(repo, revision), want):
             hub.LOG.warning("%s; taking what the local cache has", error)
             return _remembered(repo, revision)
         raise hub.RepositoryAbsentError(f"{error}; it is not in the local cache either") from error
     folder = repo / "snapshots" / listing.commit
-    if complete or not _loadable(folder):
+    if want == "all" or not _loadable(folder, want):
         names = manifest.wanted(listing.files, repo_id)
-        if complete:
+        if want == "facts":
+            names.remove(format.WEIGHTS)
+        if want == "all":
             _discard(folder, [name for name in names if not _intact(folder / name, listing.files[name])])
         # the weights come after what tells whether these are weights for this program
         for group in (set(names) & set(manifest.LIMITS), names):
@@ -67,7 +73,7 @@ def fetch(
                 _check_stated(folder, repo_id, listing, absent)
                 _download(folder, repo_id, listing, absent, token, cache_dir)
             format.read_config(folder)
-    if commit is None:
+    if commit is None and want != "facts":  # without a network, a name shall lead to what can be loaded
         _remember(repo, revision, listing.commit)
     return folder
 
@@ -85,15 +91,20 @@ def _check_stated(folder: Path, repo_id: str, listing: hub.Listing, names: Seque
         )
 
 
-def _loadable(folder: Path) -> bool:
-    """Whether a snapshot has all that loading reads; pictures it may lack."""
-    if not all((folder / name).is_file() for name in manifest.NEEDED):
+def _loadable(folder: Path, want: Want) -> bool:
+    """Whether a snapshot has all that loading, or telling about it, reads; pictures it may lack."""
+    if _absent(folder, want):
         return False
     try:
         has_centers = format.read_json(folder / format.CONFIG)["zoo"]["has_centers"]
     except (ReleaseError, KeyError, TypeError):
         return True  # to be told what is wrong by whoever reads it
     return not has_centers or (folder / format.CENTERS).is_file()
+
+
+def _absent(folder: Path, want: Want) -> list[str]:
+    needed = (name for name in manifest.NEEDED if name != format.WEIGHTS or want != "facts")
+    return [name for name in needed if not (folder / name).is_file()]
 
 
 def _remembered(repo: Path, revision: str | None) -> Path:
@@ -112,18 +123,15 @@ def _remember(repo: Path, revision: str | None, commit: str) -> None:
         write_text(ref, commit)
 
 
-def _offline(repo: Path, repo_id: str, revision: str | None, why: str) -> Path:
+def _offline(repo: Path, repo_id: str, revision: str | None, want: Want) -> Path:
     folder = _remembered(repo, revision)
-    if _loadable(folder):
+    if _loadable(folder, want):
         return folder
-    absent = [name for name in manifest.NEEDED if not (folder / name).is_file()]
-    found = (
-        f"only a part is in the local cache, without {', '.join(absent)}"
-        if folder.is_dir()
-        else ("it is not in the local cache")
-    )
+    found = "it is not in the local cache"
+    if folder.is_dir():
+        found = f"only a part is in the local cache, without {', '.join(_absent(folder, want))}"
     where = f'Hub repository "{repo_id}"' + (f' at revision "{revision}"' if revision else "")
-    raise hub.RepositoryAbsentError(f"{where}: {found}, and {why}")
+    raise hub.RepositoryAbsentError(f"{where}: {found}, and HF_HUB_OFFLINE is set")
 
 
 def _download(

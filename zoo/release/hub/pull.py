@@ -37,7 +37,7 @@ def pull(
         ReleaseError: naming the repository or folder, what was found and what was expected.
     """
     reading = names.resolve(name, revision, cache_dir)
-    release = Release.at(source.folder_of(reading, token=token, cache_dir=cache_dir, complete=True))
+    release = Release.at(source.folder_of(reading, token=token, cache_dir=cache_dir, want="all"))
     release.verify()
     if out is None:
         return release
