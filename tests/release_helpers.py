@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 import timm
 import torch
 from packaging.version import Version
+from timm.layers import RotaryEmbeddingCat
 from torch import nn
 
 from zoo import backbones
@@ -21,6 +23,9 @@ TIMM = Version(timm.__version__)
 # its "hf-hub:" always did.
 READS_FOLDERS = Version("1.0.29") <= TIMM
 reads_folders = pytest.mark.skipif(not READS_FOLDERS, reason="timm's local-dir loader")
+
+# transformers fills rotary positions by a call that timm before 1.0.23 does not understand.
+READS_ROTARY = "device" in inspect.signature(RotaryEmbeddingCat._get_pos_embed_values).parameters
 
 CLASSES = 5
 RECIPE = "seed: 3\nobjective:\n  name: paco\n"

@@ -6,13 +6,15 @@ import pytest
 import torch
 
 from tests.interop_helpers import CASES, labels, release_case, run_program, zoo_outputs
+from tests.release_helpers import READS_ROTARY
 
 pytest.importorskip("transformers")
 
 
 def test_transformers_and_zoo_give_the_same_bits_and_names(tmp_path):
     """All cases in one test: what takes long is transformers' import, in a process of its own."""
-    releases = {name: release_case(name, tmp_path / name.replace(" ", "_"))[0] for name in CASES}
+    cases = [name for name in CASES if READS_ROTARY or "rotary" not in name]
+    releases = {name: release_case(name, tmp_path / name.replace(" ", "_"))[0] for name in cases}
     sources = {name: {"source": str(release.path)} for name, release in releases.items()}
     found = run_program("plain_transformers", sources, tmp_path, env={"HF_HUB_OFFLINE": "1"})
     for name, theirs in found.items():
