@@ -6,14 +6,14 @@ import pytest
 import torch
 
 from tests.interop_helpers import CASES, labels, release_case, run_program, zoo_outputs
-from tests.release_helpers import READS_ROTARY
+from tests.release_helpers import FILLS_BUFFERS
 
 pytest.importorskip("transformers")
 
 
 def test_transformers_and_zoo_give_the_same_bits_and_names(tmp_path):
     """All cases in one test: what takes long is transformers' import, in a process of its own."""
-    cases = [name for name in CASES if READS_ROTARY or "rotary" not in name]
+    cases = [name for name in CASES if FILLS_BUFFERS or "positions" not in name]
     releases = {name: release_case(name, tmp_path / name.replace(" ", "_"))[0] for name in cases}
     sources = {name: {"source": str(release.path)} for name, release in releases.items()}
     found = run_program("plain_transformers", sources, tmp_path, env={"HF_HUB_OFFLINE": "1"})
