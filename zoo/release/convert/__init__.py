@@ -8,8 +8,9 @@ from zoo.release.convert.convert import (
     Source,
     convert_checkpoint,
 )
-from zoo.release.convert.families import FAMILIES, Family, Layout, Part
+from zoo.release.convert.families import FAMILIES, Family, Layout
 from zoo.release.convert.reading import read_checkpoint
+from zoo.release.convert.rules import Part
 
 __all__ = [
     "FAMILIES",

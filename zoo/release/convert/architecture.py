@@ -11,7 +11,7 @@ from torch import Tensor
 
 from zoo import backbones
 from zoo.errors import ReleaseError, ZooError
-from zoo.release.convert.layout import summary
+from zoo.release.convert.listing import summary
 
 _LONGEST_NAME = 96  # the Hub's bound
 _CONVOLUTIONAL = (
