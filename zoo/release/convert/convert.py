@@ -109,7 +109,7 @@ def convert_checkpoint(
         hint = f"; choose --encoder {other}" if Part[other.upper()] in parts.found else ""
         raise ReleaseError(f"{file}: holds no {encoder} encoder, only {summary(_names(parts))}{hint}")
     tensors = to_timm(chosen)
-    args = check_fit(tensors, arch, known.arguments(chosen), model_args or {}, where=str(file))
+    args = check_fit(tensors, arch, known.arguments(chosen), model_args or {}, family=known, where=str(file))
     centers = _centers(parts, encoder, class_counts, str(file))
     class_names = _class_names(labels, centers, str(file))
     model = _build(tensors, arch, args)

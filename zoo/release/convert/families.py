@@ -16,6 +16,25 @@ IMAGENET: Statistics = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 _INATURALIST: Statistics = ((0.466, 0.471, 0.380), (0.195, 0.194, 0.192))  # PaCo, LT/paco_lt.py
 _CIFAR100: Statistics = ((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761))  # PiCO, utils/cifar100.py
 
+# What torchvision has under the names of timm, and the same with names of timm or of this project alone.
+_RESNETS = (
+    *("resnet18", "resnet34", "resnet50", "resnet101", "resnet152", "resnet200"),
+    *("resnext50_32x4d", "resnext101_32x4d", "resnext101_32x8d", "resnext101_64x4d"),
+    *("wide_resnet50_2", "wide_resnet101_2"),
+)
+_CIFAR_RESNETS = ("resnet18_cifar", "resnet50_cifar")
+_PACO_RESNETS = (*_RESNETS, *(f"cifar_resnet{depth}" for depth in (20, 32, 44, 56, 110)))
+_VITS = (
+    *(f"vit_{size}_patch16_{pixels}" for size in ("tiny", "small", "base", "large") for pixels in (224, 384)),
+    *(f"vit_{size}_patch32_{pixels}" for size in ("small", "base", "large") for pixels in (224, 384)),
+    *("vit_small_patch8_224", "vit_base_patch8_224", "vit_huge_patch14_224"),
+)
+_OTHERS = (
+    *(f"convnext_{size}" for size in ("tiny", "small", "base", "large", "xlarge")),
+    *(f"swin_{size}_patch4_window7_224" for size in ("tiny", "small", "base", "large")),
+    *(f"swin_{size}_patch4_window12_384" for size in ("base", "large")),
+)
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -39,6 +58,8 @@ class Family:
         objective: the objective of this project that is the same, or "unknown" where the family has many.
         license: the one that the repository states, as the Hub writes it, or "unknown".
         layouts: in the order in which they are tried.
+        architectures: of timm, which compute what the authors' encoders do; many others have the same shapes.
+        any_architecture: whether its users bring encoders of their own, which are none of these.
         cifar: mean and standard deviation with which the authors evaluate 32-pixel images, if they do.
         by_classes: the same for data that the number of centers tells, e.g. the 8,142 classes of iNaturalist.
         arguments: what shapes do not show: arguments of the architecture, from the tensors of the encoder as
@@ -49,6 +70,8 @@ class Family:
     objective: str
     license: str
     layouts: tuple[Layout, ...]
+    architectures: tuple[str, ...]
+    any_architecture: bool = False
     cifar: Statistics | None = None
     by_classes: Mapping[int, Statistics] = field(default_factory=dict)
     arguments: Callable[[Mapping[str, Tensor]], dict[str, Any]] = field(default=lambda encoder: {})
@@ -98,6 +121,7 @@ FAMILIES: dict[str, Family] = {
         "https://github.com/facebookresearch/moco",
         objective="moco",
         license="cc-by-nc-4.0",  # the README's; some files of later versions say MIT
+        architectures=(*_RESNETS, *_CIFAR_RESNETS),
         layouts=(Layout(rules.MOCO), Layout(rules.MOCO_BARE, needs=(Part.QUERY,))),
         cifar=((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
     ),
@@ -105,6 +129,7 @@ FAMILIES: dict[str, Family] = {
         "https://github.com/facebookresearch/moco-v3",
         objective="moco_v3",
         license="cc-by-nc-4.0",
+        architectures=(*_RESNETS, *_VITS),
         layouts=(Layout(rules.MOCO_V3), _BARE),
         arguments=_moco_v3,
     ),
@@ -112,6 +137,7 @@ FAMILIES: dict[str, Family] = {
         "https://github.com/dvlab-research/Parametric-Contrastive-Learning",
         objective="paco",
         license="mit",
+        architectures=_PACO_RESNETS,
         layouts=(
             Layout(rules.PACO, needs=(Part.MOMENTUM, Part.CENTERS)),
             Layout(momentum_only(rules.PACO), needs=(Part.MOMENTUM,)),
@@ -124,6 +150,7 @@ FAMILIES: dict[str, Family] = {
         "https://github.com/dvlab-research/Parametric-Contrastive-Learning",
         objective="gpaco",
         license="mit",
+        architectures=(*_PACO_RESNETS, *_VITS),
         layouts=(
             Layout(rules.GPACO, needs=(Part.CENTERS,)),
             Layout(rules.GPACO_VIT, needs=(Part.CENTERS, QUEUE)),
@@ -137,12 +164,14 @@ FAMILIES: dict[str, Family] = {
         "https://github.com/DTennant/CL-Visualizing-Feature-Transformation",
         objective="moco",  # FT changes the scores of MoCo's loss
         license="unknown",
+        architectures=(*_RESNETS, *_CIFAR_RESNETS),
         layouts=(Layout(rules.FT), _BARE),
     ),
     "pico": Family(
         "https://github.com/hbzju/PiCO",
         objective="pico",
         license="unknown",
+        architectures=(*_CIFAR_RESNETS, *_RESNETS),
         layouts=(
             Layout(rules.PICO, needs=(Part.CENTERS, Part.PROTOTYPES)),
             Layout(momentum_only(rules.PICO), needs=(Part.MOMENTUM,)),
@@ -155,6 +184,8 @@ FAMILIES: dict[str, Family] = {
         "https://github.com/lightly-ai/lightly",
         objective="unknown",
         license="unknown",  # MIT is the code's; the weights are the user's own
+        architectures=(*_RESNETS, *_CIFAR_RESNETS, *_VITS, *_OTHERS),
+        any_architecture=True,
         layouts=(
             Layout(rules.LIGHTLY),
             Layout(rules.LIGHTLY_TEACHER, needs=(Part.QUERY,)),
@@ -167,6 +198,7 @@ FAMILIES: dict[str, Family] = {
         "https://github.com/vturrisi/solo-learn",
         objective="unknown",
         license="unknown",
+        architectures=(*_RESNETS, *_CIFAR_RESNETS, *_VITS, *_OTHERS),
         layouts=(Layout(rules.SOLO_LEARN), _BARE),
         cifar=((0.4914, 0.4822, 0.4465), (0.247, 0.243, 0.261)),
         arguments=_solo_learn,
