@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,7 +13,6 @@ from zoo.errors import ReleaseError, ZooError
 from zoo.release.convert.families import Family
 from zoo.release.convert.listing import summary
 
-_LONGEST_NAME = 96  # the Hub's bound
 _TRANSFORMER = "patch_embed.proj.weight"
 
 
@@ -106,12 +104,3 @@ def _shapes(arch: str, args: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
         with torch.random.fork_rng(devices=[]):
             model = backbones.create(arch, **args)
     return {key: tuple(value.shape) for key, value in model.state_dict().items()}
-
-
-def default_name(arch: str, family: str, stem: str) -> str:
-    """Return `arch.tag` for a release, the tag made of the family and what the file's name adds."""
-    words = [word for word in re.split(r"[^a-z0-9]+", stem.lower()) if word]
-    own = [word for word in re.split(r"[^a-z0-9]+", family) if word]
-    skipped = {*own, "checkpoint", "model", "pth", "tar", "ckpt", "pretrain", *re.split(r"[^a-z0-9]+", arch)}
-    name = f"{arch}.{'_'.join([*own, *(word for word in words if word not in skipped)])}"
-    return name[:_LONGEST_NAME].rstrip("_")

@@ -15,10 +15,17 @@ from zoo.errors import ReleaseError, did_you_mean
 from zoo.modules.centers import Centers
 from zoo.release import format
 from zoo.release.build import NO_ARGUMENTS
-from zoo.release.convert.architecture import check_fit, default_name
+from zoo.release.convert.architecture import check_fit
 from zoo.release.convert.families import FAMILIES, Family
 from zoo.release.convert.layout import Parts, sort_out, to_timm
 from zoo.release.convert.listing import summary
+from zoo.release.convert.options import (
+    check_labels,
+    check_name,
+    check_preprocessing,
+    check_texts,
+    default_name,
+)
 from zoo.release.convert.preprocessing import Preprocessing, fill_in
 from zoo.release.convert.reading import Checkpoint, read_checkpoint
 from zoo.release.convert.rules import Part
@@ -85,7 +92,12 @@ def convert_checkpoint(
     known = _family(family)
     if encoder not in get_args(Encoder):
         raise ReleaseError(f'encoder: found "{encoder}", expected {" or ".join(get_args(Encoder))}')
-    name = name or default_name(arch, family, file.name.split(".")[0])
+    name = name or default_name(arch, family, file.name)
+    check_name(name, arch)
+    check_labels(labels or ())
+    check_texts(dataset=dataset, description=description, license=license)
+    preprocessing = preprocessing or Preprocessing()
+    check_preprocessing(preprocessing)
     out = Path(out) if out is not None else Path("runs") / name
     if "." in arch:
         raise ReleaseError(
@@ -108,6 +120,7 @@ def convert_checkpoint(
         other = "momentum" if encoder == "query" else "query"
         hint = f"; choose --encoder {other}" if Part[other.upper()] in parts.found else ""
         raise ReleaseError(f"{file}: holds no {encoder} encoder, only {summary(_names(parts))}{hint}")
+    _check_real(parts, str(file))
     tensors = to_timm(chosen)
     args = check_fit(tensors, arch, known.arguments(chosen), model_args or {}, family=known, where=str(file))
     centers = _centers(parts, encoder, class_counts, str(file))
@@ -142,7 +155,7 @@ def convert_checkpoint(
         encoder=model,
         arch=arch,
         model_args=args,
-        preprocess=fill_in(model, known, preprocessing or Preprocessing(), args, centers),
+        preprocess=fill_in(model, known, preprocessing, args, centers),
         class_names=class_names,
         centers=centers,
         objective=known.objective,
@@ -164,6 +177,13 @@ def _family(name: str) -> Family:
 
 def _names(parts: Parts) -> list[str]:
     return [part.value for part in parts.found]
+
+
+def _check_real(parts: Parts, where: str) -> None:
+    """Copying complex numbers into a model's weights would lose their imaginary part."""
+    found = [key for part in parts.found.values() for key, tensor in part.items() if tensor.is_complex()]
+    if found:
+        raise ReleaseError(f"{where}: the weights are complex numbers, expected real ones: {summary(found)}")
 
 
 def _build(tensors: Mapping[str, Tensor], arch: str, args: Mapping[str, Any]) -> nn.Module:

@@ -10,9 +10,9 @@ _LONGEST = 200  # characters of one name
 def shown(name: object) -> str:
     """Return a name from a file with everything escaped that is not printable, cut at 200 characters."""
     text = str(name)
-    if len(text) > _LONGEST:
-        text = f"{text[: _LONGEST - 3]}..."
-    return text if text.isprintable() else "".join(map(_escaped, text))
+    if not text.isprintable():
+        text = "".join(map(_escaped, text[:_LONGEST])) + text[_LONGEST:]
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 
 def _escaped(character: str) -> str:

@@ -8,7 +8,6 @@ from typing import Any, Literal, NamedTuple
 import timm
 from torch import nn
 
-from zoo.errors import ReleaseError
 from zoo.modules.centers import Centers
 from zoo.release import format
 from zoo.release.convert.families import IMAGENET, Family
@@ -49,21 +48,10 @@ def fill_in(
     if centers is not None:
         mean, std = family.by_classes.get(len(centers.weight), (mean, std))
     size = (native if small or cfg.get("fixed_input_size") else 224) if given.size is None else given.size
-    if size < 1:
-        raise ReleaseError(f"size: found {size}, expected a number of pixels")
-    if given.interpolation not in (None, "bilinear", "bicubic"):
-        raise ReleaseError(f'interpolation: found "{given.interpolation}", expected bilinear or bicubic')
-    chosen = format.Preprocess(
+    return format.Preprocess(
         size,
         (1.0 if small else 0.875) if given.crop_pct is None else given.crop_pct,
         given.interpolation or "bilinear",
         tuple(given.mean or mean),
         tuple(given.std or std),
     )
-    if not 0 < chosen.crop_pct <= 1:
-        raise ReleaseError(f"crop_pct: found {chosen.crop_pct:g}, expected a part of the image in (0, 1]")
-    for key in ("mean", "std"):
-        values = getattr(chosen, key)
-        if len(values) != 3 or (key == "std" and min(values) <= 0):
-            raise ReleaseError(f"{key}: found {values}, expected one number a channel, std above 0")
-    return chosen
