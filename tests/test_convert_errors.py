@@ -147,11 +147,6 @@ def test_solo_learn_under_lightly_is_refused_by_its_heads(tmp_path: Path) -> Non
     assert "--family solo-learn" in message
 
 
-def test_a_linear_evaluation_is_recognised(tmp_path: Path) -> None:
-    file = made.save(tmp_path / "lincls.pth.tar", torchvision.models.resnet18(), best_acc1=torch.tensor(67.5))
-    assert "a linear evaluation" in refusal(file, "moco", tmp_path, arch="resnet18")
-
-
 def test_unknown_names_are_answered_with_the_nearest(paco: Path, tmp_path: Path) -> None:
     assert 'Did you mean "moco-v3"?' in refusal(paco, "mocov3", tmp_path)
     assert 'Did you mean "resnet50"?' in refusal(paco, "paco", tmp_path, arch="resnet5O")

@@ -39,11 +39,13 @@ def convert(
     such as heads, queues and the other encoder, is listed in recipe.yaml under `converted.left_out`.
 
     Args:
-        file: a checkpoint of torch.save, or .safetensors.
+        file: a checkpoint of torch.save, or .safetensors; also an encoder by itself, e.g. of torchvision's
+            names, whose classifier is then left out: nothing says what it was trained for.
         family: whose layout it has: "moco" (v1, v2), "moco-v3", "paco", "gpaco", "ft" (and PyContrast),
             "pico", "lightly" or "solo-learn".
         out: the release folder to make; `runs/NAME` when None.
-        arch: the encoder's architecture in timm, e.g. "resnet50", "cifar_resnet32", "vit_small_patch16_224".
+        arch: the encoder's architecture in timm, e.g. "resnet50", "cifar_resnet32", "vit_small_patch16_224";
+            one that the family's authors use, for others of the same shapes compute something else.
         name: of the weights, `arch.tag`; made of arch, family and the file's name when None.
         encoder: "query" for the trained encoder, "momentum" for its moving average (key encoder, teacher).
         model_args: arguments of the architecture, e.g. `{"img_size": 32, "patch_size": 4}`. What the family
@@ -60,7 +62,8 @@ def convert(
         dataset: what the encoder was trained on, in words.
         license: of the weights, as the Hub writes it; that of the authors' repository when None.
         description: the card's paragraph; written from the facts when None.
-        leave_out: keys of the file, or prefixes such as "decoder.*", to leave out although they are unknown.
+        leave_out: keys of the file to leave out although they are unknown, or shell patterns of them, such as
+            "decoder.*" or "*.attn_mask".
 
     Raises:
         ReleaseError: when the file cannot be read without running its code; for keys that are not understood,

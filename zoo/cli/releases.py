@@ -118,7 +118,7 @@ def pull(
 
 @app.command()
 def convert(
-    file: Annotated[Path, typer.Argument(help="Checkpoint of torch.save, or .safetensors.")],
+    file: Annotated[Path, typer.Argument(help="Checkpoint or bare encoder of torch.save, or .safetensors.")],
     family: Annotated[
         str,
         typer.Option(
@@ -167,7 +167,7 @@ def convert(
     description: Annotated[str | None, typer.Option("--description", help="The card's paragraph.")] = None,
     leave_out: Annotated[
         list[str] | None,
-        typer.Option("--leave-out", metavar="KEY|PREFIX.*", help="Leave these keys out, though unknown."),
+        typer.Option("--leave-out", metavar="KEY|PATTERN", help="Leave these keys out, though unknown."),
     ] = None,
 ) -> None:
     """Make a release of a checkpoint that another project's code has written; nothing in it is executed."""

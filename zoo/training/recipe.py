@@ -238,6 +238,11 @@ class Recipe(Config):
         data = load_yaml(text, where)
         if not isinstance(data, dict):
             raise RecipeError(f"{where}: found {type(data).__name__}, expected a mapping of recipe sections")
+        if "converted" in data:
+            raise RecipeError(
+                f"{where}: the record of a converted release, which cannot be trained; to start from its"
+                ' weights: "zoo finetune RECIPE --init FOLDER"'
+            )
         for override in overrides:
             _apply(data, override, where)
         return parse(cls, data, where)

@@ -4,12 +4,13 @@ from zoo.release.convert.convert import (
     UNKNOWN_COUNT,
     ConvertedRecipe,
     Encoder,
-    Preprocessing,
     Source,
     convert_checkpoint,
 )
-from zoo.release.convert.families import FAMILIES, Family, Layout, Part
+from zoo.release.convert.families import FAMILIES, Family, Layout
+from zoo.release.convert.preprocessing import Preprocessing
 from zoo.release.convert.reading import read_checkpoint
+from zoo.release.convert.rules import Part
 
 __all__ = [
     "FAMILIES",

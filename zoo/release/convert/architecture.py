@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,18 +10,10 @@ from torch import Tensor
 
 from zoo import backbones
 from zoo.errors import ReleaseError, ZooError
-from zoo.release.convert.layout import summary
+from zoo.release.convert.families import Family
+from zoo.release.convert.listing import summary
 
-_LONGEST_NAME = 96  # the Hub's bound
-_CONVOLUTIONAL = (
-    *("resnet18", "resnet34", "resnet50", "resnet101", "resnet152", "resnet200"),
-    *("resnext50_32x4d", "resnext101_32x4d", "resnext101_32x8d", "wide_resnet50_2", "wide_resnet101_2"),
-    *("resnet18_cifar", "resnet50_cifar"),
-    *(f"cifar_resnet{depth}" for depth in (20, 32, 44, 56, 110)),
-)
-_TRANSFORMERS = tuple(
-    f"vit_{size}_patch{patch}_224" for size in ("tiny", "small", "base", "large") for patch in (16, 32)
-)
+_TRANSFORMER = "patch_embed.proj.weight"
 
 
 def check_fit(
@@ -31,15 +22,20 @@ def check_fit(
     implied: Mapping[str, Any],
     given: Mapping[str, Any],
     *,
+    family: Family,
     where: str,
 ) -> dict[str, Any]:
     """Make sure that `encoder` has all tensors of the headless `arch`, and no others.
+
+    Shapes do not tell everything: timm's `resnetblur18` has those of `resnet18` and computes something else.
+    So `arch` also has to be one that the family's authors can have meant.
 
     Args:
         encoder: named as timm names them.
         arch: a name of timm's.
         implied: arguments of the architecture that the file's family implies.
         given: the user's, which win.
+        family: whose file it is.
         where: the file, for the error.
 
     Returns:
@@ -47,7 +43,7 @@ def check_fit(
 
     Raises:
         ReleaseError: listing what is missing, what is too much and what has another shape, and naming
-            architectures that fit.
+            architectures that fit; or for one that fits and is not what the family means.
         ZooError: for an unknown architecture or argument.
     """
     args = {**implied, **given}
@@ -67,18 +63,30 @@ def check_fit(
         "unexpected": summary(key for key in found if key not in expected),
         "other shape": ", ".join([*reshaped[:5], *[f"{len(reshaped) - 5} more"] * (len(reshaped) > 5)]),
     }
-    if any(problems.values()):
+    wrong = any(problems.values())
+    if not wrong and arch in family.architectures:
+        if refusal is not None:  # the same shapes, but not the same computation
+            raise refusal
+        return args
+    fitting = [name for name in _candidates(found, family) if _fits(found, name, args)]
+    hint = f". What fits: --arch {' or '.join(fitting)}" if fitting else ""
+    if wrong:
         listing = "; ".join(f"{kind}: {keys}" for kind, keys in problems.items() if keys)
-        fitting = [name for name in _candidates(found) if _fits(found, name, args)]
-        hint = f". What fits: --arch {' or '.join(fitting)}" if fitting else ""
         raise ReleaseError(f"{where}: the encoder is no {arch}: {listing}{hint}")
-    if refusal is not None:  # the same shapes, but not the same computation
+    if fitting or not family.any_architecture:
+        known = hint or f"; expected one of {', '.join(_candidates(found, family))}"
+        raise ReleaseError(
+            f"{where}: {arch} has these tensors, but is not what the files of this family hold: it may"
+            f" compute something else{known}"
+        )
+    if refusal is not None:
         raise refusal
     return args
 
 
-def _candidates(found: Mapping[str, tuple[int, ...]]) -> tuple[str, ...]:
-    return _TRANSFORMERS if "patch_embed.proj.weight" in found else _CONVOLUTIONAL
+def _candidates(found: Mapping[str, tuple[int, ...]], family: Family) -> list[str]:
+    transformer = _TRANSFORMER in found
+    return [arch for arch in family.architectures if arch.startswith(("vit_", "swin_")) == transformer]
 
 
 def _fits(found: Mapping[str, tuple[int, ...]], arch: str, args: Mapping[str, Any]) -> bool:
@@ -96,12 +104,3 @@ def _shapes(arch: str, args: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
         with torch.random.fork_rng(devices=[]):
             model = backbones.create(arch, **args)
     return {key: tuple(value.shape) for key, value in model.state_dict().items()}
-
-
-def default_name(arch: str, family: str, stem: str) -> str:
-    """Return `arch.tag` for a release, the tag made of the family and what the file's name adds."""
-    words = [word for word in re.split(r"[^a-z0-9]+", stem.lower()) if word]
-    own = [word for word in re.split(r"[^a-z0-9]+", family) if word]
-    skipped = {*own, "checkpoint", "model", "pth", "tar", "ckpt", "pretrain", *re.split(r"[^a-z0-9]+", arch)}
-    name = f"{arch}.{'_'.join([*own, *(word for word in words if word not in skipped)])}"
-    return name[:_LONGEST_NAME].rstrip("_")

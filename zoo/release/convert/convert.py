@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
-import timm
 import torch
 from torch import Tensor, nn
 
@@ -16,27 +15,26 @@ from zoo.errors import ReleaseError, did_you_mean
 from zoo.modules.centers import Centers
 from zoo.release import format
 from zoo.release.build import NO_ARGUMENTS
-from zoo.release.convert.architecture import check_fit, default_name
-from zoo.release.convert.families import FAMILIES, IMAGENET, Family, Part
-from zoo.release.convert.layout import Parts, sort_out, summary, to_timm
+from zoo.release.convert.architecture import check_fit
+from zoo.release.convert.families import FAMILIES, Family
+from zoo.release.convert.layout import Parts, sort_out, to_timm
+from zoo.release.convert.listing import summary
+from zoo.release.convert.options import (
+    check_labels,
+    check_name,
+    check_preprocessing,
+    check_texts,
+    default_name,
+)
+from zoo.release.convert.preprocessing import Preprocessing, fill_in
 from zoo.release.convert.reading import Checkpoint, read_checkpoint
+from zoo.release.convert.rules import Part
 from zoo.release.release import Release
 from zoo.release.write import write_release
 
 Encoder = Literal["query", "momentum"]
 UNKNOWN_COUNT = -1  # of a class whose number of training images is not known
-_SMALL = 64  # pixels; architectures of this size and below were made for CIFAR
 _CENTERS = {"query": Part.CENTERS, "momentum": Part.MOMENTUM_CENTERS}
-
-
-class Preprocessing(NamedTuple):
-    """Test-time preprocessing; None stands for the authors' own. See `Preprocess`."""
-
-    size: int | None = None
-    crop_pct: float | None = None
-    interpolation: Literal["bilinear", "bicubic"] | None = None
-    mean: tuple[float, ...] | None = None
-    std: tuple[float, ...] | None = None
 
 
 class Source(Config):
@@ -94,7 +92,12 @@ def convert_checkpoint(
     known = _family(family)
     if encoder not in get_args(Encoder):
         raise ReleaseError(f'encoder: found "{encoder}", expected {" or ".join(get_args(Encoder))}')
-    name = name or default_name(arch, family, file.name.split(".")[0])
+    name = name or default_name(arch, family, file.name)
+    check_name(name, arch)
+    check_labels(labels or ())
+    check_texts(dataset=dataset, description=description, license=license)
+    preprocessing = preprocessing or Preprocessing()
+    check_preprocessing(preprocessing)
     out = Path(out) if out is not None else Path("runs") / name
     if "." in arch:
         raise ReleaseError(
@@ -114,9 +117,12 @@ def convert_checkpoint(
         raise ReleaseError(f"{file}: {error}") from None
     chosen = parts.found.get(Part[encoder.upper()])
     if chosen is None:
-        raise ReleaseError(f"{file}: holds no {encoder} encoder, only {summary(_names(parts))}")
+        other = "momentum" if encoder == "query" else "query"
+        hint = f"; choose --encoder {other}" if Part[other.upper()] in parts.found else ""
+        raise ReleaseError(f"{file}: holds no {encoder} encoder, only {summary(_names(parts))}{hint}")
+    _check_real(parts, str(file))
     tensors = to_timm(chosen)
-    args = check_fit(tensors, arch, known.arguments(chosen), model_args or {}, where=str(file))
+    args = check_fit(tensors, arch, known.arguments(chosen), model_args or {}, family=known, where=str(file))
     centers = _centers(parts, encoder, class_counts, str(file))
     class_names = _class_names(labels, centers, str(file))
     model = _build(tensors, arch, args)
@@ -149,7 +155,7 @@ def convert_checkpoint(
         encoder=model,
         arch=arch,
         model_args=args,
-        preprocess=_preprocess(model, known, preprocessing or Preprocessing(), args, centers),
+        preprocess=fill_in(model, known, preprocessing, args, centers),
         class_names=class_names,
         centers=centers,
         objective=known.objective,
@@ -171,6 +177,13 @@ def _family(name: str) -> Family:
 
 def _names(parts: Parts) -> list[str]:
     return [part.value for part in parts.found]
+
+
+def _check_real(parts: Parts, where: str) -> None:
+    """Copying complex numbers into a model's weights would lose their imaginary part."""
+    found = [key for part in parts.found.values() for key, tensor in part.items() if tensor.is_complex()]
+    if found:
+        raise ReleaseError(f"{where}: the weights are complex numbers, expected real ones: {summary(found)}")
 
 
 def _build(tensors: Mapping[str, Tensor], arch: str, args: Mapping[str, Any]) -> nn.Module:
@@ -210,49 +223,6 @@ def _class_names(labels: Sequence[str] | None, centers: Centers | None, where: s
     if centers is not None and len(labels) != len(centers.weight):
         raise ReleaseError(f"{where}: found {len(labels)} labels, expected {len(centers.weight)}")
     return list(labels)
-
-
-def _preprocess(
-    model: nn.Module,
-    family: Family,
-    given: Preprocessing,
-    args: Mapping[str, Any],
-    centers: Centers | None,
-) -> format.Preprocess:
-    """Fill in how the authors evaluate: timm's default for an architecture is that of other weights.
-
-    They all resize larger images to 256 pixels and crop 224, bilinearly; those for CIFAR stay as they are.
-    What an architecture was made for is the `img_size` that it is built with, before timm's default.
-    """
-    default = timm.data.resolve_model_data_config(model)
-    cfg: Mapping[str, Any] = model.pretrained_cfg  # type: ignore[assignment]
-    side = args.get("img_size", cfg["input_size"])
-    native = int(side[-1] if isinstance(side, list | tuple) else side)
-    small = native <= _SMALL
-    made_for_cifar = int(cfg["input_size"][-1]) <= _SMALL
-    cifar = family.cifar or ((default["mean"], default["std"]) if made_for_cifar else IMAGENET)
-    mean, std = cifar if small else IMAGENET
-    if centers is not None:
-        mean, std = family.by_classes.get(len(centers.weight), (mean, std))
-    size = (native if small or cfg.get("fixed_input_size") else 224) if given.size is None else given.size
-    if size < 1:
-        raise ReleaseError(f"size: found {size}, expected a number of pixels")
-    if given.interpolation not in (None, "bilinear", "bicubic"):
-        raise ReleaseError(f'interpolation: found "{given.interpolation}", expected bilinear or bicubic')
-    chosen = format.Preprocess(
-        size,
-        (1.0 if small else 0.875) if given.crop_pct is None else given.crop_pct,
-        given.interpolation or "bilinear",
-        tuple(given.mean or mean),
-        tuple(given.std or std),
-    )
-    if not 0 < chosen.crop_pct <= 1:
-        raise ReleaseError(f"crop_pct: found {chosen.crop_pct:g}, expected a part of the image in (0, 1]")
-    for key in ("mean", "std"):
-        values = getattr(chosen, key)
-        if len(values) != 3 or (key == "std" and min(values) <= 0):
-            raise ReleaseError(f"{key}: found {values}, expected one number a channel, std above 0")
-    return chosen
 
 
 def _describe(

@@ -1,40 +1,39 @@
-"""Which key is what in the files of each project: a plain dict, read from the authors' own code.
-
-A rule is a key or a prefix, and what is found there. `prefix.*` names a container: without it, the keys are
-those of the part. `prefix.**` names modules of the part itself, whose keys stay as they are. The first rule
-that matches counts; a key without a rule is not understood.
-"""
+"""The projects whose files are understood: a plain dict; the layouts themselves are in `rules`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any
 
 from torch import Tensor
 
+from zoo.release.convert import rules
+from zoo.release.convert.rules import QUEUE, Part, Rules, momentum_only
 
-class Part(Enum):
-    """What of a file can become part of a release."""
-
-    QUERY = "query encoder"
-    MOMENTUM = "momentum encoder"
-    CENTERS = "centers"
-    MOMENTUM_CENTERS = "centers of the momentum encoder"
-    PROTOTYPES = "prototypes"
-
-
-Rules = tuple[tuple[str, Part | str], ...]
 Statistics = tuple[tuple[float, ...], tuple[float, ...]]
 IMAGENET: Statistics = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 _INATURALIST: Statistics = ((0.466, 0.471, 0.380), (0.195, 0.194, 0.192))  # PaCo, LT/paco_lt.py
 _CIFAR100: Statistics = ((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761))  # PiCO, utils/cifar100.py
 
-_HEAD = "projection head"
-_PREDICTOR = "prediction head"
-_QUEUE = "queue"
-_UNUSED = "not used at test time"
+# What torchvision has under the names of timm, and the same with names of timm or of this project alone.
+_RESNETS = (
+    *("resnet18", "resnet34", "resnet50", "resnet101", "resnet152", "resnet200"),
+    *("resnext50_32x4d", "resnext101_32x4d", "resnext101_32x8d", "resnext101_64x4d"),
+    *("wide_resnet50_2", "wide_resnet101_2"),
+)
+_CIFAR_RESNETS = ("resnet18_cifar", "resnet50_cifar")
+_PACO_RESNETS = (*_RESNETS, *(f"cifar_resnet{depth}" for depth in (20, 32, 44, 56, 110)))
+_VITS = (
+    *(f"vit_{size}_patch16_{pixels}" for size in ("tiny", "small", "base", "large") for pixels in (224, 384)),
+    *(f"vit_{size}_patch32_{pixels}" for size in ("small", "base", "large") for pixels in (224, 384)),
+    *("vit_small_patch8_224", "vit_base_patch8_224", "vit_huge_patch14_224"),
+)
+_OTHERS = (
+    *(f"convnext_{size}" for size in ("tiny", "small", "base", "large", "xlarge")),
+    *(f"swin_{size}_patch4_window7_224" for size in ("tiny", "small", "base", "large")),
+    *(f"swin_{size}_patch4_window12_384" for size in ("base", "large")),
+)
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class Layout:
     """One way in which a family's files are laid out.
 
     Attributes:
-        rules: see the module.
+        rules: see the module `rules`.
         needs: what must be there, besides an encoder: a part, or something that is left out.
     """
 
@@ -59,6 +58,8 @@ class Family:
         objective: the objective of this project that is the same, or "unknown" where the family has many.
         license: the one that the repository states, as the Hub writes it, or "unknown".
         layouts: in the order in which they are tried.
+        architectures: of timm, which compute what the authors' encoders do; many others have the same shapes.
+        any_architecture: whether its users bring encoders of their own, which are none of these.
         cifar: mean and standard deviation with which the authors evaluate 32-pixel images, if they do.
         by_classes: the same for data that the number of centers tells, e.g. the 8,142 classes of iNaturalist.
         arguments: what shapes do not show: arguments of the architecture, from the tensors of the encoder as
@@ -69,6 +70,8 @@ class Family:
     objective: str
     license: str
     layouts: tuple[Layout, ...]
+    architectures: tuple[str, ...]
+    any_architecture: bool = False
     cifar: Statistics | None = None
     by_classes: Mapping[int, Statistics] = field(default_factory=dict)
     arguments: Callable[[Mapping[str, Tensor]], dict[str, Any]] = field(default=lambda encoder: {})
@@ -111,119 +114,35 @@ def _width(encoder: Mapping[str, Tensor]) -> int:
     return encoder[key].shape[-1] if key in encoder else 0
 
 
-_MOCO: Rules = (
-    ("encoder_q.fc.*", _HEAD),
-    ("encoder_k.fc.*", _HEAD),
-    ("encoder_q.net.9.*", _HEAD),  # the CIFAR notebook: torchvision's children without the pooling
-    ("encoder_k.net.9.*", _HEAD),
-    ("encoder_q.*", Part.QUERY),
-    ("encoder_k.*", Part.MOMENTUM),
-    ("queue", _QUEUE),
-    ("queue_ptr", _QUEUE),
-)
-_PACO: Rules = (
-    *_MOCO,
-    ("queue_l", _QUEUE),
-    ("linear.*", Part.CENTERS),
-    ("linear_k.*", Part.MOMENTUM_CENTERS),
-)
-_GPACO: Rules = tuple(rule for rule in _PACO if not rule[0].startswith(("encoder_k", "linear_k")))
-_GPACO_VIT: Rules = (
-    ("mlp.*", _HEAD),
-    ("head.*", Part.CENTERS),
-    ("queue", _QUEUE),
-    ("queue_l", _QUEUE),
-    ("queue_ptr", _QUEUE),
-    *((key, Part.QUERY) for key in ("cls_token", "pos_embed", "patch_embed.**", "blocks.**")),
-    *((key, Part.QUERY) for key in ("norm.**", "fc_norm.**")),
-)
-_PICO: Rules = (
-    ("encoder_q.encoder.*", Part.QUERY),
-    ("encoder_k.encoder.*", Part.MOMENTUM),
-    ("encoder_q.fc.*", Part.CENTERS),
-    ("encoder_k.fc.*", Part.MOMENTUM_CENTERS),
-    ("encoder_q.head.*", _HEAD),
-    ("encoder_k.head.*", _HEAD),
-    ("encoder_q.prototypes", "zeros; the prototypes are those at the top"),
-    ("encoder_k.prototypes", "zeros; the prototypes are those at the top"),
-    ("prototypes", Part.PROTOTYPES),
-    *((key, _QUEUE) for key in ("queue", "queue_ptr", "queue_pseudo", "queue_rel")),
-)
-_LIGHTLY_HEADS: Rules = (
-    *((f"{name}.*", _HEAD) for name in ("projection_head", "projection_head_momentum", "student_head")),
-    *((f"{name}.*", _HEAD) for name in ("momentum_projection_head", "teacher_head", "head")),
-    *((f"{name}_projection_head.*", _HEAD) for name in ("query", "key", "student", "teacher", "online")),
-    *((f"{name}.*", _PREDICTOR) for name in ("prediction_head", "student_prediction_head")),
-    *((f"{name}.*", _PREDICTOR) for name in ("query_prediction_head", "online_prediction_head")),
-    *((f"{name}.*", _QUEUE) for name in ("memory_bank", "queue", "queues")),
-    ("prototypes.*", "SwAV's prototypes, in the space of the projection"),
-    ("criterion.*", "state of the loss"),
-)
-# Its examples name the trained copy `backbone`. Its benchmarks name it `query_backbone` or
-# `student_backbone`, and `backbone` is then the momentum copy, on which the online classifier is trained.
-_LIGHTLY_TEACHER: Rules = (
-    ("query_backbone.*", Part.QUERY),
-    ("student_backbone.*", Part.QUERY),
-    ("backbone.*", Part.MOMENTUM),
-    ("teacher_backbone.*", Part.MOMENTUM),
-    ("online_classifier.classification_head.*", Part.MOMENTUM_CENTERS),
-    *_LIGHTLY_HEADS,
-)
-_LIGHTLY: Rules = (
-    ("backbone.mask_token", _UNUSED),
-    ("backbone.vit.*", Part.QUERY),
-    ("backbone.*", Part.QUERY),
-    ("backbone_momentum.*", Part.MOMENTUM),
-    ("momentum_backbone.*", Part.MOMENTUM),
-    ("teacher_backbone.*", Part.MOMENTUM),
-    ("online_classifier.classification_head.*", Part.CENTERS),
-    *_LIGHTLY_HEADS,
-)
-_SOLO_LEARN: Rules = (
-    ("backbone.mask_token", _UNUSED),
-    ("backbone.*", Part.QUERY),
-    ("encoder.*", Part.QUERY),  # before version 1.0.4
-    ("momentum_backbone.*", Part.MOMENTUM),
-    ("momentum_encoder.*", Part.MOMENTUM),
-    ("classifier.*", Part.CENTERS),
-    ("momentum_classifier.*", Part.MOMENTUM_CENTERS),
-    *((f"{name}.*", _HEAD) for name in ("projector", "momentum_projector", "head", "momentum_head")),
-    *((f"{name}.*", _PREDICTOR) for name in ("predictor", "momentum_predictor", "decoder")),
-    *((key, _QUEUE) for key in ("queue", "queue_ptr", "queue_y", "queue_index")),
-    ("prototypes.*", "prototypes, in the space of the projection"),
-    ("dino_loss_func.*", "state of the loss"),
-)
+_BARE = Layout(rules.BARE, needs=(Part.QUERY,))
 
 FAMILIES: dict[str, Family] = {
     "moco": Family(
         "https://github.com/facebookresearch/moco",
         objective="moco",
         license="cc-by-nc-4.0",  # the README's; some files of later versions say MIT
-        layouts=(Layout(_MOCO),),
+        architectures=(*_RESNETS, *_CIFAR_RESNETS),
+        layouts=(Layout(rules.MOCO), Layout(rules.MOCO_BARE, needs=(Part.QUERY,))),
         cifar=((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
     ),
     "moco-v3": Family(
         "https://github.com/facebookresearch/moco-v3",
         objective="moco_v3",
         license="cc-by-nc-4.0",
-        layouts=(
-            Layout(
-                (
-                    *((f"{name}.fc.*", _HEAD) for name in ("base_encoder", "momentum_encoder")),
-                    *((f"{name}.head.*", _HEAD) for name in ("base_encoder", "momentum_encoder")),
-                    ("base_encoder.*", Part.QUERY),
-                    ("momentum_encoder.*", Part.MOMENTUM),
-                    ("predictor.*", _PREDICTOR),
-                )
-            ),
-        ),
+        architectures=(*_RESNETS, *_VITS),
+        layouts=(Layout(rules.MOCO_V3), _BARE),
         arguments=_moco_v3,
     ),
     "paco": Family(
         "https://github.com/dvlab-research/Parametric-Contrastive-Learning",
         objective="paco",
         license="mit",
-        layouts=(Layout(_PACO, needs=(Part.MOMENTUM, Part.CENTERS)),),
+        architectures=_PACO_RESNETS,
+        layouts=(
+            Layout(rules.PACO, needs=(Part.MOMENTUM, Part.CENTERS)),
+            Layout(momentum_only(rules.PACO), needs=(Part.MOMENTUM,)),
+            _BARE,
+        ),
         cifar=((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
         by_classes={8142: _INATURALIST},
     ),
@@ -231,7 +150,12 @@ FAMILIES: dict[str, Family] = {
         "https://github.com/dvlab-research/Parametric-Contrastive-Learning",
         objective="gpaco",
         license="mit",
-        layouts=(Layout(_GPACO, needs=(Part.CENTERS,)), Layout(_GPACO_VIT, needs=(Part.CENTERS, _QUEUE))),
+        architectures=(*_PACO_RESNETS, *_VITS),
+        layouts=(
+            Layout(rules.GPACO, needs=(Part.CENTERS,)),
+            Layout(rules.GPACO_VIT, needs=(Part.CENTERS, QUEUE)),
+            _BARE,
+        ),
         cifar=((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
         by_classes={8142: _INATURALIST},
         arguments=_gpaco,
@@ -240,24 +164,19 @@ FAMILIES: dict[str, Family] = {
         "https://github.com/DTennant/CL-Visualizing-Feature-Transformation",
         objective="moco",  # FT changes the scores of MoCo's loss
         license="unknown",
-        layouts=(
-            Layout(
-                (
-                    ("encoder.*", Part.QUERY),
-                    ("head.*", _HEAD),
-                    ("head_jig.*", _HEAD),
-                    ("model_ema.encoder.*", Part.MOMENTUM),
-                    ("model_ema.head.*", _HEAD),
-                    ("model_ema.head_jig.*", _HEAD),
-                )
-            ),
-        ),
+        architectures=(*_RESNETS, *_CIFAR_RESNETS),
+        layouts=(Layout(rules.FT), _BARE),
     ),
     "pico": Family(
         "https://github.com/hbzju/PiCO",
         objective="pico",
         license="unknown",
-        layouts=(Layout(_PICO, needs=(Part.CENTERS, Part.PROTOTYPES)),),
+        architectures=(*_CIFAR_RESNETS, *_RESNETS),
+        layouts=(
+            Layout(rules.PICO, needs=(Part.CENTERS, Part.PROTOTYPES)),
+            Layout(momentum_only(rules.PICO), needs=(Part.MOMENTUM,)),
+            _BARE,
+        ),
         cifar=((0.4914, 0.4822, 0.4465), (0.247, 0.243, 0.261)),
         by_classes={100: _CIFAR100},
     ),
@@ -265,7 +184,13 @@ FAMILIES: dict[str, Family] = {
         "https://github.com/lightly-ai/lightly",
         objective="unknown",
         license="unknown",  # MIT is the code's; the weights are the user's own
-        layouts=(Layout(_LIGHTLY), Layout(_LIGHTLY_TEACHER)),
+        architectures=(*_RESNETS, *_CIFAR_RESNETS, *_VITS, *_OTHERS),
+        any_architecture=True,
+        layouts=(
+            Layout(rules.LIGHTLY),
+            Layout(rules.LIGHTLY_TEACHER, needs=(Part.QUERY,)),
+            Layout(rules.LIGHTLY_BARE, needs=(Part.QUERY,)),
+        ),
         cifar=IMAGENET,  # its CIFAR benchmark and its tutorials normalise so
         arguments=_lightly,
     ),
@@ -273,7 +198,8 @@ FAMILIES: dict[str, Family] = {
         "https://github.com/vturrisi/solo-learn",
         objective="unknown",
         license="unknown",
-        layouts=(Layout(_SOLO_LEARN),),
+        architectures=(*_RESNETS, *_CIFAR_RESNETS, *_VITS, *_OTHERS),
+        layouts=(Layout(rules.SOLO_LEARN), _BARE),
         cifar=((0.4914, 0.4822, 0.4465), (0.247, 0.243, 0.261)),
         arguments=_solo_learn,
     ),

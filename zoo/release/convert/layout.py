@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from torch import Tensor
 
 from zoo.errors import ReleaseError
-from zoo.release.convert.families import FAMILIES, Layout, Part
+from zoo.release.convert.families import FAMILIES, Layout
+from zoo.release.convert.listing import summary
+from zoo.release.convert.rules import Part
 
 
 class Parts(NamedTuple):
@@ -29,8 +32,8 @@ class Parts(NamedTuple):
 
     @property
     def fits(self) -> bool:
-        """Whether the layout explains the file."""
-        return bool(self.found.get(Part.QUERY)) and not self.unknown and not self.absent
+        """Whether the layout explains the file: of the two encoders, one may have been removed."""
+        return bool({Part.QUERY, Part.MOMENTUM} & self.found.keys()) and not self.unknown and not self.absent
 
 
 def sort_out(tensors: Mapping[str, Tensor], family: str, leave_out: Sequence[str] = ()) -> Parts:
@@ -39,16 +42,13 @@ def sort_out(tensors: Mapping[str, Tensor], family: str, leave_out: Sequence[str
     Args:
         tensors: of the file, see `Checkpoint.tensors`.
         family: a key of `FAMILIES`.
-        leave_out: further keys, or prefixes ending with `*`, which the user wants left out.
+        leave_out: further keys, or shell patterns such as `decoder.*`, which the user wants left out.
 
     Raises:
         ReleaseError: listing the keys that are not understood or the parts that are missing, and the family
             whose layout fits.
     """
-    extra = tuple((pattern, "left out on request") for pattern in leave_out)
-    for pattern in leave_out:
-        if not any(_matches(key, pattern) for key in tensors):
-            raise ReleaseError(f'leave_out: no key of the file matches "{pattern}"')
+    extra = {key: "left out on request" for pattern in leave_out for key in _named(tensors, pattern)}
     candidates = [_apply(tensors, layout, extra) for layout in FAMILIES[family].layouts]
     best = min(candidates, key=lambda parts: (not parts.fits, len(parts.unknown), len(parts.absent)))
     if best.fits:
@@ -62,10 +62,19 @@ def sort_out(tensors: Mapping[str, Tensor], family: str, leave_out: Sequence[str
     raise ReleaseError(_misfit(tensors, family, best) + hint)
 
 
-def _apply(tensors: Mapping[str, Tensor], layout: Layout, extra: tuple[tuple[str, str], ...]) -> Parts:
-    parts = Parts({}, {}, [], [])
+def _named(tensors: Mapping[str, Tensor], pattern: str) -> list[str]:
+    keys = [key for key in tensors if fnmatchcase(key, pattern)]
+    if not keys:
+        raise ReleaseError(f'leave_out: no key of the file matches "{pattern}"')
+    return keys
+
+
+def _apply(tensors: Mapping[str, Tensor], layout: Layout, extra: Mapping[str, str]) -> Parts:
+    parts = Parts({}, dict(extra), [], [])
     for key, tensor in tensors.items():
-        pattern, what = next((rule for rule in (*extra, *layout.rules) if _matches(key, rule[0])), ("", None))
+        if key in extra:
+            continue
+        pattern, what = next((rule for rule in layout.rules if _matches(key, rule[0])), ("", None))
         if what is None:
             parts.unknown.append(key)
         elif isinstance(what, Part):
@@ -82,6 +91,8 @@ def _apply(tensors: Mapping[str, Tensor], layout: Layout, extra: tuple[tuple[str
 
 
 def _matches(key: str, pattern: str) -> bool:
+    if pattern.startswith("*"):
+        return key.endswith(pattern[1:])
     return key.startswith(pattern.rstrip("*")) if pattern.endswith("*") else key == pattern
 
 
@@ -96,37 +107,11 @@ def _misfit(tensors: Mapping[str, Tensor], family: str, parts: Parts) -> str:
 
 
 def _hint(tensors: Mapping[str, Tensor], parts: Parts) -> str:
-    classifier = {"fc.weight", "head.weight"} & set(tensors)
-    if classifier and {"conv1.weight", "patch_embed.proj.weight"} & set(tensors):
-        return (
-            ". It looks like a classifier of its own, e.g. of a linear evaluation, not like the checkpoint "
-            "of a pretraining"
-        )
-    return '. If they are of no use, leave them out by name: --leave-out "PREFIX.*"' if parts.unknown else ""
-
-
-def summary(keys: Iterable[str], limit: int = 10) -> str:
-    """List all keys; where they are many, by their first components with counts.
-
-    `layer4.0.conv1.weight, layer4.0.bn1.weight, ...` becomes `layer4.* (60)`.
-    """
-    every = list(keys)
-    names = every
-    for depth in (4, 3, 2, 1):
-        if len(names) <= limit:
-            break
-        names = _grouped(every, depth)
-    rest = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(names[:limit]) + rest
-
-
-def _grouped(keys: list[str], depth: int) -> list[str]:
-    groups: dict[str, list[str]] = {}
-    for key in keys:
-        parts = key.split(".")
-        name = ".".join(parts[:depth]) + ".*" if len(parts) > depth else key
-        groups.setdefault(name, []).append(key)
-    return [f"{name} ({len(found)})" if len(found) > 1 else found[0] for name, found in groups.items()]
+    if all(key.startswith("classifier.") for key in tensors):  # FT's and PyContrast's main_linear.py
+        return ". It is a linear classifier alone; the encoder is in the checkpoint of the pretraining"
+    if 0 < len(parts.unknown) < len(tensors):
+        return '. If they are of no use, leave them out by name: --leave-out "PREFIX.*"'
+    return ""
 
 
 def to_timm(encoder: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -141,8 +126,16 @@ def to_timm(encoder: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
     Split BatchNorm (several groups in one batch, statistics `[groups * C]`) becomes what it computes at test
     time: the mean over groups.
+
+    timm's Swin Transformers had the downsampling at the end of a stage before version 0.9, now it is at the
+    beginning of the next.
     """
     tensors = dict(encoder)
+    if any(key.startswith("layers.0.downsample.") for key in tensors):
+        tensors = {
+            re.sub(r"^layers\.(\d)\.(?=downsample\.)", _next_stage, key): value
+            for key, value in tensors.items()
+        }
     if all(key.startswith("net.") for key in tensors):
         tensors = {key.removeprefix("net."): value for key, value in tensors.items()}
     if all(key.split(".")[0].isdigit() for key in tensors):
@@ -150,6 +143,10 @@ def to_timm(encoder: Mapping[str, Tensor]) -> dict[str, Tensor]:
         tensors = {_rename_child(key, names): value for key, value in tensors.items()}
     tensors = {re.sub(r"\.shortcut\.(?=\d)", ".downsample.", key): value for key, value in tensors.items()}
     return {key: _join_groups(key, value, tensors) for key, value in tensors.items()}
+
+
+def _next_stage(found: re.Match[str]) -> str:
+    return f"layers.{int(found[1]) + 1}."
 
 
 def _names_of_children(tensors: Mapping[str, Tensor]) -> dict[str, str]:

@@ -7,7 +7,9 @@ is never read. Older ones (MoCo v1's and v2's own) can only be read as a whole.
 
 from __future__ import annotations
 
+import mmap
 import re
+import tarfile
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,8 +21,12 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from zoo.errors import ReleaseError
+from zoo.release.convert.listing import shown, summary
 from zoo.release.format import disguise
 
+_MOST_KEYS = 20_000  # the largest encoders have a few thousand
+_LARGEST_INDEX = 64 << 20  # bytes of a file's pickle, which says where the tensors are; a kilobyte for each
+_LAST_EPOCH = 1 << 31
 _WEIGHTS = ("state_dict", "model")  # entries that hold the trained model
 _MOMENTUM_WEIGHTS = "model_ema"  # PyContrast and FT: the momentum encoder is an entry of its own
 _TRAINING_STATE = {
@@ -107,10 +113,10 @@ def read_checkpoint(file: Path) -> Checkpoint:
     except RecursionError:
         raise ReleaseError(f"{file}: its dicts are nested too deeply for a checkpoint") from None
     if not tensors:
-        found = f"{', '.join(map(str, content))}" or "nothing"
+        found = summary(content) or "nothing"
         raise ReleaseError(f"{file}: holds no weights: found {found}, expected {' or '.join(_WEIGHTS)}")
     epoch: Any = content.get("epoch")
-    if type(epoch) is not int:
+    if type(epoch) is not int or not 0 <= epoch < _LAST_EPOCH:
         return Checkpoint(tensors, entries, None)
     return Checkpoint(tensors, {name: what for name, what in entries.items() if name != "epoch"}, epoch)
 
@@ -136,7 +142,9 @@ def _load(file: Path) -> Any:
     mapped = zipfile.is_zipfile(file)
     try:
         if mapped:
-            _refuse_compression(file)
+            _check_archive(file)
+        else:
+            _check_plain(file)
         with torch.serialization.safe_globals(_HARMLESS):
             return torch.load(file, map_location="cpu", weights_only=True, mmap=mapped)
     except ReleaseError:
@@ -145,11 +153,40 @@ def _load(file: Path) -> Any:
         raise ReleaseError(f"{file}: {_reason(error)}") from None
 
 
-def _refuse_compression(file: Path) -> None:
+def _check_archive(file: Path) -> None:
     """A few compressed bytes can stand for gigabytes; `torch.save` stores everything as it is."""
     with zipfile.ZipFile(file) as archive:
         if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
             raise ReleaseError(f"{file}: a compressed archive, expected a file that torch.save wrote")
+        for entry in archive.infolist():
+            if entry.filename.lower().endswith("data.pkl"):  # torch ignores the case
+                if entry.file_size > _LARGEST_INDEX:
+                    raise ReleaseError(f"{file}: its list of tensors has {entry.file_size:,} bytes")
+                _refuse_bytearrays(archive.read(entry), file)
+
+
+def _check_plain(file: Path) -> None:
+    """Files of torch before 1.6 are pickles and tensors one after the other, or tar archives before 0.2."""
+    if tarfile.is_tarfile(file):
+        raise ReleaseError(
+            f"{file}: a tar archive of torch before 0.2, which cannot be read without running code; write it "
+            "again with torch.save where it can be loaded and is trusted"
+        )
+    if file.stat().st_size:
+        with file.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            _refuse_bytearrays(data, file)
+
+
+def _refuse_bytearrays(data: bytes | mmap.mmap, file: Path) -> None:
+    """`bytearray(2**33)`, a pickle of 100 bytes, fills gigabytes, and torch calls it without being asked.
+
+    A pickle that torch reads names what it calls in lines of plain text; no weights need this one.
+    """
+    if data.find(b"bytearray\n") >= 0:
+        raise ReleaseError(
+            f'{file}: it asks for "builtins.bytearray", with which a few bytes can fill the memory; no '
+            "weights need it"
+        )
 
 
 def _reason(error: Exception) -> str:
@@ -157,16 +194,16 @@ def _reason(error: Exception) -> str:
     asked = re.search(r"GLOBAL (\S+) ?(?:was not|whose)", text)
     if asked:
         return (
-            f'reading it would run code: it asks for "{asked[1]}", and only tensors and plain values are '
-            "read. If you trust the file, save its tensors alone where its code is installed: torch.save("
+            f'reading it would run code: it asks for "{shown(asked[1])}", and only tensors and plain values '
+            "are read. If you trust the file, save its tensors alone where its code is installed: torch.save("
             '{"state_dict": torch.load(FILE, weights_only=False)["state_dict"]}, NEW_FILE)'
         )
     if "Weights only load failed" in text:
         lines = [line.strip() for line in text.splitlines()]
         detail = next((line for line in lines if line.startswith(("Unsupported", "Can only", "Trying"))), "")
-        return "cannot be read without running code" + (f": {detail}" if detail else ", or is damaged")
+        return "cannot be read without running code" + (f": {shown(detail)}" if detail else ", or is damaged")
     first = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
-    return f"damaged, or no checkpoint: {first}"
+    return f"damaged, or no checkpoint: {shown(first)}"
 
 
 def _split(content: Mapping[Any, Any], file: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -210,9 +247,11 @@ def _add(
         if isinstance(value, Mapping):
             _add(tensors, f"{key}.", value, file, seen)
         elif key in tensors:
-            raise ReleaseError(f'{file}: two tensors are named "{key}"')
+            raise ReleaseError(f'{file}: two tensors are named "{shown(key)}"')
         else:  # what is no tensor is shown too: it stands where a tensor should
             tensors[key] = value if isinstance(value, Tensor) else torch.empty(0)
+            if len(tensors) > _MOST_KEYS:
+                raise ReleaseError(f"{file}: holds more than {_MOST_KEYS:,} tensors, expected an encoder's")
 
 
 def _holds_tensors(value: object) -> bool:

@@ -1,0 +1,69 @@
+"""An architecture with the same shapes may compute something else: only those of the authors are taken."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import timm
+import torch
+
+import zoo
+from tests import convert_helpers as made
+from tests.test_convert_errors import refusal
+from zoo import backbones
+from zoo.release.convert import FAMILIES
+
+
+@pytest.mark.parametrize("arch", ["resnetblur18", "resnet18d", "seresnet18"])
+def test_a_relative_of_the_architecture_is_refused_and_the_right_one_named(tmp_path: Path, arch: str) -> None:
+    file = made.save(tmp_path / "f.pth.tar", made.MoCo())
+    message = refusal(file, "moco", tmp_path, arch=arch)
+    assert message.endswith(". What fits: --arch resnet18")
+
+
+def test_the_relative_really_computes_something_else(tmp_path: Path) -> None:
+    plain = made.randomised(timm.create_model("resnet18", num_classes=0))
+    other = timm.create_model("resnetblur18", num_classes=0).eval()
+    other.load_state_dict(plain.state_dict())  # the same tensors
+    with torch.no_grad():
+        assert not torch.allclose(plain(made.images(64)), other(made.images(64)), atol=1e-2)
+
+
+def test_a_vision_transformer_with_other_activations_is_refused(tmp_path: Path) -> None:
+    file = made.save(tmp_path / "f.pth.tar", made.MoCoV3())
+    options: dict[str, Any] = {"model_args": made.VIT, "size": 32}
+    timm_name = "vit_small_patch16_384"
+    assert timm.is_model(timm_name)
+    zoo.convert(file, "moco-v3", tmp_path / "ok", arch=timm_name, **options)  # but for its size, the same
+    message = refusal(file, "moco-v3", tmp_path, arch="deit_small_patch16_224", **options)
+    assert (
+        "deit_small_patch16_224 has these tensors, but is not what the files of this family hold" in message
+    )
+    assert "vit_small_patch16_224 or" in message
+
+
+def test_an_encoder_of_one_s_own_is_taken_from_lightly_alone(tmp_path: Path) -> None:
+    model: Any = torch.nn.Module()
+    model.backbone = timm.create_model("mobilenetv3_small_050", num_classes=0)
+    file = made.save_lightning(tmp_path / "f.ckpt", made.randomised(model))
+    arch = "mobilenetv3_small_050"
+    release = zoo.convert(file, "lightly", tmp_path / "ok", arch=arch, size=32)
+    with torch.no_grad():
+        assert torch.equal(release.load().eval()(made.images()), model.backbone(made.images()))
+    message = refusal(file, "solo-learn", tmp_path, arch=arch)
+    assert "it may compute something else; expected one of resnet18, resnet34" in message
+
+
+def test_lightly_does_not_take_a_relative_either(tmp_path: Path) -> None:
+    model: Any = torch.nn.Module()
+    model.backbone = timm.create_model("resnet18", num_classes=0)
+    file = made.save_lightning(tmp_path / "f.ckpt", model)
+    assert refusal(file, "lightly", tmp_path, arch="resnetblur18").endswith("What fits: --arch resnet18")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_named_architecture_exists(family: str) -> None:
+    assert all(timm.is_model(arch) for arch in FAMILIES[family].architectures)
+    assert backbones.is_own("resnet18_cifar")

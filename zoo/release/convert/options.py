@@ -1,0 +1,72 @@
+"""What the user says about a conversion, checked before the long work: a file can have gigabytes."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+
+from zoo.errors import ReleaseError
+from zoo.release.convert.listing import shown
+from zoo.release.convert.preprocessing import Preprocessing
+from zoo.release.schema import MAX_PIXELS
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,95}")  # the Hub's bound
+_SUFFIXES = re.compile(r"(\.(pth|pt|tar|ckpt|bin|safetensors|th))+$", re.IGNORECASE)
+_LONGEST_TEXT = 10_000  # characters, as releases allow
+
+
+def check_name(name: str, arch: str) -> None:
+    """Make sure that a release and a repository on the Hub can be named so."""
+    if not _NAME.fullmatch(name):
+        raise ReleaseError(
+            f'name: found "{shown(name)}", expected at most 96 letters, digits, "_", "-" and ".", of which'
+            f' the first is no "-" and no ".", e.g. "{arch}.mine"'
+        )
+
+
+def check_texts(**texts: str | None) -> None:
+    """Make sure that the card's texts are not too long."""
+    for option, text in texts.items():
+        if text is not None and len(text) > _LONGEST_TEXT:
+            raise ReleaseError(
+                f"{option}: found {len(text):,} characters, expected at most {_LONGEST_TEXT:,}"
+            )
+
+
+def check_labels(labels: Sequence[str]) -> None:
+    """Make sure that class names are words which can be printed."""
+    for index, label in enumerate(labels):
+        words = isinstance(label, str) and label.strip() and len(label) <= _LONGEST_TEXT
+        if not words or any(unicodedata.category(character) in ("Cc", "Cs") for character in label):
+            raise ReleaseError(
+                f'labels: the one of class {index} is "{shown(label)}", expected words without control '
+                f"characters, at most {_LONGEST_TEXT:,} characters long"
+            )
+
+
+def check_preprocessing(given: Preprocessing) -> None:
+    """Make sure of the numbers and words that do not depend on the encoder."""
+    if given.size is not None and not 1 <= given.size <= MAX_PIXELS:
+        raise ReleaseError(f"size: found {given.size}, expected a number of pixels, at most {MAX_PIXELS}")
+    if given.interpolation not in (None, "bilinear", "bicubic"):
+        raise ReleaseError(f'interpolation: found "{given.interpolation}", expected bilinear or bicubic')
+    if given.crop_pct is not None and not 0 < given.crop_pct <= 1:
+        raise ReleaseError(f"crop_pct: found {given.crop_pct:g}, expected a part of the image in (0, 1]")
+    resized = (given.size or 1) / (given.crop_pct or 1)
+    if resized > MAX_PIXELS:
+        raise ReleaseError(
+            f"crop_pct: images would be resized to {resized:.4g} pixels, expected at most {MAX_PIXELS}"
+        )
+    for key, values in (("mean", given.mean), ("std", given.std)):
+        if values is not None and (len(values) != 3 or (key == "std" and min(values) <= 0)):
+            raise ReleaseError(f"{key}: found {values}, expected one number a channel, std above 0")
+
+
+def default_name(arch: str, family: str, file: str) -> str:
+    """Return `arch.tag` for a release, the tag made of the family and what the file's name adds."""
+    words = [word for word in re.split(r"[^a-z0-9]+", _SUFFIXES.sub("", file).lower()) if word]
+    own = [word for word in re.split(r"[^a-z0-9]+", family) if word]
+    skipped = {*own, "checkpoint", "model", "pth", "tar", "ckpt", "pretrain", *re.split(r"[^a-z0-9]+", arch)}
+    name = f"{arch}.{'_'.join([*own, *(word for word in words if word not in skipped)])}"
+    return name[:96].rstrip("_")
