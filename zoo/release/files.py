@@ -30,8 +30,8 @@ def replacing(folder: Path, *, last: str, stale: tuple[str, ...]) -> Iterator[Pa
     exists = folder.exists()
     folder.parent.mkdir(parents=True, exist_ok=True)
     staging = (folder if exists else folder.parent) / f".{folder.name}.{uuid.uuid4().hex}"
-    staging.mkdir()
     try:
+        staging.mkdir()
         yield staging
         for file in staging.iterdir():
             sync(file)
