@@ -143,6 +143,12 @@ def test_what_was_measured_may_be_said_in_other_words(release):
     check(release)
 
 
+def test_notes_may_repeat_a_row_of_the_results(release):
+    row = next(line for line in release.card.splitlines() if line.startswith("| linear"))
+    change(release, "again. -->\n", f"again. -->\n{row}\n\n## Results\n")
+    check(release)
+
+
 def test_notes_survive_and_the_rest_is_written_anew(release):
     change(release, "again. -->\n", "again. -->\n\n## Mine\n\nSaid by me.\n\n")
     change(release, "- Not meant for", "Gone. Not meant for")
