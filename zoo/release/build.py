@@ -107,6 +107,17 @@ def check_fit(folder: Path, config: Mapping[str, Any], num_classes: int) -> tupl
     return model, list(header)
 
 
+def check_arguments(model_args: Mapping[str, Any], where: str = "") -> None:
+    """Refuse arguments of an architecture that name other weights, or code.
+
+    Raises:
+        ReleaseError: beginning with `where`, and naming them.
+    """
+    refused = sorted(NO_ARGUMENTS & model_args.keys())
+    if refused:
+        raise ReleaseError(f"{where}model_args: {', '.join(refused)} cannot be part of a release")
+
+
 def most_bytes(file: Path, config: Mapping[str, Any]) -> int:
     """Return how large the weights of a release can be, told by its `config.json` alone.
 
@@ -122,9 +133,7 @@ def _architecture(
     file: Path, config: Mapping[str, Any], num_classes: int, max_tensors: int, max_bytes: int
 ) -> nn.Module:
     """Return the architecture that `file` describes, without values, whatever others wrote there."""
-    refused = sorted(NO_ARGUMENTS & config["model_args"].keys())
-    if refused:
-        raise ReleaseError(f"{file}: model_args: {', '.join(refused)} cannot be part of a release")
+    check_arguments(config["model_args"], f"{file}: ")
     try:
         return _without_values(config, num_classes, max_tensors, max_bytes)
     except ZooError as error:

@@ -15,7 +15,7 @@ from zoo import backbones
 from zoo.errors import ReleaseError, did_you_mean
 from zoo.modules.centers import Centers
 from zoo.release import card, files, format, schema
-from zoo.release.build import NO_ARGUMENTS
+from zoo.release.build import check_arguments
 from zoo.release.release import Release
 
 
@@ -117,9 +117,7 @@ def write_release(
 
 
 def _model_args(encoder: nn.Module, model_args: Mapping[str, Any]) -> dict[str, Any]:
-    refused = sorted(NO_ARGUMENTS & model_args.keys())
-    if refused:
-        raise ReleaseError(f"model_args: {', '.join(refused)} cannot be part of a release")
+    check_arguments(model_args)
     arguments = dict(model_args)
     default: Mapping[str, Any] = getattr(encoder, "pretrained_cfg", {})
     if default.get("fixed_input_size") and "img_size" not in arguments:

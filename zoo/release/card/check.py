@@ -10,8 +10,8 @@ from typing import Any
 from huggingface_hub import CardData, ModelCard
 
 from zoo.errors import ReleaseError
-from zoo.release import format
-from zoo.release.card.metadata import TAG, is_number, metadata
+from zoo.release import format, hub
+from zoo.release.card.metadata import is_number, metadata
 from zoo.release.card.render import notes, render
 
 # Versions are no figures, nor is a number that is part of a name: CIFAR-100, top-1, 1k.
@@ -45,8 +45,10 @@ def check_card(folder: Path, config: Mapping[str, Any]) -> None:
         said, right = found.get(key), expected.get(key)
         if said != right:
             raise ReleaseError(f"{file}: {key}: found {said!r}, expected {right!r}. {_ANEW}")
-    if TAG not in (found.get("tags") or []):
-        raise ReleaseError(f'{file}: tags: found {found.get("tags")}, expected "{TAG}" among them. {_ANEW}')
+    if hub.LIBRARY not in (found.get("tags") or []):
+        raise ReleaseError(
+            f'{file}: tags: found {found.get("tags")}, expected "{hub.LIBRARY}" among them. {_ANEW}'
+        )
     _check_results(_results(found), _results(expected), file)
     own = {*notes(file).splitlines(), *config["zoo"]["description"].splitlines()}
     rendered = set(render(folder, config).splitlines())

@@ -7,7 +7,7 @@ from typing import Any
 
 from huggingface_hub import EvalResult, ModelCardData
 
-TAG = "contrastive-zoo"  # how releases of this project are found on the Hub
+from zoo.release import hub
 
 # Top-1 accuracies in percent, in the order of the card's table.
 ACCURACIES = {
@@ -38,7 +38,7 @@ def metadata(
         license=config["pretrained_cfg"]["license"],
         library_name="timm",
         pipeline_tag=task,
-        tags=[task, "timm", "transformers", "contrastive-learning", TAG, zoo["objective"]],
+        tags=[task, "timm", "transformers", "contrastive-learning", hub.LIBRARY, zoo["objective"]],
         datasets=[dataset] if dataset else None,
         base_model=base,
         model_name=zoo["name"],

@@ -14,7 +14,7 @@ from zoo.config import Config, dump_yaml
 from zoo.errors import ReleaseError, did_you_mean
 from zoo.modules.centers import Centers
 from zoo.release import format
-from zoo.release.build import NO_ARGUMENTS
+from zoo.release.build import check_arguments
 from zoo.release.convert.architecture import check_fit
 from zoo.release.convert.families import FAMILIES, Family
 from zoo.release.convert.layout import Parts, sort_out, to_timm
@@ -104,9 +104,7 @@ def convert_checkpoint(
             f'arch: found "{arch}", expected an architecture without the tag of its weights:'
             f' "{arch.partition(".")[0]}"'
         )
-    refused = sorted(NO_ARGUMENTS & (model_args or {}).keys())
-    if refused:  # `pretrained` would have timm fetch weights of its own
-        raise ReleaseError(f"model_args: {', '.join(refused)} cannot be part of a release")
+    check_arguments(model_args or {})  # `pretrained` would have timm fetch weights of its own
     if (out / format.CONFIG).exists():
         raise ReleaseError(f'"{out}" holds a release already; choose another --out')
 

@@ -16,11 +16,11 @@ from zoo.release import card, format
 from zoo.release.hub import RemoteFile
 
 _MIB = 1 << 20
-# Each is read as a whole; the limits are far above what any release of this project writes.
+# Each is read as a whole: none may be larger than its reader takes, far above what any release has.
 LIMITS = {
-    format.CONFIG: 16 * _MIB,
+    format.CONFIG: format.MAX_TEXT_BYTES,
     format.RECIPE: MAX_YAML_BYTES,
-    format.METRICS: 16 * _MIB,
+    format.METRICS: format.MAX_TEXT_BYTES,
     format.CARD: 4 * _MIB,
 }
 PICTURE_LIMIT, MAX_PICTURES = 32 * _MIB, 100
