@@ -1,16 +1,13 @@
-"""`zoo.load` against `timm.create_model(..., pretrained=True)`: the same file, the same model, in turn.
+"""`zoo.load` against `timm.create_model(..., pretrained=True)`: the same file, the same model.
 
-Run: python -m tests.benchmarks.load [ARCH...]. The weights are random, written as a release to a temporary
-folder. The features of both must be equal to the bit before anything is timed; by then the file is in memory
-and has been compared with its hash. Ratios are those of the medians of nine rounds.
+The weights are random, written as a release to a temporary folder. The features of both must be equal to the
+bit before anything is timed; by then the file is in memory and has been compared with its hash. zoo maps the
+file, so its pages are read when they are first used: the note has the ratio with every weight read once.
 """
 
-import platform
-import statistics
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import timm
@@ -18,21 +15,20 @@ import torch
 from torch import nn
 
 import zoo
+from tests.benchmarks.harness import Row, gate, medians, milliseconds
 from tests.release_helpers import release_of
 from zoo import backbones
 
 TARGETS = {"resnet50": 5, "vit_base_patch16_224": 10, "vit_large_patch16_224": 20}
-ROUNDS = 9
 
 
-def main(architectures: list[str]) -> None:
-    """Print times and ratios, and exit with 1 when one is below its target."""
-    print(f"torch {torch.__version__}, timm {timm.__version__}, {torch.get_num_threads()} threads, {_cpu()}")
-    reached = [_measure(arch) for arch in architectures]
-    sys.exit(0 if all(reached) else 1)
+def rows(device: torch.device) -> Iterator[Row]:
+    """Measure three architectures; loading is the host's work."""
+    if device.type == "cpu":
+        yield from (_measure(arch, target) for arch, target in TARGETS.items())
 
 
-def _measure(arch: str) -> bool:
+def _measure(arch: str, target: float) -> Row:
     with tempfile.TemporaryDirectory() as folder:
         release = release_of(Path(folder) / arch, backbones.create(arch), arch, 224)
         loaders: list[Callable[[], nn.Module]] = [
@@ -42,42 +38,22 @@ def _measure(arch: str) -> bool:
         time.sleep(2.5)  # until the file counts as settled, see zoo.release.verified
         images = torch.randn(2, 3, 224, 224)
         with torch.no_grad():
-            features = [load().eval()(images) for load in loaders]
-        if not torch.equal(*features):
-            sys.exit(f"{arch}: the features differ, nothing to compare")
-        ours, theirs = _medians(loaders)
-        # zoo maps the file: its pages are read when they are first used, which this counts as well
-        all_ours, all_theirs = _medians([lambda load=load: _read(load()) for load in loaders])
-    ratio, target = theirs / ours, TARGETS.get(arch, 1)
-    print(
-        f"{arch}: zoo {ours * 1e3:.0f} ms, timm {theirs * 1e3:.0f} ms, {ratio:.1f}x (target {target}x); "
-        f"with every weight read once, {all_theirs / all_ours:.1f}x"
+            first, second = (load().eval()(images) for load in loaders)
+        equal = gate("features", (first - second).abs().max().item(), 0)
+        ours, theirs = medians(loaders, warmup=0)
+        all_ours, all_theirs = medians([lambda load=load: _read(load()) for load in loaders], warmup=0)
+    return Row(
+        f"zoo.load {arch}, warm cache",
+        "timm",
+        theirs / ours,
+        target,
+        milliseconds(ours),
+        milliseconds(theirs),
+        equal,
+        note=f"with every weight read once {all_theirs / all_ours:.3g}x",
     )
-    return ratio >= target
-
-
-def _medians(functions: Sequence[Callable[[], object]]) -> list[float]:
-    """Return the median seconds of each, called in turn."""
-    times: list[list[float]] = [[] for _ in functions]
-    for _ in range(ROUNDS):
-        for function, taken in zip(functions, times, strict=True):
-            start = time.perf_counter()
-            function()
-            taken.append(time.perf_counter() - start)
-    return [statistics.median(taken) for taken in times]
 
 
 def _read(model: nn.Module) -> float:
     with torch.no_grad():
         return sum(float(tensor.sum()) for tensor in model.state_dict().values())
-
-
-def _cpu() -> str:
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return f"{len(names)} x {names[0]}" if names else platform.processor()
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:] or list(TARGETS))

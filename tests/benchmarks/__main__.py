@@ -1,0 +1,55 @@
+"""Every row of the table of speeds: `python -m tests.benchmarks [NAME...] [--device cpu|cuda]`.
+
+Runs the rows of the CPU, and those of a GPU where there is one. Exit status 0: every gate green and every
+target reached; 1: a target missed; 2: a gate red.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from pathlib import Path
+
+import torch
+
+from tests.benchmarks.harness import GateError, Row, machine
+
+NAMES = sorted(
+    file.stem
+    for file in Path(__file__).parent.glob("*.py")
+    if "def rows(" in file.read_text(encoding="utf-8")
+)
+
+
+def main() -> int:
+    """Run what was asked for and print the table."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}; default: all")
+    parser.add_argument(
+        "--device", choices=["cpu", "cuda"], help="default: the CPU, and a GPU if there is one"
+    )
+    asked = parser.parse_args()
+    unknown = sorted({*asked.names} - {*NAMES})
+    if unknown:
+        parser.error(f"unknown benchmark {', '.join(unknown)}; there are {', '.join(NAMES)}")
+    devices = [asked.device] if asked.device else ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+    print(machine(), flush=True)
+    rows: list[Row] = []
+    red = False
+    for device in devices:
+        for name in asked.names or NAMES:
+            print(f"-- {name}, {device}", flush=True)
+            try:
+                for row in importlib.import_module(f"tests.benchmarks.{name}").rows(torch.device(device)):
+                    rows.append(row)
+                    print(row, flush=True)
+            except GateError as error:
+                red = True
+                print(f"RED GATE {error}", flush=True)
+    print(f"{sum(row.reached for row in rows)} of {len(rows)} targets reached")
+    return 2 if red else int(not all(row.reached for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,146 @@
+"""What every benchmark shares: calling two forms in turn, peak memory, and a row of the table.
+
+A benchmark module has `rows(device) -> Iterator[Row]`; `python -m tests.benchmarks` runs them all. Both sides
+do the same work. Before anything is timed, `gate` compares their results; a row whose gate fails has no ratio.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+
+class GateError(Exception):
+    """Ours and the peer's results differ: there is nothing to compare."""
+
+
+class Row(NamedTuple):
+    """One line of the table.
+
+    Attributes:
+        name: what is done, with its sizes.
+        peer: who it is compared with.
+        ratio: peer / ours (time), or ours / peer where `at_most`.
+        target: what the ratio has to reach.
+        ours: seconds or bytes.
+        theirs: likewise.
+        gate: what was found equal, and how closely.
+        at_most: the ratio must not exceed the target (memory).
+        note: anything a reader has to know, e.g. why a target is missed.
+    """
+
+    name: str
+    peer: str
+    ratio: float
+    target: float
+    ours: str
+    theirs: str
+    gate: str
+    at_most: bool = False
+    note: str = ""
+
+    @property
+    def reached(self) -> bool:
+        """Whether the target is met."""
+        return self.ratio <= self.target if self.at_most else self.ratio >= self.target
+
+    def __str__(self) -> str:
+        """Say all of it in one or two lines."""
+        sign = "<=" if self.at_most else ">="
+        verdict = "reached" if self.reached else "MISSED"
+        line = (
+            f"{self.name}: {self.ratio:.3g}x (target {sign} {self.target:g}, {verdict}); "
+            f"ours {self.ours}, {self.peer} {self.theirs}; gate: {self.gate}"
+        )
+        return line + (f"\n    {self.note}" if self.note else "")
+
+
+def gate(what: str, found: float, limit: float) -> str:
+    """Return `what` with the difference found, or stop the row.
+
+    Raises:
+        GateError: if the difference is above the limit or not a number.
+    """
+    if not found <= limit:
+        raise GateError(f"{what}: found a difference of {found:.2g}, expected at most {limit:g}")
+    return f"{what} within {found:.1g} (limit {limit:g})"
+
+
+def synchronize(device: torch.device | str) -> None:
+    """Wait for the device, so that a clock can be read."""
+    if torch.device(device).type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def medians(
+    functions: Sequence[Callable[[], object]],
+    *,
+    device: torch.device | str = "cpu",
+    rounds: int = 9,
+    warmup: int = 1,
+) -> list[float]:
+    """Return the median seconds of each function, called in turn, so that a busy machine slows all alike."""
+    times: list[list[float]] = [[] for _ in functions]
+    for number in range(warmup + rounds):
+        for function, taken in zip(functions, times, strict=True):
+            synchronize(device)
+            start = time.perf_counter()
+            function()
+            synchronize(device)
+            if number >= warmup:
+                taken.append(time.perf_counter() - start)
+    return [statistics.median(taken) for taken in times]
+
+
+def peak_memory(code: str, *, device: torch.device | str = "cpu") -> int:
+    """Return the bytes that a piece of Python adds to the peak of its process (CPU) or of the device.
+
+    Args:
+        code: two parts separated by a line `# measure`: what prepares, and what is measured. A fresh process
+            runs both, because a process's peak never falls.
+        device: whose memory.
+    """
+    prepare, _, measured = code.partition("# measure\n")
+    if torch.device(device).type == "cuda":
+        before, after = "torch.cuda.reset_peak_memory_stats()", "torch.cuda.max_memory_allocated()"
+        start = "torch.cuda.memory_allocated()"
+    else:
+        peak = "resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024"
+        before, after, start = "pass", peak, peak
+    script = "\n".join(
+        ["import resource, torch", prepare, before, f"start = {start}", measured, f"print({after} - start)"]
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    return int(done.stdout.split()[-1])
+
+
+def machine() -> str:
+    """Name what the figures were measured on."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    cpu = f"{len(names)} x {names[0]}" if names else platform.processor()
+    gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ", no GPU"
+    load = os.getloadavg()[0]
+    return f"{cpu}{gpu}; torch {torch.__version__}, {torch.get_num_threads()} threads, load {load:.1f}"
+
+
+def milliseconds(seconds: float) -> str:
+    """Write a duration."""
+    return f"{seconds * 1e3:.3g} ms"
+
+
+def mebibytes(size: float) -> str:
+    """Write an amount of memory."""
+    return f"{size / 2**20:.4g} MiB"
