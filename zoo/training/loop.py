@@ -14,6 +14,7 @@ from zoo.data import ImageDataset, TrainLoader
 from zoo.errors import Interrupted, RecipeError, TrainingError
 from zoo.modules import has_batchnorm
 from zoo.objectives import Objective
+from zoo.training.acceleration import compiled, fastest_kernels
 from zoo.training.meter import Meter
 from zoo.training.progress import show_progress
 from zoo.training.recipe import Recipe
@@ -112,6 +113,9 @@ def train(
     began = time.monotonic()
     meter = Meter()
     with (
+        cpu_threads(section.threads),
+        fastest_kernels(device),
+        compiled(objective, section.compile),
         torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
         stop_on_signal() as stop,
         show_progress(recipe.name, total, start) as report,
@@ -124,10 +128,11 @@ def train(
             last = done == total or stop.signal is not None
             due = last or (done % per_epoch == 0 and done // per_epoch % section.checkpoint_every == 0)
             if due or done % section.log_every == 0:
-                row = {"step": done, "epoch": done / per_epoch, "lr": stepper.lr, **meter.flush()}
+                meter.close({"step": done, "epoch": done / per_epoch, "lr": stepper.lr})
+                run.note_unreadable(loader.bad_images)
+            for row in meter.rows(wait=due):
                 _require_finite(row, total)
                 run.log(row)
-                run.note_unreadable(loader.bad_images)
                 report(row)
             if due:
                 run.save(Checkpoint(done, earlier + time.monotonic() - began, stepper.state()))
