@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from zoo.errors import RecipeError
+from zoo.errors import RecipeError, TrainingError
 from zoo.modules import MomentumEncoder
 from zoo.objectives import Objective
 
@@ -25,12 +25,20 @@ def compiled(objective: Objective, enabled: bool) -> Iterator[None]:
     """Run the encoders through `torch.compile` inside the block; parameters and state keys stay as they are.
 
     Every shape is compiled by itself: a smaller last batch costs a second compilation and no speed.
+
+    Raises:
+        TrainingError: if the compiler fails, or there is none.
     """
     modules = encoders(objective) if enabled else []
     for module in modules:
         module.compile(dynamic=False)
     try:
         yield
+    except Exception as error:
+        if enabled and type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
+            reason = " ".join(str(error).split())[:200]
+            raise TrainingError(f"training.compile: torch.compile failed ({reason}); set false") from error
+        raise
     finally:
         for module in modules:
             module._compiled_call_impl = None  # evaluation would compile it anew, for a single pass
@@ -58,18 +66,15 @@ def frozen_statistics(module: nn.Module, enabled: bool) -> Iterator[None]:
 
     For the backward pass of checkpointed activations: its second forward would move them a second time.
     """
-    norms = [
-        child
-        for child in (module.modules() if enabled else ())
-        if isinstance(child, _BatchNorm) and child.track_running_stats
-    ]
+    norms = [child for child in module.modules() if enabled and isinstance(child, _BatchNorm)]
+    kept = [(norm.momentum, norm.num_batches_tracked) for norm in norms]
     for norm in norms:
-        norm.track_running_stats = False
+        norm.momentum, norm.num_batches_tracked = 0.0, None  # the same operations, which change nothing
     try:
         yield
     finally:
-        for norm in norms:
-            norm.track_running_stats = True
+        for norm, (momentum, count) in zip(norms, kept, strict=True):
+            norm.momentum, norm.num_batches_tracked = momentum, count
 
 
 @contextmanager
