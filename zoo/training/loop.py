@@ -64,6 +64,28 @@ def cpu_threads(count: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+def place(objective: Objective, recipe: Recipe, device: torch.device) -> None:
+    """Move an objective to where and how the recipe trains it."""
+    layout = torch.channels_last if recipe.training.channels_last else torch.contiguous_format
+    objective.to(device).to(memory_format=layout).train()
+
+
+def open_loader(dataset: ImageDataset, recipe: Recipe, device: torch.device) -> TrainLoader:
+    """Prepare the recipe's training batches."""
+    return TrainLoader(
+        dataset,
+        recipe.views,
+        mean=recipe.data.mean,
+        std=recipe.data.std,
+        batch_size=recipe.training.batch_size,
+        drop_last=recipe.training.drop_last,
+        seed=recipe.training.seed,
+        device=device,
+        image_size=recipe.data.image_size,
+        max_bad_images=recipe.data.max_bad_images,
+    )
+
+
 def train(
     objective: Objective, dataset: ImageDataset, recipe: Recipe, run: RunFolder, *, resume: bool
 ) -> Trained:
@@ -78,20 +100,8 @@ def train(
     """
     section = recipe.training
     device = pick_device(section.device)
-    layout = torch.channels_last if section.channels_last else torch.contiguous_format
-    objective.to(device).to(memory_format=layout).train()
-    loader = TrainLoader(
-        dataset,
-        recipe.views,
-        mean=recipe.data.mean,
-        std=recipe.data.std,
-        batch_size=section.batch_size,
-        drop_last=section.drop_last,
-        seed=section.seed,
-        device=device,
-        image_size=recipe.data.image_size,
-        max_bad_images=recipe.data.max_bad_images,
-    )
+    place(objective, recipe, device)
+    loader = open_loader(dataset, recipe, device)
     if section.batch_size == 1 and has_batchnorm(objective):
         raise RecipeError("training.batch_size: found 1, expected at least 2: BatchNorm needs two images")
     if not section.drop_last and len(dataset) % section.batch_size == 1 and has_batchnorm(objective):
@@ -113,7 +123,6 @@ def train(
     began = time.monotonic()
     meter = Meter()
     with (
-        cpu_threads(section.threads),
         fastest_kernels(device),
         compiled(objective, section.compile),
         torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
