@@ -63,8 +63,8 @@ def profile_step(
         out / "profile.png",
         title=f"{recipe.name}: one step, {found.images} images",
         caption=(
-            f"{where}, {recipe.training.precision}; parts one after another, nothing compiled; as the "
-            f"recipe runs it a step takes {1e3 * found.step:,.3g} ms ({found.images / found.step:,.0f} images/s)"
+            f"{where}, {recipe.training.precision}; parts one after another, nothing compiled; as the recipe "
+            f"runs it a step takes {1e3 * found.step:,.1f} ms, {found.images / found.step:,.0f} images/s"
         ),
     )
     return found, [f"{recipe.name} on {where}", *lines]

@@ -24,7 +24,7 @@ def plot_profile(parts: Mapping[str, float], path: Path | str, *, title: str, ca
         axes.barh(range(len(parts)), values, color=COLORS[0], height=0.7)
         for row, value in enumerate(values):
             axes.annotate(
-                f"{value:,.3g} ms  {value / total:.0%}",
+                f"{value:,.1f} ms  {value / total:.1%}",
                 (value, row),
                 xytext=(3, 0),
                 textcoords="offset points",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import sys
 import time
@@ -23,6 +24,8 @@ from zoo.training.graph import WARM_UP
 from zoo.training.loop import open_loader, pick_device, place
 from zoo.training.recipe import Recipe
 from zoo.training.step import Span, Stepper
+
+os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # else torch's profiler prints its own diagnostics
 
 STEPS = 20
 SECONDS = 30.0  # a slow step is measured fewer times
@@ -47,7 +50,7 @@ class Profile(NamedTuple):
     """What a step costs.
 
     Attributes:
-        parts: seconds of each part of `PARTS` that there is, one after another: with nothing compiled, no graph
+        parts: seconds of each part of `PARTS` that there is, one after another: nothing compiled, no graph,
             and the device waited for after each.
         step: seconds of a step as the recipe runs it, input included.
         images: in a batch.
@@ -219,8 +222,8 @@ def describe(found: Profile, recipe: Recipe) -> list[str]:
     speed, hours = found.images / found.step, found.step * found.total_steps / 3600
     length = f"{hours:.1f} h" if hours >= 1 else f"{60 * hours:.1f} min"
     lines = [
-        f"one step: {_ms(found.step)} for {found.images} images, {speed:,.0f} images/s ({found.steps} steps); "
-        f"all {found.total_steps:,} steps take {length}; peak memory {found.memory / 2**30:.1f} GiB",
+        f"one step: {_ms(found.step)} for {found.images} images, {speed:,.0f} images/s ({found.steps} "
+        f"steps); all {found.total_steps:,} steps take {length}; peak memory {found.memory / 2**30:.1f} GiB",
         f"taken apart, one part after another: {_ms(apart)}",
     ]
     for part, seconds in found.parts.items():
@@ -236,9 +239,7 @@ def describe(found: Profile, recipe: Recipe) -> list[str]:
             )
         )
     if found.device.type == "cuda" and not section.cuda_graph and not section.compile:
-        lines.append(
-            "a step of small kernels is bound by launching them: compare training.cuda_graph, compile"
-        )
+        lines.append("small kernels take less time than launching them: try training.cuda_graph, compile")
     if found.device.type == "cpu" and not section.channels_last:
         lines.append("on a CPU convolutions are often faster with training.channels_last: true")
     return lines
