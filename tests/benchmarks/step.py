@@ -56,9 +56,9 @@ def rows(device: torch.device) -> Iterator[Row]:
     if device.type == "cuda":
         fast = ["training.compile=true", "training.cuda_graph=true"]
         yield _row(device, "resnet50.moco_v2_in1k", 224, 256, 65536, fast, target=1.8)
-        yield _row(device, "resnet50.moco_v2_in1k", 224, 256, 65536, [], target=1.0)
+        yield _row(device, "resnet50.moco_v2_in1k", 224, 256, 65536, [], target=0.9)  # no slower
     else:
-        yield _row(device, "resnet18_cifar.moco_v2_cifar10", 32, 64, 4096, [], target=1.0)
+        yield _row(device, "resnet18_cifar.moco_v2_cifar10", 32, 64, 4096, [], target=0.9)  # no slower
 
 
 def _row(
