@@ -74,7 +74,7 @@ def test_teacher_is_a_copy_that_gets_no_gradient_and_follows_parameters_only() -
         for p in student.parameters():
             p.add_(1.0)
         student[1].running_mean.fill_(7.0)
-    teacher.update(student, 0.9)
+    teacher.update([student], 0.9)
     for name, p in teacher.module.named_parameters():
         expected = 0.9 * before[name] + 0.1 * student.get_parameter(name)
         torch.testing.assert_close(p, expected)

@@ -2,31 +2,49 @@
 
 Every loss against a queue needs log sum_j exp(q_i.z_j / tau). Its gradient with respect to q_i / tau is the
 softmax-weighted mean of the keys: attention whose keys and values are the same. So one pass over blocks of
-keys gives value and gradient, and of the N x K scores only a block exists at a time. Nothing here waits for the
-device, and shapes do not depend on values: steps can be captured in CUDA graphs.
+keys gives value and gradient, and of the N x K scores only a block exists at a time. Nothing here waits for
+the device, and shapes do not depend on values: steps can be captured in CUDA graphs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 
-def block_elements(device: torch.device) -> int:
-    """Return how many numbers a block may have: it stays in a core's cache, or fills a GPU."""
-    return 2**17 if device.type == "cpu" else 2**22
+class _Sizes(NamedTuple):
+    """How large blocks are: what stays in a core's cache, or fills a GPU."""
+
+    elements: int
+    """Numbers in a block."""
+    anchors: int
+    """Anchors in a tile of scores where there are so many: narrow products are slow."""
+
+
+_CPU = _Sizes(elements=2**17, anchors=256)
+_GPU = _Sizes(elements=2**22, anchors=4096)
+
+
+def _sizes(device: torch.device) -> _Sizes:
+    return _CPU if device.type == "cpu" else _GPU
+
+
+def row_blocks(count: int, width: int, device: torch.device) -> list[slice]:
+    """Cut `count` rows of `width` numbers into blocks that stay in a core's cache, or fill a GPU."""
+    rows = max(_sizes(device).elements // max(width, 1), 1)
+    return [slice(start, min(start + rows, count)) for start in range(0, count, rows)]
 
 
 def log_sum_exp(q: Tensor, keys: Tensor, *, usable: Tensor | None = None, itself: bool = False) -> Tensor:
     """Return log sum_j exp(q_i . z_j) of every anchor without ever holding the scores `[N, K]`.
 
-    The softmax over the blocks seen so far is rescaled whenever a block raises its maximum. Differentiable once
-    in `q` and `keys`; the backward pass recomputes scores only where the keys need a gradient. Scale `q`
-    by 1 / tau before: tau then gets its gradient through `q`.
+    The softmax over the blocks seen so far is rescaled whenever a block raises its maximum. Differentiable
+    once in `q` and `keys`; the backward pass recomputes scores only where the keys need a gradient. Scale
+    `q` by 1 / tau before: tau then gets its gradient through `q`.
 
     Args:
         q: anchors `[N, D]`, already divided by the temperature.
@@ -40,7 +58,7 @@ def log_sum_exp(q: Tensor, keys: Tensor, *, usable: Tensor | None = None, itself
     Source: the online softmax of https://arxiv.org/abs/1805.02867; as attention,
     https://arxiv.org/abs/2205.14135.
     """
-    return cast("Tensor", _LogSumExp.apply(q, keys, usable, itself))  # type: ignore[no-untyped-call]
+    return cast("Tensor", _LogSumExp.apply(q, keys, usable, itself))
 
 
 class _LogSumExp(torch.autograd.Function):
@@ -71,7 +89,7 @@ class _LogSumExp(torch.autograd.Function):
         return result
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
         means, *again = ctx.saved_tensors
         of_q = gradient[:, None] * means if ctx.needs_input_grad[0] else None
@@ -95,11 +113,9 @@ def _bias(usable: Tensor, dtype: torch.dtype) -> Tensor:
 
 def _tiles(anchors: int, keys: int, device: torch.device) -> Iterator[tuple[slice, list[slice]]]:
     """Cut N x K into tiles: each block of anchors with all blocks of keys."""
-    # narrow tiles would make the matrix products slow, so a tile has at least so many anchors where it can
-    high = min(anchors, 256 if device.type == "cpu" else 4096)
-    wide = max(block_elements(device) // max(high, 1), 1)
-    columns = [slice(start, min(start + wide, keys)) for start in range(0, keys, wide)]
-    for start in range(0, anchors, max(high, 1)):
+    high = max(min(anchors, _sizes(device).anchors), 1)
+    columns = row_blocks(keys, high, device)
+    for start in range(0, anchors, high):
         yield slice(start, min(start + high, anchors)), columns
 
 

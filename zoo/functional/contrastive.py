@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import torch
@@ -10,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from zoo.functional._streaming import block_elements, log_sum_exp
+from zoo.functional._streaming import log_sum_exp, row_blocks
 from zoo.functional.precision import full
 
 
@@ -62,6 +61,25 @@ def nt_xent(a: Tensor, b: Tensor, *, tau: float | Tensor) -> Tensor:
     return (log_sum_exp(scaled, z, itself=True) - (scaled * other_view).sum(dim=1)).mean()
 
 
+def in_batch_info_nce(q: Tensor, k: Tensor, *, tau: float | Tensor) -> Tensor:
+    """InfoNCE with the keys of the batch's other images as negatives, MoCo v3's form without its 2 tau.
+
+    L = -log exp(q_i.k_i/tau) / sum_j exp(q_i.k_j/tau).
+
+    Args:
+        q: queries `[N, D]`.
+        k: their positive keys `[N, D]`.
+        tau: temperature.
+
+    Returns:
+        The mean over the N anchors, `[]`.
+
+    Source: Chen et al. 2021, https://arxiv.org/abs/2104.02057, algorithm 1.
+    """
+    q, k = full(q) / tau, full(k)
+    return (log_sum_exp(q, k) - (q * k).sum(dim=1)).mean()
+
+
 def simple_contrastive(
     q: Tensor, k: Tensor, queue: Tensor, *, weight: float, valid: Tensor | None = None
 ) -> Tensor:
@@ -87,17 +105,14 @@ def simple_contrastive(
 
 def _hardest(negative: Tensor, usable: Tensor, keep: float) -> Tensor:
     """Mask [N, K] of the usable negatives above each anchor's (1 - keep) quantile of scores."""
-    if negative.shape[1] == 0:
-        return negative > 0
-    scores = negative.detach().masked_fill(~usable, -torch.inf)
+    if keep == 1 or negative.shape[1] == 0:
+        return usable.expand_as(negative)
+    scores = negative.detach().masked_fill(~usable, torch.nan)
     # by hand: torch.quantile refuses more than 16M elements. Between two scores the quantile's value does
-    # not matter: the upper of them is the least that reaches it. Only so many can be above it (and one more,
-    # should the product below round otherwise):
-    highest = min(math.ceil(keep * (len(usable) - 1)) + 2, len(usable))
-    ordered = scores.topk(highest, dim=1).values
-    below = ((1 - keep) * (usable.sum() - 1).clamp(min=0).to(scores.dtype)).ceil().long()
-    place = (usable.sum() - 1 - below).clamp(0, highest - 1)
-    return usable & (scores >= ordered.gather(1, place.expand(len(scores), 1)))
+    # not matter: the upper of them is the least that reaches it
+    ordered = scores.sort(dim=1).values  # NaN sorts last
+    position = ((1 - keep) * (usable.sum() - 1).clamp(min=0).to(scores.dtype)).ceil().long()
+    return usable & (scores >= ordered.gather(1, position.expand(len(scores), 1)))
 
 
 def _over_hardest(
@@ -122,10 +137,9 @@ def _over_hardest(
             negative = q @ queue.T
         return loss((q * k).sum(dim=1), negative, _hardest(negative, usable, keep))
 
-    rows = max(16 * block_elements(q.device) // max(len(queue), 1), 1)
-    blocks = zip(q.split(rows), k.split(rows), strict=True)
     losses = [
-        checkpoint(of_block, *block, queue, use_reentrant=False, preserve_rng_state=False) for block in blocks
+        checkpoint(of_block, q[rows], k[rows], queue, use_reentrant=False, preserve_rng_state=False)
+        for rows in row_blocks(len(q), len(queue), q.device)
     ]
     return torch.cat(losses).mean()
 
