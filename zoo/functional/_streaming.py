@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 
 class _Sizes(NamedTuple):
@@ -89,8 +88,9 @@ class _LogSumExp(torch.autograd.Function):
         return result
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
+        if torch.is_grad_enabled():  # create_graph=True; the kept means would pass for constants
+            raise RuntimeError("streamed losses have no second derivative")
         means, *again = ctx.saved_tensors
         of_q = gradient[:, None] * means if ctx.needs_input_grad[0] else None
         if not again:

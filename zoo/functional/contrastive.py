@@ -137,9 +137,10 @@ def _over_hardest(
             negative = q @ queue.T
         return loss((q * k).sum(dim=1), negative, _hardest(negative, usable, keep))
 
+    # some rows at once even of the longest queue: their sorting takes longer than what the cache would save
     losses = [
         checkpoint(of_block, q[rows], k[rows], queue, use_reentrant=False, preserve_rng_state=False)
-        for rows in row_blocks(len(q), len(queue), q.device)
+        for rows in row_blocks(len(q), len(queue) // 4, q.device)
     ]
     return torch.cat(losses).mean()
 
