@@ -4,8 +4,8 @@ InfoNCE's peer materialises the logits and calls cross-entropy, as the authors' 
 `tests/plain_losses.py`, with its masks of N x (C + 2N + K). Both sides get the same tensors; losses and
 gradients are compared before anything is timed.
 
-On a CPU use no more threads than there are idle cores: ours are many small operations, each of which waits for
-its slowest thread.
+On a CPU use no more threads than there are idle cores: ours are many small operations, each of which waits
+for its slowest thread.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tests import plain_losses as plain
-from tests.benchmarks.harness import Row, gate, medians, mebibytes, milliseconds, peak_memory
+from tests.benchmarks.harness import Row, gate, mebibytes, medians, milliseconds, peak_memory
 from zoo import functional
 
 KEYS, DIM, TAU = 65_536, 128, 0.2
