@@ -81,6 +81,22 @@ def test_teacher_is_a_copy_that_gets_no_gradient_and_follows_parameters_only() -
     assert torch.equal(teacher.module[1].running_mean, before["1.running_mean"])
 
 
+def test_teacher_follows_parameters_that_replace_earlier_ones_and_moves_shared_ones_once() -> None:
+    student = small_net()
+    student.append(nn.Linear(2, 2))
+    student.append(nn.Linear(2, 2))
+    student[6].weight = student[5].weight
+    teacher = MomentumEncoder(student)
+    teacher.update([student], 1.0)
+    with torch.no_grad():
+        student[0].weight = nn.Parameter(student[0].weight + 1)
+        student[5].weight.add_(1)
+    before = {n: p.clone() for n, p in teacher.module.named_parameters()}
+    teacher.update([student], 0.5)
+    for name in ("0.weight", "5.weight"):
+        torch.testing.assert_close(teacher.module.get_parameter(name), before[name] + 0.5)
+
+
 @pytest.mark.parametrize("batch", [16, 14, 9, 3, 2])
 def test_ghost_groups_have_their_own_statistics(batch: int) -> None:
     groups = 4

@@ -24,7 +24,6 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     # 50 keys: the queue fills up, is full, and wraps around within a batch
     "MoCo with FT": ("moco", {"queue_size": 50, "feature_transform": FT | {"start_epoch": 0}}),
     "PaCo": ("paco", {"queue_size": 50}),
-    "GPaCo": ("gpaco", {"queue_size": 50, "label_smoothing": 0.1}),
     "SupCon": ("sup_con", {"queue_size": 50}),
 }
 STEPS, BATCH = 50, 16
@@ -66,7 +65,6 @@ def losses(name: str, changes: dict[str, Any]) -> Tensor:
 @pytest.mark.parametrize("run", RUNS)
 def test_fifty_steps_are_those_of_the_plain_form(run: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("zoo.objectives.contrast.normalize", unit)
-    monkeypatch.setattr("zoo.objectives.gpaco.normalize", unit)
     monkeypatch.setattr("zoo.objectives.paco.LearnedCenters.forward", lambda self, x: self.classifier(x))
     monkeypatch.setattr(_streaming, "_CPU", _streaming._Sizes(elements=256, anchors=9))  # some tiles
     fast = losses(*RUNS[run])
