@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from tests.objective_helpers import FT, QUEUED, batch, build, step
 from zoo import functional
+from zoo.functional import _streaming
 from zoo.modules import FeatureTransformConfig, KeyQueue, transform
 
 ALPHAS = [0.6, 1.0, 1.6, 2.0, 5.0]
@@ -156,6 +158,40 @@ def test_mixing_with_labels_stays_within_the_class(
     for i in range(filled):
         if labels.count(labels[i]) == 1:
             torch.testing.assert_close(mixed[i], queue[i])
+
+
+@pytest.mark.parametrize("renormalize", [False, True])
+@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize("per", GRANULARITIES)
+def test_rows_mixed_in_blocks_are_those_of_interpolate(
+    per: str, keep: bool, renormalize: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the coefficients and the permutation that were drawn, several blocks and a cut-off one."""
+    monkeypatch.setattr(_streaming, "_CPU", _streaming._Sizes(elements=40, anchors=3))
+    module = importlib.import_module("zoo.modules.transform")
+    drawn, draw = [], module._coefficients
+    monkeypatch.setattr(module, "_coefficients", lambda *a: drawn.append(draw(*a)) or drawn[-1])
+    permutation = torch.randperm(23, generator=torch.Generator().manual_seed(0))
+    monkeypatch.setattr(module, "_permutation", lambda valid: permutation)
+    queue, pair = F.normalize(torch.randn(23, 8), dim=1), torch.ones(1, 8)
+    ft = config(None, per, keep_originals=keep).model_copy(update={"renormalize": renormalize})
+    found = transform(pair, pair, queue, torch.ones(23, dtype=torch.bool), ft)[2]
+    assert len(drawn) == (5 if per == "dimension" else 1)
+    expected = functional.interpolate(queue, torch.cat(drawn), permutation)
+    expected = F.normalize(expected, dim=1) if renormalize else expected
+    torch.testing.assert_close(found, torch.cat([expected, queue]) if keep else expected)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True, database=None)
+@given(filled=st.integers(0, 12), empty=st.integers(0, 5), seed=st.integers(0, 1000))
+def test_filled_slots_permute_among_themselves_and_empty_ones_stay(
+    filled: int, empty: int, seed: int
+) -> None:
+    torch.manual_seed(seed)
+    module = importlib.import_module("zoo.modules.transform")
+    permutation = module._permutation(torch.arange(filled + empty) < filled)
+    assert torch.equal(permutation[:filled].sort().values, torch.arange(filled))
+    assert torch.equal(permutation[filled:], torch.arange(filled, filled + empty))
 
 
 @pytest.mark.parametrize("labelled", [False, True])

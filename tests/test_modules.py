@@ -74,11 +74,27 @@ def test_teacher_is_a_copy_that_gets_no_gradient_and_follows_parameters_only() -
         for p in student.parameters():
             p.add_(1.0)
         student[1].running_mean.fill_(7.0)
-    teacher.update(student, 0.9)
+    teacher.update([student], 0.9)
     for name, p in teacher.module.named_parameters():
         expected = 0.9 * before[name] + 0.1 * student.get_parameter(name)
         torch.testing.assert_close(p, expected)
     assert torch.equal(teacher.module[1].running_mean, before["1.running_mean"])
+
+
+def test_teacher_follows_parameters_that_replace_earlier_ones_and_moves_shared_ones_once() -> None:
+    student = small_net()
+    student.append(nn.Linear(2, 2))
+    student.append(nn.Linear(2, 2))
+    student[6].weight = student[5].weight
+    teacher = MomentumEncoder(student)
+    teacher.update([student], 1.0)
+    with torch.no_grad():
+        student[0].weight = nn.Parameter(student[0].weight + 1)
+        student[5].weight.add_(1)
+    before = {n: p.clone() for n, p in teacher.module.named_parameters()}
+    teacher.update([student], 0.5)
+    for name in ("0.weight", "5.weight"):
+        torch.testing.assert_close(teacher.module.get_parameter(name), before[name] + 0.5)
 
 
 @pytest.mark.parametrize("batch", [16, 14, 9, 3, 2])

@@ -91,7 +91,7 @@ def test_a_frozen_embedding_keeps_its_values_and_all_else_learns():
         optimizer.zero_grad()
         model(torch.randn(4, 3, 32, 32)).square().mean().backward()
         optimizer.step()
-        teacher.update(model, 0.9)
+        teacher.update([model], 0.9)
     for network in (model, teacher.module):
         assert torch.equal(network.patch_embed.proj.weight, weights["patch_embed.proj.weight"])
         assert torch.equal(network.patch_embed.proj.bias, weights["patch_embed.proj.bias"])

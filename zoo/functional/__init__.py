@@ -9,6 +9,7 @@ whatever the inputs' precision, and differentiable in every floating-point argum
 from zoo.functional.contrastive import (
     hard_contrastive,
     hard_simple,
+    in_batch_info_nce,
     info_nce,
     margin_contrastive,
     nt_xent,
@@ -44,6 +45,7 @@ __all__ = [
     "extrapolate",
     "hard_contrastive",
     "hard_simple",
+    "in_batch_info_nce",
     "info_nce",
     "interpolate",
     "log_prior",

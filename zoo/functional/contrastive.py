@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
+from zoo.functional._streaming import log_sum_exp, row_blocks
 from zoo.functional.precision import full
-
-
-def _scores(q: Tensor, k: Tensor, queue: Tensor, valid: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Return positive scores [N], negative scores [N, K] and the mask of usable negatives [K]."""
-    q, k, queue = full(q), full(k), full(queue)
-    with torch.autocast(q.device.type, enabled=False):
-        positive = (q * k).sum(dim=1)
-        negative = q @ queue.T
-    if valid is None:
-        valid = torch.ones(len(queue), dtype=torch.bool, device=queue.device)
-    return positive, negative, valid
-
-
-def _contrast(positive: Tensor, negative: Tensor, usable: Tensor, tau: float | Tensor) -> Tensor:
-    """Mean of -log softmax of the positive [N] among itself and the usable negatives [N, K]."""
-    # divide first: the gradient of -inf / tau with respect to a learned tau is not a number
-    negative = (negative / tau).masked_fill(~usable, -torch.inf)
-    logits = torch.cat([positive[:, None] / tau, negative], dim=1)
-    return (logits.logsumexp(dim=1) - logits[:, 0]).mean()
 
 
 def info_nce(
@@ -47,8 +32,11 @@ def info_nce(
 
     Source: He et al. 2020, https://arxiv.org/abs/1911.05722, equation 1.
     """
-    positive, negative, usable = _scores(q, k, queue, valid)
-    return _contrast(positive, negative, usable, tau)
+    q, k, queue = full(q), full(k), full(queue)
+    q = q / tau
+    negatives = log_sum_exp(q, queue, usable=valid)
+    # log(e^positive + e^negatives) - positive, without the digits that a difference would lose
+    return -F.logsigmoid((q * k).sum(dim=1) - negatives).mean()
 
 
 def nt_xent(a: Tensor, b: Tensor, *, tau: float | Tensor) -> Tensor:
@@ -67,13 +55,29 @@ def nt_xent(a: Tensor, b: Tensor, *, tau: float | Tensor) -> Tensor:
 
     Source: Chen et al. 2020, https://arxiv.org/abs/2002.05709, equation 1.
     """
-    n = len(a)
     z = torch.cat([full(a), full(b)])
-    with torch.autocast(z.device.type, enabled=False):
-        logits = z @ z.T / tau
-    other_view = torch.arange(2 * n, device=z.device).roll(n)
-    itself = torch.eye(2 * n, dtype=torch.bool, device=z.device)
-    return F.cross_entropy(logits.masked_fill(itself, -torch.inf), other_view)
+    other_view = z.roll(len(a), dims=0)
+    scaled = z / tau
+    return (log_sum_exp(scaled, z, itself=True) - (scaled * other_view).sum(dim=1)).mean()
+
+
+def in_batch_info_nce(q: Tensor, k: Tensor, *, tau: float | Tensor) -> Tensor:
+    """InfoNCE with the keys of the batch's other images as negatives, MoCo v3's form without its 2 tau.
+
+    L = -log exp(q_i.k_i/tau) / sum_j exp(q_i.k_j/tau).
+
+    Args:
+        q: queries `[N, D]`.
+        k: their positive keys `[N, D]`.
+        tau: temperature.
+
+    Returns:
+        The mean over the N anchors, `[]`.
+
+    Source: Chen et al. 2021, https://arxiv.org/abs/2104.02057, algorithm 1.
+    """
+    q, k = full(q) / tau, full(k)
+    return (log_sum_exp(q, k) - (q * k).sum(dim=1)).mean()
 
 
 def simple_contrastive(
@@ -93,24 +97,52 @@ def simple_contrastive(
 
     Source: Wang and Liu 2021, https://arxiv.org/abs/2012.09740, section 3.
     """
-    positive, negative, usable = _scores(q, k, queue, valid)
-    return (weight * torch.where(usable, negative, 0).sum(dim=1) - positive).mean()
+    q, k, queue = full(q), full(k), full(queue)
+    # the scores' sum is the score of the sum
+    negatives = queue.sum(dim=0) if valid is None else torch.where(valid[:, None], queue, 0).sum(dim=0)
+    return (q * (weight * negatives - k)).sum(dim=1).mean()
 
 
 def _hardest(negative: Tensor, usable: Tensor, keep: float) -> Tensor:
     """Mask [N, K] of the usable negatives above each anchor's (1 - keep) quantile of scores."""
-    if not 0 < keep <= 1:
-        raise ValueError(f"keep: found {keep}, expected a fraction in (0, 1]")
-    usable = usable.expand_as(negative)
     if keep == 1 or negative.shape[1] == 0:
-        return usable
+        return usable.expand_as(negative)
     scores = negative.detach().masked_fill(~usable, torch.nan)
     # by hand: torch.quantile refuses more than 16M elements. Between two scores the quantile's value does
     # not matter: the upper of them is the least that reaches it
     ordered = scores.sort(dim=1).values  # NaN sorts last
-    position = (1 - keep) * (usable.sum(dim=1, keepdim=True) - 1).clamp(min=0).to(scores.dtype)
-    threshold = ordered.gather(1, position.ceil().long())
-    return usable & (negative.detach() >= threshold)
+    position = ((1 - keep) * (usable.sum() - 1).clamp(min=0).to(scores.dtype)).ceil().long()
+    return usable & (scores >= ordered.gather(1, position.expand(len(scores), 1)))
+
+
+def _over_hardest(
+    q: Tensor,
+    k: Tensor,
+    queue: Tensor,
+    valid: Tensor | None,
+    keep: float,
+    loss: Callable[[Tensor, Tensor, Tensor], Tensor],
+) -> Tensor:
+    """Mean of `loss(positive [n], negative [n, K], mask of the hardest [n, K])` over the anchors.
+
+    Every anchor needs its own K scores, so the anchors go in blocks, whose scores backward computes again.
+    """
+    if not 0 < keep <= 1:
+        raise ValueError(f"keep: found {keep}, expected a fraction in (0, 1]")
+    q, k, queue = full(q), full(k), full(queue)
+    usable = torch.ones(len(queue), dtype=torch.bool, device=queue.device) if valid is None else valid
+
+    def of_block(q: Tensor, k: Tensor, queue: Tensor) -> Tensor:
+        with torch.autocast(q.device.type, enabled=False):
+            negative = q @ queue.T
+        return loss((q * k).sum(dim=1), negative, _hardest(negative, usable, keep))
+
+    # some rows at once even of the longest queue: their sorting takes longer than what the cache would save
+    losses = [
+        checkpoint(of_block, q[rows], k[rows], queue, use_reentrant=False, preserve_rng_state=False)
+        for rows in row_blocks(len(q), len(queue) // 4, q.device)
+    ]
+    return torch.cat(losses).mean()
 
 
 def hard_contrastive(
@@ -121,8 +153,14 @@ def hard_contrastive(
     A negative counts when its score is not below the (1 - keep) quantile of its anchor's scores.
     Arguments and result as `info_nce`. Source: https://arxiv.org/abs/2012.09740, section 3.
     """
-    positive, negative, usable = _scores(q, k, queue, valid)
-    return _contrast(positive, negative, _hardest(negative, usable, keep), tau)
+
+    def loss(positive: Tensor, negative: Tensor, hardest: Tensor) -> Tensor:
+        # divide first: the gradient of -inf / tau with respect to a learned tau is not a number
+        negative = (negative / tau).masked_fill(~hardest, -torch.inf)
+        positive = positive / tau
+        return torch.cat([positive[:, None], negative], dim=1).logsumexp(dim=1) - positive
+
+    return _over_hardest(q, k, queue, valid, keep, loss)
 
 
 def hard_simple(
@@ -132,9 +170,11 @@ def hard_simple(
 
     Arguments and result as `simple_contrastive`. Source: https://arxiv.org/abs/2012.09740, section 3.
     """
-    positive, negative, usable = _scores(q, k, queue, valid)
-    hardest = _hardest(negative, usable, keep)
-    return (weight * torch.where(hardest, negative, 0).sum(dim=1) - positive).mean()
+
+    def loss(positive: Tensor, negative: Tensor, hardest: Tensor) -> Tensor:
+        return weight * torch.where(hardest, negative, 0).sum(dim=1) - positive
+
+    return _over_hardest(q, k, queue, valid, keep, loss)
 
 
 def margin_contrastive(

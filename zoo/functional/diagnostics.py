@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from zoo.functional._streaming import row_blocks
 from zoo.functional.precision import full
 
 
@@ -74,9 +75,13 @@ def score_moments(q: Tensor, z: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
     """
     q, z, usable, count = full(q), full(z), valid[:, None], valid.sum()
     with torch.autocast(q.device.type, enabled=False):
-        mean_q, mean_z = q.mean(dim=0), (z * usable).sum(dim=0) / count
-        q, z = q - mean_q, (z - mean_z) * usable
-        cov_q, cov_z = q.T @ q / len(q), z.T @ z / count
+        mean_q, mean_z = q.mean(dim=0), valid.to(z.dtype) @ z / count
+        q = q - mean_q
+        cov_q, cov_z = q.T @ q / len(q), torch.zeros_like(q.T @ q)
+        for rows in row_blocks(len(z), z.shape[1], z.device):  # centered rows stay in the cache
+            centered = (z[rows] - mean_z).mul_(usable[rows])
+            cov_z.addmm_(centered.T, centered)
+        cov_z /= count
         variance = mean_q @ cov_z @ mean_q + mean_z @ cov_q @ mean_z + (cov_q * cov_z).sum()
         return mean_q @ mean_z, variance
 

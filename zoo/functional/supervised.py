@@ -9,27 +9,42 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from zoo.functional._streaming import log_sum_exp
 from zoo.functional.precision import full
 
 
-def _supervised_contrast(
-    q: Tensor, k: Tensor, labels: Tensor, queue: Tensor, queue_labels: Tensor
+def _contrast(
+    q: Tensor, k: Tensor, labels: Tensor, queue: Tensor, queue_labels: Tensor, tau: float | Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Scores of every anchor against A(i), who is in A(i) and who is in P(i): each `[N, 2N + K]`.
+    """Sum up what every anchor is contrasted with: each result `[N]`, nothing of size N x K on the way.
 
     A(i) is both views of the batch and the filled queue, without the anchor itself; P(i) are those in
     A(i) that share the anchor's label.
+
+    Returns:
+        `(log sum_{a in A(i)} exp(q_i.z_a / tau), sum_{p in P(i)} q_i.z_p / tau, |P(i)|)`.
     """
     q, k, queue = full(q), full(k), full(queue)
-    contrast_labels = torch.cat([labels, labels, queue_labels])
-    with torch.autocast(q.device.type, enabled=False):
-        scores = q @ torch.cat([q, k, queue]).T
-    n = len(q)
-    itself = torch.zeros_like(scores, dtype=torch.bool)
-    itself[:, :n].fill_diagonal_(True)
-    contrast = ~itself & (contrast_labels >= 0)
-    positive = contrast & (labels[:, None] == contrast_labels)
-    return scores, contrast, positive
+    scaled = q / tau
+    parts = (
+        log_sum_exp(scaled, q, itself=True),
+        log_sum_exp(scaled, k),
+        log_sum_exp(scaled, queue, usable=queue_labels >= 0),
+    )
+    log_sum = torch.stack(parts).logsumexp(dim=0)
+
+    # Scores of one class add up to the score of its members' sum. A class is known by where its label stands
+    # among the batch's sorted ones, so nothing depends on how many classes there are; N is for all others.
+    ordered = labels.sort().values
+    place = torch.searchsorted(ordered, labels.contiguous())
+    place_in_queue = torch.searchsorted(ordered, queue_labels.contiguous()).clamp(max=len(q) - 1)
+    place_in_queue = torch.where(ordered[place_in_queue] == queue_labels, place_in_queue, len(q))
+    everyone = ((place, q), (place, k), (place_in_queue, queue))
+    sums, counts = q.new_zeros(len(q) + 1, q.shape[1]), q.new_zeros(len(q) + 1)
+    for where, members in everyone:
+        sums = sums.index_add(0, where, members)
+        counts.index_add_(0, where, torch.ones_like(where, dtype=counts.dtype))
+    return log_sum, (scaled * (sums[place] - q)).sum(dim=1), counts[place] - 1
 
 
 def sup_con(
@@ -53,11 +68,8 @@ def sup_con(
 
     Source: Khosla et al. 2020, https://arxiv.org/abs/2004.11362, equation 2.
     """
-    scores, contrast, positive = _supervised_contrast(q, k, labels, queue, queue_labels)
-    logits = (scores / tau).masked_fill(~contrast, -torch.inf)
-    log_probability = scores / tau - logits.logsumexp(dim=1, keepdim=True)
-    per_anchor = torch.where(positive, log_probability, 0).sum(dim=1) / positive.sum(dim=1)
-    return -per_anchor.mean()
+    log_sum, positives, count = _contrast(q, k, labels, queue, queue_labels, tau)
+    return (log_sum - positives / count).mean()
 
 
 def paco(
@@ -110,22 +122,19 @@ def paco(
     """
     if reduction not in ("mean", "sum"):
         raise ValueError(f'reduction: found {reduction!r}, expected "mean" or "sum"')
-    scores, contrast, positive = _supervised_contrast(q, k, labels, queue, queue_labels)
-    sample_logits = scores / tau
+    samples, positives, count = _contrast(q, k, labels, queue, queue_labels, tau)
     centers = (full(center_logits) + log_prior) / center_tau
     # gamma = 0 takes the samples out of the denominator: log(0) is the right thing to add
     log_gamma = math.log(gamma) if gamma > 0 else -math.inf
-    in_denominator = (sample_logits + log_gamma).masked_fill(~contrast, -torch.inf)
-    log_sum = torch.cat([centers, in_denominator], dim=1).logsumexp(dim=1)
+    log_sum = torch.logaddexp(centers.logsumexp(dim=1), samples + log_gamma)
 
     center = centers.gather(1, labels[:, None]).squeeze(1)
     if label_smoothing > 0:
         others = (centers.sum(dim=1) - center) / max(centers.shape[1] - 1, 1)
         center = (1 - label_smoothing) * center + label_smoothing * others
-    samples = torch.where(positive, sample_logits - log_sum[:, None], 0).sum(dim=1)
-    total = beta * (center - log_sum) + alpha * samples
+    total = beta * (center - log_sum) + alpha * (positives - count * log_sum)
     if reduction == "mean":
-        total = total / (beta + alpha * positive.sum(dim=1, dtype=total.dtype))
+        total = total / (beta + alpha * count)
     return -total.mean()
 
 

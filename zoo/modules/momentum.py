@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +32,8 @@ class MomentumEncoder(nn.Module):
         if key_groups > 1:
             self.module = convert_ghost_batchnorm(self.module, key_groups)
         self.shuffle = key_groups > 1
+        self._moved = _owners(self.module)
+        self._followed: tuple[tuple[nn.Module, ...], list[nn.Module]] = ((), [])
 
     @torch.no_grad()
     def forward(self, x: Tensor) -> Tensor:
@@ -43,6 +46,23 @@ class MomentumEncoder(nn.Module):
         return torch.empty_like(shuffled).index_copy_(0, order, shuffled)
 
     @torch.no_grad()
-    def update(self, student: nn.Module, momentum: float) -> None:
-        """Move every parameter toward the student's; buffers are left alone."""
-        functional.ema_update(list(self.module.parameters()), list(student.parameters()), momentum)
+    def update(self, students: Sequence[nn.Module], momentum: float) -> None:
+        """Move every parameter toward the students', in order; buffers are left alone.
+
+        Args:
+            students: the parts, one after the other, of what was given at the start; the same every time.
+            momentum: m of `zoo.functional.ema_update`.
+        """
+        if self._followed[0] != tuple(students):
+            self._followed = (tuple(students), _owners(*students))
+        functional.ema_update(_parameters(self._moved), _parameters(self._followed[1]), momentum)
+
+
+def _owners(*roots: nn.Module) -> list[nn.Module]:
+    """Modules with parameters of their own: to walk the tree takes longer than to move a ResNet-32."""
+    return [module for root in roots for module in root.modules() if module._parameters]
+
+
+def _parameters(owners: list[nn.Module]) -> list[Tensor]:
+    """The owners' parameters as they are now, each once."""
+    return list(dict.fromkeys(p for owner in owners for p in owner._parameters.values() if p is not None))

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from zoo import functional
 from zoo.config import Config
+from zoo.functional._streaming import row_blocks
 
 Granularity = Literal["step", "sample", "dimension"]
 
@@ -66,12 +67,13 @@ def _coefficients(alpha: float, per: Granularity, like: Tensor) -> Tensor:
 def _permutation(valid: Tensor) -> Tensor:
     """Random permutation of the filled slots among themselves; empty slots stay where they are.
 
-    Filled slots lie at the front (`KeyQueue` fills from 0), so sorting random numbers with the empty slots
-    pushed behind them needs no count on the host.
+    Filled slots lie at the front (`KeyQueue` fills from 0): of a permutation of all slots, the filled ones
+    in their order go to the front. No count is read back to the host.
     """
-    order = torch.rand(len(valid), device=valid.device)
-    behind = 1 + torch.arange(len(valid), device=valid.device)
-    return torch.where(valid, order, behind.to(order.dtype)).argsort()
+    order = torch.randperm(len(valid), device=valid.device)
+    filled = valid[order]
+    place = torch.where(filled, filled.cumsum(dim=0) - 1, len(valid))  # the place behind the end is cut off
+    return torch.arange(len(valid) + 1, device=valid.device).index_copy_(0, place, order)[:-1]
 
 
 def _permutation_within(labels: Tensor) -> Tensor:
@@ -81,6 +83,30 @@ def _permutation_within(labels: Tensor) -> Tensor:
     permutation = torch.empty_like(shuffled)
     permutation[labels.argsort(stable=True)] = shuffled[labels[shuffled].argsort(stable=True)]
     return permutation
+
+
+@torch.no_grad()
+def _interpolate(
+    queue: Tensor, permutation: Tensor, config: NegativeInterpolation, renormalize: bool
+) -> Tensor:
+    """`zoo.functional.interpolate` of rows in blocks, that a block's coefficients stay in the cache.
+
+    With `keep_originals` the originals follow, `[2K, D]`.
+    """
+    size, dim = queue.shape
+    mixed = queue.new_empty((2 if config.keep_originals else 1) * size, dim)
+    mixed[size:] = queue[: len(mixed) - size]
+    few = None if config.per == "dimension" else _coefficients(config.alpha, config.per, queue)
+    for rows in row_blocks(size, dim, queue.device):
+        if few is None:
+            lam = _coefficients(config.alpha, config.per, queue[rows])
+        else:
+            lam = few if config.per == "step" else few[rows]
+        block = mixed[rows]
+        torch.index_select(queue, 0, permutation[rows], out=block).lerp_(queue[rows], lam.to(queue.dtype))
+        if renormalize:
+            F.normalize(block, dim=1, out=block)
+    return mixed
 
 
 def transform(
@@ -96,7 +122,7 @@ def transform(
     Args:
         q: queries `[N, D]`.
         k: their keys `[N, D]`.
-        queue: past keys `[K, D]`, not changed.
+        queue: past keys `[K, D]`, not changed; they get no gradient.
         valid: which queue rows are filled `[K]`, filled ones first.
         config: what to transform.
         labels: class of each queue row `[K]`, -1 in empty slots: negatives are mixed within their class. All
@@ -107,13 +133,9 @@ def transform(
     """
     queue_hat, valid_hat = queue, valid
     if config.negatives is not None:
-        lam = _coefficients(config.negatives.alpha, config.negatives.per, queue)
         permutation = _permutation(valid) if labels is None else _permutation_within(labels)
-        queue_hat = functional.interpolate(queue, lam, permutation)
-        if config.renormalize:
-            queue_hat = F.normalize(queue_hat, dim=1)
-        if config.negatives.keep_originals:
-            queue_hat, valid_hat = torch.cat([queue_hat, queue]), torch.cat([valid, valid])
+        queue_hat = _interpolate(queue, permutation, config.negatives, config.renormalize)
+        valid_hat = torch.cat([valid, valid]) if config.negatives.keep_originals else valid
     if config.positives is not None:
         lam = 1 + _coefficients(config.positives.alpha, config.positives.per, q)
         q, k = functional.extrapolate(q, k, lam)

@@ -6,10 +6,10 @@ from collections.abc import Hashable
 from typing import Annotated, Literal
 
 import torch
-import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
+from zoo import functional
 from zoo.backbones import feature_dim
 from zoo.modules import (
     MomentumEncoder,
@@ -102,13 +102,10 @@ class MoCoV3(Objective):
     @torch.no_grad()
     def update(self, batch: Batch, output: Output) -> None:
         """Move the key encoder."""
-        student = nn.Sequential(self.encoder, self.projector)
-        self.teacher.update(student, value_at(self.config.momentum, self.progress))
+        self.teacher.update((self.encoder, self.projector), value_at(self.config.momentum, self.progress))
 
 
 def _contrast(q: Tensor, k: Tensor, tau: float | Tensor) -> Tensor:
-    """2 tau CE of each query `[B, D]` with its own key among all keys `[B, D]` of the batch."""
-    with torch.autocast(q.device.type, enabled=False):
-        logits = q @ k.T / tau
+    """2 tau times the loss of each query `[B, D]` with its own key among all keys `[B, D]` of the batch."""
     scale = tau.detach() if isinstance(tau, Tensor) else tau
-    return 2 * scale * F.cross_entropy(logits, torch.arange(len(q), device=q.device))
+    return 2 * scale * functional.in_batch_info_nce(q, k, tau=tau)

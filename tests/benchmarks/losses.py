@@ -1,0 +1,141 @@
+"""Losses against a queue of 65,536 keys, forward and backward, against forms that hold every score.
+
+InfoNCE's peer materialises the logits and calls cross-entropy, as the authors' code does; PaCo's is
+`tests/plain_losses.py`, with its masks of N x (C + 2N + K). Both sides get the same tensors; losses and
+gradients are compared before anything is timed.
+
+On a CPU use no more threads than there are idle cores: ours are many small operations, each of which waits
+for its slowest thread.
+"""
+
+from collections.abc import Callable, Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from tests import plain_losses as plain
+from tests.benchmarks.harness import Row, gate, mebibytes, medians, milliseconds, peak_memory
+from zoo import functional
+
+KEYS, DIM, TAU = 65_536, 128, 0.2
+
+
+def rows(device: torch.device) -> Iterator[Row]:
+    """Measure InfoNCE's time and memory, and PaCo's time."""
+    cuda = device.type == "cuda"
+    yield _info_nce(device, 256, 6 if cuda else 4)
+    if cuda:
+        yield _info_nce(device, 4096, 10)
+    yield _info_nce_memory(device)
+    yield _paco(device, 5 if cuda else 8)
+
+
+def unit(count: int, device: torch.device | str) -> Tensor:
+    """Random unit rows `[count, D]`."""
+    return F.normalize(torch.randn(count, DIM, device=device), dim=1)
+
+
+def materialised(q: Tensor, k: Tensor, queue: Tensor) -> Tensor:
+    """InfoNCE as the authors compute it."""
+    logits = torch.cat([(q * k).sum(dim=1, keepdim=True), q @ queue.T], dim=1) / TAU
+    return F.cross_entropy(logits, torch.zeros(len(q), dtype=torch.long, device=q.device))
+
+
+def streamed(q: Tensor, k: Tensor, queue: Tensor) -> Tensor:
+    """InfoNCE of the library, told as in training which slots are filled."""
+    valid = torch.ones(len(queue), dtype=torch.bool, device=queue.device)
+    return functional.info_nce(q, k, queue, tau=TAU, valid=valid)
+
+
+Step = Callable[[], tuple[Tensor, Tensor]]
+
+
+def step(loss: Callable[[Tensor], Tensor], q: Tensor) -> Step:
+    """One forward and backward pass: the loss and its gradient."""
+
+    def run() -> tuple[Tensor, Tensor]:
+        anchors = q.detach().requires_grad_()
+        value = loss(anchors)
+        return value.detach(), torch.autograd.grad(value, anchors)[0]
+
+    return run
+
+
+def equal(ours: Step, theirs: Step, limit: float) -> str:
+    """Gate: loss relative, gradient relative to its largest entry."""
+    (a, da), (b, db) = ours(), theirs()
+    gate("loss", float((a - b).abs() / b.abs()), 1e-6)
+    return gate("loss and gradient", float((da - db).abs().max() / db.abs().max()), limit)
+
+
+def _info_nce(device: torch.device, anchors: int, target: float) -> Row:
+    torch.manual_seed(0)
+    q, k, queue = (unit(n, device) for n in (anchors, anchors, KEYS))
+    ours, theirs = (step(lambda q, f=f: f(q, k, queue), q) for f in (streamed, materialised))
+    # two float32 forms: each is within 3e-7 of the exact gradient, tests/test_streaming.py
+    green = equal(ours, theirs, 1e-6)
+    fast, slow = medians([ours, theirs], device=device, rounds=7)
+    return Row(
+        f"InfoNCE forward + backward, N {anchors}, K {KEYS}, D {DIM}",
+        "materialised logits + cross_entropy",
+        slow / fast,
+        target,
+        milliseconds(fast),
+        milliseconds(slow),
+        green,
+    )
+
+
+def _info_nce_memory(device: torch.device) -> Row:
+    prepare = f"""
+import os
+from tests.benchmarks.losses import *
+device = torch.device({device.type!r})
+small = unit(8, device)
+for form in (streamed, materialised):  # libraries are loaded, and their workspaces made
+    step(lambda q: form(q, small, small), small)()
+q, k, queue = (unit(n, device) for n in (4096, 4096, KEYS))
+# loading had its own peak: fill up to it, so that whatever is added shows
+resident = int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+ballast = torch.ones(max(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - resident, 0) // 4 + 1)
+# measure
+step(lambda q: %s(q, k, queue), q)()
+"""
+    ours, theirs = (peak_memory(prepare % form, device=device) for form in ("streamed", "materialised"))
+    return Row(
+        f"InfoNCE peak memory, N 4096, K {KEYS}, D {DIM}",
+        "materialised logits + cross_entropy",
+        ours / theirs,
+        0.03,
+        mebibytes(ours),
+        mebibytes(theirs),
+        "as above",
+        at_most=True,
+    )
+
+
+def _paco(device: torch.device, target: float) -> Row:
+    torch.manual_seed(0)
+    anchors, classes = 1024, 1000
+    q, k, queue = (unit(n, device) for n in (anchors, anchors, KEYS))
+    labels, queue_labels = (torch.randint(classes, (n,), device=device) for n in (anchors, KEYS))
+    logits, prior = torch.randn(anchors, classes, device=device), torch.randn(classes, device=device)
+
+    def loss(forms: object) -> Callable[[Tensor], Tensor]:
+        return lambda q: forms.paco(  # type: ignore[attr-defined]
+            q, k, labels, queue, queue_labels, logits, prior.log_softmax(0), alpha=0.05, tau=TAU
+        )
+
+    ours, theirs = (step(loss(forms), q) for forms in (functional, plain))
+    green = equal(ours, theirs, 1e-6)
+    fast, slow = medians([ours, theirs], device=device, rounds=3)
+    return Row(
+        f"PaCo forward + backward, N {anchors}, K {KEYS}, C {classes}, D {DIM}",
+        "masked N x (C + 2N + K)",
+        slow / fast,
+        target,
+        milliseconds(fast),
+        milliseconds(slow),
+        green,
+    )

@@ -1,0 +1,299 @@
+"""The losses in linear memory against their plain forms: values, every gradient, memory, and no waiting.
+
+`tests/plain_losses.py` holds the whole matrix of scores. Blocks are made tiny here, so that small problems
+have many tiles, whole and cut off, in both directions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tests import plain_losses as plain
+from zoo import functional
+from zoo.functional import _streaming
+from zoo.functional._streaming import log_sum_exp
+
+DOUBLE = torch.float64
+
+
+@pytest.fixture
+def tiny_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(_streaming, "_CPU", _streaming._Sizes(elements=12, anchors=3))
+    yield
+
+
+def unit(*shape: int, seed: int, dtype: torch.dtype = DOUBLE) -> Tensor:
+    g = torch.Generator().manual_seed(seed)
+    return F.normalize(torch.randn(shape, generator=g, dtype=DOUBLE), dim=-1).to(dtype)
+
+
+class Problem:
+    """Inputs of every loss."""
+
+    def __init__(self, n: int, k: int, d: int, c: int, filled: float, seed: int, dtype: torch.dtype) -> None:
+        g = torch.Generator().manual_seed(seed)
+        self.q, self.k, self.queue = (unit(m, d, seed=seed + i, dtype=dtype) for i, m in enumerate((n, n, k)))
+        # any slots may be empty, not only the last; classes are far apart and need not be in the batch
+        self.valid = torch.rand(k, generator=g) < filled
+        self.labels = torch.randint(c, (n,), generator=g) * 1000
+        self.queue_labels = torch.where(self.valid, torch.randint(c, (k,), generator=g) * 1000, -1)
+        self.own = self.labels // 1000
+        self.logits = torch.randn(n, c, generator=g, dtype=DOUBLE).to(dtype)
+        self.prior = torch.randn(c, generator=g, dtype=DOUBLE).log_softmax(0).to(dtype)
+
+
+def losses(forms: Any, p: Problem, **paco: Any) -> dict[str, tuple[Callable[..., Tensor], list[Tensor]]]:
+    """Each loss as a function of all that it is differentiable in, tau (or a stand-in) last."""
+
+    def with_centers(q: Tensor, k: Tensor, z: Tensor, logits: Tensor, prior: Tensor, tau: Tensor) -> Tensor:
+        # PaCo's labels index its centers; the queue's are shrunk likewise
+        stored = torch.where(p.valid, p.queue_labels // 1000, -1)
+        return forms.paco(q, k, p.own, z, stored, logits, prior, tau=tau, **paco)
+
+    contrast = [p.q, p.k, p.queue]
+    tau = torch.tensor(0.3, dtype=p.q.dtype)
+    return {
+        "info_nce": (
+            lambda q, k, z, t: forms.info_nce(q, k, z, tau=t, valid=p.valid),
+            [*contrast, tau],
+        ),
+        "info_nce, all valid": (lambda q, k, z, t: forms.info_nce(q, k, z, tau=t), [*contrast, tau]),
+        "nt_xent": (lambda q, k, t: forms.nt_xent(q, k, tau=t), [p.q, p.k, tau]),
+        "sup_con": (
+            lambda q, k, z, t: forms.sup_con(q, k, p.labels, z, p.queue_labels, tau=t),
+            [*contrast, tau],
+        ),
+        "paco": (with_centers, [*contrast, p.logits, p.prior, tau]),
+        "simple": (
+            lambda q, k, z: forms.simple_contrastive(q, k, z, weight=0.3, valid=p.valid),
+            contrast,
+        ),
+        "hard": (
+            lambda q, k, z, t: forms.hard_contrastive(q, k, z, tau=t, keep=0.4, valid=p.valid),
+            [*contrast, tau],
+        ),
+        "hard simple": (
+            lambda q, k, z: forms.hard_simple(q, k, z, weight=0.3, keep=0.4, valid=p.valid),
+            contrast,
+        ),
+    }
+
+
+def with_gradients(loss: Callable[..., Tensor], inputs: list[Tensor]) -> list[Tensor]:
+    given = [x.detach().requires_grad_() for x in inputs]
+    value = loss(*given)
+    found = torch.autograd.grad(value, given, allow_unused=True)
+    return [
+        value.detach(),
+        *(torch.zeros_like(x) if g is None else g for g, x in zip(found, given, strict=True)),
+    ]
+
+
+def assert_equal(p: Problem, rtol: float, least: float = 1e-3, **paco: Any) -> None:
+    """`rtol` is relative to a result's largest entry, or to `least`."""
+    ours, theirs = losses(functional, p, **paco), losses(plain, p, **paco)
+    for name in ours:
+        for i, (a, b) in enumerate(
+            zip(with_gradients(*ours[name]), with_gradients(*theirs[name]), strict=True)
+        ):
+            assert a.dtype == b.dtype
+            limit = rtol * max(float(b.abs().max()) if b.numel() else 0.0, least)
+            torch.testing.assert_close(
+                a, b, rtol=0, atol=limit, msg=lambda m, n=name, i=i: f"{n}, result {i}: {m}"
+            )
+
+
+@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+@given(
+    n=st.integers(1, 8),
+    k=st.integers(0, 30),
+    d=st.integers(1, 9),
+    c=st.integers(1, 5),
+    filled=st.sampled_from([0.0, 0.1, 0.7, 1.0]),
+    alpha=st.sampled_from([0.0, 0.05, 1.0]),
+    beta=st.sampled_from([0.2, 1.0]),
+    gamma=st.sampled_from([0.0, 1e-3, 1.0, 2.0]),
+    center_tau=st.sampled_from([0.5, 1.0]),
+    smoothing=st.sampled_from([0.0, 0.3]),
+    reduction=st.sampled_from(["mean", "sum"]),
+    seed=st.integers(0, 10_000),
+)
+def test_equal_to_the_plain_forms_in_value_and_every_gradient(
+    n: int, k: int, d: int, c: int, filled: float, smoothing: float, seed: int, **paco: Any
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_streaming, "_CPU", _streaming._Sizes(elements=12, anchors=3))
+        p = Problem(n, k, d, c, filled, seed, DOUBLE)
+        assert_equal(p, 1e-9, label_smoothing=smoothing, **paco)
+
+
+@pytest.mark.parametrize("filled", [0.0, 0.6, 1.0])
+def test_equal_to_the_plain_forms_in_float32(filled: float, tiny_blocks: None) -> None:
+    assert_equal(Problem(40, 300, 16, 4, filled, 0, torch.float32), 2e-6, least=0.1, alpha=0.05)
+
+
+def test_equal_to_the_plain_forms_where_blocks_are_as_large_as_they_are() -> None:
+    assert_equal(Problem(300, 1200, 8, 4, 0.8, 1, DOUBLE), 1e-9, alpha=0.05)
+
+
+@pytest.mark.parametrize("case", ["both", "queries", "keys", "itself"])
+@pytest.mark.parametrize("masked", [False, True])
+def test_gradients_pass_gradcheck(case: str, masked: bool, tiny_blocks: None) -> None:
+    q, z = unit(5, 3, seed=0), unit(11, 3, seed=1)
+    usable = torch.rand(11, generator=torch.Generator().manual_seed(0)) < 0.6 if masked else None
+    q.requires_grad_(case != "keys")
+    z.requires_grad_(case in ("both", "keys"))
+
+    def f(q: Tensor, z: Tensor) -> Tensor:
+        if case == "itself":
+            return log_sum_exp(q * 3, q, itself=True)
+        return log_sum_exp(q * 3, z, usable=usable)
+
+    assert torch.autograd.gradcheck(f, (q, z))
+
+
+def test_a_second_derivative_is_refused_not_wrong() -> None:
+    q = unit(2, 3, seed=0).requires_grad_()
+    with pytest.raises(RuntimeError, match="no second derivative"):
+        torch.autograd.grad(log_sum_exp(q, unit(4, 3, seed=1)).sum(), q, create_graph=True)
+
+
+def test_no_usable_key_gives_minus_infinity_and_no_gradient() -> None:
+    q, z = unit(2, 3, seed=0).requires_grad_(), unit(4, 3, seed=1).requires_grad_()
+    for found in (log_sum_exp(q, z, usable=torch.zeros(4, dtype=torch.bool)), log_sum_exp(q, z[:0])):
+        assert found.tolist() == [-torch.inf] * 2
+        assert not any(
+            g is not None and g.any() for g in torch.autograd.grad(found.sum(), [q, z], allow_unused=True)
+        )
+    assert log_sum_exp(q[:1], q[:1], itself=True).item() == -torch.inf
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3, 1e30])
+def test_scores_of_any_size_neither_overflow_nor_vanish(scale: float, tiny_blocks: None) -> None:
+    q, z = unit(5, 3, seed=0, dtype=torch.float32) * scale, unit(30, 3, seed=1, dtype=torch.float32)
+    torch.testing.assert_close(log_sum_exp(q, z), (q @ z.T).logsumexp(dim=1))
+    lowest = q - 1e4 * z.mean(dim=0)  # every score far below 0, and rising from block to block
+    torch.testing.assert_close(log_sum_exp(lowest, z), (lowest @ z.T).logsumexp(dim=1))
+
+
+def test_strides_do_not_matter(tiny_blocks: None) -> None:
+    p = Problem(7, 20, 6, 3, 0.7, 0, DOUBLE)
+    strided = Problem(7, 20, 6, 3, 0.7, 0, DOUBLE)
+    for name in ("q", "k", "queue", "logits"):
+        setattr(strided, name, getattr(p, name).T.contiguous().T)
+    for name in ("labels", "own", "queue_labels", "valid"):
+        setattr(strided, name, getattr(p, name).repeat_interleave(2)[::2])
+    for name, (loss, inputs) in losses(functional, strided, alpha=0.1).items():
+        torch.testing.assert_close(loss(*inputs), losses(functional, p, alpha=0.1)[name][0](*inputs))
+
+
+def test_autocast_around_forward_and_backward_changes_nothing(tiny_blocks: None) -> None:
+    p = Problem(7, 40, 16, 3, 0.7, 0, torch.float32)
+    outside = {name: with_gradients(*loss) for name, loss in losses(functional, p, alpha=0.1).items()}
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = {name: with_gradients(*loss) for name, loss in losses(functional, p, alpha=0.1).items()}
+    for name, results in inside.items():
+        if "hard" in name:  # torch's own products; autocast is not meant to be on around backward
+            continue
+        for a, b in zip(results, outside[name], strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-7, msg=lambda m, n=name: f"{n}: {m}")
+
+
+# the keys of 65,536 slots: performance.md's gates
+LARGE = dict(n=24, k=65_536, d=128, c=1000, seed=0)
+
+
+@pytest.mark.parametrize(("name", "limit"), [("info_nce", 3e-7), ("sup_con", 6e-7), ("paco", 6e-7)])
+def test_gradients_of_a_long_queue_are_within_the_gates(name: str, limit: float) -> None:
+    results = {}
+    for forms, dtype in ((functional, torch.float32), (plain, DOUBLE)):
+        p = Problem(**LARGE, filled=1.0, dtype=torch.float32)
+        inputs = [x.to(dtype) for x in losses(forms, p, alpha=0.05)[name][1]]
+        results[dtype] = with_gradients(losses(forms, p, alpha=0.05)[name][0], inputs)
+    value, *gradients = results[torch.float32]
+    exact, *exact_gradients = results[DOUBLE]
+    assert abs(float(value - exact)) < 1e-6 * float(exact)
+    q, exact_q = gradients[0], exact_gradients[0]
+    assert float((q - exact_q).abs().max() / exact_q.abs().max()) <= limit
+
+
+class Watch(TorchDispatchMode):
+    """Refuses what waits for the device, and remembers the largest result."""
+
+    WAITING = ("_local_scalar_dense", "nonzero", "masked_select", "unique", "_to_copy.default_to_cpu")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.largest = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.__name__
+        assert not name.startswith(self.WAITING), name
+        if name.startswith(("index.", "index_put")):
+            assert all(i is None or i.dtype != torch.bool for i in args[1]), name
+        result = func(*args, **(kwargs or {}))
+        for x in result if isinstance(result, (tuple, list)) else (result,):
+            if isinstance(x, Tensor):
+                self.largest = max(self.largest, x.untyped_storage().nbytes() // x.element_size())
+        return result
+
+
+def watched(loss: Callable[..., Tensor], inputs: list[Tensor]) -> tuple[int, int]:
+    """Largest tensor made, and numbers kept for backward beside the inputs."""
+    kept: dict[int, int] = {}
+    own = {x.untyped_storage().data_ptr() for x in inputs}
+
+    def pack(x: Tensor) -> Tensor:
+        if x.untyped_storage().data_ptr() not in own:
+            kept[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes() // x.element_size()
+        return x
+
+    given = [x.detach().requires_grad_() for x in inputs]
+    with Watch() as watch, torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+        loss(*given).backward()
+    return watch.largest, sum(kept.values())
+
+
+@pytest.mark.parametrize("name", losses(functional, Problem(2, 2, 2, 2, 1.0, 0, DOUBLE), alpha=0.1))
+def test_no_matrix_of_scores_is_made_or_kept_and_nothing_waits(name: str) -> None:
+    n, k, d, c = 256, 8192, 16, 10
+    p = Problem(n, k, d, c, 0.9, 0, torch.float32)
+    largest, kept = watched(*losses(functional, p, alpha=0.05)[name])
+    scores = 4 * n * n if name == "nt_xent" else n * k
+    # the hard losses take some anchors' scores at once
+    assert largest <= max(scores // (3 if "hard" in name else 8), k * (d + 1))
+    assert kept <= 4 * k * d
+    # and the measure can tell: the plain form makes the matrix
+    assert watched(*losses(plain, p, alpha=0.05)[name])[0] >= scores
+
+
+def test_the_watch_sees_what_waits() -> None:
+    for waits in (lambda x: x.sum().item(), lambda x: x[x > 0], lambda x: x.nonzero()):
+        with pytest.raises(AssertionError), Watch():
+            waits(torch.ones(3))
+
+
+def test_any_number_of_classes_costs_the_same() -> None:
+    p = Problem(64, 4096, 16, 4, 1.0, 0, torch.float32)
+    p.labels, p.queue_labels = (torch.randint(10**12, (m,)) for m in (64, 4096))
+    p.queue_labels[:64] = p.labels
+    loss, inputs = losses(functional, p, alpha=0.1)["sup_con"]
+    assert watched(loss, inputs)[0] <= max(_streaming._CPU.elements, 4096 * 17)
+    torch.testing.assert_close(loss(*inputs), losses(plain, p, alpha=0.1)["sup_con"][0](*inputs))
+
+
+def test_in_batch_info_nce_is_cross_entropy_over_the_batchs_keys(tiny_blocks: None) -> None:
+    q, k, tau = unit(9, 5, seed=0), unit(9, 5, seed=1), torch.tensor(0.2, dtype=DOUBLE)
+    ours = with_gradients(lambda q, k, t: functional.in_batch_info_nce(q, k, tau=t), [q, k, tau])
+    theirs = with_gradients(lambda q, k, t: F.cross_entropy(q @ k.T / t, torch.arange(9)), [q, k, tau])
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b)

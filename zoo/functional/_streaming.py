@@ -1,0 +1,132 @@
+"""Softmax denominators over many keys, a block at a time: memory linear in anchors and keys.
+
+Every loss against a queue needs log sum_j exp(q_i.z_j / tau). Its gradient with respect to q_i / tau is the
+softmax-weighted mean of the keys: attention whose keys and values are the same. So one pass over blocks of
+keys gives value and gradient, and of the N x K scores only a block exists at a time. Nothing here waits for
+the device, and shapes do not depend on values: steps can be captured in CUDA graphs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor
+
+
+class _Sizes(NamedTuple):
+    """How large blocks are: what stays in a core's cache, or fills a GPU."""
+
+    elements: int
+    """Numbers in a block."""
+    anchors: int
+    """Anchors in a tile of scores where there are so many: narrow products are slow."""
+
+
+_CPU = _Sizes(elements=2**17, anchors=256)
+_GPU = _Sizes(elements=2**22, anchors=4096)
+
+
+def _sizes(device: torch.device) -> _Sizes:
+    return _CPU if device.type == "cpu" else _GPU
+
+
+def row_blocks(count: int, width: int, device: torch.device) -> list[slice]:
+    """Cut `count` rows of `width` numbers into blocks that stay in a core's cache, or fill a GPU."""
+    rows = max(_sizes(device).elements // max(width, 1), 1)
+    return [slice(start, min(start + rows, count)) for start in range(0, count, rows)]
+
+
+def log_sum_exp(q: Tensor, keys: Tensor, *, usable: Tensor | None = None, itself: bool = False) -> Tensor:
+    """Return log sum_j exp(q_i . z_j) of every anchor without ever holding the scores `[N, K]`.
+
+    The softmax over the blocks seen so far is rescaled whenever a block raises its maximum. Differentiable
+    once in `q` and `keys`; the backward pass recomputes scores only where the keys need a gradient. Scale
+    `q` by 1 / tau before: tau then gets its gradient through `q`.
+
+    Args:
+        q: anchors `[N, D]`, already divided by the temperature.
+        keys: `[K, D]`, of the same precision.
+        usable: which keys count `[K]`, bool; all when None. The others must be finite.
+        itself: the keys are the anchors' own rows: leave pair (i, i) out.
+
+    Returns:
+        `[N]`; -inf, with gradient zero, where no key counts.
+
+    Source: the online softmax of https://arxiv.org/abs/1805.02867; as attention,
+    https://arxiv.org/abs/2205.14135.
+    """
+    return cast("Tensor", _LogSumExp.apply(q, keys, usable, itself))
+
+
+class _LogSumExp(torch.autograd.Function):
+    """Keeps the result `[N]` and the mean key `[N, D]` for the backward pass, and nothing of size N x K."""
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, keys: Tensor, usable: Tensor | None, itself: bool) -> Tensor:
+        bias = None if usable is None else _bias(usable, keys.dtype)
+        lowest = torch.finfo(q.dtype).min  # instead of -inf, whose difference with itself is not a number
+        result, means = q.new_empty(len(q)), torch.empty_like(q)
+        with torch.autocast(q.device.type, enabled=False):
+            for rows, columns in _tiles(len(q), len(keys), q.device):
+                highest = q.new_full((rows.stop - rows.start, 1), lowest)
+                total, weighted = torch.zeros_like(highest), torch.zeros_like(q[rows])
+                for block in columns:
+                    scores = _scores(q, keys, bias, itself, rows, block)
+                    higher = torch.maximum(highest, scores.amax(dim=1, keepdim=True))
+                    shrink = (highest - higher).exp_()
+                    scores.sub_(higher).exp_()
+                    total.mul_(shrink).add_(scores.sum(dim=1, keepdim=True))
+                    if ctx.needs_input_grad[0]:
+                        weighted.mul_(shrink).addmm_(scores, keys[block])
+                    highest = higher
+                result[rows] = (highest + total.log()).squeeze(1)
+                means[rows] = weighted.div_(total.clamp_(min=torch.finfo(q.dtype).tiny))
+        ctx.itself = itself
+        ctx.save_for_backward(means, *([q, keys, bias, result] if ctx.needs_input_grad[1] else []))
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
+        if torch.is_grad_enabled():  # create_graph=True; the kept means would pass for constants
+            raise RuntimeError("streamed losses have no second derivative")
+        means, *again = ctx.saved_tensors
+        of_q = gradient[:, None] * means if ctx.needs_input_grad[0] else None
+        if not again:
+            return of_q, None, None, None
+        q, keys, bias, result = again
+        of_keys = torch.zeros_like(keys)
+        denominator = result.clamp(min=torch.finfo(q.dtype).min)[:, None]
+        with torch.autocast(q.device.type, enabled=False):
+            for rows, columns in _tiles(len(q), len(keys), q.device):
+                pushed = gradient[rows, None] * q[rows]
+                for block in columns:
+                    softmax = _scores(q, keys, bias, ctx.itself, rows, block).sub_(denominator[rows]).exp_()
+                    of_keys[block].addmm_(softmax.T, pushed)
+        return of_q, of_keys, None, None
+
+
+def _bias(usable: Tensor, dtype: torch.dtype) -> Tensor:
+    return torch.zeros_like(usable, dtype=dtype).masked_fill_(~usable, -torch.inf)
+
+
+def _tiles(anchors: int, keys: int, device: torch.device) -> Iterator[tuple[slice, list[slice]]]:
+    """Cut N x K into tiles: each block of anchors with all blocks of keys."""
+    high = max(min(anchors, _sizes(device).anchors), 1)
+    columns = row_blocks(keys, high, device)
+    for start in range(0, anchors, high):
+        yield slice(start, min(start + high, anchors)), columns
+
+
+def _scores(
+    q: Tensor, keys: Tensor, bias: Tensor | None, itself: bool, rows: slice, columns: slice
+) -> Tensor:
+    """Return one tile of scores, -inf where a key does not count."""
+    if bias is None:
+        scores = q[rows] @ keys[columns].T
+    else:
+        scores = torch.addmm(bias[columns], q[rows], keys[columns].T)
+    if itself:
+        scores.diagonal(rows.start - columns.start).fill_(-torch.inf)
+    return scores
