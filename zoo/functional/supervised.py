@@ -165,6 +165,11 @@ def balanced_softmax(
     return F.cross_entropy(full(logits) + log_prior(class_counts), labels, label_smoothing=label_smoothing)
 
 
+def _one_hot(labels: Tensor, classes: int) -> Tensor:
+    """Return `[N, C]`, bool; torch's own reads the labels back to the host to check them."""
+    return labels[:, None] == torch.arange(classes, device=labels.device)
+
+
 def move_prototypes(prototypes: Tensor, q: Tensor, labels: Tensor, momentum: float) -> Tensor:
     """Move each class's prototype toward the batch's rows of that class, one row after the other.
 
@@ -183,7 +188,7 @@ def move_prototypes(prototypes: Tensor, q: Tensor, labels: Tensor, momentum: flo
 
     Source: Wang et al. 2022 (PiCO), https://arxiv.org/abs/2201.08984, equation 6.
     """
-    member = F.one_hot(labels, len(prototypes)).to(prototypes.dtype)
+    member = _one_hot(labels, len(prototypes)).to(prototypes.dtype)
     # row i is multiplied by momentum once for every later row of its class
     later = member.sum(dim=0) - member.cumsum(dim=0)
     weight = (1 - momentum) * momentum**later * member
@@ -210,4 +215,4 @@ def disambiguate(targets: Tensor, prototype_scores: Tensor, candidates: Tensor, 
     Source: https://arxiv.org/abs/2201.08984, equation 4.
     """
     nearest = prototype_scores.masked_fill(~candidates, -torch.inf).argmax(dim=1)
-    return momentum * targets + (1 - momentum) * F.one_hot(nearest, targets.shape[1])
+    return momentum * targets + (1 - momentum) * _one_hot(nearest, targets.shape[1]).to(targets.dtype)
