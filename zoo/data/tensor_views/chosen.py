@@ -29,9 +29,7 @@ def only(chosen: Tensor, change: Callable[..., Tensor], images: Tensor, *paramet
             return images
         changed = change(images[index], *(parameter[index] for parameter in parameters))
         return images.index_copy(0, index, changed)
-    return torch.where(
-        chosen.view(-1, *[1] * (images.dim() - 1)), change(images, *parameters), images
-    )
+    return torch.where(chosen.view(-1, *[1] * (images.dim() - 1)), change(images, *parameters), images)
 
 
 @lru_cache(maxsize=64)
