@@ -84,7 +84,7 @@ def test_policies_names_and_signs_are_torchvisions():
     assert {name: list(rows) for name, rows in policies.POLICIES.items()} == {
         name: transform._policies for name, transform in AUTO.items()
     }
-    assert policies.RAND_AUGMENT == tuple(RAND._AUGMENTATION_SPACE)
+    assert tuple(RAND._AUGMENTATION_SPACE) == policies.RAND_AUGMENT
     assert set(policies.SIGNED) == {name for name, (_, signed) in SPACE.items() if signed}
     assert RAND.num_magnitude_bins == policies.RAND_AUGMENT_BINS
 
@@ -179,11 +179,9 @@ def test_torchvision_itself_draws_with_the_same_frequencies(op, monkeypatch):
     space = auto_augment._space(policy, magnitude, 32, 32, torch.device("cpu"))
     random = generator()
     drawn = [auto_augment.draw(space, 25 * count, random) for _ in range(getattr(op, "num_ops", 1))]
-    rows = torch.cat(drawn, 1)
-    ours = Counter(row for column in rows.unbind(1) for row in named(op, column.tolist()) if row)
-    assert chi_square(
-        Counter(step for steps in seen for step in steps), {k: v / 25 for k, v in ours.items()}
-    ) > (1e-3)
+    steps = [step for column in torch.cat(drawn, 1).unbind(1) for step in named(op, column.tolist())]
+    ours = {step: times / 25 for step, times in Counter(steps).items() if step}
+    assert chi_square(Counter(step for steps in seen for step in steps), ours) > 1e-3
 
 
 # --- whole operations -------------------------------------------------------------------------------------
@@ -230,6 +228,12 @@ def paco_views():
     return zoo.config.parse(ViewsConfig, recipe["views"], "r").train
 
 
+def histogram(view):
+    """Share of the values in each 16th of the range, per image `[16, B]`."""
+    place = (view * 255).round().div(16).floor()
+    return torch.stack([(place == number).float().mean((1, 2, 3)) for number in range(16)])
+
+
 def digits():
     dataset = open_dataset(DataConfig(source=Digits()), "train", None)
     return [dataset.image(i).resize((32, 32)) for i in range(600)]
@@ -254,14 +258,6 @@ def test_both_backends_give_pacos_views_the_same_statistics(make):
         ):
             assert ks_2samp(statistic(first).numpy(), statistic(second).numpy()).pvalue > 1e-3
         # the two histograms of all values, per image: their means differ by no more than chance has them
-        bins = [
-            torch.stack(
-                [
-                    ((v * 255).round().div(16).floor().clamp(max=15) == b).float().mean((1, 2, 3))
-                    for b in range(16)
-                ]
-            )
-            for v in (first, second)
-        ]
+        bins = [histogram(v) for v in (first, second)]
         spread = (bins[0].var(1) + bins[1].var(1)).div(len(images)).sqrt() + 2e-3
         assert float(((bins[0].mean(1) - bins[1].mean(1)).abs() / spread).max()) < 4

@@ -6,7 +6,7 @@ from typing import get_args
 import numpy as np
 import pytest
 import torch
-from PIL import Image, ImageOps
+from PIL import ImageOps
 from torch.utils._python_dispatch import TorchDispatchMode
 from torchvision.transforms import InterpolationMode, v2
 from torchvision.transforms.v2 import functional as tv

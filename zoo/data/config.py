@@ -212,7 +212,7 @@ class ViewsConfig(Config):
                 size = getattr(op, "size", size) if not isinstance(op, Cutout) else size
                 if isinstance(op, GaussianBlur) and size is not None and op.kernel_size // 2 >= size:
                     raise ValueError(
-                        f"train.{number}.{place}.kernel_size: found {op.kernel_size}, expected at most {2 * size - 1}: "
-                        f"a view of {size} pixels has no more to reflect at its edges"
+                        f"train.{number}.{place}.kernel_size: found {op.kernel_size}, expected at most "
+                        f"{2 * size - 1}: a view of {size} pixels has no more to reflect at its edges"
                     )
         return self

@@ -122,7 +122,7 @@ def _blend(images: Tensor, kind: Tensor, factor: Tensor) -> Tensor:
 
 @lru_cache(maxsize=32)
 def _space(policy: str | None, magnitude: int | None, height: int, width: int, device: torch.device) -> Space:
-    """Return what AutoAugment's `policy`, or RandAugment at `magnitude`, draws from, for images of one size."""
+    """Return what AutoAugment's `policy`, or RandAugment at `magnitude`, draws from."""
     bins = BINS if policy is not None else RAND_AUGMENT_BINS
     sequences: Sequence[tuple[Step, ...]] = (
         POLICIES[policy] if policy is not None else [((name, 1.0, magnitude),) for name in RAND_AUGMENT]

@@ -45,7 +45,10 @@ def color_jitter(
 def _jitter(
     images: Tensor, order: Tensor, hue_slot: Tensor, factors: Tensor, hue: Tensor | None = None
 ) -> Tensor:
-    """Change all images; where values may be looked at, they come in the order of `hue_slot`, and are lost."""
+    """Change all images.
+
+    Where values may be looked at, images come in the order of `hue_slot` and are overwritten.
+    """
     luminance = constant(LUMINANCE, images.device)
     factor = factors.gather(1, order)[..., None]  # [B, slot, 1]
     rest = 1 - factor

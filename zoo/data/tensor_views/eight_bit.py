@@ -66,7 +66,7 @@ def equalize_tables(images: Tensor) -> Tensor:
 
 def luminance(images: Tensor) -> Tensor:
     """Return Pillow's mode "L" `[B, 1, H, W]`, whole numbers as float32: all sums stay below 2^24."""
-    red, green, blue = images.float().split(1, 1)
+    red, green, blue = torch.split(images.float(), 1, 1)
     return (red * 19595 + green * 38470 + blue * 7471 + 32768).div_(65536).floor_()
 
 
