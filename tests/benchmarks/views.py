@@ -58,7 +58,9 @@ def rows(device: torch.device) -> Iterator[Row]:
     yield _against_pillow("PaCo's AutoAugment view", [PACO], (32, 32), count, 1, device)
     note = "" if gpu else "for information, no target: at this size Pillow may be faster on a CPU"
     large = [moco(224, 23)] * 2
-    yield _against_pillow("two MoCo-v2 views", large, (256, 256), 256 if gpu else 16, 1 if gpu else 0, device, note)
+    yield _against_pillow(
+        "two MoCo-v2 views", large, (256, 256), 256 if gpu else 16, 1 if gpu else 0, device, note
+    )
 
 
 def _against_pillow(
@@ -74,7 +76,10 @@ def _against_pillow(
     batch = _batch(images).to(device)
     batched, one_by_one = TensorViews(views, MEAN, STD), _OneByOne(views, device)
     generator = torch.Generator(device).manual_seed(0)
-    equal = [_same_pixels(images[:64], device), _same_statistics(batched, one_by_one, batch, images, generator)]
+    equal = [
+        _same_pixels(images[:64], device),
+        _same_statistics(batched, one_by_one, batch, images, generator),
+    ]
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     ours, theirs = medians([lambda: batched(batch, generator), lambda: one_by_one(images)], device=device)

@@ -32,8 +32,8 @@ class TensorViews:
     ) -> None:
         """Take the operations of each view, and `mean` and `std` of the channels, for values in 0..1."""
         self._views = views
-        self._mean = tuple(mean)
-        self._std = tuple(std)
+        scale = tuple(1 / s for s in std)
+        self._normalise = scale, tuple(-m * s for m, s in zip(mean, scale, strict=True))
 
     def __call__(self, images: Tensor, generator: Generator) -> tuple[Tensor, ...]:
         """Return one batch `[B, 3, h, w]`, float32 and normalised, a view of `images` `[B, 3, H, W]`, uint8.
@@ -41,7 +41,7 @@ class TensorViews:
         Raises:
             DataError: when the images are too small for an operation.
         """
-        mean, std = (constant(values, images.device).view(3, 1, 1) for values in (self._mean, self._std))
+        scale, shift = (constant(values, images.device).view(3, 1, 1) for values in self._normalise)
         parts = torch.split(images, CPU_PART) if images.device.type == "cpu" else (images,)
         views: list[Tensor] = []
         for number, part in enumerate(parts):
@@ -51,7 +51,7 @@ class TensorViews:
                 done = augment(pixels, view, generator)
                 if number == 0:
                     views.append(done.new_empty(len(images), *done.shape[1:]))
-                torch.sub(done, mean, out=views[place][here]).div_(std)
+                torch.addcmul(shift, done, scale, out=views[place][here])
         return tuple(views)
 
 
@@ -90,8 +90,11 @@ def _chosen(p: float, batch: int, generator: Generator) -> Tensor:
 def _random_resized_crop(op: ops.RandomResizedCrop, images: Tensor, generator: Generator) -> Matrices:
     batch, _, height, width = images.shape
     top, left, h, w = geometry.crop_boxes(op, batch, height, width, generator)
-    rows = geometry.resample_matrix(top, h, op.size, height, op.interpolation)
-    return rows, geometry.resample_matrix(left, w, op.size, width, op.interpolation)
+    # both at once: what lies beyond the shorter side has no weight
+    start, length = torch.cat([top, left]), torch.cat([h, w])
+    matrices = geometry.resample_matrix(start, length, op.size, max(height, width), op.interpolation)
+    rows, cols = torch.split(matrices, batch)
+    return rows[..., :height], cols[..., :width]
 
 
 def _pad_crop(op: ops.PadCrop, images: Tensor, generator: Generator) -> Tensor:

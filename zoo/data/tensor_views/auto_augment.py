@@ -1,8 +1,8 @@
 """AutoAugment (1805.09501) and RandAugment (1909.13719) for a batch: equal to Pillow to the bit.
 
 What can be drawn is finite: an operation, its strength, its sign. So all parameters are computed once, on the
-host, with Pillow's own arithmetic, as the rows of a table on the device; a draw is a number of a row. Pointwise
-operations whose result depends on nothing else (brightness, posterize, solarize, invert) are rows of 256 values.
+host, with Pillow's own arithmetic, as the rows of a table on the device; a draw is a number of a row. Where the
+result for a value depends on nothing else (brightness, posterize, solarize, invert), a row has it for all 256.
 Unlike the other operations these round to 8 bits, because they are defined on them.
 """
 
@@ -102,7 +102,7 @@ def apply(images: Tensor, choices: Choices) -> Tensor:
 def _augment(images: Tensor, space: Space, rows: Tensor) -> Tensor:
     pixels = (images * 255).round_().to(torch.uint8)
     for row in rows.unbind(1):
-        pixels = apply(pixels, Choices(*(column[row] for column in space.choices)))
+        pixels = apply(pixels, Choices(*(column.index_select(0, row) for column in space.choices)))
     return pixels * (1 / 255)
 
 

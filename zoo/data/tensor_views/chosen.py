@@ -27,7 +27,7 @@ def only(chosen: Tensor, change: Callable[..., Tensor], images: Tensor, *paramet
         index = chosen.nonzero()[:, 0]
         if len(index) == 0:
             return images
-        changed = change(images[index], *(parameter[index] for parameter in parameters))
+        changed = change(*(each.index_select(0, index) for each in (images, *parameters)))
         return images.index_copy(0, index, changed)
     return torch.where(chosen.view(-1, *[1] * (images.dim() - 1)), change(images, *parameters), images)
 

@@ -38,8 +38,8 @@ def color_jitter(
         return _jitter(images, order, hue_slot, factors, hue)
     index = chosen.nonzero()[:, 0]
     index = index[hue_slot[index].argsort()]
-    some = (order, hue_slot, factors) if hue is None else (order, hue_slot, factors, hue)
-    return images.index_copy(0, index, _jitter(images[index], *(parameter[index] for parameter in some)))
+    every = (images, order, hue_slot, factors) if hue is None else (images, order, hue_slot, factors, hue)
+    return images.index_copy(0, index, _jitter(*(each.index_select(0, index) for each in every)))
 
 
 def _jitter(
@@ -56,29 +56,28 @@ def _jitter(
     matrix += (rest * (order == SATURATION)[..., None] * luminance)[:, :, None]  # every row: the grey value
     of_mean = rest * (order == CONTRAST)[..., None] * luminance  # [B, slot, 3]: of the channels' means
     after = hue_slot[:, None] <= torch.arange(SLOTS, device=images.device)  # [B, slot]
+    counts = after.sum(0).tolist() if can_look(images.device) else None
+
+    def map_colors(pixels: Tensor, slot: int, is_after: bool) -> Tensor:
+        """Do one slot, in place where the images that it changes are the first or the last ones."""
+        if counts is None:
+            active = after[:, slot] if is_after else ~after[:, slot]
+            some = torch.where(active[:, None, None], matrix[:, slot], torch.eye(3, device=images.device))
+            return _product(pixels, some, of_mean[:, slot] * active[:, None]).clamp_(0, 1)
+        span = slice(counts[slot]) if is_after else slice(counts[slot], None)
+        if len(pixels[span]):
+            changed = _product(pixels[span], matrix[span, slot], of_mean[span, slot])
+            torch.clamp(changed, 0, 1, out=pixels[span])
+        return pixels
+
     pixels = images.flatten(2)
     if hue is not None:
         for slot in range(SLOTS):
-            pixels = _affine_map(pixels, matrix[:, slot], of_mean[:, slot], ~after[:, slot])
+            pixels = map_colors(pixels, slot, is_after=False)
         pixels = shift_hue(pixels.view_as(images), hue).flatten(2)
     for slot in range(SLOTS):
-        pixels = _affine_map(pixels, matrix[:, slot], of_mean[:, slot], after[:, slot])
+        pixels = map_colors(pixels, slot, is_after=True)
     return pixels.view_as(images)
-
-
-def _affine_map(pixels: Tensor, matrix: Tensor, of_mean: Tensor, active: Tensor) -> Tensor:
-    """Multiply the colours `[B, 3, H W]` of the images that are `active` `[B]`, keep them in 0..1.
-
-    Where values may be looked at, the active images are the first or the last ones, and change in place.
-    """
-    if not can_look(pixels.device):
-        matrix = torch.where(active[:, None, None], matrix, torch.eye(3, device=pixels.device))
-        return _product(pixels, matrix, of_mean * active[:, None]).clamp_(0, 1)
-    count = int(active.sum())
-    if count:
-        span = slice(count) if active[0] else slice(len(active) - count, None)
-        torch.clamp(_product(pixels[span], matrix[span], of_mean[span]), 0, 1, out=pixels[span])
-    return pixels
 
 
 def _product(pixels: Tensor, matrix: Tensor, of_mean: Tensor) -> Tensor:
@@ -97,13 +96,15 @@ def shift_hue(images: Tensor, hue: Tensor) -> Tensor:
     value = torch.maximum(torch.maximum(red, green), blue)
     chroma = value - torch.minimum(torch.minimum(red, green), blue)
     not_red, not_green = (value - red).sign_(), (value - green).sign_()  # 0 or 1; faster than a condition
-    turns = torch.lerp(2 * chroma + (blue - red), 4 * chroma + (red - green), not_green)
-    turns = torch.lerp(green - blue, turns, not_red)  # in units of chroma / 6
-    turns *= (1 / 6) / chroma.clamp(min=1e-8)  # grey pixels: any hue gives the same pixel, as chroma is 0
-    turns += hue[:, None, None]
-    distance = turns[:, None] - constant(DARKEST, images.device)[:, None, None]
+    if_green = torch.add(blue - red, chroma, alpha=2)
+    if_blue = torch.add(red - green, chroma, alpha=4)
+    sixths = torch.lerp(green - blue, torch.lerp(if_green, if_blue, not_green), not_red)
+    sixths /= chroma.clamp(min=1e-8)  # grey pixels: any hue gives the same pixel, as chroma is 0
+    shifted = hue[:, None] - constant(DARKEST, images.device)  # [B, 3]
+    distance = torch.add(shifted[..., None, None], sixths[:, None], alpha=1 / 6)
     distance = distance.sub_(distance.round()).abs_().clamp_(1 / 6, 2 / 6)
-    return torch.addcmul((value - 2 * chroma)[:, None], (6 * chroma)[:, None], distance)
+    darker = torch.sub(value, chroma, alpha=2)
+    return torch.addcmul(darker[:, None], chroma[:, None], distance, value=6)
 
 
 def grayscale(images: Tensor) -> Tensor:
