@@ -32,8 +32,8 @@ class TensorViews:
     ) -> None:
         """Take the operations of each view, and `mean` and `std` of the channels, for values in 0..1."""
         self._views = views
-        scale = tuple(1 / s for s in std)
-        self._normalise = scale, tuple(-m * s for m, s in zip(mean, scale, strict=True))
+        self._mean = tuple(mean)
+        self._std = tuple(std)
 
     def __call__(self, images: Tensor, generator: Generator) -> tuple[Tensor, ...]:
         """Return one batch `[B, 3, h, w]`, float32 and normalised, a view of `images` `[B, 3, H, W]`, uint8.
@@ -41,7 +41,7 @@ class TensorViews:
         Raises:
             DataError: when the images are too small for an operation.
         """
-        scale, shift = (constant(values, images.device).view(3, 1, 1) for values in self._normalise)
+        mean, std = (constant(values, images.device).view(3, 1, 1) for values in (self._mean, self._std))
         parts = torch.split(images, CPU_PART) if images.device.type == "cpu" else (images,)
         views: list[Tensor] = []
         for number, part in enumerate(parts):
@@ -51,7 +51,7 @@ class TensorViews:
                 done = augment(pixels, view, generator)
                 if number == 0:
                     views.append(done.new_empty(len(images), *done.shape[1:]))
-                torch.addcmul(shift, done, scale, out=views[place][here])
+                torch.sub(done, mean, out=views[place][here]).div_(std)
         return tuple(views)
 
 

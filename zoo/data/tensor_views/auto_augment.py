@@ -1,8 +1,8 @@
 """AutoAugment (1805.09501) and RandAugment (1909.13719) for a batch: equal to Pillow to the bit.
 
-What can be drawn is finite: an operation, its strength, its sign. So all parameters are computed once, on the
-host, with Pillow's own arithmetic, as the rows of a table on the device; a draw is a number of a row. Where the
-result for a value depends on nothing else (brightness, posterize, solarize, invert), a row has it for all 256.
+What can be drawn is finite: an operation, its strength, its sign. So all parameters are computed once, on
+the host, with Pillow's own arithmetic, as the rows of a table on the device; a draw is the number of a row.
+Where a new value depends on the old one alone (brightness, posterize, solarize, invert), a row has all 256.
 Unlike the other operations these round to 8 bits, because they are defined on them.
 """
 
