@@ -52,7 +52,8 @@ def _jitter(
     luminance = constant(LUMINANCE, images.device)
     factor = factors.gather(1, order)[..., None]  # [B, slot, 1]
     rest = 1 - factor
-    matrix = factor[..., None] * torch.eye(3, device=images.device)  # [B, slot, 3, 3]
+    identity = torch.eye(3, device=images.device)
+    matrix = factor[..., None] * identity  # [B, slot, 3, 3]
     matrix += (rest * (order == SATURATION)[..., None] * luminance)[:, :, None]  # every row: the grey value
     of_mean = rest * (order == CONTRAST)[..., None] * luminance  # [B, slot, 3]: of the channels' means
     after = hue_slot[:, None] <= torch.arange(SLOTS, device=images.device)  # [B, slot]
@@ -62,7 +63,7 @@ def _jitter(
         """Do one slot, in place where the images that it changes are the first or the last ones."""
         if counts is None:
             active = after[:, slot] if is_after else ~after[:, slot]
-            some = torch.where(active[:, None, None], matrix[:, slot], torch.eye(3, device=images.device))
+            some = torch.where(active[:, None, None], matrix[:, slot], identity)
             return _product(pixels, some, of_mean[:, slot] * active[:, None]).clamp_(0, 1)
         span = slice(counts[slot]) if is_after else slice(counts[slot], None)
         if len(pixels[span]):
