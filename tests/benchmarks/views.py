@@ -59,7 +59,7 @@ def rows(device: torch.device) -> Iterator[Row]:
     yield _against_pillow("two MoCo-v2 views", two, (32, 32), count, 200 if gpu else 8, device)
     yield _against_kornia(count, 3 if gpu else 1, device)
     yield _against_pillow("PaCo's AutoAugment view", [PACO], (32, 32), count, 1, device)
-    note = "" if gpu else "for information, no target: at this size Pillow may be faster on a CPU"
+    note = "" if gpu else "for information: there is no target for it on a CPU"
     large = [moco(224, 23)] * 2
     yield _against_pillow(
         "two MoCo-v2 views", large, (256, 256), 256 if gpu else 16, 1 if gpu else 0, device, note
