@@ -3,7 +3,7 @@
 A file is a NumPy array `[N, 3, H, W]`, uint8 (`numpy.load` reads it), followed by a record in JSON, the
 record's length and CRC-32, and a magic word. The record says what decides the content (`Identity`), which
 images could not be read, and the CRC-32 of every piece of the file before it. Files are below
-`$XDG_CACHE_HOME/zoo/decoded` (default `~/.cache`), are replaced, never changed, and may be deleted at any time.
+`$XDG_CACHE_HOME/zoo/decoded` (default `~/.cache`), are replaced, never changed, and can be deleted any time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import warnings
 import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -73,6 +73,16 @@ class _Unusable(Exception):
     """A file is not what its record says, or of something else."""
 
 
+_UNUSABLE = (
+    _Unusable,
+    OSError,
+    ValueError,
+    LookupError,
+    TypeError,
+    RecursionError,
+)  # what reading an arbitrary file may raise
+
+
 def cache_folder() -> Path:
     """Return the folder of the files; without a home folder RuntimeError."""
     base = os.environ.get("XDG_CACHE_HOME")
@@ -112,7 +122,7 @@ def read_decoded(identity: Identity) -> Decoded | None:
         return _read(identity)
     except FileNotFoundError:
         return None
-    except (_Unusable, OSError, ValueError, RecursionError) as error:
+    except _UNUSABLE as error:
         reason = " ".join(str(error).split())
         LOG.warning("%s: %s; the images are decoded anew", identity.file, reason)
         return None
@@ -131,10 +141,10 @@ def keep_decoded(identity: Identity, decoding: Decoding) -> Decoded | None:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with _locked(file):
-            made = read_decoded(identity)
-            if made is not None:
-                return made
-            for left in file.parent.glob(f".{file.name}.*"):  # of a process that was killed: we have the lock
+            with suppress(*_UNUSABLE):
+                return _read(identity)
+            # we have the lock: what is there is of no use, or was left by a process that was killed
+            for left in (file, *file.parent.glob(f".{file.name}.*")):
                 left.unlink(missing_ok=True)
             free = shutil.disk_usage(file.parent).free
             if free < decoding.nbytes:
