@@ -493,6 +493,17 @@ def test_evaluation_that_scales_decodes(tmp_path, monkeypatch, view):
         list(eval_images(data, view, MEAN, STD, batch_size=3, device="cpu", cache=True))
 
 
+def test_long_decoding_is_said_line_by_line_where_there_is_no_terminal(data, monkeypatch, caplog):
+    caplog.set_level(logging.INFO, "zoo")
+    monkeypatch.setattr("zoo.data.decoding.PIECE_IMAGES", 3)
+    pixels_of(data, cache=False)
+    assert caplog.records == []
+    monkeypatch.setattr("zoo.data.decoding.PATIENCE", 0.0)
+    pixels_of(data, cache=False)
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines == [f"decoding: {done} of 7 images" for done in (3, 6, 7)]
+
+
 def test_the_record_is_plain_json(data, home):
     pixels_of(data)
     content = files(home)[0].read_bytes()

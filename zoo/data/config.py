@@ -190,7 +190,7 @@ class ViewsConfig(Config):
             where they would fill it), views are made there in batches; for data that fits once it has one
             size. `stream`: worker processes decode and crop with PIL, the operations after the crop run in
             batches on the device; for larger data on a GPU. `torchvision`: worker processes do everything,
-            one PIL image at a time; faithful, and better at 224 pixels on a CPU.
+            one PIL image at a time, rounded to 8 bits after each operation, as the authors of recipes do.
         workers: processes (`stream`, `torchvision`) or threads of the first decoding (`tensor`); 0: none.
         cache: keep the images that `tensor` decodes in a file, which later runs map instead of decoding;
             needs 3 bytes a pixel below `$XDG_CACHE_HOME/zoo/decoded`. Data that is not encoded (digits,
