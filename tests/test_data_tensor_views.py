@@ -1,17 +1,20 @@
 """Batched views against Pillow and torchvision: pixels for given parameters, distributions of draws."""
 
 import math
+from typing import get_args
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image, ImageOps
+from PIL import ImageOps
+from torch.utils._python_dispatch import TorchDispatchMode
 from torchvision.transforms import InterpolationMode, v2
 from torchvision.transforms.v2 import functional as tv
 
 from tests.data_fixtures import MEAN, STD, photo
 from zoo.data import ops
-from zoo.data.tensor_views import TensorViews, augment, color, geometry
+from zoo.data.tensor_views import TensorViews, augment, chosen, color, geometry
+from zoo.data.tensor_views.chosen import only
 from zoo.data.torchvision_views import PILViews
 from zoo.errors import DataError
 
@@ -146,8 +149,9 @@ def jitter(images, orders, factors):
     without_hue = [[kind for kind in order if kind != 3] for order in orders]
     slots = [list(order).index(3) for order in orders]
     values = torch.tensor(factors)
+    everyone = torch.ones(len(images), dtype=torch.bool)
     return color.color_jitter(
-        images, torch.tensor(without_hue), torch.tensor(slots), values[:, :3], values[:, 3]
+        images, torch.tensor(without_hue), torch.tensor(slots), values[:, :3], values[:, 3], everyone
     )
 
 
@@ -183,9 +187,20 @@ def test_hue_shift_turns_red_into_green_and_leaves_grey_alone():
 def test_grey_and_solarize_are_within_one_step_of_pillow_and_only_for_the_chosen(photos):
     images, chosen = batch(photos), torch.tensor([True, False] * 3)
     grey = [tv.to_grayscale(im, 3) if c else im for im, c in zip(photos, chosen, strict=True)]
-    assert error(color.grayscale(images, chosen), grey) < 1
+    assert error(only(chosen, color.grayscale, images), grey) < 1
     inverted = [ImageOps.solarize(im, 100) if c else im for im, c in zip(photos, chosen, strict=True)]
-    assert error(color.solarize(images, 100, chosen), inverted) < 1e-3
+    assert error(only(chosen, lambda x: color.solarize(x, 100), images), inverted) < 1e-3
+
+
+def test_jitter_leaves_the_images_that_are_not_chosen_as_they_are(photos):
+    images, chosen = batch(photos), torch.tensor([True, False] * 3)
+    order = torch.arange(3).expand(6, -1)
+    changed = color.color_jitter(
+        images, order, torch.arange(6) % 4, torch.full((6, 3), 0.7), torch.full((6,), 0.2), chosen
+    )
+    differs = (changed - images).abs().amax((1, 2, 3)) > 0.01
+    assert torch.equal(differs, chosen)
+    assert torch.equal(changed[1::2], images[1::2])
 
 
 # --- what is drawn ----------------------------------------------------------------------------------------
@@ -232,8 +247,8 @@ def test_crop_boxes_are_distributed_as_torchvisions(height, width, scale, ratio)
 def drawn_jitter(monkeypatch, op, count):
     seen = {}
 
-    def keep(images, order, hue_slot, factors, hue):
-        seen.update(order=order, hue_slot=hue_slot, factors=factors, hue=hue)
+    def keep(images, order, hue_slot, factors, hue, chosen):
+        seen.update(order=order, hue_slot=hue_slot, factors=factors, hue=hue, chosen=chosen)
         return images
 
     monkeypatch.setattr(color, "color_jitter", keep)
@@ -259,8 +274,71 @@ def test_jitter_draws_uniform_factors_and_a_uniform_order(monkeypatch):
 
 def test_jitter_leaves_the_share_1_minus_p_unchanged(monkeypatch):
     seen = drawn_jitter(monkeypatch, ops.ColorJitter(p=0.3), 4000)
-    unchanged = (seen["factors"] == 1).all(1) & (seen["hue"] == 0)
-    assert abs(float(unchanged.float().mean()) - 0.7) < 0.03
+    assert abs(float(seen["chosen"].float().mean()) - 0.3) < 0.03
+
+
+def test_blur_draws_a_uniform_sigma(monkeypatch):
+    seen = []
+
+    def keep(images, sigma, kernel_size):
+        seen.append(sigma)
+        return images
+
+    monkeypatch.setattr(geometry, "blur", keep)
+    augment(
+        torch.zeros(4000, 3, 8, 8), [ops.GaussianBlur(p=1.0, sigma=[0.1, 2.0], kernel_size=3)], generator()
+    )
+    torch.manual_seed(0)
+    transform = v2.GaussianBlur(3, (0.1, 2.0))
+    theirs = np.array([transform.make_params([])["sigma"][0] for _ in range(4000)])
+    assert ks(seen[0].numpy(), theirs) < 0.044
+
+
+def positions(hits, bins):
+    """Chi-square of how often each of `bins` places was hit, over its degrees of freedom."""
+    counts = np.bincount(hits, minlength=bins)
+    expected = len(hits) / bins
+    return float(((counts - expected) ** 2 / expected).sum() / (bins - 1))
+
+
+def test_pad_crop_takes_every_window_equally_often():
+    row, column = torch.meshgrid(torch.arange(8), torch.arange(8), indexing="ij")
+    image = torch.stack([row + 1, column + 1, row]).float()
+    view = augment(image.expand(16_200, -1, -1, -1), [ops.PadCrop(size=8, padding=4)], generator())
+    inside = view[:, 0] > 0
+    top = torch.where(inside, view[:, 0] - torch.arange(8.0)[:, None], -9).amax((1, 2)) + 3
+    left = torch.where(inside, view[:, 1] - torch.arange(8.0), -9).amax((1, 2)) + 3
+    place = (top * 9 + left).long().numpy()
+    assert positions(place, 81) < 1.55  # 80 degrees of freedom: chance exceeds it once in 1,000
+
+
+def test_cutout_is_centred_on_every_pixel_equally_often():
+    view = augment(torch.ones(16_000, 3, 8, 10), [ops.Cutout(size=1)], generator())
+    assert positions((view[:, 0] == 0).flatten(1).int().argmax(1).numpy(), 80) < 1.55
+    assert bool(((view == 0).sum((1, 2, 3)) == 3).all())
+
+
+def test_affine_draws_what_torchvision_draws(monkeypatch):
+    seen = {}
+
+    def keep(images, degrees, shift_x, shift_y, scale):
+        seen.update(angle=degrees, x=shift_x, y=shift_y, scale=scale)
+        return images
+
+    monkeypatch.setattr(geometry, "affine", keep)
+    op = ops.RandomAffine(degrees=20, translate=[0.5, 0.2], scale=[0.8, 1.2])
+    augment(torch.zeros(4000, 3, 40, 60), [op], generator())
+    torch.manual_seed(0)
+    transform = v2.RandomAffine(20, translate=(0.5, 0.2), scale=(0.8, 1.2))
+    theirs = [transform.make_params([torch.zeros(3, 40, 60)]) for _ in range(4000)]
+    columns = {
+        "angle": [p["angle"] for p in theirs],
+        "x": [p["translate"][0] for p in theirs],
+        "y": [p["translate"][1] for p in theirs],
+        "scale": [p["scale"] for p in theirs],
+    }
+    for name, values in columns.items():
+        assert ks(seen[name].numpy(), np.array(values)) < 0.044, name
 
 
 @pytest.mark.parametrize(
@@ -326,6 +404,66 @@ def test_both_backends_give_views_of_the_same_distribution(view):
         assert ks(statistic(ours).numpy(), statistic(theirs).numpy()) < 0.08
 
 
+class _NoWaits(TorchDispatchMode):
+    """Refuses what makes a GPU's host wait for a value, and copies that a CUDA graph cannot hold."""
+
+    REFUSED = (
+        "_local_scalar_dense",
+        "nonzero",
+        "masked_select",
+        "is_nonzero",
+        "equal",
+        "unique",
+        "lift_fresh",
+    )
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func.overloadpacket.__name__
+        assert not any(name.startswith(refused) for refused in self.REFUSED), f"{name} waits for the device"
+        if name.startswith("index"):
+            indices = [i for a in args[1:] if isinstance(a, list | tuple) for i in a if i is not None]
+            assert all(i.dtype != torch.bool for i in indices), "indexing by bool waits for the device"
+        return func(*args, **(kwargs or {}))
+
+
+EVERY_OP = [
+    ops.RandomResizedCrop(size=32, interpolation="bicubic"),
+    ops.HorizontalFlip(),
+    ops.PadCrop(size=32),
+    ops.HorizontalFlip(),
+    ops.Resize(size=36),
+    ops.CenterCrop(size=32),
+    ops.AutoAugment(policy="cifar10"),
+    ops.RandAugment(),
+    ops.ColorJitter(),
+    ops.ColorJitter(hue=0.0),
+    ops.Grayscale(),
+    ops.GaussianBlur(kernel_size=5),
+    ops.Solarize(),
+    ops.RandomAffine(degrees=20),
+    ops.Cutout(),
+]
+
+
+def test_every_op_is_tried_without_looking():
+    assert {type(op) for op in EVERY_OP} == set(get_args(get_args(ops.Op)[0]))
+
+
+def test_without_looking_at_values_the_views_are_the_same_and_nothing_waits(monkeypatch):
+    images = torch.stack([tv.pil_to_tensor(photo(36, 32, seed)) for seed in range(40)])
+    views = [[op] for op in EVERY_OP] + [MOCO, SHIFTED, EVERY_OP]
+    augmented = TensorViews(views, MEAN, STD)
+    looking = augmented(images, generator())
+    monkeypatch.setattr(chosen, "can_look", lambda device: False)
+    monkeypatch.setattr(color, "can_look", lambda device: False)
+    with _NoWaits():
+        blind = augmented(images, generator())
+    for view, first, second in zip(views, looking, blind, strict=True):
+        different = (first - second).abs() > 1e-4
+        # a rounding before one of the operations on 8 bits may fall to the other side
+        assert float(different.float().mean()) < (0.01 if len(view) > 10 else 1e-9), view
+
+
 def test_views_are_normalised_and_equal_for_equal_seeds():
     images = torch.randint(0, 256, (100, 3, 32, 32), dtype=torch.uint8, generator=generator())
     views = TensorViews([MOCO, SHIFTED], MEAN, STD)
@@ -348,13 +486,3 @@ def test_images_of_one_batch_get_different_parameters():
 def test_images_too_small_for_a_blur_are_a_clear_error():
     with pytest.raises(DataError, match="kernel_size 23 is too large for images of 8x8"):
         augment(torch.zeros(1, 3, 8, 8), [ops.GaussianBlur()], generator())
-
-
-def test_auto_augment_and_rand_augment_work_in_torchvision():
-    view = PILViews([[ops.AutoAugment(policy="cifar10"), ops.RandAugment()]])
-    torch.manual_seed(0)
-    image = photo(32, 32, 0)
-    results = [view(image)[0] for _ in range(8)]
-    assert all(r.shape == (3, 32, 32) and r.dtype == torch.uint8 for r in results)
-    assert isinstance(image, Image.Image)
-    assert len({r.numpy().tobytes() for r in results}) > 1

@@ -1,49 +1,192 @@
-"""Two MoCo-v2 views of 256 images of 32x32: batched on this machine's CPU against torchvision per PIL image.
+"""Augmented views: batched on the device, against torchvision on one PIL image at a time and against kornia.
 
-Run: python -m tests.benchmarks.views [THREADS]. Both do the same work; the two are timed in turn, and the
-ratio is that of the medians. tests/test_data_tensor_views.py holds their results equal in distribution.
+Both sides start from decoded 8-bit images in memory (ours on the device) and end with normalised float32
+views on the device. On the CPU each side has one core, as PIL's workers have; the note has ours with all
+threads. Before that, a large tensor is freed, as in any process that trains: from then on the C library keeps
+freed memory, and does not have the kernel hand out and clear the same pages for every operation.
+tests/test_data_tensor_views.py and tests/test_data_auto_augment.py hold each operation equal to Pillow's.
 """
 
-import statistics
-import sys
-import time
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
+from PIL import Image
+from torch import Tensor, nn
 from torchvision.transforms.v2 import functional as tv
 
+from tests.benchmarks.harness import Row, gate, medians, milliseconds
 from tests.data_fixtures import MEAN, STD, photo
 from zoo.data import TensorViews, ops
 from zoo.data.torchvision_views import PILViews
 
-VIEW = [
-    ops.RandomResizedCrop(size=32),
-    ops.ColorJitter(),
-    ops.Grayscale(),
-    ops.GaussianBlur(kernel_size=3),
+View = Sequence[ops.Op]
+
+
+def moco(size: int, kernel_size: int) -> list[ops.Op]:
+    """A view of MoCo-v2: a blur of about a tenth of the image, as SimCLR states it."""
+    return [
+        ops.RandomResizedCrop(size=size),
+        ops.ColorJitter(),
+        ops.Grayscale(),
+        ops.GaussianBlur(kernel_size=kernel_size),
+        ops.HorizontalFlip(),
+    ]
+
+
+PACO: list[ops.Op] = [
+    ops.PadCrop(size=32),
     ops.HorizontalFlip(),
+    ops.AutoAugment(policy="cifar10"),
+    ops.Cutout(),
+]
+WITHOUT_CHANCE: list[ops.Op] = [
+    ops.RandomResizedCrop(size=24, scale=[1.0, 1.0], ratio=[1.0, 1.0]),
+    ops.Grayscale(p=1.0),
+    ops.GaussianBlur(p=1.0, sigma=[1.0, 1.0], kernel_size=5),
+    ops.HorizontalFlip(p=1.0),
 ]
 
 
-def main(threads: int, rounds: int = 15) -> None:
-    """Print both times and their ratio."""
+def rows(device: torch.device) -> Iterator[Row]:
+    """Measure views of 32x32 and of 224x224 pixels."""
+    gpu = device.type == "cuda"
+    torch.empty(30 * 2**20, dtype=torch.uint8)  # the large tensor: freed at once
+    count = 2048 if gpu else 256
+    two = [moco(32, 3)] * 2
+    yield _against_pillow("two MoCo-v2 views", two, (32, 32), count, 200 if gpu else 8, device)
+    yield _against_kornia(count, 3 if gpu else 1, device)
+    yield _against_pillow("PaCo's AutoAugment view", [PACO], (32, 32), count, 1, device)
+    note = "" if gpu else "for information, no target: at this size Pillow may be faster on a CPU"
+    large = [moco(224, 23)] * 2
+    yield _against_pillow(
+        "two MoCo-v2 views", large, (256, 256), 256 if gpu else 16, 1 if gpu else 0, device, note
+    )
+
+
+def _against_pillow(
+    name: str,
+    views: Sequence[View],
+    size: tuple[int, int],
+    count: int,
+    target: float,
+    device: torch.device,
+    note: str = "",
+) -> Row:
+    images = [photo(*size, seed) for seed in range(count)]
+    batch = _batch(images).to(device)
+    batched, one_by_one = TensorViews(views, MEAN, STD), _OneByOne(views, device)
+    generator = torch.Generator(device).manual_seed(0)
+    equal = [
+        _same_pixels(images[:64], device),
+        _same_statistics(batched, one_by_one, batch, images, generator),
+    ]
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    ours, theirs = medians([lambda: batched(batch, generator), lambda: one_by_one(images)], device=device)
     torch.set_num_threads(threads)
-    images = [photo(32, 32, seed) for seed in range(256)]
-    batch = torch.stack([tv.pil_to_tensor(image) for image in images])
-    generator = torch.Generator()
-    batched, one_by_one = TensorViews([VIEW, VIEW], MEAN, STD), PILViews([VIEW, VIEW])
-    times: tuple[list[float], list[float]] = ([], [])
-    for _ in range(rounds + 1):
-        start = time.perf_counter()
-        batched(batch, generator)
-        middle = time.perf_counter()
-        for image in images:
-            one_by_one(image)
-        times[0].append(middle - start)
-        times[1].append(time.perf_counter() - middle)
-    ours, theirs = (statistics.median(t[1:]) for t in times)  # the first round warms up
-    ratio = theirs / ours
-    print(f"{threads} threads: batched {ours * 1e3:.1f} ms, per image {theirs * 1e3:.1f} ms, {ratio:.1f}x")
+    if device.type == "cpu" and threads > 1:
+        (all_threads,) = medians([lambda: batched(batch, generator)], device=device)
+        note = "; ".join(filter(None, [note, f"ours with {threads} threads {milliseconds(all_threads)}"]))
+    return Row(
+        f"{name}, {count} images to {_side(views)}x{_side(views)}",
+        "torchvision on PIL images",
+        theirs / ours,
+        target,
+        milliseconds(ours),
+        milliseconds(theirs),
+        ", ".join(equal),
+        note=note,
+    )
 
 
-if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else torch.get_num_threads())
+def _against_kornia(count: int, target: float, device: torch.device) -> Row:
+    name = f"two MoCo-v2 views, {count} images to 32x32"
+    if importlib.util.find_spec("kornia") is None:
+        return Row(name, "kornia", float("nan"), 0, "-", "-", "none", note="skipped: kornia is not installed")
+    batch = _batch([photo(32, 32, seed) for seed in range(count)]).to(device)
+    generator = torch.Generator(device).manual_seed(0)
+    batched, augment = TensorViews([moco(32, 3)] * 2, MEAN, STD), _kornia()
+    mean, std = (torch.tensor(values, device=device).view(3, 1, 1) for values in (MEAN, STD))
+
+    def theirs() -> list[Tensor]:
+        pixels = batch * (1 / 255)
+        return [(augment(pixels) - mean) / std for _ in range(2)]
+
+    first, second = (torch.cat(list(views)) for views in (batched(batch, generator), theirs()))
+    equal = gate("means of the values", float((first.mean() - second.mean()).abs()), 0.05)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    ours, others = medians([lambda: batched(batch, generator), theirs], device=device)
+    torch.set_num_threads(threads)
+    note = "kornia crops without antialiasing and has one order of the colours per batch"
+    return Row(
+        name, "kornia", others / ours, target, milliseconds(ours), milliseconds(others), equal, note=note
+    )
+
+
+def _kornia() -> nn.Module:
+    import kornia.augmentation as kornia
+
+    crop = kornia.RandomResizedCrop((32, 32), scale=(0.2, 1.0), cropping_mode="resample", align_corners=False)
+    return nn.Sequential(
+        crop,
+        kornia.ColorJitter(0.4, 0.4, 0.4, 0.1, p=0.8),
+        kornia.RandomGrayscale(p=0.2),
+        kornia.RandomGaussianBlur((3, 3), (0.1, 2.0), p=0.5),
+        kornia.RandomHorizontalFlip(p=0.5),
+    )
+
+
+class _OneByOne:
+    """What the torchvision backend does in a worker, and on the device afterwards."""
+
+    def __init__(self, views: Sequence[View], device: torch.device) -> None:
+        self._views = PILViews(views)
+        self._mean, self._std = (torch.tensor(v, device=device).view(3, 1, 1) for v in (MEAN, STD))
+
+    def __call__(self, images: Sequence[Image.Image]) -> list[Tensor]:
+        views = zip(*(self._views(image) for image in images), strict=True)
+        stacked = (torch.stack(view).to(self._mean.device) for view in views)
+        return [(view * (1 / 255) - self._mean) / self._std for view in stacked]
+
+
+def _same_pixels(images: list[Image.Image], device: torch.device) -> str:
+    """A view with nothing left to chance has the same pixels."""
+    ours = TensorViews([WITHOUT_CHANCE], MEAN, STD)(_batch(images).to(device), torch.Generator(device))[0]
+    (theirs,) = _OneByOne([WITHOUT_CHANCE], device)(images)
+    steps = (ours - theirs).abs() * torch.tensor(STD, device=device).view(3, 1, 1) * 255
+    return gate("pixels of a view without chance, in 255ths,", float(steps.max()), 2.5)
+
+
+def _same_statistics(
+    batched: TensorViews,
+    one_by_one: Callable[[Sequence[Image.Image]], list[Tensor]],
+    batch: Tensor,
+    images: list[Image.Image],
+    generator: torch.Generator,
+) -> str:
+    """Mean and spread of the values of a view are distributed alike; 512 each at least."""
+    rounds = -(-512 // len(images))
+    torch.manual_seed(0)
+    ours = [torch.cat(list(batched(batch, generator))) for _ in range(rounds)]
+    theirs = [torch.cat(one_by_one(images)) for _ in range(rounds)]
+    distance = 0.0
+    for statistic in (Tensor.mean, Tensor.std):
+        first, second = (
+            torch.cat([statistic(v, (1, 2, 3)) for v in each]).sort().values.cpu() for each in (ours, theirs)
+        )
+        points = torch.cat([first, second])
+        ranks = [torch.searchsorted(v, points, right=True) / len(v) for v in (first, second)]
+        distance = max(distance, float((ranks[0] - ranks[1]).abs().max()))
+    return gate("Kolmogorov-Smirnov distance of their means and spreads", distance, 0.1)
+
+
+def _batch(images: Sequence[Image.Image]) -> Tensor:
+    return torch.stack([tv.pil_to_tensor(image) for image in images])
+
+
+def _side(views: Sequence[View]) -> int:
+    return int(next(op.size for op in views[0] if hasattr(op, "size")))

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from zoo.config import Config
-from zoo.data.ops import AutoAugment, Cutout, GaussianBlur, Interpolation, Op, PositiveInt, RandAugment
+from zoo.data.ops import Cutout, GaussianBlur, Interpolation, Op, PositiveInt
 
 Seed = Annotated[int, Field(ge=0, lt=2**32)]  # what NumPy's RandomState takes
 Triple = Annotated[list[float], Field(min_length=3, max_length=3)]
@@ -216,15 +216,10 @@ class ViewsConfig(Config):
         for number, view in enumerate(self.train):
             size: int | None = None
             for place, op in enumerate(view):
-                where = f"train.{number}.{place}"
-                if self.backend == "tensor" and isinstance(op, AutoAugment | RandAugment):
-                    raise ValueError(
-                        f'{where}: "{op.op}" needs backend "torchvision", found backend "tensor"'
-                    )
                 size = getattr(op, "size", size) if not isinstance(op, Cutout) else size
                 if isinstance(op, GaussianBlur) and size is not None and op.kernel_size // 2 >= size:
                     raise ValueError(
-                        f"{where}.kernel_size: found {op.kernel_size}, expected at most {2 * size - 1}: "
-                        f"a view of {size} pixels has no more to reflect at its edges"
+                        f"train.{number}.{place}.kernel_size: found {op.kernel_size}, expected at most "
+                        f"{2 * size - 1}: a view of {size} pixels has no more to reflect at its edges"
                     )
         return self

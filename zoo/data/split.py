@@ -7,17 +7,15 @@ from collections.abc import Sequence
 from zoo.data import ops
 
 _GIVES_ONE_SIZE = (ops.RandomResizedCrop, ops.PadCrop, ops.CenterCrop)
-_PER_IMAGE = (ops.AutoAugment, ops.RandAugment)  # what a batch of tensors cannot be given
 
 
 def split_view(view: Sequence[ops.Op]) -> tuple[list[ops.Op], list[ops.Op]]:
     """Return the first operations of a view, whose results have one size, and the rest.
 
     The first part ends with the crop that gives all images one size; without one, with a resize, which
-    gives square images one size. It is longer only where a later operation cannot be done on a batch.
+    gives square images one size.
     """
     crops = [place for place, op in enumerate(view) if isinstance(op, _GIVES_ONE_SIZE)]
     resizes = [place for place, op in enumerate(view) if isinstance(op, ops.Resize)]
-    per_image = [place for place, op in enumerate(view) if isinstance(op, _PER_IMAGE)]
-    end = max([*(crops[:1] or resizes[:1]), *per_image], default=-1) + 1
+    end = (crops[:1] or resizes[:1] or [-1])[0] + 1
     return list(view[:end]), list(view[end:])

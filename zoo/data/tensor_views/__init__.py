@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Generator, Tensor
 
 from zoo.data import ops
-from zoo.data.tensor_views import color, geometry
+from zoo.data.tensor_views import auto_augment, color, geometry
+from zoo.data.tensor_views.chosen import constant, only
 from zoo.errors import DataError
 
 Matrices = tuple[Tensor, Tensor]
@@ -21,8 +23,8 @@ CPU_PART = 64
 class TensorViews:
     """Augment batches of uint8 images; the parameters of every image are drawn from one generator.
 
-    The operations and the distributions of their parameters are torchvision's; values are not rounded to 8
-    bits between operations.
+    The operations and the distributions of their parameters are torchvision's. Values are not rounded to 8
+    bits between operations, except in AutoAugment and RandAugment.
     """
 
     def __init__(
@@ -30,8 +32,8 @@ class TensorViews:
     ) -> None:
         """Take the operations of each view, and `mean` and `std` of the channels, for values in 0..1."""
         self._views = views
-        self._mean = torch.tensor(mean).view(3, 1, 1)
-        self._std = torch.tensor(std).view(3, 1, 1)
+        self._mean = tuple(mean)
+        self._std = tuple(std)
 
     def __call__(self, images: Tensor, generator: Generator) -> tuple[Tensor, ...]:
         """Return one batch `[B, 3, h, w]`, float32 and normalised, a view of `images` `[B, 3, H, W]`, uint8.
@@ -39,39 +41,46 @@ class TensorViews:
         Raises:
             DataError: when the images are too small for an operation.
         """
-        mean, std = self._mean.to(images.device), self._std.to(images.device)
+        mean, std = (constant(values, images.device).view(3, 1, 1) for values in (self._mean, self._std))
         parts = torch.split(images, CPU_PART) if images.device.type == "cpu" else (images,)
-        views: list[list[Tensor]] = [[] for _ in self._views]
-        for part in parts:
+        views: list[Tensor] = []
+        for number, part in enumerate(parts):
             pixels = part * (1 / 255)
-            for done, view in zip(views, self._views, strict=True):
-                done.append((augment(pixels, view, generator) - mean).div_(std))
-        return tuple(torch.cat(done) for done in views)
+            here = slice(number * CPU_PART, number * CPU_PART + len(part))
+            for place, view in enumerate(self._views):
+                done = augment(pixels, view, generator)
+                if number == 0:
+                    views.append(done.new_empty(len(images), *done.shape[1:]))
+                torch.sub(done, mean, out=views[place][here]).div_(std)
+        return tuple(views)
 
 
 def augment(images: Tensor, view: Sequence[ops.Op], generator: Generator) -> Tensor:
     """Apply the operations of one view in turn to `images` `[B, 3, H, W]`, float32 in 0..1.
 
-    A flip that follows a crop, a resize or a blur costs nothing: it mirrors the matrix that was due anyway.
+    A flip that follows a crop or a resize costs nothing: it mirrors the matrix that was due anyway.
     """
     pending: tuple[Tensor, Tensor, bool] | None = None  # rows, cols, clip
     for op in view:
         if isinstance(op, ops.HorizontalFlip):
-            mirrored = _chosen(op.p, len(images), generator)[:, None, None]
+            mirrored = _chosen(op.p, len(images), generator)
             if pending is None:
-                images = torch.where(mirrored[..., None], images.flip(-1), images)
+                images = only(mirrored, _mirrored, images)
             else:
-                rows, cols, clip = pending
-                pending = rows, torch.where(mirrored, cols.flip(1), cols), clip
+                pending = pending[0], only(mirrored, lambda cols: cols.flip(1), pending[1]), pending[2]
             continue
         if pending is not None:
             images, pending = geometry.apply_separable(images, *pending[:2], clip=pending[2]), None
-        if type(op) in _SEPARABLE:
-            rows, cols = _SEPARABLE[type(op)](op, images, generator)
+        if type(op) in _MATRICES:
+            rows, cols = _MATRICES[type(op)](op, images, generator)
             pending = rows, cols, getattr(op, "interpolation", None) == "bicubic"
         else:
-            images = _POINTWISE[type(op)](op, images, generator)
+            images = _CHANGES[type(op)](op, images, generator)
     return images if pending is None else geometry.apply_separable(images, *pending[:2], clip=pending[2])
+
+
+def _mirrored(images: Tensor) -> Tensor:
+    return images.flip(-1)
 
 
 def _chosen(p: float, batch: int, generator: Generator) -> Tensor:
@@ -81,11 +90,14 @@ def _chosen(p: float, batch: int, generator: Generator) -> Tensor:
 def _random_resized_crop(op: ops.RandomResizedCrop, images: Tensor, generator: Generator) -> Matrices:
     batch, _, height, width = images.shape
     top, left, h, w = geometry.crop_boxes(op, batch, height, width, generator)
-    rows = geometry.resample_matrix(top, h, op.size, height, op.interpolation)
-    return rows, geometry.resample_matrix(left, w, op.size, width, op.interpolation)
+    # both at once: what lies beyond the shorter side has no weight
+    start, length = torch.cat([top, left]), torch.cat([h, w])
+    matrices = geometry.resample_matrix(start, length, op.size, max(height, width), op.interpolation)
+    rows, cols = torch.split(matrices, batch)
+    return rows[..., :height], cols[..., :width]
 
 
-def _pad_crop(op: ops.PadCrop, images: Tensor, generator: Generator) -> Matrices:
+def _pad_crop(op: ops.PadCrop, images: Tensor, generator: Generator) -> Tensor:
     batch, _, height, width = images.shape
     room = [length + 2 * op.padding - op.size for length in (height, width)]
     if min(room) < 0:
@@ -93,13 +105,11 @@ def _pad_crop(op: ops.PadCrop, images: Tensor, generator: Generator) -> Matrices
             f"pad_crop: images of {height}x{width} pixels padded by {op.padding} are smaller "
             f"than size {op.size}"
         )
-    matrices = []
-    for space, length in zip(room, (height, width), strict=True):
-        choices = torch.full((batch,), float(space + 1), device=images.device)
-        matrices.append(
-            geometry.shift_matrix(geometry.randint(choices, generator) - op.padding, op.size, length)
-        )
-    return matrices[0], matrices[1]
+    top, left = (
+        geometry.randint(torch.full((batch,), float(space + 1), device=images.device), generator).long()
+        for space in room
+    )
+    return geometry.windows(F.pad(images, [op.padding] * 4), top, left, op.size)
 
 
 def _resize(op: ops.Resize, images: Tensor, generator: Generator) -> Matrices:
@@ -117,20 +127,17 @@ def _resize(op: ops.Resize, images: Tensor, generator: Generator) -> Matrices:
     return matrices[0], matrices[1]
 
 
-def _center_crop(op: ops.CenterCrop, images: Tensor, generator: Generator) -> Matrices:
-    batch, _, height, width = images.shape
-    matrices = []
-    for length in (height, width):
+def _center_crop(op: ops.CenterCrop, images: Tensor, generator: Generator) -> Tensor:
+    height, width = images.shape[-2:]
+    padding: list[int] = []
+    for length in (width, height):
         spare = length - op.size
-        offset = (
-            round(spare / 2) if spare >= 0 else -(-spare // 2)
-        )  # torchvision's rounding of crop and padding
-        start = torch.full((1,), float(offset), device=images.device)
-        matrices.append(geometry.shift_matrix(start, op.size, length).expand(batch, -1, -1))
-    return matrices[0], matrices[1]
+        before = round(spare / 2) if spare >= 0 else -(-spare // 2)  # torchvision's rounding of both
+        padding += [-before, before + op.size - length]  # a negative padding crops
+    return F.pad(images, padding)
 
 
-def _gaussian_blur(op: ops.GaussianBlur, images: Tensor, generator: Generator) -> Matrices:
+def _gaussian_blur(op: ops.GaussianBlur, images: Tensor, generator: Generator) -> Tensor:
     batch, _, height, width = images.shape
     if op.kernel_size // 2 >= min(height, width):
         raise DataError(
@@ -138,9 +145,8 @@ def _gaussian_blur(op: ops.GaussianBlur, images: Tensor, generator: Generator) -
             f"expected at most {2 * min(height, width) - 1}"
         )
     sigma = geometry.uniform(op.sigma[0], op.sigma[1], (batch,), generator)
-    sigma = torch.where(_chosen(op.p, batch, generator), sigma, 0.0)
-    rows = geometry.blur_matrix(sigma, op.kernel_size, height)
-    return rows, rows if width == height else geometry.blur_matrix(sigma, op.kernel_size, width)
+    chosen = _chosen(op.p, batch, generator)
+    return only(chosen, lambda x, sigma: geometry.blur(x, sigma, op.kernel_size), images, sigma)
 
 
 def _color_jitter(op: ops.ColorJitter, images: Tensor, generator: Generator) -> Tensor:
@@ -152,20 +158,17 @@ def _color_jitter(op: ops.ColorJitter, images: Tensor, generator: Generator) -> 
     factors = [geometry.uniform(max(0.0, 1 - s), 1 + s, (batch,), generator) for s in strengths]
     hue = geometry.uniform(-op.hue, op.hue, (batch,), generator)
     return color.color_jitter(
-        images,
-        order,
-        hue_slot,
-        torch.where(chosen[:, None], torch.stack(factors, 1), 1.0),
-        torch.where(chosen, hue, 0.0) if op.hue else None,
+        images, order, hue_slot, torch.stack(factors, 1), hue if op.hue else None, chosen
     )
 
 
 def _grayscale(op: ops.Grayscale, images: Tensor, generator: Generator) -> Tensor:
-    return color.grayscale(images, _chosen(op.p, len(images), generator))
+    return only(_chosen(op.p, len(images), generator), color.grayscale, images)
 
 
 def _solarize(op: ops.Solarize, images: Tensor, generator: Generator) -> Tensor:
-    return color.solarize(images, op.threshold, _chosen(op.p, len(images), generator))
+    chosen = _chosen(op.p, len(images), generator)
+    return only(chosen, lambda x: color.solarize(x, op.threshold), images)
 
 
 def _random_affine(op: ops.RandomAffine, images: Tensor, generator: Generator) -> Tensor:
@@ -187,17 +190,19 @@ def _cutout(op: ops.Cutout, images: Tensor, generator: Generator) -> Tensor:
     return geometry.cutout(images, center_y, center_x, size)
 
 
-_SEPARABLE: dict[type, Callable[[Any, Tensor, Generator], Matrices]] = {
+_MATRICES: dict[type, Callable[[Any, Tensor, Generator], Matrices]] = {
     ops.RandomResizedCrop: _random_resized_crop,
-    ops.PadCrop: _pad_crop,
     ops.Resize: _resize,
+}
+_CHANGES: dict[type, Callable[[Any, Tensor, Generator], Tensor]] = {
+    ops.PadCrop: _pad_crop,
     ops.CenterCrop: _center_crop,
     ops.GaussianBlur: _gaussian_blur,
-}
-_POINTWISE: dict[type, Callable[[Any, Tensor, Generator], Tensor]] = {
     ops.ColorJitter: _color_jitter,
     ops.Grayscale: _grayscale,
     ops.Solarize: _solarize,
     ops.RandomAffine: _random_affine,
     ops.Cutout: _cutout,
+    ops.AutoAugment: auto_augment.auto_augment,
+    ops.RandAugment: auto_augment.rand_augment,
 }

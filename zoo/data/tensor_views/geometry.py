@@ -88,12 +88,6 @@ def _bicubic(x: Tensor, a: float = -0.5) -> Tensor:
     return torch.where(x < 1, near, torch.where(x < 2, far, 0.0))
 
 
-def shift_matrix(offset: Tensor, size: int, source: int) -> Tensor:
-    """Return the matrices `[B, size, source]` that take `size` pixels from `offset` `[B]`; zeros outside."""
-    wanted = torch.arange(size, device=offset.device) + offset[:, None]
-    return (wanted[:, :, None] == torch.arange(source, device=offset.device)).float()
-
-
 def blur_matrix(sigma: Tensor, kernel_size: int, size: int) -> Tensor:
     """Return Gaussian blurs `[B, size, size]` of standard deviation `sigma` `[B]`; sigma 0 is the identity.
 
@@ -106,8 +100,16 @@ def blur_matrix(sigma: Tensor, kernel_size: int, size: int) -> Tensor:
     source = torch.arange(size, device=sigma.device)[None, :] + taps[:, None]
     source = source.abs()
     source = torch.where(source >= size, 2 * (size - 1) - source, source)  # [K, size]
-    where = F.one_hot(source, size).to(kernel.dtype)  # [K, size, size]
+    where = (source[..., None] == torch.arange(size, device=sigma.device)).float()  # [K, size, size]
     return (kernel @ where.view(kernel_size, -1)).view(-1, size, size)
+
+
+def blur(images: Tensor, sigma: Tensor, kernel_size: int) -> Tensor:
+    """Blur each of `images` `[B, 3, H, W]` by its `sigma` `[B]` pixels, with `kernel_size` taps."""
+    height, width = images.shape[-2:]
+    rows = blur_matrix(sigma, kernel_size, height)
+    cols = rows if width == height else blur_matrix(sigma, kernel_size, width)
+    return apply_separable(images, rows, cols, clip=False)
 
 
 def apply_separable(images: Tensor, rows: Tensor, cols: Tensor, *, clip: bool) -> Tensor:
@@ -126,8 +128,7 @@ def apply_separable(images: Tensor, rows: Tensor, cols: Tensor, *, clip: bool) -
     wide = torch.bmm(images.reshape(batch, channels * height, width), cols.transpose(1, 2))
     if clip:
         wide = wide.clamp_(0, 1)
-    wide = wide.view(batch, channels, height, -1)
-    out = torch.stack([torch.bmm(rows, wide[:, c]) for c in range(channels)], 1)
+    out = rows[:, None] @ wide.view(batch, channels, height, -1)
     return out.clamp_(0, 1) if clip else out
 
 
@@ -157,6 +158,12 @@ def affine(images: Tensor, degrees: Tensor, shift_x: Tensor, shift_y: Tensor, sc
     return moved * inside[:, None]
 
 
+def windows(images: Tensor, top: Tensor, left: Tensor, size: int) -> Tensor:
+    """Return `size` x `size` pixels of each image from row `top` and column `left` on, `[B]`, int64."""
+    every = images.unfold(2, size, 1).unfold(3, size, 1)  # a view: [B, 3, rows, columns, size, size]
+    return every[torch.arange(len(images), device=images.device), :, top, left]
+
+
 def cutout(images: Tensor, center_y: Tensor, center_x: Tensor, size: Tensor) -> Tensor:
     """Blacken squares of `size` `[B]` pixels around centres `[B]`; size 0 leaves an image as it is."""
     height, width = images.shape[-2:]
@@ -165,7 +172,7 @@ def cutout(images: Tensor, center_y: Tensor, center_x: Tensor, size: Tensor) -> 
     def covered(center: Tensor, length: int) -> Tensor:
         start = (center - half)[:, None]
         position = torch.arange(length, device=images.device)
-        return (position >= start) & (position < start + size[:, None])
+        return ((position >= start) & (position < start + size[:, None])).to(images.dtype)
 
-    hole = covered(center_y, height)[:, None, :, None] & covered(center_x, width)[:, None, None, :]
-    return images.masked_fill(hole, 0)
+    hole = covered(center_y, height)[:, :, None] * covered(center_x, width)[:, None, :]
+    return images * (1 - hole)[:, None]

@@ -1,0 +1,263 @@
+"""AutoAugment and RandAugment on a batch: every operation against Pillow, every draw against torchvision."""
+
+from collections import Counter
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import chi2, ks_2samp
+from torchvision.transforms import AutoAugmentPolicy, InterpolationMode, v2
+from torchvision.transforms.v2 import functional as tv
+
+from tests.data_fixtures import photo
+from zoo import catalog
+from zoo.data import DataConfig, open_dataset, ops
+from zoo.data.config import Digits
+from zoo.data.tensor_views import TensorViews, augment, auto_augment, policies
+from zoo.data.torchvision_views import PILViews
+
+AUTO = {policy.value: v2.AutoAugment(policy) for policy in AutoAugmentPolicy}
+RAND = v2.RandAugment()
+SPACE = v2.AutoAugment._AUGMENTATION_SPACE
+NAMES = ["Identity", *SPACE]
+SIZES = [(32, 32), (33, 20), (64, 47), (224, 150), (5, 1), (2, 2)]
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def batch(images):
+    return torch.stack([tv.pil_to_tensor(image) for image in images])
+
+
+def strengths(name, bins, height, width):
+    """torchvision's strengths of an operation, with their signs, by number."""
+    make, signed = SPACE.get(name, (lambda *_: None, False))
+    values = make(bins, height, width)
+    numbers = [(None, 0.0)] if values is None else [(i, float(v)) for i, v in enumerate(values)]
+    return [(i, sign * value, sign) for i, value in numbers for sign in ((1, -1) if signed else (1,))]
+
+
+def pillow(image, name, strength):
+    return RAND._apply_image_or_video_transform(image, name, strength, InterpolationMode.NEAREST, RAND._fill)
+
+
+# --- operations -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: "{}x{}".format(*size))
+@pytest.mark.parametrize("name", NAMES)
+def test_every_strength_of_every_operation_is_pillows_to_the_bit(name, size):
+    width, height = size
+    images = [photo(width, height, seed) for seed in range(2)]
+    pixels = batch(images)
+    for bins in (policies.BINS, policies.RAND_AUGMENT_BINS):
+        for index, strength, sign in strengths(name, bins, height, width):
+            ours = sign * policies.strength(name, bins, index, height, width)
+            assert ours == strength
+            row = auto_augment.choice(name, ours, height, width)
+            choices = auto_augment.Choices(*(column.expand(2, *column.shape) for column in row))
+            theirs = batch([pillow(image, name, strength) for image in images])
+            assert torch.equal(auto_augment.apply(pixels, choices), theirs), (bins, strength)
+
+
+@pytest.mark.parametrize("name", ["AutoContrast", "Equalize", "Contrast", "Sharpness", "Color"])
+@pytest.mark.parametrize("fill", [0, 7, 255, "two values", "bright"])
+def test_images_of_few_values_are_pillows_to_the_bit(name, fill):
+    values = np.full((32, 32, 3), fill if isinstance(fill, int) else 0, dtype=np.uint8)
+    if fill == "two values":
+        values[3:5, 7] = 200
+    elif fill == "bright":
+        values = np.random.default_rng(0).integers(250, 256, values.shape).astype(np.uint8)
+    image = tv.to_pil_image(values)
+    row = auto_augment.choice(name, 0.6, 32, 32)
+    choices = auto_augment.Choices(*(column[None] for column in row))
+    assert torch.equal(auto_augment.apply(batch([image]), choices), batch([pillow(image, name, 0.6)]))
+
+
+# --- what is drawn ----------------------------------------------------------------------------------------
+
+
+def test_policies_names_and_signs_are_torchvisions():
+    assert {name: list(rows) for name, rows in policies.POLICIES.items()} == {
+        name: transform._policies for name, transform in AUTO.items()
+    }
+    assert tuple(RAND._AUGMENTATION_SPACE) == policies.RAND_AUGMENT
+    assert set(policies.SIGNED) == {name for name, (_, signed) in SPACE.items() if signed}
+    assert RAND.num_magnitude_bins == policies.RAND_AUGMENT_BINS
+
+
+def sequences(op):
+    """torchvision's sequences: name, probability and number of the strength of every step."""
+    if isinstance(op, ops.AutoAugment):
+        return AUTO[op.policy]._policies, policies.BINS
+    return [((name, 1.0, op.magnitude),) for name in RAND._AUGMENTATION_SPACE], policies.RAND_AUGMENT_BINS
+
+
+def named(op, rows, size=32):
+    """What a row of `Space.choices` must be by torchvision's tables: (name, strength), None for nothing."""
+    listed, bins = sequences(op)
+    outcomes = [
+        (name, strength)
+        for sequence in listed
+        for name, _, index in sequence
+        for strength in signed(name, bins, index, size)
+    ]
+    return [None if row == len(outcomes) else outcomes[row] for row in rows]
+
+
+def signed(name, bins, index, size):
+    both = [value for i, value, _ in strengths(name, bins, size, size) if i in (index, None)]
+    return both if len(both) == 2 else both * 2
+
+
+def chi_square(counts, expected):
+    """The probability of counts at least as far from what is expected; few are pooled."""
+    few = [key for key in expected if expected[key] < 5]
+    pooled = {key: value for key, value in expected.items() if key not in few}
+    found = {key: counts.get(key, 0) for key in pooled}
+    if few:
+        pooled["few"] = sum(expected[key] for key in few)
+        found["few"] = sum(counts.get(key, 0) for key in few)
+    statistic = sum((found[key] - pooled[key]) ** 2 / pooled[key] for key in pooled if pooled[key] > 0)
+    return float(chi2.sf(statistic, len(pooled) - 1))
+
+
+@pytest.mark.parametrize("policy", AUTO)
+def test_auto_augment_draws_policies_strengths_and_signs_as_the_tables_say(policy):
+    op = ops.AutoAugment(policy=policy)
+    count = 40_000
+    space = auto_augment._space(policy, None, 32, 32, torch.device("cpu"))
+    rows = auto_augment.draw(space, count, generator())
+    counts = Counter(zip(*(named(op, column.tolist()) for column in rows.unbind(1)), strict=True))
+    expected = Counter()
+    listed, bins = sequences(op)
+    for sequence in listed:
+        steps = [
+            [(None, 1 - p), *(((name, s), p / 2) for s in signed(name, bins, index, 32))]
+            for name, p, index in sequence
+        ]
+        for (first, p1), (second, p2) in product(*steps):
+            expected[first, second] += count * p1 * p2 / 25
+    assert set(counts) <= {key for key, value in expected.items() if value > 0}
+    assert chi_square(counts, expected) > 1e-3
+
+
+def test_rand_augment_draws_each_pair_of_signed_operations_equally_often():
+    op = ops.RandAugment(magnitude=9)
+    space = auto_augment._space(None, 9, 32, 32, torch.device("cpu"))
+    count = 40_000
+    random = generator()
+    first, second = (named(op, auto_augment.draw(space, count, random)[:, 0].tolist()) for _ in range(2))
+    expected = Counter()
+    listed, bins = sequences(op)
+    outcomes = [(name, s) for ((name, _, index),) in listed for s in signed(name, bins, index, 32)]
+    for pair in product(outcomes, outcomes):
+        expected[pair] += count / len(outcomes) ** 2
+    assert chi_square(Counter(zip(first, second, strict=True)), expected) > 1e-3
+
+
+@pytest.mark.parametrize(
+    "op", [ops.AutoAugment(policy="svhn"), ops.RandAugment(magnitude=17)], ids=lambda op: op.op
+)
+def test_torchvision_itself_draws_with_the_same_frequencies(op, monkeypatch):
+    seen = []
+    theirs = PILViews([[op]])
+    monkeypatch.setattr(
+        v2.RandAugment if op.op == "rand_augment" else v2.AutoAugment,
+        "_apply_image_or_video_transform",
+        lambda self, image, name, strength, **_: (seen[-1].append((name, strength)), image)[1],
+    )
+    torch.manual_seed(0)
+    image, count = photo(32, 32, 0), 4000
+    for _ in range(count):
+        seen.append([])
+        theirs(image)
+    policy, magnitude = getattr(op, "policy", None), getattr(op, "magnitude", None)
+    space = auto_augment._space(policy, magnitude, 32, 32, torch.device("cpu"))
+    random = generator()
+    drawn = [auto_augment.draw(space, 25 * count, random) for _ in range(getattr(op, "num_ops", 1))]
+    steps = [step for column in torch.cat(drawn, 1).unbind(1) for step in named(op, column.tolist())]
+    ours = {step: times / 25 for step, times in Counter(steps).items() if step}
+    assert chi_square(Counter(step for steps in seen for step in steps), ours) > 1e-3
+
+
+# --- whole operations -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "op",
+    [*(ops.AutoAugment(policy=policy) for policy in AUTO), ops.RandAugment(num_ops=3, magnitude=30)],
+    ids=lambda op: getattr(op, "policy", op.op),
+)
+def test_each_image_is_what_pillow_makes_of_it_with_what_was_drawn_for_it(op):
+    images = [photo(32, 32, seed) for seed in range(200)]
+    policy, magnitude = getattr(op, "policy", None), getattr(op, "magnitude", None)
+    space = auto_augment._space(policy, magnitude, 32, 32, torch.device("cpu"))
+    random = generator(3)
+    drawn = [auto_augment.draw(space, len(images), random) for _ in range(getattr(op, "num_ops", 1))]
+    ours = augment(batch(images) / 255, [op], generator(3))
+    for column in torch.cat(drawn, 1).unbind(1):
+        images = [
+            image if step is None else pillow(image, *step)
+            for image, step in zip(images, named(op, column.tolist()), strict=True)
+        ]
+    assert torch.equal((ours * 255).round().to(torch.uint8), batch(images))
+    assert torch.allclose(ours, batch(images) / 255, atol=1e-7)
+    assert torch.equal(ours, augment(batch([photo(32, 32, s) for s in range(200)]) / 255, [op], generator(3)))
+
+
+def test_values_between_two_steps_of_8_bits_are_rounded_first():
+    images = batch([photo(32, 32, seed) for seed in range(50)]) / 255
+    op = ops.AutoAugment(policy="imagenet")
+    moved = (images + torch.rand(images.shape, generator=generator()).sub_(0.5) * (0.9 / 255)).clamp_(0, 1)
+    assert torch.equal(augment(images, [op], generator(1)), augment(moved, [op], generator(1)))
+
+
+# --- whole views of the recipes ---------------------------------------------------------------------------
+
+
+def paco_views():
+    """The views of PaCo's recipe for CIFAR, at the size of its images."""
+    import zoo.config
+    from zoo.data.config import ViewsConfig
+
+    recipe = zoo.config.load_yaml(catalog.recipe_path("cifar_resnet32.paco_cifar100_lt100").read_text(), "r")
+    return zoo.config.parse(ViewsConfig, recipe["views"], "r").train
+
+
+def histogram(view):
+    """Share of the values in each 16th of the range, per image `[16, B]`."""
+    place = (view * 255).round().div(16).floor()
+    return torch.stack([(place == number).float().mean((1, 2, 3)) for number in range(16)])
+
+
+def digits():
+    dataset = open_dataset(DataConfig(source=Digits()), "train", None)
+    return [dataset.image(i).resize((32, 32)) for i in range(600)]
+
+
+@pytest.mark.parametrize(
+    "make", [digits, lambda: [photo(32, 32, s) for s in range(600)]], ids=["digits", "photos"]
+)
+def test_both_backends_give_pacos_views_the_same_statistics(make):
+    views, images = paco_views(), make()
+    ours = TensorViews(views, [0.0] * 3, [1.0] * 3)(batch(images), generator())
+    torch.manual_seed(0)
+    backend = PILViews(views)
+    made = [backend(image) for image in images]
+    theirs = [torch.stack(view).float() / 255 for view in zip(*made, strict=True)]
+    for first, second in zip(ours, theirs, strict=True):
+        for statistic in (
+            lambda v: v.mean((1, 2, 3)),
+            lambda v: v.std((1, 2, 3)),
+            lambda v: v.amax((1, 2, 3)),
+            lambda v: v.diff(dim=-1).abs().mean((1, 2, 3)),
+        ):
+            assert ks_2samp(statistic(first).numpy(), statistic(second).numpy()).pvalue > 1e-3
+        # the two histograms of all values, per image: their means differ by no more than chance has them
+        bins = [histogram(v) for v in (first, second)]
+        spread = (bins[0].var(1) + bins[1].var(1)).div(len(images)).sqrt() + 2e-3
+        assert float(((bins[0].mean(1) - bins[1].mean(1)).abs() / spread).max()) < 4
