@@ -149,3 +149,12 @@ def test_crops_are_pillows(tmp_path):
     expected = PILViews([[ops.CenterCrop(size=10)]])(data.image(0))[0]
     assert torch.allclose(denormalised(batch.views[0][0]) * 255, expected.float(), atol=1e-3)
     assert torch.equal(expected, tv.pil_to_tensor(data.image(0))[:, 5:15, 10:20])
+
+
+def test_draws_on_the_device_are_new_in_every_step():
+    view = [
+        {"op": "center_crop", "size": 8},
+        {"op": "color_jitter", "p": 1.0},
+    ]  # nothing is drawn in a worker
+    feed = make(digits().subset([0]), "stream", views=[view], batch_size=1)
+    assert len({batch.views[0].numpy().tobytes() for batch in feed.stream(0, 6)}) == 6
