@@ -155,6 +155,6 @@ def test_draws_on_the_device_are_new_in_every_step():
     view = [
         {"op": "center_crop", "size": 8},
         {"op": "color_jitter", "p": 1.0},
-    ]  # nothing is drawn in a worker
+    ]  # no worker draws
     feed = make(digits().subset([0]), "stream", views=[view], batch_size=1)
     assert len({batch.views[0].numpy().tobytes() for batch in feed.stream(0, 6)}) == 6
