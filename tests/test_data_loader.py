@@ -46,7 +46,7 @@ def same(left, right):
     return all(torch.equal(a, b) for a, b in tensors)
 
 
-@pytest.mark.parametrize("backend", ["tensor", "torchvision"])
+@pytest.mark.parametrize("backend", ["tensor", "stream", "torchvision"])
 def test_a_stream_can_begin_at_any_step(backend):
     data = digits()
     whole = list(make(data, backend).stream(0, 16))
@@ -57,7 +57,7 @@ def test_a_stream_can_begin_at_any_step(backend):
         assert all(same(a, b) for a, b in zip(whole[start:], tail, strict=True))
 
 
-@pytest.mark.parametrize("backend", ["tensor", "torchvision"])
+@pytest.mark.parametrize("backend", ["tensor", "stream", "torchvision"])
 def test_batches_do_not_depend_on_the_number_of_workers_or_on_the_global_generator(backend):
     data = digits()
     torch.manual_seed(1)
@@ -68,7 +68,7 @@ def test_batches_do_not_depend_on_the_number_of_workers_or_on_the_global_generat
         assert all(same(a, b) for a, b in zip(reference, batches, strict=True))
 
 
-@pytest.mark.parametrize("backend", ["tensor", "torchvision"])
+@pytest.mark.parametrize("backend", ["tensor", "stream", "torchvision"])
 def test_the_global_generator_is_left_alone(backend):
     torch.manual_seed(3)
     state = torch.get_rng_state()
@@ -76,7 +76,7 @@ def test_the_global_generator_is_left_alone(backend):
     assert torch.equal(torch.get_rng_state(), state)
 
 
-@pytest.mark.parametrize("backend", ["tensor", "torchvision"])
+@pytest.mark.parametrize("backend", ["tensor", "stream", "torchvision"])
 def test_an_epoch_has_every_image_once_in_a_new_order_and_new_views(backend):
     data = digits()
     feed = make(data, backend, drop_last=False)
@@ -97,7 +97,7 @@ def test_an_epoch_has_every_image_once_in_a_new_order_and_new_views(backend):
     assert len(epochs[0][0].views) == 2
 
 
-@pytest.mark.parametrize(("backend", "workers"), [("tensor", 0), ("torchvision", 0)])
+@pytest.mark.parametrize(("backend", "workers"), [("tensor", 0), ("stream", 0), ("torchvision", 0)])
 def test_an_image_gets_new_views_whenever_it_comes_again(backend, workers):
     feed = make(digits().subset([0]), backend, workers, views=[MOCO, MOCO], batch_size=1)
     views = [view for batch in feed.stream(0, 6) for view in batch.views]
@@ -106,7 +106,7 @@ def test_an_image_gets_new_views_whenever_it_comes_again(backend, workers):
 
 def test_the_order_is_a_function_of_seed_and_epoch_alone():
     order = torch.randperm(50, generator=torch.Generator().manual_seed(derive_seed("order", 1, 2)))
-    for backend in ("tensor", "torchvision"):
+    for backend in ("tensor", "stream", "torchvision"):
         batch = next(make(digits(), backend).stream(6 * 2 + 1, 6 * 2 + 2))
         assert batch.index.tolist() == order[8:16].tolist()
 
@@ -119,7 +119,7 @@ def test_another_seed_gives_another_order_and_other_views():
     assert not torch.equal(first.views[0].sum((1, 2, 3)).sort()[0], second.views[0].sum((1, 2, 3)).sort()[0])
 
 
-@pytest.mark.parametrize("backend", ["tensor", "torchvision"])
+@pytest.mark.parametrize("backend", ["tensor", "stream", "torchvision"])
 def test_drop_last_with_too_few_images_is_refused(backend):
     with pytest.raises(DataError, match="50 images are fewer than one batch of 64"):
         make(digits(), backend, batch_size=64)
@@ -182,7 +182,9 @@ def test_views_of_different_sizes_are_a_clear_error(tmp_path, workers):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("backend", "workers"), [("tensor", 0), ("torchvision", 0), ("torchvision", 1)])
+@pytest.mark.parametrize(
+    ("backend", "workers"), [("tensor", 0), ("stream", 1), ("torchvision", 0), ("torchvision", 1)]
+)
 def test_an_image_too_small_for_an_operation_is_a_clear_error(backend, workers):
     with pytest.raises(DataError, match=r"(pad_crop|cannot be augmented)") as caught:
         next(make(digits(), backend, workers, [[{"op": "pad_crop", "size": 32, "padding": 1}]]).stream(0, 1))
@@ -191,7 +193,9 @@ def test_an_image_too_small_for_an_operation_is_a_clear_error(backend, workers):
 
 def test_without_operations_views_are_the_normalised_images():
     data = digits()
-    batches = [next(make(data, backend, views=[[]]).stream(0, 1)) for backend in ("tensor", "torchvision")]
+    batches = [
+        next(make(data, backend, views=[[]]).stream(0, 1)) for backend in ("tensor", "stream", "torchvision")
+    ]
     pixels = np.stack([np.asarray(data.image(int(i))) for i in batches[0].index]).transpose(0, 3, 1, 2) / 255
     expected = (pixels - np.reshape(MEAN, (3, 1, 1))) / np.reshape(STD, (3, 1, 1))
     for batch in batches:

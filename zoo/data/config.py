@@ -186,15 +186,22 @@ class ViewsConfig(Config):
     """What happens to an image before the encoder sees it.
 
     Attributes:
-        backend: `tensor`, batched on the training device, data resident there; `torchvision`, one PIL image
-            at a time in worker processes, for data that does not fit.
-        workers: processes (`torchvision`) or threads of the first decoding (`tensor`); 0: none.
+        backend: `tensor`: all images are decoded once and stay on the training device (or in the cached file,
+            where they would fill it), views are made there in batches; for data that fits once it has one
+            size. `stream`: worker processes decode and crop with PIL, the operations after the crop run in
+            batches on the device; for larger data on a GPU. `torchvision`: worker processes do everything,
+            one PIL image at a time, rounded to 8 bits after each operation, as the authors of recipes do.
+        workers: processes (`stream`, `torchvision`) or threads of the first decoding (`tensor`); 0: none.
+        cache: keep the images that `tensor` decodes in a file, which later runs map instead of decoding;
+            needs 3 bytes a pixel below `$XDG_CACHE_HOME/zoo/decoded`. Data that is not encoded (digits,
+            CIFAR's own archives) is not kept.
         train: one list of operations per view.
         eval: how the released encoder expects images.
     """
 
-    backend: Literal["tensor", "torchvision"]
+    backend: Literal["tensor", "stream", "torchvision"]
     workers: Annotated[int, Field(ge=0)] = 0
+    cache: bool = False
     train: Annotated[list[list[Op]], Field(min_length=1)]
     eval: EvalView
 

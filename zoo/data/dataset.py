@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Protocol
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,6 +16,18 @@ from zoo.data.partial_labels import as_candidates
 Split = Literal["train", "test"]
 
 
+class Encoded(NamedTuple):
+    """Where images come from that have to be decoded.
+
+    Attributes:
+        files: that hold them; for image files, one an image, in order.
+        selection: what else decides which images they are, and their order.
+    """
+
+    files: Sequence[Path]
+    selection: str = ""
+
+
 class ImageStore(Protocol):
     """Images by row, as a source holds them."""
 
@@ -23,6 +36,9 @@ class ImageStore(Protocol):
 
     def read(self, row: int) -> Image.Image:
         """Return the image as RGB; raise DataError naming it where that fails."""
+
+    def encoded(self, rows: NDArray[np.int64]) -> Encoded | None:
+        """Return the files that the images at `rows` are decoded from; None: they need no decoding."""
 
 
 class ImageDataset:
@@ -87,6 +103,10 @@ class ImageDataset:
     def name_of(self, index: int) -> str:
         """Return the name of image `index`: its path in the data set, or its place in a file."""
         return self._store.name(int(self._rows[index]))
+
+    def encoded(self) -> Encoded | None:
+        """Return the files that the images are decoded from; None: they need no decoding."""
+        return self._store.encoded(self._rows)
 
     def subset(self, indices: ArrayLike) -> ImageDataset:
         """Return the data set of the images at `indices` `[M]`, in that order, with the same classes."""

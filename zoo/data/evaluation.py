@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 from zoo.data.bad_images import others
 from zoo.data.config import EvalView
 from zoo.data.dataset import ImageDataset
+from zoo.data.decoded_file import Decoded, identify, read_decoded
 from zoo.errors import DataError
 
 
@@ -44,6 +45,33 @@ class _Pixels(Dataset[Tensor | str]):
         return torch.from_numpy(np.ascontiguousarray(self._transform(image)))
 
 
+class _Kept(Dataset[Tensor | str]):
+    """The same from the file that keeps decoded images."""
+
+    def __init__(self, decoded: Decoded) -> None:
+        self._decoded = decoded
+
+    def __len__(self) -> int:
+        return len(self._decoded.pixels)
+
+    def __getitem__(self, index: int) -> Tensor | str:
+        return self._decoded.errors.get(index) or self._decoded.pixels[index]
+
+
+def _find_kept(dataset: ImageDataset, view: EvalView) -> _Kept | None:
+    """Return the images that a training has decoded where `view` would leave each of them as it is."""
+    if view.crop_pct != 1:
+        return None
+    try:
+        identity = identify(dataset, None)
+    except RuntimeError:  # there is no home folder
+        return None
+    decoded = None if identity is None else read_decoded(identity)
+    if decoded is None or tuple(decoded.pixels.shape[2:]) != (view.size, view.size):
+        return None
+    return _Kept(decoded)
+
+
 def _as_list(samples: list[Tensor | str]) -> list[Tensor | str]:
     return samples
 
@@ -58,6 +86,7 @@ def eval_images(
     device: torch.device | str,
     workers: int = 0,
     max_bad_images: int = 0,
+    cache: bool = False,
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield images and labels in the order of the data set.
 
@@ -73,6 +102,8 @@ def eval_images(
         workers: processes that decode; 0: this one.
         max_bad_images: so many unreadable images are left out. 0 for what is measured on, where leaving one
             out would falsify the figure; the training's limit for what a probe is fitted on.
+        cache: take the pixels from the file where a training with `views.cache` has kept them, if there is
+            one and the view does not change them: the same images without decoding them again.
 
     Yields:
         Images `[B, 3, S, S]`, float32, and labels `[B]`, int64.
@@ -81,10 +112,11 @@ def eval_images(
         DataError: when more images than that cannot be read. It comes at the end of the pass, so that it can
             say how many there are; nothing is yielded once the limit is passed.
     """
+    kept = _find_kept(dataset, eval_view) if cache else None
     loader: DataLoader[Tensor | str] = DataLoader(
-        _Pixels(dataset, eval_view),
+        kept or _Pixels(dataset, eval_view),
         batch_size=batch_size,
-        num_workers=workers,
+        num_workers=0 if kept else workers,
         collate_fn=_as_list,
         generator=torch.Generator(),  # else a loader draws from, and so moves, the global one
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from zoo.data.config import Parquet
-from zoo.data.dataset import Split
+from zoo.data.dataset import Encoded, Split
 from zoo.data.decode import read_image
 from zoo.errors import DataError, did_you_mean
 
@@ -20,10 +21,12 @@ from zoo.errors import DataError, did_you_mean
 class ParquetStore:
     """Encoded images in Arrow memory, decoded on demand: worker processes share them without a copy."""
 
-    def __init__(self, encoded: Any, names: Sequence[str]) -> None:
-        """Take the column of `encoded` bytes, N of them, and their `names`."""
+    def __init__(self, encoded: Any, names: Sequence[str], files: Sequence[Path], column: str) -> None:
+        """Take the `encoded` bytes, N of them, their `names`, and the `column` of `files` they are from."""
         self._encoded = encoded
         self._names = names
+        self._files = files
+        self._column = column
 
     def name(self, row: int) -> str:
         """Return the `path` stored with the image, or the shard and the row in it."""
@@ -35,6 +38,11 @@ class ParquetStore:
         if data is None:
             raise DataError(f'image "{self._names[row]}" has no bytes: the file only refers to it')
         return read_image(data, self._names[row])
+
+    def encoded(self, rows: NDArray[np.int64]) -> Encoded:
+        """Return all the files; the selection names the column and `rows`."""
+        chosen = hashlib.sha256(rows.astype("<i8").tobytes()).hexdigest()
+        return Encoded(self._files, f"{self._column} {chosen}")
 
 
 def open_parquet(
@@ -88,7 +96,7 @@ def open_parquet(
             f'parquet: label {labels.max()} in "{source.label}" of {files[0]}, '
             f"whose metadata name only {len(class_names)} classes"
         )
-    return ParquetStore(encoded, names), labels, class_names
+    return ParquetStore(encoded, names, files, source.image), labels, class_names
 
 
 def _match(pattern: str, root: Path | None) -> list[Path]:

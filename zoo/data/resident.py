@@ -1,105 +1,163 @@
-"""Training data decoded once into one tensor on the device."""
+"""Training data decoded once: on the device where it fits, else mapped from the file that keeps it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Generator, Iterator
+from contextlib import closing
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
 from torch import Tensor
 
 from zoo.data.bad_images import BadImages
+from zoo.data.batch import Batch
 from zoo.data.dataset import ImageDataset
-from zoo.data.decode import scaled_to_square
+from zoo.data.decoded_file import Decoded, identify, keep_decoded, read_decoded
+from zoo.data.decoding import LOG, Decoding
+from zoo.data.positions import Position
+from zoo.data.prefetch import background, pinned
+from zoo.data.tensor_views import TensorViews
 from zoo.errors import DataError
+from zoo.seeding import derive_seed
 
-CHUNK = 1024  # images between two copies to the device
+RESIDENT_SHARE = 0.5  # of a GPU's free memory: the rest is the model's, its activations' and the queue's
+COPY_BYTES = 256 << 20
 
 
 def decode_all(
-    dataset: ImageDataset, image_size: int | None, bad: BadImages, device: torch.device, threads: int
-) -> tuple[Tensor, NDArray[np.int64]]:
-    """Decode a data set to one uint8 tensor on `device`.
+    dataset: ImageDataset, image_size: int | None, *, device: torch.device, threads: int, cache: bool
+) -> Decoded:
+    """Return all images of a data set, decoded or from the file of an earlier run.
 
     Args:
         dataset: N images.
         image_size: scale each to this square; None: they must be equally large.
-        bad: takes the unreadable images, all of them at once.
-        device: where the tensor is.
+        device: where they are used; a file's images stay mapped where they would fill a GPU.
         threads: decode with so many; 0 decodes in this one.
-
-    Returns:
-        Pixels `[N, 3, H, W]`, and for each place the position of the image that is there `[N]`: the next
-        readable one where the image itself is not.
+        cache: keep the decoded images in a file, and take them from there if it is as it should be.
 
     Raises:
-        DataError: for too many unreadable images, different sizes, or too little memory.
+        DataError: for images of different sizes, none that can be read, or too little memory.
     """
-    pixels: Tensor | None = None
-    example = ""
-    errors: dict[int, str] = {}
-    for start, decoded in _decoded(dataset, image_size, threads):
-        readable = {start + i: image for i, image in enumerate(decoded) if isinstance(image, Image.Image)}
-        errors.update(
-            {start + i: str(error) for i, error in enumerate(decoded) if isinstance(error, DataError)}
-        )
-        if not readable:
-            continue
-        if pixels is None:
-            first = next(iter(readable))
-            pixels, example = _allocate(len(dataset), readable[first], device), dataset.name_of(first)
-        for index, image in readable.items():
-            if (image.height, image.width) != tuple(pixels.shape[2:]):
-                raise DataError(
-                    f'image "{dataset.name_of(index)}" has {image.width}x{image.height} pixels, "{example}" '
-                    f"has {pixels.shape[3]}x{pixels.shape[2]}; the tensor backend needs one size: set "
-                    'data.image_size to scale them all, or views.backend to "torchvision"'
-                )
-        chunk = torch.from_numpy(np.stack([np.asarray(image) for image in readable.values()]))
-        where = torch.tensor(list(readable), device=device)
-        pixels[where] = chunk.to(device).permute(0, 3, 1, 2)
-    bad.add({dataset.name_of(index): error for index, error in errors.items()})
-    if pixels is None:
-        raise DataError(f"none of the {len(dataset)} images can be read; the first: {errors[0]}")
-    source = np.arange(len(dataset))
-    for index in errors:
-        source[index] = next(
-            j % len(dataset) for j in range(index + 1, index + len(dataset)) if j % len(dataset) not in errors
-        )
-        pixels[index] = pixels[int(source[index])]
-    return pixels, source
-
-
-def _decoded(
-    dataset: ImageDataset, image_size: int | None, threads: int
-) -> Iterator[tuple[int, list[Image.Image | DataError]]]:
-    """Yield the position of the first image of each chunk, and its images or what is wrong with them."""
-
-    def decode(index: int) -> Image.Image | DataError:
+    decoding: Decoding | None = None
+    if cache:
         try:
-            image = dataset.image(index)
-        except DataError as error:
-            return error
-        return image if image_size is None else scaled_to_square(image, image_size)
+            identity = identify(dataset, image_size)
+        except RuntimeError as error:  # there is no home folder
+            LOG.warning("decoded images are not kept: %s", error)
+            identity = None
+        if identity is not None:
+            kept = read_decoded(identity)
+            if kept is None:
+                decoding = Decoding(dataset, image_size, threads)
+                kept = keep_decoded(identity, decoding)
+            if kept is not None:
+                return _on_device(kept, device)
+    decoding = decoding or Decoding(dataset, image_size, threads)
+    pixels = _allocate(decoding.shape, device)
+    at = 0
+    for piece in decoding:
+        pixels[at : at + len(piece)] = torch.from_numpy(piece)
+        at += len(piece)
+    return Decoded(pixels, decoding.errors)
 
-    chunks = [range(start, min(start + CHUNK, len(dataset))) for start in range(0, len(dataset), CHUNK)]
-    if threads == 0:
-        yield from ((chunk[0], [decode(index) for index in chunk]) for chunk in chunks)
-        return
-    with ThreadPoolExecutor(threads) as pool:  # Pillow decodes without holding the interpreter's lock
-        yield from ((chunk[0], list(pool.map(decode, chunk))) for chunk in chunks)
+
+def _on_device(kept: Decoded, device: torch.device) -> Decoded:
+    """Copy to a GPU what leaves room for the training there; a CPU uses the map itself."""
+    if device.type == "cpu":
+        return kept
+    free = torch.cuda.mem_get_info(device)[0]
+    if kept.pixels.nbytes > RESIDENT_SHARE * free:
+        LOG.info(
+            "%s images (%.1f GiB) stay in the file: %s has %.1f GiB free; each batch is copied there",
+            f"{len(kept.pixels):,}",
+            kept.pixels.nbytes / 2**30,
+            device,
+            free / 2**30,
+        )
+        return kept
+    pixels = _allocate(tuple(kept.pixels.shape), device)
+    step = max(1, COPY_BYTES // kept.pixels[0].nbytes)
+    for target, source in zip(torch.split(pixels, step), torch.split(kept.pixels, step), strict=True):
+        target.copy_(source)
+    return Decoded(pixels, kept.errors)
 
 
-def _allocate(count: int, image: Image.Image, device: torch.device) -> Tensor:
-    shape = (count, 3, image.height, image.width)
+def _allocate(shape: tuple[int, ...], device: torch.device) -> Tensor:
     try:
         return torch.empty(shape, dtype=torch.uint8, device=device)
     except RuntimeError:  # torch.OutOfMemoryError is one
         size = np.prod(shape, dtype=np.float64) / 2**30
         raise DataError(
-            f"{count:,} images of {image.width}x{image.height} pixels need {size:.1f} GiB on {device}, which "
-            'has not that much free: set data.image_size smaller, or views.backend to "torchvision"'
+            f"{shape[0]:,} images of {shape[3]}x{shape[2]} pixels need {size:.1f} GiB on {device}, which has "
+            "not that much free: set data.image_size smaller, views.cache to true (they stay in a file), or "
+            'views.backend to "stream" (decoded again and again)'
         ) from None
+
+
+def replacements(count: int, errors: dict[int, str]) -> NDArray[np.int64]:
+    """Return for each of `count` places the first one from it on, cyclically, that has no error `[N]`."""
+    readable = np.array([index for index in range(count) if index not in errors])
+    return readable[np.searchsorted(readable, np.arange(count)) % len(readable)]
+
+
+class Resident:
+    """Batches of data that is decoded.
+
+    Pixels are on the training device, or on the CPU where they do not fit; then a thread gathers the next
+    batches while the device computes. No step reads anything back from the device.
+    """
+
+    def __init__(
+        self,
+        decoded: Decoded,
+        dataset: ImageDataset,
+        bad: BadImages,
+        views: TensorViews,
+        seed: int,
+        device: torch.device,
+    ) -> None:
+        """Take the images, their data set, the views and the seed that these draw from.
+
+        Raises:
+            DataError: when more images than `bad` allows could not be read.
+        """
+        bad.add({dataset.name_of(index): error for index, error in decoded.errors.items()})
+        self._pixels = decoded.pixels
+        self._here = decoded.pixels.device.type == device.type
+        self.index_device = decoded.pixels.device
+        self._source = None
+        if decoded.errors:
+            source = torch.from_numpy(replacements(len(dataset), decoded.errors))
+            self._source = source.to(self.index_device)
+        self._labels = torch.from_numpy(dataset.labels.copy()).to(device)
+        self._candidates = None
+        if dataset.candidates is not None:
+            self._candidates = torch.from_numpy(dataset.candidates.copy()).to(device)
+        self._views = views
+        self._seed = seed
+        self._device = device
+
+    def stream(self, positions: Iterator[Position]) -> Generator[Batch]:
+        """Yield the batches of `positions`, whose indices are on `index_device`."""
+        generator = torch.Generator(self._device)
+        gathered = self._gathered(positions)
+        with closing(gathered if self._here else background(gathered)) as batches:
+            for step, index, pixels in batches:
+                here = index.to(self._device, non_blocking=True)
+                generator.manual_seed(derive_seed("views", self._seed, step))
+                views = self._views(pixels.to(self._device, non_blocking=True), generator)
+                candidates = None if self._candidates is None else self._candidates.index_select(0, here)
+                yield Batch(views, self._labels.index_select(0, here), here, candidates)
+
+    def _gathered(self, positions: Iterator[Position]) -> Generator[tuple[int, Tensor, Tensor]]:
+        """Yield step, index `[B]` and pixels `[B, 3, H, W]`, the latter two pinned where they will travel."""
+        for step, _, asked in positions:
+            index = asked if self._source is None else self._source.index_select(0, asked)
+            if self._here:
+                yield step, index, self._pixels.index_select(0, index)
+                continue
+            shape = (len(index), *self._pixels.shape[1:])
+            pixels = torch.empty(shape, dtype=torch.uint8, pin_memory=self._device.type == "cuda")
+            yield step, pinned(index, self._device), torch.index_select(self._pixels, 0, index, out=pixels)

@@ -19,7 +19,7 @@ from zoo.data.config import (
     Source,
     TorchvisionSource,
 )
-from zoo.data.dataset import ImageDataset, ImageStore, Split
+from zoo.data.dataset import Encoded, ImageDataset, ImageStore, Split
 from zoo.data.decode import read_image
 from zoo.data.long_tail import select_long_tail
 from zoo.data.parquet import open_parquet
@@ -57,6 +57,9 @@ class ArrayStore:
         """Return image `row` as RGB."""
         return Image.fromarray(self._pixels[row]).convert("RGB")
 
+    def encoded(self, rows: NDArray[np.int64]) -> None:
+        """Return None: the images are decoded."""
+
 
 class FileStore:
     """Image files below one folder."""
@@ -73,6 +76,10 @@ class FileStore:
     def read(self, row: int) -> Image.Image:
         """Decode file `row`."""
         return read_image(self._folder / self._paths[row], self._paths[row])
+
+    def encoded(self, rows: NDArray[np.int64]) -> Encoded:
+        """Return the files of `rows`."""
+        return Encoded([self._folder / self._paths[row] for row in rows.tolist()])
 
 
 def open_digits(source: Digits, split: Split, root: Path | None) -> Opened:

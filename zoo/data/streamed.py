@@ -1,19 +1,27 @@
-"""Training data decoded and augmented one image at a time in worker processes."""
+"""Training data decoded again and again in worker processes, one image at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from zoo.data.bad_images import read_or_replace
+from zoo.data.bad_images import BadImages, read_or_replace
+from zoo.data.batch import Batch
 from zoo.data.dataset import ImageDataset
 from zoo.data.decode import scaled_to_square
 from zoo.data.ops import Op
+from zoo.data.positions import Position
+from zoo.data.prefetch import pinned
+from zoo.data.split import split_view
+from zoo.data.tensor_views import TensorViews
 from zoo.data.torchvision_views import PILViews, seeded
+from zoo.errors import DataError
 from zoo.seeding import derive_seed
 
 Key = tuple[int, int]  # epoch, index
@@ -106,7 +114,7 @@ def collate(samples: list[Sample]) -> Collated:
 
 def stream(
     samples: Samples, batches: Iterator[list[Key]], workers: int, pin_memory: bool
-) -> Iterator[Collated]:
+) -> Generator[Collated]:
     """Yield the batches of `batches`, made by `workers` processes (0: this one) that live to the end."""
     loader: DataLoader[Sample] = DataLoader(
         samples,
@@ -121,3 +129,82 @@ def stream(
         yield from iterator
     finally:
         del iterator  # the last reference: ends the workers, also when this generator is abandoned
+
+
+class Streamed:
+    """Batches that workers decode and crop; the operations after the crop are done here, or by them too.
+
+    What travels from a worker is 8 bits. The draws of a worker's operations are a function of seed, epoch
+    and image, those of the batch's operations of seed and step.
+    """
+
+    index_device = torch.device("cpu")
+
+    def __init__(
+        self,
+        dataset: ImageDataset,
+        views: Sequence[Sequence[Op]],
+        bad: BadImages,
+        *,
+        split: bool,
+        workers: int,
+        image_size: int | None,
+        max_bad: int,
+        mean: Sequence[float],
+        std: Sequence[float],
+        seed: int,
+        device: torch.device,
+    ) -> None:
+        """Augment `dataset` with `views`; `split`: after the crop on `device`, else all of it in workers."""
+        parts = [split_view(view) if split else (list(view), []) for view in views]
+        self._samples = Samples(dataset, [host for host, _ in parts], seed, image_size, max_bad)
+        # without operations the values are normalised in torchvision's order: not one rounding may differ
+        self._finish = [TensorViews([rest], mean, std) if rest else None for _, rest in parts]
+        self._candidates = dataset.candidates
+        self._workers = workers
+        self._mean = torch.tensor(mean, device=device).view(3, 1, 1)
+        self._std = torch.tensor(std, device=device).view(3, 1, 1)
+        self._seed = seed
+        self._device = device
+        self._bad = bad
+
+    def stream(self, positions: Iterator[Position]) -> Generator[Batch]:
+        """Yield the batches of `positions`; workers end with the iterator.
+
+        Raises:
+            DataError: when more images are unreadable than allowed, or too small for an operation.
+        """
+        steps: deque[int] = deque()
+
+        def keys() -> Iterator[list[Key]]:
+            for step, epoch, index in positions:
+                steps.append(step)
+                yield [(epoch, i) for i in index.tolist()]
+
+        generator = torch.Generator(self._device)
+        with closing(stream(self._samples, keys(), self._workers, self._device.type == "cuda")) as batches:
+            for collated in batches:
+                self._bad.add(collated.bad)
+                if collated.error is not None:
+                    raise DataError(collated.error)
+                generator.manual_seed(derive_seed("views", self._seed, steps.popleft()))
+                yield Batch(
+                    tuple(
+                        self._finished(view.to(self._device, non_blocking=True), finish, generator)
+                        for view, finish in zip(collated.views, self._finish, strict=True)
+                    ),
+                    collated.labels.to(self._device, non_blocking=True),
+                    collated.positions.to(self._device, non_blocking=True),
+                    self._candidates_of(collated.positions),
+                )
+
+    def _finished(self, pixels: Tensor, finish: TensorViews | None, generator: torch.Generator) -> Tensor:
+        if finish is not None:
+            return finish(pixels, generator)[0]
+        return pixels.float().div_(255).sub_(self._mean).div_(self._std)
+
+    def _candidates_of(self, positions: Tensor) -> Tensor | None:
+        if self._candidates is None:
+            return None
+        chosen = torch.from_numpy(self._candidates[positions.numpy()])
+        return pinned(chosen, self._device).to(self._device, non_blocking=True)
