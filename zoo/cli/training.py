@@ -70,7 +70,7 @@ def _announce(release: Release) -> None:
 
 @app.command()
 def evaluate(
-    protocol: Annotated[str, typer.Argument(help="linear, knn or classifier.")],
+    protocol: Annotated[str, typer.Argument(help="linear, knn, classifier or linear_full.")],
     release: Annotated[str, typer.Argument(help="Weights name, folder or org/repo.")],
     data: Annotated[
         str | None,
@@ -80,9 +80,26 @@ def evaluate(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Setting of the protocol, e.g. k=200."),
     ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option("--workers", help="Processes that decode images. Default: the release's recipe's."),
+    ] = None,
     save: Annotated[bool, typer.Option(help="Record the result in metrics.json and card.")] = True,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Folder for linear_full's training. Default: in RELEASE/run or runs/."),
+    ] = None,
+    resume: Resume = False,
 ) -> None:
-    """Measure an encoder: linear probe, nearest neighbours, or the classifier of its centers."""
+    """Measure an encoder.
+
+    linear: a linear probe on features that are computed once, its penalty chosen inside the training set.
+    knn: a vote of the nearest training images. classifier: the learned centers as they stand. These take one
+    pass over the images: for monitoring and ablation.
+
+    linear_full: the published linear evaluation, for figures that are compared with papers. 100 epochs of SGD
+    on augmented images with the encoder frozen; shows progress, and goes on with --resume when stopped.
+    """
     from zoo import api
 
     chosen = key_values(settings or [])
@@ -94,7 +111,9 @@ def evaluate(
                 f'--set: unknown setting "{key}" of {protocol}.{did_you_mean(key, names)} '
                 f"It has: {', '.join(names) or 'none'}"
             )
-    entry = api.evaluate(release, protocol, data, save=save, **chosen)
+    entry = api.evaluate(
+        release, protocol, data, workers=workers, save=save, out=out, resume=resume, **chosen
+    )
     print_evaluations([entry])
     facts = {**entry["settings"], **{f"chosen {name}": value for name, value in entry["chosen"].items()}}
     print(f"{entry['test_set']['num_images']} test images; {facts}")

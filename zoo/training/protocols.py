@@ -1,4 +1,4 @@
-"""Protocols of the recipe's `evaluation:` section: what is measured, and every setting that decides the figure.
+"""Protocols of the recipe's `evaluation:` section: what is measured, and all settings that decide the figure.
 
 `linear`, `knn` and `classifier` read features that are computed once: cheap, for monitoring and ablation.
 `linear_full` is the published linear evaluation, for figures that are compared with papers.
