@@ -16,7 +16,10 @@ from zoo.evaluation.features import Features, extract
 from zoo.seeding import derive_seed
 from zoo.training.protocols import Augmentation, CropAndFlip
 
-EVAL_BATCH = 256
+BATCH = 256
+# On a CPU the activations of so many images stay near its caches: from 32 pixels on 1.2 to 1.5 times as fast
+# as 256 at once (ResNets, one core); of smaller images 256 are as near.
+CPU_BATCH, CPU_BATCH_FROM = 64, 32
 _SAMPLE = 32  # images whose size is looked at to choose a backend
 _RESIDENT_SHARE = 4  # at most one part in so many of the memory is filled with decoded images
 
@@ -69,7 +72,7 @@ class Encoded:
             self.view,
             self.mean,
             self.std,
-            batch_size=EVAL_BATCH,
+            batch_size=self._batch_size,
             device=self.device,
             workers=self.workers,
             max_bad_images=max_bad_images,
@@ -106,7 +109,7 @@ class Encoded:
             self.views(augmentation),
             mean=self.mean,
             std=self.std,
-            batch_size=EVAL_BATCH,
+            batch_size=BATCH,  # not what suits the device: a batch's draws depend on its place
             drop_last=False,
             seed=derive_seed("augmented", seed),
             device=self.device,
@@ -152,6 +155,11 @@ class Encoded:
         width, height = sizes.pop()
         needed = 3 * width * height * count
         return "tensor" if needed * _RESIDENT_SHARE < total_memory(self.device) else "torchvision"
+
+    @property
+    def _batch_size(self) -> int:
+        small = self.device.type == "cpu" and self.view.size >= CPU_BATCH_FROM
+        return CPU_BATCH if small else BATCH
 
     @property
     def num_classes(self) -> int:
