@@ -116,14 +116,18 @@ class Encoded:
             max_bad_images=self.max_bad_images,
         )
         batches = loader.stream(0, augmentation.views * loader.steps_per_epoch)
-        features, index = extract(
-            self.model, ((batch.views[0], batch.index) for batch in batches), device=self.device
+        size = self._batch_size
+        parts = (
+            part
+            for batch in batches
+            for part in zip(torch.split(batch.views[0], size), torch.split(batch.index, size), strict=True)
         )
+        features, index = extract(self.model, parts, device=self.device)
         count = len(self.train_set)
         placed = features.new_empty(augmentation.views, count, features.shape[1])
-        parts = zip(placed, torch.split(features, count), torch.split(index, count), strict=True)
-        for copy, part, where in parts:
-            copy[where] = part
+        for number, copy in enumerate(placed):
+            epoch = slice(number * count, (number + 1) * count)
+            copy[index[epoch]] = features[epoch]
         bad = {*loader.bad_images}  # nothing was placed there: another image came instead
         if not bad:
             return placed

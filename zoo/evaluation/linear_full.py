@@ -11,16 +11,15 @@ import torch
 from torch import Tensor, nn
 
 from zoo.backbones import feature_dim
+from zoo.config import parse
 from zoo.data import DataConfig
 from zoo.errors import ZooError
 from zoo.evaluation.classifier import center_logits
 from zoo.evaluation.encoded import Encoded
 from zoo.objectives import Classify, DataInfo
-from zoo.objectives.classify import ClassifyConfig
 from zoo.seeding import derive_seed
 from zoo.training import Recipe, RunFolder, train
 from zoo.training.protocols import LinearFullProtocol
-from zoo.training.recipe import BackboneSection, OptimizerSection, ScheduleSection, TrainingSection
 
 LOG_EVERY = 20  # steps
 CHECKPOINT_EVERY = 5  # epochs; a signal saves the state in between
@@ -75,59 +74,60 @@ def train_linear(
 
 def linear_recipe(protocol: LinearFullProtocol, encoded: Encoded, run: ProbeRun) -> Recipe:
     """Return the recipe of the training: the objective `classify` on a frozen encoder."""
-    data = encoded.train_set.describe()["sha256"]
-    return Recipe(
-        name=f"{run.arch}.linear_full",
-        description=f"Linear evaluation of {run.name}, encoder {_fingerprint(encoded.model)}, data {data}",
-        backbone=BackboneSection(arch=run.arch),
-        init=None,
-        data=run.data.model_copy(
-            update={
-                "partial_labels": None,
-                "mean": encoded.mean,
-                "std": encoded.std,
-                "image_size": None,  # crops are of the images as stored
-                "max_bad_images": encoded.max_bad_images,
-            }
-        ),
-        views=encoded.views(protocol),
-        objective=ClassifyConfig(
-            name="classify",
-            loss="cross_entropy",
-            label_smoothing=0.0,
-            freeze_encoder=True,
-            head_std=protocol.init_std,
-        ),
-        optimizer=OptimizerSection(
-            name="momentum",
-            lr=protocol.lr,
-            weight_decay=protocol.weight_decay,
-            momentum=protocol.momentum,
-            decay_norm_and_bias=True,
-        ),
-        schedule=ScheduleSection(
-            name="multistep" if protocol.milestones else "constant",
-            warmup_epochs=0,
-            warmup_lr=0.0,
-            min_lr=0.0,
-            milestones=protocol.milestones,
-            decay_rate=protocol.decay_rate,
-        ),
-        training=TrainingSection(
-            epochs=protocol.epochs,
-            batch_size=protocol.batch_size,
-            drop_last=False,
-            seed=protocol.seed,
-            device="cuda" if encoded.device.type == "cuda" else "cpu",
-            threads=None,
-            precision=protocol.precision,
-            channels_last=protocol.channels_last,
-            clip_grad=None,
-            log_every=LOG_EVERY,
-            checkpoint_every=CHECKPOINT_EVERY,
-        ),
-        evaluation=[],
-    )
+    data_hash = encoded.train_set.describe()["sha256"]
+    data = {
+        "partial_labels": None,
+        "mean": encoded.mean,
+        "std": encoded.std,
+        "image_size": None,  # crops are of the images as stored
+        "max_bad_images": encoded.max_bad_images,
+    }
+    plain: dict[str, Any] = {
+        "name": f"{run.arch}.linear_full",
+        "description": f"Linear evaluation of {run.name}, encoder {_fingerprint(encoded.model)}, "
+        f"data {data_hash}",
+        "backbone": {"arch": run.arch},
+        "init": None,
+        "data": run.data.model_copy(update=data),
+        "views": encoded.views(protocol),
+        "objective": {
+            "name": "classify",
+            "loss": "cross_entropy",
+            "label_smoothing": 0.0,
+            "freeze_encoder": True,
+            "head_std": protocol.init_std,
+        },
+        "optimizer": {
+            "name": "momentum",
+            "lr": protocol.lr,
+            "weight_decay": protocol.weight_decay,
+            "momentum": protocol.momentum,
+            "decay_norm_and_bias": True,
+        },
+        "schedule": {
+            "name": "multistep" if protocol.milestones else "constant",
+            "warmup_epochs": 0,
+            "warmup_lr": 0.0,
+            "min_lr": 0.0,
+            "milestones": protocol.milestones,
+            "decay_rate": protocol.decay_rate,
+        },
+        "training": {
+            "epochs": protocol.epochs,
+            "batch_size": protocol.batch_size,
+            "drop_last": False,
+            "seed": protocol.seed,
+            "device": encoded.device.type,
+            "threads": None,
+            "precision": protocol.precision,
+            "channels_last": protocol.channels_last,
+            "clip_grad": None,
+            "log_every": LOG_EVERY,
+            "checkpoint_every": CHECKPOINT_EVERY,
+        },
+        "evaluation": [],
+    }
+    return parse(Recipe, plain, "protocol linear_full")
 
 
 def _objective(recipe: Recipe, encoder: nn.Module, encoded: Encoded) -> Classify:
