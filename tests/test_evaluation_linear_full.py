@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -222,6 +226,28 @@ def test_the_result_is_an_entry_and_the_run_no_part_of_the_release(copied: Path)
         copied, "linear_full", **{**settings, "lr": 0.2}
     )  # other settings have a folder of their own
     assert len(list((copied / "run").glob("linear_full-*"))) == 2
+
+
+def test_on_the_command_line_it_stops_with_its_state_saved_and_goes_on(copied: Path, tmp_path: Path) -> None:
+    out = tmp_path / "probe"
+    command = [sys.executable, "-m", "zoo", "evaluate", "linear_full", str(copied), "--out", str(out)]
+    for key, value in {**SHORT, "epochs": 60}.items():
+        command += ["--set", f"{key}={value}"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not (out / "metrics.jsonl").is_file():
+        assert time.monotonic() < deadline
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 75
+    assert "the state is saved" in stderr
+    assert "Traceback" not in stderr
+    done = subprocess.run([*command, "--resume"], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "step 1320/1320" in done.stderr  # progress in plain lines
+    assert re.search(r"linear_full +│ +\d+\.\d", done.stdout)
 
 
 def test_of_a_shipped_release_the_run_lies_in_the_working_directory(

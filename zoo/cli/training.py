@@ -93,12 +93,15 @@ def evaluate(
 ) -> None:
     """Measure an encoder.
 
-    linear: a linear probe on features that are computed once, its penalty chosen inside the training set.
-    knn: a vote of the nearest training images. classifier: the learned centers as they stand. These take one
-    pass over the images: for monitoring and ablation.
+    For monitoring and ablation, on features that are computed once:
+    linear, a linear probe, its penalty chosen inside the training set;
+    knn, a vote of the nearest training images;
+    classifier, the learned centers as they stand.
 
-    linear_full: the published linear evaluation, for figures that are compared with papers. 100 epochs of SGD
-    on augmented images with the encoder frozen; shows progress, and goes on with --resume when stopped.
+    For figures that are compared with papers:
+    linear_full, the published linear evaluation. 100 epochs of SGD on
+    augmented images train a linear layer on the frozen encoder; it shows
+    progress, and goes on with --resume when it was stopped.
     """
     from zoo import api
 

@@ -111,10 +111,9 @@ def sgd(problem: Problem, l2: float, start: Tensor, max_iter: int | None, seed: 
     epochs = max_iter or 100
     n = len(problem.y)
     parameters = start.clone()
-    optimizer = torch.optim.SGD(
-        [parameters], lr=1 / _curvature(problem, l2), momentum=_MOMENTUM, nesterov=True
-    )
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs * math.ceil(n / _BATCH))
+    rate = 1 / _curvature(problem, l2)
+    optimizer = torch.optim.SGD([parameters], lr=rate, momentum=_MOMENTUM, nesterov=True)
+    step, steps = 0, epochs * math.ceil(n / _BATCH)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for _ in range(epochs):
@@ -122,8 +121,10 @@ def sgd(problem: Problem, l2: float, start: Tensor, max_iter: int | None, seed: 
                 x, y, image_weight = problem.x[rows], problem.y[rows], problem.image_weight[rows]
                 log_p = F.log_softmax(x @ parameters.T, dim=1)
                 parameters.grad = _gradient_at(log_p, x, y, image_weight, parameters[:, :-1], l2)
+                # A scheduler object would take as long as the step itself.
+                optimizer.param_groups[0]["lr"] = 0.5 * rate * (1 + math.cos(math.pi * step / steps))
                 optimizer.step()
-                schedule.step()
+                step += 1
     _, gradient = _gradient(problem.x, problem.y, problem.image_weight, parameters, l2)
     return parameters, bool(gradient.abs().max() <= 1e-3)
 
