@@ -1,7 +1,8 @@
 """What every benchmark shares: calling two forms in turn, peak memory, and a row of the table.
 
-A benchmark module has `rows(device) -> Iterator[Row]`; `python -m tests.benchmarks` runs them all. Both sides
-do the same work. Before anything is timed, `gate` compares their results; a row whose gate fails has no ratio.
+A benchmark module has `rows(device) -> Iterator[Row]`; `python -m tests.benchmarks` runs them all. Both
+sides do the same work. Before anything is timed, `gate` compares their results; a row whose gate fails has no
+ratio.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def pretrain(
         Interrupted: on SIGINT or SIGTERM, after saving the state.
         ZooError: for anything wrong with recipe, data or folder.
     """
-    recipe = _recipe(recipe, overrides)
+    recipe = as_recipe(recipe, overrides)
     out = Path(out)
     run = RunFolder(out / "run")
     if (out / "config.json").is_file():
@@ -88,7 +88,7 @@ def finetune(
         resume: see `pretrain`.
         overrides: see `pretrain`.
     """
-    recipe = _recipe(recipe, overrides)
+    recipe = as_recipe(recipe, overrides)
     plain = recipe.model_dump(mode="json")
     own = plain["init"] or {}
     start = (
@@ -98,7 +98,8 @@ def finetune(
     return pretrain(parse(Recipe, plain, recipe.name), out=out, data=data, resume=resume)
 
 
-def _recipe(recipe: Recipe | str | Path, overrides: Sequence[str]) -> Recipe:
+def as_recipe(recipe: Recipe | str | Path, overrides: Sequence[str]) -> Recipe:
+    """Read what a caller gave as a recipe, with the overrides applied."""
     if isinstance(overrides, str):
         raise RecipeError(f'overrides: found the text "{overrides}", expected a list of "KEY.KEY=VALUE"')
     if isinstance(recipe, Recipe):

@@ -35,12 +35,20 @@ def pretrain(
     out: Out = None,
     overrides: Set = None,
     resume: Resume = False,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Only measure where the time of a step goes; train nothing.")
+    ] = False,
 ) -> None:
     """Train as a recipe says, measure the result, and write its release folder."""
     from zoo import api
     from zoo.training import Recipe
 
     parsed = Recipe.load(recipe, overrides or [])
+    if profile:
+        folder = out or Path("runs") / parsed.name / "profile"
+        print("\n".join(api.profile_step(parsed, out=folder, data=data)[1]))
+        print(f"\npicture: {folder / 'profile.png'}; torch's table: {folder / 'operations.txt'}")
+        return
     _announce(api.pretrain(parsed, out=out or Path("runs") / parsed.name, data=data, resume=resume))
 
 

@@ -109,6 +109,10 @@ class Temperature(nn.Module):
         tau: Tensor = self.config.min * (self.config.max / self.config.min) ** self.position.sigmoid()
         return tau
 
+    def constant(self, progress: float) -> float | None:
+        """Return tau where it is a number, None where it is a tensor."""
+        return None if isinstance(self.config, Learned) else value_at(self.config, progress)
+
     def metrics(self, tau: float | Tensor, device: torch.device) -> dict[str, Tensor]:
         """Return what to record of `tau`, on the training's device: nothing where it never changes."""
         if isinstance(self.config, float):

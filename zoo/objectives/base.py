@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -43,7 +44,8 @@ class Output(NamedTuple):
     Attributes:
         loss: scalar to minimise `[]`.
         metrics: detached scalars to record.
-        carry: what `update` needs after the optimizer step, detached.
+        carry: what `update` needs after the optimizer step, detached: a tensor with one row per image, or a
+            NamedTuple of such, so that the parts of a batch can be joined.
     """
 
     loss: Tensor
@@ -90,6 +92,13 @@ class Objective(nn.Module):
     @torch.no_grad()
     def update(self, batch: Batch, output: Output) -> None:
         """Move teacher, queue and the like; called after the optimizer step."""
+
+    def constants(self) -> Hashable | None:
+        """Return all that the step depends on at this epoch and progress beside tensors; None: not known.
+
+        A step that is replayed as a CUDA graph repeats these as they were when it was captured.
+        """
+        return None
 
     def no_weight_decay(self) -> set[str]:
         """Name what weight decay leaves alone: timm's exemptions in the encoder, learned temperatures."""

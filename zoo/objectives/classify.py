@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Annotated, Literal
 
 import torch
@@ -88,6 +89,10 @@ class Classify(Objective):
             loss = F.cross_entropy(logits, batch.labels, label_smoothing=smoothing)
         accuracy = 100 * (logits.detach().argmax(dim=1) == batch.labels).float().mean()
         return Output(loss, {"train_accuracy": accuracy})
+
+    def constants(self) -> Hashable:
+        """See `Objective.constants`."""
+        return ()
 
     def centers(self) -> Centers:
         """Return the classifier's rows."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Annotated, NamedTuple
 
 import torch
@@ -106,12 +107,17 @@ def look_up(
     """
     found = Dictionary(pair.q, pair.k, queue.keys, queue.labels, queue.valid)
     metrics = _scores(found, labelled, "")
-    if ft is not None and epoch >= ft.start_epoch:
+    if ft is not None and is_on(ft, epoch):
         labels = queue.labels if labelled else None
         q, k, keys, valid = transform(pair.q, pair.k, queue.keys, queue.valid, ft, labels)
         found = Dictionary(q, k, keys, queue.labels.repeat(len(valid) // len(queue)), valid)
         metrics |= _scores(found, labelled, "_ft")
     return found, metrics
+
+
+def is_on(ft: FeatureTransformConfig | None, epoch: float) -> bool:
+    """Whether features are transformed at `epoch`."""
+    return ft is not None and epoch >= ft.start_epoch
 
 
 @torch.no_grad()
@@ -149,6 +155,10 @@ class MomentumContrast(nn.Module):
     ) -> tuple[Dictionary, dict[str, Tensor]]:
         """Join a step's pairs with the queue; see the function of that name."""
         return look_up(pair, self.queue, self.config.feature_transform, epoch, labelled=labelled)
+
+    def constants(self, epoch: float, progress: float) -> tuple[Hashable, ...]:
+        """Return what of a step is no tensor: the key encoder's momentum, and whether FT has begun."""
+        return value_at(self.config.momentum, progress), is_on(self.config.feature_transform, epoch)
 
     @torch.no_grad()
     def update(self, encoder: nn.Module, keys: Tensor, labels: Tensor, progress: float) -> None:

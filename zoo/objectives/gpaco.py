@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Literal
 
 import torch
@@ -9,7 +10,7 @@ from torch import nn
 
 from zoo.modules import Centers, KeyQueue
 from zoo.objectives.base import Batch, DataInfo, Objective, Output
-from zoo.objectives.contrast import Projected, look_up, normalize, projection
+from zoo.objectives.contrast import Projected, is_on, look_up, normalize, projection
 from zoo.objectives.paco import CenterConfig, LearnedCenters
 
 
@@ -55,6 +56,11 @@ class GPaCo(Objective):
         )
         metrics |= self.learned.metrics(logits[0], batch.labels, tau)
         return Output(loss, metrics, carry=k.detach())
+
+    def constants(self) -> Hashable:
+        """See `Objective.constants`."""
+        tau = self.learned.temperature.constant(self.progress)
+        return is_on(self.config.feature_transform, self.epoch), tau
 
     @torch.no_grad()
     def update(self, batch: Batch, output: Output) -> None:

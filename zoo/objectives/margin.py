@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Annotated, Literal
 
 import torch
@@ -57,3 +58,7 @@ class Margin(Objective):
                 "other_distance": (distance * ~same).sum() / (~same).sum(),
             }
         return Output(loss, metrics)
+
+    def constants(self) -> Hashable:
+        """See `Objective.constants`."""
+        return ()

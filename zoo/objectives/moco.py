@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Annotated, Literal, Self
 
 import torch
@@ -92,6 +93,11 @@ class MoCo(Objective):
             tau = self.temperature(self.progress)
             metrics |= self.temperature.metrics(tau, found.q.device)
         return Output(_loss(self.config.loss, found, tau), metrics, carry=pair.k)
+
+    def constants(self) -> Hashable:
+        """See `Objective.constants`."""
+        tau = None if self.temperature is None else self.temperature.constant(self.progress)
+        return *self.contrast.constants(self.epoch, self.progress), tau
 
     @torch.no_grad()
     def update(self, batch: Batch, output: Output) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Annotated, Literal
 
 import torch
@@ -93,6 +94,10 @@ class MoCoV3(Objective):
         loss = _contrast(q1, k2, tau) + _contrast(q2, k1, tau)
         score = 0.5 * ((q1 * k2).sum(dim=1).mean() + (q2 * k1).sum(dim=1).mean())
         return Output(loss, {"positive_score": score.detach(), **self.temperature.metrics(tau, score.device)})
+
+    def constants(self) -> Hashable:
+        """See `Objective.constants`."""
+        return value_at(self.config.momentum, self.progress), self.temperature.constant(self.progress)
 
     @torch.no_grad()
     def update(self, batch: Batch, output: Output) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Annotated, Literal
 
 import torch
@@ -119,6 +120,11 @@ class PaCo(Objective):
         tau = self.learned.temperature(self.progress)
         loss = self.learned.loss(found, batch.labels, logits, tau)
         return Output(loss, metrics | self.learned.metrics(logits, batch.labels, tau), carry=pair.k)
+
+    def constants(self) -> Hashable:
+        """See `Objective.constants`."""
+        tau = self.learned.temperature.constant(self.progress)
+        return *self.contrast.constants(self.epoch, self.progress), tau
 
     @torch.no_grad()
     def update(self, batch: Batch, output: Output) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Annotated, Literal, NamedTuple
 
 import torch
@@ -110,6 +111,16 @@ class PiCO(Objective):
         if labelled:
             return functional.sup_con(q, k, predicted, queue, queue_labels, tau=tau), metrics
         return functional.info_nce(q, k, queue, tau=tau, valid=valid), metrics
+
+    def constants(self) -> Hashable:
+        """See `Objective.constants`."""
+        warmed_up = self.epoch >= self.config.prototype_start
+        return (
+            *self.contrast.constants(self.epoch, self.progress),
+            self.temperature.constant(self.progress),
+            warmed_up,
+            value_at(self.config.target_momentum, self.progress) if warmed_up else None,
+        )
 
     @torch.no_grad()
     def update(self, batch: Batch, output: Output) -> None:

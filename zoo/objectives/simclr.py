@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Literal
 
 from torch import nn
@@ -42,3 +43,7 @@ class SimCLR(Objective):
             **self.temperature.metrics(tau, a.device),
         }
         return Output(functional.nt_xent(a, b, tau=tau), metrics)
+
+    def constants(self) -> Hashable:
+        """See `Objective.constants`."""
+        return (self.temperature.constant(self.progress),)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Literal
 
 import torch
@@ -42,6 +43,11 @@ class SupCon(Objective):
         tau = self.temperature(self.progress)
         loss = functional.sup_con(found.q, found.k, batch.labels, found.queue, found.queue_labels, tau=tau)
         return Output(loss, metrics | self.temperature.metrics(tau, loss.device), carry=pair.k)
+
+    def constants(self) -> Hashable:
+        """See `Objective.constants`."""
+        tau = self.temperature.constant(self.progress)
+        return *self.contrast.constants(self.epoch, self.progress), tau
 
     @torch.no_grad()
     def update(self, batch: Batch, output: Output) -> None:

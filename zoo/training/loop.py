@@ -14,6 +14,7 @@ from zoo.data import ImageDataset, TrainLoader
 from zoo.errors import Interrupted, RecipeError, TrainingError
 from zoo.modules import has_batchnorm
 from zoo.objectives import Objective
+from zoo.training.acceleration import compiled, fastest_kernels
 from zoo.training.meter import Meter
 from zoo.training.progress import show_progress
 from zoo.training.recipe import Recipe
@@ -63,6 +64,28 @@ def cpu_threads(count: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+def place(objective: Objective, recipe: Recipe, device: torch.device) -> None:
+    """Move an objective to where and how the recipe trains it."""
+    layout = torch.channels_last if recipe.training.channels_last else torch.contiguous_format
+    objective.to(device).to(memory_format=layout).train()
+
+
+def open_loader(dataset: ImageDataset, recipe: Recipe, device: torch.device) -> TrainLoader:
+    """Prepare the recipe's training batches."""
+    return TrainLoader(
+        dataset,
+        recipe.views,
+        mean=recipe.data.mean,
+        std=recipe.data.std,
+        batch_size=recipe.training.batch_size,
+        drop_last=recipe.training.drop_last,
+        seed=recipe.training.seed,
+        device=device,
+        image_size=recipe.data.image_size,
+        max_bad_images=recipe.data.max_bad_images,
+    )
+
+
 def train(
     objective: Objective, dataset: ImageDataset, recipe: Recipe, run: RunFolder, *, resume: bool
 ) -> Trained:
@@ -77,20 +100,8 @@ def train(
     """
     section = recipe.training
     device = pick_device(section.device)
-    layout = torch.channels_last if section.channels_last else torch.contiguous_format
-    objective.to(device).to(memory_format=layout).train()
-    loader = TrainLoader(
-        dataset,
-        recipe.views,
-        mean=recipe.data.mean,
-        std=recipe.data.std,
-        batch_size=section.batch_size,
-        drop_last=section.drop_last,
-        seed=section.seed,
-        device=device,
-        image_size=recipe.data.image_size,
-        max_bad_images=recipe.data.max_bad_images,
-    )
+    place(objective, recipe, device)
+    loader = open_loader(dataset, recipe, device)
     if section.batch_size == 1 and has_batchnorm(objective):
         raise RecipeError("training.batch_size: found 1, expected at least 2: BatchNorm needs two images")
     if not section.drop_last and len(dataset) % section.batch_size == 1 and has_batchnorm(objective):
@@ -112,6 +123,8 @@ def train(
     began = time.monotonic()
     meter = Meter()
     with (
+        fastest_kernels(device),
+        compiled(objective, section.compile),
         torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
         stop_on_signal() as stop,
         show_progress(recipe.name, total, start) as report,
@@ -124,10 +137,11 @@ def train(
             last = done == total or stop.signal is not None
             due = last or (done % per_epoch == 0 and done // per_epoch % section.checkpoint_every == 0)
             if due or done % section.log_every == 0:
-                row = {"step": done, "epoch": done / per_epoch, "lr": stepper.lr, **meter.flush()}
+                meter.close({"step": done, "epoch": done / per_epoch, "lr": stepper.lr})
+                run.note_unreadable(loader.bad_images)
+            for row in meter.rows(wait=due):
                 _require_finite(row, total)
                 run.log(row)
-                run.note_unreadable(loader.bad_images)
                 report(row)
             if due:
                 run.save(Checkpoint(done, earlier + time.monotonic() - began, stepper.state()))

@@ -1,40 +1,74 @@
-"""Means of metrics over an interval of steps, fetched from the device once per interval."""
+"""Means of metrics over an interval of steps, fetched from the device without waiting for it."""
 
 from __future__ import annotations
 
 import time
+from collections import deque
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from zoo.objectives import Output
 
+Row = dict[str, float]
+
+
+class _Underway(NamedTuple):
+    """A row whose means are on their way to the host."""
+
+    facts: Row
+    names: tuple[str, ...]
+    means: Tensor
+    arrived: torch.cuda.Event | None
+
 
 class Meter:
-    """Collects each step's detached scalars and averages them when asked."""
+    """Collects each step's detached scalars and averages them over intervals."""
 
     def __init__(self) -> None:
-        self._rows: list[dict[str, Tensor]] = []
+        self._steps: list[dict[str, Tensor]] = []
         self._images = 0
         self._began = time.monotonic()
+        self._underway: deque[_Underway] = deque()
 
     def add(self, output: Output, images: int) -> None:
         """Take in one step's loss and metrics; no value is read back to the host."""
-        self._rows.append({"loss": output.loss.detach(), **output.metrics})
+        self._steps.append({"loss": output.loss.detach(), **output.metrics})
         self._images += images
 
-    def flush(self) -> dict[str, float]:
-        """Return means over the steps since the last call, with `images_per_second`, and begin anew.
+    def close(self, facts: Row) -> None:
+        """End the interval: a row of `facts`, `images_per_second` and the means is to come; begin anew.
 
         A metric that is NaN on some steps (the negatives' scores before there is a negative) is averaged
         over the others; the loss is not, so that one bad step shows.
         """
-        means: dict[str, Tensor] = {}
-        for name in sorted({name for row in self._rows for name in row}):
-            values = torch.stack([row[name].float() for row in self._rows if name in row])
-            means[name] = values.mean() if name == "loss" else values.nanmean()
-        fetched = dict(zip(means, torch.stack(list(means.values())).tolist(), strict=True)) if means else {}
         now = time.monotonic()
-        speed = self._images / max(now - self._began, 1e-9)
-        self._rows, self._images, self._began = [], 0, now
-        return {"images_per_second": speed, **fetched}
+        row = {**facts, "images_per_second": self._images / max(now - self._began, 1e-9)}
+        means: dict[str, Tensor] = {}
+        for name in sorted({name for step in self._steps for name in step}):
+            values = torch.stack([step[name].float() for step in self._steps if name in step])
+            means[name] = values.mean() if name == "loss" else values.nanmean()
+        self._steps, self._images, self._began = [], 0, now
+        together = torch.stack(list(means.values()))
+        arrived = None
+        if together.device.type == "cuda":
+            together = torch.empty_like(together, device="cpu", pin_memory=True).copy_(
+                together, non_blocking=True
+            )
+            arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            arrived.record()
+        self._underway.append(_Underway(row, tuple(means), together, arrived))
+
+    def rows(self, *, wait: bool) -> list[Row]:
+        """Return the rows that have arrived since the last call, oldest first; with `wait`, all."""
+        rows = []
+        while self._underway:
+            facts, names, means, arrived = self._underway[0]
+            if arrived is not None and not arrived.query():  # type: ignore[no-untyped-call]
+                if not wait:
+                    break
+                arrived.synchronize()
+            self._underway.popleft()
+            rows.append({**facts, **dict(zip(names, means.tolist(), strict=True))})
+        return rows

@@ -84,6 +84,17 @@ class TrainingSection(Config):
     channels_last: bool
     clip_grad: Annotated[float, Field(gt=0)] | None
     """Largest allowed norm of all gradients together."""
+    # these four have defaults, what was done before they existed: recipes of earlier releases lack them
+    accumulate: PositiveInt = 1
+    """Parts that the batch is put through the encoder in, one after another, with one update for all: fewer
+    images in memory. Losses and BatchNorm see only their part; queues take in the whole batch."""
+    checkpoint_activations: bool = False
+    """Compute the encoder's activations again in the backward pass instead of keeping them."""
+    compile: bool = False
+    """`torch.compile` query and key encoder: a minute at the start, then faster steps."""
+    cuda_graph: bool = False
+    """Replay the whole step as one CUDA graph, for steps that the GPU does faster than they are launched;
+    ignored on a CPU. The partial last batch of an epoch is not captured."""
     log_every: PositiveInt
     """Steps between rows of metrics.jsonl; each row is the mean over them."""
     checkpoint_every: PositiveInt
@@ -148,11 +159,13 @@ class Recipe(Config):
     def _training_fits(self) -> Recipe:
         if self.training.precision == "fp16" and self.training.device == "cpu":
             raise ValueError('training.precision: "fp16" needs a GPU; expected "fp32" or "bf16" on the CPU')
+        self._numerics_fit(self.training)
+        at_once = self.training.batch_size // self.training.accumulate
         groups = getattr(self.objective, "key_groups", 1)
-        if groups > 1 and 2 * groups > self.training.batch_size:
+        if groups > 1 and 2 * groups > at_once:
             raise ValueError(
-                f"objective.key_groups: found {groups}, expected at most {self.training.batch_size // 2}: "
-                f"a group needs 2 of the {self.training.batch_size} keys in a batch"
+                f"objective.key_groups: found {groups}, expected at most {at_once // 2}: "
+                f"a group needs 2 of the {at_once} keys that are encoded together"
             )
         epochs = self.training.epochs
         if self.schedule.warmup_epochs >= epochs:
@@ -177,6 +190,25 @@ class Recipe(Config):
                 f'"{self.schedule.name}", expected some for "multistep" and none for others'
             )
         return self
+
+    @staticmethod
+    def _numerics_fit(training: TrainingSection) -> None:
+        if training.batch_size % training.accumulate:
+            raise ValueError(
+                f"training.accumulate: found {training.accumulate}, expected a divisor of "
+                f"training.batch_size ({training.batch_size})"
+            )
+        if training.cuda_graph and training.precision == "fp16":
+            raise ValueError(
+                "training.cuda_graph: true with precision fp16, whose loss scaling asks the GPU at every "
+                'step; expected false, or precision "bf16"'
+            )
+        if training.checkpoint_activations and (training.compile or training.cuda_graph):
+            other = "compile" if training.compile else "cuda_graph"
+            raise ValueError(
+                f"training.checkpoint_activations: true with {other}, which keeps what it likes; expected "
+                "one of the two to be false"
+            )
 
     @model_validator(mode="after")
     def _evaluation_fits(self) -> Recipe:

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from zoo.data import Batch
 from zoo.errors import RecipeError
 from zoo.objectives import Objective, Output
 from zoo.seeding import derive_seed
+from zoo.training.acceleration import checkpoint_activations, frozen_statistics
+from zoo.training.graph import GraphedStep
 from zoo.training.optim import build_optimizer, build_schedule
+from zoo.training.parts import join, split
 from zoo.training.recipe import Recipe
 
 _AUTOCAST = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+Span = Callable[[str], AbstractContextManager[object]]
+"""Opens a context around a named part of the step, for who wants to know how long it takes."""
 
 
 class Stepper:
@@ -25,52 +33,82 @@ class Stepper:
         recipe: optimiser, schedule and numerics.
         steps_per_epoch: batches in one pass over the data.
         device: of the training.
+        span: is told when a part of the step begins and ends.
 
     Raises:
-        RecipeError: for an optimiser that timm refuses, or fp16 without a GPU.
+        RecipeError: for an optimiser that timm refuses, fp16 without a GPU, or a step that no graph can hold.
     """
 
     def __init__(
-        self, objective: Objective, recipe: Recipe, steps_per_epoch: int, device: torch.device
+        self,
+        objective: Objective,
+        recipe: Recipe,
+        steps_per_epoch: int,
+        device: torch.device,
+        span: Span = nullcontext,
     ) -> None:
         section = recipe.training
         if section.precision == "fp16" and device.type == "cpu":
             raise RecipeError(
                 'training.precision: "fp16" needs a GPU, and torch sees none; use "fp32" or "bf16"'
             )
+        if section.checkpoint_activations:
+            checkpoint_activations(objective.encoder, recipe.backbone.arch)
         self.objective = objective
         self.optimizer = build_optimizer(objective, recipe.optimizer)
         self.schedule = build_schedule(self.optimizer, recipe.schedule, section.epochs, steps_per_epoch)
         self.scaler = torch.amp.GradScaler(device.type, enabled=section.precision == "fp16")
         self.parameters = [p for p in objective.parameters() if p.requires_grad]
         self.clip_grad = section.clip_grad
+        self.accumulate = section.accumulate
+        self.checkpointing = section.checkpoint_activations
         self.seed = section.seed
         self.steps_per_epoch = steps_per_epoch
         self.steps = section.epochs * steps_per_epoch
         dtype = _AUTOCAST[section.precision]
         self.autocast = torch.autocast(device.type, dtype=dtype, enabled=dtype is not None)
-
-    @property
-    def lr(self) -> float:
-        """Learning rate of the first parameter group."""
-        return float(self.optimizer.param_groups[0]["lr"])
+        self.span = span
+        self.lr = 0.0
+        """Learning rate of the first parameter group in the last step."""
+        self._run: Callable[[Batch], Output] = self._update
+        self._device_lr: list[Tensor] = []
+        if section.cuda_graph and device.type == "cuda":
+            self._run = GraphedStep(self._update, objective, self.optimizer)
+            self._device_lr = [torch.zeros((), device=device) for _ in self.optimizer.param_groups]
 
     def __call__(self, step: int, batch: Batch) -> Output:
         """Do update number `step` (from 0). Random numbers are a function of (seed, step)."""
         self.schedule.step_update(step)
+        self.lr = float(self.optimizer.param_groups[0]["lr"])
+        for group, rate in zip(self.optimizer.param_groups, self._device_lr, strict=False):
+            group["lr"] = rate.fill_(group["lr"])  # a graph reads it where it was when it was captured
         torch.manual_seed(derive_seed("step", self.seed, step))
         self.objective.epoch = step / self.steps_per_epoch
         self.objective.progress = step / self.steps
-        with self.autocast:
-            output: Output = self.objective(batch)
+        return self._run(batch)
+
+    def _update(self, batch: Batch) -> Output:
+        """Do the device's part of a step; nothing in it waits for the device."""
         self.optimizer.zero_grad(set_to_none=True)
-        self.scaler.scale(output.loss).backward()  # type: ignore[no-untyped-call]
-        if self.clip_grad is not None:
-            self.scaler.unscale_(self.optimizer)
-            nn.utils.clip_grad_norm_(self.parameters, self.clip_grad)
-        self.scaler.step(self.optimizer)
-        self.scaler.update()
-        self.objective.update(batch, output)
+        parts = split(batch, self.accumulate)
+        shares = [len(part.index) / len(batch.index) for part in parts]
+        outputs = []
+        for part, share in zip(parts, shares, strict=True):
+            with self.span("forward"), self.autocast:
+                output: Output = self.objective(part)
+            with self.span("backward"), frozen_statistics(self.objective.encoder, self.checkpointing):
+                loss = output.loss if len(parts) == 1 else output.loss * share
+                self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+            outputs.append(output._replace(loss=output.loss.detach()))
+        output = join(outputs, shares)
+        with self.span("optimizer"):
+            if self.clip_grad is not None:
+                self.scaler.unscale_(self.optimizer)
+                nn.utils.clip_grad_norm_(self.parameters, self.clip_grad)
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+        with self.span("update"):
+            self.objective.update(batch, output)
         return output
 
     def state(self) -> dict[str, dict[str, Any]]:

@@ -1,0 +1,161 @@
+"""The authors' PaCo training on CIFAR, re-stated as a peer from what is known of it.
+
+As their script runs it (PaCo/LT/paco_cifar.py in dvlab-research/Parametric-Contrastive-Learning): PIL
+transforms in the main process (`workers` 0), contiguous float32, a loop over parameters for the moving
+average, and a loss of materialised logits `[N, C + 2N + K]` with a mask of positives.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+
+import torch
+import torch.nn.functional as F
+from PIL import Image, ImageFilter
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+from torchvision import transforms
+
+Views = tuple[Tensor, Tensor]
+
+
+class Blur:
+    """Gaussian blur by Pillow with a standard deviation from U(0.1, 2)."""
+
+    def __call__(self, image: Image.Image) -> Image.Image:
+        return image.filter(ImageFilter.GaussianBlur(radius=random.uniform(0.1, 2.0)))
+
+
+class Cutout:
+    """A square of `length` pixels becomes zero."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def __call__(self, image: Tensor) -> Tensor:
+        height, width = image.shape[1:]
+        y, x = random.randrange(height), random.randrange(width)
+        top, left = max(0, y - self.length // 2), max(0, x - self.length // 2)
+        mask = torch.ones(height, width)
+        mask[top : y + self.length // 2, left : x + self.length // 2] = 0
+        return image * mask
+
+
+def view_transforms(mean: Sequence[float], std: Sequence[float]) -> list[transforms.Compose]:
+    """Return the script's two augmentations: AutoAugment with Cutout, and SimCLR's."""
+    to_tensor, normalize = transforms.ToTensor(), transforms.Normalize(mean, std)
+    return [
+        transforms.Compose(
+            [
+                transforms.RandomCrop(32, padding=4),
+                transforms.RandomHorizontalFlip(),
+                transforms.AutoAugment(transforms.AutoAugmentPolicy.CIFAR10),
+                to_tensor,
+                Cutout(16),
+                normalize,
+            ]
+        ),
+        transforms.Compose(
+            [
+                transforms.RandomResizedCrop(32, scale=(0.2, 1.0)),
+                transforms.RandomHorizontalFlip(),
+                transforms.RandomApply([transforms.ColorJitter(0.4, 0.4, 0.4, 0.1)], p=0.8),
+                transforms.RandomGrayscale(p=0.2),
+                transforms.RandomApply([Blur()], p=0.5),
+                to_tensor,
+                normalize,
+            ]
+        ),
+    ]
+
+
+class TwoViews(Dataset[tuple[Tensor, Tensor, int]]):
+    """Images as torchvision's CIFAR data sets give them, twice augmented."""
+
+    def __init__(self, pixels: Tensor, labels: Tensor, mean: Sequence[float], std: Sequence[float]) -> None:
+        self.arrays = pixels.permute(0, 2, 3, 1).numpy()
+        self.labels = labels.tolist()
+        self.views = view_transforms(mean, std)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor, int]:
+        image = Image.fromarray(self.arrays[index])
+        first, second = (view(image) for view in self.views)
+        return first, second, self.labels[index]
+
+
+def batches(dataset: TwoViews, batch_size: int, workers: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Yield shuffled batches for ever."""
+    while True:
+        yield from DataLoader(dataset, batch_size, shuffle=True, drop_last=True, num_workers=workers)
+
+
+class PaCo(nn.Module):
+    """Query and key encoder, queue and centers of one GPU's script."""
+
+    queue: Tensor
+    queue_labels: Tensor
+
+    def __init__(
+        self,
+        encoders: Sequence[nn.Module],
+        classifier: nn.Linear,
+        queue: Tensor,
+        queue_labels: Tensor,
+        prior: Tensor,
+        *,
+        alpha: float,
+        tau: float,
+        momentum: float,
+    ) -> None:
+        """Take the encoders as (query encoder, query head, key encoder, key head)."""
+        super().__init__()
+        self.encoder, self.head, self.key_encoder, self.key_head = encoders
+        self.classifier = classifier
+        self.register_buffer("queue", queue)
+        self.register_buffer("queue_labels", queue_labels)
+        self.prior, self.alpha, self.tau, self.momentum = prior, alpha, tau, momentum
+        self.pointer = 0
+
+    def loss(self, views: Views, labels: Tensor) -> Tensor:
+        """Do all of a forward pass: moving average, keys, enqueue, loss."""
+        features = self.encoder(views[0])
+        q = F.normalize(self.head(features), dim=1)
+        with torch.no_grad():
+            for student, teacher in ((self.encoder, self.key_encoder), (self.head, self.key_head)):
+                for p, p_key in zip(student.parameters(), teacher.parameters(), strict=True):
+                    p_key.data = p_key.data * self.momentum + p.data * (1.0 - self.momentum)
+            k = F.normalize(self.key_head(self.key_encoder(views[1])), dim=1)
+        samples = torch.cat((q, k, self.queue.clone().detach()))
+        targets = torch.cat((labels, labels, self.queue_labels.clone()))
+        logits = self.classifier(features)
+        self.enqueue(k, labels)
+        return self.paco(q, samples, labels, targets, logits)
+
+    def paco(self, q: Tensor, samples: Tensor, labels: Tensor, targets: Tensor, logits: Tensor) -> Tensor:
+        """Compute the loss with the matrix of all logits and masks of its size."""
+        n, classes = logits.shape
+        mask = torch.eq(labels[:, None], targets[None]).float()
+        scores = torch.cat((logits + self.prior, q @ samples.T / self.tau), dim=1)
+        scores = scores - scores.max(dim=1, keepdim=True).values.detach()
+        not_self = torch.scatter(torch.ones_like(mask), 1, torch.arange(n)[:, None], 0)
+        empty = (targets < 0)[None]
+        not_self = not_self.masked_fill(empty, 0)
+        mask = mask * not_self
+        one_hot = F.one_hot(labels, classes).float()
+        mask = torch.cat((one_hot, mask * self.alpha), dim=1)
+        not_self = torch.cat((torch.ones(n, classes), not_self), dim=1)
+        exponentials = torch.exp(scores) * not_self
+        log_probability = scores - torch.log(exponentials.sum(1, keepdim=True) + 1e-12)
+        return -((mask * log_probability).sum(1) / mask.sum(1)).mean()
+
+    @torch.no_grad()
+    def enqueue(self, keys: Tensor, labels: Tensor) -> None:
+        """Overwrite the oldest keys; the batch divides the queue."""
+        end = self.pointer + len(keys)
+        self.queue[self.pointer : end] = keys
+        self.queue_labels[self.pointer : end] = labels
+        self.pointer = end % len(self.queue)

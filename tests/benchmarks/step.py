@@ -1,0 +1,156 @@
+"""A whole MoCo-v2 step on views that lie on the device: ours against lightly's modules put together as in its
+example, with the same backbone and sizes.
+
+The gate compares the losses of both at the start, with equal weights, batch and queue.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from lightly.loss import NTXentLoss
+from lightly.models.modules import MoCoProjectionHead
+from lightly.models.utils import deactivate_requires_grad, update_momentum
+from torch import nn
+
+from tests.benchmarks.epoch import Photos
+from tests.benchmarks.harness import Row, gate, medians, milliseconds
+from zoo.data import Batch, ImageDataset
+from zoo.training import Recipe, build_objective
+from zoo.training.acceleration import compiled, fastest_kernels
+from zoo.training.loop import place
+from zoo.training.step import Stepper
+
+
+class Lightly(nn.Module):
+    """MoCo of lightly's example: keys are encoded by moving averages, NTXentLoss holds the queue."""
+
+    def __init__(
+        self, backbone: nn.Module, width: int, hidden: int, dim: int, queue: int, tau: float
+    ) -> None:
+        super().__init__()
+        self.backbone, self.head = backbone, MoCoProjectionHead(width, hidden, dim)
+        self.key_backbone, self.key_head = copy.deepcopy(self.backbone), copy.deepcopy(self.head)
+        deactivate_requires_grad(self.key_backbone)
+        deactivate_requires_grad(self.key_head)
+        self.criterion = NTXentLoss(temperature=tau, memory_bank_size=(queue, dim))
+
+    def forward(self, views: tuple[torch.Tensor, ...]) -> torch.Tensor:
+        q = self.head(self.backbone(views[0]).flatten(start_dim=1))
+        with torch.no_grad():
+            k = self.key_head(self.key_backbone(views[1]).flatten(start_dim=1))
+        loss: torch.Tensor = self.criterion(q, k)
+        return loss
+
+    def update_teacher(self, momentum: float) -> None:
+        update_momentum(self.backbone, self.key_backbone, momentum)
+        update_momentum(self.head, self.key_head, momentum)
+
+
+def rows(device: torch.device) -> Iterator[Row]:
+    """ResNet-50 at 224 pixels on a GPU; ResNet-18 at 32 on a CPU, where encoders are all of a step."""
+    if device.type == "cuda":
+        fast = ["training.compile=true", "training.cuda_graph=true"]
+        yield _row(device, "resnet50.moco_v2_in1k", 224, 256, 65536, fast, target=1.8)
+        yield _row(device, "resnet50.moco_v2_in1k", 224, 256, 65536, [], target=0.9)  # no slower
+    else:
+        yield _row(device, "resnet18_cifar.moco_v2_cifar10", 32, 64, 4096, [], target=0.9)  # no slower
+
+
+def _row(
+    device: torch.device,
+    name: str,
+    size: int,
+    batch_size: int,
+    queue: int,
+    changes: list[str],
+    *,
+    target: float,
+) -> Row:
+    settings = [
+        *(f"training.device={device.type}", f"training.batch_size={batch_size}", "training.drop_last=true"),
+        *(f"objective.queue_size={queue}", "objective.key_groups=1", "objective.head_batchnorm=false"),
+        "objective.momentum=0.99",
+    ]
+    recipe = Recipe.load(name, [*settings, *changes])
+    config: Any = recipe.objective
+    labels = np.arange(2 * batch_size) % 2
+    dataset = ImageDataset(Photos(1), labels, ["a", "b"], settings={"name": "noise"})
+    generator = torch.Generator(device).manual_seed(0)
+    views = tuple(
+        torch.randn(batch_size, 3, size, size, device=device, generator=generator) for _ in range(2)
+    )
+    batch = Batch(views, torch.zeros(batch_size, dtype=torch.int64, device=device), torch.arange(batch_size))
+
+    objective: Any = build_objective(recipe, dataset)
+    peer = Lightly(
+        copy.deepcopy(objective.encoder),
+        objective.contrast.head[0].in_features,
+        config.head_hidden,
+        config.dim,
+        queue,
+        config.tau,
+    ).to(device)
+    with torch.no_grad():  # the same head (theirs has BatchNorm-free layers, ours too) and a filled queue
+        ours = [m for m in objective.contrast.head if isinstance(m, nn.Linear)]
+        for head in (peer.head, peer.key_head):
+            theirs = [m for m in head.modules() if isinstance(m, nn.Linear)]
+            for a, b in zip(ours, theirs, strict=True):
+                b.weight.copy_(a.weight)
+                if b.bias is not None:
+                    b.bias.copy_(a.bias)
+    place(objective, recipe, device)
+    peer.to(memory_format=torch.channels_last).train()
+    keys = nn.functional.normalize(torch.randn(queue, config.dim, device=device, generator=generator), dim=1)
+    objective.contrast.queue.enqueue(keys, torch.zeros(queue, dtype=torch.int64, device=device))
+    bank = peer.criterion.memory_bank
+    peer.criterion(torch.randn(2, config.dim, device=device), torch.randn(2, config.dim, device=device))
+    bank.bank.copy_(keys.T if bank.bank.shape != keys.shape else keys)
+    equal = _gate(objective, peer, batch)
+
+    stepper = Stepper(objective, recipe, 2, device)
+    scaler = torch.amp.GradScaler(device.type, enabled=device.type == "cuda")
+    section = recipe.optimizer
+    trained = [p for p in peer.parameters() if p.requires_grad]
+    optimizer = torch.optim.SGD(
+        trained, section.lr, momentum=section.momentum, weight_decay=section.weight_decay
+    )
+
+    def their_step() -> None:
+        peer.update_teacher(config.momentum)
+        with torch.autocast(device.type, torch.float16, enabled=device.type == "cuda"):
+            loss = peer(views)
+        optimizer.zero_grad()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+    step = iter(range(10**9))
+
+    def our_step() -> None:
+        stepper(min(next(step), stepper.steps - 1), batch)
+
+    with compiled(objective, recipe.training.compile), fastest_kernels(device):
+        rounds, warmup = (30, 10) if device.type == "cuda" else (7, 2)
+        a, b = medians([our_step, their_step], device=device, rounds=rounds, warmup=warmup)
+    precision = f"{recipe.training.precision} against 16-mixed" if device.type == "cuda" else "fp32 both"
+    return Row(
+        f"MoCo-v2 step, {recipe.backbone.arch} at {size}, batch {batch_size}, K {queue:,}",
+        "lightly",
+        b / a,
+        target,
+        milliseconds(a),
+        milliseconds(b),
+        equal,
+        note=f"{precision}; {', '.join(changes) or 'the recipe as it is'}; {batch_size / a:,.0f} images/s",
+    )
+
+
+def _gate(objective: Any, peer: Lightly, batch: Batch) -> str:
+    with torch.no_grad():
+        a, b = copy.deepcopy(objective)(batch).loss, copy.deepcopy(peer)(batch.views)
+    return gate("loss at the start", abs(float(a) - float(b)) / abs(float(b)), 1e-3)

@@ -1,0 +1,149 @@
+"""The whole path on a GPU: `pytest -m gpu -n 0`. Skipped where there is none."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import zoo
+from tests.objective_helpers import SETTINGS
+from tests.test_step import CONSTANT
+from tests.test_training import RECIPES, SHORT, StopAfter
+from zoo import functional
+from zoo.data import TrainLoader, open_dataset
+from zoo.errors import Interrupted
+from zoo.objectives import Objective
+from zoo.training import Recipe, RunFolder, build_objective, train
+from zoo.training.loop import open_loader, place
+from zoo.training.step import Stepper
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
+]
+GPU = torch.device("cuda")
+
+
+def recipe(kind: str, *overrides: str) -> Recipe:
+    begin = {"moco": ["objective.feature_transform.start_epoch=0"], "pico": ["objective.prototype_start=1"]}
+    return Recipe.load(
+        RECIPES[kind],
+        [*SHORT, "training.device=cuda", *begin.get(kind, []), *CONSTANT.get(kind, ()), *overrides],
+    )
+
+
+def run(r: Recipe, folder: Path, *, resume: bool = False) -> Objective:
+    dataset = open_dataset(r.data, "train", None)
+    return train(build_objective(r, dataset), dataset, r, RunFolder(folder), resume=resume).objective
+
+
+def losses(folder: Path) -> list[float]:
+    return [row["loss"] for row in RunFolder(folder).rows()]
+
+
+def loader_and_stepper(r: Recipe) -> tuple[TrainLoader, Stepper]:
+    dataset = open_dataset(r.data, "train", None)
+    objective = build_objective(r, dataset)
+    place(objective, r, GPU)
+    loader = open_loader(dataset, r, GPU)
+    return loader, Stepper(objective, r, loader.steps_per_epoch, GPU)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+@pytest.mark.parametrize("kind", RECIPES)
+def test_every_objective_trains(kind: str, precision: str, tmp_path: Path) -> None:
+    objective = run(recipe(kind, f"training.precision={precision}"), tmp_path)
+    assert all(p.device.type == "cuda" for p in objective.parameters())
+    assert all(p.isfinite().all() for p in objective.parameters())
+
+
+@pytest.mark.parametrize("kind", RECIPES)
+def test_a_captured_step_is_the_step(kind: str, tmp_path: Path) -> None:
+    changes = ("training.epochs=3", "training.drop_last=true")
+    run(recipe(kind, *changes), tmp_path / "eager")
+    run(recipe(kind, *changes, "training.cuda_graph=true"), tmp_path / "graph")
+    assert losses(tmp_path / "graph") == pytest.approx(losses(tmp_path / "eager"), rel=0.02)
+
+
+@pytest.mark.parametrize("graph", ["false", "true"])
+def test_compiled_encoders_train_alike(graph: str, tmp_path: Path) -> None:
+    changes = ("training.epochs=3", "training.drop_last=true")
+    run(recipe("paco", *changes), tmp_path / "eager")
+    fast = (f"training.cuda_graph={graph}", "training.compile=true")
+    run(recipe("paco", *changes, *fast), tmp_path / "fast")
+    assert losses(tmp_path / "fast") == pytest.approx(losses(tmp_path / "eager"), rel=0.02)
+
+
+@pytest.mark.parametrize("changes", [(), ("training.cuda_graph=true",), ("training.precision=fp16",)])
+@pytest.mark.parametrize("kind", ["moco", "paco", "pico"])
+def test_a_stopped_run_goes_on(kind: str, changes: tuple[str, ...], tmp_path: Path) -> None:
+    r = recipe(kind, *changes)
+    run(r, tmp_path / "a")
+    StopAfter(tmp_path / "b", 3, signal.SIGTERM)
+    with pytest.raises(Interrupted):
+        run(r, tmp_path / "b")
+    run(r, tmp_path / "b", resume=True)
+    assert losses(tmp_path / "b") == pytest.approx(losses(tmp_path / "a"), rel=0.02)
+
+
+@pytest.mark.parametrize("kind", SETTINGS)
+def test_no_step_waits_for_the_gpu(kind: str) -> None:
+    loader, stepper = loader_and_stepper(recipe(kind, "training.epochs=3"))
+    for step, batch in enumerate(loader.stream(0, 8)):
+        torch.cuda.set_sync_debug_mode("default" if step < 2 else "error")
+        try:
+            stepper(step, batch)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+
+def test_data_lie_on_the_gpu_and_views_are_made_there() -> None:
+    loader, _ = loader_and_stepper(recipe("moco"))
+    batch = next(iter(loader.stream(0, 1)))
+    assert {tensor.device.type for tensor in (*batch.views, batch.labels, batch.index)} == {"cuda"}
+    again = next(iter(loader.stream(0, 1)))
+    assert all(torch.equal(a, b) for a, b in zip(batch.views, again.views, strict=True))
+
+
+def test_a_release_made_on_a_gpu_loads_on_a_cpu(tmp_path: Path) -> None:
+    changes = [*SHORT, "training.device=cuda", "training.precision=bf16"]
+    release = zoo.pretrain(RECIPES["paco"], out=tmp_path / "r", overrides=changes)
+    assert torch.cuda.get_device_name() in release.metrics["training"]["hardware"]
+    images = torch.randn(4, 3, 32, 32)
+    on_cpu, on_gpu = zoo.load(release.path).eval(), zoo.load(release.path, device="cuda").eval()
+    with torch.no_grad():
+        torch.testing.assert_close(on_gpu(images.cuda()).cpu(), on_cpu(images), atol=1e-3, rtol=1e-3)
+
+
+@pytest.mark.parametrize("loss", ["info_nce", "sup_con", "paco"])
+def test_losses_are_those_of_the_cpu(loss: str) -> None:
+    generator = torch.Generator().manual_seed(0)
+
+    def unit(rows: int) -> torch.Tensor:
+        return torch.nn.functional.normalize(torch.randn(rows, 32, generator=generator), dim=1)
+
+    q, k, queue = unit(64), unit(64), unit(4096)
+    labels = torch.randint(0, 10, (64,), generator=generator)
+    queue_labels = torch.randint(-1, 10, (4096,), generator=generator)
+    logits = torch.randn(64, 10, generator=generator)
+    found = []
+    for device in ("cpu", "cuda"):
+        given = q.to(device).requires_grad_()
+        common: dict[str, Any] = {"tau": 0.2}
+        if loss == "info_nce":
+            value = functional.info_nce(given, k.to(device), queue.to(device), **common)
+        else:
+            labelled = (given, *(x.to(device) for x in (k, labels, queue, queue_labels)))
+            if loss == "sup_con":
+                value = functional.sup_con(*labelled, **common)
+            else:
+                prior = functional.log_prior(torch.arange(1, 11)).to(device)
+                value = functional.paco(*labelled, logits.to(device), prior, alpha=0.05, **common)
+        value.backward()
+        assert given.grad is not None
+        found.append((value.detach().cpu(), given.grad.cpu()))
+    torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-6)

@@ -1,0 +1,382 @@
+"""What makes a step cheaper must not change what it does: parts, checkpointing, compilation, CUDA graphs."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.utils.checkpoint
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tests.objective_helpers import SETTINGS, batch
+from tests.test_training import RECIPES, assert_same_state, recipe, run
+from zoo.data import Batch, TrainLoader, open_dataset
+from zoo.errors import RecipeError, TrainingError
+from zoo.objectives import Objective, Output
+from zoo.training import Recipe, RunFolder, build_objective
+from zoo.training.acceleration import compiled, frozen_statistics
+from zoo.training.graph import WARM_UP, GraphedStep
+from zoo.training.meter import Meter, _Underway
+from zoo.training.parts import join, split
+from zoo.training.step import Stepper
+
+CPU = torch.device("cpu")
+NO_FT = "objective.feature_transform=null"  # draws other coefficients for other batches
+
+
+def stepper_and_batches(r: Recipe, steps: int) -> tuple[Stepper, list[Batch]]:
+    dataset = open_dataset(r.data, "train", None)
+    loader = TrainLoader(
+        dataset,
+        r.views,
+        mean=r.data.mean,
+        std=r.data.std,
+        batch_size=r.training.batch_size,
+        drop_last=r.training.drop_last,
+        seed=r.training.seed,
+        device=CPU,
+    )
+    stepper = Stepper(build_objective(r, dataset).train(), r, loader.steps_per_epoch, CPU)
+    return stepper, list(loader.stream(0, steps))
+
+
+# --- parts of a batch
+
+
+def test_parts_are_the_batch_cut_in_order_and_never_a_single_image() -> None:
+    whole = batch(size=7)
+    parts = split(whole, 3)
+    assert [len(part.index) for part in parts] == [3, 2, 2]
+    for field in ("labels", "index", "candidates"):
+        assert torch.equal(torch.cat([getattr(part, field) for part in parts]), getattr(whole, field))
+    for view in range(2):
+        assert torch.equal(torch.cat([part.views[view] for part in parts]), whole.views[view])
+    assert [len(part.index) for part in split(whole, 7)] == [3, 2, 2]
+    assert len(split(batch(size=3), 2)) == 1
+
+
+def test_joined_outputs_are_weighted_means_with_rows_in_order() -> None:
+    def output(loss: float, rows: list[float]) -> Output:
+        carry = torch.tensor(rows)
+        return Output(torch.tensor(loss), {"a": torch.tensor(2 * loss)}, carry)
+
+    joined = join([output(1.0, [1, 2, 3]), output(4.0, [4])], [0.75, 0.25])
+    assert joined.loss.item() == 1.75
+    assert joined.metrics["a"].item() == 3.5
+    assert joined.carry.tolist() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("classify", ()),
+        ("moco", ("objective.head_batchnorm=false", "objective.key_groups=1", NO_FT)),
+    ],
+)
+def test_parts_of_a_batch_make_the_update_of_the_whole(kind: str, changes: tuple[str, ...]) -> None:
+    """Exact where images do not meet: without BatchNorm, and with negatives from the queue alone."""
+    without_batchnorm = (
+        *("name=test_vit.x", "backbone.arch=test_vit", "backbone.args={img_size: 32, patch_size: 8}"),
+        *changes,
+    )
+    states = []
+    for accumulate in (1, 4):
+        r = recipe(kind, *without_batchnorm, f"training.accumulate={accumulate}", "schedule.warmup_epochs=0")
+        stepper, batches = stepper_and_batches(r, 6)  # the sixth has 24 images, not 64
+        losses = [stepper(step, each).loss.item() for step, each in enumerate(batches)]
+        states.append((losses, stepper.objective.state_dict()))
+    (losses, one), (losses_4, four) = states
+    assert losses == pytest.approx(losses_4, rel=1e-4)
+    for name, value in one.items():
+        torch.testing.assert_close(value, four[name], atol=2e-4, rtol=1e-3, msg=name)
+
+
+@pytest.mark.parametrize("kind", RECIPES)
+def test_every_objective_trains_in_parts(kind: str, tmp_path: Path) -> None:
+    objective = run(recipe(kind, "training.accumulate=2"), tmp_path / "a")
+    queue = objective.state_dict().get("contrast.queue.filled", objective.state_dict().get("queue.filled"))
+    if queue is not None:
+        capacity = len(
+            objective.state_dict().get("contrast.queue.labels", objective.state_dict().get("queue.labels"))
+        )
+        images = sum(len(b.index) for b in stepper_and_batches(recipe(kind), 12)[1])
+        assert int(queue) == min(images, capacity)  # every image of both epochs went in, once
+    rows = RunFolder(tmp_path / "a").rows()
+    assert all(math.isfinite(row["loss"]) for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("training.accumulate=3", r"training\.accumulate: found 3, expected a divisor of .*\(64\)"),
+        ("objective.key_groups=16", r"objective\.key_groups: found 16, expected at most 8"),
+        ("training.compile=true", "checkpoint_activations: true with compile"),
+        ("training.cuda_graph=true", "checkpoint_activations: true with cuda_graph"),
+    ],
+)
+def test_impossible_numerics_are_refused(override: str, expected: str) -> None:
+    with pytest.raises(RecipeError, match=expected):
+        recipe("moco", "training.accumulate=4", "training.checkpoint_activations=true", override)
+
+
+# --- checkpointed activations
+
+
+@pytest.mark.parametrize("arch", ["cifar_resnet20", "resnet18_cifar", "test_vit"])
+def test_checkpointed_activations_give_the_same_training_statistics_included(
+    arch: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+    real = torch.utils.checkpoint.checkpoint
+    monkeypatch.setattr(
+        torch.utils.checkpoint, "checkpoint", lambda *a, **k: (calls.append(1), real(*a, **k))[1]
+    )
+    args = "{img_size: 32, patch_size: 8}" if arch == "test_vit" else "{}"
+    states = []
+    for on in ("false", "true"):
+        r = recipe(
+            "classify",
+            *(f"name={arch}.x", f"backbone.arch={arch}", f"backbone.args={args}"),
+            f"training.checkpoint_activations={on}",
+        )
+        stepper, batches = stepper_and_batches(r, 2)
+        for step, each in enumerate(batches):
+            stepper(step, each)
+        states.append(stepper.objective.state_dict())
+    for name, value in states[0].items():
+        torch.testing.assert_close(value, states[1][name], atol=1e-6, rtol=1e-5, msg=name)
+    assert calls
+
+
+def test_frozen_statistics_hold_still_and_go_on_afterwards() -> None:
+    norm = nn.BatchNorm1d(3)
+    with frozen_statistics(norm, True):
+        norm(torch.randn(8, 3))
+    assert norm.running_mean is not None
+    assert norm.running_mean.abs().sum() == 0
+    norm(torch.randn(8, 3))
+    assert norm.running_mean.abs().sum() > 0
+
+
+def test_an_architecture_that_cannot_checkpoint_is_named() -> None:
+    r = recipe(
+        "classify",
+        *("name=test_mambaout.x", "backbone.arch=test_mambaout", "views.eval.size=32"),
+        "training.checkpoint_activations=true",
+    )
+    dataset = open_dataset(r.data, "train", None)
+    objective = build_objective(r, dataset)
+    objective.encoder.set_grad_checkpointing = None  # type: ignore[assignment]
+    with pytest.raises(RecipeError, match="test_mambaout cannot compute its activations again"):
+        Stepper(objective, r, 6, CPU)
+
+
+# --- compiled encoders
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on a CPU")
+def test_compiled_encoders_train_alike_and_are_themselves_again_afterwards(tmp_path: Path) -> None:
+    vit = ("name=test_vit.x", "backbone.arch=test_vit", "backbone.args={img_size: 32, patch_size: 8}")
+    short = (*vit, "training.drop_last=true", "training.batch_size=128", "objective.head_batchnorm=false")
+    plain = run(recipe("moco", *short, "objective.key_groups=1"), tmp_path / "a")
+    fast = run(recipe("moco", *short, "objective.key_groups=1", "training.compile=true"), tmp_path / "b")
+    assert all(module._compiled_call_impl is None for module in fast.modules())
+    assert list(fast.state_dict()) == list(plain.state_dict())
+    losses = [[row["loss"] for row in RunFolder(tmp_path / name).rows()] for name in "ab"]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-3)
+
+
+def test_a_compiler_that_fails_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._dynamo.exc import Unsupported
+
+    objective = stepper_and_batches(recipe("classify"), 1)[0].objective
+    expected = r"training\.compile: .*no compiler.*; set false"
+    with pytest.raises(TrainingError, match=expected), compiled(objective, True):
+        raise Unsupported("no compiler")
+
+
+# --- CUDA graphs: a replay has the Python values of its capture, which this stands in for on a CPU
+
+
+class FakeGraphs:
+    """Records functions; a replay runs one with the objective's epoch and progress of its capture."""
+
+    def __init__(self, objective: Objective) -> None:
+        self.objective, self.captures, self.replays = objective, 0, 0
+
+    def __call__(self, record: Any) -> Any:
+        self.captures += 1
+        then = self.objective.epoch, self.objective.progress
+
+        def replay() -> None:
+            self.replays += 1
+            now = self.objective.epoch, self.objective.progress
+            self.objective.epoch, self.objective.progress = then
+            record()
+            self.objective.epoch, self.objective.progress = now
+
+        return replay
+
+
+def graphed(r: Recipe, steps: int) -> tuple[Stepper, FakeGraphs, list[Output]]:
+    stepper, batches = stepper_and_batches(r, steps)
+    graphs = FakeGraphs(stepper.objective)
+    stepper._run = GraphedStep(
+        stepper._update, stepper.objective, stepper.optimizer, capture=graphs, aside=lambda f: f()
+    )
+    stepper._device_lr = [torch.zeros((), dtype=torch.float64) for _ in stepper.optimizer.param_groups]
+    return stepper, graphs, [stepper(step, each) for step, each in enumerate(batches)]
+
+
+CONSTANT = {
+    "moco": ("objective.feature_transform.start_epoch=1",),
+    "moco_v3": ("objective.momentum=0.99",),
+    "pico": ("objective.target_momentum=0.9",),
+}
+
+
+@pytest.mark.parametrize("kind", RECIPES)
+def test_replayed_steps_are_the_steps(kind: str) -> None:
+    """Fails when an objective depends on something that its `constants` do not name."""
+    r = recipe(kind, *CONSTANT.get(kind, ()), "training.epochs=3")
+    steps = 18 if kind != "pico" else 3 * len(open_dataset(r.data, "train", None)) // 64
+    plain, batches = stepper_and_batches(r, steps)
+    expected = [plain(step, each) for step, each in enumerate(batches)]
+    stepper, graphs, found = graphed(r, steps)
+    assert graphs.replays > steps // 3
+    begins_later = kind in {"moco", "pico"}  # FT, and PiCO's prototypes: captured anew
+    assert graphs.captures == (2 if begins_later else 1)
+    for a, b in zip(expected, found, strict=True):
+        assert a.loss.item() == pytest.approx(b.loss.item(), rel=1e-6)
+        assert {*a.metrics} == {*b.metrics}
+        for name, value in a.metrics.items():
+            torch.testing.assert_close(value.float(), b.metrics[name], rtol=1e-5, atol=1e-6, equal_nan=True)
+    assert_close_state(plain.objective, stepper.objective)
+
+
+def assert_close_state(a: Objective, b: Objective) -> None:
+    other = b.state_dict()
+    for name, value in a.state_dict().items():
+        torch.testing.assert_close(value, other[name], rtol=1e-5, atol=1e-6, msg=name)
+
+
+def test_metrics_of_a_replay_are_not_overwritten_by_the_next() -> None:
+    _, _, outputs = graphed(recipe("classify", "training.drop_last=true"), 10)
+    assert len({output.loss.item() for output in outputs[WARM_UP:]}) == 10 - WARM_UP
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "objective.momentum={kind: cosine, start: 0.9, end: 1.0}",
+        "objective.tau={kind: linear, start: 0.1, end: 0.2}",
+    ],
+)
+def test_constants_that_change_with_every_step_are_refused(change: str) -> None:
+    with pytest.raises(RecipeError, match=r'training\.cuda_graph: objective "moco" changes its constants'):
+        graphed(recipe("moco", change), 10)
+
+
+def test_optimizers_and_objectives_that_cannot_be_captured_are_refused() -> None:
+    stepper, _ = stepper_and_batches(recipe("classify", "optimizer.name=lars"), 1)
+    with pytest.raises(RecipeError, match=r"optimizer Lars cannot be captured; expected SGD, Adam or AdamW"):
+        GraphedStep(stepper._update, stepper.objective, stepper.optimizer)
+
+    class Unknown(Objective):
+        pass
+
+    stepper, _ = stepper_and_batches(recipe("classify"), 1)
+    unknown = Unknown(stepper.objective.config, stepper.objective.encoder, None)  # type: ignore[arg-type]
+    with pytest.raises(RecipeError, match='objective "classify" cannot be captured'):
+        GraphedStep(stepper._update, unknown, stepper.optimizer)
+
+
+def test_on_a_cpu_a_recipe_for_graphs_trains_as_without(tmp_path: Path) -> None:
+    a = run(recipe("classify"), tmp_path / "a")
+    b = run(recipe("classify", "training.cuda_graph=true"), tmp_path / "b")
+    assert_same_state(a, b)
+
+
+# --- nothing in a step waits for the device
+
+
+class NoWaiting(TorchDispatchMode):
+    """Refuses operations whose result's value or size the host has to know."""
+
+    REFUSED = ("_local_scalar_dense", "nonzero", "masked_select", "unique", "_unique2", "equal", "is_nonzero")
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.overloadpacket.__name__
+        indices = args[1] if name in {"index", "index_put", "index_put_"} else ()
+        by_mask = any(i is not None and i.dtype in {torch.bool, torch.uint8} for i in indices)
+        assert name not in self.REFUSED and not by_mask, f"{name} makes the host wait"
+        return func(*args, **(kwargs or {}))
+
+
+def test_the_watchdog_barks() -> None:
+    x = torch.randn(3)
+    for wait in (lambda: x.sum().item(), lambda: x[x > 0], x.nonzero, lambda: bool(x[0] > 0)):
+        with pytest.raises(AssertionError, match="makes the host wait"), NoWaiting():
+            wait()
+
+
+@pytest.mark.parametrize("kind", SETTINGS)
+def test_no_step_waits_for_the_device(kind: str) -> None:
+    stepper, batches = stepper_and_batches(recipe(kind, "training.epochs=3"), 8)
+    for step, each in enumerate(batches):  # FT and PiCO's second phase are in
+        if step == 0:
+            stepper(step, each)  # makes the optimizer's state
+            continue
+        with NoWaiting():
+            stepper._update(each)
+
+
+# --- metrics
+
+
+def test_rows_come_in_order_and_only_when_they_have_arrived() -> None:
+    class Event:
+        def __init__(self) -> None:
+            self.done = False
+
+        def query(self) -> bool:
+            return self.done
+
+        def synchronize(self) -> None:
+            self.done = True
+
+    first, second = Event(), Event()
+    meter = Meter()
+    meter._underway = deque(
+        [
+            _Underway({"step": 1}, ("loss",), torch.tensor([0.5]), first),  # type: ignore[arg-type]
+            _Underway({"step": 2}, ("loss",), torch.tensor([0.25]), second),  # type: ignore[arg-type]
+        ]
+    )
+    second.done = True
+    assert meter.rows(wait=False) == []
+    first.done = True
+    assert meter.rows(wait=False) == [{"step": 1, "loss": 0.5}, {"step": 2, "loss": 0.25}]
+    meter._underway.append(_Underway({"step": 3}, ("loss",), torch.tensor([0.1]), Event()))  # type: ignore[arg-type]
+    assert [row["step"] for row in meter.rows(wait=True)] == [3]
+
+
+def test_means_leave_out_what_is_not_known_yet_but_show_a_bad_loss() -> None:
+    meter = Meter()
+    nan = torch.tensor(float("nan"))
+    meter.add(Output(torch.tensor(1.0), {"score": nan}), 2)
+    meter.add(Output(torch.tensor(3.0), {"score": torch.tensor(5.0), "late": torch.tensor(1.0)}), 2)
+    meter.close({"step": 2})
+    [row] = meter.rows(wait=True)
+    assert (row["loss"], row["score"], row["late"], row["step"]) == (2.0, 5.0, 1.0, 2)
+    assert row["images_per_second"] > 0
+    meter.add(Output(nan, {}), 2)
+    meter.close({"step": 3})
+    [row] = meter.rows(wait=True)
+    assert math.isnan(row["loss"])

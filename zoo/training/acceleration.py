@@ -1,0 +1,88 @@
+"""What makes the encoders cheaper without changing what is computed: compilation, checkpointing, kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from zoo.errors import RecipeError, TrainingError
+from zoo.modules import MomentumEncoder
+from zoo.objectives import Objective
+
+
+def encoders(objective: Objective) -> list[nn.Module]:
+    """Return the modules that take images: the query encoder, and a key encoder where there is one."""
+    teachers = [child for child in objective.modules() if isinstance(child, MomentumEncoder)]
+    return [objective.encoder, *(teacher.module for teacher in teachers)]
+
+
+@contextmanager
+def compiled(objective: Objective, enabled: bool) -> Iterator[None]:
+    """Run the encoders through `torch.compile` inside the block; parameters and state keys stay as they are.
+
+    Every shape is compiled by itself: a smaller last batch costs a second compilation and no speed.
+
+    Raises:
+        TrainingError: if the compiler fails, or there is none.
+    """
+    modules = encoders(objective) if enabled else []
+    for module in modules:
+        module.compile(dynamic=False)
+    try:
+        yield
+    except Exception as error:
+        if enabled and type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
+            reason = " ".join(str(error).split())[:200]
+            raise TrainingError(f"training.compile: torch.compile failed ({reason}); set false") from error
+        raise
+    finally:
+        for module in modules:
+            module._compiled_call_impl = None  # evaluation would compile it anew, for a single pass
+
+
+def checkpoint_activations(encoder: nn.Module, arch: str) -> None:
+    """Let `encoder` compute its activations again in the backward pass.
+
+    Raises:
+        RecipeError: if the architecture cannot.
+    """
+    switch = getattr(encoder, "set_grad_checkpointing", None)
+    try:
+        assert switch is not None
+        switch(True)
+    except AssertionError:  # how timm says it, too
+        raise RecipeError(
+            f"training.checkpoint_activations: {arch} cannot compute its activations again; set false"
+        ) from None
+
+
+@contextmanager
+def frozen_statistics(module: nn.Module, enabled: bool) -> Iterator[None]:
+    """Keep BatchNorm's running statistics as they are inside the block.
+
+    For the backward pass of checkpointed activations: its second forward would move them a second time.
+    """
+    norms = [child for child in module.modules() if enabled and isinstance(child, _BatchNorm)]
+    kept = [(norm.momentum, norm.num_batches_tracked) for norm in norms]
+    for norm in norms:
+        norm.momentum, norm.num_batches_tracked = 0.0, None  # the same operations, which change nothing
+    try:
+        yield
+    finally:
+        for norm, (momentum, count) in zip(norms, kept, strict=True):
+            norm.momentum, norm.num_batches_tracked = momentum, count
+
+
+@contextmanager
+def fastest_kernels(device: torch.device) -> Iterator[None]:
+    """Let cuDNN try its kernels on each new shape and keep the fastest, inside the block."""
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = device.type == "cuda"
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before

@@ -1,0 +1,153 @@
+"""A whole training step as one CUDA graph: what a small network costs is launching its kernels.
+
+Source: https://docs.pytorch.org/docs/stable/notes/cuda.html#whole-network-capture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from zoo.data import Batch
+from zoo.errors import RecipeError, TrainingError
+from zoo.objectives import Objective, Output
+
+Advance = Callable[[Batch], Output]
+Replay = Callable[[], None]
+
+WARM_UP = 3
+"""Ordinary steps before a capture: they make the optimizer's state and choose kernels."""
+
+_CAPTURABLE = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)
+
+
+class GraphedStep:
+    """Calls `advance` for the first steps, then captures it once and replays that.
+
+    Replaying repeats what was captured with other contents in the same memory: so a batch is copied to where
+    the captured one was, and whatever is no tensor must be as it was then. `Objective.constants` says what
+    that is; when it changes (FT begins, say) the step is captured anew. Batches of another shape are not.
+
+    Args:
+        advance: does a step; touches nothing but tensors on the device and `objective`'s constants.
+        objective: whose step it is.
+        optimizer: must be able to step without reading from the device.
+        capture: records a function without running it, and returns what replays it; for tests.
+        aside: runs a function on a stream of its own; for tests.
+
+    Raises:
+        RecipeError: if optimizer or objective cannot be captured.
+    """
+
+    def __init__(
+        self,
+        advance: Advance,
+        objective: Objective,
+        optimizer: torch.optim.Optimizer,
+        *,
+        capture: Callable[[Callable[[], None]], Replay] | None = None,
+        aside: Callable[[Callable[[], Output]], Output] | None = None,
+    ) -> None:
+        if type(optimizer) not in _CAPTURABLE:
+            raise RecipeError(
+                f"training.cuda_graph: optimizer {type(optimizer).__name__} cannot be captured; expected "
+                "SGD, Adam or AdamW (optimizer.name sgd, momentum, adam or adamw), or cuda_graph: false"
+            )
+        if objective.constants() is None:
+            raise RecipeError(
+                f'training.cuda_graph: objective "{objective.config.name}" cannot be captured; set false'
+            )
+        for group in optimizer.param_groups:
+            if "capturable" in group:
+                group["capturable"] = True
+        self._advance = advance
+        self._objective = objective
+        self._capture = capture or _capture
+        self._aside = aside or _aside
+        self._shapes: list[torch.Size] | None = None
+        self._constants: Hashable = None
+        self._ordinary = WARM_UP
+        self._changes = 0
+        self._replay: Replay | None = None
+        self._batch: Batch | None = None
+        self._output: Output | None = None
+        self._names: tuple[str, ...] = ()
+        self._metrics: Tensor | None = None
+
+    def __call__(self, batch: Batch) -> Output:
+        """Do a step on `batch`; the output has no carry once replayed."""
+        shapes = [tensor.shape for tensor in _tensors(batch)]
+        if self._shapes is None:
+            self._shapes = shapes
+        if shapes != self._shapes:
+            return self._aside(lambda: self._advance(batch))
+        constants = self._objective.constants()
+        if constants != self._constants:
+            self._forget(constants)
+        if self._ordinary > 0:
+            self._ordinary -= 1
+            return self._aside(lambda: self._advance(batch))
+        if self._replay is None:
+            self._changes = 0
+            self._replay = self._captured(batch)
+        assert self._batch is not None
+        for place, tensor in zip(_tensors(self._batch), _tensors(batch), strict=True):
+            place.copy_(tensor, non_blocking=True)
+        self._replay()
+        assert self._metrics is not None
+        loss, *metrics = self._metrics.clone().unbind()  # the next replay overwrites them
+        return Output(loss, dict(zip(self._names, metrics, strict=True)))
+
+    def _forget(self, constants: Hashable) -> None:
+        self._changes += 1
+        if self._changes > WARM_UP:
+            raise RecipeError(
+                f'training.cuda_graph: objective "{self._objective.config.name}" changes its constants with '
+                f"every step (now {constants}); expected no scheduled temperature or momentum, or "
+                "cuda_graph: false"
+            )
+        self._constants, self._replay, self._ordinary = constants, None, WARM_UP
+
+    def _captured(self, batch: Batch) -> Replay:
+        clone = [tensor.clone() for tensor in _tensors(batch)]
+        views = len(batch.views)
+        self._batch = Batch(tuple(clone[:views]), *clone[views:])
+
+        def record() -> None:
+            assert self._batch is not None
+            output = self._advance(self._batch)
+            self._names = tuple(output.metrics)
+            scalars = [output.loss.detach(), *output.metrics.values()]
+            self._metrics = torch.stack([scalar.float() for scalar in scalars])
+
+        try:
+            return self._capture(record)
+        except RuntimeError as error:
+            raise TrainingError(
+                f"training.cuda_graph: the step cannot be captured ({str(error).splitlines()[0]}); set false"
+            ) from error
+
+
+def _tensors(batch: Batch) -> list[Tensor]:
+    rest: list[Any] = [batch.labels, batch.index, batch.candidates]
+    return [*batch.views, *(tensor for tensor in rest if tensor is not None)]
+
+
+def _capture(record: Callable[[], None]) -> Replay:
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        record()
+    return graph.replay
+
+
+def _aside(function: Callable[[], Output]) -> Output:
+    """Run on a side stream: gradients that accumulate on the default one could not be captured later."""
+    main, side = torch.cuda.current_stream(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    side.wait_stream(main)
+    with torch.cuda.stream(side):
+        output = function()
+    main.wait_stream(side)
+    return output

@@ -1,0 +1,49 @@
+"""A batch in parts, and what became of them as if they had been one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from zoo.data import Batch
+from zoo.objectives import Output
+
+
+def split(batch: Batch, count: int) -> list[Batch]:
+    """Cut a batch into `count` parts as equal as can be, fewer where one would have less than two images."""
+    count = max(1, min(count, len(batch.index) // 2))
+    views = [view.tensor_split(count) for view in batch.views]
+    candidates = [None] * count if batch.candidates is None else batch.candidates.tensor_split(count)
+    rest = zip(batch.labels.tensor_split(count), batch.index.tensor_split(count), candidates, strict=True)
+    return [Batch(tuple(view[part] for view in views), *row) for part, row in enumerate(rest)]
+
+
+def join(outputs: Sequence[Output], shares: Sequence[float]) -> Output:
+    """Join the outputs of a batch's parts, whose shares of its images are `shares`.
+
+    Loss and metrics are weighted means; rows to carry follow each other as they did in the batch.
+    """
+    if len(outputs) == 1:
+        return outputs[0]
+
+    def mean(values: Sequence[Tensor]) -> Tensor:
+        return (torch.stack(list(values)) * values[0].new_tensor(shares)).sum()
+
+    return Output(
+        mean([output.loss.detach() for output in outputs]),
+        {name: mean([output.metrics[name] for output in outputs]) for name in outputs[0].metrics},
+        _rows([output.carry for output in outputs]),
+    )
+
+
+def _rows(carried: Sequence[Any]) -> Any:
+    """Concatenate tensors `[b, ...]`, or tuples of them, along their rows."""
+    first = carried[0]
+    if first is None:
+        return None
+    if isinstance(first, Tensor):
+        return torch.cat(list(carried))
+    return type(first)(*(_rows(field) for field in zip(*carried, strict=True)))

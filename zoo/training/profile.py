@@ -1,0 +1,249 @@
+"""Where the time of one training step goes."""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+from torch.profiler import ProfilerActivity
+from torch.profiler import profile as torch_profile
+
+from zoo.data import Batch, ImageDataset
+from zoo.modules import KeyQueue, MomentumEncoder
+from zoo.objectives import Objective
+from zoo.training.acceleration import compiled, fastest_kernels
+from zoo.training.graph import WARM_UP
+from zoo.training.loop import open_loader, pick_device, place
+from zoo.training.recipe import Recipe
+from zoo.training.step import Span, Stepper
+
+os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # else torch's profiler prints its own diagnostics
+
+STEPS = 20
+SECONDS = 30.0  # a slow step is measured fewer times
+AT_LEAST = 3
+
+INPUT, FORWARD = "input", "forward"
+PARTS = {
+    INPUT: "input: reading, views, copies",
+    "query encoder": "query encoder, forward",
+    "key encoder": "key encoder, forward",
+    FORWARD: "projections, scores and loss",
+    "backward": "backward",
+    "optimizer": "optimizer",
+    "average": "key encoder's moving average",
+    "queue": "queue",
+    "update": "other state of the objective",
+}
+"""Parts of a step in their order; what is inside another is not counted there."""
+
+
+class Profile(NamedTuple):
+    """What a step costs.
+
+    Attributes:
+        parts: seconds of each part of `PARTS` that there is, one after another: nothing compiled, no graph,
+            and the device waited for after each.
+        step: seconds of a step as the recipe runs it, input included.
+        images: in a batch.
+        steps: measured for `step`.
+        total_steps: of the recipe.
+        device: where.
+        memory: peak bytes: allocated on a GPU, of the whole process on a CPU.
+        operations: torch's table of the most expensive operations.
+    """
+
+    parts: dict[str, float]
+    step: float
+    images: int
+    steps: int
+    total_steps: int
+    device: torch.device
+    memory: int
+    operations: str
+
+
+def profile(objective: Objective, dataset: ImageDataset, recipe: Recipe) -> Profile:
+    """Measure steps of the recipe's last epochs, where every part of the objective is at work.
+
+    The objective is trained by it; nothing is saved.
+
+    Raises:
+        ZooError: as `train`.
+    """
+    device = pick_device(recipe.training.device)
+    place(objective, recipe, device)
+    loader = open_loader(dataset, recipe, device)
+    per_epoch, total = loader.steps_per_epoch, recipe.training.epochs * loader.steps_per_epoch
+    start = max(0, total - STEPS)
+
+    def batches() -> Iterator[tuple[int, Batch]]:
+        while True:  # a run of few steps is repeated
+            yield from enumerate(loader.stream(start, total), start)
+
+    with fastest_kernels(device), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        clock = _Clock(device)
+        stepper = Stepper(objective, _plain(recipe), per_epoch, device, clock.span)
+        with _watched(objective, clock.span):
+            counted = _run(batches(), stepper, device, clock)
+        parts = {part: clock.seconds[part] / counted for part in PARTS if part in clock.seconds}
+        with compiled(objective, recipe.training.compile):
+            stepper = Stepper(objective, recipe, per_epoch, device)
+            steps, seconds = _timed(batches(), stepper, device)
+        operations = _operations(batches(), stepper, device)
+    return Profile(
+        parts, seconds / steps, recipe.training.batch_size, steps, total, device, _peak(device), operations
+    )
+
+
+def _plain(recipe: Recipe) -> Recipe:
+    section = recipe.training.model_copy(update={"cuda_graph": False})
+    return recipe.model_copy(update={"training": section})
+
+
+class _Clock:
+    """Adds up the time in named spans; inside another, a span's time is its own alone."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.seconds: dict[str, float] = {}
+        self._open: list[str] = []
+        self._device = device
+        self._since = time.perf_counter()
+
+    def _charge(self) -> None:
+        _wait(self._device)
+        now = time.perf_counter()
+        if self._open:
+            name = self._open[-1]
+            self.seconds[name] = self.seconds.get(name, 0.0) + now - self._since
+        self._since = now
+
+    @contextmanager
+    def span(self, name: str) -> Iterator[None]:
+        self._charge()
+        self._open.append(name)
+        try:
+            yield
+        finally:
+            self._charge()
+            self._open.pop()
+
+
+@contextmanager
+def _watched(objective: Objective, span: Span) -> Iterator[None]:
+    """Open spans around the encoders, the moving average and the queue."""
+    watched: list[tuple[nn.Module, str]] = []
+
+    def watch(module: nn.Module, method: str, name: str) -> None:
+        original: Callable[..., Any] = getattr(module, method)
+
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            with span(name):
+                return original(*args, **kwargs)
+
+        setattr(module, method, timed)
+        watched.append((module, method))
+
+    watch(objective.encoder, "forward", "query encoder")
+    for module in objective.modules():
+        if isinstance(module, MomentumEncoder):
+            watch(module, "forward", "key encoder")
+            watch(module, "update", "average")
+        elif isinstance(module, KeyQueue):
+            watch(module, "enqueue", "queue")
+    try:
+        yield
+    finally:
+        for module, method in watched:
+            delattr(module, method)  # the class's own is found again
+
+
+def _run(batches: Iterator[tuple[int, Batch]], stepper: Stepper, device: torch.device, clock: _Clock) -> int:
+    """Time the parts of some steps; the first warms up. Return how many were counted."""
+    counted, began = -1, time.perf_counter()
+    while counted < AT_LEAST or (counted < STEPS and time.perf_counter() - began < SECONDS / 2):
+        with clock.span(INPUT):
+            step, batch = next(batches)
+        stepper(step, batch)
+        counted += 1
+        if counted == 0:
+            clock.seconds.clear()
+            began = time.perf_counter()
+    return counted
+
+
+def _timed(batches: Iterator[tuple[int, Batch]], stepper: Stepper, device: torch.device) -> tuple[int, float]:
+    """Run steps as the loop does; return how many, and their seconds."""
+    for step, batch in islice(batches, 2 + WARM_UP):  # compilation and capture are in these
+        stepper(step, batch)
+    _wait(device)
+    steps, began = 0, time.perf_counter()
+    while steps < AT_LEAST or (steps < STEPS and time.perf_counter() - began < SECONDS):
+        stepper(*next(batches))
+        steps += 1
+    _wait(device)
+    return steps, time.perf_counter() - began
+
+
+def _operations(batches: Iterator[tuple[int, Batch]], stepper: Stepper, device: torch.device) -> str:
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
+    with torch_profile(activities=activities) as found:
+        stepper(*next(batches))
+        _wait(device)
+    kind = "cuda" if device.type == "cuda" else "cpu"
+    table: str = found.key_averages().table(sort_by=f"self_{kind}_time_total", row_limit=30)
+    return table
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _peak(device: torch.device) -> int:
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    unit = 1 if sys.platform == "darwin" else 1024  # bytes there, KiB on Linux
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def describe(found: Profile, recipe: Recipe) -> list[str]:
+    """Say a profile in a few lines, and what it suggests."""
+    section = recipe.training
+    apart = sum(found.parts.values())
+    speed, hours = found.images / found.step, found.step * found.total_steps / 3600
+    length = f"{hours:.1f} h" if hours >= 1 else f"{60 * hours:.1f} min"
+    lines = [
+        f"one step: {_ms(found.step)} for {found.images} images, {speed:,.0f} images/s ({found.steps} "
+        f"steps); all {found.total_steps:,} steps take {length}; peak memory {found.memory / 2**30:.1f} GiB",
+        f"taken apart, one part after another: {_ms(apart)}",
+    ]
+    for part, seconds in found.parts.items():
+        share = seconds / apart
+        lines.append(f"  {PARTS[part]:32} {_ms(seconds):>10} {share:6.1%}  {'#' * round(40 * share)}")
+    if found.parts[INPUT] > 0.2 * apart:
+        lines.append(
+            f"the input is {found.parts[INPUT] / apart:.0%}: "
+            + (
+                'views.backend "tensor", where the data fit, or more views.workers'
+                if recipe.views.backend != "tensor"
+                else "the views are made on the training device; fewer or cheaper operations would help"
+            )
+        )
+    if found.device.type == "cuda" and not section.cuda_graph and not section.compile:
+        lines.append("small kernels take less time than launching them: try training.cuda_graph, compile")
+    if found.device.type == "cpu" and not section.channels_last:
+        lines.append("on a CPU convolutions are often faster with training.channels_last: true")
+    return lines
+
+
+def _ms(seconds: float) -> str:
+    return f"{1e3 * seconds:,.1f} ms"
