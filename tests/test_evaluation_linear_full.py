@@ -235,7 +235,8 @@ def test_on_the_command_line_it_stops_with_its_state_saved_and_goes_on(copied: P
         command += ["--set", f"{key}={value}"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 120
-    while not (out / "metrics.jsonl").is_file():
+    metrics = out / "metrics.jsonl"
+    while not (metrics.is_file() and metrics.read_text()):  # before its first row the run may not have begun
         assert time.monotonic() < deadline
         assert process.poll() is None, process.stderr.read()
         time.sleep(0.02)
