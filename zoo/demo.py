@@ -17,7 +17,7 @@ from zoo.evaluation.plots import plot_shot_accuracy
 from zoo.evaluation.report import table
 from zoo.release import Release
 from zoo.training import Recipe, build_objective, cpu_threads, pick_device
-from zoo.training.recipe import LinearProtocol
+from zoo.training.protocols import LinearProtocol
 
 MOCO = "cifar_resnet20.moco_v2_ft_digits_lt50"
 PACO = "cifar_resnet20.paco_digits_lt50"

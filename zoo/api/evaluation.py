@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +12,18 @@ from torch import nn
 
 from zoo import catalog
 from zoo import release as releases
-from zoo.config import Config, parse
+from zoo.config import parse
 from zoo.data import DataConfig, EvalView, ImageDataset, open_dataset, parse_data_spec
 from zoo.errors import DataError, ZooError, did_you_mean
-from zoo.evaluation.measure import Encoded, measure
+from zoo.evaluation.measure import Encoded, ProbeRun, measure
+from zoo.modules import Centers
 from zoo.release import Preprocess, Release
 from zoo.training import pick_device
 from zoo.training.progress import show_status
-from zoo.training.recipe import ClassifierProtocol, KNNProtocol, LinearProtocol
+from zoo.training.protocols import PROTOCOLS, LinearFullProtocol, Protocol
 
-PROTOCOLS: dict[str, type[Config]] = {
-    "linear": LinearProtocol,
-    "knn": KNNProtocol,
-    "classifier": ClassifierProtocol,
-}
+RUNS = Path("runs")
+"""Where the state of a training lies for which no other folder is at hand."""
 
 
 def evaluate(
@@ -33,31 +32,48 @@ def evaluate(
     data: str | Path | None = None,
     *,
     device: str = "auto",
+    workers: int | None = None,
     save: bool = True,
+    out: str | Path | None = None,
+    resume: bool = False,
     **settings: Any,
 ) -> dict[str, Any]:
     """Measure an encoder.
 
     Args:
         release_or_model: a release, its name or folder, or a headless timm model (features `[B, D]`).
-        protocol: "linear", "knn" or "classifier" (the learned centers).
+        protocol: on features that are computed once, "linear", "knn" or "classifier" (the learned centers),
+            for monitoring and ablation; "linear_full", the published linear evaluation, which trains a linear
+            layer on augmented images, for figures that are compared with papers.
         data: a folder that holds the release's own data source, or a spec such as "digits" or
             "parquet:DIR?label=fine_label"; the release's own source when None.
         device: "auto", "cpu" or "cuda".
+        workers: processes that decode images; those of the release's recipe when None.
         save: record the entry in the release's metrics.json and card, if it is a folder of yours;
             a shipped or downloaded release stays as it is.
+        out: folder for the state of linear_full's training. When None, one that is named by all that decides
+            the result, in `run` of a release's folder of yours, else in `runs/NAME`.
+        resume: go on with linear_full's training from its last checkpoint, or begin if there is none.
         **settings: of the protocol, e.g. `k=200`.
 
     Returns:
         The entry of metrics.json: protocol, data, split, metrics (percentages), settings, seed, date.
 
     Raises:
+        Interrupted: when linear_full is stopped by SIGINT or SIGTERM, after saving its state.
         ZooError: for an unknown protocol or setting, missing data, or a release without centers.
     """
     if protocol not in PROTOCOLS:
         hint = did_you_mean(protocol, PROTOCOLS)
         raise ZooError(f'protocol: found "{protocol}", expected one of {", ".join(PROTOCOLS)}.{hint}')
     chosen: Any = parse(PROTOCOLS[protocol], {"protocol": protocol, **settings}, f"protocol {protocol}")
+    if protocol != "linear_full" and (out is not None or resume):
+        raise ZooError(
+            f'{"resume" if resume else "out"}: protocol "{protocol}" trains nothing that could be kept; '
+            '"linear_full" does'
+        )
+    if workers is not None and workers < 0:
+        raise ZooError(f"workers: found {workers}, expected 0 or more")
     release: Release | None = None
     centers = None
     if isinstance(release_or_model, nn.Module):
@@ -88,12 +104,48 @@ def evaluate(
         mean=preprocess.mean,
         std=preprocess.std,
         device=pick_device(device),
+        workers=_workers(release) if workers is None else workers,
     )
-    with show_status(f"measuring: {protocol}, {len(test_set):,} test images"):
-        entry = measure(chosen, encoded, centers)
-    if release is not None and save and release.writable and not catalog.is_shipped(release.path):
+    own = release is not None and release.writable and not catalog.is_shipped(release.path)
+    run = ProbeRun(
+        name="a model" if release is None else release.name,
+        arch=_arch_of(model) if release is None else str(release.config["architecture"]),
+        data=config,
+        folder=Path(out) if out is not None else _runs_of(release, own),
+        exact=out is not None,
+        resume=resume,
+    )
+    entry = measure_aloud(chosen, encoded, centers, run)
+    if release is not None and save and own:
         release.add_evaluation(entry)
     return entry
+
+
+def measure_aloud(
+    protocol: Protocol, encoded: Encoded, centers: Centers | None, run: ProbeRun
+) -> dict[str, Any]:
+    """Do what `measure` does, and say so on standard error; a training shows its own progress there."""
+    trains = isinstance(protocol, LinearFullProtocol)
+    text = f"measuring: {protocol.protocol}, {len(encoded.test_set):,} test images"
+    with nullcontext() if trains else show_status(text):
+        return measure(protocol, encoded, centers, run)
+
+
+def _runs_of(release: Release | None, own: bool) -> Path:
+    """Return where trainings around an encoder keep their state: never in a release that must not change."""
+    if release is None:
+        return RUNS / "model"
+    return release.path / "run" if own else RUNS / release.name
+
+
+def _workers(release: Release | None) -> int:
+    views = None if release is None else release.recipe.get("views")
+    return int(views["workers"]) if views else 0
+
+
+def _arch_of(model: nn.Module) -> str:
+    architecture = getattr(model, "pretrained_cfg", {}).get("architecture")
+    return architecture or type(model).__name__
 
 
 def _check_classes(release: Release, dataset: ImageDataset) -> None:

@@ -8,12 +8,13 @@ from pathlib import Path
 from torch import nn
 
 from zoo import release as releases
+from zoo.api.evaluation import measure_aloud
 from zoo.api.facts import training_facts
 from zoo.config import parse
 from zoo.data import ImageDataset, open_dataset
 from zoo.errors import DataError, RecipeError, TrainingError
 from zoo.evaluation.feature_map import plot_features
-from zoo.evaluation.measure import Encoded, measure
+from zoo.evaluation.measure import Encoded, ProbeRun
 from zoo.evaluation.plots import plot_curves
 from zoo.release import Preprocess, Release, names, write_release
 from zoo.release.format import LICENSE
@@ -127,11 +128,10 @@ def _release(
         workers=recipe.views.workers,
         max_bad_images=recipe.data.max_bad_images,
     )
-    entries = []
+    # Its folder is named by the encoder's weights, so what lies there can always be continued.
+    probe_run = ProbeRun(recipe.name, recipe.backbone.arch, recipe.data, run.path, resume=True)
     try:
-        for protocol in recipe.evaluation:
-            with show_status(f"measuring: {protocol.protocol}, {len(test_set):,} test images"):
-                entries.append(measure(protocol, encoded, centers))
+        entries = [measure_aloud(protocol, encoded, centers, probe_run) for protocol in recipe.evaluation]
     except DataError as error:
         raise DataError(
             f'{error}. The training is done and saved in "{run.path}"; mend the data and give the same '

@@ -78,7 +78,7 @@ def _announce(release: Release) -> None:
 
 @app.command()
 def evaluate(
-    protocol: Annotated[str, typer.Argument(help="linear, knn or classifier.")],
+    protocol: Annotated[str, typer.Argument(help="linear, knn, classifier or linear_full.")],
     release: Annotated[str, typer.Argument(help="Weights name, folder or org/repo.")],
     data: Annotated[
         str | None,
@@ -88,9 +88,29 @@ def evaluate(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Setting of the protocol, e.g. k=200."),
     ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option("--workers", help="Processes that decode images. Default: the release's recipe's."),
+    ] = None,
     save: Annotated[bool, typer.Option(help="Record the result in metrics.json and card.")] = True,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Folder for linear_full's training. Default: in RELEASE/run or runs/."),
+    ] = None,
+    resume: Resume = False,
 ) -> None:
-    """Measure an encoder: linear probe, nearest neighbours, or the classifier of its centers."""
+    """Measure an encoder.
+
+    For monitoring and ablation, on features that are computed once:
+    linear, a linear probe, its penalty chosen inside the training set;
+    knn, a vote of the nearest training images;
+    classifier, the learned centers as they stand.
+
+    For figures that are compared with papers:
+    linear_full, the published linear evaluation. 100 epochs of SGD on
+    augmented images train a linear layer on the frozen encoder; it shows
+    progress, and goes on with --resume when it was stopped.
+    """
     from zoo import api
 
     chosen = key_values(settings or [])
@@ -102,7 +122,9 @@ def evaluate(
                 f'--set: unknown setting "{key}" of {protocol}.{did_you_mean(key, names)} '
                 f"It has: {', '.join(names) or 'none'}"
             )
-    entry = api.evaluate(release, protocol, data, save=save, **chosen)
+    entry = api.evaluate(
+        release, protocol, data, workers=workers, save=save, out=out, resume=resume, **chosen
+    )
     print_evaluations([entry])
     facts = {**entry["settings"], **{f"chosen {name}": value for name, value in entry["chosen"].items()}}
     print(f"{entry['test_set']['num_images']} test images; {facts}")

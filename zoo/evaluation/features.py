@@ -57,10 +57,13 @@ def extract(
             for images, targets in batches:
                 output = model(images.to(device=device, dtype=dtype, non_blocking=True))
                 _check_output(output, len(images))
-                features.append(output.to(device="cpu", dtype=torch.float32))
-                labels.append(targets.to(device="cpu", dtype=torch.int64))
+                # From a GPU these go to pinned memory while the next batch is prepared; nothing waits here.
+                features.append(output.float().to("cpu", non_blocking=True))
+                labels.append(targets.long().to("cpu", non_blocking=True))
                 if progress is not None:
                     progress(len(images))
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)  # before the copies are read
     finally:
         for module, training in modes:
             module.training = training

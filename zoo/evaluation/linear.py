@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from zoo.errors import DataError, ZooError, did_you_mean
-from zoo.evaluation._checks import check_features, check_labels
+from zoo.evaluation._checks import check_augmented, check_features, check_labels
 from zoo.evaluation.metrics import classification_metrics
 from zoo.evaluation.solvers import SOLVERS, Problem
 from zoo.seeding import derive_seed
@@ -65,6 +65,7 @@ def fit_linear(
     balanced: bool = False,
     max_iter: int | None = None,
     solver: Solver = "lbfgs",
+    augmented: Tensor | None = None,
 ) -> LinearClassifier:
     """Fit on training features alone; the strength of the penalty is chosen inside the training set.
 
@@ -72,6 +73,9 @@ def fit_linear(
     penalty to the weakest, each fit starting from the last, the best score wins (the stronger of equals),
     and that strength is fitted again on all of the training set. Test data is no argument, so it cannot
     be selected on. Features are standardised by the statistics of the rows that are fitted.
+
+    With `augmented` views, those of the fitted images are fitted too; those of the images put aside are not,
+    and the score is on the evaluation view alone, as at the end.
 
     Small classes: one image stays in the fitted part (validated by nothing); from two on, at least one
     is put aside and at least one is fitted. A class without images is never predicted.
@@ -87,6 +91,7 @@ def fit_linear(
         balanced: weigh each image by N / (classes present * images of its class).
         max_iter: iterations of L-BFGS (default 1000) or epochs of SGD (default 100) per fit.
         solver: `"lbfgs"` (full batch) or `"sgd"` (batches of 1024) for sets too large for that.
+        augmented: features of A augmented views of the same images `[A, N, D]`.
 
     Raises:
         DataError: for features that are not finite, labels outside `[0, C)`, fewer than two classes, or
@@ -100,6 +105,10 @@ def fit_linear(
     classes, targets = torch.unique(labels.to(features.device), return_inverse=True)
     if len(classes) < 2:
         raise DataError(f"linear probe: found only class {int(classes[0])} in training, expected two or more")
+    views = features[None]  # [1 + A, N, D]
+    if augmented is not None:
+        check_augmented(augmented, features)
+        views = torch.cat([views, augmented.detach().to(features)])
     run = SOLVERS[solver]
     start = features.new_zeros(len(classes), features.shape[1] + 1)
     scores: dict[float, float] = {}
@@ -111,7 +120,7 @@ def fit_linear(
                 f"linear probe: each of the {len(classes)} classes has a single training image, so none can"
                 f" validate the {len(grid)} strengths; expected an l2_grid of one value"
             )
-        problem = Problem.standardised(features[fit_rows], targets[fit_rows], len(classes), balanced)
+        problem = _problem(views[:, fit_rows], targets[fit_rows], len(classes), balanced)
         held, held_targets = features[held_rows], targets[held_rows]
         names = [str(int(c)) for c in classes]
         current = start
@@ -123,12 +132,17 @@ def fit_linear(
             if l2 == grid[0] or scores[l2] > scores[best]:
                 best, start = l2, current
         del problem
-    problem = Problem.standardised(features, targets, len(classes), balanced)
+    problem = _problem(views, targets, len(classes), balanced)
     solution, converged = run(problem, best, start, max_iter, derive_seed("linear", seed, "refit"))
     seen_weight, seen_bias = problem.unstandardise(solution)
     weight = features.new_zeros(num_classes, features.shape[1]).index_copy_(0, classes, seen_weight)
     bias = features.new_full((num_classes,), -math.inf).index_copy_(0, classes, seen_bias)
     return LinearClassifier(weight, bias, best, scores, converged)
+
+
+def _problem(views: Tensor, targets: Tensor, num_classes: int, balanced: bool) -> Problem:
+    """Standardise all views `[V, N, D]` of images of classes `targets` `[N]` together."""
+    return Problem.standardised(views.flatten(0, 1), targets.repeat(len(views)), num_classes, balanced)
 
 
 def stratified_split(labels: Tensor, fraction: float, seed: int) -> tuple[Tensor, Tensor]:

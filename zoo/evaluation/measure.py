@@ -2,139 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import UTC, datetime
-from functools import cached_property
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from zoo.data import EvalView, ImageDataset, eval_images
-from zoo.errors import DataError, ReleaseError
+from zoo.data import ImageDataset
+from zoo.errors import ReleaseError, ZooError
 from zoo.evaluation.classifier import center_logits
-from zoo.evaluation.features import Features, extract
+from zoo.evaluation.encoded import Encoded, total_memory
 from zoo.evaluation.knn import knn_predict
 from zoo.evaluation.linear import fit_linear
+from zoo.evaluation.linear_full import ProbeRun, train_linear
 from zoo.evaluation.metrics import classification_metrics
 from zoo.modules import Centers
-from zoo.training.recipe import ClassifierProtocol, KNNProtocol, LinearProtocol, Protocol
+from zoo.training.protocols import (
+    KNNProtocol,
+    LinearFullProtocol,
+    LinearProtocol,
+    Protocol,
+    settings_of,
+)
 
-EVAL_BATCH = 256
+__all__ = ["Encoded", "ProbeRun", "measure"]
 
-
-class Encoded:
-    """An encoder's features of one data set's training and test images, each computed once, when needed.
-
-    Args:
-        model: headless encoder, images `[B, 3, S, S]` to features `[B, D]`.
-        train_set: with its long tail, as the encoder's training saw it.
-        test_set: balanced.
-        view: size, crop and interpolation of the images.
-        mean: channel means.
-        std: channel standard deviations.
-        device: where to encode.
-        workers: processes that decode; 0: this one.
-        max_bad_images: so many unreadable training images are left out; of test images, none ever.
-
-    Raises:
-        DataError: if the two sets have other classes.
-    """
-
-    def __init__(
-        self,
-        model: nn.Module,
-        train_set: ImageDataset,
-        test_set: ImageDataset,
-        *,
-        view: EvalView,
-        mean: Sequence[float],
-        std: Sequence[float],
-        device: torch.device | str,
-        workers: int = 0,
-        max_bad_images: int = 0,
-    ) -> None:
-        if tuple(train_set.class_names) != tuple(test_set.class_names):
-            raise DataError(
-                f"training and test split have other classes: {len(train_set.class_names)} and "
-                f"{len(test_set.class_names)}, or other names"
-            )
-        self.model, self.test_set, self.device = model, test_set, device
-        self.train_set = train_set.with_candidates(None)  # probes read true labels
-        self._view, self._mean, self._std = view, list(mean), list(std)
-        self._workers, self._max_bad_images = workers, max_bad_images
-
-    def _extract(self, dataset: ImageDataset, max_bad_images: int) -> Features:
-        images = eval_images(
-            dataset,
-            self._view,
-            self._mean,
-            self._std,
-            batch_size=EVAL_BATCH,
-            device=self.device,
-            workers=self._workers,
-            max_bad_images=max_bad_images,
-        )
-        return extract(self.model, images, device=self.device)
-
-    @cached_property
-    def train(self) -> Features:
-        """Features of the training images under the evaluation view."""
-        return self._extract(self.train_set, self._max_bad_images)
-
-    @cached_property
-    def test(self) -> Features:
-        """Features of the test images."""
-        return self._extract(self.test_set, 0)
-
-    @property
-    def num_classes(self) -> int:
-        """C."""
-        return len(self.test_set.class_names)
+_ROOM = 6  # times the training features: what fitting a probe takes at most
 
 
-def measure(protocol: Protocol, encoded: Encoded, centers: Centers | None) -> dict[str, Any]:
+def measure(
+    protocol: Protocol, encoded: Encoded, centers: Centers | None, run: ProbeRun | None = None
+) -> dict[str, Any]:
     """Run one protocol and return its entry of metrics.json.
 
+    Args:
+        protocol: what to do.
+        encoded: the encoder and its data.
+        centers: the learned centers, for `classifier`.
+        run: where `linear_full` keeps its state.
+
     Raises:
+        Interrupted: when `linear_full` is stopped by a signal, with its state saved.
         ReleaseError: if the classifier is asked for and there are no centers, or for other classes.
     """
-    settings = protocol.model_dump(mode="json", exclude={"protocol", "seed"})
-    chosen: dict[str, Any] = {}  # what the protocol found; no setting, and no part of an entry's identity
-    predictions: Tensor
     if isinstance(protocol, LinearProtocol):
-        probe = fit_linear(
-            *encoded.train,
-            encoded.num_classes,
-            l2_grid=protocol.l2_grid,
-            validation_fraction=protocol.validation_fraction,
-            select=protocol.select,
-            seed=protocol.seed,
-            balanced=protocol.balanced,
-            solver=protocol.solver,
-        )
-        predictions = probe.predict(encoded.test.features)
-        chosen = {"l2": probe.l2}
+        predictions, chosen = _linear(protocol, encoded)
+    elif isinstance(protocol, LinearFullProtocol):
+        if run is None:
+            raise ZooError('protocol "linear_full": found no folder for the state of its training')
+        predictions, chosen = train_linear(protocol, encoded, run)
     elif isinstance(protocol, KNNProtocol):
-        voted = knn_predict(
-            *encoded.train,
-            encoded.test.features,
-            k=protocol.k,
-            tau=protocol.tau,
-            num_classes=encoded.num_classes,
-        )
-        predictions = voted.predictions
-        chosen = {"k": voted.settings["k"]}  # fewer than asked for in a small training set
+        predictions, chosen = _knn(protocol, encoded)
     else:
-        assert isinstance(protocol, ClassifierProtocol)
-        if centers is None:
-            raise ReleaseError('protocol "classifier" needs learned centers; this encoder has none')
-        if len(centers.weight) != encoded.num_classes:
-            raise ReleaseError(
-                f'protocol "classifier": found centers of {len(centers.weight)} classes, expected '
-                f"{encoded.num_classes}, those of the data"
-            )
-        predictions = center_logits(encoded.test.features, centers).argmax(dim=1)
+        predictions, chosen = _classifier(encoded, centers)
     counts = torch.as_tensor(encoded.train_set.class_counts)
     return {
         "protocol": protocol.protocol,
@@ -145,11 +65,70 @@ def measure(protocol: Protocol, encoded: Encoded, centers: Centers | None) -> di
         "metrics": classification_metrics(
             predictions, encoded.test.labels, counts, encoded.test_set.class_names
         ),
-        "settings": settings,
+        "settings": settings_of(protocol),
         "chosen": chosen,
         "seed": getattr(protocol, "seed", None),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+
+
+# Each returns the predicted classes of the test images `[N]`, and what the protocol found: no setting, and no
+# part of an entry's identity.
+_Result = tuple[Tensor, dict[str, Any]]
+
+
+def _linear(protocol: LinearProtocol, encoded: Encoded) -> _Result:
+    augmentation = protocol.augmentation
+    augmented = None if augmentation is None else encoded.augmented(augmentation, protocol.seed)
+    features, labels = encoded.train
+    copies = 1 if augmented is None else 1 + len(augmented)
+    probe = fit_linear(
+        features.to(_near(encoded, copies)),
+        labels,
+        encoded.num_classes,
+        l2_grid=protocol.l2_grid,
+        validation_fraction=protocol.validation_fraction,
+        select=protocol.select,
+        seed=protocol.seed,
+        balanced=protocol.balanced,
+        solver=protocol.solver,
+        augmented=augmented,
+    )
+    chosen: dict[str, Any] = {"l2": probe.l2}
+    if augmentation is not None:
+        chosen["backend"] = encoded.views(augmentation).backend
+    return probe.predict(encoded.test.features), chosen
+
+
+def _knn(protocol: KNNProtocol, encoded: Encoded) -> _Result:
+    features, labels = encoded.train
+    voted = knn_predict(
+        features.to(_near(encoded)),
+        labels,
+        encoded.test.features,
+        k=protocol.k,
+        tau=protocol.tau,
+        num_classes=encoded.num_classes,
+    )
+    return voted.predictions, {"k": voted.settings["k"]}  # fewer than asked for in a small training set
+
+
+def _classifier(encoded: Encoded, centers: Centers | None) -> _Result:
+    if centers is None:
+        raise ReleaseError('protocol "classifier" needs learned centers; this encoder has none')
+    if len(centers.weight) != encoded.num_classes:
+        raise ReleaseError(
+            f'protocol "classifier": found centers of {len(centers.weight)} classes, expected '
+            f"{encoded.num_classes}, those of the data"
+        )
+    return center_logits(encoded.test.features, centers).argmax(dim=1), {}
+
+
+def _near(encoded: Encoded, copies: int = 1) -> torch.device:
+    """Return the encoder's device if `copies` of the training features can be worked on there."""
+    features = encoded.train.features
+    needed = _ROOM * copies * features.nbytes
+    return encoded.device if needed < total_memory(encoded.device) else features.device
 
 
 def _name(train_set: ImageDataset) -> str:

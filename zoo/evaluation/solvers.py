@@ -62,11 +62,18 @@ def _gradient(
     log_p = F.log_softmax(x @ parameters.T, dim=1)
     weight = parameters[:, :-1]
     loss = F.nll_loss(log_p, y, reduction="none").mul(image_weight).mean() + 0.5 * l2 * weight.square().sum()
+    return loss, _gradient_at(log_p, x, y, image_weight, weight, l2)
+
+
+def _gradient_at(
+    log_p: Tensor, x: Tensor, y: Tensor, image_weight: Tensor, weight: Tensor, l2: float
+) -> Tensor:
+    """Return the gradient `[C, D + 1]` where the log-probabilities are `log_p` `[N, C]`."""
     residual = log_p.exp()
     residual[torch.arange(len(y), device=y.device), y] -= 1
     gradient = residual.mul_(image_weight[:, None] / len(y)).T @ x
     gradient[:, :-1] += l2 * weight
-    return loss, gradient
+    return gradient
 
 
 def lbfgs(problem: Problem, l2: float, start: Tensor, max_iter: int | None, seed: int) -> tuple[Tensor, bool]:
@@ -104,18 +111,20 @@ def sgd(problem: Problem, l2: float, start: Tensor, max_iter: int | None, seed: 
     epochs = max_iter or 100
     n = len(problem.y)
     parameters = start.clone()
-    optimizer = torch.optim.SGD(
-        [parameters], lr=1 / _curvature(problem, l2), momentum=_MOMENTUM, nesterov=True
-    )
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs * math.ceil(n / _BATCH))
+    rate = 1 / _curvature(problem, l2)
+    optimizer = torch.optim.SGD([parameters], lr=rate, momentum=_MOMENTUM, nesterov=True)
+    step, steps = 0, epochs * math.ceil(n / _BATCH)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for _ in range(epochs):
             for rows in torch.split(torch.randperm(n, generator=generator).to(start.device), _BATCH):
-                batch = problem.x[rows], problem.y[rows], problem.image_weight[rows]
-                _, parameters.grad = _gradient(*batch, parameters, l2)
+                x, y, image_weight = problem.x[rows], problem.y[rows], problem.image_weight[rows]
+                log_p = F.log_softmax(x @ parameters.T, dim=1)
+                parameters.grad = _gradient_at(log_p, x, y, image_weight, parameters[:, :-1], l2)
+                # A scheduler object would take as long as the step itself.
+                optimizer.param_groups[0]["lr"] = 0.5 * rate * (1 + math.cos(math.pi * step / steps))
                 optimizer.step()
-                schedule.step()
+                step += 1
     _, gradient = _gradient(problem.x, problem.y, problem.image_weight, parameters, l2)
     return parameters, bool(gradient.abs().max() <= 1e-3)
 

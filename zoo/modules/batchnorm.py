@@ -117,5 +117,5 @@ def convert_ghost_batchnorm(module: nn.Module, groups: int) -> nn.Module:
 
 
 def has_batchnorm(module: nn.Module) -> bool:
-    """Whether any layer computes statistics over the batch."""
-    return any(isinstance(child, _BatchNorm) for child in module.modules())
+    """Whether any layer computes statistics over the batch, as none does in evaluation mode."""
+    return any(isinstance(child, _BatchNorm) and child.training for child in module.modules())

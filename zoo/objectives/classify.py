@@ -1,4 +1,4 @@
-"""Supervised classification: the baseline of every long-tailed table, and fine-tuning."""
+"""Supervised classification: the baseline of every long-tailed table, fine-tuning, linear evaluation."""
 
 from __future__ import annotations
 
@@ -24,12 +24,17 @@ class ClassifyConfig(ObjectiveConfig):
     loss: Literal["cross_entropy", "balanced_softmax"]
     label_smoothing: Annotated[float, Field(ge=0, lt=1)]
     """torch's: this share of the target is spread over all classes."""
+    freeze_encoder: bool = False
+    """Train the classifier alone: the encoder is in evaluation mode, BatchNorm's statistics included."""
+    head_std: Annotated[float, Field(ge=0)] | None = None
+    """Standard deviation of the classifier's initial weights, with a bias of 0; null: torch's own."""
 
 
 class Classify(Objective):
-    """A linear classifier on the pooled features, trained together with the encoder.
+    """A linear classifier on the pooled features, trained together with the encoder or on a frozen one.
 
-    Fine-tuning is this objective with the recipe's `init:` pointing at a release.
+    Fine-tuning is this objective with the recipe's `init:` pointing at a release. With a frozen encoder it is
+    linear evaluation as MoCo's authors do it (github.com/facebookresearch/moco, main_lincls.py).
     """
 
     Config = ClassifyConfig
@@ -40,7 +45,19 @@ class Classify(Objective):
     def __init__(self, config: ClassifyConfig, encoder: nn.Module, info: DataInfo) -> None:
         super().__init__(config, encoder, info)
         self.classifier = nn.Linear(feature_dim(encoder), info.num_classes)
+        if config.head_std is not None:
+            nn.init.normal_(self.classifier.weight, std=config.head_std)
+            nn.init.zeros_(self.classifier.bias)
+        if config.freeze_encoder:
+            encoder.requires_grad_(False)
         self.register_buffer("class_counts", info.class_counts)
+
+    def train(self, mode: bool = True) -> Classify:
+        """Set the mode; a frozen encoder stays in evaluation mode."""
+        super().train(mode)
+        if self.config.freeze_encoder:
+            self.encoder.eval()
+        return self
 
     @torch.no_grad()
     def start_from(self, centers: Centers) -> None:
@@ -60,7 +77,9 @@ class Classify(Objective):
 
     def forward(self, batch: Batch) -> Output:
         """Classify the one view."""
-        logits = self.classifier(self.encoder(batch.views[0])).float()
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.config.freeze_encoder):
+            features = self.encoder(batch.views[0])
+        logits = self.classifier(features).float()
         smoothing = self.config.label_smoothing
         if self.config.loss == "balanced_softmax":
             loss = functional.balanced_softmax(

@@ -14,6 +14,7 @@ from zoo.config import Config, dump_yaml, load_yaml, parse
 from zoo.data import DataConfig, ViewsConfig
 from zoo.errors import RecipeError, did_you_mean
 from zoo.objectives import OBJECTIVES, Classify, Objective, ObjectiveConfig
+from zoo.training.protocols import Protocol
 
 PositiveInt = Annotated[int, Field(ge=1)]
 NonNegative = Annotated[float, Field(ge=0)]
@@ -99,42 +100,6 @@ class TrainingSection(Config):
     checkpoint_every: PositiveInt
     """Epochs between checkpoints."""
 
-
-class LinearProtocol(Config):
-    """Linear probe on cached features; its L2 strength is chosen on a part of the training set."""
-
-    protocol: Literal["linear"]
-    l2_grid: Annotated[list[Annotated[float, Field(gt=0)]], Field(min_length=1)] = [
-        1e-5,
-        1e-4,
-        1e-3,
-        1e-2,
-        1e-1,
-    ]
-    validation_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.2
-    select: Literal["accuracy", "balanced_accuracy"] = "balanced_accuracy"
-    balanced: bool = False
-    """Weight classes inversely to their counts."""
-    solver: Literal["lbfgs", "sgd"] = "lbfgs"
-    """L-BFGS sees all features at once; SGD takes batches, for sets too large for that."""
-    seed: Annotated[int, Field(ge=0)] = 0
-
-
-class KNNProtocol(Config):
-    """Weighted nearest neighbours by cosine similarity, votes exp(s / tau)."""
-
-    protocol: Literal["knn"]
-    k: PositiveInt = 20
-    tau: Annotated[float, Field(gt=0)] = 0.07
-
-
-class ClassifierProtocol(Config):
-    """The classifier made of the learned centers, as it stands."""
-
-    protocol: Literal["classifier"]
-
-
-Protocol = Annotated[LinearProtocol | KNNProtocol | ClassifierProtocol, Field(discriminator="protocol")]
 
 if TYPE_CHECKING:
     ObjectiveSection = ObjectiveConfig

@@ -13,6 +13,8 @@ from zoo.release.card.metadata import ACCURACIES, facts, is_number
 _PROTOCOLS = {
     "classifier": "the learned class centers as they stand, without the training set's prior",
     "linear": "logistic regression on the frozen features of the training images",
+    "linear_full": "the published linear evaluation, a linear layer on the frozen encoder trained by SGD on "
+    "augmented images; the last epoch counts",
     "knn": "vote of the nearest training images, by cosine similarity of the frozen features",
 }
 _SMALL_INPUT = 64  # pixels; below, what photographs show is lost

@@ -1,0 +1,147 @@
+"""The linear probe on cached features against 100 epochs in which the frozen backbone runs again.
+
+Both sides learn the same: the same images under the evaluation view, the same order of batches, standardised
+features, softmax regression by SGD with Nesterov momentum and a cosine schedule. The peer is a plain training
+loop as it is written without a cache: every epoch decodes and encodes every image; standardisation and rate
+are given to it. Ours is `zoo evaluate linear` up to the fitted weights, decoding included. All 100 epochs of
+the peer run; between them ours is measured again and again.
+
+What bounds the ratio: with equal speed of encoding it cannot pass the number of epochs.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tests.benchmarks.harness import Row, gate, synchronize
+from tests.data_fixtures import MEAN, STD, photo
+from zoo import backbones
+from zoo.data import EvalView, ImageDataset
+from zoo.data.sources import ArrayStore
+from zoo.evaluation.linear import LinearClassifier, fit_linear
+from zoo.evaluation.measure import Encoded
+from zoo.evaluation.solvers import Problem, _curvature
+from zoo.seeding import derive_seed
+
+EPOCHS = 100
+CLASSES = 10
+L2 = 1e-3
+TARGET = 100
+
+
+class Work(NamedTuple):
+    """What is encoded by what."""
+
+    arch: str
+    size: int
+    images: int
+
+
+WORK = {"cpu": Work("cifar_resnet32", 32, 256), "cuda": Work("resnet50", 224, 1024)}
+
+
+def rows(device: torch.device) -> Iterator[Row]:
+    """Measure one probe."""
+    work = WORK[device.type]
+    torch.manual_seed(0)
+    model = backbones.create(work.arch).to(device).eval()
+    train_set, test_set = (_photos(work, seed) for seed in (0, work.images))
+    _ours(model, train_set, test_set, work, device)  # warm-up
+    peer = _Peer(model, train_set, device, _encoded(model, train_set, test_set, work, device))
+    ours: list[float] = []
+    theirs = 0.0
+    for epoch in range(EPOCHS):
+        theirs += _seconds(lambda epoch=epoch: peer.epoch(epoch), device)
+        if epoch % 10 == 0:
+            ours.append(_seconds(lambda: _ours(model, train_set, test_set, work, device), device))
+    probe = _ours(model, train_set, test_set, work, device)
+    weight, bias = peer.problem.unstandardise(peer.parameters.detach())
+    distance = (probe.weight - weight.to(probe.weight)).abs().max() / weight.abs().max().to(probe.weight)
+    features = _encoded(model, train_set, test_set, work, device).test.features
+    other = (features.to(weight) @ weight.T + bias).argmax(1).to(probe.weight.device)
+    disagree = (probe.predict(features) != other).float().mean().item()
+    equal = gate("weights, relative,", distance.item(), 1e-3) + "; " + gate("predictions", disagree, 0.005)
+    seconds = statistics.fmean(ours)  # as a sum of 100 epochs is one of means
+    yield Row(
+        f"linear probe, {EPOCHS} epochs, {work.arch}, {work.images} images of {work.size} px",
+        "frozen backbone each epoch",
+        theirs / seconds,
+        TARGET,
+        f"{seconds:.3g} s",
+        f"{theirs:.3g} s",
+        equal,
+        note=f"all {EPOCHS} epochs of the peer ran; ours is the mean of {len(ours)} between them",
+    )
+
+
+def _photos(work: Work, seed: int) -> ImageDataset:
+    pixels = np.stack([np.asarray(photo(work.size, work.size, seed + i)) for i in range(work.images)])
+    labels = np.arange(work.images) % CLASSES
+    names = [str(c) for c in range(CLASSES)]
+    return ImageDataset(ArrayStore(pixels, "photos"), labels, names)
+
+
+def _encoded(model: nn.Module, train: ImageDataset, test: ImageDataset, work: Work, device: Any) -> Encoded:
+    view = EvalView(size=work.size, crop_pct=1.0)
+    return Encoded(model, train, test, view=view, mean=MEAN, std=STD, device=device)
+
+
+def _ours(
+    model: nn.Module, train: ImageDataset, test: ImageDataset, work: Work, device: torch.device
+) -> LinearClassifier:
+    features, labels = _encoded(model, train, test, work, device).train
+    return fit_linear(
+        features.to(device), labels, CLASSES, l2_grid=[L2], solver="sgd", max_iter=EPOCHS, seed=0
+    )
+
+
+class _Peer:
+    """A training loop around the frozen backbone; `epoch` is one pass over the images."""
+
+    def __init__(self, model: nn.Module, data: ImageDataset, device: torch.device, encoded: Encoded) -> None:
+        features, labels = (tensor.to(device) for tensor in encoded.train)
+        self.problem = Problem.standardised(features, labels, CLASSES, False)  # its mean and scale are used
+        self.model, self.data, self.labels, self.device = model, data, labels, device
+        self.mean = torch.tensor(MEAN, device=device).view(3, 1, 1)
+        self.std = torch.tensor(STD, device=device).view(3, 1, 1)
+        self.parameters = torch.zeros(CLASSES, features.shape[1] + 1, device=device, requires_grad=True)
+        rate = 1 / _curvature(self.problem, L2)
+        self.optimizer = torch.optim.SGD([self.parameters], lr=rate, momentum=0.9, nesterov=True)
+        self.batches = -(-len(data) // 1024)
+        self.schedule = torch.optim.lr_scheduler.CosineAnnealingLR(self.optimizer, EPOCHS * self.batches)
+        self.generator = torch.Generator().manual_seed(derive_seed("linear", 0, "refit"))
+
+    def epoch(self, number: int) -> None:
+        """Decode, encode and learn from every image once."""
+        for rows in torch.randperm(len(self.data), generator=self.generator).split(1024):
+            with torch.no_grad():
+                features = torch.cat([self.model(self._images(part)) for part in rows.split(256)])
+            x = (features - self.problem.mean) / self.problem.scale
+            logits = x @ self.parameters[:, :-1].T + self.parameters[:, -1]
+            penalty = 0.5 * L2 * self.parameters[:, :-1].square().sum()
+            loss = F.cross_entropy(logits, self.labels[rows.to(self.device)]) + penalty
+            self.optimizer.zero_grad()
+            loss.backward()
+            self.optimizer.step()
+            self.schedule.step()
+
+    def _images(self, rows: Tensor) -> Tensor:
+        decoded = [torch.from_numpy(np.array(self.data.image(row))) for row in rows.tolist()]
+        pixels = torch.stack(decoded).to(self.device).permute(0, 3, 1, 2).float()
+        return (pixels / 255 - self.mean) / self.std
+
+
+def _seconds(function: Any, device: torch.device) -> float:
+    synchronize(device)
+    start = time.perf_counter()
+    function()
+    synchronize(device)
+    return time.perf_counter() - start

@@ -1,0 +1,181 @@
+"""The features of a pair of data sets under one encoder, each computed once and shared by every protocol."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from zoo.data import EvalView, ImageDataset, TrainLoader, ViewsConfig, eval_images
+from zoo.errors import DataError
+from zoo.evaluation.features import Features, extract
+from zoo.seeding import derive_seed
+from zoo.training.protocols import Augmentation, CropAndFlip
+
+BATCH = 256
+# On a CPU the activations of so many images stay near its caches: from 32 pixels on 1.2 to 1.5 times as fast
+# as 256 at once (ResNets, one core); of smaller images 256 are as near.
+CPU_BATCH, CPU_BATCH_FROM = 64, 32
+_SAMPLE = 32  # images whose size is looked at to choose a backend
+_RESIDENT_SHARE = 4  # at most one part in so many of the memory is filled with decoded images
+
+
+class Encoded:
+    """An encoder's features of one data set's training and test images, each computed once, when needed.
+
+    Args:
+        model: headless encoder, images `[B, 3, S, S]` to features `[B, D]`.
+        train_set: with its long tail, as the encoder's training saw it.
+        test_set: balanced.
+        view: size, crop and interpolation of the images.
+        mean: channel means.
+        std: channel standard deviations.
+        device: where to encode.
+        workers: processes that decode; 0: this one.
+        max_bad_images: so many unreadable training images are left out; of test images, none ever.
+
+    Raises:
+        DataError: if the two sets have other classes.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        train_set: ImageDataset,
+        test_set: ImageDataset,
+        *,
+        view: EvalView,
+        mean: Sequence[float],
+        std: Sequence[float],
+        device: torch.device | str,
+        workers: int = 0,
+        max_bad_images: int = 0,
+    ) -> None:
+        if tuple(train_set.class_names) != tuple(test_set.class_names):
+            raise DataError(
+                f"training and test split have other classes: {len(train_set.class_names)} and "
+                f"{len(test_set.class_names)}, or other names"
+            )
+        self.model, self.test_set, self.device = model, test_set, torch.device(device)
+        self.train_set = train_set.with_candidates(None)  # probes read true labels
+        self.view, self.mean, self.std = view, list(mean), list(std)
+        self.workers, self.max_bad_images = workers, max_bad_images
+        self._augmented: dict[tuple[str, int], Tensor] = {}
+
+    def _extract(self, dataset: ImageDataset, max_bad_images: int) -> Features:
+        images = eval_images(
+            dataset,
+            self.view,
+            self.mean,
+            self.std,
+            batch_size=self._batch_size,
+            device=self.device,
+            workers=self.workers,
+            max_bad_images=max_bad_images,
+        )
+        return extract(self.model, images, device=self.device)
+
+    @cached_property
+    def train(self) -> Features:
+        """Features of the training images under the evaluation view."""
+        return self._extract(self.train_set, self.max_bad_images)
+
+    @cached_property
+    def test(self) -> Features:
+        """Features of the test images."""
+        return self._extract(self.test_set, 0)
+
+    def augmented(self, augmentation: Augmentation, seed: int) -> Tensor:
+        """Return the features `[A, N, D]` of A augmented copies of each of the N images of `train`.
+
+        The copies are the first A epochs of a training loader, so their number changes none of them.
+
+        Raises:
+            DataError: when the images cannot be read or augmented.
+        """
+        key = (augmentation.model_dump_json(exclude={"views"}), seed)
+        known = self._augmented.get(key)
+        if known is None or len(known) < augmentation.views:
+            known = self._augmented[key] = self._augment(augmentation, seed)
+        return known[: augmentation.views]
+
+    def _augment(self, augmentation: Augmentation, seed: int) -> Tensor:
+        loader = TrainLoader(
+            self.train_set,
+            self.views(augmentation),
+            mean=self.mean,
+            std=self.std,
+            batch_size=BATCH,  # not what suits the device: a batch's draws depend on its place
+            drop_last=False,
+            seed=derive_seed("augmented", seed),
+            device=self.device,
+            max_bad_images=self.max_bad_images,
+        )
+        batches = loader.stream(0, augmentation.views * loader.steps_per_epoch)
+        size = self._batch_size
+        parts = (
+            part
+            for batch in batches
+            for part in zip(torch.split(batch.views[0], size), torch.split(batch.index, size), strict=True)
+        )
+        features, index = extract(self.model, parts, device=self.device)
+        count = len(self.train_set)
+        placed = features.new_empty(augmentation.views, count, features.shape[1])
+        for number, copy in enumerate(placed):
+            epoch = slice(number * count, (number + 1) * count)
+            copy[index[epoch]] = features[epoch]
+        bad = {*loader.bad_images}  # nothing was placed there: another image came instead
+        if not bad:
+            return placed
+        names = map(self.train_set.name_of, range(count))
+        return placed[:, torch.tensor([name not in bad for name in names])]
+
+    def views(self, settings: CropAndFlip) -> ViewsConfig:
+        """Return the recipe's section for training images that are augmented so."""
+        size = self.view.size
+        backend = self.backend if settings.backend == "auto" else settings.backend
+        return ViewsConfig(backend=backend, workers=self.workers, train=[settings.view(size)], eval=self.view)
+
+    @cached_property
+    def backend(self) -> Literal["tensor", "torchvision"]:
+        """`tensor` if a sample of the training images has one size and all of them fit into memory.
+
+        Of all the device's memory, not of what is free: the two backends draw other numbers, and a figure
+        must not depend on what else runs.
+        """
+        count = len(self.train_set)
+        sizes = set()
+        for index in {i * count // _SAMPLE for i in range(_SAMPLE)}:
+            try:
+                sizes.add(self.train_set.image(index).size)
+            except DataError:  # the loader counts and reports it
+                continue
+        if len(sizes) != 1:
+            return "torchvision"
+        width, height = sizes.pop()
+        needed = 3 * width * height * count
+        return "tensor" if needed * _RESIDENT_SHARE < total_memory(self.device) else "torchvision"
+
+    @property
+    def _batch_size(self) -> int:
+        small = self.device.type == "cpu" and self.view.size >= CPU_BATCH_FROM
+        return CPU_BATCH if small else BATCH
+
+    @property
+    def num_classes(self) -> int:
+        """C."""
+        return len(self.test_set.class_names)
+
+
+def total_memory(device: torch.device) -> int:
+    """Return the bytes that `device` has, used or not; of a CPU on a system that does not tell, 8 GiB."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[1]
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):  # macOS, Windows
+        return 8 << 30

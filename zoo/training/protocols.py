@@ -1,0 +1,134 @@
+"""Protocols of the recipe's `evaluation:` section: what is measured, and all settings that decide the figure.
+
+`linear`, `knn` and `classifier` read features that are computed once: cheap, for monitoring and ablation.
+`linear_full` is the published linear evaluation, for figures that are compared with papers.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from zoo.config import Config
+from zoo.data.ops import HorizontalFlip, Interpolation, Op, PositiveRange, Probability, RandomResizedCrop
+
+Seed = Annotated[int, Field(ge=0)]
+PositiveInt = Annotated[int, Field(ge=1)]
+Positive = Annotated[float, Field(gt=0)]
+
+
+class CropAndFlip(Config):
+    """The views that linear classifiers are trained on; defaults are those of MoCo's `main_lincls.py`."""
+
+    scale: PositiveRange = [0.08, 1.0]
+    """Area of the crop as a share of the image's."""
+    ratio: PositiveRange = [3 / 4, 4 / 3]
+    """Width of the crop over its height."""
+    interpolation: Interpolation = "bilinear"
+    flip: Probability = 0.5
+    backend: Literal["auto", "tensor", "torchvision"] = "auto"
+    """See the recipe's `views.backend`; auto: tensor where images are equally large and fit into memory."""
+
+    @model_validator(mode="after")
+    def _within_image(self) -> CropAndFlip:
+        if self.scale[1] > 1:
+            raise ValueError(f"scale: found {self.scale}, expected shares of the image's area, at most 1")
+        return self
+
+    def view(self, size: int) -> list[Op]:
+        """Return the operations of a view of `size` pixels."""
+        crop = RandomResizedCrop(
+            size=size, scale=self.scale, ratio=self.ratio, interpolation=self.interpolation
+        )
+        return [crop, HorizontalFlip(p=self.flip)]
+
+
+class Augmentation(CropAndFlip):
+    """Augmented copies of the training images, encoded once."""
+
+    views: PositiveInt
+    """Copies of each image, beside the one under the evaluation view."""
+
+
+class LinearProtocol(Config):
+    """Linear probe on cached features; its L2 strength is chosen on a part of the training set."""
+
+    protocol: Literal["linear"]
+    l2_grid: Annotated[list[Positive], Field(min_length=1)] = [1e-5, 1e-4, 1e-3, 1e-2, 1e-1]
+    validation_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    select: Literal["accuracy", "balanced_accuracy"] = "balanced_accuracy"
+    balanced: bool = False
+    """Weight classes inversely to their counts."""
+    solver: Literal["lbfgs", "sgd"] = "lbfgs"
+    """L-BFGS sees all features at once; SGD takes batches, for sets too large for that."""
+    seed: Seed = 0
+    augmentation: Augmentation | None = None
+    """Fit on augmented copies too, e.g. `{views: 4}`; null: on the evaluation view alone."""
+
+
+class LinearFullProtocol(CropAndFlip):
+    """The published linear evaluation: a linear layer on the frozen encoder, trained on augmented images.
+
+    Defaults are MoCo's (arXiv 1911.05722, section 4.1; github.com/facebookresearch/moco, main_lincls.py) for
+    ResNet-50 on ImageNet; other encoders were published with other rates. The encoder is in evaluation mode,
+    BatchNorm's statistics included. The last epoch counts. Test images: the encoder's own evaluation view.
+    """
+
+    protocol: Literal["linear_full"]
+    epochs: PositiveInt = 100
+    batch_size: PositiveInt = 256
+    lr: Annotated[float, Field(ge=0)] = 30.0
+    """Used as given: never scaled by the batch size."""
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    milestones: list[PositiveInt] = [60, 80]
+    """Epochs after which the rate is multiplied by `decay_rate`; an empty list for a constant rate."""
+    decay_rate: Annotated[float, Field(ge=0)] = 0.1
+    init_std: Annotated[float, Field(ge=0)] = 0.01
+    """Standard deviation of the layer's initial weights; its bias starts at 0."""
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    """Of the encoder: bf16 and fp16 are autocast, and faster on a GPU."""
+    channels_last: bool = False
+    seed: Seed = 0
+
+    @model_validator(mode="after")
+    def _milestones_reached(self) -> LinearFullProtocol:
+        late = [m for m in self.milestones if m >= self.epochs]
+        if late:
+            raise ValueError(f"milestones: {late} never reached in epochs ({self.epochs})")
+        return self
+
+
+class KNNProtocol(Config):
+    """Weighted nearest neighbours by cosine similarity, votes exp(s / tau)."""
+
+    protocol: Literal["knn"]
+    k: PositiveInt = 20
+    tau: Positive = 0.07
+
+
+class ClassifierProtocol(Config):
+    """The classifier made of the learned centers, as it stands."""
+
+    protocol: Literal["classifier"]
+
+
+Protocol = Annotated[
+    LinearProtocol | LinearFullProtocol | KNNProtocol | ClassifierProtocol, Field(discriminator="protocol")
+]
+
+PROTOCOLS: dict[str, type[Config]] = {
+    "linear": LinearProtocol,
+    "linear_full": LinearFullProtocol,
+    "knn": KNNProtocol,
+    "classifier": ClassifierProtocol,
+}
+
+
+def settings_of(protocol: Protocol) -> dict[str, Any]:
+    """Return the settings that an entry of metrics.json states; what is off (null) is left out.
+
+    So an entry stays equal to one made before a setting existed, and replaces it when it is made again.
+    """
+    return protocol.model_dump(mode="json", exclude={"protocol", "seed"}, exclude_none=True)
