@@ -115,10 +115,11 @@ def peak_memory(code: str, *, device: torch.device | str = "cpu") -> int:
         before, after = "torch.cuda.reset_peak_memory_stats()", "torch.cuda.max_memory_allocated()"
         start = "torch.cuda.memory_allocated()"
     else:
-        peak = "resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024"
+        # not ru_maxrss, which begins at what the parent had
+        peak = "int(open('/proc/self/status').read().split('VmHWM:')[1].split()[0]) * 1024"
         before, after, start = "pass", peak, peak
     script = "\n".join(
-        ["import resource, torch", prepare, before, f"start = {start}", measured, f"print({after} - start)"]
+        ["import torch", prepare, before, f"start = {start}", measured, f"print({after} - start)"]
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     if done.returncode:

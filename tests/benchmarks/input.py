@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from tests.benchmarks.harness import Row, gate, mebibytes, medians, milliseconds, synchronize
+from tests.benchmarks.harness import Row, gate, mebibytes, medians, milliseconds, peak_memory, synchronize
 from tests.data_fixtures import MEAN, STD, photo
 from zoo.config import parse
 from zoo.data import DataConfig, ImageDataset, TrainLoader, ViewsConfig, open_dataset
@@ -172,24 +170,13 @@ def growth() -> Iterator[Row]:
                 (long / large) / (short / small), 1.3, f"{long / large * 1e6:.3g} us",
                 f"{short / small * 1e6:.3g} us", same, at_most=True,
             )  # fmt: skip
-        peaks = [added_peak(PEAK.format(root=str(path), count=n)) for n in (small, large)]
+        peaks = [peak_memory(PEAK.format(root=str(path), count=n)) for n in (small, large)]
         yield Row(
             f"decode {large:,} images into the file and gather from it, peak memory of an image",
             f"{small:,} images", (peaks[1] / large) / (peaks[0] / small), 1.0, mebibytes(peaks[1] / large),
             mebibytes(peaks[0] / small), same, at_most=True,
             note=f"{mebibytes(peaks[1])} in all, for {mebibytes(large * sizes[1])} of pixels",
         )  # fmt: skip
-
-
-def added_peak(code: str) -> int:
-    """Return the bytes that the part of `code` after `# measure` adds to the peak of a fresh process.
-
-    Read from VmHWM: `ru_maxrss` of a process begins at what its parent had.
-    """
-    peak = "int(Path('/proc/self/status').read_text().split('VmHWM:')[1].split()[0]) * 1024"
-    script = code.replace("# measure\n", f"before = {peak}\n") + f"\nprint({peak} - before)"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    return int(done.stdout)
 
 
 PEAK = """

@@ -104,7 +104,8 @@ def evaluate(
         mean=preprocess.mean,
         std=preprocess.std,
         device=pick_device(device),
-        workers=_workers(release) if workers is None else workers,
+        workers=int(_views(release).get("workers", 0)) if workers is None else workers,
+        cache=bool(_views(release).get("cache", False)),
     )
     own = release is not None and release.writable and not catalog.is_shipped(release.path)
     run = ProbeRun(
@@ -138,9 +139,9 @@ def _runs_of(release: Release | None, own: bool) -> Path:
     return release.path / "run" if own else RUNS / release.name
 
 
-def _workers(release: Release | None) -> int:
-    views = None if release is None else release.recipe.get("views")
-    return int(views["workers"]) if views else 0
+def _views(release: Release | None) -> dict[str, Any]:
+    """Return how the release's own training read its images; nothing for others."""
+    return {} if release is None else release.recipe.get("views") or {}
 
 
 def _arch_of(model: nn.Module) -> str:

@@ -127,6 +127,7 @@ def _release(
         device=pick_device(recipe.training.device),
         workers=recipe.views.workers,
         max_bad_images=recipe.data.max_bad_images,
+        cache=recipe.views.cache,
     )
     # Its folder is named by the encoder's weights, so what lies there can always be continued.
     probe_run = ProbeRun(recipe.name, recipe.backbone.arch, recipe.data, run.path, resume=True)

@@ -98,7 +98,7 @@ def eval_images(
         mean: of the three channels, for values in 0..1.
         std: likewise.
         batch_size: images at a time; the last batch may have fewer.
-        device: where the results are.
+        device: where the images are.
         workers: processes that decode; 0: this one.
         max_bad_images: so many unreadable images are left out. 0 for what is measured on, where leaving one
             out would falsify the figure; the training's limit for what a probe is fitted on.
@@ -106,7 +106,7 @@ def eval_images(
             one and the view does not change them: the same images without decoding them again.
 
     Yields:
-        Images `[B, 3, S, S]`, float32, and labels `[B]`, int64.
+        Images `[B, 3, S, S]`, float32, on the device, and labels `[B]`, int64, on the CPU.
 
     Raises:
         DataError: when more images than that cannot be read. It comes at the end of the pass, so that it can
@@ -129,9 +129,12 @@ def eval_images(
         readable = [i for i, sample in enumerate(samples) if not isinstance(sample, str)]
         if len(errors) > max_bad_images or not readable:
             continue
-        pixels = torch.stack([samples[i] for i in readable]).to(device).float()
+        stacked = torch.stack([samples[i] for i in readable])
+        if torch.device(device).type == "cuda":
+            stacked = stacked.pin_memory()  # else the copy would wait for the encoder
+        pixels = stacked.to(device, non_blocking=True).float()
         normalised = pixels.div_(255).sub_(channel_mean).div_(channel_std)  # timm's operations, in its order
-        yield normalised, labels[[number * batch_size + i for i in readable]].to(device)
+        yield normalised, labels[[number * batch_size + i for i in readable]]
     if len(errors) > max_bad_images:
         raise DataError(
             f"{errors[0]}; {others(len(errors) - 1)} of the {len(dataset)} to evaluate on cannot be read"

@@ -37,6 +37,7 @@ class Encoded:
         device: where to encode.
         workers: processes that decode; 0: this one.
         max_bad_images: so many unreadable training images are left out; of test images, none ever.
+        cache: use decoded images that a training with `views.cache` has kept.
 
     Raises:
         DataError: if the two sets have other classes.
@@ -54,6 +55,7 @@ class Encoded:
         device: torch.device | str,
         workers: int = 0,
         max_bad_images: int = 0,
+        cache: bool = False,
     ) -> None:
         if tuple(train_set.class_names) != tuple(test_set.class_names):
             raise DataError(
@@ -63,7 +65,7 @@ class Encoded:
         self.model, self.test_set, self.device = model, test_set, torch.device(device)
         self.train_set = train_set.with_candidates(None)  # probes read true labels
         self.view, self.mean, self.std = view, list(mean), list(std)
-        self.workers, self.max_bad_images = workers, max_bad_images
+        self.workers, self.max_bad_images, self._cache = workers, max_bad_images, cache
         self._augmented: dict[tuple[str, int], Tensor] = {}
 
     def _extract(self, dataset: ImageDataset, max_bad_images: int) -> Features:
@@ -76,6 +78,7 @@ class Encoded:
             device=self.device,
             workers=self.workers,
             max_bad_images=max_bad_images,
+            cache=self._cache,
         )
         return extract(self.model, images, device=self.device)
 

@@ -138,7 +138,8 @@ def _tensors(batch: Batch) -> list[Tensor]:
 
 def _capture(record: Callable[[], None]) -> Replay:
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    # other threads may pin memory meanwhile: the loader's
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
         record()
     return graph.replay
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -57,7 +56,7 @@ class Profile(NamedTuple):
         steps: measured for `step`.
         total_steps: of the recipe.
         device: where.
-        memory: peak bytes: allocated on a GPU, of the whole process on a CPU.
+        memory: peak bytes: allocated on a GPU, of the whole process on a CPU; None where no system tells.
         operations: torch's table of the most expensive operations.
     """
 
@@ -67,7 +66,7 @@ class Profile(NamedTuple):
     steps: int
     total_steps: int
     device: torch.device
-    memory: int
+    memory: int | None
     operations: str
 
 
@@ -208,9 +207,13 @@ def _wait(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def _peak(device: torch.device) -> int:
+def _peak(device: torch.device) -> int | None:
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
+    if sys.platform == "win32":
+        return None
+    import resource  # not there on Windows
+
     unit = 1 if sys.platform == "darwin" else 1024  # bytes there, KiB on Linux
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
@@ -221,9 +224,10 @@ def describe(found: Profile, recipe: Recipe) -> list[str]:
     apart = sum(found.parts.values())
     speed, hours = found.images / found.step, found.step * found.total_steps / 3600
     length = f"{hours:.1f} h" if hours >= 1 else f"{60 * hours:.1f} min"
+    memory = "" if found.memory is None else f"; peak memory {found.memory / 2**30:.1f} GiB"
     lines = [
         f"one step: {_ms(found.step)} for {found.images} images, {speed:,.0f} images/s ({found.steps} "
-        f"steps); all {found.total_steps:,} steps take {length}; peak memory {found.memory / 2**30:.1f} GiB",
+        f"steps); all {found.total_steps:,} steps take {length}{memory}",
         f"taken apart, one part after another: {_ms(apart)}",
     ]
     for part, seconds in found.parts.items():

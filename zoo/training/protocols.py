@@ -27,7 +27,7 @@ class CropAndFlip(Config):
     """Width of the crop over its height."""
     interpolation: Interpolation = "bilinear"
     flip: Probability = 0.5
-    backend: Literal["auto", "tensor", "torchvision"] = "auto"
+    backend: Literal["auto", "tensor", "stream", "torchvision"] = "auto"
     """See the recipe's `views.backend`; auto: tensor where images are equally large and fit into memory."""
 
     @model_validator(mode="after")
