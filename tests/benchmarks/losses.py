@@ -89,7 +89,6 @@ def _info_nce(device: torch.device, anchors: int, target: float) -> Row:
 
 def _info_nce_memory(device: torch.device) -> Row:
     prepare = f"""
-import os
 from tests.benchmarks.losses import *
 device = torch.device({device.type!r})
 small = unit(8, device)
@@ -97,8 +96,9 @@ for form in (streamed, materialised):  # libraries are loaded, and their workspa
     step(lambda q: form(q, small, small), small)()
 q, k, queue = (unit(n, device) for n in (4096, 4096, KEYS))
 # loading had its own peak: fill up to it, so that whatever is added shows
-resident = int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-ballast = torch.ones(max(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - resident, 0) // 4 + 1)
+status = open("/proc/self/status").read()
+peak, resident = (int(status.split(name)[1].split()[0]) * 1024 for name in ("VmHWM:", "VmRSS:"))
+ballast = torch.ones((peak - resident) // 4 + 1)
 # measure
 step(lambda q: %s(q, k, queue), q)()
 """

@@ -24,7 +24,7 @@ class _Sizes(NamedTuple):
     """Anchors in a tile of scores where there are so many: narrow products are slow."""
 
 
-_CPU = _Sizes(elements=2**17, anchors=256)
+_CPU = _Sizes(elements=2**18, anchors=256)
 _GPU = _Sizes(elements=2**22, anchors=4096)
 
 

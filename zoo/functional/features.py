@@ -37,11 +37,15 @@ def sample_beta(
     """
     if not alpha > 0.5:
         raise ValueError(f"alpha: found {alpha}, expected a number above 0.5")
-    u, v = torch.rand((2, *shape), device=device, generator=generator)
-    # in place, and the power as exp(p log U): both much faster on a CPU. U = 0 has log -inf, and power 0
-    power = u.log_().mul_(2 / (2 * alpha - 1)).exp_()
+    # 64 random bits make two uniforms: |a| / 2^31 is one, b / 2^32 is a turn's share from -1/2 to 1/2. On a
+    # CPU that takes 0.6 of the time of two floats, and the rest is in place
+    bits = torch.empty(math.prod(shape), dtype=torch.int64, device=device)
+    bits.random_(-(2**63), None, generator=generator)
+    a, b = bits.view(torch.int32).view(2, *shape).float()
+    # the power as exp(p log U); U = 0 has log -inf, and power 0
+    power = a.abs_().mul_(2.0**-31).log_().mul_(2 / (2 * alpha - 1)).exp_()
     radius = torch.rsub(power, 1).clamp_(min=0).sqrt_()
-    samples: Tensor = v.mul_(2 * math.pi).cos_().mul_(radius).add_(1).mul_(0.5)
+    samples: Tensor = b.mul_(2 * math.pi / 2**32).cos_().mul_(radius).add_(1).mul_(0.5)
     return samples
 
 
