@@ -18,7 +18,7 @@ from tests.benchmarks.harness import GateError, Row, machine
 NAMES = sorted(
     file.stem
     for file in Path(__file__).parent.glob("*.py")
-    if "def rows(" in file.read_text(encoding="utf-8")
+    if "\ndef rows(" in file.read_text(encoding="utf-8")
 )
 
 
