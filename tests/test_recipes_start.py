@@ -13,9 +13,10 @@ import torch
 
 from tests.data_fixtures import photo
 from zoo import catalog
-from zoo.data import TrainLoader, open_dataset
+from zoo.data import open_dataset
 from zoo.training import Recipe
 from zoo.training.build import build_objective
+from zoo.training.loop import open_loader
 from zoo.training.step import Stepper
 
 GROUPS = [["bed", "chair"], ["bear", "lion"]]  # the classes of the few images, in two groups
@@ -86,17 +87,7 @@ def test_recipe_starts_as_it_stands(name: str, images: Callable[[int], Path]) ->
     dataset = open_dataset(recipe.data, "train", images(size))
     objective = build_objective(recipe, dataset).to(memory_format=torch.channels_last).train()
     device = torch.device("cpu")
-    loader = TrainLoader(
-        dataset,
-        recipe.views,
-        mean=recipe.data.mean,
-        std=recipe.data.std,
-        batch_size=recipe.training.batch_size,
-        drop_last=recipe.training.drop_last,
-        seed=recipe.training.seed,
-        device=device,
-        image_size=recipe.data.image_size,
-    )
+    loader = open_loader(dataset, recipe, device)
     stepper = Stepper(objective, recipe, loader.steps_per_epoch, device)
     before = {key: value.detach().clone() for key, value in objective.encoder.named_parameters()}
 

@@ -16,12 +16,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.objective_helpers import SETTINGS, batch
 from tests.test_training import RECIPES, assert_same_state, recipe, run
-from zoo.data import Batch, TrainLoader, open_dataset
+from zoo.data import Batch, open_dataset
 from zoo.errors import RecipeError, TrainingError
 from zoo.objectives import Objective, Output
 from zoo.training import Recipe, RunFolder, build_objective
 from zoo.training.acceleration import compiled, frozen_statistics
 from zoo.training.graph import WARM_UP, GraphedStep
+from zoo.training.loop import open_loader
 from zoo.training.meter import Meter, _Underway
 from zoo.training.parts import join, split
 from zoo.training.step import Stepper
@@ -32,16 +33,7 @@ NO_FT = "objective.feature_transform=null"  # draws other coefficients for other
 
 def stepper_and_batches(r: Recipe, steps: int) -> tuple[Stepper, list[Batch]]:
     dataset = open_dataset(r.data, "train", None)
-    loader = TrainLoader(
-        dataset,
-        r.views,
-        mean=r.data.mean,
-        std=r.data.std,
-        batch_size=r.training.batch_size,
-        drop_last=r.training.drop_last,
-        seed=r.training.seed,
-        device=CPU,
-    )
+    loader = open_loader(dataset, r, CPU)
     stepper = Stepper(build_objective(r, dataset).train(), r, loader.steps_per_epoch, CPU)
     return stepper, list(loader.stream(0, steps))
 
