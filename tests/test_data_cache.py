@@ -1,5 +1,6 @@
 """Decoded images kept in a file: equal pixels, never a damaged, truncated or stale one, never a half one."""
 
+import io
 import json
 import logging
 import os
@@ -10,6 +11,7 @@ import struct
 import subprocess
 import sys
 import time
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +24,7 @@ from zoo.config import parse
 from zoo.data import DataConfig, EvalView, ViewsConfig, eval_images, open_dataset
 from zoo.data import decoded_file as module
 from zoo.data.config import ListFiles, Parquet
-from zoo.data.decode import scaled_to_square
+from zoo.data.decode import read_image, scaled_to_square
 from zoo.data.resident import _allocate, _on_device, decode_all, replacements
 from zoo.errors import DataError
 
@@ -61,8 +63,10 @@ def files(home):
     return sorted(file for file in home.iterdir() if file.suffix != ".lock")
 
 
-def refuse_to_decode(monkeypatch):
-    def refuse(*_):
+def refuse_to_decode(monkeypatch, but=()):
+    def refuse(source, name):
+        if name in but:
+            return read_image(source, name)
         raise AssertionError("an image was decoded")
 
     monkeypatch.setattr("zoo.data.sources.read_image", refuse)
@@ -215,12 +219,18 @@ def test_checksums_are_compared_once_for_each_state_of_a_file(data, home, monkey
     assert len(compared) == 2
 
 
-@pytest.mark.parametrize("change", ["content", "time", "missing"])
+@pytest.mark.parametrize("change", ["content", "content with the time of before", "time", "missing"])
 def test_a_file_of_changed_images_is_not_used(data, home, tmp_path, caplog, change):
-    pixels_of(data)
     image = tmp_path / "3.png"
-    if change == "content":
+    image.write_bytes(image.read_bytes().ljust(2000, b"\0"))
+    before = image.stat()
+    pixels_of(data)
+    if change.startswith("content"):
         photo(12, 10, 99).save(image)
+        image.write_bytes(image.read_bytes().ljust(2000, b"\0"))
+        assert image.stat().st_size == before.st_size
+        if change != "content":
+            os.utime(image, ns=(before.st_atime_ns, before.st_mtime_ns))
     elif change == "time":
         os.utime(image, ns=(1, 1))
     else:
@@ -251,8 +261,6 @@ def test_other_images_sizes_and_orders_have_files_of_their_own(data, home):
 
 
 def parquet(folder):
-    import io
-
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -305,12 +313,79 @@ def test_unreadable_images_are_remembered(data, tmp_path, monkeypatch):
         batch = next(feed.stream(0, 1))
         assert same(batch, reference)
         assert sorted(batch.index.tolist()) == [0, 1, 4, 4, 4, 5, 6]  # the next readable one stands for each
-        refuse_to_decode(monkeypatch)
+        refuse_to_decode(monkeypatch, but=("2.png", "3.png"))  # what failed is tried again, nothing else
     with pytest.raises(DataError, match=r'image "2.png" cannot be read: .*1 other image .*at most 1'):
         cached(1)
     kept = decode_all(reopened(tmp_path), None, device=CPU, threads=0, cache=True)
     assert np.array_equal(kept.pixels.numpy()[[0, 1, 4, 5, 6]], wanted)
     assert set(kept.errors) == {2, 3}
+
+
+def test_an_image_that_only_the_system_refused_is_not_remembered(data, tmp_path, monkeypatch, caplog):
+    def busy(source, name):
+        if name == "3.png":
+            raise DataError(f'image "{name}" cannot be read: [Errno 24] Too many open files')
+        return read_image(source, name)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("zoo.data.sources.read_image", busy)
+        assert list(decode_all(data, None, device=CPU, threads=0, cache=True).errors) == [3]
+    for _ in range(2):  # the files are the same, byte for byte and in their times
+        found = decode_all(reopened(tmp_path), None, device=CPU, threads=0, cache=True)
+        assert not found.errors
+        assert np.array_equal(found.pixels.numpy(), expected(data))
+    assert caplog.text.count('image "3.png" can be read by now') == 1
+
+
+def rewritten(file, record=None, shape=None):
+    """Write a record, or the header of an array of another shape, with the checksums that belong to it."""
+    content = file.read_bytes()
+    length, _, magic = module.FOOTER.unpack(content[-module.FOOTER.size :])
+    body, end = content[: -module.FOOTER.size - length], content[-module.FOOTER.size - length :]
+    known = json.loads(end[:length])
+    if shape is not None:
+        header = io.BytesIO()
+        np.lib.format.write_array_header_1_0(header, {"descr": "|u1", "fortran_order": False, "shape": shape})
+        body = header.getvalue() + body[known["pieces"][0][0] :]
+        known["pieces"][0] = [len(header.getvalue()), zlib.crc32(header.getvalue())]
+    if callable(record):
+        known.update(record(len(body)))
+    text = json.dumps(known if record is None or callable(record) else record).encode()
+    file.unlink()
+    file.write_bytes(body + text + module.FOOTER.pack(len(text), zlib.crc32(text), magic))
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        [1],
+        lambda _: {"state": []},
+        lambda _: {"errors": []},
+        lambda _: {"pieces": None},
+        lambda size: {"pieces": [[1 << 42, 0], [size - (1 << 42), 0]]},
+        lambda size: {"pieces": [[1 << 80, 0], [size - (1 << 80), 0]]},
+        lambda _: {"errors": {"7": "beyond"}},
+        lambda _: {"errors": {"-1": "before"}},
+        lambda _: {"errors": {str(place): "all" for place in range(7)}},
+    ],
+)
+def test_a_record_that_makes_no_sense_is_not_believed(data, home, caplog, record):
+    wanted = pixels_of(data).numpy().copy()
+    (file,) = files(home)
+    rewritten(file, record)
+    found = decode_all(data, None, device=CPU, threads=0, cache=True)
+    assert np.array_equal(found.pixels.numpy(), wanted)
+    assert not found.errors
+    assert "the images are decoded anew" in warned(caplog)
+
+
+@pytest.mark.parametrize("shape", [(7, 1, 10, 12), (7, 3, 5, 12), (7, 3, 10, -1), (7, 3, 0, 0)])
+def test_an_array_of_another_shape_is_not_believed(data, home, caplog, shape):
+    wanted = pixels_of(data).numpy().copy()
+    (file,) = files(home)
+    rewritten(file, shape=shape)
+    assert np.array_equal(pixels_of(data).numpy(), wanted)
+    assert "the images are decoded anew" in warned(caplog)
 
 
 @pytest.mark.parametrize(
@@ -476,7 +551,7 @@ def test_evaluation_takes_kept_images_and_sees_the_same_pixels(tmp_path, monkeyp
     plain = features_input(data, max_bad_images=1)
     assert all(map(torch.equal, plain, features_input(data, max_bad_images=1, cache=True)))  # none there yet
     pixels_of(data)
-    refuse_to_decode(monkeypatch)
+    refuse_to_decode(monkeypatch, but=("2.png",))  # what failed is tried again, nothing else
     assert all(map(torch.equal, plain, features_input(data, max_bad_images=1, cache=True)))
     with pytest.raises(DataError, match=r"2\.png. cannot be read"):
         features_input(data, cache=True)

@@ -78,6 +78,15 @@ def test_the_backend_is_tensor_where_images_are_equally_large(tmp_path: Path) ->
         encoded.augmented(augmentation(1, backend="tensor"), 0)
 
 
+def test_one_image_of_another_size_among_many_is_seen(tmp_path: Path) -> None:
+    data = list_dataset(tmp_path, [photo(9, 8 + (place == 77), place) for place in range(100)])
+    encoded = Encoded(nn.Flatten(), data, data, view=EvalView(size=8), **PLAIN)
+    assert encoded.backend == "torchvision"
+    assert encoded.augmented(augmentation(1), 0).shape == (1, 100, 3 * 8 * 8)
+    others = data.subset([place for place in range(100) if place != 77])
+    assert Encoded(nn.Flatten(), others, others, view=EvalView(size=8), **PLAIN).backend == "tensor"
+
+
 @pytest.mark.parametrize("backend", ["tensor", "torchvision"])
 def test_an_unreadable_image_is_left_out_of_the_copies_as_of_the_features(
     backend: str, tmp_path: Path

@@ -172,7 +172,8 @@ def test_no_graph_is_built_through_a_frozen_encoder() -> None:
     assert with_gradient == {"classifier.weight", "classifier.bias"}
 
 
-def test_it_agrees_with_the_probe_on_cached_features(paco: Release, tmp_path: Path) -> None:
+def test_it_agrees_with_the_probe_on_cached_features(tmp_path: Path) -> None:
+    paco = "cifar_resnet20.paco_digits_lt50"  # a shipped one: features of a brief training differ too much
     cached = zoo.evaluate(paco, "linear", save=False)
     views = dict(views=4, scale=[0.8, 1.0], ratio=[1.0, 1.0], flip=0.0)
     augmented = zoo.evaluate(paco, "linear", save=False, augmentation=views)
@@ -180,7 +181,7 @@ def test_it_agrees_with_the_probe_on_cached_features(paco: Release, tmp_path: Pa
     full = zoo.evaluate(paco, "linear_full", save=False, out=tmp_path / "run", **settings)
     figures = [entry["metrics"]["accuracy"] for entry in (cached, augmented, full)]
     assert max(figures) - min(figures) < 6, figures
-    assert min(figures) > 60, figures
+    assert min(figures) > 80, figures
 
 
 SHORT: dict[str, Any] = dict(MILD, epochs=20, milestones=[10], lr=0.3, batch_size=16)  # 22 steps an epoch

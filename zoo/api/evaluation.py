@@ -105,6 +105,7 @@ def evaluate(
         std=preprocess.std,
         device=pick_device(device),
         workers=int(_views(release).get("workers", 0)) if workers is None else workers,
+        max_bad_images=config.max_bad_images,
         cache=bool(_views(release).get("cache", False)),
     )
     own = release is not None and release.writable and not catalog.is_shipped(release.path)

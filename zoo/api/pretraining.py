@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch
 from torch import nn
 
 from zoo import release as releases
@@ -117,6 +118,8 @@ def _release(
 ) -> Release:
     """Measure what was trained, draw it, and write its release."""
     encoder, centers = trained.objective.encoder, trained.objective.centers()
+    # as it lies in memory when it is loaded: in another layout `zoo evaluate` would round otherwise
+    encoder.to(memory_format=torch.contiguous_format)
     encoded = Encoded(
         encoder,
         train_set,

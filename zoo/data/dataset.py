@@ -37,6 +37,9 @@ class ImageStore(Protocol):
     def read(self, row: int) -> Image.Image:
         """Return the image as RGB; raise DataError naming it where that fails."""
 
+    def size(self, row: int) -> tuple[int, int]:
+        """Return the image's width and height without decoding it; raise DataError where that fails."""
+
     def encoded(self, rows: NDArray[np.int64]) -> Encoded | None:
         """Return the files that the images at `rows` are decoded from; None: they need no decoding."""
 
@@ -99,6 +102,14 @@ class ImageDataset:
             DataError: naming the image and why it cannot be read.
         """
         return self._store.read(int(self._rows[index]))
+
+    def size_of(self, index: int) -> tuple[int, int]:
+        """Return width and height of image `index`, as its first bytes say: it is not decoded.
+
+        Raises:
+            DataError: naming the image and why it cannot be read.
+        """
+        return self._store.size(int(self._rows[index]))
 
     def name_of(self, index: int) -> str:
         """Return the name of image `index`: its path in the data set, or its place in a file."""

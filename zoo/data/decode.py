@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -44,11 +45,32 @@ def read_image(source: Path | bytes | Callable[[], Image.Image], name: str) -> I
     Raises:
         DataError: naming the image and why it cannot be read.
     """
-    try:
+    with _named(name):
         if callable(source):
             return to_rgb(source())
-        with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
+        with _opened(source) as image:
             return to_rgb(image)
+
+
+def read_size(source: Path | bytes, name: str) -> tuple[int, int]:
+    """Read width and height of a file or of encoded bytes, without decoding it.
+
+    Raises:
+        DataError: naming the image and why it cannot be read.
+    """
+    with _named(name), _opened(source) as image:
+        return image.size
+
+
+def _opened(source: Path | bytes) -> Image.Image:
+    return Image.open(io.BytesIO(source) if isinstance(source, bytes) else source)
+
+
+@contextmanager
+def _named(name: str) -> Iterator[None]:
+    """Say of which image an error is."""
+    try:
+        yield
     except FileNotFoundError:
         raise DataError(f'image "{name}": no such file') from None
     except Exception as error:  # broken files make Pillow's plugins raise nearly every kind of exception

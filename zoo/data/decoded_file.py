@@ -12,6 +12,7 @@ import hashlib
 import io
 import itertools
 import json
+import math
 import os
 import re
 import shutil
@@ -33,6 +34,7 @@ from torch import Tensor
 
 from zoo.data.dataset import ImageDataset
 from zoo.data.decoding import LOG, Decoding
+from zoo.errors import DataError
 from zoo.files import write_atomic
 
 FORMAT = 1
@@ -63,10 +65,12 @@ class Identity(NamedTuple):
     Attributes:
         file: where it is, by the paths of the images, their order and `image_size`.
         state: the rest: sizes and times of the encoded files, versions of the decoder and of the format.
+        dataset: whose images these are: what could not be read when the file was made is tried again.
     """
 
     file: Path
     state: dict[str, object]
+    dataset: ImageDataset
 
 
 class _Unusable(Exception):
@@ -79,6 +83,8 @@ _UNUSABLE = (
     ValueError,
     LookupError,
     TypeError,
+    AttributeError,
+    ArithmeticError,
     RecursionError,
 )  # what reading an arbitrary file may raise
 
@@ -99,7 +105,8 @@ def identify(dataset: ImageDataset, image_size: int | None) -> Identity | None:
         names.update(os.fsencode(os.path.abspath(path)) + b"\n")  # noqa: PTH100  # as text, 10x faster
         try:
             status = os.stat(path)  # noqa: PTH116
-            state.update(f"{status.st_size} {status.st_mtime_ns}\n".encode())
+            # a copy can bring an old modification time along, but nobody sets the time of the change itself
+            state.update(f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}\n".encode())
         except OSError:
             state.update(b"missing\n")
     readable = re.sub(r"[^A-Za-z0-9._-]+", "-", str(dataset.settings.get("name") or "images"))[:64]
@@ -113,6 +120,7 @@ def identify(dataset: ImageDataset, image_size: int | None) -> Identity | None:
             "pillow": PIL.__version__,
             "libjpeg": features.version("libjpeg_turbo") or features.version("jpg"),
         },
+        dataset,
     )
 
 
@@ -202,13 +210,27 @@ def _read(identity: Identity) -> Decoded:
         if np.lib.format.read_magic(file) != (1, 0):
             raise _Unusable("no array of the expected version")
         shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
-        if (fortran, dtype, len(shape), shape[0]) != (False, np.dtype("u1"), 4, identity.state["images"]):
-            raise _Unusable(f"found an array {dtype} {shape}, expected 8 bits of {identity.state['images']}")
+        count = len(identity.dataset)
+        if (fortran, dtype, len(shape), *shape[:2]) != (False, np.dtype("u1"), 4, count, 3):
+            raise _Unusable(f"found an array {dtype} {shape}, expected 8 bits of {count} images")
+        if min(shape) < 1 or file.tell() + math.prod(shape) != sum(length for length, _ in record.pieces):
+            raise _Unusable(f"found pixels of another number than {shape}")
+        _try_again(identity.dataset, record.errors)
         # read-only: a private map of data larger than the memory would be refused
         mapped = np.memmap(file, dtype, "r", offset=file.tell(), shape=shape)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*not writable.*", category=UserWarning)
         return Decoded(torch.from_numpy(mapped), record.errors)
+
+
+def _try_again(dataset: ImageDataset, errors: dict[int, str]) -> None:
+    """Refuse what was remembered of images that are fine: a disk or a permission can be to blame as well."""
+    if any(not 0 <= place < len(dataset) for place in errors) or len(errors) >= len(dataset):
+        raise _Unusable("its record names images that are not there")
+    for place in errors:
+        with suppress(DataError):
+            dataset.image(place)
+            raise _Unusable(f'image "{dataset.name_of(place)}" can be read by now')
 
 
 class _Record(NamedTuple):
@@ -232,6 +254,8 @@ def _read_record(file: BinaryIO) -> _Record:
     pieces = record["pieces"]
     if sum(piece for piece, _ in pieces) != size - FOOTER.size - length:
         raise _Unusable("its length is not the recorded one")
+    if min(piece for piece, _ in pieces) < 0:  # so none is longer than the file
+        raise _Unusable("its record is impossible")
     errors = {int(place): str(error) for place, error in record["errors"].items()}
     return _Record(record["state"], pieces, errors)
 

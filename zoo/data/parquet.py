@@ -14,7 +14,7 @@ from PIL import Image
 
 from zoo.data.config import Parquet
 from zoo.data.dataset import Encoded, Split
-from zoo.data.decode import read_image
+from zoo.data.decode import read_image, read_size
 from zoo.errors import DataError, did_you_mean
 
 
@@ -34,10 +34,17 @@ class ParquetStore:
 
     def read(self, row: int) -> Image.Image:
         """Decode image `row`."""
-        data = self._encoded[row].as_py()
+        return read_image(self._bytes(row), self._names[row])
+
+    def size(self, row: int) -> tuple[int, int]:
+        """Read the beginning of image `row`."""
+        return read_size(self._bytes(row), self._names[row])
+
+    def _bytes(self, row: int) -> bytes:
+        data: bytes | None = self._encoded[row].as_py()
         if data is None:
             raise DataError(f'image "{self._names[row]}" has no bytes: the file only refers to it')
-        return read_image(data, self._names[row])
+        return data
 
     def encoded(self, rows: NDArray[np.int64]) -> Encoded:
         """Return all the files; the selection names the column and `rows`."""

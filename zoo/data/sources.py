@@ -20,7 +20,7 @@ from zoo.data.config import (
     TorchvisionSource,
 )
 from zoo.data.dataset import Encoded, ImageDataset, ImageStore, Split
-from zoo.data.decode import read_image
+from zoo.data.decode import read_image, read_size
 from zoo.data.long_tail import select_long_tail
 from zoo.data.parquet import open_parquet
 from zoo.data.partial_labels import draw_candidates, read_candidates
@@ -57,6 +57,11 @@ class ArrayStore:
         """Return image `row` as RGB."""
         return Image.fromarray(self._pixels[row]).convert("RGB")
 
+    def size(self, row: int) -> tuple[int, int]:
+        """Return the size that all have."""
+        height, width = self._pixels.shape[1:3]
+        return width, height
+
     def encoded(self, rows: NDArray[np.int64]) -> None:
         """Return None: the images are decoded."""
 
@@ -76,6 +81,10 @@ class FileStore:
     def read(self, row: int) -> Image.Image:
         """Decode file `row`."""
         return read_image(self._folder / self._paths[row], self._paths[row])
+
+    def size(self, row: int) -> tuple[int, int]:
+        """Read the beginning of file `row`."""
+        return read_size(self._folder / self._paths[row], self._paths[row])
 
     def encoded(self, rows: NDArray[np.int64]) -> Encoded:
         """Return the files of `rows`."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Literal
 
@@ -20,7 +21,7 @@ BATCH = 256
 # On a CPU the activations of so many images stay near its caches: from 32 pixels on 1.2 to 1.5 times as fast
 # as 256 at once (ResNets, one core); of smaller images 256 are as near.
 CPU_BATCH, CPU_BATCH_FROM = 64, 32
-_SAMPLE = 32  # images whose size is looked at to choose a backend
+_SAMPLE = 32  # images whose size is looked at before that of all, to choose a backend
 _RESIDENT_SHARE = 4  # at most one part in so many of the memory is filled with decoded images
 
 
@@ -145,23 +146,29 @@ class Encoded:
 
     @cached_property
     def backend(self) -> Literal["tensor", "torchvision"]:
-        """`tensor` if a sample of the training images has one size and all of them fit into memory.
+        """`tensor` if all training images have one size and fit into memory.
 
         Of all the device's memory, not of what is free: the two backends draw other numbers, and a figure
         must not depend on what else runs.
         """
         count = len(self.train_set)
-        sizes = set()
-        for index in {i * count // _SAMPLE for i in range(_SAMPLE)}:
-            try:
-                sizes.add(self.train_set.image(index).size)
-            except DataError:  # the loader counts and reports it
-                continue
-        if len(sizes) != 1:
-            return "torchvision"
-        width, height = sizes.pop()
-        needed = 3 * width * height * count
-        return "tensor" if needed * _RESIDENT_SHARE < total_memory(self.device) else "torchvision"
+        for indices in ({i * count // _SAMPLE for i in range(_SAMPLE)}, range(count)):  # most differ at once
+            sizes = self._sizes(indices)
+            if len(sizes) != 1:
+                return "torchvision"
+            width, height = sizes.pop()
+            if 3 * width * height * count * _RESIDENT_SHARE >= total_memory(self.device):
+                return "torchvision"
+        return "tensor"
+
+    def _sizes(self, indices: Iterable[int]) -> set[tuple[int, int]]:
+        sizes: set[tuple[int, int]] = set()
+        for index in indices:
+            with suppress(DataError):  # the loader counts and reports it
+                sizes.add(self.train_set.size_of(index))
+            if len(sizes) > 1:
+                break
+        return sizes
 
     @property
     def _batch_size(self) -> int:
