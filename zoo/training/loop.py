@@ -86,6 +86,24 @@ def open_loader(dataset: ImageDataset, recipe: Recipe, device: torch.device) -> 
     )
 
 
+def require_batches(objective: Objective, images: int, recipe: Recipe) -> None:
+    """Refuse a recipe by which BatchNorm would get a single image.
+
+    Raises:
+        RecipeError: naming the batch size.
+    """
+    section = recipe.training
+    if not has_batchnorm(objective):
+        return
+    if section.batch_size == 1:
+        raise RecipeError("training.batch_size: found 1, expected at least 2: BatchNorm needs two images")
+    if not section.drop_last and images % section.batch_size == 1:
+        raise RecipeError(
+            f"training.batch_size: found {section.batch_size}, which leaves a last batch of 1 of the "
+            f"{images} images, too few for BatchNorm; change it by one, or set training.drop_last: true"
+        )
+
+
 def train(
     objective: Objective, dataset: ImageDataset, recipe: Recipe, run: RunFolder, *, resume: bool
 ) -> Trained:
@@ -102,13 +120,7 @@ def train(
     device = pick_device(section.device)
     place(objective, recipe, device)
     loader = open_loader(dataset, recipe, device)
-    if section.batch_size == 1 and has_batchnorm(objective):
-        raise RecipeError("training.batch_size: found 1, expected at least 2: BatchNorm needs two images")
-    if not section.drop_last and len(dataset) % section.batch_size == 1 and has_batchnorm(objective):
-        raise RecipeError(
-            f"training.batch_size: found {section.batch_size}, which leaves a last batch of 1 of the "
-            f"{len(dataset)} images, too few for BatchNorm; change it by one, or set training.drop_last: true"
-        )
+    require_batches(objective, len(dataset), recipe)
     per_epoch = loader.steps_per_epoch
     total = section.epochs * per_epoch
     images = section.epochs * (per_epoch * section.batch_size if section.drop_last else len(dataset))
