@@ -438,3 +438,28 @@ def test_means_leave_out_what_is_not_known_yet_but_show_a_bad_loss() -> None:
     meter.close({"step": 3})
     [row] = meter.rows(wait=True)
     assert math.isnan(row["loss"])
+
+
+def test_weights_that_the_last_update_spoilt_are_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loss of that step is still finite: it is of the weights before."""
+    real, steps = Stepper._update, []
+
+    def update(self: Stepper, batch: Batch) -> Output:
+        output = real(self, batch)
+        steps.append(output.loss.isfinite())
+        if len(steps) == 12:
+            with torch.no_grad():
+                self.parameters[1][0] = math.inf
+        return output
+
+    monkeypatch.setattr(Stepper, "_update", update)
+    with pytest.raises(
+        TrainingError, match=r"a weight became inf by step 12 of 12 at learning rate .*; the last"
+    ):
+        run(recipe("classify", "training.checkpoint_every=1"), tmp_path / "a")
+    assert all(steps)
+    kept = RunFolder(tmp_path / "a").load()
+    assert kept is not None
+    assert kept.step == 6

@@ -156,6 +156,7 @@ def train(
                 run.log(row)
                 report(row)
             if due:
+                _require_finite_weights(stepper, done, total)
                 run.save(Checkpoint(done, earlier + time.monotonic() - began, stepper.state()))
             if last and done < total:
                 raise Interrupted(
@@ -165,10 +166,24 @@ def train(
     return Trained(objective, total, images, earlier + time.monotonic() - began, loader.bad_images)
 
 
+_ADVICE = (
+    "the last checkpoint is from before. Lower optimizer.lr, lengthen schedule.warmup_epochs, set "
+    "training.clip_grad, or use training.precision fp32"
+)
+
+
 def _require_finite(row: dict[str, float], total: int) -> None:
     if not math.isfinite(row["loss"]):
         raise TrainingError(
             f"the loss became {row['loss']} by step {row['step']} of {total} at learning rate "
-            f"{row['lr']:g}; the last checkpoint is from before. Lower optimizer.lr, lengthen "
-            "schedule.warmup_epochs, set training.clip_grad, or use training.precision fp32"
+            f"{row['lr']:g}; {_ADVICE}"
+        )
+
+
+def _require_finite_weights(stepper: Stepper, done: int, total: int) -> None:
+    """Refuse to keep what the last update spoilt: its loss was that of the weights before it."""
+    largest = float(torch.nn.utils.get_total_norm(stepper.parameters, norm_type=math.inf))
+    if not math.isfinite(largest):
+        raise TrainingError(
+            f"a weight became {largest} by step {done} of {total} at learning rate {stepper.lr:g}; {_ADVICE}"
         )
