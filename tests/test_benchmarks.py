@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.benchmarks import epoch
-from tests.benchmarks.__main__ import NAMES
+from tests.benchmarks import authors, epoch
+from tests.benchmarks.__main__ import NAMES, main
 from tests.benchmarks.harness import GateError, Row, gate, medians, peak_memory
 
 CPU = torch.device("cpu")
@@ -66,3 +66,36 @@ def test_the_authors_update_is_ours() -> None:
     loader = epoch.open_loader(dataset, epoch.Recipe.load(epoch.RECIPE, ["training.device=cpu"]), CPU)
     found = epoch._gate(dataset, CPU, next(iter(loader.stream(0, 1))))
     assert "update of the encoder" in found
+
+
+def test_a_benchmark_that_cannot_run_leaves_the_others_rows(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(device: torch.device) -> None:
+        raise ModuleNotFoundError("No module named 'lightly'")
+
+    monkeypatch.setattr("tests.benchmarks.step.rows", broken)
+    monkeypatch.setattr("tests.benchmarks.ema.rows", lambda device: [Row("n", "p", 5.0, 4.0, "a", "b", "g")])
+    monkeypatch.setattr("sys.argv", ["benchmarks", "step", "ema", "--device", "cpu"])
+    assert main() == 2
+    said = capsys.readouterr().out
+    assert "No module named 'lightly'" in said
+    assert "1 of 1 targets reached" in said
+
+
+def test_the_authors_loss_makes_nothing_on_another_device_than_its_inputs() -> None:
+    """`meta` stands in for a GPU: it refuses to mix as well."""
+    with torch.device("meta"):
+        linear, views = torch.nn.Linear(4, 4), torch.randn(6, 4)
+        peer = authors.PaCo(
+            [torch.nn.Linear(4, 4) for _ in range(4)],
+            linear,
+            torch.zeros(8, 4),
+            torch.full((8,), -1),
+            torch.zeros(4),
+            alpha=0.05,
+            tau=0.2,
+            momentum=0.9,
+        )
+        labels = torch.zeros(6, dtype=torch.int64)
+    assert peer.loss((views, views), labels).device.type == "meta"

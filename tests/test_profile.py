@@ -11,8 +11,10 @@ import torch
 from typer.testing import CliRunner
 
 from tests.test_training import recipe
+from zoo.api.profiling import profile_step
 from zoo.cli.app import app
 from zoo.data import TrainLoader, open_dataset
+from zoo.errors import RecipeError, TrainingError
 from zoo.modules import KeyQueue, MomentumEncoder
 from zoo.training import Recipe, build_objective
 from zoo.training import profile as profiling
@@ -103,3 +105,44 @@ def test_the_command_writes_words_and_a_picture_and_no_release(tmp_path: Path) -
     assert facts["images"] == 32
     assert f"{1e3 * facts['step_seconds']:,.1f} ms for 32 images" in done.output
     assert sum(facts["parts_seconds"].values()) > 0
+
+
+@pytest.mark.parametrize("drop_last", ["false", "true"])
+def test_a_step_is_a_whole_batch_of_the_images_there_are(
+    drop_last: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes, opened = [], []
+    real_stream = TrainLoader.stream
+
+    def stream(self, start, stop):  # type: ignore[no-untyped-def]
+        opened.append(start)
+        for batch in real_stream(self, start, stop):
+            sizes.append(len(batch.index))
+            yield batch
+
+    monkeypatch.setattr(TrainLoader, "stream", stream)
+    found = profiled(recipe("classify", f"training.drop_last={drop_last}"))
+    assert {*sizes} == {64} == {found.images}  # and never the 24 of the last one
+    assert found.total_steps == (12 if drop_last == "false" else 10)
+    assert len(opened) == 3  # one for each measurement: workers start before its first step alone
+    if drop_last == "false":
+        sizes.clear()
+        few = profiled(recipe("classify", "training.batch_size=4096"))
+        assert {*sizes} == {few.images} == {344}
+        assert few.total_steps == 2
+
+
+def test_what_training_refuses_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match=r"training\.batch_size: found 1, expected at least 2"):
+        profiled(recipe("classify", "training.batch_size=1"))
+    with pytest.raises(RecipeError, match="leaves a last batch of 1 of the 344 images"):
+        profiled(recipe("classify", "training.batch_size=49"))
+
+
+def test_a_folder_that_cannot_be_written_is_one_clear_line_before_anything_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr("zoo.api.profiling.open_dataset", lambda *_: pytest.fail("too late"))
+    with pytest.raises(TrainingError, match=r'folder of the profile ".*file/x" cannot be written'):
+        profile_step(recipe("classify"), out=tmp_path / "file" / "x")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import shutil
 from collections import deque
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -275,6 +277,64 @@ def test_constants_that_change_with_every_step_are_refused(change: str) -> None:
         graphed(recipe("moco", change), 10)
 
 
+def test_a_run_that_goes_on_with_an_epochs_small_last_batch_has_its_whole_ones_captured() -> None:
+    stepper, batches = stepper_and_batches(recipe("classify", "training.epochs=3"), 18)
+    sizes = [len(each.index) for each in batches]
+    assert sizes[5] < sizes[6] == 64
+    graphs = FakeGraphs(stepper.objective)
+    step = GraphedStep(
+        stepper._update, stepper.objective, stepper.optimizer, capture=graphs, aside=lambda f: f()
+    )
+    for each in batches[5:]:
+        step(each)
+    assert graphs.captures == 1
+    assert graphs.replays == sizes[6:].count(64) - WARM_UP
+
+
+def test_steps_that_are_not_captured_have_one_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of torch's streams keeps the memory of a step for itself."""
+
+    class Stream:
+        made = 0
+
+        def __init__(self) -> None:
+            Stream.made += 1
+
+        def wait_stream(self, other: Any) -> None:
+            pass
+
+    main = Stream()
+    monkeypatch.setattr(torch.cuda, "Stream", Stream)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: main)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+    stepper, batches = stepper_and_batches(recipe("classify"), 3)
+    step = GraphedStep(stepper._update, stepper.objective, stepper.optimizer)
+    for each in batches:
+        step(each)
+    assert Stream.made == 2  # the default one, and that
+
+
+@pytest.mark.parametrize("name", ["momentum", "adamw"])
+def test_a_state_from_elsewhere_leaves_the_choice_of_kernels_as_it_is(name: str) -> None:
+    """Of a CPU's Adam on a GPU with graphs, and of a checkpoint that was written before `fused`."""
+    r = recipe("classify", f"optimizer.name={name}")
+    earlier, batches = stepper_and_batches(r, 2)
+    earlier(0, batches[0])
+    state = copy.deepcopy(earlier.state())
+    for group in state["optimizer"]["param_groups"]:
+        group["fused"] = None
+    later, _ = stepper_and_batches(r, 1)
+    GraphedStep(later._update, later.objective, later.optimizer)
+    later.load_state(state)
+    for group in later.optimizer.param_groups:
+        assert group["fused"]
+        assert group.get("capturable", True)
+    assert state["optimizer"]["param_groups"][0]["fused"] is None  # the caller's is as it was
+    earlier(1, batches[1])
+    later(1, batches[1])
+    assert_same_state(earlier.objective, later.objective)
+
+
 def test_optimizers_and_objectives_that_cannot_be_captured_are_refused() -> None:
     stepper, _ = stepper_and_batches(recipe("classify", "optimizer.name=lars"), 1)
     with pytest.raises(RecipeError, match=r"optimizer Lars cannot be captured; expected SGD, Adam or AdamW"):
@@ -299,9 +359,12 @@ def test_on_a_cpu_a_recipe_for_graphs_trains_as_without(tmp_path: Path) -> None:
 
 
 class NoWaiting(TorchDispatchMode):
-    """Refuses operations whose result's value or size the host has to know."""
+    """Refuses operations whose result's value or size the host has to know, or that copy its numbers."""
 
-    REFUSED = ("_local_scalar_dense", "nonzero", "masked_select", "unique", "_unique2", "equal", "is_nonzero")
+    REFUSED = (
+        *("_local_scalar_dense", "nonzero", "masked_select", "unique", "_unique2", "equal", "is_nonzero"),
+        "lift_fresh",  # torch.tensor and the like: on a GPU a copy that is waited for
+    )
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func.overloadpacket.__name__
@@ -313,14 +376,17 @@ class NoWaiting(TorchDispatchMode):
 
 def test_the_watchdog_barks() -> None:
     x = torch.randn(3)
-    for wait in (lambda: x.sum().item(), lambda: x[x > 0], x.nonzero, lambda: bool(x[0] > 0)):
+    waiting = (lambda: x.sum().item(), lambda: x[x > 0], x.nonzero, lambda: bool(x[0] > 0))
+    for wait in (*waiting, lambda: x.new_tensor([0.5])):
         with pytest.raises(AssertionError, match="makes the host wait"), NoWaiting():
             wait()
 
 
+@pytest.mark.parametrize("accumulate", [1, 2])
 @pytest.mark.parametrize("kind", SETTINGS)
-def test_no_step_waits_for_the_device(kind: str) -> None:
-    stepper, batches = stepper_and_batches(recipe(kind, "training.epochs=3"), 8)
+def test_no_step_waits_for_the_device(kind: str, accumulate: int) -> None:
+    r = recipe(kind, "training.epochs=3", f"training.accumulate={accumulate}")
+    stepper, batches = stepper_and_batches(r, 8)
     for step, each in enumerate(batches):  # FT and PiCO's second phase are in
         if step == 0:
             stepper(step, each)  # makes the optimizer's state
@@ -372,3 +438,28 @@ def test_means_leave_out_what_is_not_known_yet_but_show_a_bad_loss() -> None:
     meter.close({"step": 3})
     [row] = meter.rows(wait=True)
     assert math.isnan(row["loss"])
+
+
+def test_weights_that_the_last_update_spoilt_are_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loss of that step is still finite: it is of the weights before."""
+    real, steps = Stepper._update, []
+
+    def update(self: Stepper, batch: Batch) -> Output:
+        output = real(self, batch)
+        steps.append(output.loss.isfinite())
+        if len(steps) == 12:
+            with torch.no_grad():
+                self.parameters[1][0] = math.inf
+        return output
+
+    monkeypatch.setattr(Stepper, "_update", update)
+    with pytest.raises(
+        TrainingError, match=r"a weight became inf by step 12 of 12 at learning rate .*; the last"
+    ):
+        run(recipe("classify", "training.checkpoint_every=1"), tmp_path / "a")
+    assert all(steps)
+    kept = RunFolder(tmp_path / "a").load()
+    assert kept is not None
+    assert kept.step == 6

@@ -141,13 +141,13 @@ class PaCo(nn.Module):
         mask = torch.eq(labels[:, None], targets[None]).float()
         scores = torch.cat((logits + self.prior, q @ samples.T / self.tau), dim=1)
         scores = scores - scores.max(dim=1, keepdim=True).values.detach()
-        not_self = torch.scatter(torch.ones_like(mask), 1, torch.arange(n)[:, None], 0)
+        not_self = torch.scatter(torch.ones_like(mask), 1, torch.arange(n, device=q.device)[:, None], 0)
         empty = (targets < 0)[None]
         not_self = not_self.masked_fill(empty, 0)
         mask = mask * not_self
         one_hot = F.one_hot(labels, classes).float()
         mask = torch.cat((one_hot, mask * self.alpha), dim=1)
-        not_self = torch.cat((torch.ones(n, classes), not_self), dim=1)
+        not_self = torch.cat((torch.ones_like(one_hot), not_self), dim=1)
         exponentials = torch.exp(scores) * not_self
         log_probability = scores - torch.log(exponentials.sum(1, keepdim=True) + 1e-12)
         return -((mask * log_probability).sum(1) / mask.sum(1)).mean()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from zoo.api.facts import hardware
 from zoo.api.pretraining import as_recipe
 from zoo.data import open_dataset
+from zoo.errors import TrainingError
 from zoo.evaluation.profile_plot import plot_profile
 from zoo.files import write_text
 from zoo.training import Recipe, build_objective, cpu_threads
@@ -38,6 +40,8 @@ def profile_step(
         ZooError: for anything wrong with recipe or data.
     """
     recipe, out = as_recipe(recipe, overrides), Path(out)
+    with _writing(out):
+        out.mkdir(parents=True, exist_ok=True)  # before the minute that measuring may take
     dataset = open_dataset(recipe.data, "train", data)
     with (
         cpu_threads(recipe.training.threads),
@@ -56,15 +60,25 @@ def profile_step(
         "parts_seconds": found.parts,
         "peak_memory_bytes": found.memory,
     }
-    write_text(out / "profile.json", json.dumps(facts, indent=2) + "\n")
-    write_text(out / "operations.txt", found.operations + "\n")
-    plot_profile(
-        {PARTS[part]: seconds for part, seconds in found.parts.items()},
-        out / "profile.png",
-        title=f"{recipe.name}: one step, {found.images} images",
-        caption=(
-            f"{where}, {recipe.training.precision}; parts one after another, nothing compiled; as the recipe "
-            f"runs it a step takes {1e3 * found.step:,.1f} ms, {found.images / found.step:,.0f} images/s"
-        ),
-    )
+    with _writing(out):
+        write_text(out / "profile.json", json.dumps(facts, indent=2) + "\n")
+        write_text(out / "operations.txt", found.operations + "\n")
+        plot_profile(
+            {PARTS[part]: seconds for part, seconds in found.parts.items()},
+            out / "profile.png",
+            title=f"{recipe.name}: one step, {found.images} images",
+            caption=(
+                f"{where}, {recipe.training.precision}; parts one after another, nothing compiled; as the "
+                f"recipe runs it a step takes {1e3 * found.step:,.1f} ms, {found.images / found.step:,.0f} "
+                "images/s"
+            ),
+        )
     return found, [f"{recipe.name} on {where}", *lines]
+
+
+@contextmanager
+def _writing(out: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise TrainingError(f'folder of the profile "{out}" cannot be written: {error}') from None

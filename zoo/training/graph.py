@@ -29,7 +29,8 @@ class GraphedStep:
 
     Replaying repeats what was captured with other contents in the same memory: so a batch is copied to where
     the captured one was, and whatever is no tensor must be as it was then. `Objective.constants` says what
-    that is; when it changes (FT begins, say) the step is captured anew. Batches of another shape are not.
+    that is; when it changes (FT begins, say) the step is captured anew. Smaller batches than the largest seen
+    are not captured.
 
     Args:
         advance: does a step; touches nothing but tensors on the device and `objective`'s constants.
@@ -66,8 +67,9 @@ class GraphedStep:
         self._advance = advance
         self._objective = objective
         self._capture = capture or _capture
-        self._aside = aside or _aside
+        self._aside = aside or _Aside()
         self._shapes: list[torch.Size] | None = None
+        self._images = 0
         self._constants: Hashable = None
         self._ordinary = WARM_UP
         self._changes = 0
@@ -80,12 +82,13 @@ class GraphedStep:
     def __call__(self, batch: Batch) -> Output:
         """Do a step on `batch`; the output has no carry once replayed."""
         shapes = [tensor.shape for tensor in _tensors(batch)]
-        if self._shapes is None:
-            self._shapes = shapes
-        if shapes != self._shapes:
+        larger = shapes != self._shapes and len(batch.index) > self._images
+        if larger:  # a run may go on with the small last batch of an epoch
+            self._shapes, self._images = shapes, len(batch.index)
+        elif shapes != self._shapes:
             return self._aside(lambda: self._advance(batch))
         constants = self._objective.constants()
-        if constants != self._constants:
+        if larger or constants != self._constants:
             self._forget(constants)
         if self._ordinary > 0:
             self._ordinary -= 1
@@ -144,11 +147,20 @@ def _capture(record: Callable[[], None]) -> Replay:
     return graph.replay
 
 
-def _aside(function: Callable[[], Output]) -> Output:
-    """Run on a side stream: gradients that accumulate on the default one could not be captured later."""
-    main, side = torch.cuda.current_stream(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    side.wait_stream(main)
-    with torch.cuda.stream(side):
-        output = function()
-    main.wait_stream(side)
-    return output
+class _Aside:
+    """Runs functions on a side stream: gradients that accumulate on the default one could never be captured.
+
+    It is always the same: memory freed on one stream is not used again on another.
+    """
+
+    def __init__(self) -> None:
+        self._stream: torch.cuda.Stream | None = None
+
+    def __call__(self, function: Callable[[], Output]) -> Output:
+        self._stream = self._stream or torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        main, side = torch.cuda.current_stream(), self._stream
+        side.wait_stream(main)
+        with torch.cuda.stream(side):
+            output = function()
+        main.wait_stream(side)
+        return output

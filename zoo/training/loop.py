@@ -86,6 +86,24 @@ def open_loader(dataset: ImageDataset, recipe: Recipe, device: torch.device) -> 
     )
 
 
+def require_batches(objective: Objective, images: int, recipe: Recipe) -> None:
+    """Refuse a recipe by which BatchNorm would get a single image.
+
+    Raises:
+        RecipeError: naming the batch size.
+    """
+    section = recipe.training
+    if not has_batchnorm(objective):
+        return
+    if section.batch_size == 1:
+        raise RecipeError("training.batch_size: found 1, expected at least 2: BatchNorm needs two images")
+    if not section.drop_last and images % section.batch_size == 1:
+        raise RecipeError(
+            f"training.batch_size: found {section.batch_size}, which leaves a last batch of 1 of the "
+            f"{images} images, too few for BatchNorm; change it by one, or set training.drop_last: true"
+        )
+
+
 def train(
     objective: Objective, dataset: ImageDataset, recipe: Recipe, run: RunFolder, *, resume: bool
 ) -> Trained:
@@ -102,13 +120,7 @@ def train(
     device = pick_device(section.device)
     place(objective, recipe, device)
     loader = open_loader(dataset, recipe, device)
-    if section.batch_size == 1 and has_batchnorm(objective):
-        raise RecipeError("training.batch_size: found 1, expected at least 2: BatchNorm needs two images")
-    if not section.drop_last and len(dataset) % section.batch_size == 1 and has_batchnorm(objective):
-        raise RecipeError(
-            f"training.batch_size: found {section.batch_size}, which leaves a last batch of 1 of the "
-            f"{len(dataset)} images, too few for BatchNorm; change it by one, or set training.drop_last: true"
-        )
+    require_batches(objective, len(dataset), recipe)
     per_epoch = loader.steps_per_epoch
     total = section.epochs * per_epoch
     images = section.epochs * (per_epoch * section.batch_size if section.drop_last else len(dataset))
@@ -144,6 +156,7 @@ def train(
                 run.log(row)
                 report(row)
             if due:
+                _require_finite_weights(stepper, done, total)
                 run.save(Checkpoint(done, earlier + time.monotonic() - began, stepper.state()))
             if last and done < total:
                 raise Interrupted(
@@ -153,10 +166,24 @@ def train(
     return Trained(objective, total, images, earlier + time.monotonic() - began, loader.bad_images)
 
 
+_ADVICE = (
+    "the last checkpoint is from before. Lower optimizer.lr, lengthen schedule.warmup_epochs, set "
+    "training.clip_grad, or use training.precision fp32"
+)
+
+
 def _require_finite(row: dict[str, float], total: int) -> None:
     if not math.isfinite(row["loss"]):
         raise TrainingError(
             f"the loss became {row['loss']} by step {row['step']} of {total} at learning rate "
-            f"{row['lr']:g}; the last checkpoint is from before. Lower optimizer.lr, lengthen "
-            "schedule.warmup_epochs, set training.clip_grad, or use training.precision fp32"
+            f"{row['lr']:g}; {_ADVICE}"
+        )
+
+
+def _require_finite_weights(stepper: Stepper, done: int, total: int) -> None:
+    """Refuse to keep what the last update spoilt: its loss was that of the weights before it."""
+    largest = float(torch.nn.utils.get_total_norm(stepper.parameters, norm_type=math.inf))
+    if not math.isfinite(largest):
+        raise TrainingError(
+            f"a weight became {largest} by step {done} of {total} at learning rate {stepper.lr:g}; {_ADVICE}"
         )

@@ -14,6 +14,7 @@ from zoo.errors import RecipeError, did_you_mean
 from zoo.training.recipe import OptimizerSection, ScheduleSection
 
 _HAVE_FUSED = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)
+_KERNELS = ("fused", "foreach", "capturable")
 
 
 def build_optimizer(objective: nn.Module, section: OptimizerSection) -> torch.optim.Optimizer:
@@ -51,6 +52,19 @@ def build_optimizer(objective: nn.Module, section: OptimizerSection) -> torch.op
             f'optimizer.name: "{section.name}" needs second derivatives, which the loop does not compute'
         )
     return optimizer
+
+
+def with_own_kernels(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> dict[str, Any]:
+    """Return an optimizer's state with this one's choice of kernels.
+
+    Which do the update follows from device and recipe, not from where the state was written: a CPU's Adam
+    cannot be captured on a GPU, and before `fused` was chosen there was none.
+    """
+    groups = [
+        {**group, **{key: own[key] for key in _KERNELS if key in own}}
+        for group, own in zip(state["param_groups"], optimizer.param_groups, strict=True)
+    ]
+    return {**state, "param_groups": groups}
 
 
 def _decay_all(objective: nn.Module) -> list[dict[str, Any]]:

@@ -30,7 +30,8 @@ def join(outputs: Sequence[Output], shares: Sequence[float]) -> Output:
         return outputs[0]
 
     def mean(values: Sequence[Tensor]) -> Tensor:
-        return (torch.stack(list(values)) * values[0].new_tensor(shares)).sum()
+        # by numbers: a tensor of them would be copied from the host, which waits and which no graph can hold
+        return torch.stack([value * share for value, share in zip(values, shares, strict=True)]).sum()
 
     return Output(
         mean([output.loss.detach() for output in outputs]),

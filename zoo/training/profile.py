@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
@@ -20,11 +21,11 @@ from zoo.modules import KeyQueue, MomentumEncoder
 from zoo.objectives import Objective
 from zoo.training.acceleration import compiled, fastest_kernels
 from zoo.training.graph import WARM_UP
-from zoo.training.loop import open_loader, pick_device, place
+from zoo.training.loop import open_loader, pick_device, place, require_batches
 from zoo.training.recipe import Recipe
 from zoo.training.step import Span, Stepper
 
-os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # else torch's profiler prints its own diagnostics
+os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # else torch's profiler prints its own diagnostics
 
 STEPS = 20
 SECONDS = 30.0  # a slow step is measured fewer times
@@ -78,19 +79,26 @@ def profile(objective: Objective, dataset: ImageDataset, recipe: Recipe) -> Prof
     Raises:
         ZooError: as `train`.
     """
-    device = pick_device(recipe.training.device)
+    section = recipe.training
+    device = pick_device(section.device)
     place(objective, recipe, device)
-    loader = open_loader(dataset, recipe, device)
-    per_epoch, total = loader.steps_per_epoch, recipe.training.epochs * loader.steps_per_epoch
-    start = max(0, total - STEPS)
+    require_batches(objective, len(dataset), recipe)
+    images = min(section.batch_size, len(dataset))
+    # whole batches alone: what a smaller last one takes is no step's time
+    whole = section.drop_last or images == section.batch_size
+    loader = open_loader(dataset, _changed(recipe, drop_last=whole), device)
+    per_epoch = len(dataset) // images if section.drop_last else math.ceil(len(dataset) / images)
+    total, most = section.epochs * per_epoch, 2 + WARM_UP + STEPS
+    start = max(0, total - most)
 
     def batches() -> Iterator[tuple[int, Batch]]:
-        while True:  # a run of few steps is repeated
-            yield from enumerate(loader.stream(start, total), start)
+        # one stream, beyond the end of a short run too: what it takes to begin another is no step's time
+        for step, batch in enumerate(loader.stream(start, start + most), start):
+            yield min(step, total - 1), batch
 
     with fastest_kernels(device), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         clock = _Clock(device)
-        stepper = Stepper(objective, _plain(recipe), per_epoch, device, clock.span)
+        stepper = Stepper(objective, _changed(recipe, cuda_graph=False), per_epoch, device, clock.span)
         with _watched(objective, clock.span):
             counted = _run(batches(), stepper, device, clock)
         parts = {part: clock.seconds[part] / counted for part in PARTS if part in clock.seconds}
@@ -98,14 +106,11 @@ def profile(objective: Objective, dataset: ImageDataset, recipe: Recipe) -> Prof
             stepper = Stepper(objective, recipe, per_epoch, device)
             steps, seconds = _timed(batches(), stepper, device)
         operations = _operations(batches(), stepper, device)
-    return Profile(
-        parts, seconds / steps, recipe.training.batch_size, steps, total, device, _peak(device), operations
-    )
+    return Profile(parts, seconds / steps, images, steps, total, device, _peak(device), operations)
 
 
-def _plain(recipe: Recipe) -> Recipe:
-    section = recipe.training.model_copy(update={"cuda_graph": False})
-    return recipe.model_copy(update={"training": section})
+def _changed(recipe: Recipe, **changes: bool) -> Recipe:
+    return recipe.model_copy(update={"training": recipe.training.model_copy(update=changes)})
 
 
 class _Clock:

@@ -15,7 +15,7 @@ from zoo.objectives import Objective, Output
 from zoo.seeding import derive_seed
 from zoo.training.acceleration import checkpoint_activations, frozen_statistics
 from zoo.training.graph import GraphedStep
-from zoo.training.optim import build_optimizer, build_schedule
+from zoo.training.optim import build_optimizer, build_schedule, with_own_kernels
 from zoo.training.parts import join, split
 from zoo.training.recipe import Recipe
 
@@ -120,7 +120,7 @@ class Stepper:
         }
 
     def load_state(self, state: dict[str, dict[str, Any]]) -> None:
-        """Restore what `state` returned."""
+        """Restore what `state` returned, here or on another device."""
         self.objective.load_state_dict(state["objective"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        self.optimizer.load_state_dict(with_own_kernels(self.optimizer, state["optimizer"]))
         self.scaler.load_state_dict(state["scaler"])
