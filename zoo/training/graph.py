@@ -75,7 +75,6 @@ class GraphedStep:
         self._changes = 0
         self._replay: Replay | None = None
         self._batch: Batch | None = None
-        self._output: Output | None = None
         self._names: tuple[str, ...] = ()
         self._metrics: Tensor | None = None
 
