@@ -66,9 +66,16 @@ def test_a_vision_transformer_learns_with_moco_v3(tmp_path: Path) -> None:
 
 
 def test_moco_with_ft_learns_features_without_labels(tmp_path: Path) -> None:
-    changes = ["training.epochs=60", "objective.feature_transform.start_epoch=20"]
-    release = zoo.pretrain(demo.MOCO, out=tmp_path / "r", overrides=changes)
-    assert gain(demo.MOCO, release, Recipe.load(demo.MOCO)) > 5
+    """Seeds scatter by four points here (nine had gains of 1 to 12, mean 7), so three of them count."""
+    gains = []
+    for seed in (0, 1, 2):
+        changes = [
+            *("training.epochs=60", "objective.feature_transform.start_epoch=20"),
+            f"training.seed={seed}",
+        ]
+        release = zoo.pretrain(demo.MOCO, out=tmp_path / str(seed), overrides=changes)
+        gains.append(gain(demo.MOCO, release, Recipe.load(demo.MOCO, changes)))
+    assert mean(gains) > 2.5
 
 
 def test_pico_finds_the_true_labels_and_comes_near_full_supervision(tmp_path: Path) -> None:
