@@ -77,7 +77,8 @@ def score_moments(q: Tensor, z: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
     with torch.autocast(q.device.type, enabled=False):
         mean_q, mean_z = q.mean(dim=0), valid.to(z.dtype) @ z / count
         q = q - mean_q
-        cov_q, cov_z = q.T @ q / len(q), torch.zeros_like(q.T @ q)
+        cov_q = q.T @ q / len(q)
+        cov_z = torch.zeros_like(cov_q)
         for rows in row_blocks(len(z), z.shape[1], z.device):  # centered rows stay in the cache
             centered = (z[rows] - mean_z).mul_(usable[rows])
             cov_z.addmm_(centered.T, centered)

@@ -14,14 +14,13 @@ from torch import Tensor
 from zoo.data import Batch
 from zoo.errors import RecipeError, TrainingError
 from zoo.objectives import Objective, Output
+from zoo.training.optim import FUSED
 
 Advance = Callable[[Batch], Output]
 Replay = Callable[[], None]
 
 WARM_UP = 3
 """Ordinary steps before a capture: they make the optimizer's state and choose kernels."""
-
-_CAPTURABLE = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)
 
 
 class GraphedStep:
@@ -52,7 +51,7 @@ class GraphedStep:
         capture: Callable[[Callable[[], None]], Replay] | None = None,
         aside: Callable[[Callable[[], Output]], Output] | None = None,
     ) -> None:
-        if type(optimizer) not in _CAPTURABLE:
+        if type(optimizer) not in FUSED:
             raise RecipeError(
                 f"training.cuda_graph: optimizer {type(optimizer).__name__} cannot be captured; expected "
                 "SGD, Adam or AdamW (optimizer.name sgd, momentum, adam or adamw), or cuda_graph: false"

@@ -13,7 +13,9 @@ from torch import nn
 from zoo.errors import RecipeError, did_you_mean
 from zoo.training.recipe import OptimizerSection, ScheduleSection
 
-_HAVE_FUSED = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)
+FUSED = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)
+"""Optimizers with one kernel for all parameters, which takes the learning rate from the device."""
+
 _KERNELS = ("fused", "foreach", "capturable")
 
 
@@ -44,7 +46,7 @@ def build_optimizer(objective: nn.Module, section: OptimizerSection) -> torch.op
         raise RecipeError(
             f'optimizer.args: timm\'s "{section.name}" refuses {section.args}: {error}'
         ) from None
-    if isinstance(optimizer, _HAVE_FUSED) and not {"foreach", "fused"} & {*section.args}:
+    if isinstance(optimizer, FUSED) and not {"foreach", "fused"} & {*section.args}:
         for group in optimizer.param_groups:
             group["fused"] = True  # one pass over all parameters: 2.4x a loop on a CPU, one kernel on a GPU
     if getattr(optimizer, "is_second_order", False):
