@@ -84,7 +84,7 @@ class TrainingSection(Config):
     channels_last: bool
     clip_grad: Annotated[float, Field(gt=0)] | None
     """Largest allowed norm of all gradients together."""
-    # these four have defaults, what was done before they existed: recipes of earlier releases lack them
+    # those with defaults do what was done before they existed: recipes of earlier releases lack them
     accumulate: PositiveInt = 1
     """Parts that the batch is put through the encoder in, one after another, with one update for all: fewer
     images in memory. Losses and BatchNorm see only their part; queues take in the whole batch."""
@@ -95,10 +95,22 @@ class TrainingSection(Config):
     cuda_graph: bool = False
     """Replay the whole step as one CUDA graph, for steps that the GPU does faster than they are launched;
     ignored on a CPU. The partial last batch of an epoch is not captured."""
+    sync_batchnorm: bool = False
+    """BatchNorm takes its statistics over the images of all ranks; ignored where there is one. The key
+    encoder's groups (`objective.key_groups`) keep theirs apart in any case."""
+    shard: bool = False
+    """Spread parameters, gradients and optimizer state over the ranks (FSDP2), for backbones that do not fit
+    into one GPU; ignored where there is one rank."""
+    skip_bad_steps: Annotated[int, Field(ge=0)] = 0
+    """Steps whose loss or gradient is not finite that are left out before the run stops."""
     log_every: PositiveInt
     """Steps between rows of metrics.jsonl; each row is the mean over them."""
     checkpoint_every: PositiveInt
     """Epochs between checkpoints."""
+    checkpoint_minutes: Annotated[float, Field(gt=0)] | None = None
+    """Checkpoints also after so much time, within an epoch."""
+    keep_checkpoints: PositiveInt = 2
+    """How many checkpoints are kept, the newest ones; with 2 there is one to fall back on."""
 
 
 if TYPE_CHECKING:
