@@ -31,6 +31,15 @@ class TrainingError(ZooError):
     """A run cannot start, continue or be saved."""
 
 
+class RanksLost(TrainingError):
+    """Another process of a training on several devices is gone; `resume` continues from the last checkpoint.
+
+    The exit status is that of `Interrupted`.
+    """
+
+    exit_code = 75
+
+
 class Interrupted(ZooError):
     """Training stopped on a signal; its state is saved and `resume` continues it.
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from zoo.config import Config
 from zoo.data.batch import Batch
 from zoo.modules import Centers, Temperature
+from zoo.ranks import ALONE, Ranks
 
 __all__ = ["Batch", "Centers", "DataInfo", "Objective", "ObjectiveConfig", "Output"]
 
@@ -72,6 +73,8 @@ class Objective(nn.Module):
         epoch: how far training is, in epochs with fraction; the loop sets it before each step. Not state: it
             follows from the loop's step.
         progress: the same as a share of the whole training, 0..1; schedules inside the objective read it.
+        ranks: the processes that train together. A batch is this rank's rows, the loss their mean; contrasts
+            within the batch reach over all ranks. `update` gets the rows of all.
     """
 
     Config: ClassVar[type[ObjectiveConfig]]
@@ -79,11 +82,18 @@ class Objective(nn.Module):
     from_candidates: ClassVar[bool] = False
     epoch: float = 0.0
     progress: float = 0.0
+    ranks: Ranks = ALONE
 
     def __init__(self, config: Any, encoder: nn.Module, info: DataInfo) -> None:
         super().__init__()
         self.config = config
         self.encoder = encoder
+
+    def join(self, ranks: Ranks) -> None:
+        """Train as one of several ranks: this objective and every part that has to know."""
+        for module in self.modules():
+            if hasattr(module, "ranks"):
+                module.ranks = ranks  # type: ignore[assignment]  # a plain attribute
 
     def forward(self, batch: Batch) -> Output:
         """Compute the loss of one batch."""

@@ -1,0 +1,275 @@
+"""The processes that train one model together, as each of them sees them.
+
+`torchrun` starts them and torch.distributed connects them; here is only what the rest needs of it. With one
+process every method is the identity: nothing is sent, copied or drawn anew.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from zoo.errors import RanksLost, TrainingError
+
+TIMEOUT_VARIABLE = "ZOO_RANK_TIMEOUT"
+TIMEOUT = 600.0  # seconds; a step, its data included, takes less on every rank
+WAIT = timedelta(days=7)  # for what one rank does while the others wait: decoding, measuring
+
+_LOST = re.compile(
+    r"gloo|nccl|connection (?:closed|reset|refused)|timed? ?out|broken pipe|socket", re.IGNORECASE
+)
+
+
+class Ranks:
+    """One of `size` processes, each with some rows of every batch.
+
+    Rows of all ranks follow each other in rank order, and that is the order of the batch.
+
+    Attributes:
+        rank: number of this process, from 0.
+        size: how many there are.
+        generator: for draws that have to be the same on all ranks, made for the whole batch; None with one
+            rank, whose default generator it is then.
+        counts: rows of each rank in what is being computed.
+    """
+
+    def __init__(self, rank: int = 0, size: int = 1, *, local_rank: int = 0, device: str = "cpu") -> None:
+        """Describe the place; `join` makes those of several ranks."""
+        self.rank, self.size = rank, size
+        self.generator: torch.Generator | None = None
+        self.counts: tuple[int, ...] = (0,) * size
+        self._local_rank = local_rank
+        self._host: Any = None
+        if size > 1:
+            self.generator = torch.Generator(device)
+            self._host = dist.new_group(backend="gloo")  # also beside NCCL: what the host decides is no GPU's
+
+    @property
+    def alone(self) -> bool:
+        """Whether there is no other rank."""
+        return self.size == 1
+
+    def shares(self, total: int) -> tuple[int, ...]:
+        """Return how many of `total` rows each rank has: as equal as can be, the larger ones first."""
+        low, more = divmod(total, self.size)
+        return tuple(low + (rank < more) for rank in range(self.size))
+
+    def rows(self, total: int) -> slice:
+        """Return which of `total` rows are this rank's."""
+        shares = self.shares(total)
+        start = sum(shares[: self.rank])
+        return slice(start, start + shares[self.rank])
+
+    def gather(self, rows: Tensor) -> Tensor:
+        """Return the rows of all ranks `[N, ...]`, given this one's `[n, ...]`.
+
+        Differentiable: a rank's rows get the sum of the gradients that all ranks have for them.
+        """
+        return rows if self.alone else _Gather.apply(rows, self)
+
+    def others(self, rows: Tensor) -> Tensor:
+        """Return the rows of the other ranks `[N - n, ...]`; differentiable as `gather` is."""
+        if self.alone:
+            return rows[:0]
+        start = sum(self.counts[: self.rank])
+        gathered = self.gather(rows)
+        return torch.cat([gathered[:start], gathered[start + len(rows) :]])
+
+    @torch.no_grad()
+    def gather_rows(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Return all ranks' rows of several tensors `[n, ...]` of any types, sent together."""
+        if self.alone:
+            return list(tensors)
+        columns = [
+            tensor.detach().reshape(len(tensor), -1).contiguous().view(torch.uint8) for tensor in tensors
+        ]
+        gathered = self._gathered(torch.cat(columns, dim=1))
+        widths = [column.shape[1] for column in columns]
+        return [
+            column.contiguous().view(tensor.dtype).view(len(gathered), *tensor.shape[1:])
+            for column, tensor in zip(torch.split(gathered, widths, dim=1), tensors, strict=True)
+        ]
+
+    @torch.no_grad()
+    def exchange(self, rows: Tensor, sent: Sequence[Tensor], received: Sequence[int]) -> Tensor:
+        """Send rows to where they are wanted; return what arrives `[sum(received), ...]`, in rank order.
+
+        Args:
+            rows: this rank's `[n, ...]`.
+            sent: for each rank the places of the rows that go there.
+            received: how many rows come from each rank.
+        """
+        out = rows.new_empty(sum(received), *rows.shape[1:])
+        dist.all_to_all_single(
+            out, rows[torch.cat(list(sent))].contiguous(), list(received), [len(places) for places in sent]
+        )
+        return out
+
+    @torch.no_grad()
+    def average_(self, tensors: Sequence[Tensor]) -> None:
+        """Replace float tensors by their means over the ranks, in place."""
+        if self.alone or not tensors:
+            return
+        flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
+        dist.all_reduce(flat)
+        flat /= self.size
+        pieces = torch.split(flat, [tensor.numel() for tensor in tensors])
+        for tensor, piece in zip(tensors, pieces, strict=True):
+            tensor.copy_(piece.view_as(tensor))
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        """Return the sum over ranks of a tensor that has the same shape on all."""
+        if not self.alone:
+            tensor = tensor.clone()
+            dist.all_reduce(tensor)
+        return tensor
+
+    def vote(self, *values: int) -> tuple[int, ...]:
+        """Return the largest of each value over the ranks; the host's, no GPU is waited for.
+
+        Since all ranks get the same answer after the same step, they can act on it alike.
+        """
+        if self.alone:
+            return values
+        ballot = torch.tensor(values, dtype=torch.int64)
+        dist.all_reduce(ballot, op=dist.ReduceOp.MAX, group=self._host)
+        return tuple(ballot.tolist())
+
+    def wait(self) -> None:
+        """Wait until every rank is here, however long one takes."""
+        if not self.alone:
+            dist.monitored_barrier(self._host, timeout=WAIT)
+
+    @contextmanager
+    def in_turn(self) -> Iterator[None]:
+        """Let rank 0 go first, then the first rank of each other node, then the rest.
+
+        For what is fetched or decoded once and then lies in a folder.
+        """
+        turn = 0 if self.rank == 0 else 1 if self._local_rank == 0 else 2
+        for _ in range(turn):
+            self.wait()
+        try:
+            yield
+        finally:
+            for _ in range(turn, 2):
+                self.wait()
+
+    def _gathered(self, rows: Tensor) -> Tensor:
+        """Return all ranks' rows, whose numbers are `counts`."""
+        most = max(self.counts)
+        if len(rows) != self.counts[self.rank]:
+            raise AssertionError(f"rank {self.rank} has {len(rows)} rows, laid out were {self.counts}")
+        out = rows.new_empty(self.size * most, *rows.shape[1:])
+        dist.all_gather_into_tensor(out, _padded(rows.contiguous(), most))
+        if len(set(self.counts)) == 1:
+            return out
+        return torch.cat(
+            [part[:count] for part, count in zip(torch.split(out, most), self.counts, strict=True)]
+        )
+
+
+ALONE = Ranks()
+"""One process."""
+
+
+class _Gather(torch.autograd.Function):
+    """All ranks' rows; backward, each rank's rows get the sum of what all ranks have for them."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, ranks: Ranks) -> Tensor:
+        ctx.ranks, ctx.counts = ranks, ranks.counts
+        return ranks._gathered(rows)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        counts, most = ctx.counts, max(ctx.counts)
+        whole = torch.cat([_padded(part, most) for part in torch.split(grad, list(counts))])
+        own = whole.new_empty(most, *grad.shape[1:])
+        dist.reduce_scatter_tensor(own, whole)
+        return own[: counts[ctx.ranks.rank]], None
+
+
+def _padded(rows: Tensor, count: int) -> Tensor:
+    """Add zero rows up to `count`: collectives take the same shape from every rank."""
+    if len(rows) == count:
+        return rows
+    return torch.cat([rows, rows.new_zeros(count - len(rows), *rows.shape[1:])])
+
+
+def launched() -> int:
+    """Return how many processes a launcher such as torchrun has started for this job; 1 without one."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def restarted() -> bool:
+    """Whether torchrun has started this job again after a failure."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+
+
+@contextmanager
+def join(device: str) -> Iterator[Ranks]:
+    """Join the processes that torchrun has started, for as long as the block lasts.
+
+    Args:
+        device: "cpu" or "cuda", of the training; each process of a node takes the GPU of its number there.
+
+    Raises:
+        RanksLost: when another rank ended, or did not answer in time.
+        TrainingError: when the processes cannot meet, or are more than a node has GPUs.
+    """
+    if launched() == 1:
+        yield ALONE
+        return
+    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+    if device == "cuda":
+        gpus = torch.cuda.device_count()
+        if local_rank >= gpus:
+            raise TrainingError(
+                f"torchrun --nproc-per-node: found at least {local_rank + 1} processes on a node with {gpus} "
+                f"GPU(s), expected at most {gpus}"
+            )
+        torch.cuda.set_device(local_rank)
+    timeout = _timeout()
+    try:
+        dist.init_process_group("cpu:gloo,cuda:nccl" if device == "cuda" else "gloo", timeout=timeout)
+        ranks = Ranks(dist.get_rank(), dist.get_world_size(), local_rank=local_rank, device=device)
+    except (RuntimeError, ValueError) as error:
+        raise TrainingError(f"the {launched()} ranks cannot meet: {_first_line(error)}") from None
+    try:
+        yield ranks
+    except RuntimeError as error:
+        if isinstance(error, dist.DistError) or _LOST.search(str(error)):
+            raise RanksLost(
+                f"rank {ranks.rank} of {ranks.size} lost the others: one of them ended, or did not answer "
+                f"within {timeout.total_seconds():g} s ({TIMEOUT_VARIABLE}). The last checkpoint is kept: "
+                f"the same command with --resume goes on from it ({_first_line(error)})"
+            ) from None
+        raise
+    else:
+        dist.destroy_process_group()
+
+
+def _timeout() -> timedelta:
+    text = os.environ.get(TIMEOUT_VARIABLE, str(TIMEOUT))
+    try:
+        seconds = float(text)
+        if not 0 < seconds < WAIT.total_seconds():
+            raise ValueError
+    except ValueError:
+        raise TrainingError(
+            f'the variable {TIMEOUT_VARIABLE}: found "{text}", expected seconds, e.g. {TIMEOUT:g}'
+        ) from None
+    return timedelta(seconds=seconds)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
