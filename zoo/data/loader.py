@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 
@@ -109,10 +109,23 @@ class TrainLoader:
     def bad_images(self) -> list[str]:
         """Names of the unreadable images met so far; with the tensor backend, of all there are.
 
-        With the tensor backend they are the same on every rank. Else a rank meets those of its own rows:
-        the run's are the union over the ranks, which the limit is for.
+        With the tensor backend they are the same on every rank. Else a rank meets those of its own rows, and
+        learns of the others' by `note_unreadable`.
         """
-        return self._bad.names
+        return list(self._bad.errors)
+
+    @property
+    def unreadable(self) -> dict[str, str]:
+        """Name and error of each of `bad_images`: what the other ranks are to be told."""
+        return self._bad.errors
+
+    def note_unreadable(self, ranks: Sequence[Mapping[str, str]]) -> None:
+        """Take what `unreadable` is on every rank, in rank order: then it is the same everywhere.
+
+        Raises:
+            DataError: when more images are unreadable than allowed; the same on every rank.
+        """
+        self._bad.merge(ranks)
 
     def stream(self, start: int, stop: int) -> Iterator[Batch]:
         """Yield the batches of the global steps `start` to `stop` - 1, across epochs.
