@@ -155,7 +155,9 @@ def test_rand_augment_draws_each_pair_of_signed_operations_equally_often():
     space = auto_augment._space(None, 9, 32, 32, torch.device("cpu"))
     count = 40_000
     random = generator()
-    first, second = (named(op, auto_augment.draw(space, Draws(random, count))[:, 0].tolist()) for _ in range(2))
+    first, second = (
+        named(op, auto_augment.draw(space, Draws(random, count))[:, 0].tolist()) for _ in range(2)
+    )
     expected = Counter()
     listed, bins = sequences(op)
     outcomes = [(name, s) for ((name, _, index),) in listed for s in signed(name, bins, index, 32)]

@@ -1,4 +1,4 @@
-"""The ranks' rows of a batch, one after another, are the batch of one rank: bit for bit, whatever is drawn."""
+"""The ranks' rows of a batch, one after another, are the batch of one rank, bit for bit."""
 
 from typing import get_args
 
@@ -157,7 +157,7 @@ def test_the_tensor_backend_knows_all_unreadable_images_on_every_rank(damaged):
 
 
 def test_what_the_ranks_met_counts_together(damaged):
-    """A step of each of twelve ranks reads one image: the three that cannot be read are met by three ranks."""
+    """Each of twelve ranks reads one image in a step: three of them meet one that cannot be read."""
     keys = {"backend": "stream", "views": [MOCO], "batch_size": 12, "world_size": 12}
 
     def met(limit):

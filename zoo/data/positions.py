@@ -31,7 +31,7 @@ class Position(NamedTuple):
 
 
 def rank_rows(total: int, rank: int, world_size: int) -> tuple[int, int]:
-    """Return the first of a rank's rows of `total`, and the one after its last, as `torch.tensor_split` has it.
+    """Return a rank's first row of `total`, and the one after its last, as `torch.tensor_split` has them.
 
     The first `total` mod `world_size` ranks have one row more than the others.
     """

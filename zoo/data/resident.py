@@ -153,7 +153,7 @@ class Resident:
                 yield Batch(views, self._labels.index_select(0, here), here, candidates)
 
     def _gathered(self, positions: Iterator[Position]) -> Generator[tuple[Position, Tensor, Tensor]]:
-        """Yield position, index `[B]` and pixels `[B, 3, H, W]`, the latter two pinned where they will travel."""
+        """Yield position, index `[B]` and pixels `[B, 3, H, W]`; these two pinned where they will travel."""
         for position in positions:
             asked = position.index
             index = asked if self._source is None else self._source.index_select(0, asked)
@@ -162,4 +162,5 @@ class Resident:
                 continue
             shape = (len(index), *self._pixels.shape[1:])
             pixels = torch.empty(shape, dtype=torch.uint8, pin_memory=self._device.type == "cuda")
-            yield position, pinned(index, self._device), torch.index_select(self._pixels, 0, index, out=pixels)
+            torch.index_select(self._pixels, 0, index, out=pixels)
+            yield position, pinned(index, self._device), pixels

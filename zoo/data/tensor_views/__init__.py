@@ -106,7 +106,7 @@ def _random_resized_crop(op: ops.RandomResizedCrop, images: Tensor, draws: Draws
 
 
 def _pad_crop(op: ops.PadCrop, images: Tensor, draws: Draws) -> Tensor:
-    batch, _, height, width = images.shape
+    height, width = images.shape[-2:]
     room = [length + 2 * op.padding - op.size for length in (height, width)]
     if min(room) < 0:
         raise DataError(
@@ -143,7 +143,7 @@ def _center_crop(op: ops.CenterCrop, images: Tensor, draws: Draws) -> Tensor:
 
 
 def _gaussian_blur(op: ops.GaussianBlur, images: Tensor, draws: Draws) -> Tensor:
-    batch, _, height, width = images.shape
+    height, width = images.shape[-2:]
     if op.kernel_size // 2 >= min(height, width):
         raise DataError(
             f"gaussian_blur: kernel_size {op.kernel_size} is too large for images of {height}x{width} pixels,"
@@ -155,7 +155,6 @@ def _gaussian_blur(op: ops.GaussianBlur, images: Tensor, draws: Draws) -> Tensor
 
 
 def _color_jitter(op: ops.ColorJitter, images: Tensor, draws: Draws) -> Tensor:
-    batch = len(images)
     order = draws.rand(None, 3).argsort(1)
     hue_slot = draws.randint(4.0)
     chosen = draws.chosen(op.p)
@@ -177,7 +176,7 @@ def _solarize(op: ops.Solarize, images: Tensor, draws: Draws) -> Tensor:
 
 
 def _random_affine(op: ops.RandomAffine, images: Tensor, draws: Draws) -> Tensor:
-    batch, _, height, width = images.shape
+    height, width = images.shape[-2:]
     degrees = draws.uniform(-op.degrees, op.degrees)
     limits = op.translate[0] * width, op.translate[1] * height
     shift_x, shift_y = (draws.uniform(-limit, limit).round() for limit in limits)
@@ -186,7 +185,7 @@ def _random_affine(op: ops.RandomAffine, images: Tensor, draws: Draws) -> Tensor
 
 
 def _cutout(op: ops.Cutout, images: Tensor, draws: Draws) -> Tensor:
-    batch, _, height, width = images.shape
+    height, width = images.shape[-2:]
     center_y, center_x = (draws.randint(float(length)) for length in (height, width))
     size = draws.chosen(op.p) * float(op.size)
     return geometry.cutout(images, center_y, center_x, size)

@@ -14,7 +14,7 @@ class Draws:
     """
 
     def __init__(self, generator: Generator, total: int, start: int = 0, stop: int | None = None) -> None:
-        """Draw from `generator` for `total` images; use the numbers of those from `start` to before `stop`."""
+        """Draw from `generator` for `total` images, and use what those from `start` to before `stop` get."""
         self._generator = generator
         self._total = total
         self._start = start
@@ -35,7 +35,7 @@ class Draws:
         return self.rand(None, *columns) * (high - low) + low
 
     def randint(self, high: Tensor | float) -> Tensor:
-        """Return one integer from 0 to `high` - 1 for each image `[B]`, float; `high` is `[B]` or a number."""
+        """Return an integer from 0 to `high` - 1 for each image `[B]`, float; `high`: `[B]` or a number."""
         drawn = self.rand(None) * high
         return drawn.floor_().clamp_(max=high - 1)  # rounding may reach `high` itself
 
