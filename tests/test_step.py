@@ -24,9 +24,9 @@ from zoo.objectives import Objective, Output
 from zoo.training import Recipe, RunFolder, build_objective
 from zoo.training.acceleration import compiled, frozen_statistics
 from zoo.training.graph import WARM_UP, GraphedStep
-from zoo.training.loop import open_loader
 from zoo.training.meter import Meter, _Underway
 from zoo.training.parts import join, split
+from zoo.training.prepare import open_loader
 from zoo.training.step import Stepper
 
 CPU = torch.device("cpu")

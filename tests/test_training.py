@@ -185,10 +185,12 @@ def test_checkpoint_that_would_run_code_is_not_loaded(tmp_path: Path) -> None:
     assert not (tmp_path / "harm").exists()
 
 
-def test_only_the_last_two_checkpoints_are_kept_and_nothing_temporary(tmp_path: Path) -> None:
+def test_only_the_last_two_checkpoints_and_their_records_are_kept_and_nothing_temporary(
+    tmp_path: Path,
+) -> None:
     run(recipe("classify", "training.epochs=4"), tmp_path)
     names = sorted(p.name for p in (tmp_path / "checkpoints").iterdir())
-    assert names == ["step-000000018.pt", "step-000000024.pt"]
+    assert names == [f"step-0000000{step}.{kind}" for step in (18, 24) for kind in ("json", "pt")]
 
 
 def test_unwritable_run_folder_is_a_clear_error(tmp_path: Path) -> None:
@@ -200,7 +202,7 @@ def test_unwritable_run_folder_is_a_clear_error(tmp_path: Path) -> None:
 def test_loss_that_is_not_finite_stops_the_run_before_it_is_saved(tmp_path: Path) -> None:
     r = recipe("classify", "optimizer.lr=1e30", "schedule.warmup_epochs=0", "training.epochs=3")
     with pytest.raises(
-        TrainingError, match=r"the loss became (nan|inf) by step \d+ of 18.*Lower optimizer\.lr"
+        TrainingError, match=r"the loss became (nan|inf) in step \d+ of 18.*Lower optimizer\.lr"
     ):
         run(r, tmp_path)
     checkpoint = RunFolder(tmp_path).load()

@@ -70,10 +70,13 @@ class Stepper:
         self.span = span
         self.lr = 0.0
         """Learning rate of the first parameter group in the last step."""
-        self._run: Callable[[Batch], Output] = self._update
+        self.watch: Callable[[Output], None] | None = None
+        """Is given each step's output when its gradients are there; an error it raises leaves the weights
+        as they were."""
+        self._graph: GraphedStep | None = None
         self._device_lr: list[Tensor] = []
         if section.cuda_graph and device.type == "cuda":
-            self._run = GraphedStep(self._update, objective, self.optimizer)
+            self._graph = GraphedStep(self._update, objective, self.optimizer)
             self._device_lr = [torch.zeros((), device=device) for _ in self.optimizer.param_groups]
 
     def __call__(self, step: int, batch: Batch) -> Output:
@@ -85,7 +88,9 @@ class Stepper:
         torch.manual_seed(derive_seed("step", self.seed, step))
         self.objective.epoch = step / self.steps_per_epoch
         self.objective.progress = step / self.steps
-        return self._run(batch)
+        if self._graph is None:
+            return self._update(batch)
+        return self._graph(batch) if self.watch is None else self._graph.ordinary(batch)
 
     def _update(self, batch: Batch) -> Output:
         """Do the device's part of a step; nothing in it waits for the device."""
@@ -101,6 +106,8 @@ class Stepper:
                 self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
             outputs.append(output._replace(loss=output.loss.detach()))
         output = join(outputs, shares)
+        if self.watch is not None:
+            self.watch(output)
         with self.span("optimizer"):
             if self.clip_grad is not None:
                 self.scaler.unscale_(self.optimizer)
@@ -124,3 +131,5 @@ class Stepper:
         self.objective.load_state_dict(state["objective"])
         self.optimizer.load_state_dict(with_own_kernels(self.optimizer, state["optimizer"]))
         self.scaler.load_state_dict(state["scaler"])
+        if self._graph is not None:
+            self._graph.forget()  # the optimizer's state lies elsewhere now
