@@ -150,9 +150,8 @@ class _Loop:
                 if repeats > MOST_REPEATS:
                     raise flicker(seen, self._keeper.kept()) from None
                 self._careful_until = seen.step
-                self._say(
-                    f"{seen} by step {seen.step}: back to step {self._keeper.saved} to see where it began"
-                )
+                back = f"back to step {self._keeper.saved} to see where it began"
+                self._say(f"{seen} by step {seen.step}: {back}")
             except SpoiltStep as spoilt:
                 self._spoilt = spoilt
             start = self._keeper.go_back()
