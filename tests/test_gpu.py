@@ -18,7 +18,7 @@ from zoo.data import TrainLoader, open_dataset
 from zoo.errors import Interrupted
 from zoo.objectives import Objective
 from zoo.training import Recipe, RunFolder, build_objective, train
-from zoo.training.loop import open_loader, place
+from zoo.training.prepare import open_loader, place
 from zoo.training.step import Stepper
 
 pytestmark = [
