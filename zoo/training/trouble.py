@@ -45,7 +45,7 @@ class SpoiltStep(BadStep):
 
 
 def do_carefully(stepper: Stepper, step: int, batch: Batch, total: int, ranks: Ranks) -> Output:
-    """Do update number `step` (from 0) on `total` images, looking at loss and gradients before the optimizer does.
+    """Do update number `step` (from 0) on `total` images; look at loss and gradients before the optimizer.
 
     The forward has moved BatchNorm's running statistics by then; they are put back.
 
