@@ -52,6 +52,10 @@ class Ranks:
             self.generator = torch.Generator(device)
             self._host = dist.new_group(backend="gloo")  # also beside NCCL: what the host decides is no GPU's
 
+    def __deepcopy__(self, memo: object) -> Ranks:
+        """Return itself: who copies a module that knows its ranks means no other processes."""
+        return self
+
     @property
     def alone(self) -> bool:
         """Whether there is no other rank."""
