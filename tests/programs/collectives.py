@@ -35,7 +35,7 @@ with join("cpu") as ranks:
             assert a.dtype == b.dtype and torch.equal(a, b)
 
         order = torch.randperm(total, generator=torch.Generator().manual_seed(1))
-        wanted = [part for part in order.tensor_split(size)]  # rank r asks for rows order[r]
+        wanted = list(order.tensor_split(size))  # rank r asks for rows order[r]
         owner = torch.bucketize(torch.arange(total), torch.tensor(shares).cumsum(0), right=True)
         start = ranks.rows(total).start
         sent = [(part[owner[part] == rank] - start) for part in wanted]
