@@ -1,4 +1,4 @@
-"""Started by torchrun in tests/test_ranks_objectives.py: SyncBatchNorm against BatchNorm on the whole batch."""
+"""SyncBatchNorm against BatchNorm on the whole batch; a part of tests/programs/objectives.py."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from zoo.errors import TrainingError
 from zoo.modules import MomentumEncoder, convert_ghost_batchnorm, running_statistics, synchronize_batchnorm
-from zoo.ranks import Ranks, join
+from zoo.ranks import Ranks
 
 LAYERS = {
     "1d": (nn.BatchNorm1d(5), (5,)),
@@ -69,7 +69,7 @@ def compare(
         close(joined.eval()(x[own]), whole.eval()(x.double())[own], tolerance)
 
 
-with join("cpu") as ranks:
+def equals_the_whole_batch(ranks: Ranks) -> None:
     size = ranks.size
     for total in (4 * size, 2 * size + 1, size + 1):  # also a rank with a single row
         ranks.counts = ranks.shares(total)
@@ -84,12 +84,16 @@ with join("cpu") as ranks:
         half = torch.randn(total, 5, 8, 8, generator=torch.Generator().manual_seed(total)).bfloat16()
         compare(ranks, nn.BatchNorm2d(5), half, 3e-2, like=torch.float32, autocast=True)
 
+
+def needs_no_gradient_of_the_input(ranks: Ranks) -> None:
     # the first layer's input needs no gradient: then backward sends nothing, on no rank
-    ranks.counts = ranks.shares(4 * size)
+    ranks.counts = ranks.shares(4 * ranks.size)
     layer = synchronize_batchnorm(nn.BatchNorm1d(5), ranks)
     layer(torch.randn(4, 5)).sum().backward()
     assert layer.weight.grad is not None
 
+
+def leaves_and_refuses(ranks: Ranks) -> None:
     # again is as once; what has groups of its own stays; what nobody knows is refused
     net = nn.Sequential(nn.BatchNorm2d(3), nn.Sequential(nn.BatchNorm2d(3)))
     convert_ghost_batchnorm(net[1], 2)
@@ -111,7 +115,10 @@ with join("cpu") as ranks:
     copied = copy.deepcopy(net)  # releases and evaluation copy the encoder
     close(copied(torch.ones(2, 3, 4, 4)), net(torch.ones(2, 3, 4, 4)))
 
+
+def returns_keys_to_their_rows(ranks: Ranks) -> None:
     # shuffled keys come back to their rows, in the layout they were sent in, and no rank has others' groups
+    size = ranks.size
     teacher = MomentumEncoder(nn.Sequential(nn.BatchNorm2d(3), nn.Flatten()), key_groups=size)
     teacher.ranks = ranks
     for total in (4 * size, 5 * size - 1):
@@ -130,4 +137,11 @@ with join("cpu") as ranks:
             handle.remove()
             close(found, expected, 1e-5)
             assert seen[0].is_contiguous(memory_format=layout)
-    print(f"rank {ranks.rank} of {size}: ok\n", end="")
+
+
+def check(ranks: Ranks) -> None:
+    """Check everything above, on several ranks."""
+    equals_the_whole_batch(ranks)
+    needs_no_gradient_of_the_input(ranks)
+    leaves_and_refuses(ranks)
+    returns_keys_to_their_rows(ranks)
