@@ -4,8 +4,8 @@
 
 Each run is a child of a warm parent, killed up to three times and started again with the same arguments and
 `resume=True` until it is done: one in five is a whole `zoo.pretrain`, the others train only. Its weights
-(every tensor of the last checkpoint), its rows of metrics and its released weights are compared with those of a
-run that was left alone.
+(every tensor of the last checkpoint), its rows of metrics and its released weights are compared with those of
+a run that was left alone.
 """
 
 from __future__ import annotations

@@ -12,9 +12,10 @@ from torchvision.transforms.v2 import functional as tv
 
 from tests.data_fixtures import photo
 from zoo import catalog
-from zoo.data import DataConfig, open_dataset, ops
+from zoo.data import DataConfig, open_dataset, ops, tensor_views
 from zoo.data.config import Digits
-from zoo.data.tensor_views import TensorViews, augment, auto_augment, policies
+from zoo.data.tensor_views import TensorViews, auto_augment, policies
+from zoo.data.tensor_views.draws import Draws
 from zoo.data.torchvision_views import PILViews
 
 AUTO = {policy.value: v2.AutoAugment(policy) for policy in AutoAugmentPolicy}
@@ -26,6 +27,10 @@ SIZES = [(32, 32), (33, 20), (64, 47), (224, 150), (5, 1), (2, 2)]
 
 def generator(seed=0):
     return torch.Generator().manual_seed(seed)
+
+
+def augment(images, view, generator):
+    return tensor_views.augment(images, view, Draws(generator, len(images)))
 
 
 def batch(images):
@@ -130,7 +135,7 @@ def test_auto_augment_draws_policies_strengths_and_signs_as_the_tables_say(polic
     op = ops.AutoAugment(policy=policy)
     count = 40_000
     space = auto_augment._space(policy, None, 32, 32, torch.device("cpu"))
-    rows = auto_augment.draw(space, count, generator())
+    rows = auto_augment.draw(space, Draws(generator(), count))
     counts = Counter(zip(*(named(op, column.tolist()) for column in rows.unbind(1)), strict=True))
     expected = Counter()
     listed, bins = sequences(op)
@@ -150,7 +155,9 @@ def test_rand_augment_draws_each_pair_of_signed_operations_equally_often():
     space = auto_augment._space(None, 9, 32, 32, torch.device("cpu"))
     count = 40_000
     random = generator()
-    first, second = (named(op, auto_augment.draw(space, count, random)[:, 0].tolist()) for _ in range(2))
+    first, second = (
+        named(op, auto_augment.draw(space, Draws(random, count))[:, 0].tolist()) for _ in range(2)
+    )
     expected = Counter()
     listed, bins = sequences(op)
     outcomes = [(name, s) for ((name, _, index),) in listed for s in signed(name, bins, index, 32)]
@@ -178,7 +185,7 @@ def test_torchvision_itself_draws_with_the_same_frequencies(op, monkeypatch):
     policy, magnitude = getattr(op, "policy", None), getattr(op, "magnitude", None)
     space = auto_augment._space(policy, magnitude, 32, 32, torch.device("cpu"))
     random = generator()
-    drawn = [auto_augment.draw(space, 25 * count, random) for _ in range(getattr(op, "num_ops", 1))]
+    drawn = [auto_augment.draw(space, Draws(random, 25 * count)) for _ in range(getattr(op, "num_ops", 1))]
     steps = [step for column in torch.cat(drawn, 1).unbind(1) for step in named(op, column.tolist())]
     ours = {step: times / 25 for step, times in Counter(steps).items() if step}
     assert chi_square(Counter(step for steps in seen for step in steps), ours) > 1e-3
@@ -197,7 +204,7 @@ def test_each_image_is_what_pillow_makes_of_it_with_what_was_drawn_for_it(op):
     policy, magnitude = getattr(op, "policy", None), getattr(op, "magnitude", None)
     space = auto_augment._space(policy, magnitude, 32, 32, torch.device("cpu"))
     random = generator(3)
-    drawn = [auto_augment.draw(space, len(images), random) for _ in range(getattr(op, "num_ops", 1))]
+    drawn = [auto_augment.draw(space, Draws(random, len(images))) for _ in range(getattr(op, "num_ops", 1))]
     ours = augment(batch(images) / 255, [op], generator(3))
     for column in torch.cat(drawn, 1).unbind(1):
         images = [

@@ -12,9 +12,10 @@ from torchvision.transforms import InterpolationMode, v2
 from torchvision.transforms.v2 import functional as tv
 
 from tests.data_fixtures import MEAN, STD, photo
-from zoo.data import ops
-from zoo.data.tensor_views import TensorViews, augment, chosen, color, geometry
+from zoo.data import ops, tensor_views
+from zoo.data.tensor_views import TensorViews, chosen, color, geometry
 from zoo.data.tensor_views.chosen import only
+from zoo.data.tensor_views.draws import Draws
 from zoo.data.torchvision_views import PILViews
 from zoo.errors import DataError
 
@@ -32,6 +33,10 @@ def error(ours, images):
 
 def generator(seed=0):
     return torch.Generator().manual_seed(seed)
+
+
+def augment(images, view, generator):
+    return tensor_views.augment(images, view, Draws(generator, len(images)))
 
 
 @pytest.fixture(scope="module")
@@ -229,7 +234,7 @@ def ks(left, right):
 )
 def test_crop_boxes_are_distributed_as_torchvisions(height, width, scale, ratio):
     op = ops.RandomResizedCrop(size=8, scale=list(scale), ratio=list(ratio))
-    top, left, h, w = (v.numpy() for v in geometry.crop_boxes(op, 4000, height, width, generator()))
+    top, left, h, w = (v.numpy() for v in geometry.crop_boxes(op, height, width, Draws(generator(), 4000)))
     torch.manual_seed(0)
     transform = v2.RandomResizedCrop(8, scale=scale, ratio=ratio)
     image = [torch.zeros(3, height, width)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from PIL import Image
@@ -50,9 +50,9 @@ class BadImages:
         self._errors: dict[str, str] = {}
 
     @property
-    def names(self) -> list[str]:
-        """Their names, in the order they were met."""
-        return list(self._errors)
+    def errors(self) -> dict[str, str]:
+        """Name and error of each, in the order they were met."""
+        return dict(self._errors)
 
     def add(self, errors: Mapping[str, str]) -> None:
         """Record errors by image name.
@@ -61,6 +61,18 @@ class BadImages:
             DataError: beyond the limit, with the first image's error and the number of others.
         """
         self._errors.update(errors)
+        self._check()
+
+    def merge(self, ranks: Sequence[Mapping[str, str]]) -> None:
+        """Record the errors of all ranks, in their order, this one's included.
+
+        Raises:
+            DataError: beyond the limit, as `add` does, and the same on every rank.
+        """
+        self._errors = {name: error for errors in ranks for name, error in errors.items()}
+        self._check()
+
+    def _check(self) -> None:
         if len(self._errors) > self._limit:
             raise DataError(
                 f"{next(iter(self._errors.values()))}; {others(len(self._errors) - 1)} cannot be read"

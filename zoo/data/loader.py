@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 
@@ -27,8 +27,11 @@ class TrainLoader:
     backends; their views draw different numbers. On a GPU the next batch is copied and augmented on a stream
     of its own while the step before it runs.
 
+    With several ranks a batch is a rank's rows of the batch of all ranks. Their rows one after another are
+    what one rank would have: images, labels and views, on a CPU bit for bit.
+
     Attributes:
-        steps_per_epoch: batches in one pass over the data.
+        steps_per_epoch: batches in one pass over the data, the same on every rank.
     """
 
     steps_per_epoch: int
@@ -46,6 +49,8 @@ class TrainLoader:
         device: torch.device | str,
         image_size: int | None = None,
         max_bad_images: int = 0,
+        rank: int = 0,
+        world_size: int = 1,
     ) -> None:
         """Prepare the data; the tensor backend decodes all of it here, or maps what an earlier run kept.
 
@@ -54,12 +59,15 @@ class TrainLoader:
             views: how they are augmented, and by which backend.
             mean: of the three channels, for values in 0..1.
             std: likewise.
-            batch_size: images in a batch.
+            batch_size: images in a batch of all ranks.
             drop_last: leave out the last batch of an epoch when it is smaller.
             seed: of the order and of the augmentation.
             device: where batches are.
             image_size: scale images to this square when they are decoded; None: as stored.
             max_bad_images: so many unreadable images are replaced by the next readable ones.
+            rank: whose rows of each batch: contiguous, as `torch.tensor_split`; none where a batch has fewer
+                than `world_size` images (`zoo.data.positions.smallest_share` tells).
+            world_size: number of ranks.
 
         Raises:
             DataError: when no batch can be made, or when the tensor backend cannot hold the data.
@@ -69,7 +77,9 @@ class TrainLoader:
                 f"{len(dataset)} images are fewer than one batch of {batch_size}, and drop_last leaves out "
                 f"smaller batches: expected a batch size of at most {len(dataset)}, or drop_last: false"
             )
-        self._order = Order(len(dataset), batch_size, drop_last=drop_last, seed=seed)
+        self._order = Order(
+            len(dataset), batch_size, drop_last=drop_last, seed=seed, rank=rank, world_size=world_size
+        )
         self.steps_per_epoch = self._order.steps_per_epoch
         self._device = torch.device(device)
         self._bad = BadImages(max_bad_images)
@@ -97,8 +107,25 @@ class TrainLoader:
 
     @property
     def bad_images(self) -> list[str]:
-        """Names of the unreadable images met so far; with the tensor backend, of all there are."""
-        return self._bad.names
+        """Names of the unreadable images met so far; with the tensor backend, of all there are.
+
+        With the tensor backend they are the same on every rank. Else a rank meets those of its own rows, and
+        learns of the others' by `note_unreadable`.
+        """
+        return list(self._bad.errors)
+
+    @property
+    def unreadable(self) -> dict[str, str]:
+        """Name and error of each of `bad_images`: what the other ranks are to be told."""
+        return self._bad.errors
+
+    def note_unreadable(self, ranks: Sequence[Mapping[str, str]]) -> None:
+        """Take what `unreadable` is on every rank, in rank order: then it is the same everywhere.
+
+        Raises:
+            DataError: when more images are unreadable than allowed; the same on every rank.
+        """
+        self._bad.merge(ranks)
 
     def stream(self, start: int, stop: int) -> Iterator[Batch]:
         """Yield the batches of the global steps `start` to `stop` - 1, across epochs.

@@ -1,4 +1,4 @@
-"""Which images each batch of a run has: a function of seed, step and the sizes."""
+"""Which images each batch of a run has, and a rank's part of it: a function of seed, step and the sizes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,44 @@ from zoo.seeding import derive_seed
 
 
 class Position(NamedTuple):
-    """Place of a batch in the run, and its images' places in the data set `[B]`, int64."""
+    """Place in the run of a batch, or of a rank's rows of it.
+
+    Attributes:
+        step: number of the batch.
+        epoch: the pass over the data that it belongs to.
+        index: places of the rows' images in the data set `[B]`, int64.
+        start: the first of these rows in the batch of all ranks.
+        total: rows in the batch of all ranks.
+    """
 
     step: int
     epoch: int
     index: Tensor  # type: ignore[assignment]  # shadows tuple.index, as in `Batch`
+    start: int
+    total: int
+
+
+def rank_rows(total: int, rank: int, world_size: int) -> tuple[int, int]:
+    """Return a rank's first row of `total`, and the one after its last, as `torch.tensor_split` has them.
+
+    The first `total` mod `world_size` ranks have one row more than the others.
+    """
+    each, more = divmod(total, world_size)
+    start = rank * each + min(rank, more)
+    return start, start + each + (rank < more)
+
+
+def smallest_share(size: int, batch_size: int, *, drop_last: bool, world_size: int) -> int:
+    """Return the fewest rows that a rank has in any batch of an epoch; 0: some rank has none in some batch.
+
+    Args:
+        size: images in the data set.
+        batch_size: images in a batch of all ranks.
+        drop_last: leave out the last batch of an epoch when it is smaller.
+        world_size: number of ranks.
+    """
+    last = 0 if drop_last else size % batch_size
+    return (last or min(size, batch_size)) // world_size
 
 
 class Order:
@@ -29,15 +62,27 @@ class Order:
 
     steps_per_epoch: int
 
-    def __init__(self, size: int, batch_size: int, *, drop_last: bool, seed: int) -> None:
-        """Take the number of images, and of those in a batch; `drop_last` leaves out a smaller last one."""
+    def __init__(
+        self, size: int, batch_size: int, *, drop_last: bool, seed: int, rank: int = 0, world_size: int = 1
+    ) -> None:
+        """Take the number of images, and of those in a batch of all ranks.
+
+        Args:
+            size: images in the data set.
+            batch_size: images in a batch of all ranks.
+            drop_last: leave out the last batch of an epoch when it is smaller.
+            seed: of the permutations.
+            rank: whose rows of each batch; see `rank_rows`.
+            world_size: number of ranks.
+        """
         self.steps_per_epoch = size // batch_size if drop_last else -(-size // batch_size)
         self._size, self._batch_size, self._seed = size, batch_size, seed
+        self._rank, self._world_size = rank, world_size
 
     def positions(self, start: int, stop: int, device: torch.device) -> Iterator[Position]:
         """Yield the steps `start` to `stop` - 1, indices on `device`.
 
-        The permutation is drawn on the CPU, the same for every device, and copied once an epoch.
+        The permutation is drawn on the CPU, the same for every device and rank, and copied once an epoch.
         """
         order, ordered = torch.empty(0, dtype=torch.int64), -1
         for step in range(start, stop):
@@ -46,4 +91,6 @@ class Order:
                 generator = torch.Generator().manual_seed(derive_seed("order", self._seed, epoch))
                 drawn = torch.randperm(self._size, generator=generator)
                 order, ordered = pinned(drawn, device).to(device, non_blocking=True), epoch
-            yield Position(step, epoch, order[number * self._batch_size : (number + 1) * self._batch_size])
+            batch = order[number * self._batch_size : (number + 1) * self._batch_size]
+            first, end = rank_rows(len(batch), self._rank, self._world_size)
+            yield Position(step, epoch, batch[first:end], first, len(batch))

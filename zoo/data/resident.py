@@ -144,20 +144,23 @@ class Resident:
         generator = torch.Generator(self._device)
         gathered = self._gathered(positions)
         with closing(gathered if self._here else background(gathered)) as batches:
-            for step, index, pixels in batches:
+            for (step, _, _, start, total), index, pixels in batches:
                 here = index.to(self._device, non_blocking=True)
                 generator.manual_seed(derive_seed("views", self._seed, step))
-                views = self._views(pixels.to(self._device, non_blocking=True), generator)
+                images = pixels.to(self._device, non_blocking=True)
+                views = self._views(images, generator, start=start, total=total)
                 candidates = None if self._candidates is None else self._candidates.index_select(0, here)
                 yield Batch(views, self._labels.index_select(0, here), here, candidates)
 
-    def _gathered(self, positions: Iterator[Position]) -> Generator[tuple[int, Tensor, Tensor]]:
-        """Yield step, index `[B]` and pixels `[B, 3, H, W]`, the latter two pinned where they will travel."""
-        for step, _, asked in positions:
+    def _gathered(self, positions: Iterator[Position]) -> Generator[tuple[Position, Tensor, Tensor]]:
+        """Yield position, index `[B]` and pixels `[B, 3, H, W]`; these two pinned where they will travel."""
+        for position in positions:
+            asked = position.index
             index = asked if self._source is None else self._source.index_select(0, asked)
             if self._here:
-                yield step, index, self._pixels.index_select(0, index)
+                yield position, index, self._pixels.index_select(0, index)
                 continue
             shape = (len(index), *self._pixels.shape[1:])
             pixels = torch.empty(shape, dtype=torch.uint8, pin_memory=self._device.type == "cuda")
-            yield step, pinned(index, self._device), torch.index_select(self._pixels, 0, index, out=pixels)
+            torch.index_select(self._pixels, 0, index, out=pixels)
+            yield position, pinned(index, self._device), pixels

@@ -174,12 +174,12 @@ class Streamed:
         Raises:
             DataError: when more images are unreadable than allowed, or too small for an operation.
         """
-        steps: deque[int] = deque()
+        asked: deque[Position] = deque()
 
         def keys() -> Iterator[list[Key]]:
-            for step, epoch, index in positions:
-                steps.append(step)
-                yield [(epoch, i) for i in index.tolist()]
+            for position in positions:
+                asked.append(position)
+                yield [(position.epoch, i) for i in position.index.tolist()]
 
         generator = torch.Generator(self._device)
         with closing(stream(self._samples, keys(), self._workers, self._device.type == "cuda")) as batches:
@@ -187,10 +187,11 @@ class Streamed:
                 self._bad.add(collated.bad)
                 if collated.error is not None:
                     raise DataError(collated.error)
-                generator.manual_seed(derive_seed("views", self._seed, steps.popleft()))
+                position = asked.popleft()
+                generator.manual_seed(derive_seed("views", self._seed, position.step))
                 yield Batch(
                     tuple(
-                        self._finished(view.to(self._device, non_blocking=True), finish, generator)
+                        self._finished(view.to(self._device, non_blocking=True), finish, generator, position)
                         for view, finish in zip(collated.views, self._finish, strict=True)
                     ),
                     collated.labels.to(self._device, non_blocking=True),
@@ -198,9 +199,11 @@ class Streamed:
                     self._candidates_of(collated.positions),
                 )
 
-    def _finished(self, pixels: Tensor, finish: TensorViews | None, generator: torch.Generator) -> Tensor:
+    def _finished(
+        self, pixels: Tensor, finish: TensorViews | None, generator: torch.Generator, position: Position
+    ) -> Tensor:
         if finish is not None:
-            return finish(pixels, generator)[0]
+            return finish(pixels, generator, start=position.start, total=position.total)[0]
         return pixels.float().div_(255).sub_(self._mean).div_(self._std)
 
     def _candidates_of(self, positions: Tensor) -> Tensor | None:

@@ -80,9 +80,9 @@ def train(
     first = ranks.rank == 0
     with run.locked() if first else nullcontext():
         place(objective, recipe, device)
-        loader = open_loader(dataset, recipe, device)
-        require_batches(objective, len(dataset), recipe)
-        stepper = Stepper(objective, recipe, loader.steps_per_epoch, device)
+        loader = open_loader(dataset, recipe, device, ranks)
+        require_batches(objective, len(dataset), recipe, ranks)
+        stepper = Stepper(objective, recipe, loader.steps_per_epoch, device, ranks=ranks)
         with (
             fastest_kernels(device),
             compiled(objective, section.compile),
@@ -188,19 +188,20 @@ class _Loop:
 
     def _step(self, step: int, batch: Batch, report: Report) -> bool:
         """Do a step; return False if it was bad and is left out."""
+        total = self.images(step)
         try:
             if self._spoilt is not None and self._spoilt.step == step + 1:
                 raise self._spoilt
             if step < self._careful_until:
-                output = do_carefully(self._stepper, step, batch, self._ranks)
+                output = do_carefully(self._stepper, step, batch, total)
             else:
-                output = self._stepper(step, batch)
+                output = self._stepper(step, batch, total)
         except BadStep as bad:
             if isinstance(bad, SpoiltStep) and bad is not self._spoilt:
                 raise  # its update is done: back to before it
             self._leave_out(bad, report)
             return False
-        self._meter.add(output, len(batch.index), self.images(step))
+        self._meter.add(output, len(batch.index), total)
         return True
 
     def _leave_out(self, bad: BadStep, report: Report) -> None:

@@ -8,9 +8,11 @@ from contextlib import contextmanager
 import torch
 
 from zoo.data import ImageDataset, TrainLoader
+from zoo.data.positions import smallest_share
 from zoo.errors import RecipeError
 from zoo.modules import has_batchnorm
 from zoo.objectives import Objective
+from zoo.ranks import ALONE, Ranks
 from zoo.training.recipe import Recipe
 
 
@@ -43,8 +45,10 @@ def place(objective: Objective, recipe: Recipe, device: torch.device) -> None:
     objective.to(device).to(memory_format=layout).train()
 
 
-def open_loader(dataset: ImageDataset, recipe: Recipe, device: torch.device) -> TrainLoader:
-    """Prepare the recipe's training batches."""
+def open_loader(
+    dataset: ImageDataset, recipe: Recipe, device: torch.device, ranks: Ranks = ALONE
+) -> TrainLoader:
+    """Prepare the recipe's training batches, of which each rank has its rows."""
     return TrainLoader(
         dataset,
         recipe.views,
@@ -56,16 +60,26 @@ def open_loader(dataset: ImageDataset, recipe: Recipe, device: torch.device) -> 
         device=device,
         image_size=recipe.data.image_size,
         max_bad_images=recipe.data.max_bad_images,
+        rank=ranks.rank,
+        world_size=ranks.size,
     )
 
 
-def require_batches(objective: Objective, images: int, recipe: Recipe) -> None:
-    """Refuse a recipe by which BatchNorm would get a single image.
+def require_batches(objective: Objective, images: int, recipe: Recipe, ranks: Ranks = ALONE) -> None:
+    """Refuse a recipe by which BatchNorm would get a single image, or a rank none.
 
     Raises:
         RecipeError: naming the batch size.
     """
     section = recipe.training
+    least = smallest_share(images, section.batch_size, drop_last=section.drop_last, world_size=ranks.size)
+    needed = 2 if has_batchnorm(objective) and not section.sync_batchnorm else 1
+    if not ranks.alone and least < needed:
+        raise RecipeError(
+            f"training.batch_size: found {section.batch_size}, which leaves a rank with {least} image(s) of "
+            f"some batch of the {images} images on {ranks.size} ranks, expected at least {needed}; change "
+            "it, or set training.drop_last: true"
+        )
     if not has_batchnorm(objective):
         return
     if section.batch_size == 1:

@@ -12,6 +12,7 @@ from torch import Generator, Tensor
 from zoo.data import ops
 from zoo.data.tensor_views import auto_augment, color, geometry
 from zoo.data.tensor_views.chosen import constant, only
+from zoo.data.tensor_views.draws import Draws
 from zoo.errors import DataError
 
 Matrices = tuple[Tensor, Tensor]
@@ -35,27 +36,38 @@ class TensorViews:
         self._mean = tuple(mean)
         self._std = tuple(std)
 
-    def __call__(self, images: Tensor, generator: Generator) -> tuple[Tensor, ...]:
-        """Return one batch `[B, 3, h, w]`, float32 and normalised, a view of `images` `[B, 3, H, W]`, uint8.
+    def __call__(
+        self, images: Tensor, generator: Generator, *, start: int = 0, total: int | None = None
+    ) -> tuple[Tensor, ...]:
+        """Return one batch `[B, 3, h, w]`, float32 and normalised, a view.
+
+        Args:
+            images: `[B, 3, H, W]`, uint8, rows of a batch that may be larger.
+            generator: what is drawn of it is drawn for the whole batch.
+            start: the first of these rows in the whole batch.
+            total: images in the whole batch; None: these are all.
 
         Raises:
             DataError: when the images are too small for an operation.
         """
         mean, std = (constant(values, images.device).view(3, 1, 1) for values in (self._mean, self._std))
-        parts = torch.split(images, CPU_PART) if images.device.type == "cpu" else (images,)
+        total = len(images) if total is None else total
+        step = CPU_PART if images.device.type == "cpu" else total
         views: list[Tensor] = []
-        for number, part in enumerate(parts):
-            pixels = part * (1 / 255)
-            here = slice(number * CPU_PART, number * CPU_PART + len(part))
+        for first in range(0, total, step):  # also parts without a row of ours: their numbers must be drawn
+            size = min(step, total - first)
+            own = [min(max(edge - first, 0), size) for edge in (start, start + len(images))]
+            here = slice(*(first + edge - start for edge in own)) if own[0] < own[1] else slice(0)
+            pixels = images[here] * (1 / 255)
             for place, view in enumerate(self._views):
-                done = augment(pixels, view, generator)
-                if number == 0:
+                done = augment(pixels, view, Draws(generator, size, *own))
+                if first == 0:
                     views.append(done.new_empty(len(images), *done.shape[1:]))
                 torch.sub(done, mean, out=views[place][here]).div_(std)
         return tuple(views)
 
 
-def augment(images: Tensor, view: Sequence[ops.Op], generator: Generator) -> Tensor:
+def augment(images: Tensor, view: Sequence[ops.Op], draws: Draws) -> Tensor:
     """Apply the operations of one view in turn to `images` `[B, 3, H, W]`, float32 in 0..1.
 
     A flip that follows a crop or a resize costs nothing: it mirrors the matrix that was due anyway.
@@ -63,7 +75,7 @@ def augment(images: Tensor, view: Sequence[ops.Op], generator: Generator) -> Ten
     pending: tuple[Tensor, Tensor, bool] | None = None  # rows, cols, clip
     for op in view:
         if isinstance(op, ops.HorizontalFlip):
-            mirrored = _chosen(op.p, len(images), generator)
+            mirrored = draws.chosen(op.p)
             if pending is None:
                 images = only(mirrored, _mirrored, images)
             else:
@@ -72,10 +84,10 @@ def augment(images: Tensor, view: Sequence[ops.Op], generator: Generator) -> Ten
         if pending is not None:
             images, pending = geometry.apply_separable(images, *pending[:2], clip=pending[2]), None
         if type(op) in _MATRICES:
-            rows, cols = _MATRICES[type(op)](op, images, generator)
+            rows, cols = _MATRICES[type(op)](op, images, draws)
             pending = rows, cols, getattr(op, "interpolation", None) == "bicubic"
         else:
-            images = _CHANGES[type(op)](op, images, generator)
+            images = _CHANGES[type(op)](op, images, draws)
     return images if pending is None else geometry.apply_separable(images, *pending[:2], clip=pending[2])
 
 
@@ -83,36 +95,29 @@ def _mirrored(images: Tensor) -> Tensor:
     return images.flip(-1)
 
 
-def _chosen(p: float, batch: int, generator: Generator) -> Tensor:
-    return torch.rand(batch, generator=generator, device=generator.device) < p
-
-
-def _random_resized_crop(op: ops.RandomResizedCrop, images: Tensor, generator: Generator) -> Matrices:
-    batch, _, height, width = images.shape
-    top, left, h, w = geometry.crop_boxes(op, batch, height, width, generator)
+def _random_resized_crop(op: ops.RandomResizedCrop, images: Tensor, draws: Draws) -> Matrices:
+    height, width = images.shape[-2:]
+    top, left, h, w = geometry.crop_boxes(op, height, width, draws)
     # both at once: what lies beyond the shorter side has no weight
     start, length = torch.cat([top, left]), torch.cat([h, w])
     matrices = geometry.resample_matrix(start, length, op.size, max(height, width), op.interpolation)
-    rows, cols = torch.split(matrices, batch)
+    rows, cols = torch.tensor_split(matrices, 2)
     return rows[..., :height], cols[..., :width]
 
 
-def _pad_crop(op: ops.PadCrop, images: Tensor, generator: Generator) -> Tensor:
-    batch, _, height, width = images.shape
+def _pad_crop(op: ops.PadCrop, images: Tensor, draws: Draws) -> Tensor:
+    height, width = images.shape[-2:]
     room = [length + 2 * op.padding - op.size for length in (height, width)]
     if min(room) < 0:
         raise DataError(
             f"pad_crop: images of {height}x{width} pixels padded by {op.padding} are smaller "
             f"than size {op.size}"
         )
-    top, left = (
-        geometry.randint(torch.full((batch,), float(space + 1), device=images.device), generator).long()
-        for space in room
-    )
+    top, left = (draws.randint(float(space + 1)).long() for space in room)
     return geometry.windows(F.pad(images, [op.padding] * 4), top, left, op.size)
 
 
-def _resize(op: ops.Resize, images: Tensor, generator: Generator) -> Matrices:
+def _resize(op: ops.Resize, images: Tensor, draws: Draws) -> Matrices:
     batch, _, height, width = images.shape
     short = min(height, width)
     matrices = []
@@ -127,7 +132,7 @@ def _resize(op: ops.Resize, images: Tensor, generator: Generator) -> Matrices:
     return matrices[0], matrices[1]
 
 
-def _center_crop(op: ops.CenterCrop, images: Tensor, generator: Generator) -> Tensor:
+def _center_crop(op: ops.CenterCrop, images: Tensor, draws: Draws) -> Tensor:
     height, width = images.shape[-2:]
     padding: list[int] = []
     for length in (width, height):
@@ -137,64 +142,60 @@ def _center_crop(op: ops.CenterCrop, images: Tensor, generator: Generator) -> Te
     return F.pad(images, padding)
 
 
-def _gaussian_blur(op: ops.GaussianBlur, images: Tensor, generator: Generator) -> Tensor:
-    batch, _, height, width = images.shape
+def _gaussian_blur(op: ops.GaussianBlur, images: Tensor, draws: Draws) -> Tensor:
+    height, width = images.shape[-2:]
     if op.kernel_size // 2 >= min(height, width):
         raise DataError(
             f"gaussian_blur: kernel_size {op.kernel_size} is too large for images of {height}x{width} pixels,"
             f"expected at most {2 * min(height, width) - 1}"
         )
-    sigma = geometry.uniform(op.sigma[0], op.sigma[1], (batch,), generator)
-    chosen = _chosen(op.p, batch, generator)
+    sigma = draws.uniform(op.sigma[0], op.sigma[1])
+    chosen = draws.chosen(op.p)
     return only(chosen, lambda x, sigma: geometry.blur(x, sigma, op.kernel_size), images, sigma)
 
 
-def _color_jitter(op: ops.ColorJitter, images: Tensor, generator: Generator) -> Tensor:
-    batch = len(images)
-    order = torch.rand((batch, 3), generator=generator, device=generator.device).argsort(1)
-    hue_slot = geometry.randint(torch.full((batch,), 4.0, device=images.device), generator)
-    chosen = _chosen(op.p, batch, generator)
+def _color_jitter(op: ops.ColorJitter, images: Tensor, draws: Draws) -> Tensor:
+    order = draws.rand(None, 3).argsort(1)
+    hue_slot = draws.randint(4.0)
+    chosen = draws.chosen(op.p)
     strengths = (op.brightness, op.contrast, op.saturation)
-    factors = [geometry.uniform(max(0.0, 1 - s), 1 + s, (batch,), generator) for s in strengths]
-    hue = geometry.uniform(-op.hue, op.hue, (batch,), generator)
+    factors = [draws.uniform(max(0.0, 1 - s), 1 + s) for s in strengths]
+    hue = draws.uniform(-op.hue, op.hue)
     return color.color_jitter(
         images, order, hue_slot, torch.stack(factors, 1), hue if op.hue else None, chosen
     )
 
 
-def _grayscale(op: ops.Grayscale, images: Tensor, generator: Generator) -> Tensor:
-    return only(_chosen(op.p, len(images), generator), color.grayscale, images)
+def _grayscale(op: ops.Grayscale, images: Tensor, draws: Draws) -> Tensor:
+    return only(draws.chosen(op.p), color.grayscale, images)
 
 
-def _solarize(op: ops.Solarize, images: Tensor, generator: Generator) -> Tensor:
-    chosen = _chosen(op.p, len(images), generator)
+def _solarize(op: ops.Solarize, images: Tensor, draws: Draws) -> Tensor:
+    chosen = draws.chosen(op.p)
     return only(chosen, lambda x: color.solarize(x, op.threshold), images)
 
 
-def _random_affine(op: ops.RandomAffine, images: Tensor, generator: Generator) -> Tensor:
-    batch, _, height, width = images.shape
-    degrees = geometry.uniform(-op.degrees, op.degrees, (batch,), generator)
+def _random_affine(op: ops.RandomAffine, images: Tensor, draws: Draws) -> Tensor:
+    height, width = images.shape[-2:]
+    degrees = draws.uniform(-op.degrees, op.degrees)
     limits = op.translate[0] * width, op.translate[1] * height
-    shift_x, shift_y = (geometry.uniform(-limit, limit, (batch,), generator).round() for limit in limits)
-    scale = geometry.uniform(op.scale[0], op.scale[1], (batch,), generator)
+    shift_x, shift_y = (draws.uniform(-limit, limit).round() for limit in limits)
+    scale = draws.uniform(op.scale[0], op.scale[1])
     return geometry.affine(images, degrees, shift_x, shift_y, scale)
 
 
-def _cutout(op: ops.Cutout, images: Tensor, generator: Generator) -> Tensor:
-    batch, _, height, width = images.shape
-    center_y, center_x = (
-        geometry.randint(torch.full((batch,), float(length), device=images.device), generator)
-        for length in (height, width)
-    )
-    size = _chosen(op.p, batch, generator) * float(op.size)
+def _cutout(op: ops.Cutout, images: Tensor, draws: Draws) -> Tensor:
+    height, width = images.shape[-2:]
+    center_y, center_x = (draws.randint(float(length)) for length in (height, width))
+    size = draws.chosen(op.p) * float(op.size)
     return geometry.cutout(images, center_y, center_x, size)
 
 
-_MATRICES: dict[type, Callable[[Any, Tensor, Generator], Matrices]] = {
+_MATRICES: dict[type, Callable[[Any, Tensor, Draws], Matrices]] = {
     ops.RandomResizedCrop: _random_resized_crop,
     ops.Resize: _resize,
 }
-_CHANGES: dict[type, Callable[[Any, Tensor, Generator], Tensor]] = {
+_CHANGES: dict[type, Callable[[Any, Tensor, Draws], Tensor]] = {
     ops.PadCrop: _pad_crop,
     ops.CenterCrop: _center_crop,
     ops.GaussianBlur: _gaussian_blur,

@@ -14,11 +14,12 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 
 from zoo.data import ops
-from zoo.data.tensor_views import eight_bit, geometry
+from zoo.data.tensor_views import eight_bit
 from zoo.data.tensor_views.chosen import only
+from zoo.data.tensor_views.draws import Draws
 from zoo.data.tensor_views.policies import (
     BINS,
     POLICIES,
@@ -68,24 +69,24 @@ class Space(NamedTuple):
     p: Tensor
 
 
-def auto_augment(op: ops.AutoAugment, images: Tensor, generator: Generator) -> Tensor:
+def auto_augment(op: ops.AutoAugment, images: Tensor, draws: Draws) -> Tensor:
     """Apply a policy, drawn for each image, to `images` `[B, 3, H, W]`, float32 in 0..1."""
     space = _space(op.policy, None, *images.shape[-2:], images.device)
-    return _augment(images, space, draw(space, len(images), generator))
+    return _augment(images, space, draw(space, draws))
 
 
-def rand_augment(op: ops.RandAugment, images: Tensor, generator: Generator) -> Tensor:
+def rand_augment(op: ops.RandAugment, images: Tensor, draws: Draws) -> Tensor:
     """Apply `op.num_ops` operations, drawn for each image, to `images` `[B, 3, H, W]`, float32 in 0..1."""
     space = _space(None, op.magnitude, *images.shape[-2:], images.device)
-    drawn = [draw(space, len(images), generator) for _ in range(op.num_ops)]
+    drawn = [draw(space, draws) for _ in range(op.num_ops)]
     return _augment(images, space, torch.cat(drawn, 1))
 
 
-def draw(space: Space, batch: int, generator: Generator) -> Tensor:
-    """Draw a sequence for each image: the rows of `space.choices` to apply in turn `[batch, S]`."""
+def draw(space: Space, draws: Draws) -> Tensor:
+    """Draw a sequence for each image: the rows of `space.choices` to apply in turn `[B, S]`."""
     count, steps = space.p.shape
-    sequence = geometry.randint(torch.full((batch,), float(count), device=generator.device), generator).long()
-    happens, sign = torch.rand((2, batch, steps), generator=generator, device=generator.device)
+    sequence = draws.randint(float(count)).long()
+    happens, sign = draws.rand(2, None, steps)
     row = (sequence[:, None] * steps + torch.arange(steps, device=sequence.device)) * 2 + (sign < 0.5)
     return torch.where(happens < space.p[sequence], row, len(space.choices.kind) - 1)
 

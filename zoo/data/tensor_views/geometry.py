@@ -12,31 +12,20 @@ import math
 
 import torch
 import torch.nn.functional as F
-from torch import Generator, Tensor
+from torch import Tensor
 
 from zoo.data.ops import Interpolation, RandomResizedCrop
+from zoo.data.tensor_views.draws import Draws
 
 CROP_ATTEMPTS = 10  # torchvision's, after which it takes the central crop
 
 
-def uniform(low: float, high: float, shape: tuple[int, ...], generator: Generator) -> Tensor:
-    """Return numbers from U[low, high) of `shape`, on the generator's device."""
-    return torch.rand(shape, generator=generator, device=generator.device) * (high - low) + low
-
-
-def randint(high: Tensor, generator: Generator) -> Tensor:
-    """Return one integer from 0 to `high` - 1 for each of `high` `[B]`, float."""
-    draw = torch.rand(high.shape, generator=generator, device=generator.device)
-    return torch.minimum((draw * high).floor(), high - 1)  # rounding may reach `high` itself
-
-
 def crop_boxes(
-    op: RandomResizedCrop, batch: int, height: int, width: int, generator: Generator
+    op: RandomResizedCrop, height: int, width: int, draws: Draws
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Draw crops as torchvision's RandomResizedCrop does: top, left, height, width, each `[B]`, in pixels."""
-    tries = (batch, CROP_ATTEMPTS)
-    area = uniform(op.scale[0], op.scale[1], tries, generator) * (height * width)
-    ratio = uniform(math.log(op.ratio[0]), math.log(op.ratio[1]), tries, generator).exp()
+    area = draws.uniform(op.scale[0], op.scale[1], CROP_ATTEMPTS) * (height * width)
+    ratio = draws.uniform(math.log(op.ratio[0]), math.log(op.ratio[1]), CROP_ATTEMPTS).exp()
     w, h = (area * ratio).sqrt().round(), (area / ratio).sqrt().round()
     fits = (w > 0) & (w <= width) & (h > 0) & (h <= height)
     first = fits.int().argmax(1, keepdim=True)
@@ -44,8 +33,8 @@ def crop_boxes(
     fallback_h, fallback_w = _central_box(op, height, width)
     h = torch.where(found, h.gather(1, first)[:, 0], float(fallback_h))
     w = torch.where(found, w.gather(1, first)[:, 0], float(fallback_w))
-    top = torch.where(found, randint(height - h + 1, generator), float((height - fallback_h) // 2))
-    left = torch.where(found, randint(width - w + 1, generator), float((width - fallback_w) // 2))
+    top = torch.where(found, draws.randint(height - h + 1), float((height - fallback_h) // 2))
+    left = torch.where(found, draws.randint(width - w + 1), float((width - fallback_w) // 2))
     return top, left, h, w
 
 
@@ -128,7 +117,7 @@ def apply_separable(images: Tensor, rows: Tensor, cols: Tensor, *, clip: bool) -
     wide = torch.bmm(images.reshape(batch, channels * height, width), cols.transpose(1, 2))
     if clip:
         wide = wide.clamp_(0, 1)
-    out = rows[:, None] @ wide.view(batch, channels, height, -1)
+    out = rows[:, None] @ wide.view(batch, channels, height, cols.shape[1])
     return out.clamp_(0, 1) if clip else out
 
 
@@ -142,6 +131,8 @@ def affine(images: Tensor, degrees: Tensor, shift_x: Tensor, shift_y: Tensor, sc
         shift_y: pixels down `[B]`.
         scale: zoom factor `[B]`.
     """
+    if len(images) == 0:
+        return images  # `affine_grid` refuses them
     height, width = images.shape[-2:]
     angle = torch.deg2rad(degrees)
     cos, sin = angle.cos() / scale, angle.sin() / scale

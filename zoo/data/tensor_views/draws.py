@@ -1,0 +1,44 @@
+"""Random numbers for the images of a batch, of which a rank processes a part."""
+
+from __future__ import annotations
+
+import torch
+from torch import Generator, Tensor
+
+
+class Draws:
+    """Numbers drawn for a whole batch, cut to the images that are processed here.
+
+    So every rank draws alike and no image's numbers depend on the number of ranks: what is drawn is tiny
+    beside the pixels, which each rank processes for its own images only.
+    """
+
+    def __init__(self, generator: Generator, total: int, start: int = 0, stop: int | None = None) -> None:
+        """Draw from `generator` for `total` images, and use what those from `start` to before `stop` get."""
+        self._generator = generator
+        self._total = total
+        self._start = start
+        self._count = (total if stop is None else stop) - start
+
+    def rand(self, *shape: int | None) -> Tensor:
+        """Return numbers from U[0, 1), on the generator's device.
+
+        Args:
+            shape: sizes, with None in the place of the images.
+        """
+        whole = [self._total if size is None else size for size in shape]
+        drawn = torch.rand(whole, generator=self._generator, device=self._generator.device)
+        return drawn.narrow(shape.index(None), self._start, self._count)
+
+    def uniform(self, low: float, high: float, *columns: int) -> Tensor:
+        """Return numbers from U[low, high) `[B, *columns]`."""
+        return self.rand(None, *columns) * (high - low) + low
+
+    def randint(self, high: Tensor | float) -> Tensor:
+        """Return an integer from 0 to `high` - 1 for each image `[B]`, float; `high`: `[B]` or a number."""
+        drawn = self.rand(None) * high
+        return drawn.floor_().clamp_(max=high - 1)  # rounding may reach `high` itself
+
+    def chosen(self, p: float) -> Tensor:
+        """Return which images something of probability `p` happens to `[B]`, bool."""
+        return self.rand(None) < p
