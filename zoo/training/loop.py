@@ -188,19 +188,20 @@ class _Loop:
 
     def _step(self, step: int, batch: Batch, report: Report) -> bool:
         """Do a step; return False if it was bad and is left out."""
+        total = self.images(step)
         try:
             if self._spoilt is not None and self._spoilt.step == step + 1:
                 raise self._spoilt
             if step < self._careful_until:
-                output = do_carefully(self._stepper, step, batch, self.images(step), self._ranks)
+                output = do_carefully(self._stepper, step, batch, total)
             else:
-                output = self._stepper(step, batch, self.images(step))
+                output = self._stepper(step, batch, total)
         except BadStep as bad:
             if isinstance(bad, SpoiltStep) and bad is not self._spoilt:
                 raise  # its update is done: back to before it
             self._leave_out(bad, report)
             return False
-        self._meter.add(output, len(batch.index), self.images(step))
+        self._meter.add(output, len(batch.index), total)
         return True
 
     def _leave_out(self, bad: BadStep, report: Report) -> None:

@@ -48,7 +48,7 @@ def place(objective: Objective, recipe: Recipe, device: torch.device) -> None:
 def open_loader(
     dataset: ImageDataset, recipe: Recipe, device: torch.device, ranks: Ranks = ALONE
 ) -> TrainLoader:
-    """Prepare the recipe's training batches, or a rank's rows of them."""
+    """Prepare the recipe's training batches, of which each rank has its rows."""
     return TrainLoader(
         dataset,
         recipe.views,
@@ -66,30 +66,26 @@ def open_loader(
 
 
 def require_batches(objective: Objective, images: int, recipe: Recipe, ranks: Ranks = ALONE) -> None:
-    """Refuse a recipe by which a rank would get no image, or BatchNorm a single one.
+    """Refuse a recipe by which BatchNorm would get a single image, or a rank none.
 
     Raises:
         RecipeError: naming the batch size.
     """
     section = recipe.training
-    alone_in_batch = has_batchnorm(objective) and (ranks.alone or not section.sync_batchnorm)
-    fewest = 2 if alone_in_batch else 1
-    if smallest_share(images, section.batch_size, drop_last=True, world_size=ranks.size) < fewest:
-        found = f"{min(images, section.batch_size)} images in a batch" if images < section.batch_size else ""
-        where = "" if ranks.alone else f" on {ranks.size} ranks"
-        why = ": BatchNorm needs two images" if fewest == 2 else ""
+    least = smallest_share(images, section.batch_size, drop_last=section.drop_last, world_size=ranks.size)
+    needed = 2 if has_batchnorm(objective) and not section.sync_batchnorm else 1
+    if not ranks.alone and least < needed:
         raise RecipeError(
-            f"training.batch_size: found {found or section.batch_size}{where}, expected at least "
-            f"{fewest * ranks.size}{why}"
+            f"training.batch_size: found {section.batch_size}, which leaves a rank with {least} image(s) of "
+            f"some batch of the {images} images on {ranks.size} ranks, expected at least {needed}; change "
+            "it, or set training.drop_last: true"
         )
-    left = images % section.batch_size
-    if section.drop_last or not left or left // ranks.size >= fewest:
+    if not has_batchnorm(objective):
         return
-    if ranks.alone:
-        which = f"of 1 of the {images} images, too few for BatchNorm"
-    else:
-        which = f"of {left} of the {images} images, too few for {ranks.size} ranks with {fewest} each"
-    raise RecipeError(
-        f"training.batch_size: found {section.batch_size}, which leaves a last batch {which}; change it by "
-        "one, or set training.drop_last: true"
-    )
+    if section.batch_size == 1:
+        raise RecipeError("training.batch_size: found 1, expected at least 2: BatchNorm needs two images")
+    if not section.drop_last and images % section.batch_size == 1:
+        raise RecipeError(
+            f"training.batch_size: found {section.batch_size}, which leaves a last batch of 1 of the "
+            f"{images} images, too few for BatchNorm; change it by one, or set training.drop_last: true"
+        )

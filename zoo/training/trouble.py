@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from zoo.data import Batch
 from zoo.errors import TrainingError
 from zoo.objectives import Output
-from zoo.ranks import Ranks
 from zoo.training.step import Stepper
 
 MOST_REPEATS = 10
@@ -44,10 +43,16 @@ class SpoiltStep(BadStep):
     """As `BadStep`, but the update has been done: loss and gradients were finite, and a weight is not."""
 
 
-def do_carefully(stepper: Stepper, step: int, batch: Batch, total: int, ranks: Ranks) -> Output:
-    """Do update number `step` (from 0) on `total` images; look at loss and gradients before the optimizer.
+def do_carefully(stepper: Stepper, step: int, batch: Batch, total: int) -> Output:
+    """Do update number `step` (from 0), looking at loss and gradients before the optimizer does.
 
     The forward has moved BatchNorm's running statistics by then; they are put back.
+
+    Args:
+        stepper: does the step.
+        step: its number.
+        batch: this rank's rows.
+        total: images of all ranks' rows together.
 
     Raises:
         BadStep: if they are not finite on some rank.
@@ -58,7 +63,7 @@ def do_carefully(stepper: Stepper, step: int, batch: Batch, total: int, ranks: R
 
     def look(output: Output) -> None:
         found = _in_loss(output) or ("" if stepper.scaler.is_enabled() else _in_gradients(stepper))
-        if any(ranks.vote(int(bool(found)))):
+        if any(stepper.ranks.vote(int(bool(found)))):
             raise BadStep(step + 1, found or "on another rank, the loss became nan or inf", stepper.lr)
 
     stepper.watch = look
@@ -71,7 +76,7 @@ def do_carefully(stepper: Stepper, step: int, batch: Batch, total: int, ranks: R
     finally:
         stepper.watch = None
     found = in_weights(stepper)
-    if any(ranks.vote(int(bool(found)))):
+    if any(stepper.ranks.vote(int(bool(found)))):
         raise SpoiltStep(step + 1, found or "on another rank, a weight became nan or inf", stepper.lr)
     return output
 
