@@ -26,7 +26,7 @@ from zoo.training.acceleration import compiled, frozen_statistics
 from zoo.training.graph import WARM_UP, GraphedStep
 from zoo.training.loop import open_loader
 from zoo.training.meter import Meter, _Underway
-from zoo.training.parts import join, split
+from zoo.training.parts import join, layouts, split
 from zoo.training.step import Stepper
 
 CPU = torch.device("cpu")
@@ -51,8 +51,10 @@ def test_parts_are_the_batch_cut_in_order_and_never_a_single_image() -> None:
         assert torch.equal(torch.cat([getattr(part, field) for part in parts]), getattr(whole, field))
     for view in range(2):
         assert torch.equal(torch.cat([part.views[view] for part in parts]), whole.views[view])
-    assert [len(part.index) for part in split(whole, 7)] == [3, 2, 2]
-    assert len(split(batch(size=3), 2)) == 1
+    assert layouts([7], 7) == [(3,), (2,), (2,)]
+    assert layouts([3], 2) == [(3,)]
+    assert layouts([8, 7, 7], 2) == [(4, 4, 4), (4, 3, 3)]
+    assert layouts([4, 3], 4) == [(4, 3)]  # on no rank a single image, and as many parts on each
 
 
 def test_joined_outputs_are_weighted_means_with_rows_in_order() -> None:

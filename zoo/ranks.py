@@ -18,6 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from zoo.errors import RanksLost, TrainingError
+from zoo.launch import launched, local_rank
 
 TIMEOUT_VARIABLE = "ZOO_RANK_TIMEOUT"
 TIMEOUT = 600.0  # seconds; a step, its data included, takes less on every rank
@@ -205,16 +206,6 @@ def _padded(rows: Tensor, count: int) -> Tensor:
     return torch.cat([rows, rows.new_zeros(count - len(rows), *rows.shape[1:])])
 
 
-def launched() -> int:
-    """Return how many processes a launcher such as torchrun has started for this job; 1 without one."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
-
-
-def restarted() -> bool:
-    """Whether torchrun has started this job again after a failure."""
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
-
-
 @contextmanager
 def join(device: str) -> Iterator[Ranks]:
     """Join the processes that torchrun has started, for as long as the block lasts.
@@ -229,19 +220,19 @@ def join(device: str) -> Iterator[Ranks]:
     if launched() == 1:
         yield ALONE
         return
-    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+    place = local_rank()
     if device == "cuda":
         gpus = torch.cuda.device_count()
-        if local_rank >= gpus:
+        if place >= gpus:
             raise TrainingError(
-                f"torchrun --nproc-per-node: found at least {local_rank + 1} processes on a node with {gpus} "
+                f"torchrun --nproc-per-node: found at least {place + 1} processes on a node with {gpus} "
                 f"GPU(s), expected at most {gpus}"
             )
-        torch.cuda.set_device(local_rank)
+        torch.cuda.set_device(place)
     timeout = _timeout()
     try:
         dist.init_process_group("cpu:gloo,cuda:nccl" if device == "cuda" else "gloo", timeout=timeout)
-        ranks = Ranks(dist.get_rank(), dist.get_world_size(), local_rank=local_rank, device=device)
+        ranks = Ranks(dist.get_rank(), dist.get_world_size(), local_rank=place, device=device)
     except (RuntimeError, ValueError) as error:
         raise TrainingError(f"the {launched()} ranks cannot meet: {_first_line(error)}") from None
     try:

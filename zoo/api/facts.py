@@ -15,8 +15,10 @@ from zoo.data import ImageDataset
 from zoo.training import Recipe, Trained, pick_device
 
 
-def training_facts(recipe: Recipe, trained: Trained, train_set: ImageDataset) -> dict[str, Any]:
-    """What metrics.json and the card say about how the weights came to be."""
+def training_facts(
+    recipe: Recipe, trained: Trained, train_set: ImageDataset, ranks: int = 1
+) -> dict[str, Any]:
+    """What metrics.json and the card say about how the weights came to be, on so many ranks in the end."""
     labels = torch.tensor(train_set.labels, device=next(trained.objective.parameters()).device)
     return {
         "steps": trained.steps,
@@ -26,7 +28,8 @@ def training_facts(recipe: Recipe, trained: Trained, train_set: ImageDataset) ->
         "images_per_second": round(trained.images / max(trained.seconds, 1e-9), 1),
         "unreadable_images": len(trained.bad_images),
         **trained.objective.facts(labels),
-        "hardware": hardware(pick_device(recipe.training.device)),
+        "hardware": hardware(pick_device(recipe.training.device), ranks),
+        "ranks": ranks,
         "precision": recipe.training.precision,
         "seed": recipe.training.seed,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -34,8 +37,10 @@ def training_facts(recipe: Recipe, trained: Trained, train_set: ImageDataset) ->
     }
 
 
-def hardware(device: torch.device) -> str:
+def hardware(device: torch.device, ranks: int = 1) -> str:
     """Name the machine's relevant part: the GPU, or the processor and how many cores torch uses."""
+    if ranks > 1:
+        return f"{ranks} ranks, each {hardware(device)}"
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     cores = min(torch.get_num_threads(), os.cpu_count() or 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,10 +18,13 @@ from zoo.errors import DataError, RecipeError, TrainingError
 from zoo.evaluation.feature_map import plot_features
 from zoo.evaluation.measure import Encoded, ProbeRun
 from zoo.evaluation.plots import plot_curves
+from zoo.launch import restarted
+from zoo.ranks import Ranks, join
 from zoo.release import Preprocess, Release, names, write_release
 from zoo.release.format import LICENSE
 from zoo.training import Recipe, RunFolder, Trained, build_objective, cpu_threads, pick_device, train
 from zoo.training.build import TIMM
+from zoo.training.parallel import whole
 from zoo.training.progress import show_status
 
 
@@ -34,11 +38,15 @@ def pretrain(
 ) -> Release:
     """Train as a recipe says, measure the result and write its release.
 
+    Started by torchrun, all its processes train together; `out` has to be a folder that all of them see. Then
+    the first one measures and writes.
+
     Args:
         recipe: a shipped recipe's name, a file, or a `Recipe`.
         out: the release folder to make; the run's own state lies in its sub-folder `run`.
         data: the folder with the data, for sources that need one.
-        resume: go on from the last checkpoint in `out`, or begin if there is none.
+        resume: go on from the last checkpoint in `out`, or begin if there is none. A restart by torchrun
+            does so in any case.
         overrides: `a.b=c` changes, recorded in the released recipe.
 
     Returns:
@@ -50,22 +58,43 @@ def pretrain(
     """
     recipe = as_recipe(recipe, overrides)
     out = Path(out)
-    run = RunFolder(out / "run")
+    resume = resume or restarted()
     if (out / "config.json").is_file():
         finished = releases.open(out)
         if resume and finished.config["zoo"]["recipe_sha256"] == recipe.sha256:
             return finished
         raise TrainingError(f'"{out}" holds a finished release of "{finished.name}"; choose another --out')
-    train_set = open_dataset(recipe.data, "train", data)
-    test_set = open_dataset(recipe.data, "test", data)
+    with join(pick_device(recipe.training.device).type) as ranks:
+        release = _pretrain(recipe, out, data, ranks, resume=resume)
+    return release or releases.open(out)
+
+
+def _pretrain(
+    recipe: Recipe, out: Path, data: str | Path | None, ranks: Ranks, *, resume: bool
+) -> Release | None:
+    """Do what `pretrain` does; only rank 0 measures, and has the release then."""
+    run = RunFolder(out / "run")
+    with ranks.in_turn():  # what one fetches or decodes, the others find
+        train_set = open_dataset(recipe.data, "train", data)
+        test_set = open_dataset(recipe.data, "test", data)
+        objective = build_objective(recipe, train_set)
     if recipe.evaluation and train_set.num_classes < 2:
         raise DataError(
             f"evaluation: the data have {train_set.num_classes} class, expected at least 2; "
             'set "evaluation: []"'
         )
+    release = None
     with cpu_threads(recipe.training.threads):
-        trained = train(build_objective(recipe, train_set), train_set, recipe, run, resume=resume)
-        return _release(recipe, trained, train_set, test_set, run, out)
+        sharded = recipe.training.shard and not ranks.alone
+        single = copy.deepcopy(objective) if sharded else None
+        trained = train(objective, train_set, recipe, run, resume=resume, ranks=ranks)
+        if single is not None:
+            single.load_state_dict(whole(trained.objective.state_dict()))
+            trained = trained._replace(objective=single.to(pick_device(recipe.training.device)))
+        if ranks.rank == 0:
+            release = _release(recipe, trained, train_set, test_set, run, out, ranks.size)
+        ranks.wait()
+    return release
 
 
 def finetune(
@@ -115,6 +144,7 @@ def _release(
     test_set: ImageDataset,
     run: RunFolder,
     out: Path,
+    ranks: int,
 ) -> Release:
     """Measure what was trained, draw it, and write its release."""
     encoder, centers = trained.objective.encoder, trained.objective.centers()
@@ -173,7 +203,7 @@ def _release(
         recipe_text=recipe.to_yaml(),
         metrics={
             "format": 1,
-            "training": training_facts(recipe, trained, train_set),
+            "training": training_facts(recipe, trained, train_set, ranks),
             "evaluations": entries,
         },
         pictures=pictures,

@@ -10,6 +10,7 @@ from zoo.cli import releases as releases  # imported for the commands that they 
 from zoo.cli import training as training
 from zoo.cli.app import app
 from zoo.errors import ZooError
+from zoo.launch import launched, rank
 
 __all__ = ["app", "main"]
 
@@ -19,11 +20,14 @@ def main() -> None:
     if not sys.stderr.isatty():  # plain lines in place of the bars of huggingface_hub
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
         logging.basicConfig(format="%(message)s")
-        logging.getLogger("zoo").setLevel(logging.INFO)
+        logging.getLogger("zoo").setLevel(logging.INFO if rank() == 0 else logging.WARNING)
+    if launched() > 1:  # torch tells every rank of a setting of ours, zoo.training.parallel, that is meant
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     try:
         app()
     except ZooError as error:
-        print(f"zoo: {error}", file=sys.stderr)
+        who = f"zoo, rank {rank()}" if launched() > 1 else "zoo"
+        print(f"{who}: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         print("zoo: interrupted", file=sys.stderr)

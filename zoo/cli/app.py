@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from zoo.config import load_yaml
-from zoo.errors import RecipeError
+from zoo.errors import RecipeError, ZooError
+from zoo.launch import launched
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -16,6 +17,19 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Pretrained contrastive encoders you can load, reproduce, publish and fine-tune.",
 )
+
+DISTRIBUTED = ("pretrain", "finetune")
+
+
+@app.callback()
+def one_process(context: typer.Context) -> None:
+    """Refuse to do the same thing in several processes at once."""
+    if launched() > 1 and context.invoked_subcommand not in DISTRIBUTED:
+        raise ZooError(
+            f"zoo {context.invoked_subcommand}: started as {launched()} processes, expected one; torchrun is "
+            f"for {' and '.join(DISTRIBUTED)}"
+        )
+
 
 Set = Annotated[
     list[str] | None,

@@ -9,7 +9,8 @@ import typer
 
 from zoo.cli.app import Data, Out, Resume, Set, app, key_values
 from zoo.cli.show import print_evaluations, print_release
-from zoo.errors import RecipeError, did_you_mean
+from zoo.errors import RecipeError, ZooError, did_you_mean
+from zoo.launch import launched, rank
 
 if TYPE_CHECKING:
     from zoo.release import Release
@@ -45,6 +46,8 @@ def pretrain(
 
     parsed = Recipe.load(recipe, overrides or [])
     if profile:
+        if launched() > 1:
+            raise ZooError(f"--profile: started as {launched()} processes, expected one")
         folder = out or Path("runs") / parsed.name / "profile"
         print("\n".join(api.profile_step(parsed, out=folder, data=data)[1]))
         print(f"\npicture: {folder / 'profile.png'}; torch's table: {folder / 'operations.txt'}")
@@ -72,6 +75,8 @@ def finetune(
 
 
 def _announce(release: Release) -> None:
+    if rank() > 0:  # torchrun's first process speaks for all
+        return
     print_release(release)
     print(f'\nload it:  zoo.load("{release.path}")')
 

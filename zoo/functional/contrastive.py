@@ -39,7 +39,7 @@ def info_nce(
     return -F.logsigmoid((q * k).sum(dim=1) - negatives).mean()
 
 
-def nt_xent(a: Tensor, b: Tensor, *, tau: float | Tensor) -> Tensor:
+def nt_xent(a: Tensor, b: Tensor, *, tau: float | Tensor, others: Tensor | None = None) -> Tensor:
     """InfoNCE with the batch's other images as negatives, SimCLR's form.
 
     L = -log exp(z_i.z_j/tau) / sum_{m != i} exp(z_i.z_m/tau) over all 2N anchors i, where z = a then b and
@@ -49,6 +49,7 @@ def nt_xent(a: Tensor, b: Tensor, *, tau: float | Tensor) -> Tensor:
         a: first views `[N, D]`, unit rows.
         b: second views of the same images `[N, D]`.
         tau: temperature.
+        others: further negatives of this step `[M, D]`, with gradient: the views that other ranks have.
 
     Returns:
         The mean over the 2N anchors, `[]`.
@@ -58,10 +59,11 @@ def nt_xent(a: Tensor, b: Tensor, *, tau: float | Tensor) -> Tensor:
     z = torch.cat([full(a), full(b)])
     other_view = z.roll(len(a), dims=0)
     scaled = z / tau
-    return (log_sum_exp(scaled, z, itself=True) - (scaled * other_view).sum(dim=1)).mean()
+    log_sum = _with_others(log_sum_exp(scaled, z, itself=True), scaled, others)
+    return (log_sum - (scaled * other_view).sum(dim=1)).mean()
 
 
-def in_batch_info_nce(q: Tensor, k: Tensor, *, tau: float | Tensor) -> Tensor:
+def in_batch_info_nce(q: Tensor, k: Tensor, *, tau: float | Tensor, others: Tensor | None = None) -> Tensor:
     """InfoNCE with the keys of the batch's other images as negatives, MoCo v3's form without its 2 tau.
 
     L = -log exp(q_i.k_i/tau) / sum_j exp(q_i.k_j/tau).
@@ -70,6 +72,7 @@ def in_batch_info_nce(q: Tensor, k: Tensor, *, tau: float | Tensor) -> Tensor:
         q: queries `[N, D]`.
         k: their positive keys `[N, D]`.
         tau: temperature.
+        others: further negatives of this step `[M, D]`: the keys that other ranks have.
 
     Returns:
         The mean over the N anchors, `[]`.
@@ -77,7 +80,12 @@ def in_batch_info_nce(q: Tensor, k: Tensor, *, tau: float | Tensor) -> Tensor:
     Source: Chen et al. 2021, https://arxiv.org/abs/2104.02057, algorithm 1.
     """
     q, k = full(q) / tau, full(k)
-    return (log_sum_exp(q, k) - (q * k).sum(dim=1)).mean()
+    return (_with_others(log_sum_exp(q, k), q, others) - (q * k).sum(dim=1)).mean()
+
+
+def _with_others(log_sum: Tensor, q: Tensor, others: Tensor | None) -> Tensor:
+    """Add the scores of `others` `[M, D]`, if there are any, to a `log_sum` `[N]` of the anchors' scores."""
+    return log_sum if others is None else torch.logaddexp(log_sum, log_sum_exp(q, full(others)))
 
 
 def simple_contrastive(
@@ -197,10 +205,46 @@ def margin_contrastive(
     Source: Hadsell, Chopra and LeCun 2006, equation 4.
     """
     squared = (full(a) - full(b)).square().sum(dim=1)
+    return _margin(squared, same, margin, squared_margin).mean()
+
+
+def margin_between(
+    z: Tensor,
+    everyone: Tensor,
+    same: Tensor,
+    *,
+    margin: float,
+    squared_margin: bool = False,
+) -> Tensor:
+    """The loss of `margin_contrastive` between rows and all rows they are a part of.
+
+    Of all M (M - 1) ordered pairs these are the ones that begin with one of the N rows: the mean over all
+    unordered pairs is the mean of this over the parts, weighted by their rows. The N x M distances are held,
+    not the N x M differences.
+
+    Args:
+        z: some of `everyone`, bit for bit `[N, D]`.
+        everyone: `[M, D]`, with gradient.
+        same: whether a pair is of one class `[N, M]`, bool; true for a row and itself.
+        margin: as in `margin_contrastive`.
+        squared_margin: as in `margin_contrastive`.
+
+    Returns:
+        The mean over the N (M - 1) pairs of two rows, `[]`.
+    """
+    # a row and itself have distance 0, and neither loss nor gradient. By products instead of differences the
+    # distance of near rows would lose its digits
+    distance = torch.cdist(full(z), full(everyone), compute_mode="donot_use_mm_for_euclid_dist")
+    losses = _margin(distance.square(), same, margin, squared_margin)
+    return losses.sum() / (len(z) * (len(everyone) - 1))
+
+
+def _margin(squared: Tensor, same: Tensor, margin: float, squared_margin: bool) -> Tensor:
+    """Loss of each pair of a squared distance, of any shape."""
     if squared_margin:
         repel = (margin - squared).clamp(min=0)
     else:
         # the root's gradient is infinite at 0, where two different images coincide
         distance = squared.clamp(min=torch.finfo(squared.dtype).tiny).sqrt()
         repel = (margin - distance).clamp(min=0).square()
-    return 0.5 * torch.where(same, squared, repel).mean()
+    return 0.5 * torch.where(same, squared, repel)

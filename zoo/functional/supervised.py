@@ -14,32 +14,40 @@ from zoo.functional.precision import full
 
 
 def _contrast(
-    q: Tensor, k: Tensor, labels: Tensor, queue: Tensor, queue_labels: Tensor, tau: float | Tensor
+    q: Tensor,
+    k: Tensor,
+    labels: Tensor,
+    queue: Tensor,
+    queue_labels: Tensor,
+    tau: float | Tensor,
+    others: tuple[Tensor, Tensor] | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Sum up what every anchor is contrasted with: each result `[N]`, nothing of size N x K on the way.
 
-    A(i) is both views of the batch and the filled queue, without the anchor itself; P(i) are those in
-    A(i) that share the anchor's label.
+    A(i) is both views of the batch, the others and the filled queue, without the anchor itself; P(i) are
+    those in A(i) that share the anchor's label.
 
     Returns:
         `(log sum_{a in A(i)} exp(q_i.z_a / tau), sum_{p in P(i)} q_i.z_p / tau, |P(i)|)`.
     """
     q, k, queue = full(q), full(k), full(queue)
     scaled = q / tau
-    parts = (
+    parts = [
         log_sum_exp(scaled, q, itself=True),
         log_sum_exp(scaled, k),
         log_sum_exp(scaled, queue, usable=queue_labels >= 0),
-    )
+    ]
+    if others is not None:  # apart from the queue: they get gradients, and the queue's are not to be paid for
+        parts.append(log_sum_exp(scaled, full(others[0])))
     log_sum = torch.stack(parts).logsumexp(dim=0)
 
     # Scores of one class add up to the score of its members' sum. A class is known by where its label stands
     # among the batch's sorted ones, so nothing depends on how many classes there are; N is for all others.
     ordered = labels.sort().values
     place = torch.searchsorted(ordered, labels.contiguous())
-    place_in_queue = torch.searchsorted(ordered, queue_labels.contiguous()).clamp(max=len(q) - 1)
-    place_in_queue = torch.where(ordered[place_in_queue] == queue_labels, place_in_queue, len(q))
-    everyone = ((place, q), (place, k), (place_in_queue, queue))
+    everyone = [(place, q), (place, k), (_place_among(ordered, queue_labels), queue)]
+    if others is not None:
+        everyone.append((_place_among(ordered, others[1]), full(others[0])))
     sums, counts = q.new_zeros(len(q) + 1, q.shape[1]), q.new_zeros(len(q) + 1)
     for where, members in everyone:
         sums = sums.index_add(0, where, members)
@@ -47,8 +55,21 @@ def _contrast(
     return log_sum, (scaled * (sums[place] - q)).sum(dim=1), counts[place] - 1
 
 
+def _place_among(ordered: Tensor, labels: Tensor) -> Tensor:
+    """Return where each label stands first among `ordered` `[N]`; N for one that is not there."""
+    place = torch.searchsorted(ordered, labels.contiguous()).clamp(max=len(ordered) - 1)
+    return torch.where(ordered[place] == labels, place, len(ordered))
+
+
 def sup_con(
-    q: Tensor, k: Tensor, labels: Tensor, queue: Tensor, queue_labels: Tensor, *, tau: float | Tensor
+    q: Tensor,
+    k: Tensor,
+    labels: Tensor,
+    queue: Tensor,
+    queue_labels: Tensor,
+    *,
+    tau: float | Tensor,
+    others: tuple[Tensor, Tensor] | None = None,
 ) -> Tensor:
     """Supervised contrastive loss with MoCo's queue; the mean over positives outside the logarithm.
 
@@ -62,13 +83,15 @@ def sup_con(
         queue: earlier keys `[K, D]`.
         queue_labels: their classes `[K]`; -1 marks an empty slot.
         tau: temperature.
+        others: further contrasts of this step `[M, D]`, with gradient, and their classes `[M]`: the rows of
+            both views that other ranks have of the batch.
 
     Returns:
         The mean over the N anchors, `[]`.
 
     Source: Khosla et al. 2020, https://arxiv.org/abs/2004.11362, equation 2.
     """
-    log_sum, positives, count = _contrast(q, k, labels, queue, queue_labels, tau)
+    log_sum, positives, count = _contrast(q, k, labels, queue, queue_labels, tau, others)
     return (log_sum - positives / count).mean()
 
 
@@ -88,6 +111,7 @@ def paco(
     center_tau: float = 1.0,
     reduction: Literal["mean", "sum"] = "mean",
     label_smoothing: float = 0.0,
+    others: tuple[Tensor, Tensor] | None = None,
 ) -> Tensor:
     """Parametric contrastive loss: SupCon whose softmax also holds one learnable center per class.
 
@@ -112,6 +136,7 @@ def paco(
             code does, "sum" is the paper's equation.
         label_smoothing: share of beta that the own center gives to the C - 1 others, equally. (Not
             torch's smoothing, which leaves the own class a part of that share.)
+        others: as in `sup_con`.
 
     Returns:
         The mean over the N anchors, `[]`.
@@ -122,7 +147,7 @@ def paco(
     """
     if reduction not in ("mean", "sum"):
         raise ValueError(f'reduction: found {reduction!r}, expected "mean" or "sum"')
-    samples, positives, count = _contrast(q, k, labels, queue, queue_labels, tau)
+    samples, positives, count = _contrast(q, k, labels, queue, queue_labels, tau, others)
     centers = (full(center_logits) + log_prior) / center_tau
     # gamma = 0 takes the samples out of the denominator: log(0) is the right thing to add
     log_gamma = math.log(gamma) if gamma > 0 else -math.inf
@@ -130,8 +155,8 @@ def paco(
 
     center = centers.gather(1, labels[:, None]).squeeze(1)
     if label_smoothing > 0:
-        others = (centers.sum(dim=1) - center) / max(centers.shape[1] - 1, 1)
-        center = (1 - label_smoothing) * center + label_smoothing * others
+        other_centers = (centers.sum(dim=1) - center) / max(centers.shape[1] - 1, 1)
+        center = (1 - label_smoothing) * center + label_smoothing * other_centers
     total = beta * (center - log_sum) + alpha * (positives - count * log_sum)
     if reduction == "mean":
         total = total / (beta + alpha * count)

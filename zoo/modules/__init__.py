@@ -14,6 +14,7 @@ from zoo.modules.schedule import (
     TemperatureConfig,
     value_at,
 )
+from zoo.modules.sync_batchnorm import running_statistics, synchronize_batchnorm
 from zoo.modules.transform import FeatureTransformConfig, transform
 from zoo.modules.vit import freeze_patch_embedding, set_sincos_positions
 
@@ -32,7 +33,9 @@ __all__ = [
     "freeze_patch_embedding",
     "has_batchnorm",
     "projection_head",
+    "running_statistics",
     "set_sincos_positions",
+    "synchronize_batchnorm",
     "transform",
     "value_at",
 ]

@@ -87,11 +87,13 @@ class GhostBatchNormAct2d(BatchNormAct2d):  # type: ignore[misc]
         return self.act(self.drop(_ghost_batch_norm(self, x, self.groups)))  # type: ignore[no-any-return]
 
 
-_GHOSTS: dict[type[nn.Module], Any] = {
+_GHOST_OF: dict[type[nn.Module], Any] = {
     nn.BatchNorm1d: GhostBatchNorm1d,
     nn.BatchNorm2d: GhostBatchNorm2d,
     BatchNormAct2d: GhostBatchNormAct2d,
 }
+GHOSTS = tuple(_GHOST_OF.values())
+"""Classes of BatchNorm with group statistics."""
 
 
 def convert_ghost_batchnorm(module: nn.Module, groups: int) -> nn.Module:
@@ -104,7 +106,7 @@ def convert_ghost_batchnorm(module: nn.Module, groups: int) -> nn.Module:
     for name, child in module.named_modules():
         if not isinstance(child, _BatchNorm):
             continue
-        ghost = _GHOSTS.get(type(child))
+        ghost = _GHOST_OF.get(type(child))
         if ghost is None or child.momentum is None:
             raise TrainingError(
                 f'layer "{name}" is a {type(child).__name__} with momentum {child.momentum}, whose '
@@ -112,8 +114,15 @@ def convert_ghost_batchnorm(module: nn.Module, groups: int) -> nn.Module:
                 "through BatchNorm)"
             )
         child.__class__ = ghost
-        child.groups = groups  # type: ignore[assignment]
+    set_groups(module, groups)
     return module
+
+
+def set_groups(module: nn.Module, groups: int) -> None:
+    """Change the number of groups of every ghost BatchNorm inside `module`."""
+    for child in module.modules():
+        if isinstance(child, GHOSTS):
+            child.groups = groups
 
 
 def has_batchnorm(module: nn.Module) -> bool:

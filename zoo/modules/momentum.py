@@ -9,7 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from zoo import functional
-from zoo.modules.batchnorm import convert_ghost_batchnorm
+from zoo.modules.batchnorm import convert_ghost_batchnorm, set_groups
+from zoo.modules.key_shuffle import KeyShuffle
+from zoo.ranks import ALONE, Ranks
 
 
 class MomentumEncoder(nn.Module):
@@ -21,10 +23,17 @@ class MomentumEncoder(nn.Module):
     Args:
         student: what to follow; copied now, not referenced.
         key_groups: number of groups whose BatchNorm statistics are kept apart; see
-            `zoo.modules.batchnorm`. 1 leaves BatchNorm as it is.
+            `zoo.modules.batchnorm`. 1 leaves BatchNorm as it is. Of the whole batch, on any number of ranks:
+            where that divides it the keys are those of one rank, else each rank has `key_groups // ranks`
+            groups, at least one.
+
+    Attributes:
+        ranks: the processes that each have some rows of the batch.
 
     Source: He et al. 2020, https://arxiv.org/abs/1911.05722, section 3.2.
     """
+
+    ranks: Ranks = ALONE
 
     def __init__(self, student: nn.Module, *, key_groups: int = 1) -> None:
         super().__init__()
@@ -32,6 +41,7 @@ class MomentumEncoder(nn.Module):
         if key_groups > 1:
             self.module = convert_ghost_batchnorm(self.module, key_groups)
         self.shuffle = key_groups > 1
+        self._key_groups = self._groups_here = key_groups
         self._moved = _owners(self.module)
         self._followed: tuple[tuple[nn.Module, ...], list[nn.Module]] = ((), [])
 
@@ -40,10 +50,19 @@ class MomentumEncoder(nn.Module):
         """Encode keys `[B, ...]` without gradient, shuffled where BatchNorm could leak the pairing."""
         if not self.shuffle:
             return self.module(x)  # type: ignore[no-any-return]
+        if not self.ranks.alone:
+            return self._over_ranks(x)
         order = torch.randperm(len(x), device=x.device)
         # empty_like and index_copy_ undo the permutation without computing its inverse
         shuffled: Tensor = self.module(x[order])
         return torch.empty_like(shuffled).index_copy_(0, order, shuffled)
+
+    def _over_ranks(self, x: Tensor) -> Tensor:
+        shuffle = KeyShuffle(self.ranks, self._key_groups, x.device)
+        if shuffle.groups != self._groups_here:
+            set_groups(self.module, shuffle.groups)
+            self._groups_here = shuffle.groups
+        return shuffle.restore(self.module(shuffle.scatter(x)))
 
     @torch.no_grad()
     def update(self, students: Sequence[nn.Module], momentum: float) -> None:

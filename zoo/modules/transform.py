@@ -18,6 +18,7 @@ from torch import Tensor
 from zoo import functional
 from zoo.config import Config
 from zoo.functional._streaming import row_blocks
+from zoo.ranks import ALONE, Ranks
 
 Granularity = Literal["step", "sample", "dimension"]
 
@@ -58,27 +59,43 @@ class FeatureTransformConfig(Config):
         return self
 
 
-def _coefficients(alpha: float, per: Granularity, like: Tensor) -> Tensor:
-    rows, dim = like.shape
+def _coefficients(
+    alpha: float,
+    per: Granularity,
+    like: Tensor,
+    generator: torch.Generator | None = None,
+    rows: int | None = None,
+) -> Tensor:
+    """Draw for `rows` rows of the width of `like`; for as many as it has when None."""
+    rows, dim = len(like) if rows is None else rows, like.shape[1]
     shape = {"step": (1, 1), "sample": (rows, 1), "dimension": (rows, dim)}[per]
-    return functional.sample_beta(alpha, shape, device=like.device)
+    return functional.sample_beta(alpha, shape, device=like.device, generator=generator)
 
 
-def _permutation(valid: Tensor) -> Tensor:
+def _of_pairs(config: PositiveExtrapolation, q: Tensor, ranks: Ranks) -> Tensor:
+    """Draw for the pairs of the whole batch, and return this rank's."""
+    if ranks.alone:
+        return _coefficients(config.alpha, config.per, q)
+    drawn = _coefficients(config.alpha, config.per, q, ranks.generator, sum(ranks.counts))
+    start = sum(ranks.counts[: ranks.rank])
+    return drawn if config.per == "step" else drawn[start : start + len(q)]
+
+
+def _permutation(valid: Tensor, generator: torch.Generator | None = None) -> Tensor:
     """Random permutation of the filled slots among themselves; empty slots stay where they are.
 
     Filled slots lie at the front (`KeyQueue` fills from 0): of a permutation of all slots, the filled ones
     in their order go to the front. No count is read back to the host.
     """
-    order = torch.randperm(len(valid), device=valid.device)
+    order = torch.randperm(len(valid), device=valid.device, generator=generator)
     filled = valid[order]
     place = torch.where(filled, filled.cumsum(dim=0) - 1, len(valid))  # the place behind the end is cut off
     return torch.arange(len(valid) + 1, device=valid.device).index_copy_(0, place, order)[:-1]
 
 
-def _permutation_within(labels: Tensor) -> Tensor:
+def _permutation_within(labels: Tensor, generator: torch.Generator | None = None) -> Tensor:
     """Random permutation of the slots that sends each to one of its own label (empty slots: -1)."""
-    shuffled = torch.randperm(len(labels), device=labels.device)
+    shuffled = torch.randperm(len(labels), device=labels.device, generator=generator)
     # the n-th slot of a class, in order of place, goes to the n-th of that class in random order
     permutation = torch.empty_like(shuffled)
     permutation[labels.argsort(stable=True)] = shuffled[labels[shuffled].argsort(stable=True)]
@@ -87,7 +104,11 @@ def _permutation_within(labels: Tensor) -> Tensor:
 
 @torch.no_grad()
 def _interpolate(
-    queue: Tensor, permutation: Tensor, config: NegativeInterpolation, renormalize: bool
+    queue: Tensor,
+    permutation: Tensor,
+    config: NegativeInterpolation,
+    renormalize: bool,
+    generator: torch.Generator | None = None,
 ) -> Tensor:
     """`zoo.functional.interpolate` of rows in blocks, that a block's coefficients stay in the cache.
 
@@ -96,10 +117,10 @@ def _interpolate(
     size, dim = queue.shape
     mixed = queue.new_empty((2 if config.keep_originals else 1) * size, dim)
     mixed[size:] = queue[: len(mixed) - size]
-    few = None if config.per == "dimension" else _coefficients(config.alpha, config.per, queue)
+    few = None if config.per == "dimension" else _coefficients(config.alpha, config.per, queue, generator)
     for rows in row_blocks(size, dim, queue.device):
         if few is None:
-            lam = _coefficients(config.alpha, config.per, queue[rows])
+            lam = _coefficients(config.alpha, config.per, queue[rows], generator)
         else:
             lam = few if config.per == "step" else few[rows]
         block = mixed[rows]
@@ -116,8 +137,13 @@ def transform(
     valid: Tensor,
     config: FeatureTransformConfig,
     labels: Tensor | None = None,
+    *,
+    ranks: Ranks = ALONE,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Apply FT to one step's features.
+
+    On several ranks all draw alike, from `ranks.generator`: the queue, which is the same on all, stays so
+    when it is mixed, and each rank's pairs are transformed as one rank's would be.
 
     Args:
         q: queries `[N, D]`.
@@ -127,17 +153,19 @@ def transform(
         config: what to transform.
         labels: class of each queue row `[K]`, -1 in empty slots: negatives are mixed within their class. All
             with all when None.
+        ranks: the processes that each have some rows of the batch.
 
     Returns:
         `(q_hat, k_hat, queue_hat, valid_hat)`; the last two have 2K rows with `keep_originals`, Z^ first.
     """
     queue_hat, valid_hat = queue, valid
     if config.negatives is not None:
-        permutation = _permutation(valid) if labels is None else _permutation_within(labels)
-        queue_hat = _interpolate(queue, permutation, config.negatives, config.renormalize)
+        drawn = ranks.generator
+        permutation = _permutation(valid, drawn) if labels is None else _permutation_within(labels, drawn)
+        queue_hat = _interpolate(queue, permutation, config.negatives, config.renormalize, drawn)
         valid_hat = torch.cat([valid, valid]) if config.negatives.keep_originals else valid
     if config.positives is not None:
-        lam = 1 + _coefficients(config.positives.alpha, config.positives.per, q)
+        lam = 1 + _of_pairs(config.positives, q, ranks)
         q, k = functional.extrapolate(q, k, lam)
         if config.renormalize:
             q, k = F.normalize(q, dim=1), F.normalize(k, dim=1)

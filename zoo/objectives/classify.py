@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from zoo import functional
 from zoo.backbones import feature_dim
 from zoo.errors import TrainingError
+from zoo.functional.precision import full
 from zoo.modules import Centers
 from zoo.objectives.base import Batch, DataInfo, Objective, ObjectiveConfig, Output
 
@@ -79,7 +80,7 @@ class Classify(Objective):
         """Classify the one view."""
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.config.freeze_encoder):
             features = self.encoder(batch.views[0])
-        logits = self.classifier(features).float()
+        logits = full(self.classifier(features))
         smoothing = self.config.label_smoothing
         if self.config.loss == "balanced_softmax":
             loss = functional.balanced_softmax(

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from zoo import functional
 from zoo.backbones import feature_dim
+from zoo.functional.precision import full
 from zoo.modules import (
     FeatureTransformConfig,
     KeyQueue,
@@ -22,6 +23,7 @@ from zoo.modules import (
     value_at,
 )
 from zoo.objectives.base import ObjectiveConfig
+from zoo.ranks import ALONE, Ranks
 
 SCORED_KEYS = 4096
 """Of how many keys score statistics are recorded at least, of queues that have so many."""
@@ -89,12 +91,43 @@ def projection(encoder: nn.Module, config: ProjectionConfig) -> nn.Sequential:
 
 
 def normalize(projected: Tensor) -> Tensor:
-    """Scale rows to unit length, in float32 whatever autocast has made of them."""
-    return F.normalize(projected.float(), dim=1)
+    """Scale rows to unit length, in float32 at least whatever autocast has made of them."""
+    return F.normalize(full(projected), dim=1)
+
+
+def from_others(ranks: Ranks, q: Tensor, k: Tensor, labels: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Return what the other ranks have of both views `[M, D]`, with gradient, and its labels `[M]`.
+
+    As it enters the loss: FT has transformed it where it was. None with one rank.
+
+    Args:
+        ranks: the processes that each have some rows of the batch.
+        q: this rank's queries `[n, D]`.
+        k: its keys `[n, D]`.
+        labels: of its rows `[n]`.
+    """
+    if ranks.alone:
+        return None
+    if k.requires_grad:
+        views = ranks.others(torch.cat([q, k], dim=1)).chunk(2, dim=1)
+        theirs = ranks.others(labels)
+    else:
+        start = sum(ranks.counts[: ranks.rank])
+        keys, theirs = (
+            torch.cat([rows[:start], rows[start + len(q) :]]) for rows in ranks.gather_rows([k, labels])
+        )
+        views = ranks.others(q), keys
+    return torch.cat(views), theirs.repeat(2)
 
 
 def look_up(
-    pair: Projected, queue: KeyQueue, ft: FeatureTransformConfig | None, epoch: float, *, labelled: bool
+    pair: Projected,
+    queue: KeyQueue,
+    ft: FeatureTransformConfig | None,
+    epoch: float,
+    *,
+    labelled: bool,
+    ranks: Ranks = ALONE,
 ) -> tuple[Dictionary, dict[str, Tensor]]:
     """Join a step's pairs with the queue, transformed by FT once its epoch has come.
 
@@ -104,6 +137,7 @@ def look_up(
         ft: the recipe's feature transformation.
         epoch: how far training is.
         labelled: the loss reads the queue's labels: negatives are mixed within their class alone.
+        ranks: the processes that each have some rows of the batch.
 
     Returns:
         What enters the loss, and score statistics to record, before and (`_ft`) after FT.
@@ -112,7 +146,7 @@ def look_up(
     metrics = _scores(found, labelled, "")
     if ft is not None and is_on(ft, epoch):
         labels = queue.labels if labelled else None
-        q, k, keys, valid = transform(pair.q, pair.k, queue.keys, queue.valid, ft, labels)
+        q, k, keys, valid = transform(pair.q, pair.k, queue.keys, queue.valid, ft, labels, ranks=ranks)
         found = Dictionary(q, k, keys, queue.labels.repeat(len(valid) // len(queue)), valid)
         metrics |= _scores(found, labelled, "_ft")
     return found, metrics
@@ -145,6 +179,8 @@ class MomentumContrast(nn.Module):
     Source: He et al. 2020, https://arxiv.org/abs/1911.05722.
     """
 
+    ranks: Ranks = ALONE
+
     def __init__(self, encoder: nn.Module, config: MomentumConfig) -> None:
         super().__init__()
         self.config = config
@@ -161,7 +197,8 @@ class MomentumContrast(nn.Module):
         self, pair: Projected, epoch: float, *, labelled: bool
     ) -> tuple[Dictionary, dict[str, Tensor]]:
         """Join a step's pairs with the queue; see the function of that name."""
-        return look_up(pair, self.queue, self.config.feature_transform, epoch, labelled=labelled)
+        ft = self.config.feature_transform
+        return look_up(pair, self.queue, ft, epoch, labelled=labelled, ranks=self.ranks)
 
     def constants(self, epoch: float, progress: float) -> tuple[Hashable, ...]:
         """Return what of a step is no tensor: the key encoder's momentum, and whether FT has begun."""

@@ -10,7 +10,7 @@ from torch import nn
 
 from zoo.modules import Centers, KeyQueue
 from zoo.objectives.base import Batch, DataInfo, Objective, Output
-from zoo.objectives.contrast import Projected, is_on, look_up, normalize, projection
+from zoo.objectives.contrast import Projected, from_others, is_on, look_up, normalize, projection
 from zoo.objectives.paco import CenterConfig, LearnedCenters
 
 
@@ -46,13 +46,15 @@ class GPaCo(Objective):
         q, k = (normalize(self.head(x)) for x in features)
         logits = [self.learned(x) for x in features]
         pair = Projected(features[0], q, k)
-        found, metrics = look_up(pair, self.queue, self.config.feature_transform, self.epoch, labelled=True)
+        ft = self.config.feature_transform
+        found, metrics = look_up(pair, self.queue, ft, self.epoch, labelled=True, ranks=self.ranks)
+        others = from_others(self.ranks, found.q, found.k, batch.labels)
         # the mean over the 2B anchors: A(i) is the same set in both halves
         swapped = found._replace(q=found.k, k=found.q)
         tau = self.learned.temperature(self.progress)
         loss = 0.5 * (
-            self.learned.loss(found, batch.labels, logits[0], tau)
-            + self.learned.loss(swapped, batch.labels, logits[1], tau)
+            self.learned.loss(found, batch.labels, logits[0], tau, others)
+            + self.learned.loss(swapped, batch.labels, logits[1], tau, others)
         )
         metrics |= self.learned.metrics(logits[0], batch.labels, tau)
         return Output(loss, metrics, carry=k.detach())

@@ -7,9 +7,10 @@ from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
-from torch import nn
+from torch import Tensor, nn
 
 from zoo import functional
+from zoo.functional.precision import full
 from zoo.objectives.base import Batch, DataInfo, Objective, Output
 from zoo.objectives.contrast import ProjectionConfig, normalize, projection
 
@@ -42,23 +43,44 @@ class Margin(Objective):
 
     def forward(self, batch: Batch) -> Output:
         """Compare every view with every other."""
-        z = torch.cat([self.head(self.encoder(view)).float() for view in batch.views])
+        z = torch.cat([full(self.head(self.encoder(view))) for view in batch.views])
         if self.config.normalize:
             z = normalize(z)
         identity = (batch.labels if self.config.pairs == "class" else batch.index).repeat(2)
+        if not self.ranks.alone:
+            return self._over_ranks(z, identity)
         first, second = torch.triu_indices(len(z), len(z), offset=1, device=z.device)
         a, b, same = z[first], z[second], identity[first] == identity[second]
         loss = functional.margin_contrastive(
             a, b, same, margin=self.config.margin, squared_margin=self.config.squared_margin
         )
+        return Output(loss, _distances((a - b).detach().norm(dim=1), same))
+
+    def _over_ranks(self, z: Tensor, identity: Tensor) -> Output:
+        """Compare this rank's views `[2n, D]` with those of all."""
+        everyone = torch.cat(self.ranks.gather(torch.cat(z.chunk(2), dim=1)).chunk(2, dim=1))
+        theirs = self.ranks.gather(identity[: len(z) // 2]).repeat(2)
+        same = identity[:, None] == theirs
+        loss = functional.margin_between(
+            z,
+            everyone,
+            same,
+            margin=self.config.margin,
+            squared_margin=self.config.squared_margin,
+        )
         with torch.no_grad():
-            distance = (a - b).norm(dim=1)
-            metrics = {
-                "same_distance": (distance * same).sum() / same.sum(),
-                "other_distance": (distance * ~same).sum() / (~same).sum(),
-            }
-        return Output(loss, metrics)
+            distance = torch.cdist(z, everyone, compute_mode="donot_use_mm_for_euclid_dist")
+            # of a view and itself it is 0: only in the count they have to be left out
+            return Output(loss, _distances(distance, same, itself=len(z)))
 
     def constants(self) -> Hashable:
         """See `Objective.constants`."""
         return ()
+
+
+def _distances(distance: Tensor, same: Tensor, itself: int = 0) -> dict[str, Tensor]:
+    """Mean distances of the pairs of both kinds; `itself` of the same ones are no pairs."""
+    return {
+        "same_distance": (distance * same).sum() / (same.sum() - itself),
+        "other_distance": (distance * ~same).sum() / (~same).sum(),
+    }

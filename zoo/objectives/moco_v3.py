@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Annotated, Literal
 
 import torch
@@ -91,9 +91,16 @@ class MoCoV3(Objective):
         q1, q2 = (normalize(self.predictor(self.projector(self.encoder(view)))) for view in batch.views)
         k1, k2 = (normalize(self.teacher(view)) for view in batch.views)
         tau = self.temperature(self.progress)
-        loss = _contrast(q1, k2, tau) + _contrast(q2, k1, tau)
+        others1, others2 = self._from_others(k1, k2)
+        loss = _contrast(q1, k2, tau, others2) + _contrast(q2, k1, tau, others1)
         score = 0.5 * ((q1 * k2).sum(dim=1).mean() + (q2 * k1).sum(dim=1).mean())
         return Output(loss, {"positive_score": score.detach(), **self.temperature.metrics(tau, score.device)})
+
+    def _from_others(self, k1: Tensor, k2: Tensor) -> Sequence[Tensor | None]:
+        """Return the other ranks' keys of both views; None with one rank."""
+        if self.ranks.alone:
+            return None, None
+        return self.ranks.others(torch.cat([k1, k2], dim=1)).chunk(2, dim=1)
 
     def constants(self) -> Hashable:
         """See `Objective.constants`."""
@@ -105,7 +112,7 @@ class MoCoV3(Objective):
         self.teacher.update((self.encoder, self.projector), value_at(self.config.momentum, self.progress))
 
 
-def _contrast(q: Tensor, k: Tensor, tau: float | Tensor) -> Tensor:
-    """2 tau times the loss of each query `[B, D]` with its own key among all keys `[B, D]` of the batch."""
+def _contrast(q: Tensor, k: Tensor, tau: float | Tensor, others: Tensor | None) -> Tensor:
+    """2 tau times the loss of each query `[B, D]` with its own key among all keys of the batch."""
     scale = tau.detach() if isinstance(tau, Tensor) else tau
-    return 2 * scale * functional.in_batch_info_nce(q, k, tau=tau)
+    return 2 * scale * functional.in_batch_info_nce(q, k, tau=tau, others=others)

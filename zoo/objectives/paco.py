@@ -11,9 +11,10 @@ from torch import Tensor, nn
 
 from zoo import functional
 from zoo.backbones import feature_dim
+from zoo.functional.precision import full
 from zoo.modules import LOWEST_TAU, Centers, Temperature, TemperatureConfig
 from zoo.objectives.base import Batch, DataInfo, Objective, Output
-from zoo.objectives.contrast import Dictionary, MomentumConfig, MomentumContrast, QueueConfig
+from zoo.objectives.contrast import Dictionary, MomentumConfig, MomentumContrast, QueueConfig, from_others
 
 
 class CenterConfig(QueueConfig):
@@ -64,10 +65,17 @@ class LearnedCenters(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         """Return the centers' logits `[B, C]` of features `[B, D_f]`, without the prior."""
         with torch.autocast(features.device.type, enabled=False):
-            logits: Tensor = self.classifier(features.float())
+            logits: Tensor = self.classifier(full(features))
         return logits
 
-    def loss(self, found: Dictionary, labels: Tensor, center_logits: Tensor, tau: float | Tensor) -> Tensor:
+    def loss(
+        self,
+        found: Dictionary,
+        labels: Tensor,
+        center_logits: Tensor,
+        tau: float | Tensor,
+        others: tuple[Tensor, Tensor] | None,
+    ) -> Tensor:
         """Compute `zoo.functional.paco` of the queries in `found`."""
         config = self.config
         return functional.paco(
@@ -85,6 +93,7 @@ class LearnedCenters(nn.Module):
             center_tau=config.center_tau,
             reduction=config.reduction,
             label_smoothing=config.label_smoothing,
+            others=others,
         )
 
     @torch.no_grad()
@@ -118,7 +127,8 @@ class PaCo(Objective):
         found, metrics = self.contrast.look_up(pair, self.epoch, labelled=True)
         logits = self.learned(pair.features)
         tau = self.learned.temperature(self.progress)
-        loss = self.learned.loss(found, batch.labels, logits, tau)
+        others = from_others(self.ranks, found.q, found.k, batch.labels)
+        loss = self.learned.loss(found, batch.labels, logits, tau, others)
         return Output(loss, metrics | self.learned.metrics(logits, batch.labels, tau), carry=pair.k)
 
     def constants(self) -> Hashable:

@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from zoo import functional
 from zoo.backbones import feature_dim
 from zoo.errors import TrainingError
+from zoo.functional.precision import full
 from zoo.modules import Centers, Share, Temperature, TemperatureConfig, value_at
 from zoo.objectives.base import Batch, DataInfo, Objective, Output
-from zoo.objectives.contrast import MomentumConfig, MomentumContrast, Projected
+from zoo.objectives.contrast import MomentumConfig, MomentumContrast, Projected, from_others
 
 
 class PiCOConfig(MomentumConfig):
@@ -76,7 +77,7 @@ class PiCO(Objective):
         """Classify the weak view against its targets, and contrast both views."""
         assert batch.candidates is not None  # the data were opened with the candidates of `info`
         pair = self.contrast(self.encoder, batch.views)
-        logits = self.classifier(pair.features).float()
+        logits = full(self.classifier(pair.features))
         predicted = logits.detach().masked_fill(~batch.candidates, -torch.inf).argmax(dim=1)
         targets = self.targets[batch.index]
         warmed_up = self.epoch >= self.config.prototype_start
@@ -109,7 +110,8 @@ class PiCO(Objective):
         metrics |= self.temperature.metrics(tau, found.q.device)
         q, k, queue, queue_labels, valid = found
         if labelled:
-            return functional.sup_con(q, k, predicted, queue, queue_labels, tau=tau), metrics
+            others = from_others(self.ranks, q, k, predicted)
+            return functional.sup_con(q, k, predicted, queue, queue_labels, tau=tau, others=others), metrics
         return functional.info_nce(q, k, queue, tau=tau, valid=valid), metrics
 
     def constants(self) -> Hashable:

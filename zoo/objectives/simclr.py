@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Literal
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from zoo import functional
 from zoo.modules import Temperature, TemperatureConfig
@@ -42,7 +43,10 @@ class SimCLR(Objective):
             "positive_score": (a * b).sum(dim=1).mean().detach(),
             **self.temperature.metrics(tau, a.device),
         }
-        return Output(functional.nt_xent(a, b, tau=tau), metrics)
+        others: Tensor | None = None
+        if not self.ranks.alone:
+            others = torch.cat(self.ranks.others(torch.cat([a, b], dim=1)).chunk(2, dim=1))
+        return Output(functional.nt_xent(a, b, tau=tau, others=others), metrics)
 
     def constants(self) -> Hashable:
         """See `Objective.constants`."""

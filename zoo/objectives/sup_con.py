@@ -11,7 +11,7 @@ from torch import nn
 from zoo import functional
 from zoo.modules import Temperature, TemperatureConfig
 from zoo.objectives.base import Batch, DataInfo, Objective, Output
-from zoo.objectives.contrast import MomentumConfig, MomentumContrast
+from zoo.objectives.contrast import MomentumConfig, MomentumContrast, from_others
 
 
 class SupConConfig(MomentumConfig):
@@ -41,7 +41,9 @@ class SupCon(Objective):
         pair = self.contrast(self.encoder, batch.views)
         found, metrics = self.contrast.look_up(pair, self.epoch, labelled=True)
         tau = self.temperature(self.progress)
-        loss = functional.sup_con(found.q, found.k, batch.labels, found.queue, found.queue_labels, tau=tau)
+        q, k, queue, queue_labels, _ = found
+        others = from_others(self.ranks, q, k, batch.labels)
+        loss = functional.sup_con(q, k, batch.labels, queue, queue_labels, tau=tau, others=others)
         return Output(loss, metrics | self.temperature.metrics(tau, loss.device), carry=pair.k)
 
     def constants(self) -> Hashable:

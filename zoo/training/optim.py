@@ -9,9 +9,10 @@ import torch
 from timm.scheduler import CosineLRScheduler, MultiStepLRScheduler, StepLRScheduler
 from timm.scheduler.scheduler import Scheduler
 from torch import nn
+from torch.distributed.tensor import DTensor
 
 from zoo.errors import RecipeError, did_you_mean
-from zoo.training.recipe import OptimizerSection, ScheduleSection
+from zoo.training.sections import OptimizerSection, ScheduleSection
 
 FUSED = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)
 """Optimizers with one kernel for all parameters, which takes the learning rate from the device."""
@@ -46,7 +47,9 @@ def build_optimizer(objective: nn.Module, section: OptimizerSection) -> torch.op
         raise RecipeError(
             f'optimizer.args: timm\'s "{section.name}" refuses {section.args}: {error}'
         ) from None
-    if isinstance(optimizer, FUSED) and not {"foreach", "fused"} & {*section.args}:
+    sharded = any(isinstance(parameter, DTensor) for parameter in objective.parameters())
+    chosen = {"foreach", "fused"} & {*section.args}
+    if isinstance(optimizer, FUSED) and not chosen and not sharded:  # torch has no fused kernels for shards
         for group in optimizer.param_groups:
             group["fused"] = True  # one pass over all parameters: 2.4x a loop on a CPU, one kernel on a GPU
     if getattr(optimizer, "is_second_order", False):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -10,11 +10,20 @@ from torch import Tensor
 
 from zoo.data import Batch
 from zoo.objectives import Output
+from zoo.ranks import Ranks
+
+
+def layouts(rows: Sequence[int], wanted: int) -> list[tuple[int, ...]]:
+    """Return how many images each part of a batch has on each rank, that has `rows` of them.
+
+    There are fewer parts than wanted where one would have a single image, too few for BatchNorm.
+    """
+    count = max(1, min(wanted, min(rows) // 2))
+    return [tuple(have // count + (part < have % count) for have in rows) for part in range(count)]
 
 
 def split(batch: Batch, count: int) -> list[Batch]:
-    """Cut a batch into `count` parts as equal as can be, fewer where one would have less than two images."""
-    count = max(1, min(count, len(batch.index) // 2))
+    """Cut a batch into `count` parts as equal as can be, the larger ones first."""
     views = [view.tensor_split(count) for view in batch.views]
     candidates = [None] * count if batch.candidates is None else batch.candidates.tensor_split(count)
     rest = zip(batch.labels.tensor_split(count), batch.index.tensor_split(count), candidates, strict=True)
@@ -40,6 +49,17 @@ def join(outputs: Sequence[Output], shares: Sequence[float]) -> Output:
     )
 
 
+def gathered(batch: Batch, output: Output, ranks: Ranks) -> tuple[Batch, Output]:
+    """Return what `Objective.update` needs of all ranks' rows: labels, places and what the step carries."""
+    if ranks.alone:
+        return batch, output
+    leaves = [batch.labels, batch.index]
+    _mapped(output.carry, leaves.append)
+    labels, index, *carried = ranks.gather_rows(leaves)
+    rest = iter(carried)
+    return Batch((), labels, index), output._replace(carry=_mapped(output.carry, lambda _: next(rest)))
+
+
 def _rows(carried: Sequence[Any]) -> Any:
     """Concatenate tensors `[b, ...]`, or tuples of them, along their rows."""
     first = carried[0]
@@ -48,3 +68,12 @@ def _rows(carried: Sequence[Any]) -> Any:
     if isinstance(first, Tensor):
         return torch.cat(list(carried))
     return type(first)(*(_rows(field) for field in zip(*carried, strict=True)))
+
+
+def _mapped(carried: Any, change: Callable[[Tensor], Any]) -> Any:
+    """Return what is carried with each of its tensors changed, in order."""
+    if carried is None:
+        return None
+    if isinstance(carried, Tensor):
+        return change(carried)
+    return type(carried)(*(_mapped(field, change) for field in carried))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
+from typing import TYPE_CHECKING, Annotated, Any, Union
 
 from pydantic import Field, model_validator
 
@@ -15,103 +15,13 @@ from zoo.data import DataConfig, ViewsConfig
 from zoo.errors import RecipeError, did_you_mean
 from zoo.objectives import OBJECTIVES, Classify, Objective, ObjectiveConfig
 from zoo.training.protocols import Protocol
-
-PositiveInt = Annotated[int, Field(ge=1)]
-NonNegative = Annotated[float, Field(ge=0)]
-
-
-class BackboneSection(Config):
-    """A timm architecture; `args` goes to `timm.create_model`."""
-
-    arch: str
-    args: dict[str, Any] = {}
-
-
-class InitSection(Config):
-    """Start from a release instead of random weights."""
-
-    release: str
-    """A weights name, `org/repo[@rev]`, a folder, or `timm:ARCH.TAG` for timm's own pretrained weights."""
-    head: Literal["fresh", "centers"] = "fresh"
-    """For `classify`: a new head, or one made of the release's learned centers."""
-    freeze: list[str] = []
-    """Shell patterns for the names of the encoder's parameters that are not trained, e.g. `layer[12].*`.
-    BatchNorm's running statistics are no parameters; they go on following the data."""
-
-
-class OptimizerSection(Config):
-    """`timm.optim.create_optimizer_v2`; its `sgd` has Nesterov momentum, its `momentum` is plain SGD."""
-
-    name: str
-    lr: NonNegative
-    """Used as given: never scaled by batch size or number of devices."""
-    weight_decay: NonNegative
-    momentum: Annotated[float, Field(ge=0, lt=1)]
-    """SGD's momentum; unused by the Adam family, whose betas go into `args`."""
-    decay_norm_and_bias: bool
-    """Whether weight decay also covers biases and normalisation layers."""
-    args: dict[str, Any] = {}
-
-
-class ScheduleSection(Config):
-    """Learning rate against training progress, stepped every update (`timm.scheduler`)."""
-
-    name: Literal["constant", "cosine", "multistep"]
-    warmup_epochs: Annotated[int, Field(ge=0)]
-    """Linear warm-up from `warmup_lr`."""
-    warmup_lr: NonNegative
-    min_lr: NonNegative
-    """Where the cosine ends."""
-    milestones: list[PositiveInt]
-    """Epochs after which `multistep` multiplies the rate by `decay_rate`."""
-    decay_rate: NonNegative
-
-
-class TrainingSection(Config):
-    """Length, numerics and bookkeeping of the run."""
-
-    epochs: PositiveInt
-    batch_size: PositiveInt
-    drop_last: bool
-    """Leave out the last partial batch of an epoch."""
-    seed: Annotated[int, Field(ge=0)]
-    device: Literal["auto", "cpu", "cuda"]
-    threads: PositiveInt | None
-    """Threads that torch computes with on a CPU; null: one per core. Tiny models gain nothing from a second
-    thread and lose much where cores are shared; a fixed number also gives the same bits on every machine."""
-    precision: Literal["fp32", "bf16", "fp16"]
-    """bf16 and fp16 are autocast; losses and queues stay float32."""
-    channels_last: bool
-    clip_grad: Annotated[float, Field(gt=0)] | None
-    """Largest allowed norm of all gradients together."""
-    # those with defaults do what was done before they existed: recipes of earlier releases lack them
-    accumulate: PositiveInt = 1
-    """Parts that the batch is put through the encoder in, one after another, with one update for all: fewer
-    images in memory. Losses and BatchNorm see only their part; queues take in the whole batch."""
-    checkpoint_activations: bool = False
-    """Compute the encoder's activations again in the backward pass instead of keeping them."""
-    compile: bool = False
-    """`torch.compile` query and key encoder: a minute at the start, then faster steps."""
-    cuda_graph: bool = False
-    """Replay the whole step as one CUDA graph, for steps that the GPU does faster than they are launched;
-    ignored on a CPU. The partial last batch of an epoch is not captured."""
-    sync_batchnorm: bool = False
-    """BatchNorm takes its statistics over the images of all ranks; ignored where there is one. The key
-    encoder's groups (`objective.key_groups`) keep theirs apart in any case."""
-    shard: bool = False
-    """Spread parameters, gradients and optimizer state over the ranks (FSDP2), for backbones that do not fit
-    into one GPU; ignored where there is one rank."""
-    skip_bad_steps: Annotated[int, Field(ge=0)] = 0
-    """Steps whose loss or gradient is not finite that are left out before the run stops."""
-    log_every: PositiveInt
-    """Steps between rows of metrics.jsonl; each row is the mean over them."""
-    checkpoint_every: PositiveInt
-    """Epochs between checkpoints."""
-    checkpoint_minutes: Annotated[float, Field(gt=0)] | None = None
-    """Checkpoints also after so much time, within an epoch."""
-    keep_checkpoints: PositiveInt = 2
-    """How many checkpoints are kept, the newest ones; with 2 there is one to fall back on."""
-
+from zoo.training.sections import (
+    BackboneSection,
+    InitSection,
+    OptimizerSection,
+    ScheduleSection,
+    TrainingSection,
+)
 
 if TYPE_CHECKING:
     ObjectiveSection = ObjectiveConfig

@@ -11,12 +11,15 @@ from torch import Tensor, nn
 
 from zoo.data import Batch
 from zoo.errors import RecipeError
+from zoo.modules import running_statistics, synchronize_batchnorm
 from zoo.objectives import Objective, Output
+from zoo.ranks import ALONE, Ranks
 from zoo.seeding import derive_seed
 from zoo.training.acceleration import checkpoint_activations, frozen_statistics
 from zoo.training.graph import GraphedStep
 from zoo.training.optim import build_optimizer, build_schedule, with_own_kernels
-from zoo.training.parts import join, split
+from zoo.training.parallel import Parallel, distributed, optimizer_with_shards, whole, with_shards
+from zoo.training.parts import gathered, join, layouts, split
 from zoo.training.recipe import Recipe
 
 _AUTOCAST = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -34,6 +37,8 @@ class Stepper:
         steps_per_epoch: batches in one pass over the data.
         device: of the training.
         span: is told when a part of the step begins and ends.
+        ranks: that do the step together, each with its rows of the batch. After it every tensor of the state
+            is the same on all of them.
 
     Raises:
         RecipeError: for an optimiser that timm refuses, fp16 without a GPU, or a step that no graph can hold.
@@ -46,6 +51,7 @@ class Stepper:
         steps_per_epoch: int,
         device: torch.device,
         span: Span = nullcontext,
+        ranks: Ranks = ALONE,
     ) -> None:
         section = recipe.training
         if section.precision == "fp16" and device.type == "cpu":
@@ -54,7 +60,13 @@ class Stepper:
             )
         if section.checkpoint_activations:
             checkpoint_activations(objective.encoder, recipe.backbone.arch)
+        objective.join(ranks)
+        if section.sync_batchnorm and not ranks.alone:
+            synchronize_batchnorm(objective, ranks)
         self.objective = objective
+        self.ranks = ranks
+        self.parallel: Parallel = distributed(objective, ranks, shard=section.shard)
+        self.statistics = running_statistics(objective)
         self.optimizer = build_optimizer(objective, recipe.optimizer)
         self.schedule = build_schedule(self.optimizer, recipe.schedule, section.epochs, steps_per_epoch)
         self.scaler = torch.amp.GradScaler(device.type, enabled=section.precision == "fp16")
@@ -72,35 +84,58 @@ class Stepper:
         """Learning rate of the first parameter group in the last step."""
         self._run: Callable[[Batch], Output] = self._update
         self._device_lr: list[Tensor] = []
-        if section.cuda_graph and device.type == "cuda":
+        self._total = 0  # images of the whole batch
+        if section.cuda_graph and device.type == "cuda" and ranks.alone:
             self._run = GraphedStep(self._update, objective, self.optimizer)
             self._device_lr = [torch.zeros((), device=device) for _ in self.optimizer.param_groups]
 
-    def __call__(self, step: int, batch: Batch) -> Output:
-        """Do update number `step` (from 0). Random numbers are a function of (seed, step)."""
+    def __call__(self, step: int, batch: Batch, total: int | None = None) -> Output:
+        """Do update number `step` (from 0). Random numbers are a function of (seed, step).
+
+        Args:
+            step: its number.
+            batch: this rank's rows.
+            total: images of all ranks' rows together; None: there is one rank.
+        """
         self.schedule.step_update(step)
         self.lr = float(self.optimizer.param_groups[0]["lr"])
         for group, rate in zip(self.optimizer.param_groups, self._device_lr, strict=False):
             group["lr"] = rate.fill_(group["lr"])  # a graph reads it where it was when it was captured
-        torch.manual_seed(derive_seed("step", self.seed, step))
+        self._seed(step)
+        self._total = len(batch.index) if total is None else total
         self.objective.epoch = step / self.steps_per_epoch
         self.objective.progress = step / self.steps
         return self._run(batch)
 
+    def _seed(self, step: int) -> None:
+        """Seed what ranks draw alike as one rank's generator, and what each draws for itself apart."""
+        seed = derive_seed("step", self.seed, step)
+        if self.ranks.generator is not None:
+            self.ranks.generator.manual_seed(seed)
+            seed = derive_seed("step", self.seed, step, self.ranks.rank)
+        torch.manual_seed(seed)
+
     def _update(self, batch: Batch) -> Output:
         """Do the device's part of a step; nothing in it waits for the device."""
         self.optimizer.zero_grad(set_to_none=True)
-        parts = split(batch, self.accumulate)
+        ranks, rows = self.ranks, self.ranks.shares(self._total)
+        places = layouts(rows, self.accumulate)
+        parts = split(batch, len(places))
         shares = [len(part.index) / len(batch.index) for part in parts]
         outputs = []
-        for part, share in zip(parts, shares, strict=True):
-            with self.span("forward"), self.autocast:
-                output: Output = self.objective(part)
-            with self.span("backward"), frozen_statistics(self.objective.encoder, self.checkpointing):
-                loss = output.loss if len(parts) == 1 else output.loss * share
-                self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+        for part, share, counts in zip(parts, shares, places, strict=True):
+            ranks.counts = counts
+            with self.parallel.sending(part is parts[-1]):
+                with self.span("forward"), self.autocast:
+                    output: Output = self.parallel.forward(part)
+                with self.span("backward"), frozen_statistics(self.objective.encoder, self.checkpointing):
+                    loss = output.loss if len(parts) == 1 else output.loss * share
+                    if not ranks.alone:  # gradients become the mean over ranks, of which each has its rows
+                        loss = loss * (ranks.size * len(batch.index) / self._total)
+                    self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
             outputs.append(output._replace(loss=output.loss.detach()))
         output = join(outputs, shares)
+        ranks.counts = rows
         with self.span("optimizer"):
             if self.clip_grad is not None:
                 self.scaler.unscale_(self.optimizer)
@@ -108,19 +143,24 @@ class Stepper:
             self.scaler.step(self.optimizer)
             self.scaler.update()
         with self.span("update"):
-            self.objective.update(batch, output)
+            ranks.average_(self.statistics)
+            self.objective.update(*gathered(batch, output, ranks))
         return output
 
     def state(self) -> dict[str, dict[str, Any]]:
-        """Return all state; the schedule has none, it follows from the step."""
+        """Return all state; the schedule has none, it follows from the step.
+
+        It is the same for any number of ranks. All of them have to call this, since shards are gathered.
+        """
         return {
-            "objective": self.objective.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
+            "objective": whole(self.objective.state_dict()),
+            "optimizer": whole(self.optimizer.state_dict()),
             "scaler": self.scaler.state_dict(),
         }
 
     def load_state(self, state: dict[str, dict[str, Any]]) -> None:
-        """Restore what `state` returned, here or on another device."""
-        self.objective.load_state_dict(state["objective"])
-        self.optimizer.load_state_dict(with_own_kernels(self.optimizer, state["optimizer"]))
+        """Restore what `state` returned, here, on another device or another number of ranks."""
+        self.objective.load_state_dict(with_shards(self.objective.state_dict(), state["objective"]))
+        optimizer = with_own_kernels(self.optimizer, state["optimizer"])
+        self.optimizer.load_state_dict(optimizer_with_shards(self.optimizer, optimizer))
         self.scaler.load_state_dict(state["scaler"])

@@ -1,0 +1,129 @@
+"""Started by torchrun in tests/test_ranks.py: the real steps of every objective, on all ranks and on one.
+
+Prints for each case the largest difference of losses and of states from one rank's, and whether the ranks
+states are the same bits. The encoders have no BatchNorm unless `sync_batchnorm` is set.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from tests.programs.tiny import norm_free
+from zoo.data import Batch, TrainLoader, open_dataset
+from zoo.objectives import Objective
+from zoo.ranks import ALONE, Ranks, join
+from zoo.training import Recipe, build_objective
+from zoo.training.parallel import whole
+from zoo.training.step import Stepper
+
+CPU = torch.device("cpu")
+STEPS = 7  # an epoch has six, the last of 24 images: the queue wraps around, a batch is uneven
+SHORT = (
+    "training.epochs=3",
+    "schedule.warmup_epochs=1",
+    "training.batch_size=64",
+    "training.device=cpu",
+    "training.precision=fp32",
+    "views.backend=tensor",
+)
+QUEUE = ("objective.queue_size=100",)
+
+
+def cases() -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """Yield a name, a recipe and its changes."""
+    plain = (*SHORT, "objective.head_batchnorm=false")
+    shuffled = (*SHORT, *QUEUE, "training.sync_batchnorm=true")
+    moco, paco = "cifar_resnet20.moco_v2_ft_digits_lt50", "cifar_resnet20.paco_digits_lt50"
+    ft = "objective.feature_transform.start_epoch=0"
+    yield "moco", moco, (*plain, *QUEUE, "objective.key_groups=1", ft)
+    yield "paco", paco, (*plain, *QUEUE, "objective.key_groups=1")
+    yield "gpaco", "cifar_resnet20.gpaco_digits_lt50", (*plain, *QUEUE)
+    yield "sup_con", "cifar_resnet20.sup_con_digits_lt50", (*plain, *QUEUE, "objective.key_groups=1")
+    pico = "cifar_resnet20.pico_digits_q05"
+    yield "pico", pico, (*plain, *QUEUE, "objective.key_groups=1", "objective.prototype_start=1")
+    yield "simclr", "cifar_resnet20.simclr_digits_lt50", plain
+    yield "margin", "cifar_resnet20.margin_digits_lt50", plain
+    yield "classify", "cifar_resnet20.balanced_softmax_digits_lt50", SHORT
+    yield "classify in parts", "cifar_resnet20.ce_digits_lt50", (*SHORT, "training.accumulate=4")
+    yield "moco, synchronised", moco, (*shuffled, ft)
+    yield "paco, synchronised", paco, shuffled
+    yield (
+        "moco_v3, synchronised",
+        "cifar_resnet20.moco_v3_digits_lt50",
+        (*SHORT, "training.sync_batchnorm=true"),
+    )
+    for sharded in ("moco", "classify"):
+        name, changes = (
+            (moco, (*plain, *QUEUE, "objective.key_groups=1", ft))
+            if sharded == "moco"
+            else (
+                "cifar_resnet20.balanced_softmax_digits_lt50",
+                SHORT,
+            )
+        )
+        yield f"{sharded}, sharded", name, (*changes, "training.shard=true", "training.clip_grad=1.0")
+
+
+def build(recipe: Recipe) -> tuple[Objective, TrainLoader]:
+    dataset = open_dataset(recipe.data, "train", None)
+    with norm_free(not recipe.training.sync_batchnorm):
+        objective = build_objective(recipe, dataset).double().train()
+    loader = TrainLoader(
+        dataset,
+        recipe.views,
+        mean=recipe.data.mean,
+        std=recipe.data.std,
+        batch_size=recipe.training.batch_size,
+        drop_last=False,
+        seed=recipe.training.seed,
+        device=CPU,
+    )
+    return objective, loader
+
+
+def rows_of(batch: Batch, rows: slice) -> Batch:
+    candidates = None if batch.candidates is None else batch.candidates[rows]
+    views = tuple(view[rows].double() for view in batch.views)
+    return Batch(views, batch.labels[rows], batch.index[rows], candidates)
+
+
+def train(recipe: Recipe, ranks: Ranks) -> tuple[list[Tensor], dict[str, Tensor]]:
+    """Return the whole batch's losses and the state after some steps."""
+    objective, loader = build(recipe)
+    stepper = Stepper(objective, recipe, loader.steps_per_epoch, CPU, ranks=ranks)
+    losses = []
+    for step, batch in enumerate(loader.stream(0, STEPS)):
+        total = len(batch.index)
+        own = rows_of(batch, ranks.rows(total))
+        loss = stepper(step, own, total).loss.detach()
+        losses.append(ranks.sum(loss * len(own.index) / total))
+    return losses, whole(objective.state_dict())
+
+
+with join("cpu") as ranks:
+    torch.set_num_threads(1)
+    for case, name, changes in cases():
+        if len(sys.argv) > 1 and case not in sys.argv[1:]:
+            continue
+        recipe = Recipe.load(name, changes)
+        losses, state = train(recipe, ranks)
+        expected, one = train(recipe, ALONE)
+        loss = max(float((a - b).abs()) for a, b in zip(losses, expected, strict=True))
+        apart = {key: float((state[key].double() - one[key].double()).abs().max()) for key in one}
+        worst = max(apart, key=lambda key: apart[key])
+        ranks.counts = (1,) * ranks.size
+        same = all(
+            bool((everywhere == everywhere[:1]).all())
+            for value in state.values()
+            for everywhere in ranks.gather_rows([value.reshape(1, -1)])
+        )
+        if ranks.rank == 0:
+            print(
+                f"{case}: loss {loss:.1e} state {apart[worst]:.1e} ({worst}) same {same}\n",
+                end="",
+                flush=True,
+            )

@@ -1,0 +1,33 @@
+"""Backbones without BatchNorm."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest import mock
+
+from torch import nn
+
+from zoo import backbones
+
+
+@contextmanager
+def norm_free(enabled: bool = True) -> Iterator[None]:
+    """Build every backbone with GroupNorm in place of BatchNorm inside the block."""
+    create = backbones.create
+
+    def without(arch: str, **args: object) -> nn.Module:
+        return grouped(create(arch, **args))
+
+    with mock.patch.object(backbones, "create", without if enabled else create):
+        yield
+
+
+def grouped(module: nn.Module) -> nn.Module:
+    """Replace BatchNorm2d by GroupNorm of 4 groups, in place."""
+    for name, child in module.named_children():
+        if isinstance(child, nn.BatchNorm2d):
+            setattr(module, name, nn.GroupNorm(4, child.num_features))
+        else:
+            grouped(child)
+    return module

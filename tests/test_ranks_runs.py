@@ -1,0 +1,186 @@
+"""Whole trainings under torchrun: the same result on any number of ranks, and after every kind of end."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tests.torchrun import LAUNCH, ROOT, command, environment, torchrun
+from zoo.training import RunFolder
+
+RECIPE = "cifar_resnet20.moco_v2_ft_digits_lt50"
+SHORT = (
+    "training.epochs=4",
+    "schedule.warmup_epochs=1",
+    "training.batch_size=64",  # 6 steps an epoch, the last of 24 images
+    "training.log_every=1",
+    "training.checkpoint_every=1",
+    "training.device=cpu",
+    "training.sync_batchnorm=true",
+    "objective.queue_size=100",
+    "objective.feature_transform.start_epoch=0",
+    "optimizer.lr=0.05",
+    "evaluation=[]",
+)
+STEPS = 24
+MESSAGE = (
+    r"zoo, rank \d: rank \d of \d lost the others: .* The last checkpoint is kept: the same command with"
+)
+
+
+def pretrain(out: Path, *more: str, overrides: tuple[str, ...] = SHORT) -> list[str]:
+    changes = [text for change in overrides for text in ("--set", change)]
+    return ["-m", "zoo", "pretrain", RECIPE, "--out", str(out), *changes, *more]
+
+
+def losses(out: Path) -> list[tuple[int, float]]:
+    return [(row["step"], row["loss"]) for row in RunFolder(out / "run").rows()]
+
+
+def weights(out: Path) -> dict[str, torch.Tensor]:
+    return load_file(out / "model.safetensors")
+
+
+def assert_same_bits(a: Path, b: Path) -> None:
+    assert losses(a) == losses(b)
+    one, other = weights(a), weights(b)
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def assert_close(a: Path, b: Path) -> None:
+    """To what float32 leaves after 24 steps: another order of every sum."""
+    one, other = dict(losses(a)), dict(losses(b))
+    assert [*one] == [*other] == list(range(1, STEPS + 1))
+    assert [*one.values()] == pytest.approx([*other.values()], abs=2e-3)
+    first, second = weights(a), weights(b)
+    for name, value in first.items():
+        scale = value.abs().max().clamp(min=1e-2)
+        assert ((value - second[name]).abs().max() / scale) < 0.05, name
+
+
+def workers(agent: int) -> list[int]:
+    """Return the processes that a torchrun has started."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
+            except OSError:
+                continue
+            if int(parent) == agent:
+                found.append(int(entry.name))
+    return sorted(found)
+
+
+def once_at(out: Path, rows: int, process: subprocess.Popen[str]) -> None:
+    """Wait until a run has written so many rows."""
+    file = out / "run" / "metrics.jsonl"
+    for _ in range(60_000):
+        if file.is_file() and len(file.read_text().splitlines()) >= rows:
+            return
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.002)
+    raise AssertionError("the run does not get there")
+
+
+def start(arguments: list[str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        arguments, cwd=ROOT, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The release of two ranks that nothing happened to."""
+    out = tmp_path_factory.mktemp("ranks") / "two"
+    done = torchrun(*pretrain(out), ranks=2)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("load it:") == 1  # one rank speaks
+    assert "Traceback" not in done.stderr and "Warning" not in done.stderr, done.stderr
+    return out
+
+
+def test_two_ranks_give_what_one_gives_with_the_same_recipe(undisturbed: Path, tmp_path: Path) -> None:
+    import zoo
+
+    one = zoo.pretrain(RECIPE, out=tmp_path / "one", overrides=SHORT)
+    assert_close(undisturbed, one.path)
+    assert one.metrics["training"]["ranks"] == 1
+    recorded = json.loads((undisturbed / "metrics.json").read_text())["training"]
+    assert recorded["ranks"] == 2 and recorded["images"] == one.metrics["training"]["images"]
+    assert recorded["hardware"].startswith("2 ranks, each ")
+
+
+def test_a_killed_rank_ends_the_others_with_a_message_and_torchrun_resumes_by_itself(
+    undisturbed: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "killed"
+    agent = start(command(2, *pretrain(out), options=("--max-restarts", "1")))
+    once_at(out, 9, agent)
+    os.kill(workers(agent.pid)[-1], signal.SIGKILL)
+    _, said = agent.communicate(timeout=120)
+    assert agent.returncode == 0, said
+    assert re.search(MESSAGE, said), said
+    assert_same_bits(undisturbed, out)
+
+
+def test_a_killed_rank_without_restarts_leaves_a_run_that_can_be_resumed(
+    undisturbed: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "killed"
+    agent = start(command(2, *pretrain(out)))
+    once_at(out, 9, agent)
+    began = time.monotonic()
+    os.kill(workers(agent.pid)[0], signal.SIGKILL)
+    _, said = agent.communicate(timeout=120)
+    assert agent.returncode != 0
+    assert time.monotonic() - began < 45
+    assert re.search(MESSAGE, said), said
+    again = torchrun(*pretrain(out, "--resume"), ranks=2)
+    assert again.returncode == 0, again.stderr
+    assert_same_bits(undisturbed, out)
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_a_run_stopped_on_two_ranks_goes_on_with_another_number(
+    ranks: int, undisturbed: Path, tmp_path: Path
+) -> None:
+    """SIGUSR1 at one rank alone: all stop after the same step, within an epoch."""
+    out = tmp_path / "moved"
+    agent = start(command(2, *pretrain(out)))
+    once_at(out, 8, agent)
+    os.kill(workers(agent.pid)[-1], signal.SIGUSR1)
+    _, said = agent.communicate(timeout=120)
+    stops = re.findall(r"stopped by SIGUSR1 after step (\d+) of 24", said)
+    assert len(stops) == 2 and len(set(stops)) == 1, said
+    assert int(stops[0]) % 6 != 0 or int(stops[0]) < STEPS
+    assert losses(out) == losses(undisturbed)[: int(stops[0])]
+    again = torchrun(*pretrain(out, "--resume"), ranks=ranks)
+    assert again.returncode == 0, again.stderr
+    assert_close(undisturbed, out)
+
+
+def test_four_ranks_on_two_nodes_are_one_training(undisturbed: Path, tmp_path: Path) -> None:
+    """Two torchrun agents on loopback, as two machines would have them."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    out = tmp_path / "nodes"
+    where = ("--nnodes", "2", "--nproc-per-node", "2", "--rdzv-backend", "c10d", "--rdzv-id", "zoo")
+    line = [*LAUNCH, *where, "--rdzv-endpoint", f"127.0.0.1:{port}", *pretrain(out)]
+    nodes = [start(line) for _ in range(2)]
+    said = [node.communicate(timeout=240) for node in nodes]
+    assert [node.returncode for node in nodes] == [0, 0], said
+    assert_close(undisturbed, out)
+    assert json.loads((out / "metrics.json").read_text())["training"]["ranks"] == 4
