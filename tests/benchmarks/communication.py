@@ -1,240 +1,80 @@
-"""What training on many ranks sends and keeps: `python -m tests.benchmarks.communication [--measure]`.
+"""What training on many ranks sends and costs: `python -m tests.benchmarks.communication [--measure]`.
 
-Prints, for recipes with the batch grown with the ranks, the bytes that a rank sends in a step and the memory
-it needs for state, by the formulas below, and what they cost on the network stated there. `--measure` takes
-real steps of tiny recipes on 2 and 4 ranks of this machine (gloo), reads from the system what each process
-has handed to its sockets, and compares: exit status 1 where a formula is off by more than `TOLERANCE`.
+Prints by the formulas of `tests.benchmarks.traffic` the bytes that a rank sends in a step, the memory its
+state needs, and what that costs on the network stated there, for recipes whose batch grows with the ranks.
 
-P parameters, W ranks, B images of all ranks in a step, n = ceil(B / W) of one, D projection, C classes, K keys.
-A ring of W ranks sends, from each, 2 (W - 1) / W of a tensor's bytes to sum it, W - 1 times its own rows to
-gather all rows, (W - 1) / W of a tensor to sum it and keep a part, (W - 1) / W of its rows to exchange them.
+`--measure` instead takes real steps of tiny recipes on 2 and 4 ranks of this machine (gloo), reads from the
+system what each process has handed to its sockets, and compares: exit status 1 where a formula is off by more
+than `TOLERANCE`.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
 import sys
 from collections.abc import Iterator
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-import torch
-from torch.nn.modules.batchnorm import _BatchNorm
-
+from tests.benchmarks.traffic import NODE, Message, memory, messages, model_of
 from tests.torchrun import torchrun
-from zoo import backbones
-from zoo.modules import MomentumEncoder
-from zoo.modules.batchnorm import GHOSTS
-from zoo.objectives import OBJECTIVES, DataInfo, Objective
 from zoo.training import Recipe
-from zoo.training.parallel import blocks
 
 TOLERANCE = 0.01
-FLOAT, LONG = 4, 8
+SHARDED_TOLERANCE = 0.03  # of tiny models, whose blocks are padded and whose small parts come again
 RANKS = (8, 64, 512)
-
-# The network, assumed: a node of 8 GPUs with NVLink, one 400 Gb/s adapter a GPU between nodes; NCCL.
-NODE = 8
-NVLINK, ADAPTER = 450e9, 50e9  # bytes a second of a GPU, one way
-START, HOP, LEVEL = 20e-6, 2e-6, 15e-6  # seconds: of a collective, of a ring's step, of a tree's between nodes
-
-How = Literal["all-reduce", "all-gather", "reduce-scatter", "all-to-all"]
+PIL_SECONDS = (
+    8.2e-3  # two views of 224 pixels by torchvision, an image and core (/work/shared/performance.md)
+)
 
 
-class Message(NamedTuple):
-    """One collective, as a rank takes part in it.
+class Job(NamedTuple):
+    """A training on paper.
 
     Attributes:
-        what: is sent.
-        how: by which collective.
-        size: bytes of the tensor that is summed, or of this rank's own rows.
-        count: how many such collectives a step has.
-        hidden: whether it runs while the backward pass does.
+        recipe: shipped.
+        changes: of it.
+        classes: of its data.
+        images: on a GPU in a step.
+        seconds: of a step of so many, estimated; None: no estimate.
     """
 
-    what: str
-    how: How
-    size: float
-    count: int = 1
-    hidden: bool = False
+    recipe: str
+    changes: tuple[str, ...]
+    classes: int
+    images: int
+    seconds: float | None = None
 
-    def sent(self, ranks: int) -> float:
-        """Bytes that a rank sends in a step."""
-        others = ranks - 1
-        share = {"all-reduce": 2 * others / ranks, "all-gather": others}.get(self.how, others / ranks)
-        return share * self.size * self.count
-
-    def over_gloo(self, ranks: int) -> float:
-        """The same with gloo: it sums all where a part would do, and frames its messages."""
-        how = "all-reduce" if self.how == "reduce-scatter" else self.how
-        steps = (ranks - 1) * (2 if how == "all-reduce" else 1)
-        frame = 144 if how == "all-to-all" else 288  # measured: 3 and 6 messages a step, 48 bytes each
-        return self._replace(how=how).sent(ranks) + steps * frame * self.count
-
-    def seconds(self, ranks: int) -> float:
-        """Time on the network assumed above: the slower of both links, and the way of the first byte."""
-        nodes = max(1, ranks // NODE)
-        total = self.size * (ranks if self.how == "all-gather" else 1)
-        passes = 2 if self.how == "all-reduce" else 1
-        within = self.sent(ranks) / self.count / NVLINK
-        between = passes * total * (nodes - 1) / nodes / ADAPTER
-        if self.how != "all-to-all":  # a node's adapters share what comes in or goes out once for all its GPUs
-            between /= NODE
-        way = LEVEL * math.log2(nodes) if self.how == "all-reduce" else HOP * (ranks - 1)
-        return self.count * (START + way + max(within, between))
+    def on(self, ranks: int, *changes: str) -> Recipe:
+        """Return the recipe with `images` for each of `ranks`."""
+        batch = f"training.batch_size={self.images * ranks}"
+        return Recipe.load(self.recipe, (*self.changes, *changes, batch))
 
 
-class Model(NamedTuple):
-    """What of an objective decides what is sent and kept: numbers of float32 values.
-
-    Attributes:
-        trained: parameters with gradients.
-        tensors: how many tensors they are.
-        following: parameters of the key encoder.
-        statistics: running means and variances that each rank moves by its own rows.
-        synchronized: channels of each BatchNorm over all ranks, and whether gradients pass it.
-        units: parameters with and without gradient of each block that is gathered on its own where they are
-            sharded; the last one is what is in no block.
-        kept: bytes of queue, prototypes and other state that is the same on every rank.
-    """
-
-    trained: int
-    tensors: int
-    following: int
-    statistics: int
-    synchronized: tuple[tuple[int, bool], ...]
-    units: tuple[tuple[int, int], ...]
-    kept: int
-
-
-class Kind(NamedTuple):
-    """What of an objective's class decides what is sent.
-
-    Attributes:
-        passes: of the encoder in a step; of the key encoder, too, where there is one.
-        compared: projections of a row that all ranks compare theirs with, sent with their gradients.
-        constant: likewise without gradients.
-        labels: whether the row's label is sent for the comparison.
-        carried: projections of a row that the update needs.
-        targets: whether it needs the row's predicted class and its distribution over the classes.
-    """
-
-    passes: int
-    compared: int = 0
-    constant: int = 0
-    labels: bool = False
-    carried: int = 0
-    targets: bool = False
-
-
-KINDS = {
-    "moco": Kind(1, carried=1),
-    "moco_v3": Kind(2, constant=2),
-    "simclr": Kind(2, compared=2),
-    "sup_con": Kind(1, compared=1, constant=1, labels=True, carried=1),
-    "paco": Kind(1, compared=1, constant=1, labels=True, carried=1),
-    "gpaco": Kind(2, compared=2, labels=True, carried=1),
-    "pico": Kind(1, compared=1, constant=1, labels=True, carried=2, targets=True),
-    "margin": Kind(2, compared=2, labels=True),
-    "classify": Kind(1),
-}
-
-
-def model_of(recipe: Recipe, classes: int) -> Model:
-    """Count what a recipe trains, without making it."""
-    with torch.device("meta"):
-        info = DataInfo(torch.ones(classes, dtype=torch.int64), torch.ones(1, classes, dtype=torch.bool))
-        encoder = backbones.create(recipe.backbone.arch, **recipe.backbone.args)
-        objective = OBJECTIVES[recipe.objective.name](recipe.objective, encoder, info).train()
-    following = {
-        parameter
-        for module in objective.modules()
-        if isinstance(module, MomentumEncoder)
-        for parameter in module.parameters()
-    }
-    trained = [parameter for parameter in objective.parameters() if parameter.requires_grad]
-    norms = [module for module in objective.modules() if isinstance(module, _BatchNorm) and module.training]
-    joint = [norm for norm in norms if recipe.training.sync_batchnorm and not isinstance(norm, GHOSTS)]
-    buffers = [
-        buffer for name, buffer in objective.named_buffers() if "running_" not in name and name != "targets"
-    ]
-    in_teacher = _norms_of_teacher(objective)
-    return Model(
-        trained=sum(parameter.numel() for parameter in trained),
-        tensors=len(trained),
-        following=sum(parameter.numel() for parameter in following),
-        statistics=sum(2 * norm.num_features for norm in norms if norm not in joint),
-        synchronized=tuple((norm.num_features, norm not in in_teacher) for norm in joint),
-        units=_own_parameters([*blocks(objective), objective]),
-        kept=sum(buffer.numel() * buffer.element_size() for buffer in buffers),
-    )
-
-
-def _own_parameters(units: list[torch.nn.Module]) -> tuple[tuple[int, int], ...]:
-    """Parameters with and without gradient of each unit that no unit before it has."""
-    seen: set[torch.nn.Parameter] = set()
-    counts = []
-    for unit in units:
-        own = {*unit.parameters()} - seen
-        seen |= own
-        trained = sum(parameter.numel() for parameter in own if parameter.requires_grad)
-        counts.append((trained, sum(parameter.numel() for parameter in own) - trained))
-    return tuple(counts)
-
-
-def _norms_of_teacher(objective: Objective) -> set[torch.nn.Module]:
-    teachers = [module for module in objective.modules() if isinstance(module, MomentumEncoder)]
-    return {norm for teacher in teachers for norm in teacher.modules() if isinstance(norm, _BatchNorm)}
-
-
-def messages(recipe: Recipe, model: Model, classes: int, ranks: int) -> Iterator[Message]:
-    """Yield what a step of `recipe` sends, `accumulate` aside; votes and metrics are less than 1 KB."""
-    kind, section, config = KINDS[recipe.objective.name], recipe.training, recipe.objective
-    rows = -(-section.batch_size // ranks)
-    projection = FLOAT * getattr(config, "dim", 0)
-    if section.shard:
-        for number, (trained, following) in enumerate(model.units, 1):
-            rest = number == len(model.units)  # stays; a block is gathered for each pass, again backward
-            times = 1 if rest else kind.passes * (2 if trained else 1)
-            yield Message("parameters", "all-gather", FLOAT * (trained + following) / ranks, times, True)
-            if trained:
-                yield Message("gradients", "reduce-scatter", FLOAT * trained, 1, True)
-    else:
-        yield Message("gradients", "all-reduce", FLOAT * model.trained, hidden=True)
-    if kind.compared:
-        yield Message("what is compared", "all-gather", rows * kind.compared * projection)
-        yield Message("its gradients", "reduce-scatter", rows * ranks * kind.compared * projection)
-    if kind.constant or kind.labels:
-        size = rows * (kind.constant * projection + kind.labels * LONG)
-        yield Message("keys, labels compared", "all-gather", size)
-    if getattr(config, "key_groups", 1) > 1:
-        half = FLOAT if section.precision == "fp32" else FLOAT // 2
-        pixels = 3 * (recipe.views.train_sizes or [recipe.views.eval.size])[-1] ** 2
-        yield Message("images shuffled", "all-to-all", rows * FLOAT * pixels)
-        yield Message("their keys", "all-to-all", rows * half * config.dim)
-    if model.statistics:
-        yield Message("running statistics", "all-reduce", FLOAT * model.statistics)
-    for what, how, size, norms in (
-        ("BatchNorm forward", "all-gather", 2, model.synchronized),
-        ("BatchNorm backward", "all-reduce", 2, [norm for norm in model.synchronized if norm[1]]),
-    ):
-        if norms:
-            channels = sum(channels for channels, _ in norms) / len(norms)
-            counts = 1 if how == "all-gather" else 0
-            yield Message(what, how, FLOAT * (size * channels + counts), kind.passes * len(norms))
-    carried = kind.carried * projection + kind.targets * (LONG + FLOAT * classes)
-    yield Message("rows for the update", "all-gather", rows * (2 * LONG + carried))
-
-
-def memory(recipe: Recipe, model: Model, ranks: int, *, shard: bool) -> float:
-    """Bytes of parameters, gradients, optimizer, key encoder and queue on a rank; activations come on top."""
-    moments = 2 if "adam" in recipe.optimizer.name else 1
-    state = FLOAT * ((2 + moments) * model.trained + model.following)
-    if not shard:
-        return state + model.kept
-    gathered = 2 * max(map(sum, model.units)) + sum(model.units[-1])  # a block at work, the next, and the rest
-    return state / ranks + FLOAT * gathered + model.kept
+_VIT = "vit_large_patch16_224"
+R50 = 0.095
+"""Two views of 256 images through both ResNet-50, forward and backward: eager, bf16, one H100 (E)."""
+VIT_L = 64 * 493e9 / (0.4 * 790e12)
+"""64 images: 2 x 3 + 2 passes of 61.6 GFLOP each at 40 % of 790 TFLOP/s (E)."""
+JOBS = (
+    Job("resnet50.moco_v2_in1k", (), 1000, 256, R50),
+    Job("resnet50.moco_v2_in1k", (), 1000, 32, R50 / 8),  # on 8 GPUs the recipe's own batch
+    Job("resnet50.moco_v2_in1k", ("objective.key_groups=1", "training.sync_batchnorm=true"), 1000, 256, R50),
+    Job("resnet50.paco_imagenet_lt", (), 1000, 256, R50),
+    Job(
+        "vit_base_patch16_224.moco_v3_in1k",
+        (f"backbone.arch={_VIT}", f"name={_VIT}.moco_v3_in1k"),
+        1000,
+        64,
+        VIT_L,
+    ),
+    Job("cifar_resnet32.sup_con_cifar10_lt100", (), 10, 128),
+    Job("resnet18_cifar.simclr_cifar10", (), 10, 128),
+    Job("resnet50_cifar.gpaco_cifar100", (), 100, 128),
+    Job("resnet18_cifar.pico_cifar100_q005", (), 100, 128),
+    Job("resnet18_cifar.margin_cifar10", (), 10, 128),
+    Job("cifar_resnet32.ce_cifar100", (), 100, 128),
+)
 
 
 class Case(NamedTuple):
@@ -245,7 +85,12 @@ class Case(NamedTuple):
     changes: tuple[str, ...]
 
 
-_SHORT = ("training.batch_size=64", "training.drop_last=true", "training.device=cpu", "training.precision=fp32")
+_SHORT = (
+    "training.batch_size=64",
+    "training.drop_last=true",
+    "training.device=cpu",
+    "training.precision=fp32",
+)
 _DIGITS = "cifar_resnet20.{}_lt50"
 _SYNC, _PLAIN = "training.sync_batchnorm=true", "objective.key_groups=1"
 CASES = (
@@ -285,20 +130,95 @@ def measured(cases: tuple[Case, ...], ranks: int) -> Iterator[tuple[str, float, 
             yield name, sent, seen
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--measure", action="store_true")
-    asked = parser.parse_args()
+def compare() -> bool:
+    """Print measured and predicted bytes; return whether all agree."""
     right = True
-    if asked.measure:
-        for ranks in (2, 4):
-            for case, (name, sent, seen) in zip(CASES, measured(CASES, ranks), strict=True):
-                assert name == case.name
-                expected = predicted(case, ranks)
-                off = sent / expected - 1
-                right &= abs(off) <= TOLERANCE
-                print(f"{ranks} {name:24} {sent / 1e3:10.1f} KB  formula {expected / 1e3:10.1f} KB ({off:+.2%}); lo {seen / 1e3:.1f}")
-    return int(not right)
+    print("KB that a rank sends in a step: measured, by formula, difference (on the loopback interface)")
+    for ranks in (2, 4):
+        for case, (_, sent, seen) in zip(CASES, measured(CASES, ranks), strict=True):
+            expected = predicted(case, ranks)
+            off = sent / expected - 1
+            agrees = abs(off) <= (SHARDED_TOLERANCE if "sharded" in case.name else TOLERANCE)
+            right &= agrees
+            print(
+                f"{ranks} ranks, {case.name:22} {sent / 1e3:8.1f} {expected / 1e3:8.1f} {off:+7.2%} "
+                f"({seen / 1e3:.1f}){'' if agrees else ' WRONG'}",
+                flush=True,
+            )
+    return right
+
+
+def print_bytes() -> None:
+    """Print what a rank sends in a step."""
+    print("MB that a rank sends in a step: gradients + all else, of which most")
+    for job in JOBS:
+        cells = []
+        for ranks in (2, *RANKS):
+            recipe = job.on(ranks)
+            found = list(messages(recipe, model_of(recipe, job.classes), job.classes, ranks))
+            hidden = sum(message.sent(ranks) for message in found if message.hidden)
+            rest = [message for message in found if not message.hidden]
+            most = max(rest, key=lambda message: message.sent(ranks))
+            others = sum(message.sent(ranks) for message in rest)
+            cells.append(f"{ranks}: {hidden / 1e6:.0f} + {others / 1e6:.1f}")
+        print(f"{_title(job)}: {'; '.join(cells)} ({most.what})")
+
+
+def print_memory() -> None:
+    """Print what a rank keeps."""
+    print("\nGB of state on a rank, activations aside: replicas; shards over " + ", ".join(map(str, RANKS)))
+    for job in JOBS[0], JOBS[4]:
+        recipe = job.on(NODE)
+        model = model_of(recipe, job.classes)
+        whole = memory(recipe, model, 1, shard=False) / 1e9
+        shards = [f"{memory(recipe, model, ranks, shard=True) / 1e9:.2f}" for ranks in RANKS]
+        print(f"{recipe.name}: {whole:.2f}; {', '.join(shards)}")
+
+
+def print_times() -> None:
+    """Print what the network costs, as far as the backward pass does not hide it."""
+    print(
+        "\nms of a step (E): computing; gradients, hidden behind the backward pass; all else; share computing"
+    )
+    for job in JOBS:
+        for shard in (False, True):
+            if job.seconds is None or (shard and "vit" not in job.recipe):
+                continue
+            for ranks in RANKS:
+                recipe = job.on(ranks, f"training.shard={str(shard).lower()}")
+                found = list(messages(recipe, model_of(recipe, job.classes), job.classes, ranks))
+                hidden = sum(message.seconds(ranks) for message in found if message.hidden)
+                rest = {m.what: m.seconds(ranks) for m in found if not m.hidden}
+                waited = max(0.0, hidden - job.seconds / 2) + sum(rest.values())
+                most = max(rest, key=lambda what: rest[what])
+                print(
+                    f"{_title(job)}{', sharded' if shard else ''}, {ranks} GPUs: {1e3 * job.seconds:.0f}; "
+                    f"{1e3 * hidden:.1f}; {1e3 * sum(rest.values()):.1f} ({most} {1e3 * rest[most]:.1f}); "
+                    f"{job.seconds / (job.seconds + waited):.0%}"
+                )
+        if job.seconds is not None:
+            rate = job.images / job.seconds
+            print(
+                f"    input: {rate:,.0f} images/s a GPU, {rate * PIL_SECONDS:.0f} cores of PIL views for each"
+            )
+
+
+def _title(job: Job) -> str:
+    arch = next((c.partition("=")[2] for c in job.changes if c.startswith("name=")), job.recipe)
+    joint = ", joint BatchNorm" if "training.sync_batchnorm=true" in job.changes else ""
+    return f"{arch}{joint}, {job.images} images each"
+
+
+def main() -> int:
+    """Print the tables, or measure."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.communication", description=__doc__)
+    parser.add_argument("--measure", action="store_true", help="compare the formulas with real steps")
+    if parser.parse_args().measure:
+        return int(not compare())
+    print_bytes()
+    print_memory()
+    print_times()
+    return 0
 
 
 if __name__ == "__main__":

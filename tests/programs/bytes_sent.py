@@ -1,6 +1,6 @@
 """Started by torchrun in tests/benchmarks/communication.py: the bytes that real steps hand to the sockets.
 
-Takes cases as JSON: a name, a recipe and its changes. Prints for each the mean over ranks and steps, also what
+Takes cases as JSON: a name, a recipe and its changes. Prints for each the mean over ranks and steps, and what
 the loopback interface says, which counts TCP's headers and whatever else runs on the machine.
 """
 
