@@ -60,9 +60,11 @@ def explained(
 
 
 def _sizes(stepper: Stepper, recipe: Recipe, device: torch.device) -> str:
-    views = "; ".join(
-        f"{recipe.training.batch_size} images x {recipe.views.train_sizes.count(size)} view(s) of {size} px"
-        for size in dict.fromkeys(recipe.views.train_sizes)
+    as_stored = recipe.data.image_size or recipe.views.eval.size
+    heights = recipe.views.train_sizes or [as_stored] * len(recipe.views.train)
+    views = ", ".join(
+        f"{recipe.training.batch_size} images x {heights.count(height)} view(s) of {height} px"
+        for height in dict.fromkeys(heights)
     )
     weights = sum(parameter.nbytes for parameter in stepper.parameters)
     rest = state_bytes(stepper.objective.state_dict()) - weights

@@ -119,11 +119,10 @@ class RunFolder:
         Raises:
             TrainingError: if it cannot be written; earlier checkpoints are untouched.
         """
-        self._require_same()
-        with writing(f'"{self.metrics_file}"', self.path):
+        with self._own(), writing(f'"{self.metrics_file}"', self.path):
             if self.metrics_file.exists():
                 sync(self.metrics_file)  # so that rows of finished steps outlive the machine as well
-        self._checkpoints.write(checkpoint, keep)
+            self._checkpoints.write(checkpoint, keep)
 
     def log(self, row: Mapping[str, float | int]) -> None:
         """Append one row to metrics.jsonl; values that are not finite become null.
@@ -132,8 +131,8 @@ class RunFolder:
             TrainingError: if it cannot be written.
         """
         clean = {k: v if math.isfinite(v) else None for k, v in row.items()}
-        self._require_same()
         with (
+            self._own(),
             writing(f'"{self.metrics_file}"', self.path),
             self.metrics_file.open("a", encoding="utf-8") as file,
         ):
@@ -145,7 +144,7 @@ class RunFolder:
         known = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
         new = [name for name in names if name not in known]
         if new:
-            with writing(f'"{file}"', self.path):
+            with self._own(), writing(f'"{file}"', self.path):
                 write_text(file, "\n".join([*known, *new]) + "\n", parents=False)
             warnings.warn(
                 f"{len(known) + len(new)} images cannot be read and are replaced, e.g. "
@@ -164,14 +163,21 @@ class RunFolder:
     def drop_rows_after(self, step: int) -> None:
         """Forget rows of metrics.jsonl that the steps after the checkpoint will write again."""
         rows = [row for row in self.rows() if row["step"] <= step]
-        with writing(f'"{self.metrics_file}"', self.path):
+        with self._own(), writing(f'"{self.metrics_file}"', self.path):
             text = "".join(json.dumps(row) + "\n" for row in rows)
             write_text(self.metrics_file, text, parents=False)
 
-    def _require_same(self) -> None:
-        """Refuse to write into a folder that has taken the place of this run's."""
+    @contextmanager
+    def _own(self) -> Iterator[None]:
+        """Refuse to write into a folder that has taken the place of this run's, or takes it meanwhile."""
         if self._identity not in (None, self._found()):
             raise gone(self.path)
+        try:
+            yield
+        except TrainingError:
+            if self._identity not in (None, self._found()):
+                raise gone(self.path) from None
+            raise
 
     def _found(self) -> tuple[int, int] | None:
         try:
