@@ -189,7 +189,8 @@ def print_times() -> None:
                 found = list(messages(recipe, model_of(recipe, job.classes), job.classes, ranks))
                 hidden = sum(message.seconds(ranks) for message in found if message.hidden)
                 rest = {m.what: m.seconds(ranks) for m in found if not m.hidden}
-                waited = max(0.0, hidden - job.seconds / 2) + sum(rest.values())
+                behind = job.seconds if shard else job.seconds / 2  # shards travel during forward, too
+                waited = max(0.0, hidden - behind) + sum(rest.values())
                 most = max(rest, key=lambda what: rest[what])
                 print(
                     f"{_title(job)}{', sharded' if shard else ''}, {ranks} GPUs: {1e3 * job.seconds:.0f}; "
