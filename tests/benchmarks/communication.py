@@ -176,10 +176,8 @@ def print_memory() -> None:
 
 
 def print_times() -> None:
-    """Print what the network costs, as far as the backward pass does not hide it."""
-    print(
-        "\nms of a step (E): computing; gradients, hidden behind the backward pass; all else; share computing"
-    )
+    """Print what the network costs, as far as computing does not hide it."""
+    print("\nms of a step (E): computing; gradients and shards meanwhile; all else; share computing")
     for job in JOBS:
         for shard in (False, True):
             if job.seconds is None or (shard and "vit" not in job.recipe):
