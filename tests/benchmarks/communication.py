@@ -20,7 +20,7 @@ from tests.benchmarks.traffic import NODE, Message, memory, messages, model_of
 from tests.torchrun import torchrun
 from zoo.training import Recipe
 
-TOLERANCE = 0.01
+TOLERANCE = 0.003
 SHARDED_TOLERANCE = 0.03  # of tiny models, whose blocks are padded and whose small parts come again
 RANKS = (8, 64, 512)
 PIL_SECONDS = (
@@ -176,10 +176,8 @@ def print_memory() -> None:
 
 
 def print_times() -> None:
-    """Print what the network costs, as far as the backward pass does not hide it."""
-    print(
-        "\nms of a step (E): computing; gradients, hidden behind the backward pass; all else; share computing"
-    )
+    """Print what the network costs, as far as computing does not hide it."""
+    print("\nms of a step (E): computing; gradients and shards meanwhile; all else; share computing")
     for job in JOBS:
         for shard in (False, True):
             if job.seconds is None or (shard and "vit" not in job.recipe):
@@ -189,7 +187,8 @@ def print_times() -> None:
                 found = list(messages(recipe, model_of(recipe, job.classes), job.classes, ranks))
                 hidden = sum(message.seconds(ranks) for message in found if message.hidden)
                 rest = {m.what: m.seconds(ranks) for m in found if not m.hidden}
-                waited = max(0.0, hidden - job.seconds / 2) + sum(rest.values())
+                behind = job.seconds if shard else job.seconds / 2  # shards travel during forward, too
+                waited = max(0.0, hidden - behind) + sum(rest.values())
                 most = max(rest, key=lambda what: rest[what])
                 print(
                     f"{_title(job)}{', sharded' if shard else ''}, {ranks} GPUs: {1e3 * job.seconds:.0f}; "
