@@ -15,3 +15,16 @@ def test_collectives_give_every_rank_the_rows_in_order_also_of_unequal_shares(si
     assert done.returncode == 0, done.stderr
     found = re.findall(r"rank \d of \d: ok", done.stdout)
     assert sorted(found) == [f"rank {rank} of {size}: ok" for rank in range(size)]
+
+
+def test_the_steps_of_several_ranks_are_those_of_one_with_the_whole_batch() -> None:
+    """With averaged gradients and with shards, in float64: weights, queue, labels, pointer, optimizer."""
+    done = torchrun("tests/programs/steps.py", ranks=2)
+    assert done.returncode == 0, done.stderr
+    found = re.findall(r"^(.+): loss (\S+) state (\S+) \((.+?)\) same (\w+)$", done.stdout, re.MULTILINE)
+    assert len(found) == 14
+    for case, loss, state, worst, same in found:
+        limit = 1e-6 if "classify" in case else 1e-9  # its logits are float32
+        assert float(loss) < limit, (case, loss)
+        assert float(state) < 1e-9, (case, worst, state)
+        assert same == "True", case

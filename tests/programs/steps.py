@@ -17,7 +17,6 @@ from zoo.data import Batch, TrainLoader, open_dataset
 from zoo.objectives import Objective
 from zoo.ranks import ALONE, Ranks, join
 from zoo.training import Recipe, build_objective
-from zoo.training.parallel import whole
 from zoo.training.step import Stepper
 
 CPU = torch.device("cpu")
@@ -101,7 +100,16 @@ def train(recipe: Recipe, ranks: Ranks) -> tuple[list[Tensor], dict[str, Tensor]
         own = rows_of(batch, ranks.rows(total))
         loss = stepper(step, own, total).loss.detach()
         losses.append(ranks.sum(loss * len(own.index) / total))
-    return losses, whole(objective.state_dict())
+        if step == STEPS // 2:  # as after a resume, with shards put together and cut again
+            stepper.load_state(stepper.state())
+    state = stepper.state()
+    moments = {
+        f"optimizer {number} {name}": value
+        for number, values in state["optimizer"]["state"].items()
+        for name, value in values.items()
+        if isinstance(value, Tensor)
+    }
+    return losses, {**state["objective"], **moments}
 
 
 with join("cpu") as ranks:
