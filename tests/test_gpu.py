@@ -19,7 +19,7 @@ from zoo.errors import Interrupted
 from zoo.modules import sync_batchnorm
 from zoo.objectives import Objective
 from zoo.training import Recipe, RunFolder, build_objective, train
-from zoo.training.loop import open_loader, place
+from zoo.training.prepare import open_loader, place
 from zoo.training.step import Stepper
 
 pytestmark = [

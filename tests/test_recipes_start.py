@@ -16,7 +16,7 @@ from zoo import catalog
 from zoo.data import open_dataset
 from zoo.training import Recipe
 from zoo.training.build import build_objective
-from zoo.training.loop import open_loader
+from zoo.training.prepare import open_loader
 from zoo.training.step import Stepper
 
 GROUPS = [["bed", "chair"], ["bear", "lion"]]  # the classes of the few images, in two groups

@@ -24,9 +24,9 @@ from zoo.objectives import Objective, Output
 from zoo.training import Recipe, RunFolder, build_objective
 from zoo.training.acceleration import compiled, frozen_statistics
 from zoo.training.graph import WARM_UP, GraphedStep
-from zoo.training.loop import open_loader
 from zoo.training.meter import Meter, _Underway
 from zoo.training.parts import join, layouts, split
+from zoo.training.prepare import open_loader
 from zoo.training.step import Stepper
 
 CPU = torch.device("cpu")
@@ -430,13 +430,13 @@ def test_rows_come_in_order_and_only_when_they_have_arrived() -> None:
 def test_means_leave_out_what_is_not_known_yet_but_show_a_bad_loss() -> None:
     meter = Meter()
     nan = torch.tensor(float("nan"))
-    meter.add(Output(torch.tensor(1.0), {"score": nan}), 2)
-    meter.add(Output(torch.tensor(3.0), {"score": torch.tensor(5.0), "late": torch.tensor(1.0)}), 2)
+    meter.add(Output(torch.tensor(1.0), {"score": nan}), 2, 2)
+    meter.add(Output(torch.tensor(3.0), {"score": torch.tensor(5.0), "late": torch.tensor(1.0)}), 2, 2)
     meter.close({"step": 2})
     [row] = meter.rows(wait=True)
     assert (row["loss"], row["score"], row["late"], row["step"]) == (2.0, 5.0, 1.0, 2)
     assert row["images_per_second"] > 0
-    meter.add(Output(nan, {}), 2)
+    meter.add(Output(nan, {}), 2, 2)
     meter.close({"step": 3})
     [row] = meter.rows(wait=True)
     assert math.isnan(row["loss"])
@@ -446,22 +446,25 @@ def test_weights_that_the_last_update_spoilt_are_not_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The loss of that step is still finite: it is of the weights before."""
-    real, steps = Stepper._update, []
+    real, steps = Stepper.__call__, []
 
-    def update(self: Stepper, batch: Batch) -> Output:
-        output = real(self, batch)
+    def call(self: Stepper, step: int, *batch: Any) -> Output:
+        output = real(self, step, *batch)
         steps.append(output.loss.isfinite())
-        if len(steps) == 12:
+        if step == 11:
             with torch.no_grad():
                 self.parameters[1][0] = math.inf
         return output
 
-    monkeypatch.setattr(Stepper, "_update", update)
-    with pytest.raises(
-        TrainingError, match=r"a weight became inf by step 12 of 12 at learning rate .*; the last"
+    monkeypatch.setattr(Stepper, "__call__", call)
+    with (
+        pytest.warns(UserWarning, match="a weight became inf by step 12: back to step 6"),
+        pytest.raises(
+            TrainingError, match=r"a weight became inf in step 12 of 12 at learning rate .* step 11"
+        ),
     ):
         run(recipe("classify", "training.checkpoint_every=1"), tmp_path / "a")
     assert all(steps)
     kept = RunFolder(tmp_path / "a").load()
     assert kept is not None
-    assert kept.step == 6
+    assert kept.step == 11

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import os
+import re
 import uuid
 from collections.abc import Callable
 from pathlib import Path
 
+_TEMPORARY = re.compile(r"\..+\.[0-9a-f]{32}")
 
-def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
+
+def write_atomic(path: Path, write: Callable[[Path], object], *, parents: bool = True) -> None:
     """Call `write` on a temporary name beside `path`, sync it to disk and rename it over `path`.
 
     A reader, or a crash at any moment, sees the old file or the new one. On an error the temporary file is
     removed and the old one is left as it was.
+
+    Args:
+        path: the file.
+        write: makes it, under the name it is given.
+        parents: make the folder if it is missing; without, that is an error.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    if parents:
+        path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
         write(temporary)
@@ -25,9 +34,14 @@ def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
     sync(path.parent)
 
 
-def write_text(path: Path, text: str) -> None:
+def write_text(path: Path, text: str, *, parents: bool = True) -> None:
     """Write `text` as UTF-8, atomically."""
-    write_atomic(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    write_atomic(path, lambda temporary: temporary.write_text(text, encoding="utf-8"), parents=parents)
+
+
+def temporary_files(folder: Path) -> list[Path]:
+    """Return what `write_atomic` is writing in `folder`, or left there when its process was killed."""
+    return [file for file in folder.glob(".*") if _TEMPORARY.fullmatch(file.name)]
 
 
 def sync(path: Path) -> None:

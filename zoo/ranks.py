@@ -25,8 +25,10 @@ TIMEOUT = 600.0  # seconds; a step, its data included, takes less on every rank
 WAIT = timedelta(days=7)  # for what one rank does while the others wait: decoding, measuring
 
 _LOST = re.compile(
-    r"gloo|nccl|connection (?:closed|reset|refused)|timed? ?out|broken pipe|socket", re.IGNORECASE
+    r"connection (?:closed|reset|refused)|timed? ?out|broken pipe|socket|remote process|aborted|pair closure",
+    re.IGNORECASE,
 )
+"""How gloo and NCCL say that the others are gone: their errors are RuntimeErrors like any other."""
 
 
 class Ranks:
@@ -53,8 +55,8 @@ class Ranks:
             self.generator = torch.Generator(device)
             self._host = dist.new_group(backend="gloo")  # also beside NCCL: what the host decides is no GPU's
 
-    def __deepcopy__(self, memo: object) -> Ranks:
-        """Return itself: who copies a module that knows its ranks means no other processes."""
+    def __deepcopy__(self, memo: dict[int, Any]) -> Ranks:
+        """Return itself: the copy of a module is in the same process."""
         return self
 
     @property

@@ -22,7 +22,7 @@ from zoo.data import Batch, ImageDataset
 from zoo.objectives import Objective
 from zoo.training import Recipe, build_objective
 from zoo.training.acceleration import compiled, fastest_kernels
-from zoo.training.loop import open_loader, place
+from zoo.training.prepare import open_loader, place
 from zoo.training.step import Stepper
 
 RECIPE = "cifar_resnet32.paco_cifar100_lt100"

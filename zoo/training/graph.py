@@ -84,13 +84,13 @@ class GraphedStep:
         if larger:  # a run may go on with the small last batch of an epoch
             self._shapes, self._images = shapes, len(batch.index)
         elif shapes != self._shapes:
-            return self._aside(lambda: self._advance(batch))
+            return self.ordinary(batch)
         constants = self._objective.constants()
         if larger or constants != self._constants:
-            self._forget(constants)
+            self._change(constants)
         if self._ordinary > 0:
             self._ordinary -= 1
-            return self._aside(lambda: self._advance(batch))
+            return self.ordinary(batch)
         if self._replay is None:
             self._changes = 0
             self._replay = self._captured(batch)
@@ -102,7 +102,15 @@ class GraphedStep:
         loss, *metrics = self._metrics.clone().unbind()  # the next replay overwrites them
         return Output(loss, dict(zip(self._names, metrics, strict=True)))
 
-    def _forget(self, constants: Hashable) -> None:
+    def ordinary(self, batch: Batch) -> Output:
+        """Do a step on `batch` without a graph."""
+        return self._aside(lambda: self._advance(batch))
+
+    def forget(self) -> None:
+        """Capture anew: tensors that the step reads have come to lie elsewhere."""
+        self._replay, self._ordinary, self._changes = None, WARM_UP, 0
+
+    def _change(self, constants: Hashable) -> None:
         self._changes += 1
         if self._changes > WARM_UP:
             raise RecipeError(

@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+import warnings
+from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import NamedTuple
 
 import torch
 
-from zoo.data import ImageDataset, TrainLoader
-from zoo.errors import Interrupted, RecipeError, TrainingError
-from zoo.modules import has_batchnorm
+from zoo.data import Batch, ImageDataset, TrainLoader
+from zoo.errors import Interrupted
 from zoo.objectives import Objective
+from zoo.ranks import ALONE, Ranks
 from zoo.training.acceleration import compiled, fastest_kernels
+from zoo.training.keeper import Keeper
+from zoo.training.memory import explained
 from zoo.training.meter import Meter
-from zoo.training.progress import show_progress
+from zoo.training.prepare import open_loader, pick_device, place, require_batches
+from zoo.training.progress import Report, show_progress
 from zoo.training.recipe import Recipe
-from zoo.training.run import Checkpoint, RunFolder
-from zoo.training.signals import stop_on_signal
+from zoo.training.run import RunFolder
+from zoo.training.signals import StopRequest, stop_on_signal
 from zoo.training.step import Stepper
+from zoo.training.trouble import (
+    MOST_REPEATS,
+    BadStep,
+    SeenLate,
+    SpoiltStep,
+    do_carefully,
+    end_at,
+    flicker,
+    in_row,
+    in_weights,
+)
 
 
 class Trained(NamedTuple):
@@ -28,10 +41,11 @@ class Trained(NamedTuple):
 
     Attributes:
         objective: with the trained encoder, on the training device.
-        steps: updates done.
+        steps: updates done, or skipped.
         images: training images seen, repetitions counted.
         seconds: training time, interruptions left out.
         bad_images: names of files that could not be decoded.
+        skipped: numbers of the steps that were left out because a loss or gradient was not finite, from 1.
     """
 
     objective: Objective
@@ -39,73 +53,17 @@ class Trained(NamedTuple):
     images: int
     seconds: float
     bad_images: list[str]
-
-
-def pick_device(wanted: str) -> torch.device:
-    """Resolve the recipe's `training.device`.
-
-    Raises:
-        RecipeError: if a GPU is asked for and there is none.
-    """
-    available = torch.cuda.is_available()
-    if wanted == "cuda" and not available:
-        raise RecipeError('training.device: found "cuda", but torch sees no GPU here; use "auto" or "cpu"')
-    return torch.device("cuda" if available and wanted != "cpu" else "cpu")
-
-
-@contextmanager
-def cpu_threads(count: int | None) -> Iterator[None]:
-    """Let torch compute with `count` threads inside the block; None leaves its default."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count or before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def place(objective: Objective, recipe: Recipe, device: torch.device) -> None:
-    """Move an objective to where and how the recipe trains it."""
-    layout = torch.channels_last if recipe.training.channels_last else torch.contiguous_format
-    objective.to(device).to(memory_format=layout).train()
-
-
-def open_loader(dataset: ImageDataset, recipe: Recipe, device: torch.device) -> TrainLoader:
-    """Prepare the recipe's training batches."""
-    return TrainLoader(
-        dataset,
-        recipe.views,
-        mean=recipe.data.mean,
-        std=recipe.data.std,
-        batch_size=recipe.training.batch_size,
-        drop_last=recipe.training.drop_last,
-        seed=recipe.training.seed,
-        device=device,
-        image_size=recipe.data.image_size,
-        max_bad_images=recipe.data.max_bad_images,
-    )
-
-
-def require_batches(objective: Objective, images: int, recipe: Recipe) -> None:
-    """Refuse a recipe by which BatchNorm would get a single image.
-
-    Raises:
-        RecipeError: naming the batch size.
-    """
-    section = recipe.training
-    if not has_batchnorm(objective):
-        return
-    if section.batch_size == 1:
-        raise RecipeError("training.batch_size: found 1, expected at least 2: BatchNorm needs two images")
-    if not section.drop_last and images % section.batch_size == 1:
-        raise RecipeError(
-            f"training.batch_size: found {section.batch_size}, which leaves a last batch of 1 of the "
-            f"{images} images, too few for BatchNorm; change it by one, or set training.drop_last: true"
-        )
+    skipped: tuple[int, ...] = ()
 
 
 def train(
-    objective: Objective, dataset: ImageDataset, recipe: Recipe, run: RunFolder, *, resume: bool
+    objective: Objective,
+    dataset: ImageDataset,
+    recipe: Recipe,
+    run: RunFolder,
+    *,
+    resume: bool,
+    ranks: Ranks = ALONE,
 ) -> Trained:
     """Train `objective` on `dataset` as `recipe` says, keeping its state in `run`.
 
@@ -113,77 +71,170 @@ def train(
     anywhere and resumed ends in the same weights, bit for bit on a CPU, as one that was not.
 
     Raises:
-        Interrupted: after a SIGINT or SIGTERM, with the state saved.
-        TrainingError: if the loss is not finite, or the run's folder cannot be used.
+        Interrupted: after a SIGINT, SIGTERM or SIGUSR1, with the state saved.
+        TrainingError: if loss or gradients are not finite on more steps than may be skipped, if memory runs
+            out, or if the run's folder is in use or cannot be written. Earlier checkpoints are kept.
     """
     section = recipe.training
     device = pick_device(section.device)
-    place(objective, recipe, device)
-    loader = open_loader(dataset, recipe, device)
-    require_batches(objective, len(dataset), recipe)
-    per_epoch = loader.steps_per_epoch
-    total = section.epochs * per_epoch
-    images = section.epochs * (per_epoch * section.batch_size if section.drop_last else len(dataset))
-    stepper = Stepper(objective, recipe, per_epoch, device)
+    first = ranks.rank == 0
+    with run.locked() if first else nullcontext():
+        place(objective, recipe, device)
+        loader = open_loader(dataset, recipe, device, ranks)
+        require_batches(objective, len(dataset), recipe, ranks)
+        stepper = Stepper(objective, recipe, loader.steps_per_epoch, device, ranks=ranks)
+        with (
+            fastest_kernels(device),
+            compiled(objective, section.compile),
+            torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
+            Keeper(run, recipe, stepper, ranks) as keeper,
+            stop_on_signal(once=ranks.alone) as stop,
+        ):
+            loop = _Loop(recipe, loader, len(dataset), stepper, keeper, stop)
+            with explained(stepper, recipe, device, loop.where, keeper.kept):
+                start = keeper.begin(resume=resume)
+                with show_progress(recipe.name, loop.total, start) if first else nullcontext(_silent) as show:
+                    loop.go(start, show)
+    images = section.epochs * sum(loop.images(step) for step in range(loader.steps_per_epoch))
+    return Trained(objective, loop.total, images, keeper.seconds(), loader.bad_images, tuple(keeper.skipped))
 
-    start, earlier = 0, 0.0
-    checkpoint = run.start(recipe, resume=resume)
-    if checkpoint is not None:
-        stepper.load_state(checkpoint.state)
-        start, earlier = checkpoint.step, checkpoint.seconds
 
-    began = time.monotonic()
-    meter = Meter()
-    with (
-        fastest_kernels(device),
-        compiled(objective, section.compile),
-        torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
-        stop_on_signal() as stop,
-        show_progress(recipe.name, total, start) as report,
-    ):
-        for step, batch in enumerate(loader.stream(start, total), start):
-            output = stepper(step, batch)
-            meter.add(output, len(batch.index))
+def _silent(_row: Mapping[str, float]) -> None:
+    """Of several ranks the first one speaks."""
 
-            done = step + 1
-            last = done == total or stop.signal is not None
-            due = last or (done % per_epoch == 0 and done // per_epoch % section.checkpoint_every == 0)
+
+class _Loop:
+    """A run under way. Every rank goes through the same steps and decides alike.
+
+    Attributes:
+        total: steps of the whole run.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        loader: TrainLoader,
+        dataset_size: int,
+        stepper: Stepper,
+        keeper: Keeper,
+        stop: StopRequest,
+    ) -> None:
+        self.total = stepper.steps
+        self._section, self._loader, self._dataset_size = recipe.training, loader, dataset_size
+        self._stepper, self._keeper, self._stop = stepper, keeper, stop
+        self._ranks = keeper.ranks
+        self._meter = Meter(self._ranks)
+        self._done = 0
+        self._trouble = ""  # seen in a row of metrics, and not dealt with yet
+        self._careful_until = 0  # the steps up to this one are looked at one by one
+        self._spoilt: SpoiltStep | None = None
+
+    def images(self, step: int) -> int:
+        """Return how many images the batch of a step has, on all ranks together."""
+        place = step % self._loader.steps_per_epoch * self._section.batch_size
+        return min(self._section.batch_size, self._dataset_size - place)
+
+    def where(self) -> str:
+        """Say which step is under way."""
+        return f"in step {min(self._done + 1, self.total)} of {self.total}"
+
+    def go(self, start: int, report: Report) -> None:
+        """Do the steps from `start` on, going back as often as there is trouble."""
+        repeats = 0
+        while True:
+            try:
+                self._steps(start, report)
+                return self._keeper.wait()
+            except SeenLate as seen:
+                repeats += 1
+                if repeats > MOST_REPEATS:
+                    raise flicker(seen, self._keeper.kept()) from None
+                self._careful_until = seen.step
+                back = f"back to step {self._keeper.saved} to see where it began"
+                self._say(f"{seen} by step {seen.step}: {back}")
+            except SpoiltStep as spoilt:
+                self._spoilt = spoilt
+            start = self._keeper.go_back()
+            self._meter, self._trouble = Meter(self._ranks), ""
+
+    def _steps(self, start: int, report: Report) -> None:
+        section, keeper, per_epoch = self._section, self._keeper, self._loader.steps_per_epoch
+        self._done = start
+        for step, batch in enumerate(self._loader.stream(start, self.total), start):
+            whole = self._step(step, batch, report)
+            self._done = done = step + 1
+            keeper.check()
+            signal, trouble, late = self._ranks.vote(
+                self._stop.number, int(bool(self._trouble)), int(keeper.late())
+            )
+            by_epoch = done % per_epoch == 0 and done // per_epoch % section.checkpoint_every == 0
+            due = signal or late or by_epoch or not whole or done in (self._careful_until, self.total)
             if due or done % section.log_every == 0:
-                meter.close({"step": done, "epoch": done / per_epoch, "lr": stepper.lr})
-                run.note_unreadable(loader.bad_images)
-            for row in meter.rows(wait=due):
-                _require_finite(row, total)
-                run.log(row)
-                report(row)
+                self._close_row()
+            self._take_rows(report, wait=bool(due))
             if due:
-                _require_finite_weights(stepper, done, total)
-                run.save(Checkpoint(done, earlier + time.monotonic() - began, stepper.state()))
-            if last and done < total:
+                self._trouble = self._trouble or in_weights(self._stepper)
+                (trouble,) = self._ranks.vote(int(bool(self._trouble)))
+            if trouble and not signal:  # whoever is told to stop has no time to go back
+                raise SeenLate(done, self._trouble or "the loss of another rank became nan or inf")
+            if due and not trouble:
+                keeper.save(done)
+            if signal:
+                self._stop.number = signal
                 raise Interrupted(
-                    f"stopped by {stop.signal} after step {done} of {total}; the state is saved in "
-                    f'"{run.path}". Give the same command with --resume to go on'
+                    f"stopped by {self._stop.signal} after step {done} of {self.total}; {keeper.kept(done)}. "
+                    "Give the same command with --resume to go on"
                 )
-    return Trained(objective, total, images, earlier + time.monotonic() - began, loader.bad_images)
 
+    def _step(self, step: int, batch: Batch, report: Report) -> bool:
+        """Do a step; return False if it was bad and is left out."""
+        total = self.images(step)
+        try:
+            if self._spoilt is not None and self._spoilt.step == step + 1:
+                raise self._spoilt
+            if step < self._careful_until:
+                output = do_carefully(self._stepper, step, batch, total)
+            else:
+                output = self._stepper(step, batch, total)
+        except BadStep as bad:
+            if isinstance(bad, SpoiltStep) and bad is not self._spoilt:
+                raise  # its update is done: back to before it
+            self._leave_out(bad, report)
+            return False
+        self._meter.add(output, len(batch.index), total)
+        return True
 
-_ADVICE = (
-    "the last checkpoint is from before. Lower optimizer.lr, lengthen schedule.warmup_epochs, set "
-    "training.clip_grad, or use training.precision fp32"
-)
+    def _leave_out(self, bad: BadStep, report: Report) -> None:
+        """Skip a step before which the state is good, or end the run there."""
+        self._careful_until, self._spoilt = 0, None
+        limit, skipped = self._section.skip_bad_steps, self._keeper.skipped
+        if len(skipped) >= limit:
+            self._close_row()
+            self._take_rows(report, wait=True)
+            self._keeper.save(self._done)
+            raise end_at(bad, self.total, limit, self._keeper.kept())
+        skipped.append(bad.step)
+        self._say(f"{bad} in step {bad.step}: left out, as {len(skipped)} of at most {limit} bad steps")
 
+    def _close_row(self) -> None:
+        facts = {
+            "step": self._done,
+            "epoch": self._done / self._loader.steps_per_epoch,
+            "lr": self._stepper.lr,
+        }
+        if self._keeper.skipped:
+            facts["skipped"] = len(self._keeper.skipped)
+        self._meter.close(facts)
+        self._keeper.note_unreadable(self._loader.bad_images)
 
-def _require_finite(row: dict[str, float], total: int) -> None:
-    if not math.isfinite(row["loss"]):
-        raise TrainingError(
-            f"the loss became {row['loss']} by step {row['step']} of {total} at learning rate "
-            f"{row['lr']:g}; {_ADVICE}"
-        )
+    def _take_rows(self, report: Report, *, wait: bool) -> None:
+        """Log the rows whose values have arrived, up to one that is not finite."""
+        for row in self._meter.rows(wait=wait):
+            self._trouble = self._trouble or in_row(row)
+            if not self._trouble:
+                self._keeper.log(row)
+                report(row)
 
-
-def _require_finite_weights(stepper: Stepper, done: int, total: int) -> None:
-    """Refuse to keep what the last update spoilt: its loss was that of the weights before it."""
-    largest = float(torch.nn.utils.get_total_norm(stepper.parameters, norm_type=math.inf))
-    if not math.isfinite(largest):
-        raise TrainingError(
-            f"a weight became {largest} by step {done} of {total} at learning rate {stepper.lr:g}; {_ADVICE}"
-        )
+    def _say(self, text: str) -> None:
+        if self._ranks.rank == 0:
+            warnings.warn(text, stacklevel=3)

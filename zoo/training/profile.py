@@ -21,7 +21,7 @@ from zoo.modules import KeyQueue, MomentumEncoder
 from zoo.objectives import Objective
 from zoo.training.acceleration import compiled, fastest_kernels
 from zoo.training.graph import WARM_UP
-from zoo.training.loop import open_loader, pick_device, place, require_batches
+from zoo.training.prepare import open_loader, pick_device, place, require_batches
 from zoo.training.recipe import Recipe
 from zoo.training.step import Span, Stepper
 

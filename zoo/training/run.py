@@ -5,120 +5,137 @@ from __future__ import annotations
 import json
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import torch
+from typing import Any
 
 from zoo.errors import TrainingError
-from zoo.files import write_atomic, write_text
+from zoo.files import sync, temporary_files, write_text
+from zoo.training.changes import Change, allowed_changes
+from zoo.training.checkpoint import Checkpoint, Checkpoints
+from zoo.training.disk import gone, writing
+from zoo.training.lock import hold
 from zoo.training.recipe import Recipe
 
-CHECKPOINT_FORMAT = 1
-KEEP_CHECKPOINTS = 2  # the newest, and one to fall back on should it be damaged
-
-
-class Checkpoint(NamedTuple):
-    """Everything a run needs to go on as if it had never stopped.
-
-    Attributes:
-        step: updates done.
-        seconds: training time so far.
-        state: state dicts of objective (encoder, head, teacher, queue, centers), optimizer and loss scaler.
-    """
-
-    step: int
-    seconds: float
-    state: dict[str, dict[str, Any]]
+__all__ = ["Checkpoint", "RunFolder"]
 
 
 class RunFolder:
-    """`<out>/run`: `recipe.yaml`, `metrics.jsonl` and `checkpoints/`.
+    """`<out>/run`: `recipe.yaml`, `metrics.jsonl`, `changes.jsonl` and `checkpoints/`.
 
     Args:
-        path: the folder; created when something is written.
+        path: the folder; created when it is locked.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.metrics_file = path / "metrics.jsonl"
         self.recipe_file = path / "recipe.yaml"
+        self.changes_file = path / "changes.jsonl"
+        self._checkpoints = Checkpoints(path / "checkpoints")
+        self._locked = False
+        self._identity: tuple[int, int] | None = None
 
-    def checkpoints(self) -> list[Path]:
-        """Return the checkpoint files, newest first."""
-        return sorted((self.path / "checkpoints").glob("step-*.pt"), reverse=True)
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep every other process, and every other `RunFolder` of this one, out of the folder.
+
+        Within the block it may be entered again. Of several ranks only the first may.
+
+        Raises:
+            TrainingError: naming process, host and since when, if the folder is in use.
+        """
+        if self._locked:
+            yield
+            return
+        with hold(self.path, used=self.recipe_file):
+            self._locked = True
+            try:
+                yield
+            finally:
+                self._locked = False
 
     def start(self, recipe: Recipe, *, resume: bool) -> Checkpoint | None:
         """Claim the folder for `recipe`; return the checkpoint to go on from, or None to begin.
 
+        A recipe that differs in how it is computed is taken over, and the change recorded.
+
         Raises:
-            TrainingError: if the folder holds a run and `resume` is off, or a run of another recipe.
+            TrainingError: if the folder holds a run and `resume` is off, or a run of another recipe; if it
+                cannot be written; if it has checkpoints and none is readable.
         """
+        changes: list[Change] = []
         if self.recipe_file.is_file():
             if not resume:
                 raise TrainingError(
                     f'"{self.path}" holds a run already; continue it with --resume, or choose another --out'
                 )
-            self._check_same(recipe)
-        try:
+            text = self.recipe_file.read_text(encoding="utf-8", errors="replace")
+            changes = allowed_changes(Recipe.from_yaml(text, str(self.recipe_file)), recipe, str(self.path))
+        with writing(f'run folder "{self.path}"', self.path):
+            self._checkpoints.folder.mkdir(parents=True, exist_ok=True)
+            self._checkpoints.sweep()
+            for file in temporary_files(self.path):
+                file.unlink()
+            checkpoint = self.load()
+            self._record(changes, checkpoint.step if checkpoint else 0)
             write_text(self.recipe_file, recipe.to_yaml())
-        except OSError as error:
-            raise TrainingError(f'run folder "{self.path}" cannot be written: {error}') from None
-        checkpoint = self.load()
-        self._drop_rows_after(checkpoint.step if checkpoint else 0)
+            self.drop_rows_after(checkpoint.step if checkpoint else 0)
+            self._identity = self._found()
         return checkpoint
 
-    def _check_same(self, recipe: Recipe) -> None:
-        earlier = Recipe.from_yaml(self.recipe_file.read_text(encoding="utf-8"), str(self.recipe_file))
-        changed = _differences(earlier.model_dump(mode="json"), recipe.model_dump(mode="json"))
-        if changed:
-            raise TrainingError(
-                f'"{self.path}" holds a run of another recipe, which cannot be continued with this one: '
-                + "; ".join(changed)
-            )
+    def _record(self, changes: Sequence[Change], step: int) -> None:
+        """Add to changes.jsonl what holds from the step after `step` on, and say it."""
+        # a run that has fallen back to an earlier checkpoint comes by the later changes again
+        rows = [{**row, "step": min(step, int(row["step"]))} for row in self.changes()]
+        for key, before, now in changes:
+            row = {"step": step, "key": key, "from": before, "to": now}
+            warnings.warn(f"from step {step} on: {key} was {before!r}, is {now!r}", stacklevel=2)
+            rows.append(row)
+        unique = [row for i, row in enumerate(rows) if row not in rows[:i]]
+        if unique:
+            write_text(self.changes_file, "".join(json.dumps(row) + "\n" for row in unique))
 
-    def load(self) -> Checkpoint | None:
-        """Read the newest readable checkpoint; a damaged one is passed over with a warning.
+    def checkpoints(self) -> list[Path]:
+        """Return the checkpoint files, newest first."""
+        return self._checkpoints.files()
+
+    def load(self, step: int | None = None) -> Checkpoint | None:
+        """Read the newest good checkpoint, or that of `step`; a damaged newest is passed over with a warning.
 
         Raises:
-            TrainingError: if there are checkpoints and none can be read.
+            TrainingError: if there are checkpoints and none can be read, or that of `step` cannot.
         """
-        files = self.checkpoints()
-        for file in files:
-            try:
-                data = torch.load(file, map_location="cpu", weights_only=True)
-                if data.pop("format") != CHECKPOINT_FORMAT:
-                    raise ValueError("written by another version")
-                return Checkpoint(**data)
-            except Exception as error:  # whatever a damaged archive raises, the one before it may be whole
-                problem = (str(error).splitlines() or [type(error).__name__])[0]
-                warnings.warn(f'checkpoint "{file}" is damaged and passed over: {problem}', stacklevel=2)
-        if files:
-            raise TrainingError(
-                f'no checkpoint in "{files[0].parent}" can be read; begin again in another --out'
-            )
-        return None
+        return self._checkpoints.newest() if step is None else self._checkpoints.read(step)
 
-    def save(self, checkpoint: Checkpoint) -> None:
-        """Write a checkpoint, whole or not at all, and remove all but the last two.
+    def holds(self, step: int) -> bool:
+        """Whether there is a checkpoint of `step`."""
+        return self._checkpoints.file(step).is_file()
+
+    def save(self, checkpoint: Checkpoint, *, keep: int = 2) -> None:
+        """Write a checkpoint, whole or not at all, and remove all but the newest `keep`.
 
         Raises:
             TrainingError: if it cannot be written; earlier checkpoints are untouched.
         """
-        file = self.path / "checkpoints" / f"step-{checkpoint.step:09d}.pt"
-        data = {"format": CHECKPOINT_FORMAT, **checkpoint._asdict()}
-        try:
-            write_atomic(file, lambda temporary: torch.save(data, temporary))
-            for old in self.checkpoints()[KEEP_CHECKPOINTS:]:
-                old.unlink()
-        except (OSError, RuntimeError) as error:  # torch reports a full disk as RuntimeError
-            raise TrainingError(f'checkpoint "{file}" cannot be written: {error}') from None
+        with self._own(), writing(f'"{self.metrics_file}"', self.path):
+            if self.metrics_file.exists():
+                sync(self.metrics_file)  # so that rows of finished steps outlive the machine as well
+            self._checkpoints.write(checkpoint, keep)
 
     def log(self, row: Mapping[str, float | int]) -> None:
-        """Append one row to metrics.jsonl; values that are not finite become null."""
+        """Append one row to metrics.jsonl; values that are not finite become null.
+
+        Raises:
+            TrainingError: if it cannot be written.
+        """
         clean = {k: v if math.isfinite(v) else None for k, v in row.items()}
-        with self.metrics_file.open("a", encoding="utf-8") as file:
+        with (
+            self._own(),
+            writing(f'"{self.metrics_file}"', self.path),
+            self.metrics_file.open("a", encoding="utf-8") as file,
+        ):
             file.write(json.dumps(clean) + "\n")
 
     def note_unreadable(self, names: Sequence[str]) -> None:
@@ -127,7 +144,8 @@ class RunFolder:
         known = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
         new = [name for name in names if name not in known]
         if new:
-            write_text(file, "\n".join([*known, *new]) + "\n")
+            with self._own(), writing(f'"{file}"', self.path):
+                write_text(file, "\n".join([*known, *new]) + "\n", parents=False)
             warnings.warn(
                 f"{len(known) + len(new)} images cannot be read and are replaced, e.g. "
                 f'"{new[0]}"; all in {file}',
@@ -136,24 +154,48 @@ class RunFolder:
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the rows of metrics.jsonl; a last line cut off by a crash is left out."""
-        if not self.metrics_file.is_file():
-            return []
-        lines = self.metrics_file.read_text(encoding="utf-8").splitlines()
-        return [json.loads(line) for line in lines if line.endswith("}")]
+        return _json_lines(self.metrics_file)
 
-    def _drop_rows_after(self, step: int) -> None:
-        """Forget rows that the steps after the checkpoint will write again."""
+    def changes(self) -> list[dict[str, Any]]:
+        """Return what was changed in the recipe while the run went on: rows of step, key, from and to."""
+        return _json_lines(self.changes_file)
+
+    def drop_rows_after(self, step: int) -> None:
+        """Forget rows of metrics.jsonl that the steps after the checkpoint will write again."""
         rows = [row for row in self.rows() if row["step"] <= step]
-        write_text(self.metrics_file, "".join(json.dumps(row) + "\n" for row in rows))
+        with self._own(), writing(f'"{self.metrics_file}"', self.path):
+            text = "".join(json.dumps(row) + "\n" for row in rows)
+            write_text(self.metrics_file, text, parents=False)
+
+    @contextmanager
+    def _own(self) -> Iterator[None]:
+        """Refuse to write into a folder that has taken the place of this run's, or takes it meanwhile."""
+        if self._identity not in (None, self._found()):
+            raise gone(self.path)
+        try:
+            yield
+        except TrainingError:
+            if self._identity not in (None, self._found()):
+                raise gone(self.path) from None
+            raise
+
+    def _found(self) -> tuple[int, int] | None:
+        try:
+            found = self.path.stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
 
 
-def _differences(earlier: Any, now: Any, path: str = "") -> list[str]:
-    """List the keys in which two plain recipes differ."""
-    if isinstance(earlier, dict) and isinstance(now, dict):
-        keys = [*earlier, *(k for k in now if k not in earlier)]
-        return [
-            line
-            for k in keys
-            for line in _differences(earlier.get(k), now.get(k), f"{path}.{k}" if path else k)
-        ]
-    return [] if earlier == now else [f"{path} was {earlier!r}, is {now!r}"]
+def _json_lines(file: Path) -> list[dict[str, Any]]:
+    """Return the rows of a file that have a step; what is no row is left out."""
+    rows = []
+    if file.is_file():
+        for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(row, dict) and isinstance(row.get("step"), int):
+                rows.append(row)
+    return rows

@@ -82,11 +82,14 @@ class Stepper:
         self.span = span
         self.lr = 0.0
         """Learning rate of the first parameter group in the last step."""
-        self._run: Callable[[Batch], Output] = self._update
+        self.watch: Callable[[Output], None] | None = None
+        """Is given each step's output when its gradients are there; an error it raises leaves the weights
+        as they were."""
+        self._graph: GraphedStep | None = None
         self._device_lr: list[Tensor] = []
         self._total = 0  # images of the whole batch
         if section.cuda_graph and device.type == "cuda" and ranks.alone:
-            self._run = GraphedStep(self._update, objective, self.optimizer)
+            self._graph = GraphedStep(self._update, objective, self.optimizer)
             self._device_lr = [torch.zeros((), device=device) for _ in self.optimizer.param_groups]
 
     def __call__(self, step: int, batch: Batch, total: int | None = None) -> Output:
@@ -105,7 +108,9 @@ class Stepper:
         self._total = len(batch.index) if total is None else total
         self.objective.epoch = step / self.steps_per_epoch
         self.objective.progress = step / self.steps
-        return self._run(batch)
+        if self._graph is None:
+            return self._update(batch)
+        return self._graph(batch) if self.watch is None else self._graph.ordinary(batch)
 
     def _seed(self, step: int) -> None:
         """Seed what ranks draw alike as one rank's generator, and what each draws for itself apart."""
@@ -136,6 +141,8 @@ class Stepper:
             outputs.append(output._replace(loss=output.loss.detach()))
         output = join(outputs, shares)
         ranks.counts = rows
+        if self.watch is not None:
+            self.watch(output)
         with self.span("optimizer"):
             if self.clip_grad is not None:
                 self.scaler.unscale_(self.optimizer)
@@ -164,3 +171,5 @@ class Stepper:
         optimizer = with_own_kernels(self.optimizer, state["optimizer"])
         self.optimizer.load_state_dict(optimizer_with_shards(self.optimizer, optimizer))
         self.scaler.load_state_dict(state["scaler"])
+        if self._graph is not None:
+            self._graph.forget()  # the optimizer's state lies elsewhere now

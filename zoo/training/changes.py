@@ -1,0 +1,74 @@
+"""What may change in a recipe while a run goes on: how it is computed, never what."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from zoo.errors import TrainingError
+from zoo.training.recipe import Recipe
+
+ALLOWED = frozenset(
+    {
+        "description",
+        "views.workers",
+        "views.cache",
+        *(
+            f"training.{key}"
+            for key in (
+                "accumulate",
+                "checkpoint_activations",
+                "compile",
+                "cuda_graph",
+                "device",
+                "threads",
+                "precision",
+                "channels_last",
+                "shard",
+                "skip_bad_steps",
+                "log_every",
+                "checkpoint_every",
+                "checkpoint_minutes",
+                "keep_checkpoints",
+            )
+        ),
+    }
+)
+"""Keys that decide where, how fast and how exactly the same mathematics is computed."""
+
+
+class Change(NamedTuple):
+    """A key of the recipe that has another value from some step on."""
+
+    key: str
+    before: Any
+    now: Any
+
+
+def allowed_changes(earlier: Recipe, now: Recipe, folder: str) -> list[Change]:
+    """Return in what two recipes of one run differ.
+
+    Raises:
+        TrainingError: naming each difference with which it would be another training.
+    """
+    changes = _differences(earlier.model_dump(mode="json"), now.model_dump(mode="json"))
+    others = [change for change in changes if change.key not in ALLOWED]
+    if others:
+        raise TrainingError(
+            f'"{folder}" holds a run of another recipe, which cannot be continued with this one: '
+            + "; ".join(f"{key} was {before!r}, is {now!r}" for key, before, now in others)
+            + ". With --resume only how it is computed may change (e.g. training.accumulate or precision); "
+            "begin other trainings in another --out"
+        )
+    return changes
+
+
+def _differences(earlier: Any, now: Any, path: str = "") -> list[Change]:
+    """List the keys in which two plain recipes differ."""
+    if isinstance(earlier, dict) and isinstance(now, dict):
+        keys = [*earlier, *(k for k in now if k not in earlier)]
+        return [
+            change
+            for k in keys
+            for change in _differences(earlier.get(k), now.get(k), f"{path}.{k}" if path else k)
+        ]
+    return [] if earlier == now else [Change(path, earlier, now)]

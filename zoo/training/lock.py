@@ -1,0 +1,122 @@
+"""One process for a run folder."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import socket
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from zoo.errors import TrainingError
+from zoo.training.disk import writing
+
+PATIENCE = 20.0
+"""Seconds that what a killed process has left (its data workers hold its lock, too) is given to end."""
+
+_NO_LOCKS = {errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK}
+
+
+@contextmanager
+def hold(folder: Path, *, used: Path) -> Iterator[None]:
+    """Hold `folder` against every other process, here or on another host, and a second use in this one.
+
+    The system releases a killed process's lock. Should the folder be made here and `used` not come into
+    being, it is removed again.
+
+    Raises:
+        TrainingError: naming the process that holds it, or if it cannot be written.
+    """
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    lock, holder = FileLock(folder / ".lock"), folder / ".holder.json"
+    with writing(f'run folder "{folder}"', folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        locked = _acquire(lock, holder, folder)
+        me = {"pid": os.getpid(), "host": socket.gethostname(), "since": _now()}
+        holder.write_text(json.dumps(me), encoding="utf-8")
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # read-only or gone by now
+            holder.unlink(missing_ok=True)
+            if made and not used.exists():
+                (folder / ".lock").unlink(missing_ok=True)
+                for path in made:
+                    path.rmdir()
+        if locked:
+            lock.release()
+
+
+def _acquire(lock: FileLock, holder: Path, folder: Path) -> bool:
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            lock.acquire(timeout=0)
+            return True
+        except Timeout:
+            if time.monotonic() > deadline or not _is_dead(holder):
+                raise TrainingError(
+                    f'run folder "{folder}" is in use by {_describe(holder)}; wait for it or stop it, or '
+                    "choose another --out"
+                ) from None
+            time.sleep(0.1)
+        except (OSError, NotImplementedError) as error:
+            if isinstance(error, OSError) and error.errno not in _NO_LOCKS:
+                raise
+            warnings.warn(
+                f'"{folder}" lies on a file system without locks: nothing keeps a second process out of it',
+                stacklevel=2,
+            )
+            return False
+
+
+def _read(holder: Path) -> dict[str, object]:
+    try:
+        found = json.loads(holder.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _is_dead(holder: Path) -> bool:
+    """Whether the process that took the lock is known to have ended; one of another host never is."""
+    found = _read(holder)
+    pid = found.get("pid")
+    if found.get("host") != socket.gethostname() or not isinstance(pid, int) or pid <= 0:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return _is_zombie(pid)
+
+
+def _is_zombie(pid: int) -> bool:
+    """Whether a process has ended and its parent has not asked for its status yet."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] == "Z"
+
+
+def _describe(holder: Path) -> str:
+    found = _read(holder)
+    if not found:
+        return "another process"
+    if (found.get("pid"), found.get("host")) == (os.getpid(), socket.gethostname()):
+        return f"this process (pid {found['pid']}) already, since {found.get('since')}"
+    return f"process {found.get('pid')} on {found.get('host')} since {found.get('since')}"
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,91 @@
+"""What is settled before the first step: device, threads, batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from zoo.data import ImageDataset, TrainLoader
+from zoo.data.positions import smallest_share
+from zoo.errors import RecipeError
+from zoo.modules import has_batchnorm
+from zoo.objectives import Objective
+from zoo.ranks import ALONE, Ranks
+from zoo.training.recipe import Recipe
+
+
+def pick_device(wanted: str) -> torch.device:
+    """Resolve the recipe's `training.device`.
+
+    Raises:
+        RecipeError: if a GPU is asked for and there is none.
+    """
+    available = torch.cuda.is_available()
+    if wanted == "cuda" and not available:
+        raise RecipeError('training.device: found "cuda", but torch sees no GPU here; use "auto" or "cpu"')
+    return torch.device("cuda" if available and wanted != "cpu" else "cpu")
+
+
+@contextmanager
+def cpu_threads(count: int | None) -> Iterator[None]:
+    """Let torch compute with `count` threads inside the block; None leaves its default."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def place(objective: Objective, recipe: Recipe, device: torch.device) -> None:
+    """Move an objective to where and how the recipe trains it."""
+    layout = torch.channels_last if recipe.training.channels_last else torch.contiguous_format
+    objective.to(device).to(memory_format=layout).train()
+
+
+def open_loader(
+    dataset: ImageDataset, recipe: Recipe, device: torch.device, ranks: Ranks = ALONE
+) -> TrainLoader:
+    """Prepare the recipe's training batches, of which each rank has its rows."""
+    return TrainLoader(
+        dataset,
+        recipe.views,
+        mean=recipe.data.mean,
+        std=recipe.data.std,
+        batch_size=recipe.training.batch_size,
+        drop_last=recipe.training.drop_last,
+        seed=recipe.training.seed,
+        device=device,
+        image_size=recipe.data.image_size,
+        max_bad_images=recipe.data.max_bad_images,
+        rank=ranks.rank,
+        world_size=ranks.size,
+    )
+
+
+def require_batches(objective: Objective, images: int, recipe: Recipe, ranks: Ranks = ALONE) -> None:
+    """Refuse a recipe by which BatchNorm would get a single image, or a rank none.
+
+    Raises:
+        RecipeError: naming the batch size.
+    """
+    section = recipe.training
+    least = smallest_share(images, section.batch_size, drop_last=section.drop_last, world_size=ranks.size)
+    needed = 2 if has_batchnorm(objective) and not section.sync_batchnorm else 1
+    if not ranks.alone and least < needed:
+        raise RecipeError(
+            f"training.batch_size: found {section.batch_size}, which leaves a rank with {least} image(s) of "
+            f"some batch of the {images} images on {ranks.size} ranks, expected at least {needed}; change "
+            "it, or set training.drop_last: true"
+        )
+    if not has_batchnorm(objective):
+        return
+    if section.batch_size == 1:
+        raise RecipeError("training.batch_size: found 1, expected at least 2: BatchNorm needs two images")
+    if not section.drop_last and images % section.batch_size == 1:
+        raise RecipeError(
+            f"training.batch_size: found {section.batch_size}, which leaves a last batch of 1 of the "
+            f"{images} images, too few for BatchNorm; change it by one, or set training.drop_last: true"
+        )
