@@ -16,6 +16,7 @@ from tests.test_training import RECIPES, SHORT, StopAfter
 from zoo import functional
 from zoo.data import TrainLoader, open_dataset
 from zoo.errors import Interrupted
+from zoo.modules import sync_batchnorm
 from zoo.objectives import Objective
 from zoo.training import Recipe, RunFolder, build_objective, train
 from zoo.training.prepare import open_loader, place
@@ -147,3 +148,35 @@ def test_losses_are_those_of_the_cpu(loss: str) -> None:
         assert given.grad is not None
         found.append((value.detach().cpu(), given.grad.cpu()))
     torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_kernels_of_synchronized_batchnorm_are_the_equations_used_on_a_cpu(
+    dtype: torch.dtype, layout: torch.memory_format
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    parts = [torch.randn(rows, 8, 5, 6, generator=generator) * 3 + 7 for rows in (4, 3)]
+    weight, bias = torch.rand(8, generator=generator) + 0.5, torch.randn(8, generator=generator)
+    toward = torch.randn(4, 8, 5, 6, generator=generator)
+
+    def passes(kernels: sync_batchnorm._Kernels, device: str, dtype: torch.dtype) -> list[torch.Tensor]:
+        """The first of two ranks' forward and backward."""
+        x, other = (part.to(device, dtype).contiguous(memory_format=layout) for part in parts)
+        w, b, grad = weight.to(device), bias.to(device), toward.to(device, dtype)
+        grad = grad.contiguous(memory_format=layout)
+        running = torch.zeros(8, device=device), torch.ones(8, device=device)
+        local = [kernels.stats(rows, 1e-5) for rows in (x, other)]
+        means, inverses = (torch.stack(each) for each in zip(*local, strict=True))
+        counts = torch.tensor([120.0, 90.0], device=device)
+        mean, inverse = kernels.joined_stats(x, means, inverses, *running, 0.1, 1e-5, counts)
+        out = kernels.normalized(x, w, b, mean, inverse, 1e-5)
+        sums = kernels.sums(grad, x, mean, inverse, w, True, True, True)
+        of_x = kernels.gradient(grad, x, mean, inverse, w, sums[0], sums[1], counts.int())
+        return [*running, mean, inverse, out, *sums, of_x]
+
+    found = passes(sync_batchnorm._ON_GPU, "cuda", dtype)
+    expected = passes(sync_batchnorm._ON_CPU, "cpu", torch.float32)
+    tolerance = 1e-4 if dtype == torch.float32 else 5e-2
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a.cpu().float(), b, rtol=tolerance, atol=tolerance * b.abs().max().item())

@@ -146,11 +146,15 @@ def backward_joined(objective: Objective, data: Batch, seed: int, ranks: Ranks) 
     output = objective(part)
     share = ranks.counts[ranks.rank] / total
     (output.loss * share * ranks.size).backward()
-    for parameter in objective.parameters():
-        if parameter.grad is not None:
-            ranks.average_([parameter.grad])
+    ranks.average_([*gradients(objective).values()])
     ranks.average_(running_statistics(objective))
-    metrics = {name: ranks.sum(value * share) for name, value in output.metrics.items()}
+    metrics = dict(
+        zip(
+            output.metrics,
+            ranks.sum(torch.stack([value.double() * share for value in output.metrics.values()])),
+            strict=True,
+        )
+    )
     _, everyones = gathered(part, output, ranks)
     return Output(ranks.sum(output.loss.detach() * share), metrics, everyones.carry)
 
@@ -173,11 +177,12 @@ def differences(joined: dict[str, Tensor], alone: dict[str, Tensor]) -> float:
 
 
 def compared(output: Output) -> dict[str, Tensor]:
-    """Metrics whose mean over ranks is that of one rank; percents are float32."""
+    """Metrics whose mean over ranks is that of one rank; percents are means in float32."""
     apart = ("negative_variance", "same_distance", "other_distance")  # of own queries, of own pairs
     metrics = {name: v for name, v in output.metrics.items() if not name.startswith(apart)}
-    metrics = {name: v.round(decimals=3) if v.dtype == torch.float32 else v for name, v in metrics.items()}
-    return {name: v for name, v in metrics.items() if not v.isnan()}
+    accuracies = {name: v for name, v in metrics.items() if name.endswith("accuracy")}
+    percents = {name: v.double().round(decimals=3) for name, v in accuracies.items()}
+    return {name: v for name, v in (metrics | percents).items() if not v.isnan()}
 
 
 def gradients(objective: Objective) -> dict[str, Tensor]:

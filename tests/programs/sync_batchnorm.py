@@ -7,6 +7,7 @@ import copy
 import torch
 from timm.layers import BatchNormAct2d
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from zoo.errors import TrainingError
 from zoo.modules import MomentumEncoder, convert_ghost_batchnorm, running_statistics, synchronize_batchnorm
@@ -93,6 +94,23 @@ def needs_no_gradient_of_the_input(ranks: Ranks) -> None:
     assert layer.weight.grad is not None
 
 
+def is_computed_again(ranks: Ranks) -> None:
+    # checkpointed activations: the backward pass sends the forward's statistics a second time
+    ranks.counts = ranks.shares(4 * ranks.size)
+    net = nn.Sequential(
+        nn.Conv2d(3, 5, 3), nn.BatchNorm2d(5), nn.SiLU(), nn.Conv2d(5, 4, 1), nn.BatchNorm2d(4)
+    )
+    synchronize_batchnorm(net.double(), ranks)
+    x = torch.randn(4, 3, 5, 5, dtype=torch.float64)
+    found = []
+    for forward in (net, lambda x: checkpoint(net, x, use_reentrant=False)):
+        forward(x).square().sum().backward()
+        found.append([p.grad for p in net.parameters()])
+        net.zero_grad()
+    for a, b in zip(*found, strict=True):
+        close(a, b)
+
+
 def leaves_and_refuses(ranks: Ranks) -> None:
     # again is as once; what has groups of its own stays; what nobody knows is refused
     net = nn.Sequential(nn.BatchNorm2d(3), nn.Sequential(nn.BatchNorm2d(3)))
@@ -143,5 +161,6 @@ def check(ranks: Ranks) -> None:
     """Check everything above, on several ranks."""
     equals_the_whole_batch(ranks)
     needs_no_gradient_of_the_input(ranks)
+    is_computed_again(ranks)
     leaves_and_refuses(ranks)
     returns_keys_to_their_rows(ranks)

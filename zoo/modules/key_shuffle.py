@@ -18,13 +18,15 @@ class Layout(NamedTuple):
     """One rank's part of the shuffle.
 
     Attributes:
-        sent: for each rank the places of own rows `[n]` that it encodes.
-        received: rows that come from each rank.
+        rows: own rows `[n]`, in the order in which they are sent: to rank 0 first.
+        sent: how many go to each rank.
+        received: how many come from each rank.
         order: where each row that arrives stands among those encoded here.
         groups: how many groups they are.
     """
 
-    sent: list[Tensor]
+    rows: Tensor
+    sent: list[int]
     received: list[int]
     order: Tensor
     groups: int
@@ -47,21 +49,18 @@ def lay_out(permutation: Tensor, counts: tuple[int, ...], rank: int, groups: int
     total, size = len(permutation), len(counts)
     groups = max(1, min(groups, total // 2))
     own_groups = max(1, groups // size)
-    ranks = torch.arange(size)
-    if groups % size == 0:
-        encoder = torch.arange(total) % groups // own_groups
-    else:
-        encoder = torch.cat([part.new_full(part.shape, r) for r, part in enumerate(_parts(total, size))])
-    owner = ranks.repeat_interleave(torch.tensor(counts))[permutation]
-    start = sum(counts[:rank])
-    sent = [permutation[(owner == rank) & (encoder == r)] - start for r in range(size)]
-    owner = owner[encoder == rank]
-    received: list[int] = owner.bincount(minlength=size).tolist()
-    return Layout(sent, received, owner.argsort(stable=True), own_groups)
-
-
-def _parts(total: int, size: int) -> tuple[Tensor, ...]:
-    return torch.arange(total).tensor_split(size)
+    places = torch.arange(total)
+    encoder = places % groups // own_groups if groups % size == 0 else places * size // total
+    owner = torch.arange(size).repeat_interleave(torch.tensor(counts))[permutation]
+    # both sides name a pair of ranks' rows in the order of their places
+    own, to, come = owner == rank, encoder[owner == rank], owner[encoder == rank]
+    return Layout(
+        rows=(permutation[own] - sum(counts[:rank]))[to.argsort(stable=True)],
+        sent=to.bincount(minlength=size).tolist(),
+        received=come.bincount(minlength=size).tolist(),
+        order=come.argsort(stable=True),
+        groups=own_groups,
+    )
 
 
 class KeyShuffle:
@@ -79,25 +78,24 @@ class KeyShuffle:
         if device.type != "cpu":  # how much goes where is known without waiting for the device
             generator = torch.Generator().manual_seed(generator.initial_seed())
         permutation = torch.randperm(sum(ranks.counts), generator=generator)
-        sent, self._received, order, self.groups = lay_out(permutation, ranks.counts, ranks.rank, groups)
+        rows, self._sent, self._received, order, self.groups = lay_out(
+            permutation, ranks.counts, ranks.rank, groups
+        )
         self._ranks = ranks
-        self._sent = [len(places) for places in sent]
-        # sent to the device together and without waiting, too
-        places = torch.cat([*sent, order])
         if device.type != "cpu":
-            places = places.pin_memory().to(device, non_blocking=True)
-        self._own, self._order = torch.split(places, [sum(self._sent), len(order)])
+            rows, order = (places.pin_memory().to(device, non_blocking=True) for places in (rows, order))
+        self._rows, self._order = rows, order
 
     def scatter(self, rows: Tensor) -> Tensor:
         """Return the rows to encode here, group by group as `zoo.modules.batchnorm` has them."""
         channels_last = rows.dim() == 4 and rows.is_contiguous(memory_format=torch.channels_last)
         if channels_last:  # sent as they lie, and so they arrive
             rows = rows.movedim(1, -1)
-        arrived = self._ranks.exchange(rows, torch.split(self._own, self._sent), self._received)
+        arrived = self._ranks.exchange(rows, torch.split(self._rows, self._sent), self._received)
         ordered = torch.empty_like(arrived).index_copy_(0, self._order, arrived)
         return ordered.movedim(-1, 1) if channels_last else ordered
 
     def restore(self, keys: Tensor) -> Tensor:
         """Return the keys of this rank's own rows in their order, given those encoded here."""
         arrived = self._ranks.exchange(keys, torch.split(self._order, self._received), self._sent)
-        return torch.empty_like(arrived).index_copy_(0, self._own, arrived)
+        return torch.empty_like(arrived).index_copy_(0, self._rows, arrived)

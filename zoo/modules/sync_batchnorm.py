@@ -52,9 +52,9 @@ def _joined_stats(
 def _normalized(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, inverse: Tensor, eps: float
 ) -> Tensor:
-    shape = _shape(x)
-    out = (full(x) - mean.view(shape)) * (inverse if weight is None else inverse * weight).view(shape)
-    return (out if bias is None else out + bias.view(shape)).to(x.dtype)
+    scale = inverse if weight is None else inverse * weight
+    out = (full(x) - mean.view(_shape(x))).mul_(scale.view(_shape(x)))
+    return (out if bias is None else out.add_(bias.view(_shape(x)))).to(x.dtype)
 
 
 def _sums(
@@ -70,7 +70,7 @@ def _sums(
     """Sums over the rows `[C]`: gradient, gradient x deviation, and the gradients of weight and bias."""
     grad = full(grad)
     total = grad.sum(_but_channels(x))
-    product = (grad * (full(x) - mean.view(_shape(x)))).sum(_but_channels(x))
+    product = (full(x) - mean.view(_shape(x))).mul_(grad).sum(_but_channels(x))
     return total, product, product * inverse, total
 
 
@@ -86,9 +86,11 @@ def _gradient(
 ) -> Tensor:
     """Gradient of the rows, given all ranks' sums."""
     shape, count = _shape(x), counts.sum()
-    slope = (product * inverse.square() / count).view(shape)
-    centered = full(grad) - (total / count).view(shape) - (full(x) - mean.view(shape)) * slope
-    return (centered * (inverse if weight is None else inverse * weight).view(shape)).to(x.dtype)
+    scale = inverse if weight is None else inverse * weight
+    slope = product * inverse.square() / count
+    of_x = (full(x) - mean.view(shape)).mul_(-slope.view(shape))
+    of_x.add_(grad).sub_((total / count).view(shape)).mul_(scale.view(shape))
+    return of_x.to(x.dtype)
 
 
 def _but_channels(x: Tensor) -> list[int]:

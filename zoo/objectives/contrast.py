@@ -55,7 +55,8 @@ class MomentumConfig(QueueConfig):
     momentum: Share
     """m of the key encoder: a number or a schedule."""
     key_groups: Annotated[int, Field(ge=1)]
-    """Groups of keys with BatchNorm statistics of their own (shuffled BatchNorm on one device); 1: off."""
+    """Groups of the batch's keys with BatchNorm statistics of their own (shuffled BatchNorm, on any number of
+    ranks); 1: off."""
 
 
 class Projected(NamedTuple):
