@@ -10,7 +10,7 @@ from tests.data_fixtures import list_dataset, photo
 from tests.test_data_loader import MOCO, WEAK, digits, make, same
 from zoo.data import Batch, ops
 from zoo.data.positions import Order, rank_rows, smallest_share
-from zoo.data.tensor_views import CPU_PART
+from zoo.data.tensor_views import CPU_PART, chosen, color
 from zoo.errors import DataError
 
 STRONG = [
@@ -90,6 +90,28 @@ def test_a_thread_that_gathers_gathers_a_ranks_rows(data):
     feeds[1]._feed._here = False
     first, second = (list(feed.stream(1, 5)) for feed in feeds)
     assert all(same(a, b) for a, b in zip(first, second, strict=True))
+
+
+def test_what_a_gpu_does_without_looking_at_values_is_the_same_for_a_ranks_rows(data, monkeypatch):
+    monkeypatch.setattr(chosen, "can_look", lambda device: False)
+    monkeypatch.setattr(color, "can_look", lambda device: False)
+    (one,) = make(data, views=EVERY, batch_size=100).stream(0, 1)
+    (three,) = ranks(3, data, "tensor", 0, 1, batch_size=100)
+    assert same(one, three)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("backend", ["tensor", "stream"])
+def test_on_a_gpu_the_ranks_rows_are_the_batch_of_one_rank(data, backend):
+    keys = {"batch_size": 100, "device": "cuda"}
+    one = list(make(data, backend, views=EVERY, **keys).stream(2, 5))
+    for whole, put_together in zip(one, ranks(3, data, backend, 2, 5, **keys), strict=True):
+        assert torch.equal(whole.index, put_together.index)
+        for ours, theirs in zip(put_together.views, whole.views, strict=True):
+            # sums of another order; where one falls to the other side of a step of 8 bits, more
+            apart = (ours - theirs).abs().amax((1, 2, 3))
+            assert (apart < 1e-4).float().mean() > 0.95
 
 
 def test_with_two_threads_the_rows_are_the_same(data):

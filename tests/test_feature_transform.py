@@ -172,7 +172,7 @@ def test_rows_mixed_in_blocks_are_those_of_interpolate(
     drawn, draw = [], module._coefficients
     monkeypatch.setattr(module, "_coefficients", lambda *a: drawn.append(draw(*a)) or drawn[-1])
     permutation = torch.randperm(23, generator=torch.Generator().manual_seed(0))
-    monkeypatch.setattr(module, "_permutation", lambda valid: permutation)
+    monkeypatch.setattr(module, "_permutation", lambda valid, generator: permutation)
     queue, pair = F.normalize(torch.randn(23, 8), dim=1), torch.ones(1, 8)
     ft = config(None, per, keep_originals=keep).model_copy(update={"renormalize": renormalize})
     found = transform(pair, pair, queue, torch.ones(23, dtype=torch.bool), ft)[2]

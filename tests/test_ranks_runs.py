@@ -27,9 +27,12 @@ SHORT = (
     "training.checkpoint_every=1",
     "training.device=cpu",
     "training.sync_batchnorm=true",
+    "training.channels_last=false",  # its kernels round otherwise than those for a rank's smaller batch
     "objective.queue_size=100",
+    "objective.key_groups=1",
+    "objective.tau=0.5",
     "objective.feature_transform.start_epoch=0",
-    "optimizer.lr=0.05",
+    "optimizer.lr=0.02",
     "evaluation=[]",
 )
 STEPS = 24
@@ -59,14 +62,14 @@ def assert_same_bits(a: Path, b: Path) -> None:
 
 
 def assert_close(a: Path, b: Path) -> None:
-    """To what float32 leaves after 24 steps: another order of every sum."""
+    """To what another order of every sum leaves after 24 steps in float32."""
     one, other = dict(losses(a)), dict(losses(b))
     assert [*one] == [*other] == list(range(1, STEPS + 1))
-    assert [*one.values()] == pytest.approx([*other.values()], abs=2e-3)
+    assert [*one.values()] == pytest.approx([*other.values()], abs=1e-3)
     first, second = weights(a), weights(b)
     for name, value in first.items():
         scale = value.abs().max().clamp(min=1e-2)
-        assert ((value - second[name]).abs().max() / scale) < 0.05, name
+        assert ((value - second[name]).abs().max() / scale) < 0.01, name
 
 
 def workers(agent: int) -> list[int]:

@@ -25,8 +25,10 @@ TIMEOUT = 600.0  # seconds; a step, its data included, takes less on every rank
 WAIT = timedelta(days=7)  # for what one rank does while the others wait: decoding, measuring
 
 _LOST = re.compile(
-    r"gloo|nccl|connection (?:closed|reset|refused)|timed? ?out|broken pipe|socket", re.IGNORECASE
+    r"connection (?:closed|reset|refused)|timed? ?out|broken pipe|socket|remote process|aborted|pair closure",
+    re.IGNORECASE,
 )
+"""How gloo and NCCL say that the others are gone: their errors are RuntimeErrors like any other."""
 
 
 class Ranks:
@@ -52,6 +54,10 @@ class Ranks:
         if size > 1:
             self.generator = torch.Generator(device)
             self._host = dist.new_group(backend="gloo")  # also beside NCCL: what the host decides is no GPU's
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Ranks:
+        """Return itself: the copy of a module is in the same process."""
+        return self
 
     @property
     def alone(self) -> bool:
@@ -144,6 +150,15 @@ class Ranks:
         dist.all_reduce(ballot, op=dist.ReduceOp.MAX, group=self._host)
         return tuple(ballot.tolist())
 
+    def texts(self, text: str) -> list[str]:
+        """Return every rank's text, in rank order; of any lengths."""
+        if self.alone:
+            return [text]
+        own = torch.tensor(list(text.encode()), dtype=torch.uint8)
+        lengths = self._everywhere(torch.tensor([len(own)]))[:, 0].tolist()
+        found = self._everywhere(_padded(own, max(lengths)))
+        return [bytes(row[:length].tolist()).decode() for row, length in zip(found, lengths, strict=True)]
+
     def wait(self) -> None:
         """Wait until every rank is here, however long one takes."""
         if not self.alone:
@@ -163,6 +178,12 @@ class Ranks:
         finally:
             for _ in range(turn, 2):
                 self.wait()
+
+    def _everywhere(self, values: Tensor) -> Tensor:
+        """Return the hosts' values `[V]` of all ranks `[W, V]`."""
+        out = values.new_empty(self.size * len(values))
+        dist.all_gather_into_tensor(out, values, group=self._host)
+        return out.view(self.size, -1)
 
     def _gathered(self, rows: Tensor) -> Tensor:
         """Return all ranks' rows, whose numbers are `counts`."""

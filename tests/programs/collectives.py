@@ -50,5 +50,7 @@ with join("cpu") as ranks:
     assert means[0].tolist() == [(size - 1) / 2] * 2 and means[1].flatten().tolist() == [5.0 * (size - 1)] * 3
     assert ranks.vote(rank, -rank) == (size - 1, 0)
     assert ranks.sum(torch.ones(2)).tolist() == [size, size]
+    assert ranks.texts("ä" * rank) == ["ä" * each for each in range(size)]
+    assert ranks.texts("") == [""] * size
     ranks.wait()
     print(f"rank {rank} of {size}: ok")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -16,9 +17,21 @@ from zoo.training import Recipe, Trained, pick_device
 
 
 def training_facts(
-    recipe: Recipe, trained: Trained, train_set: ImageDataset, ranks: int = 1
+    recipe: Recipe,
+    trained: Trained,
+    train_set: ImageDataset,
+    ranks: int = 1,
+    changes: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    """What metrics.json and the card say about how the weights came to be, on so many ranks in the end."""
+    """What metrics.json and the card say about how the weights came to be.
+
+    Args:
+        recipe: as it was in the end.
+        trained: what the loop returned.
+        train_set: the training images.
+        ranks: how many there were in the end.
+        changes: `RunFolder.changes()`.
+    """
     labels = torch.tensor(train_set.labels, device=next(trained.objective.parameters()).device)
     return {
         "steps": trained.steps,
@@ -27,6 +40,8 @@ def training_facts(
         "seconds": round(trained.seconds, 1),
         "images_per_second": round(trained.images / max(trained.seconds, 1e-9), 1),
         "unreadable_images": len(trained.bad_images),
+        **({"skipped_steps": ", ".join(map(str, trained.skipped))} if trained.skipped else {}),
+        **({"changed_on_resume": "; ".join(map(_change, changes))} if changes else {}),
         **trained.objective.facts(labels),
         "hardware": hardware(pick_device(recipe.training.device), ranks),
         "ranks": ranks,
@@ -35,6 +50,10 @@ def training_facts(
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": {name: version(name) for name in ("torch", "timm", "torchvision")},
     }
+
+
+def _change(row: Mapping[str, Any]) -> str:
+    return f"{row['key']} {row['from']} to {row['to']} after step {row['step']}"
 
 
 def hardware(device: torch.device, ranks: int = 1) -> str:

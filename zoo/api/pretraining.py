@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import torch
@@ -18,7 +19,7 @@ from zoo.errors import DataError, RecipeError, TrainingError
 from zoo.evaluation.feature_map import plot_features
 from zoo.evaluation.measure import Encoded, ProbeRun
 from zoo.evaluation.plots import plot_curves
-from zoo.launch import restarted
+from zoo.launch import launched, restarted
 from zoo.ranks import Ranks, join
 from zoo.release import Preprocess, Release, names, write_release
 from zoo.release.format import LICENSE
@@ -26,6 +27,7 @@ from zoo.training import Recipe, RunFolder, Trained, build_objective, cpu_thread
 from zoo.training.build import TIMM
 from zoo.training.parallel import whole
 from zoo.training.progress import show_status
+from zoo.training.signals import interruptible
 
 
 def pretrain(
@@ -64,9 +66,19 @@ def pretrain(
         if resume and finished.config["zoo"]["recipe_sha256"] == recipe.sha256:
             return finished
         raise TrainingError(f'"{out}" holds a finished release of "{finished.name}"; choose another --out')
-    with join(pick_device(recipe.training.device).type) as ranks:
+    folder = RunFolder(out / "run")
+    with (
+        interruptible(lambda: _saved(folder), once=launched() == 1),
+        join(pick_device(recipe.training.device).type) as ranks,
+    ):
         release = _pretrain(recipe, out, data, ranks, resume=resume)
     return release or releases.open(out)
+
+
+def _saved(run: RunFolder) -> str:
+    """Say what there is of a run that is stopped before or after its training."""
+    newest = next(iter(run.checkpoints()), None)
+    return "nothing was trained yet" if newest is None else f'the state is saved in "{newest}"'
 
 
 def _pretrain(
@@ -84,7 +96,7 @@ def _pretrain(
             'set "evaluation: []"'
         )
     release = None
-    with cpu_threads(recipe.training.threads):
+    with cpu_threads(recipe.training.threads), run.locked() if ranks.rank == 0 else nullcontext():
         sharded = recipe.training.shard and not ranks.alone
         single = copy.deepcopy(objective) if sharded else None
         trained = train(objective, train_set, recipe, run, resume=resume, ranks=ranks)
@@ -203,7 +215,7 @@ def _release(
         recipe_text=recipe.to_yaml(),
         metrics={
             "format": 1,
-            "training": training_facts(recipe, trained, train_set, ranks),
+            "training": training_facts(recipe, trained, train_set, ranks, run.changes()),
             "evaluations": entries,
         },
         pictures=pictures,

@@ -191,7 +191,8 @@ class ViewsConfig(Config):
             size. `stream`: worker processes decode and crop with PIL, the operations after the crop run in
             batches on the device; for larger data on a GPU. `torchvision`: worker processes do everything,
             one PIL image at a time, rounded to 8 bits after each operation, as the authors of recipes do.
-        workers: processes (`stream`, `torchvision`) or threads of the first decoding (`tensor`); 0: none.
+        workers: processes (`stream`, `torchvision`) or threads of the first decoding (`tensor`) of each rank;
+            0: none.
         cache: keep the images that `tensor` decodes in a file, which later runs map instead of decoding;
             needs 3 bytes a pixel below `$XDG_CACHE_HOME/zoo/decoded`. Data that is not encoded (digits,
             CIFAR's own archives) is not kept.

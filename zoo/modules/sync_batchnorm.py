@@ -178,9 +178,9 @@ def _dense(x: Tensor) -> Tensor:
 
 def _from_all(values: Tensor, ranks: Ranks) -> Tensor:
     """Return the values `[V]` of every rank `[W, V]`."""
-    out = values.new_empty(ranks.size, len(values))
+    out = values.new_empty(ranks.size * len(values))
     dist.all_gather_into_tensor(out, values)
-    return out
+    return out.view(ranks.size, -1)
 
 
 def _sync_batch_norm(norm: _BatchNorm, ranks: Ranks, x: Tensor) -> Tensor:

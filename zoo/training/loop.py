@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -81,6 +82,7 @@ def train(
     with run.locked() if first else nullcontext():
         place(objective, recipe, device)
         loader = open_loader(dataset, recipe, device, ranks)
+        ranks.wait()  # one may decode long after the others
         require_batches(objective, len(dataset), recipe, ranks)
         stepper = Stepper(objective, recipe, loader.steps_per_epoch, device, ranks=ranks)
         with (
@@ -225,7 +227,15 @@ class _Loop:
         if self._keeper.skipped:
             facts["skipped"] = len(self._keeper.skipped)
         self._meter.close(facts)
-        self._keeper.note_unreadable(self._loader.bad_images)
+        self._note_unreadable()
+
+    def _note_unreadable(self) -> None:
+        """Let all ranks know what one of them could not read, so that they count and end alike."""
+        loader = self._loader
+        if not self._ranks.alone and any(self._ranks.vote(len(loader.unreadable))):
+            found = self._ranks.texts(json.dumps(loader.unreadable))
+            loader.note_unreadable([json.loads(text) for text in found])
+        self._keeper.note_unreadable(loader.bad_images)
 
     def _take_rows(self, report: Report, *, wait: bool) -> None:
         """Log the rows whose values have arrived, up to one that is not finite."""

@@ -11,6 +11,8 @@ from datetime import timedelta
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
+from zoo.launch import rank
+
 PLAIN_INTERVAL = 10.0  # seconds between lines where there is no terminal
 
 
@@ -53,9 +55,14 @@ def show_progress(name: str, total: int, start: int) -> Iterator[Report]:
 
 @contextmanager
 def show_status(text: str) -> Iterator[None]:
-    """Say on standard error what takes its time: a spinner on a terminal, one plain line elsewhere."""
+    """Say on standard error what takes its time: a spinner on a terminal, one plain line elsewhere.
+
+    Of several ranks the first one speaks.
+    """
     console = Console(stderr=True)
-    if console.is_terminal:
+    if rank() > 0:
+        yield
+    elif console.is_terminal:
         with console.status(text):
             yield
     else:
