@@ -155,7 +155,7 @@ def writing(out: Path) -> bool:
 
 def releasing(out: Path) -> bool:
     """Whether the release is about to be written."""
-    return (out / "run" / "curves.png").exists()
+    return (out / "run" / "features.png").exists()
 
 
 def place(out: Path, total: int) -> str:
@@ -211,15 +211,16 @@ class Campaign:
         self.counts: Counter[str] = Counter()
         self.where: Counter[str] = Counter()
         self.failures: list[str] = []
-        self.references: dict[int, tuple[dict[str, str], float, int, int]] = {}
+        self.references: dict[tuple[int, bool], tuple[dict[str, str], float, int, int]] = {}
 
     def reference(self, number: int) -> tuple[dict[str, str], float, int, int]:
         """Return hashes, seconds, bytes of a checkpoint and steps of the recipe's undisturbed run."""
-        key = number % len(RECIPES)
+        key = number % len(RECIPES), is_whole(number)
         if key not in self.references:
-            out, log = self.work / f"reference-{key}", self.work / f"reference-{key}.log"
+            name = f"reference-{number}"
+            out, log = self.work / name, self.work / f"{name}.log"
             began = time.monotonic()
-            if finish(start(key, out, log, whole=True)) != DONE:
+            if finish(start(number, out, log, whole=key[1])) != DONE:
                 raise SystemExit(f"the undisturbed run failed:\n{log.read_text()}")
             took = time.monotonic() - began
             newest = RunFolder(out / "run").checkpoints()[0]
@@ -270,10 +271,12 @@ class Campaign:
         if not kill:
             code: int | None = finish(pid)
         else:
-            ways = ("time", "time", "checkpoint", *(["release"] if is_whole(number) else []))
+            ways = ("start", "time", "time", "checkpoint", *(["release"] if is_whole(number) else []))
             how, delay = self.random.choice(ways), self.random.random()
             if how == "time":
                 code = kill_when(lambda _: True, out, pid, delay * seconds)
+            elif how == "start":
+                code = kill_when(lambda _: True, out, pid, 0.2 * delay * seconds)
             elif how == "checkpoint":
                 seen = [0, self.random.randint(1, 60)]  # polls in which one is half written
 
@@ -283,7 +286,7 @@ class Campaign:
 
                 code = kill_when(half, out, pid, 0)
             else:
-                code = kill_when(releasing, out, pid, 0.4 * delay * delay)
+                code = kill_when(releasing, out, pid, 0.3 * delay)
         if code is None:
             self.counts["kills"] += 1
             self.where[place(out, total)] += 1

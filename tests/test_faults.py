@@ -248,7 +248,8 @@ def test_out_of_memory_names_sizes_and_knobs_and_one_of_them_lets_the_run_go_on(
         match=r"^out of memory in step 1 of 12: 64 images x 2 view\(s\) of 8 px; trained parameters "
         r"[\d.]+ MB and as much for their gradients, optimizer 0 B, teacher, queue and buffers [\d.]+ MB "
         r"\(.*can't allocate memory.*\)\. Give the same command with --resume and --set "
-        r"training\.accumulate=2 or training\.checkpoint_activations=true or training\.precision=bf16; the state after step 0 is saved",
+        r"training\.accumulate=2 or training\.checkpoint_activations=true or training\.precision=bf16; "
+        r"the state after step 0 is saved",
     ):
         run(recipe("moco", "objective.key_groups=1"), tmp_path)
     with pytest.warns(UserWarning, match=r"accumulate was 1, is 2"):

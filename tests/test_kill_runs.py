@@ -26,8 +26,8 @@ def campaign(count: int, seed: int) -> dict[str, int]:
 
 
 def test_runs_killed_at_random_moments_end_in_the_same_bits() -> None:
-    counts = campaign(4, seed=3)
-    assert counts["tried"] == sum(n for name, n in counts.items() if name.startswith("identical")) == 4
+    counts = campaign(3, seed=3)
+    assert counts["tried"] == sum(n for name, n in counts.items() if name.startswith("identical")) == 3
     assert counts["kills"] >= 3
     assert counts["failed"] == 0
 

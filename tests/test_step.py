@@ -468,3 +468,18 @@ def test_weights_that_the_last_update_spoilt_are_not_kept(
     kept = RunFolder(tmp_path / "a").load()
     assert kept is not None
     assert kept.step == 11
+
+
+def test_after_its_state_was_loaded_a_step_is_captured_anew() -> None:
+    """The optimizer's state has come to lie elsewhere; what was captured would go on with the old one."""
+    r = recipe("classify", "training.epochs=3")
+    plain, batches = stepper_and_batches(r, 18)
+    stepper, graphs, _ = graphed(r, 10)
+    state, captured = copy.deepcopy(stepper.state()), graphs.captures
+    plain.load_state(copy.deepcopy(state))
+    stepper.load_state(state)
+    for step in range(10, 17):
+        expected, found = plain(step, batches[step]), stepper(step, batches[step])
+        assert torch.equal(expected.loss, found.loss)
+    assert graphs.captures == captured + 1
+    assert_same_state(plain.objective, stepper.objective)

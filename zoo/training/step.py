@@ -85,11 +85,11 @@ class Stepper:
         self.watch: Callable[[Output], None] | None = None
         """Is given each step's output when its gradients are there; an error it raises leaves the weights
         as they were."""
-        self._graph: GraphedStep | None = None
+        self._run: Callable[[Batch], Output] = self._update
         self._device_lr: list[Tensor] = []
         self._total = 0  # images of the whole batch
         if section.cuda_graph and device.type == "cuda" and ranks.alone:
-            self._graph = GraphedStep(self._update, objective, self.optimizer)
+            self._run = GraphedStep(self._update, objective, self.optimizer)
             self._device_lr = [torch.zeros((), device=device) for _ in self.optimizer.param_groups]
 
     def __call__(self, step: int, batch: Batch, total: int | None = None) -> Output:
@@ -108,9 +108,9 @@ class Stepper:
         self._total = len(batch.index) if total is None else total
         self.objective.epoch = step / self.steps_per_epoch
         self.objective.progress = step / self.steps
-        if self._graph is None:
-            return self._update(batch)
-        return self._graph(batch) if self.watch is None else self._graph.ordinary(batch)
+        if self.watch is not None and isinstance(self._run, GraphedStep):
+            return self._run.ordinary(batch)
+        return self._run(batch)
 
     def _seed(self, step: int) -> None:
         """Seed what ranks draw alike as one rank's generator, and what each draws for itself apart."""
@@ -171,5 +171,5 @@ class Stepper:
         optimizer = with_own_kernels(self.optimizer, state["optimizer"])
         self.optimizer.load_state_dict(optimizer_with_shards(self.optimizer, optimizer))
         self.scaler.load_state_dict(state["scaler"])
-        if self._graph is not None:
-            self._graph.forget()  # the optimizer's state lies elsewhere now
+        if isinstance(self._run, GraphedStep):
+            self._run.forget()  # the optimizer's state lies elsewhere now
