@@ -155,6 +155,20 @@ def test_a_killed_rank_without_restarts_leaves_a_run_that_can_be_resumed(
     assert_same_bits(undisturbed, out)
 
 
+def test_a_signal_that_slurm_sends_to_torchrun_saves_on_all_ranks(undisturbed: Path, tmp_path: Path) -> None:
+    """With the README's option torchrun hands SIGUSR1 on; then Ctrl-C from a terminal, which all get."""
+    out = tmp_path / "slurm"
+    options = ("--signals-to-handle", "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1")
+    agent = start(command(2, *pretrain(out), options=options))
+    once_at(out, 8, agent)
+    agent.send_signal(signal.SIGUSR1)
+    _, said = agent.communicate(timeout=120)
+    assert len(set(re.findall(r"stopped by SIGUSR1 after step (\d+) of 24", said))) == 1, said
+    again = torchrun(*pretrain(out, "--resume"), ranks=2)
+    assert again.returncode == 0, again.stderr
+    assert_same_bits(undisturbed, out)
+
+
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_a_run_stopped_on_two_ranks_goes_on_with_another_number(
     ranks: int, undisturbed: Path, tmp_path: Path

@@ -73,7 +73,8 @@ def require_batches(objective: Objective, images: int, recipe: Recipe, ranks: Ra
     """
     section = recipe.training
     least = smallest_share(images, section.batch_size, drop_last=section.drop_last, world_size=ranks.size)
-    needed = 2 if has_batchnorm(objective) and not section.sync_batchnorm else 1
+    joint = section.sync_batchnorm and getattr(recipe.objective, "key_groups", 1) == 1
+    needed = 2 if has_batchnorm(objective) and not joint else 1
     if not ranks.alone and least < needed:
         raise RecipeError(
             f"training.batch_size: found {section.batch_size}, which leaves a rank with {least} image(s) of "
