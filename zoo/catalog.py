@@ -6,7 +6,9 @@ import re
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from zoo.config import MAX_YAML_BYTES
 from zoo.errors import RecipeError, did_you_mean
+from zoo.files import read_text
 
 _PACKAGE = Path(__file__).resolve().parent
 
@@ -84,3 +86,15 @@ def recipe_path(name_or_file: str | Path) -> Path:
         f'no recipe "{name_or_file}": neither a file nor one of the {len(names)} shipped recipes.{hint}'
         ' "zoo list" shows them'
     )
+
+
+def recipe_text(path: Path) -> str:
+    """Read a recipe's file, for `load_yaml` or to be shown.
+
+    Raises:
+        RecipeError: naming the file, when it is no text, or larger than a recipe can be.
+    """
+    try:
+        return read_text(path, MAX_YAML_BYTES)
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecipeError(f'recipe "{path}" cannot be read: {error}') from None

@@ -178,6 +178,8 @@ def _check_structure(text: str) -> None:
             problem = "aliases are not allowed"
         elif getattr(event, "anchor", None):
             problem = "anchors are not allowed"
+        elif tag := getattr(event, "tag", None):  # `!!binary`, `!!python/name:...`: plain values need none
+            problem = f"tags are not allowed, found {tag}"
         elif isinstance(event, yaml.CollectionStartEvent):
             depth += 1
             if depth > MAX_YAML_DEPTH:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +24,22 @@ def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
     finally:
         temporary.unlink(missing_ok=True)
     sync(path.parent)
+
+
+def read_text(path: Path, most_bytes: int) -> str:
+    """Read a file of UTF-8, with or without a byte order mark.
+
+    Raises:
+        OSError: for what is no regular file, since reading a pipe or a device may never end, and for more
+            than `most_bytes`.
+        UnicodeDecodeError: for other bytes.
+    """
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError("found no regular file")
+    if status.st_size > most_bytes:
+        raise OSError(f"found {status.st_size:,} bytes, expected at most {most_bytes:,}")
+    return path.read_text(encoding="utf-8-sig")
 
 
 def write_text(path: Path, text: str) -> None:

@@ -30,6 +30,17 @@ class WrongResultError(Exception):
     """A call succeeded with something that is not what the files hold."""
 
 
+def command(*arguments: str) -> None:
+    """Run the command line in this process; what it raises comes out."""
+    from typer.testing import CliRunner
+
+    from zoo.cli import app
+
+    error = CliRunner().invoke(app, arguments).exception
+    if error is not None and not isinstance(error, SystemExit):
+        raise error
+
+
 def random_of(kind: str, seed: int, number: int) -> Random:
     """Return the source of all choices of one case."""
     return Random(f"{kind}/{seed}/{number}")

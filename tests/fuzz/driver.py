@@ -45,7 +45,7 @@ class Failure(NamedTuple):
 
 
 class Tally(NamedTuple):
-    """A kind's cases: those in which some call succeeded, those in which every call was refused, and failures."""
+    """A kind's cases: those in which every call succeeded, those in which one was refused, and failures."""
 
     kind: str
     tried: int
@@ -149,8 +149,8 @@ def fuzz(
                 tally.failures.append(Failure(kind, seed, number, *found))
             tally = tally._replace(
                 tried=tally.tried + 1,
-                succeeded=tally.succeeded + (not outcome.failures and outcome.succeeded > 0),
-                refused=tally.refused + (not outcome.failures and outcome.succeeded == 0),
+                succeeded=tally.succeeded + (not outcome.failures and outcome.refused == 0),
+                refused=tally.refused + (not outcome.failures and outcome.refused > 0),
                 slowest=max(tally.slowest, took),
                 largest=max(tally.largest, outcome.growth),
             )

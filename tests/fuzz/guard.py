@@ -21,6 +21,7 @@ _ALWAYS = frozenset(
         *("pickle.find_class", "cpython.run_file", "code.__new__"),
     }
 )
+_COMPILING = ("/dataclasses.py", "/collections/__init__.py", "/inspect.py", "/typing.py", "/typing_extensions.py")
 _WRITING = frozenset({"os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.truncate"})
 
 
@@ -85,11 +86,11 @@ def _is_below(path: Any, folders: tuple[str, ...]) -> bool:
 
 
 def _defines_classes() -> bool:
-    """Whether dataclasses, named tuples or an import at work explain a text that is executed."""
+    """Whether dataclasses, named tuples, annotations or an import at work explain a text that is executed."""
     frame = sys._getframe(2)
     while frame is not None:
         file = frame.f_code.co_filename
-        if file.endswith(("/dataclasses.py", "/collections/__init__.py")) or file.startswith("<frozen importlib"):
+        if file.endswith(_COMPILING) or file.startswith("<frozen importlib"):
             return True
         frame = frame.f_back  # type: ignore[assignment]
     return False

@@ -27,7 +27,7 @@ class Outcome(NamedTuple):
     """What became of a case.
 
     Attributes:
-        succeeded, refused: the calls that ended so.
+        succeeded, refused: how many of the calls ended so.
         failures: what is wrong, one line each, the call first; empty where all is well.
         details: tracebacks.
         note: what the case changed.
@@ -105,7 +105,7 @@ def problems(message: str, names: tuple[str, ...]) -> Iterator[str]:
         yield f"a message with what a terminal obeys: {shown}"
     if len(message) > LONGEST_MESSAGE:
         yield f"a message of {len(message):,} characters: {shown}"
-    if _RAW.search(message) or message.strip() == "None" or re.search(r"(?:: |\()None\b", message):
+    if _RAW.search(message) or message.strip() == "None" or re.search(r": None(?:$|[.;])", message):
         yield f"a message with Python in it: {shown}"
     if _MEMORY.search(message):
         yield f"the memory was asked for: {shown}"

@@ -58,7 +58,7 @@ def show(name: Annotated[str, typer.Argument(help="Weights name, folder, org/rep
         print_release(Release.at(source.folder_of(reading, want="facts")))
     if reading is None or _is_recipe(name):
         path = catalog.recipe_path(name)
-        print(f"# {path}\n{path.read_text(encoding='utf-8')}", end="")
+        print(f"# {path}\n{catalog.recipe_text(path)}", end="")
 
 
 def _release_of(name: str) -> Reading | None:

@@ -16,6 +16,7 @@ import math
 import os
 import re
 import shutil
+import stat
 import struct
 import warnings
 import zlib
@@ -197,6 +198,8 @@ def _write(path: Path, identity: Identity, decoding: Decoding) -> None:
 
 
 def _read(identity: Identity) -> Decoded:
+    if not stat.S_ISREG(identity.file.stat().st_mode):  # opening a pipe may never end
+        raise _Unusable("no regular file")
     with identity.file.open("rb") as file:
         state = _state(identity.file, os.fstat(file.fileno()))
         record = _read_record(file)

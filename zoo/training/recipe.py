@@ -248,11 +248,7 @@ class Recipe(Config):
     def load(cls, name_or_file: str | Path, overrides: Sequence[str] = ()) -> Recipe:
         """Read a shipped recipe by name, or any file."""
         path = catalog.recipe_path(name_or_file)
-        try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise RecipeError(f'recipe "{path}" cannot be read: {error}') from None
-        return cls.from_yaml(text, path.name, overrides)
+        return cls.from_yaml(catalog.recipe_text(path), path.name, overrides)
 
     @property
     def sha256(self) -> str:

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from tests.fuzz import mutate
-from tests.fuzz.case import Case, WrongResultError
+from tests.fuzz.case import Case, WrongResultError, command
 from zoo import catalog
 from zoo.config import load_yaml
 from zoo.data import DataConfig, open_dataset
@@ -44,12 +44,9 @@ def recipes(random: Random, folder: Path) -> Case:
     if random.random() < 0.02:
         note = _replaced(random, file)
 
-    def show() -> None:
-        text = file.read_text(encoding="utf-8", errors="replace")
-        catalog.recipe_header(text)
-        catalog.recipe_sections(text, "data", "objective")
-
-    return Case({"load": lambda: _twice(Recipe.load(file)), "show": show}, (_FILE,), note)
+    return Case(
+        {"load": lambda: _twice(Recipe.load(file)), "show": lambda: command("show", str(file))}, (_FILE,), note
+    )
 
 
 def _replaced(random: Random, file: Path) -> str:

@@ -13,13 +13,11 @@ from random import Random
 from typing import Any
 
 from PIL import Image
-from typer.testing import CliRunner
 
 import zoo
 from tests.fuzz import mutate
-from tests.fuzz.case import Case, WrongResultError
+from tests.fuzz.case import Case, WrongResultError, command
 from zoo import catalog
-from zoo.cli import app
 from zoo.config import load_yaml
 from zoo.errors import ZooError
 from zoo.release.card.check import check_card
@@ -63,11 +61,6 @@ def _calls(folder: Path) -> dict[str, Callable[[], object]]:
         for read in ("recipe", "metrics", "centers", "class_names", "card", "preprocess", "name"):
             getattr(release, read)
 
-    def show() -> None:
-        done = CliRunner().invoke(app, ["show", str(target)])
-        if done.exception is not None and not isinstance(done.exception, SystemExit):
-            raise done.exception
-
     def check() -> None:
         release = zoo.open(target)
         check_release(release)
@@ -91,7 +84,7 @@ def _calls(folder: Path) -> dict[str, Callable[[], object]]:
         "attributes": attributes,
         "load": lambda: zoo.load(target),
         "centers": lambda: zoo.load(target, head="centers"),
-        "show": show,
+        "show": lambda: command("show", str(target)),
         "check": check,
         "evaluate": evaluate,
         "transform": transform,

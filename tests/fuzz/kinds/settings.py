@@ -11,6 +11,7 @@ from tests.fuzz import mutate
 from tests.fuzz.case import Case
 from zoo import settings as user
 from zoo.data import open_dataset, parse_data_spec
+from zoo.release import names
 
 _LINES = (
     *("namespace: my-org", "namespace: [a]", "namespace: a/b", "namespace: -x", "namespace: \n", "namespce: x"),
@@ -76,7 +77,7 @@ def specs(random: Random, folder: Path) -> Case:
             open_dataset(config, "train", folder / root if root else None)
 
     def resolve() -> None:
-        reading = zoo.release.names.resolve(name)
+        reading = names.resolve(name)
         if reading.path is not None:
             zoo.open(name)
 

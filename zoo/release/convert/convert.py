@@ -123,7 +123,7 @@ def convert_checkpoint(
     args = check_fit(tensors, arch, known.arguments(chosen), model_args or {}, family=known, where=str(file))
     centers = _centers(parts, encoder, class_counts, str(file))
     class_names = _class_names(labels, centers, str(file))
-    model = _build(tensors, arch, args)
+    model = _build(tensors, arch, args, str(file))
 
     text = description or _describe(
         file.name, known, encoder, checkpoint, centers, own_license=license is None
@@ -184,16 +184,17 @@ def _check_real(parts: Parts, where: str) -> None:
         raise ReleaseError(f"{where}: the weights are complex numbers, expected real ones: {summary(found)}")
 
 
-def _build(tensors: Mapping[str, Tensor], arch: str, args: Mapping[str, Any]) -> nn.Module:
+def _build(tensors: Mapping[str, Tensor], arch: str, args: Mapping[str, Any], where: str) -> nn.Module:
     with torch.random.fork_rng(devices=[]):  # a conversion draws nothing
         model = backbones.create(arch, **args)
     try:
         model.load_state_dict(tensors)
     except RuntimeError as error:  # quantized tensors, or some without data
-        raise ReleaseError(f"the weights cannot be copied: {str(error).splitlines()[-1].strip()}") from None
+        reason = str(error).splitlines()[-1].strip()
+        raise ReleaseError(f"{where}: the weights cannot be copied: {reason}") from None
     broken = [key for key, value in model.state_dict().items() if not torch.isfinite(value).all()]
     if broken:
-        raise ReleaseError(f"the weights are not finite: {summary(broken)}")
+        raise ReleaseError(f"{where}: the weights are not finite: {summary(broken)}")
     return model
 
 
