@@ -8,7 +8,7 @@ from pathlib import Path
 
 from zoo.config import MAX_YAML_BYTES
 from zoo.errors import RecipeError, did_you_mean
-from zoo.files import read_text
+from zoo.files import is_file, read_text
 
 _PACKAGE = Path(__file__).resolve().parent
 
@@ -75,10 +75,10 @@ def recipe_path(name_or_file: str | Path) -> Path:
         RecipeError: naming the nearest recipe when there is none of that name.
     """
     as_file = Path(name_or_file)
-    if as_file.is_file():
+    if is_file(as_file):
         return as_file
     shipped = _shared("recipes") / f"{name_or_file}.yaml"
-    if shipped.parent == _shared("recipes") and shipped.is_file():
+    if shipped.parent == _shared("recipes") and is_file(shipped):
         return shipped
     names = list_recipes()
     hint = did_you_mean(name_or_file, names)

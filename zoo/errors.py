@@ -6,11 +6,12 @@ import difflib
 import re
 from collections.abc import Iterable
 
-
 LONGEST_MESSAGE = 4_000  # characters; what is in the middle of longer ones is left out
 
 # Control characters, line separators, marks that turn the direction of text around, halves of characters.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+_OBJECT = re.compile(r" ?<[\w. ]+ object at 0x[0-9a-fA-F]+>")  # how other libraries show what they were given
 
 
 class ZooError(Exception):
@@ -52,6 +53,7 @@ class Interrupted(ZooError):
 
 
 def _one_line(text: str) -> str:
+    text = _OBJECT.sub("", text)
     text = text if len(text) <= LONGEST_MESSAGE else f"{text[:3_000]} [...] {text[-900:]}"
     return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 

@@ -9,6 +9,27 @@ from collections.abc import Callable
 from pathlib import Path
 
 
+def is_file(path: str | Path) -> bool:
+    """Whether there is such a file. A name that no file can have, or that may not be looked at, is none.
+
+    `Path.is_file` raises for those before Python 3.14; so do `Path.is_dir` and `Path.exists`.
+    """
+    return os.path.isfile(path)  # noqa: PTH113
+
+
+def is_dir(path: str | Path) -> bool:
+    """Whether there is such a folder; see `is_file`."""
+    return os.path.isdir(path)  # noqa: PTH112
+
+
+def names_in(folder: Path) -> list[str]:
+    """Return what lies in a folder, sorted, to suggest one of it; nothing where that cannot be seen."""
+    try:
+        return sorted(os.listdir(folder))  # noqa: PTH208
+    except (OSError, ValueError):
+        return []
+
+
 def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
     """Call `write` on a temporary name beside `path`, sync it to disk and rename it over `path`.
 

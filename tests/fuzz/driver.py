@@ -144,7 +144,11 @@ def fuzz(
             outcome = worker.ask(number)
             took = time.perf_counter() - start
             if outcome.failures:
-                saved = None if keep is None else _saved(worker.case_folder, keep / f"{kind}-{seed}-{number}", outcome)
+                saved = (
+                    None
+                    if keep is None
+                    else _saved(worker.case_folder, keep / f"{kind}-{seed}-{number}", outcome)
+                )
                 found = (outcome.failures, outcome.details, outcome.note, saved)
                 tally.failures.append(Failure(kind, seed, number, *found))
             tally = tally._replace(

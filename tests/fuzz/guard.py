@@ -21,8 +21,16 @@ _ALWAYS = frozenset(
         *("pickle.find_class", "cpython.run_file", "code.__new__"),
     }
 )
-_COMPILING = ("/dataclasses.py", "/collections/__init__.py", "/inspect.py", "/typing.py", "/typing_extensions.py")
-_WRITING = frozenset({"os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.truncate"})
+_COMPILING = (
+    "/dataclasses.py",
+    "/collections/__init__.py",
+    "/inspect.py",
+    "/typing.py",
+    "/typing_extensions.py",
+)
+_WRITING = frozenset(
+    {"os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.truncate"}
+)
 
 
 class Guard:
@@ -38,7 +46,7 @@ class Guard:
         """Collect in `seen` what happens inside the block; only `folders` may be written to."""
         os.environ.pop(CANARY_VARIABLE, None)
         self.seen = []
-        self._allowed = tuple(os.path.realpath(folder) for folder in folders) + ("/dev/null", "/proc/self")
+        self._allowed = (*tuple(os.path.realpath(folder) for folder in folders), "/dev/null", "/proc/self")
         try:
             yield
         finally:

@@ -20,7 +20,9 @@ from zoo.errors import ZooError
 
 LONGEST_MESSAGE = 6_000  # characters: a page
 _RAW = re.compile(r" object at 0x|<(?:class|function|module|bound method) |Traceback|\bNoneType\b(?!\))")
-_MEMORY = re.compile(r"MemoryError|[Uu]nable to allocate|can't allocate|not enough memory|bad_alloc|malloc of")
+_MEMORY = re.compile(
+    r"MemoryError|[Uu]nable to allocate|can't allocate|not enough memory|bad_alloc|malloc of"
+)
 
 
 class Outcome(NamedTuple):

@@ -16,10 +16,36 @@ CANARY_VARIABLE = "ZOO_FUZZ_CANARY"  # a payload that runs sets it
 
 BOUNDS = (0, 1, -1, 2, 127, 128, 255, 256, 2**15, 2**16 - 1, 2**31 - 1, 2**31, 2**32, 2**53, 2**63 - 1, 2**63)
 WORDS = (
-    *("", " ", "None", "null", "true", "no", "~", "nan", ".nan", ".inf", "-inf", "1e5", "1e-5", "0x10", "1_000"),
+    *(
+        "",
+        " ",
+        "None",
+        "null",
+        "true",
+        "no",
+        "~",
+        "nan",
+        ".nan",
+        ".inf",
+        "-inf",
+        "1e5",
+        "1e-5",
+        "0x10",
+        "1_000",
+    ),
     *("0", "-1", "010", "1.", ".5", "1:30", "2020-01-01", "=", "<<", "*", "&a", "!!str", "@", "`", "%", "\t"),
     *("\0", "\x1b[2J\x1b]0;owned\x07", "\r\n", "\x85", "\u2028", "\u202etxt.exe", "\ufeff", "e\u0301", "𝟘٣"),
-    *("a" * 10_000, "../../etc/passwd", "/dev/zero", "/etc/passwd", "~root", "%s%n", "{0}", "${HOME}", "$(id)"),
+    *(
+        "a" * 10_000,
+        "../../etc/passwd",
+        "/dev/zero",
+        "/etc/passwd",
+        "~root",
+        "%s%n",
+        "{0}",
+        "${HOME}",
+        "$(id)",
+    ),
     *("ß" * 300, "x\ny", "-", "[", "{", "}", "]", "'", '"', "\\", "|", ">", "#", "?", ":", ",", "\ud800"),
 )
 
@@ -36,7 +62,9 @@ def value(random: Random) -> Any:
     if kind == 3:
         return random.choice(WORDS)
     if kind == 4:
-        return random.choice(([], {}, [[]], [None], {"": None}, {"a": {}}, [0] * 300, ["x"] * 9, [{}], {"a": [1]}))
+        return random.choice(
+            ([], {}, [[]], [None], {"": None}, {"a": {}}, [0] * 300, ["x"] * 9, [{}], {"a": [1]})
+        )
     if kind == 5:
         return [value(random) for _ in range(random.randrange(4))]
     if kind == 6:
@@ -57,16 +85,27 @@ def _near(old: Any, random: Random) -> Any:
     if isinstance(old, bool):
         return not old
     if isinstance(old, int):
-        return random.choice((old + 1, old - 1, -old, old * 1000, 0, old << 40, float(old), str(old), old ^ 1))
+        return random.choice(
+            (old + 1, old - 1, -old, old * 1000, 0, old << 40, float(old), str(old), old ^ 1)
+        )
     if isinstance(old, float):
         return random.choice((-old, old * 1e9, old / 1e9, 0.0, 1.0, str(old), math.nan, int(old), 2 * old))
     if isinstance(old, str):
         place = random.randrange(len(old) + 1)
         return random.choice(
-            (old[:place], old[:place] + random.choice(WORDS) + old[place:], old.upper(), old + old, old[::-1], [old])
+            (
+                old[:place],
+                old[:place] + random.choice(WORDS) + old[place:],
+                old.upper(),
+                old + old,
+                old[::-1],
+                [old],
+            )
         )
     if isinstance(old, list):
-        return random.choice((old[:-1], old + old, old[::-1], [old], dict(enumerate(map(str, old))), old + [None]))
+        return random.choice(
+            (old[:-1], old + old, old[::-1], [old], dict(enumerate(map(str, old))), [*old, None])
+        )
     return value(random)
 
 
@@ -100,7 +139,7 @@ def _change(random: Random, parent: Any, key: Any) -> str:
     elif action == "rename" and isinstance(parent, dict):
         parent[str(_near(key, random))] = parent.pop(key)
     elif action == "copy":  # from another place of the tree
-        others = [sub for sub in (parent.values() if isinstance(parent, dict) else parent)]
+        others = list((parent.values() if isinstance(parent, dict) else parent))
         parent[key] = copy.deepcopy(random.choice(others))
     elif isinstance(parent, dict):
         parent[random.choice(WORDS)] = value(random)
@@ -170,7 +209,11 @@ def _splice(random: Random, data: bytes, others: Sequence[bytes]) -> bytes:
 
 def _insert(random: Random, data: bytes, _: Sequence[bytes]) -> bytes:
     at = random.randrange(len(data) + 1)
-    word = random.choice(WORDS).encode("utf-8", "surrogatepass") if random.random() < 0.5 else random.randbytes(8)
+    word = (
+        random.choice(WORDS).encode("utf-8", "surrogatepass")
+        if random.random() < 0.5
+        else random.randbytes(8)
+    )
     return data[:at] + word + data[at:]
 
 
@@ -179,12 +222,52 @@ _OCTETS: tuple[Callable[[Random, bytes, Sequence[bytes]], bytes], ...] = (
 )
 
 _YAML_LINES = (
-    *("a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]", "<<: {a: 1}", "<<: 3", "? [a]\n: b", "? {a: b}\n: c", "%YAML 9.9"),
+    *(
+        "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]",
+        "<<: {a: 1}",
+        "<<: 3",
+        "? [a]\n: b",
+        "? {a: b}\n: c",
+        "%YAML 9.9",
+    ),
     *("--- a", "...", "\tx: 1", "!!python/object/apply:os.putenv [ZOO_FUZZ_CANARY, '1']", "a: !!timestamp x"),
-    *("a: !!python/object/new:os.system ['false']", "a: !!binary //8=", "a: !!set {x}", "a: !!bool x", "a: !!int x"),
-    *("a: !!omap [x: 1]", "a: !!float x", "a: !!null x", "a: !!timestamp 2020-13-45", "a: !<tag:x> y", "a: !x y"),
-    *("{" * 5000, "[" * 40, "- " * 3000, "a: " * 500, '"\\ud800": 1', '"\\x00": "\\x1b"', "a: |\n  x\n y", "{a: 1,"),
-    *("? " * 2000, "# x\r# y\r", "a: 'it''s", "key: @x", "null: 1", "~: 1", "1: 2", "true: x", "1.5: x", "'': x"),
+    *(
+        "a: !!python/object/new:os.system ['false']",
+        "a: !!binary //8=",
+        "a: !!set {x}",
+        "a: !!bool x",
+        "a: !!int x",
+    ),
+    *(
+        "a: !!omap [x: 1]",
+        "a: !!float x",
+        "a: !!null x",
+        "a: !!timestamp 2020-13-45",
+        "a: !<tag:x> y",
+        "a: !x y",
+    ),
+    *(
+        "{" * 5000,
+        "[" * 40,
+        "- " * 3000,
+        "a: " * 500,
+        '"\\ud800": 1',
+        '"\\x00": "\\x1b"',
+        "a: |\n  x\n y",
+        "{a: 1,",
+    ),
+    *(
+        "? " * 2000,
+        "# x\r# y\r",
+        "a: 'it''s",
+        "key: @x",
+        "null: 1",
+        "~: 1",
+        "1: 2",
+        "true: x",
+        "1.5: x",
+        "'': x",
+    ),
 )
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from zoo.data import ImageDataset, open_dataset, parse_data_spec
 from zoo.data.labels import is_whole
 from zoo.errors import DataError, ZooError
-from zoo.files import read_text
+from zoo.files import is_file, read_text
 from zoo.release import Release
 from zoo.release.convert import Encoder, Preprocessing, convert_checkpoint
 
@@ -113,7 +113,7 @@ def _lines(source: str | Path, what: str) -> list[str] | None:
     """Return the lines of a text file that are not empty, or None when there is no such file."""
     path = Path(source)
     try:
-        text = read_text(path, _MOST_BYTES) if path.is_file() else None
+        text = read_text(path, _MOST_BYTES) if is_file(path) else None
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{what}: {source}: cannot be read: {error}") from None
     return None if text is None else [line.strip() for line in text.splitlines() if line.strip()]

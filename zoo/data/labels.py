@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from zoo.errors import DataError
 
-MAX_CLASSES = 1 << 21  # far above any data set's; a label beyond is a mistake, and a name for each would not fit
+MAX_CLASSES = (
+    1 << 21
+)  # far above any data set's; a label beyond is a mistake, and a name for each would not fit
 _DIGITS = 18  # of the largest number that int64 surely holds
 
 
@@ -20,5 +22,7 @@ def numbered(largest: int, where: str) -> list[str]:
         DataError: beginning with `where`, for more classes than can be.
     """
     if largest >= MAX_CLASSES:
-        raise DataError(f"{where}: found label {largest}, expected 0 to C - 1 for at most {MAX_CLASSES:,} classes")
+        raise DataError(
+            f"{where}: found label {largest}, expected 0 to C - 1 for at most {MAX_CLASSES:,} classes"
+        )
     return [str(c) for c in range(largest + 1)]

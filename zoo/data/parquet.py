@@ -6,6 +6,7 @@ import hashlib
 import json
 import stat
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from zoo.data.dataset import Encoded, Split
 from zoo.data.decode import read_image, read_size
 from zoo.data.labels import numbered
 from zoo.errors import DataError, did_you_mean
+from zoo.files import is_file, names_in
 
 BATCH_ROWS = 256  # unpacked at a time: a file of a page can hold one value a million times
 UNPACKED, UNPACKED_PER_BYTE = 64 << 20, 32  # bytes; encoded images hardly get smaller when a file is packed
@@ -100,7 +102,10 @@ def open_parquet(
         if split == "test" and root is not None:  # both splits need the same C
             train = _match(source.train, root)
             largest = max(
-                [largest, *(int(_labels(_read(f, [source.label]), source.label, f).max(initial=0)) for f in train)]
+                [
+                    largest,
+                    *(int(_labels(_read(f, [source.label]), source.label, f).max(initial=0)) for f in train),
+                ]
             )
         class_names = numbered(largest, f'parquet: column "{source.label}" of {files[0]}')
     elif len(labels) and labels.max() >= len(class_names):
@@ -113,9 +118,9 @@ def open_parquet(
 
 def _match(pattern: str, root: Path | None) -> list[Path]:
     path = Path(pattern) if root is None else root / pattern  # an absolute pattern stays as it is
-    if path.is_file():
+    if is_file(path):
         return [path]
-    return sorted(p for p in path.parent.glob(path.name) if p.is_file()) if path.parent.is_dir() else []
+    return [path.parent / name for name in names_in(path.parent) if fnmatchcase(name, path.name)]
 
 
 def _shards(pattern: str, root: Path | None, what: str) -> list[Path]:
@@ -124,7 +129,7 @@ def _shards(pattern: str, root: Path | None, what: str) -> list[Path]:
     files = _match(pattern, root)
     if not files:
         folder = (Path(pattern) if root is None else root / pattern).parent
-        beside = sorted(p.name for p in folder.glob("*.parquet")) if folder.is_dir() else []
+        beside = [name for name in names_in(folder) if name.endswith(".parquet")]
         there = f"there are {', '.join(beside[:5])}" if beside else "there are no parquet files"
         raise DataError(
             f'parquet: no {what} "{pattern}" in {folder}: {there}. The folder is given with --data DIR'

@@ -27,7 +27,7 @@ from zoo.data.parquet import open_parquet
 from zoo.data.partial_labels import draw_candidates, read_candidates
 from zoo.data.paths import require_path, require_root
 from zoo.errors import DataError, did_you_mean
-from zoo.files import read_text
+from zoo.files import is_dir, is_file, read_text
 
 MAX_LIST_BYTES = 1 << 30  # several times the list of the largest public data set
 DIGITS_TRAIN_PER_CLASS = 125  # the smallest class has 174 images
@@ -157,7 +157,7 @@ def open_folder(source: Folder, split: Split, root: Path | None) -> Opened:
     except (RuntimeError, OSError) as error:
         raise DataError(f"folder: {path}: {' '.join(str(error).split())}") from None
     train = Path(base, source.train)
-    if split == "test" and train.is_dir():
+    if split == "test" and is_dir(train):
         expected = find_classes(str(train))[0]
         unknown, absent = sorted(set(tree.classes) - set(expected)), sorted(set(expected) - set(tree.classes))
         if unknown:
@@ -179,14 +179,14 @@ def open_list(source: ListFiles, split: Split, root: Path | None) -> Opened:
     file = require_path(root, source.train if split == "train" else source.test, "list", f"{split} list")
     paths, labels = _read_list(file)
     first = folder / paths[0]
-    if not first.is_file():  # a wrong folder would make every image a bad one
+    if not is_file(first):  # a wrong folder would make every image a bad one
         raise DataError(f'list: {file.name} line 1 names "{paths[0]}", but there is no {first}; see "images"')
     largest = int(labels.max())
     if split == "train":
         _check_gapless(labels, file)
     else:
         train = Path(source.train if root is None else root / source.train)
-        if train.is_file():
+        if is_file(train):
             train_labels = _read_list(train)[1]
             _check_gapless(train_labels, train)
             trained = int(train_labels.max())
@@ -208,7 +208,7 @@ def open_list(source: ListFiles, split: Split, root: Path | None) -> Opened:
 
 
 def _check_gapless(labels: NDArray[np.int64], file: Path) -> None:
-    """Refuse a class without images: there are at most as many classes as images, however large a label is."""
+    """Refuse a class without images; so there are no more classes than images, however large a label is."""
     counts = np.bincount(labels[labels < len(labels)], minlength=1)
     lacking = np.flatnonzero(counts == 0)
     largest = int(labels.max())

@@ -190,6 +190,8 @@ def _problem(value: object, in_arguments: bool) -> str:
     """Say what is wrong with one value; '' when nothing is."""
     if isinstance(value, str) and _CONTROL.search(value):
         return f"found control characters, {value[:40]!r}"
+    if isinstance(value, int) and abs(value) >= 1 << 63:
+        return "found a number of more than 63 bits"
     if in_arguments:
         if isinstance(value, int | float) and not abs(value) <= MAX_ARGUMENT:
             return f"found {str(value)[:12]}, expected at most {MAX_ARGUMENT}"

@@ -234,7 +234,8 @@ class Recipe(Config):
         """
         data = load_yaml(text, where)
         if not isinstance(data, dict):
-            raise RecipeError(f"{where}: found {type(data).__name__}, expected a mapping of recipe sections")
+            found = "nothing" if data is None else type(data).__name__
+            raise RecipeError(f"{where}: found {found}, expected a mapping of recipe sections")
         if "converted" in data:
             raise RecipeError(
                 f"{where}: the record of a converted release, which cannot be trained; to start from its"

@@ -32,7 +32,11 @@ def _state() -> dict[str, torch.Tensor]:
 
 
 def _content() -> dict[str, Any]:
-    return {"epoch": 12, "arch": "resnet", "state_dict": {f"module.{key}": value for key, value in _state().items()}}
+    return {
+        "epoch": 12,
+        "arch": "resnet",
+        "state_dict": {f"module.{key}": value for key, value in _state().items()},
+    }
 
 
 @cache
@@ -142,14 +146,18 @@ def _odd_content(random: Random) -> tuple[Any, str]:
             del state[key]
             notes.append(f"no {key}")
         elif way == 6:
-            new = random.choice((key.replace("module.", ""), f"module.{key}", key.upper(), f"{key}.weight", "module."))
+            new = random.choice(
+                (key.replace("module.", ""), f"module.{key}", key.upper(), f"{key}.weight", "module.")
+            )
             state[new] = state[key]
             notes.append(f"{key} also as {new}")
         else:
             content["epoch"] = mutate.value(random)
             notes.append("epoch")
     if random.random() < 0.1:
-        content = random.choice((state, [state], state.values() and list(state.values())[0], {}, {"model": state}, 5))
+        content = random.choice(
+            (state, [state], state.values() and next(iter(state.values())), {}, {"model": state}, 5)
+        )
         notes.append("another whole")
     return content, "; ".join(notes)
 
@@ -158,7 +166,11 @@ def _case(random: Random, folder: Path, name: str, content: bytes, note: str) ->
     file = folder / name
     file.write_bytes(content)
     family = "paco" if random.random() < 0.8 else random.choice(tuple(FAMILIES))
-    arch = "cifar_resnet20" if random.random() < 0.9 else random.choice(("resnet18", "cifar_resnet32", "resnet50"))
+    arch = (
+        "cifar_resnet20"
+        if random.random() < 0.9
+        else random.choice(("resnet18", "cifar_resnet32", "resnet50"))
+    )
     encoder = "query" if random.random() < 0.8 else "momentum"
 
     def convert() -> None:
@@ -191,11 +203,47 @@ def archives(random: Random, folder: Path) -> Case:
 
 
 _OPCODES = (
-    *(b"cos\nsystem\n(S'touch fuzz-canary'\ntR.", b"c__builtin__\nexec\n(S'1/0'\ntR", b"\x8a\xff" + bytes(255)),
-    *(b"\x8b\xff\xff\xff\x7f", b"X\xff\xff\xff\x7f", b"\x8e\xff\xff\xff\xff\xff\xff\xff\x7f", b"(" * 5000, b"]" * 999),
-    *(b"h\xff", b"j\xff\xff\xff\xff", b"r\xff\xff\xff\x7f", b"Q", b"R", b"b", b"\x81", b"s", b"u", b"a", b"e", b"0"),
-    *(b"ctorch._utils\n_rebuild_tensor_v2\n", b"ccollections\nOrderedDict\n)R", b"cbuiltins\nbytearray\n", b"\x93"),
-    *(b"ctorch\nFloatStorage\n", b"ctorch.storage\nUntypedStorage\n", b"czoo_fuzz_canary\nx\n", b"}", b")", b"N", b"t"),
+    *(
+        b"cos\nsystem\n(S'touch fuzz-canary'\ntR.",
+        b"c__builtin__\nexec\n(S'1/0'\ntR",
+        b"\x8a\xff" + bytes(255),
+    ),
+    *(
+        b"\x8b\xff\xff\xff\x7f",
+        b"X\xff\xff\xff\x7f",
+        b"\x8e\xff\xff\xff\xff\xff\xff\xff\x7f",
+        b"(" * 5000,
+        b"]" * 999,
+    ),
+    *(
+        b"h\xff",
+        b"j\xff\xff\xff\xff",
+        b"r\xff\xff\xff\x7f",
+        b"Q",
+        b"R",
+        b"b",
+        b"\x81",
+        b"s",
+        b"u",
+        b"a",
+        b"e",
+        b"0",
+    ),
+    *(
+        b"ctorch._utils\n_rebuild_tensor_v2\n",
+        b"ccollections\nOrderedDict\n)R",
+        b"cbuiltins\nbytearray\n",
+        b"\x93",
+    ),
+    *(
+        b"ctorch\nFloatStorage\n",
+        b"ctorch.storage\nUntypedStorage\n",
+        b"czoo_fuzz_canary\nx\n",
+        b"}",
+        b")",
+        b"N",
+        b"t",
+    ),
 )
 
 
@@ -219,7 +267,10 @@ def _with_pickle(random: Random) -> bytes:
 
 def _archived(changed: dict[str, bytes], compression: int = zipfile.ZIP_STORED) -> bytes:
     stream = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(_seed(False))) as archive, zipfile.ZipFile(stream, "w", compression) as other:
+    with (
+        zipfile.ZipFile(io.BytesIO(_seed(False))) as archive,
+        zipfile.ZipFile(stream, "w", compression) as other,
+    ):
         for entry in archive.namelist():
             other.writestr(entry, changed.get(entry, archive.read(entry)))
     return stream.getvalue()
@@ -234,14 +285,20 @@ def _zipped(random: Random) -> tuple[bytes, str]:
     if way == 0:
         return _archived({}, zipfile.ZIP_DEFLATED), "compressed"
     if way == 1:
-        return _archived({random.choice(names): random.choice((b"", b"\0" * (60 << 20), b"x"))}), "other entry"
+        return _archived(
+            {random.choice(names): random.choice((b"", b"\0" * (60 << 20), b"x"))}
+        ), "other entry"
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as other:
         left = random.choice(names)
         for name in names:
             if way == 2 and name == left:
                 continue
-            renamed = random.choice((f"../{name}", f"/{name}", name.upper(), f"{name}\0x")) if name == left else name
+            renamed = (
+                random.choice((f"../{name}", f"/{name}", name.upper(), f"{name}\0x"))
+                if name == left
+                else name
+            )
             other.writestr(renamed if way == 3 else name, content[name])
             if way == 4 and name == left:
                 other.writestr(f"{name}.", random.randbytes(9))
@@ -254,7 +311,10 @@ def legacy(random: Random, folder: Path) -> Case:
     if way == 0:
         payload = random.choice(_payloads())
         made = random.choice(
-            (pickle.dumps(payload, protocol=random.randrange(6)), _saved({"a": payload, **_content()}, old=True))
+            (
+                pickle.dumps(payload, protocol=random.randrange(6)),
+                _saved({"a": payload, **_content()}, old=True),
+            )
         )
         note = payload.function
     elif way == 1:

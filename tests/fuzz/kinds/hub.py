@@ -35,7 +35,12 @@ _MODEL: dict[str, Any] = {
                 "results": [
                     {
                         "task": {"type": "image-classification"},
-                        "dataset": {"name": "digits", "type": "digits", "config": "knn (k: 5)", "split": "test"},
+                        "dataset": {
+                            "name": "digits",
+                            "type": "digits",
+                            "config": "knn (k: 5)",
+                            "split": "test",
+                        },
                         "metrics": [{"type": "accuracy", "value": 93.1}],
                     }
                 ],
@@ -43,7 +48,12 @@ _MODEL: dict[str, Any] = {
         ],
     },
     "siblings": [
-        {"rfilename": name, "size": 900, "blobId": "a" * 40, "lfs": {"sha256": "b" * 64, "size": 900, "pointerSize": 9}}
+        {
+            "rfilename": name,
+            "size": 900,
+            "blobId": "a" * 40,
+            "lfs": {"sha256": "b" * 64, "size": 900, "pointerSize": 9},
+        }
         for name in _FILES
     ],
 }
@@ -101,7 +111,9 @@ def hub(random: Random, folder: Path) -> Case:
         endpoint = huggingface_hub.constants.ENDPOINT
         template = huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE
         huggingface_hub.constants.ENDPOINT = server.address
-        huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE = server.address + "/{repo_id}/resolve/{revision}/{filename}"
+        huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE = (
+            server.address + "/{repo_id}/resolve/{revision}/{filename}"
+        )
         try:
             call()
         finally:
@@ -120,4 +132,3 @@ def hub(random: Random, folder: Path) -> Case:
         ("org/", "snapshots"),
         note,
     )
-

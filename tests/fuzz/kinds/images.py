@@ -103,13 +103,24 @@ def odd(random: Random) -> tuple[str, bytes | Callable[[Path], str]]:
         other = random.choice(tuple(seeds()))
         return f"x{Path(other).suffix}", mutate.octets(random, seeds()[name])
     if way == 3:
-        return f"x{Path(name).suffix}", random.choice((b"", b"\0" * 100, b"GIF89a", b"\xff\xd8\xff", b"II*\0", b"P5\n"))
+        return f"x{Path(name).suffix}", random.choice(
+            (b"", b"\0" * 100, b"GIF89a", b"\xff\xd8\xff", b"II*\0", b"P5\n")
+        )
     if way == 4:
         return random.choice((("text.png", _text_bomb()), ("a.jpg", _exif(random)), ("x.ppm", _ppm(random))))
     if way == 5:
         return "z.png", random.choice((_pipe, _link, _hole))
     if way == 6:
-        names = ("\x1b[2J.png", "a\nb.png", "é\u202egnp.png", "a" * 240 + ".png", "x.PNG", "\udcff.png", " .png", "-.png")
+        names = (
+            "\x1b[2J.png",
+            "a\nb.png",
+            "é\u202egnp.png",
+            "a" * 240 + ".png",
+            "x.PNG",
+            "\udcff.png",
+            " .png",
+            "-.png",
+        )
         return random.choice(names), mutate.octets(random, seeds()["a.png"])
     return f"x{Path(name).suffix}", mutate.octets(random, seeds()[name], tuple(seeds().values()))
 
@@ -145,14 +156,26 @@ def _png_bomb(random: Random) -> bytes:
     rows = min(height, 400)
     data = b"".join([packer.compress(row) for _ in range(rows)] + [packer.flush()])
     palette = _chunk(b"PLTE", bytes(6)) if color == 3 else b""
-    return b"\x89PNG\r\n\x1a\n" + _chunk(b"IHDR", header) + palette + _chunk(b"IDAT", data) + _chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + _chunk(b"IHDR", header)
+        + palette
+        + _chunk(b"IDAT", data)
+        + _chunk(b"IEND", b"")
+    )
 
 
 def _gif_bomb(random: Random) -> bytes:
     side = random.choice((13_000, 65_535))
-    return b"GIF89a" + struct.pack("<HH", side, side) + b"\x80\0\0" + bytes(6) + b",\0\0\0\0" + struct.pack(
-        "<HH", side, side
-    ) + b"\0\x02\x02\x44\x01\0;"
+    return (
+        b"GIF89a"
+        + struct.pack("<HH", side, side)
+        + b"\x80\0\0"
+        + bytes(6)
+        + b",\0\0\0\0"
+        + struct.pack("<HH", side, side)
+        + b"\0\x02\x02\x44\x01\0;"
+    )
 
 
 def _text_bomb() -> bytes:
@@ -177,5 +200,11 @@ def _exif(random: Random) -> bytes:
 
 
 def _ppm(random: Random) -> bytes:
-    heads = (b"P6 99999999 99999999 255\n", b"P5 4 4 65535\n", b"P3 2 2 255\n1 2 x", b"P6 -1 4 255\n", b"Pf 3 3 -1\n")
+    heads = (
+        b"P6 99999999 99999999 255\n",
+        b"P5 4 4 65535\n",
+        b"P3 2 2 255\n1 2 x",
+        b"P6 -1 4 255\n",
+        b"Pf 3 3 -1\n",
+    )
     return random.choice(heads) + random.randbytes(64)

@@ -21,10 +21,44 @@ from zoo.data.config import CandidatesFile, ListFiles
 
 _COUNT, _CLASSES = 6, 3
 _LINES = (
-    *("a b 0", "/dev/zero 0", "../../../etc/passwd 1", "0.png -1", "0.png 1.0", "0.png 1e3", "0.png ٣", "0.png"),
-    *("0.png 9223372036854775807", "0.png 99999999999999999999999", "0.png 3000000000", "0.png 100000000", " 0"),
-    *("0.png 1", "nothing.png 2", ". 0", "0.png\t1", "0.png  1", "\x0c0.png 1", "0.png 1 ", "\ufeff0.png 1", "a\0b 1"),
-    *("0.png 007", f"0.png {'1' * 5000}", "x" * 5000 + ".png 0", "pipe 0", "folder 0", "link 1", "é.png 0", '"0.png" 0'),
+    *(
+        "a b 0",
+        "/dev/zero 0",
+        "../../../etc/passwd 1",
+        "0.png -1",
+        "0.png 1.0",
+        "0.png 1e3",
+        "0.png ٣",
+        "0.png",
+    ),
+    *(
+        "0.png 9223372036854775807",
+        "0.png 99999999999999999999999",
+        "0.png 3000000000",
+        "0.png 100000000",
+        " 0",
+    ),
+    *(
+        "0.png 1",
+        "nothing.png 2",
+        ". 0",
+        "0.png\t1",
+        "0.png  1",
+        "\x0c0.png 1",
+        "0.png 1 ",
+        "\ufeff0.png 1",
+        "a\0b 1",
+    ),
+    *(
+        "0.png 007",
+        f"0.png {'1' * 5000}",
+        "x" * 5000 + ".png 0",
+        "pipe 0",
+        "folder 0",
+        "link 1",
+        "é.png 0",
+        '"0.png" 0',
+    ),
 )
 
 
@@ -159,7 +193,10 @@ def _checkpoint() -> bytes:
 def counts(random: Random, folder: Path) -> Case:
     """`zoo convert --labels FILE --class-counts FILE`."""
     (folder / "paco.pth").write_bytes(_checkpoint())
-    texts = {"labels.txt": "cat\ndog\nbird\nfish\nant\nbee\nfly\n", "counts.txt": "70\n60\n50\n40\n30\n20\n10\n"}
+    texts = {
+        "labels.txt": "cat\ndog\nbird\nfish\nant\nbee\nfly\n",
+        "counts.txt": "70\n60\n50\n40\n30\n20\n10\n",
+    }
     target, note = random.choice(tuple(texts)), "lines"
     for name, given in texts.items():
         (folder / name).write_text(given)
@@ -169,7 +206,19 @@ def counts(random: Random, folder: Path) -> Case:
     elif way < 3:
         (folder / target).write_bytes(mutate.octets(random, texts[target].encode()))
     else:
-        odd = ("-1", "1.5", "1e3", "٣", "9" * 25, "9" * 5000, "9223372036854775808", "0", "²", "digits", "folder:.")
+        odd = (
+            "-1",
+            "1.5",
+            "1e3",
+            "٣",
+            "9" * 25,
+            "9" * 5000,
+            "9223372036854775808",
+            "0",
+            "²",
+            "digits",
+            "folder:.",
+        )
         (folder / target).write_bytes(mutate.text(random, texts[target], odd))
     given = {"labels": str(folder / "labels.txt"), "class_counts": str(folder / "counts.txt")}
 

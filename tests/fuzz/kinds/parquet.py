@@ -93,14 +93,17 @@ def _odd_table(random: Random) -> tuple[bytes, str]:
         ("null column", pa.nulls(4)),
         ("no bytes", pa.array([{"path": "x"}] * 4)),
         ("bytes of words", pa.array([{"bytes": "x", "path": "y"}] * 4)),
-        ("null sections", pa.array([None, {"bytes": good[0], "path": "a"}, None, {"bytes": None, "path": "b"}])),
+        (
+            "null sections",
+            pa.array([None, {"bytes": good[0], "path": "a"}, None, {"bytes": None, "path": "b"}]),
+        ),
         ("path of numbers", pa.array([{"bytes": good[0], "path": 7}] * 4)),
         ("path of bytes", pa.array([{"bytes": good[0], "path": b"\xff"}] * 4)),
         ("path of terminal", pa.array([{"bytes": b"x", "path": "\x1b[2J\n" * 99}] * 4)),
         ("nested", pa.array([{"bytes": {"bytes": good[0]}}] * 4)),
         ("map", pa.array([[("a", 1)]] * 4, pa.map_(pa.string(), pa.int64()))),
         ("time", pa.array([1] * 4, pa.timestamp("ns"))),
-        ("odd image", pa.array([_bytes_of(random)] + good[1:])),
+        ("odd image", pa.array([_bytes_of(random), *good[1:]])),
     ]
     labels: list[tuple[str, Any]] = [
         ("bool", pa.array([True, False] * 2)),
@@ -122,7 +125,9 @@ def _odd_table(random: Random) -> tuple[bytes, str]:
         what, column = "good", pa.array(good)
     elif random.random() < 0.7:
         kind, numbers = "good", pa.array([0, 1, 0, 1])
-    names = random.choice((["img", "label"], ["img", "label"], ["img", "label"], ["image", "label"], ["img", "img"]))
+    names = random.choice(
+        (["img", "label"], ["img", "label"], ["img", "label"], ["image", "label"], ["img", "img"])
+    )
     if len(numbers) != len(column):
         column = column.slice(0, len(numbers))
     note = f"images: {what}, labels: {kind}, columns {names}"

@@ -45,7 +45,9 @@ def recipes(random: Random, folder: Path) -> Case:
         note = _replaced(random, file)
 
     return Case(
-        {"load": lambda: _twice(Recipe.load(file)), "show": lambda: command("show", str(file))}, (_FILE,), note
+        {"load": lambda: _twice(Recipe.load(file)), "show": lambda: command("show", str(file))},
+        (_FILE,),
+        note,
     )
 
 

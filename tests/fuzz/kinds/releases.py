@@ -23,14 +23,28 @@ from zoo.errors import ZooError
 from zoo.release.card.check import check_card
 from zoo.release.check import check_release
 
-_FILES = ("config.json", "model.safetensors", "centers.safetensors", "recipe.yaml", "metrics.json", "README.md")
+_FILES = (
+    "config.json",
+    "model.safetensors",
+    "centers.safetensors",
+    "recipe.yaml",
+    "metrics.json",
+    "README.md",
+)
 _HASHED = {
     "model.safetensors": "weights_sha256",
     "centers.safetensors": "centers_sha256",
     "recipe.yaml": "recipe_sha256",
 }
 _PNG = b"\x89PNG\r\n\x1a\n" + bytes(100)
-_NAMES = ("r/", "paco_digits", "metrics.json", "recipe.yaml", "config.json")  # the folder, or the release's name
+_NAMES = (
+    "/r/",
+    "/r:",
+    "paco_digits",
+    "metrics.json",
+    "recipe.yaml",
+    "config.json",
+)  # the folder, or the release's name
 
 
 @cache
@@ -136,8 +150,12 @@ def _narrowed(random: Random, name: str) -> tuple[Any, str]:
     if name == "config.json" and random.random() < 0.7:
         section = random.choice(("zoo", "pretrained_cfg", "model_args"))
         if section == "model_args":
-            data["architecture"] = random.choice(("cifar_resnet20", "resnet18", "vit_tiny_patch16_224", "convnext_atto"))
-            data[section] = {random.choice(_ARGUMENTS): mutate.value(random) for _ in range(random.choice((1, 2)))}
+            data["architecture"] = random.choice(
+                ("cifar_resnet20", "resnet18", "vit_tiny_patch16_224", "convnext_atto")
+            )
+            data[section] = {
+                random.choice(_ARGUMENTS): mutate.value(random) for _ in range(random.choice((1, 2)))
+            }
             return data, f"{section} of {data['architecture']}: {data[section]!r}"[:300]
         if section == "zoo" and random.random() < 0.3:
             data["zoo"]["dataset"], note = mutate.tree(random, data["zoo"]["dataset"])
@@ -154,7 +172,16 @@ def _narrowed(random: Random, name: str) -> tuple[Any, str]:
 _ARGUMENTS = (
     *("img_size", "patch_size", "depth", "embed_dim", "num_heads", "mlp_ratio", "class_token", "global_pool"),
     *("layers", "block", "stem_type", "stem_width", "output_stride", "drop_rate", "act_layer", "norm_layer"),
-    *("in_chans", "num_classes", "depths", "dims", "kernel_sizes", "pretrained", "checkpoint_path", "scriptable"),
+    *(
+        "in_chans",
+        "num_classes",
+        "depths",
+        "dims",
+        "kernel_sizes",
+        "pretrained",
+        "checkpoint_path",
+        "scriptable",
+    ),
 )
 
 
@@ -210,16 +237,28 @@ def safetensors(random: Random, given: bytes) -> bytes:
         text = mutate.to_json(random, mutate.tree(random, header)[0])
     elif way == 3:
         _, entry = random.choice(list(header.items()))
-        entry["shape"] = random.choice(([2**40, 2**40], [-1], [2**63], [1] * 70, [0], [], [1e3], [True], [10**30]))
-        entry["data_offsets"] = random.choice((entry.get("data_offsets"), [0, 2**50], [5, 1], [-4, 4], [0], [0.0, 1]))
+        entry["shape"] = random.choice(
+            ([2**40, 2**40], [-1], [2**63], [1] * 70, [0], [], [1e3], [True], [10**30])
+        )
+        entry["data_offsets"] = random.choice(
+            (entry.get("data_offsets"), [0, 2**50], [5, 1], [-4, 4], [0], [0.0, 1])
+        )
         text = mutate.to_json(random, header)
     else:
         entry = random.choice([entry for entry in header.values() if "dtype" in entry])
-        entry["dtype"] = random.choice(("F64", "F16", "BF16", "F8_E4M3", "F4", "C64", "I64", "BOOL", "", "f32", "U16"))
+        entry["dtype"] = random.choice(
+            ("F64", "F16", "BF16", "F8_E4M3", "F4", "C64", "I64", "BOOL", "", "f32", "U16")
+        )
         text = mutate.to_json(random, header)
     if random.random() < 0.1:
-        text = random.choice((b"[" * 200_000, b'{"a":' * 100_000, b"{}", b"null", b"9" * 5000, b'{"a":{"shape":[' * 9))
-    return struct.pack("<Q", len(text) if random.random() < 0.9 else random.choice(mutate.BOUNDS) % 2**64) + text + body
+        text = random.choice(
+            (b"[" * 200_000, b'{"a":' * 100_000, b"{}", b"null", b"9" * 5000, b'{"a":{"shape":[' * 9)
+        )
+    return (
+        struct.pack("<Q", len(text) if random.random() < 0.9 else random.choice(mutate.BOUNDS) % 2**64)
+        + text
+        + body
+    )
 
 
 def cards(random: Random, folder: Path) -> Case:

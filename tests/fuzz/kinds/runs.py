@@ -61,10 +61,15 @@ def _checkpoint(random: Random, given: bytes) -> tuple[bytes, str]:
         return stream.getvalue(), "other values in a plain torch archive"
     if way == 2 and zipfile.is_zipfile(io.BytesIO(given)):
         stream = io.BytesIO()
-        with zipfile.ZipFile(io.BytesIO(given)) as archive, zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as other:
+        with (
+            zipfile.ZipFile(io.BytesIO(given)) as archive,
+            zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as other,
+        ):
             target = random.choice(archive.namelist())
             for name in archive.namelist():
-                other.writestr(name, bytes(3 << 30) if name == target and random.random() < 0.05 else archive.read(name))
+                other.writestr(
+                    name, bytes(3 << 30) if name == target and random.random() < 0.05 else archive.read(name)
+                )
         return stream.getvalue(), "compressed"
     return mutate.octets(random, given), "bytes"
 
@@ -99,7 +104,9 @@ def runs(random: Random, folder: Path) -> Case:
         if isinstance(made, list) and random.random() < 0.7:
             file.write_bytes(b"\n".join(mutate.to_json(random, row) for row in made) + b"\n")
         else:
-            file.write_bytes(mutate.text(random, given.decode(), ("{}", "[1]", "5}", "{'a': 1}", "[" * 99_999 + "}")))
+            file.write_bytes(
+                mutate.text(random, given.decode(), ("{}", "[1]", "5}", "{'a': 1}", "[" * 99_999 + "}"))
+            )
             note = "lines"
     elif target == "recipe.yaml":
         file.write_bytes(mutate.text(random, given.decode()))

@@ -14,8 +14,21 @@ from zoo.data import open_dataset, parse_data_spec
 from zoo.release import names
 
 _LINES = (
-    *("namespace: my-org", "namespace: [a]", "namespace: a/b", "namespace: -x", "namespace: \n", "namespce: x"),
-    *("namespace: null", 'namespace: ""', "namespace: 5", "namespace: !!python/name:os.system", "namespace: 'ü'"),
+    *(
+        "namespace: my-org",
+        "namespace: [a]",
+        "namespace: a/b",
+        "namespace: -x",
+        "namespace: \n",
+        "namespce: x",
+    ),
+    *(
+        "namespace: null",
+        'namespace: ""',
+        "namespace: 5",
+        "namespace: !!python/name:os.system",
+        "namespace: 'ü'",
+    ),
 )
 
 
@@ -58,9 +71,22 @@ def settings(random: Random, folder: Path) -> Case:
 
 _SPECS = (
     *("digits", "digits?imbalance=10", "digits?imbalance=10&seed=3&max_per_class=9&profile=step", "folder:."),
-    *("list:.?train=a.txt&test=b.txt", "parquet:.?label=fine", "cifar10:.?download=false", "cifar100:/nowhere"),
+    *(
+        "list:.?train=a.txt&test=b.txt",
+        "parquet:.?label=fine",
+        "cifar10:.?download=false",
+        "cifar100:/nowhere",
+    ),
 )
-_NAMES = ("paco_digits", "./r", "org/name", "hf-hub:org/name@v1", "shipped:x", "https://huggingface.co/a/b", "..")
+_NAMES = (
+    "paco_digits",
+    "./r",
+    "org/name",
+    "hf-hub:org/name@v1",
+    "shipped:x",
+    "https://huggingface.co/a/b",
+    "..",
+)
 
 
 def specs(random: Random, folder: Path) -> Case:

@@ -73,7 +73,8 @@ def _plain(data: CardData) -> dict[str, Any]:
 
 
 def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
+    text = re.sub(r"<class '(\w+)'>", r"\1:", " ".join(str(error).split()))
+    return text.partition(" Pass `")[0][:200].rstrip(".") or type(error).__name__  # advice for programs
 
 
 _Result = tuple[str, str, str, str]  # data, protocol and settings, split, metric

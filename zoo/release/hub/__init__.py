@@ -148,7 +148,7 @@ def _remote(file: Any) -> tuple[str, RemoteFile]:
     """Return a listed file and its name; TypeError for what no Hub lists."""
     sha256 = file.lfs.sha256 if file.lfs else None
     for found, kind in ((file.rfilename, str), (file.size, int | None), (sha256, str | None)):
-        if not isinstance(found, kind):  # type: ignore[arg-type]
+        if not isinstance(found, kind):
             raise TypeError(f"found {found!r}")
     return file.rfilename, RemoteFile(file.size, sha256, file.blob_id)
 
