@@ -27,7 +27,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="number of the first case")
     parser.add_argument("--only", type=int, help="run this case, and print all about it")
     parser.add_argument("--seconds", type=float, default=20.0, help="that a call may take")
-    parser.add_argument("--memory", type=int, default=1024, help="MiB that a case may need")
+    parser.add_argument("--memory", type=int, default=2048, help="MiB that a case may need")
     parser.add_argument("--out", type=Path, help="folder to keep the files of failing cases in")
     given = parser.parse_args()
     unknown = [kind for kind in given.kinds if kind not in KINDS and ":" not in kind]

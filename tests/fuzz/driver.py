@@ -124,7 +124,7 @@ def fuzz(
     seed: int,
     *,
     seconds: float = 20.0,
-    memory: int = 1 << 30,
+    memory: int = 2 << 30,
     keep: Path | None = None,
 ) -> Iterator[Tally]:
     """Yield the tally after every case; limits as `judge.run` has them.

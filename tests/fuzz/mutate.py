@@ -139,7 +139,7 @@ def _change(random: Random, parent: Any, key: Any) -> str:
     elif action == "rename" and isinstance(parent, dict):
         parent[str(_near(key, random))] = parent.pop(key)
     elif action == "copy":  # from another place of the tree
-        others = list((parent.values() if isinstance(parent, dict) else parent))
+        others = list(parent.values() if isinstance(parent, dict) else parent)
         parent[key] = copy.deepcopy(random.choice(others))
     elif isinstance(parent, dict):
         parent[random.choice(WORDS)] = value(random)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from zoo.errors import DataError
 
-MAX_CLASSES = (
-    1 << 21
-)  # far above any data set's; a label beyond is a mistake, and a name for each would not fit
+MAX_CLASSES = 1 << 21  # far above any data set's: a label beyond is a mistake
 _DIGITS = 18  # of the largest number that int64 surely holds
 
 

@@ -101,12 +101,8 @@ def open_parquet(
         largest = int(labels.max(initial=0))
         if split == "test" and root is not None:  # both splits need the same C
             train = _match(source.train, root)
-            largest = max(
-                [
-                    largest,
-                    *(int(_labels(_read(f, [source.label]), source.label, f).max(initial=0)) for f in train),
-                ]
-            )
+            trained = [_labels(_read(each, [source.label]), source.label, each) for each in train]
+            largest = max([largest, *(int(each.max(initial=0)) for each in trained)])
         class_names = numbered(largest, f'parquet: column "{source.label}" of {files[0]}')
     elif len(labels) and labels.max() >= len(class_names):
         raise DataError(
@@ -159,8 +155,8 @@ def _read(file: Path, columns: list[str]) -> Any:
                 _check_rows(rows, status.st_size, file)
                 if unpacked > UNPACKED + UNPACKED_PER_BYTE * status.st_size:
                     raise DataError(
-                        f"parquet: {file}: its {status.st_size:,} bytes unpack to more than {unpacked:,}, which "
-                        "no encoded images do"
+                        f"parquet: {file}: its {status.st_size:,} bytes unpack to {unpacked:,} and more, "
+                        "which no encoded images do"
                     )
                 batches.append(batch)
             if not batches:

@@ -1,4 +1,4 @@
-"""What a Hub answers: the listing of a repository, of an organisation, and files of a cache, over real HTTP."""
+"""What a Hub answers: the listing of a repository and of an organisation, over real HTTP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""List files and what lies beside them: images, names of classes, candidates; labels and counts of a conversion."""
+"""List files, names of classes, candidates; labels and counts of a conversion."""
 
 from __future__ import annotations
 

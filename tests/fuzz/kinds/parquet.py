@@ -1,4 +1,4 @@
-"""Parquet shards: damaged bytes, other columns, lying headers, and files that unpack to far more than they are."""
+"""Parquet shards: damaged bytes, other columns, lying headers, and files that unpack to far more."""
 
 from __future__ import annotations
 
