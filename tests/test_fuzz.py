@@ -38,6 +38,9 @@ LONG = 3000
 
 @pytest.fixture(scope="module")
 def guard() -> Guard:
+    import matplotlib.font_manager  # which looks for fonts, once, by calling other programs
+
+    assert matplotlib.font_manager.fontManager
     return Guard()
 
 

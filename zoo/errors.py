@@ -11,7 +11,9 @@ LONGEST_MESSAGE = 4_000  # characters; what is in the middle of longer ones is l
 # Control characters, line separators, marks that turn the direction of text around, halves of characters.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
-_OBJECT = re.compile(r" ?<[\w. ]+ object at 0x[0-9a-fA-F]+>")  # how other libraries show what they were given
+# How other libraries show what they were given.
+_OBJECT = re.compile(r" ?<[\w. ]+ object at 0x[0-9a-fA-F]+>")
+_CLASS = re.compile(r"<class '(?:\w+\.)*(\w+)'>")
 
 
 class ZooError(Exception):
@@ -53,9 +55,12 @@ class Interrupted(ZooError):
 
 
 def _one_line(text: str) -> str:
-    text = _OBJECT.sub("", text)
-    text = text if len(text) <= LONGEST_MESSAGE else f"{text[:3_000]} [...] {text[-900:]}"
-    return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    shown = _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), _cut(text))
+    return _cut(_CLASS.sub(r"\1", _OBJECT.sub("", shown)))  # escaped, a text is longer
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST_MESSAGE else f"{text[:3_000]} [...] {text[-900:]}"
 
 
 def did_you_mean(found: object, choices: Iterable[str]) -> str:

@@ -26,7 +26,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0, help="number of the first case")
     parser.add_argument("--only", type=int, help="run this case, and print all about it")
-    parser.add_argument("--seconds", type=float, default=20.0, help="that a call may take")
+    parser.add_argument("--seconds", type=float, default=40.0, help="that a call may take")
     parser.add_argument("--memory", type=int, default=2048, help="MiB that a case may need")
     parser.add_argument("--out", type=Path, help="folder to keep the files of failing cases in")
     given = parser.parse_args()

@@ -123,7 +123,7 @@ def fuzz(
     numbers: range,
     seed: int,
     *,
-    seconds: float = 20.0,
+    seconds: float = 40.0,
     memory: int = 2 << 30,
     keep: Path | None = None,
 ) -> Iterator[Tally]:

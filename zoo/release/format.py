@@ -165,8 +165,10 @@ def read_metrics(folder: Path) -> dict[str, Any]:
                 raise ReleaseError(
                     f'{file}: evaluation {index}: "{name}": found {str(found)[:40]!r}, expected a number'
                 )
-        if not isinstance(entry.get("settings"), dict | None):
-            raise ReleaseError(f'{file}: evaluation {index}: "settings" is no section')
+        for name in ("settings", "train_set", "test_set"):
+            if not isinstance(entry.get(name), dict | None):
+                raise ReleaseError(f'{file}: evaluation {index}: "{name}" is no section')
+        schema.check_dataset(entry.get("test_set") or {}, f"{file}: evaluation {index}: test_set")
     return metrics
 
 

@@ -224,7 +224,7 @@ def _check_device(device: torch.device | str) -> None:
 
 
 def _identity(entry: Mapping[str, Any]) -> tuple[Any, ...]:
-    data = entry.get("train_set", {}).get("sha256"), entry.get("test_set", {}).get("sha256")
+    data = [(entry.get(name) or {}).get("sha256") for name in ("train_set", "test_set")]
     return (
         entry["protocol"],
         entry["data"],

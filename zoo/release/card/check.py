@@ -73,8 +73,8 @@ def _plain(data: CardData) -> dict[str, Any]:
 
 
 def _line(error: Exception) -> str:
-    text = re.sub(r"<class '(\w+)'>", r"\1:", " ".join(str(error).split()))
-    return text.partition(" Pass `")[0][:200].rstrip(".") or type(error).__name__  # advice for programs
+    text = " ".join(str(error).split()).partition(" Pass `")[0]  # what follows is advice for programs
+    return text[:200].rstrip(".") or type(error).__name__
 
 
 _Result = tuple[str, str, str, str]  # data, protocol and settings, split, metric
