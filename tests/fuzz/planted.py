@@ -1,4 +1,4 @@
-"""Readers with planted bugs, which the fuzzer has to find: `python -m tests.fuzz tests.fuzz.planted:hangs`."""
+"""Readers with planted bugs, which have to be found: `python -m tests.fuzz tests.fuzz.planted:hangs`."""
 
 from __future__ import annotations
 

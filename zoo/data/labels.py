@@ -20,7 +20,5 @@ def numbered(largest: int, where: str) -> list[str]:
         DataError: beginning with `where`, for more classes than can be.
     """
     if largest >= MAX_CLASSES:
-        raise DataError(
-            f"{where}: found label {largest}, expected 0 to C - 1 for at most {MAX_CLASSES:,} classes"
-        )
+        raise DataError(f"{where}: found label {largest}, expected at most {MAX_CLASSES:,} classes")
     return [str(c) for c in range(largest + 1)]

@@ -153,7 +153,8 @@ def _bomb_of(what: str) -> bytes:
     else:
         paths = pa.array(["p" * 100_000] * count)
         column = pa.StructArray.from_arrays([pa.array([b"x"] * count), paths], ["bytes", "path"])
-    return _written(pa.table({"img": column, "label": zeros}), compression="zstd")
+    table = pa.table({"img": column, "label": zeros})
+    return _written(table, compression="zstd", store_schema=False)  # else it is read as a dictionary
 
 
 _BOMBS = ("3 GB of one image", "40 million rows", "one image of 400 MB", "300 MB of paths")

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from zoo import backbones
 from zoo.config import Config, dump_yaml
-from zoo.errors import ReleaseError, did_you_mean
+from zoo.errors import ReleaseError, ZooError, did_you_mean
 from zoo.modules.centers import Centers
 from zoo.release import format
 from zoo.release.build import check_arguments
@@ -206,14 +206,26 @@ def _centers(parts: Parts, encoder: Encoder, counts: Sequence[int] | None, where
         return None
     if tensors.keys() != {"weight", "bias"} or tensors["weight"].ndim != 2:
         raise ReleaseError(f"{where}: centers: found {summary(tensors)}, expected weight [C, D] and bias [C]")
-    weight, bias = tensors["weight"].float(), tensors["bias"].float()
     prototypes = next(iter(parts.found.get(Part.PROTOTYPES, {}).values()), None)
+    for tensor in (tensors["weight"], tensors["bias"], *([] if prototypes is None else [prototypes])):
+        _check_plain(tensor, f"{where}: centers")
+    weight, bias = tensors["weight"].float(), tensors["bias"].float()
     known = torch.full((len(weight),), UNKNOWN_COUNT) if counts is None else torch.tensor(list(counts))
     if known.shape != (len(weight),) or known.dtype != torch.int64:
         raise ReleaseError(f"{where}: found {len(known)} class counts, expected {len(weight)} whole numbers")
     if counts is not None and (known < 0).any():
         raise ReleaseError(f"{where}: class counts: found {int(known.min())}, expected 0 or more")
-    return Centers(weight, bias, known, None if prototypes is None else prototypes.float())
+    try:
+        return Centers(weight, bias, known, None if prototypes is None else prototypes.float())
+    except ZooError as error:
+        raise ReleaseError(f"{where}: {error}") from None
+
+
+def _check_plain(tensor: Tensor, where: str) -> None:
+    """Refuse what cannot be computed with, and a view of few values that stands for any number of them."""
+    plain = tensor.layout == torch.strided and not (tensor.is_quantized or tensor.is_nested or tensor.is_meta)
+    if not plain or tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
+        raise ReleaseError(f"{where}: found a tensor that does not hold its own values, expected a plain one")
 
 
 def _class_names(labels: Sequence[str] | None, centers: Centers | None, where: str) -> list[str]:

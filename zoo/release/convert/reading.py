@@ -204,6 +204,8 @@ def _reason(error: Exception) -> str:
         lines = [line.strip() for line in text.splitlines()]
         detail = next((line for line in lines if line.startswith(("Unsupported", "Can only", "Trying"))), "")
         return "cannot be read without running code" + (f": {shown(detail)}" if detail else ", or is damaged")
+    if isinstance(error, TypeError | AttributeError):  # of torch's functions, in Python's words
+        return "damaged, or no checkpoint: its pickle does not describe tensors"
     first = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
     return f"damaged, or no checkpoint: {shown(first)}"
 
