@@ -25,14 +25,11 @@ from zoo.release.format import read_json
 
 ROOT = Path(__file__).resolve().parents[1]
 SECONDS, MEMORY = 20.0, 2 << 30
-SHORT = dict.fromkeys(KINDS, 12) | {
-    "recipe": 20,
-    "settings": 40,
-    "spec": 30,
-    "release": 8,
-    "card": 8,
-    "decoded": 8,
-}
+# Cases that take a moment (a conversion, an evaluation) are few here.
+FEW = dict.fromkeys(("release", "card", "counts"), 4) | dict.fromkeys(
+    ("weights", "checkpoint", "safetensors"), 6
+)
+SHORT = dict.fromkeys(KINDS, 10) | dict.fromkeys(("settings", "spec", "override", "list"), 30) | FEW
 LONG = 3000
 
 

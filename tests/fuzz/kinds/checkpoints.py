@@ -23,7 +23,7 @@ from tests.fuzz.case import Case
 from tests.fuzz.kinds import releases
 from zoo.release.convert import FAMILIES
 
-_NAMES = ("given.", "out", "family")
+_NAMES = ("given.", "out", "family", "centers: ")
 
 
 @cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import zlib
 from pathlib import Path
 from random import Random
@@ -13,12 +14,13 @@ import torch
 from tests.data_fixtures import list_dataset, photo
 from tests.fuzz import mutate
 from tests.fuzz.case import Case, WrongResultError
-from zoo.data.decoded_file import FOOTER, MAGIC, identify, keep_decoded, read_decoded
+from zoo.data.decoded_file import FOOTER, MAGIC, cache_folder, identify, keep_decoded, read_decoded
 from zoo.data.decoding import Decoding
 
 
 def decoded(random: Random, folder: Path) -> Case:
     """A file that is damaged, or was made on purpose: what is used holds the images, else nothing is."""
+    shutil.rmtree(cache_folder(), ignore_errors=True)  # the case before may have left a folder there
     dataset = list_dataset(folder, [photo(12, 9, seed) for seed in range(3)])
     identity = identify(dataset, 8)
     assert identity is not None

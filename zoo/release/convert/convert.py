@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from zoo import backbones
 from zoo.config import Config, dump_yaml
-from zoo.errors import ReleaseError, ZooError, did_you_mean
+from zoo.errors import ReleaseError, did_you_mean
 from zoo.modules.centers import Centers
 from zoo.release import format
 from zoo.release.build import check_arguments
@@ -210,15 +210,14 @@ def _centers(parts: Parts, encoder: Encoder, counts: Sequence[int] | None, where
     for tensor in (tensors["weight"], tensors["bias"], *([] if prototypes is None else [prototypes])):
         _check_plain(tensor, f"{where}: centers")
     weight, bias = tensors["weight"].float(), tensors["bias"].float()
+    if bias.shape != weight.shape[:1]:
+        raise ReleaseError(f"{where}: centers: found bias {list(bias.shape)}, expected [{len(weight)}]")
     known = torch.full((len(weight),), UNKNOWN_COUNT) if counts is None else torch.tensor(list(counts))
     if known.shape != (len(weight),) or known.dtype != torch.int64:
         raise ReleaseError(f"{where}: found {len(known)} class counts, expected {len(weight)} whole numbers")
     if counts is not None and (known < 0).any():
         raise ReleaseError(f"{where}: class counts: found {int(known.min())}, expected 0 or more")
-    try:
-        return Centers(weight, bias, known, None if prototypes is None else prototypes.float())
-    except ZooError as error:
-        raise ReleaseError(f"{where}: {error}") from None
+    return Centers(weight, bias, known, None if prototypes is None else prototypes.float())
 
 
 def _check_plain(tensor: Tensor, where: str) -> None:
