@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from tests.fuzz.judge import Outcome
 from tests.fuzz.worker import work
 
-GRACE = 5.0  # seconds after a call's deadline until its process is ended
+GRACE = 2.0  # seconds after a call's deadline until its process is ended
 START = 180.0  # seconds that a worker may take to import everything
 
 
