@@ -411,3 +411,11 @@ def test_metadata_nested_too_deeply_name_no_classes(tmp_path):
     table = pa.table({"img": [png(0)], "label": [0]}).replace_schema_metadata({"huggingface": "[" * 100_000})
     pq.write_table(table, tmp_path / "train.parquet")
     assert opened({"kind": "parquet"}, tmp_path).class_names == ("0",)
+
+
+def test_shards_without_rows_are_told(tmp_path):
+    shard(tmp_path / "train.parquet", [], label_type=pa.int64(), plain=True)
+    refused({"kind": "parquet"}, tmp_path, "holds null|has no images")
+    table = pa.table({"img": pa.array([], pa.binary()), "label": pa.array([], pa.int64())})
+    pq.write_table(table, tmp_path / "train.parquet")
+    refused({"kind": "parquet"}, tmp_path, "the train split has no images")

@@ -83,13 +83,15 @@ class Guard:
             path, mode, flags = arguments
             writes = bool(set(mode or "") & set("wax+")) or bool((flags or 0) & (os.O_WRONLY | os.O_RDWR))
             return writes and not _is_below(path, allowed)
-        return event in _WRITING and not _is_below(arguments[0], allowed)
+        return event in _WRITING and not _is_below(arguments[0], allowed, follow=False)
 
 
-def _is_below(path: Any, folders: tuple[str, ...]) -> bool:
+def _is_below(path: Any, folders: tuple[str, ...], follow: bool = True) -> bool:
     if isinstance(path, int):
         return True  # a file that is open already
-    real = os.path.realpath(os.fsdecode(path))
+    text = os.fsdecode(path)
+    folder, name = os.path.split(text)
+    real = os.path.realpath(text) if follow else os.path.join(os.path.realpath(folder), name)
     return any(real == folder or real.startswith(f"{folder}/") for folder in folders)
 
 

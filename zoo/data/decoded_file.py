@@ -18,6 +18,7 @@ import re
 import shutil
 import stat
 import struct
+import tokenize
 import warnings
 import zlib
 from collections.abc import Iterator
@@ -87,6 +88,8 @@ _UNUSABLE = (
     AttributeError,
     ArithmeticError,
     RecursionError,
+    SyntaxError,  # NumPy reads a header as Python
+    tokenize.TokenError,
 )  # what reading an arbitrary file may raise
 
 

@@ -95,7 +95,9 @@ def open_parquet(
             )
         columns.append(column)
         names += [path or f"{file.name}#{row}" for row, path in enumerate(paths)]
-    encoded = pa.chunked_array([chunk for column in columns for chunk in column.cast(columns[0].type).chunks])
+    kind = columns[0].type
+    chunks = [chunk for column in columns for chunk in column.cast(kind).chunks]
+    encoded = pa.chunked_array(chunks, type=kind)
     class_names = _class_names(tables[0].schema.metadata, source.label)
     if class_names is None:
         largest = int(labels.max(initial=0))
