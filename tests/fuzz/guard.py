@@ -91,7 +91,7 @@ def _is_below(path: Any, folders: tuple[str, ...], follow: bool = True) -> bool:
         return True  # a file that is open already
     text = os.fsdecode(path)
     folder, name = os.path.split(text)
-    real = os.path.realpath(text) if follow else os.path.join(os.path.realpath(folder), name)
+    real = os.path.realpath(text) if follow else f"{os.path.realpath(folder)}/{name}"
     return any(real == folder or real.startswith(f"{folder}/") for folder in folders)
 
 

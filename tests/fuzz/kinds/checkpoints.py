@@ -133,7 +133,9 @@ def _odd_content(random: Random) -> tuple[Any, str]:
         if way < 4:
             number = random.randrange(len(_ODD_TENSORS))
             if isinstance(state[key], torch.Tensor):
-                with contextlib.suppress(RuntimeError, NotImplementedError):  # of some shapes only
+                with contextlib.suppress(
+                    RuntimeError, NotImplementedError, IndexError, TypeError
+                ):  # of some shapes only
                     state[key] = _ODD_TENSORS[number](state[key])
             notes.append(f"{key} odd tensor {number}")
         elif way == 4:
