@@ -138,3 +138,13 @@ def test_interrupting_saves_and_tells_how_to_go_on_and_resume_finishes(number: i
     done = zoo(*command[3:], "--resume")
     assert done.returncode == 0, done.stderr
     assert (out / "config.json").is_file()
+
+
+def test_show_prints_a_recipe_given_by_its_path(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("name: x\n")
+    assert zoo("show", file).stdout == f"# {file}\nname: x\n"
+    file.write_bytes(b"\xff")
+    done = zoo("show", file)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f'zoo: recipe "{file}" cannot be read: ')

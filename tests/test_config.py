@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Annotated, Literal
 
 import pytest
@@ -10,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field
 
+from zoo import catalog
 from zoo.config import Config, dump_yaml, load_yaml, parse
-from zoo.errors import RecipeError
+from zoo.errors import RecipeError, ZooError
 
 
 class Cat(Config):
@@ -100,6 +103,9 @@ def test_yaml_reads_numbers_and_words_as_people_mean_them(text: str, value: obje
         ("a: " + "[" * 3000 + "]" * 3000, "nested deeper than 32 levels"),
         ("x" * (1 << 18) + "y", "found 262,145 bytes"),
         ("? [a, b]\n: 1", "not valid YAML"),
+        ("a: !!timestamp x", "line 1, column 4: tags are not allowed"),
+        ("a: !!binary //8=", "tags are not allowed"),
+        ("a: !!bool x", "tags are not allowed"),
     ],
 )
 def test_bad_yaml_is_one_line_that_says_where(text: str, problem: str) -> None:
@@ -131,3 +137,43 @@ def test_yaml_round_trip_loses_nothing(data: dict) -> None:
 def test_dumped_yaml_means_the_same_to_other_readers() -> None:
     data = {"lr": 1e-05, "word": "1e-4", "no": "no", "list": [1.0, 2], "nested": {"x": [{"y": None}]}}
     assert yaml.safe_load(dump_yaml(data)) == data
+
+
+def test_what_a_file_says_is_shown_on_one_line_that_no_terminal_obeys() -> None:
+    found = load_error('"a\\u2028b\\x85\\e[2J\\u202e": 1')
+    assert r'unknown key "a\u2028b\x85\x1b[2J\u202e"' in found
+    assert len(found.splitlines()) == 1
+    assert len(load_error(f"{'x' * 100_000}: 1")) <= 4_000
+    assert (
+        str(ZooError("cannot identify <_io.BytesIO object at 0x7f12>: <class 'a.b.C'>"))
+        == "cannot identify: C"
+    )
+
+
+def load_error(text: str) -> str:
+    with pytest.raises(ZooError) as caught:
+        parse(Cat, load_yaml(text, "here"), "here")
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "device", "gigantic"])
+def test_what_is_no_text_file_is_refused_before_it_is_read(tmp_path: Path, kind: str) -> None:
+    file = tmp_path / "mine.yaml"
+    if kind == "pipe":
+        os.mkfifo(file)
+    elif kind == "folder":
+        file.mkdir()
+    elif kind == "device":
+        file.symlink_to("/dev/zero")
+    else:
+        file.touch()
+        os.truncate(file, 50 << 30)  # a hole: takes no space
+    with pytest.raises(
+        RecipeError, match=r"mine\.yaml.*found (no regular file|53,687,091,200 bytes, expected)"
+    ):
+        catalog.recipe_text(file)
+
+
+def test_a_byte_order_mark_is_no_part_of_a_text(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_bytes(b"\xef\xbb\xbfa: 1\n")
+    assert catalog.recipe_text(tmp_path / "a.yaml") == "a: 1\n"

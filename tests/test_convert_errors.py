@@ -407,3 +407,21 @@ def test_an_architecture_with_the_tag_of_weights_is_refused(paco: Path, tmp_path
 def test_a_pickle_named_safetensors_is_told_its_name(paco: Path, tmp_path: Path) -> None:
     (tmp_path / "f.safetensors").write_bytes(paco.read_bytes())
     assert "rename it to f.pth" in refusal(tmp_path / "f.safetensors", "paco", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("odd", "message"),
+    [
+        (torch.zeros(1).expand(1 << 40, 64), "centers: found a tensor that does not hold its own values"),
+        (torch.zeros(7, 64).to_sparse(), "centers: found a tensor that does not hold its own values"),
+        (torch.zeros(9, 64), "expected"),
+    ],
+    ids=["a view of one value", "sparse", "other shape"],
+)
+def test_centers_that_are_no_plain_tensor_are_refused(
+    paco: Path, tmp_path: Path, odd: torch.Tensor, message: str
+) -> None:
+    file = changed(paco, tmp_path / "f.pth", lambda state: state.update({"module.linear.weight": odd}))
+    found = refusal(file, "paco", tmp_path)
+    assert "f.pth: " in found
+    assert message in found

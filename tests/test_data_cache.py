@@ -586,3 +586,11 @@ def test_the_record_is_plain_json(data, home):
     record = json.loads(content[-16 - length : -16])
     assert set(record) == {"state", "pieces", "errors"}
     assert sum(size for size, _ in record["pieces"]) == len(content) - 16 - length
+
+
+def test_a_pipe_in_the_place_of_the_file_is_not_waited_for(tmp_path, caplog):
+    identity = module.identify(list_dataset(tmp_path, [photo(8, 8, 0), photo(8, 8, 1)]), None)
+    identity.file.parent.mkdir(parents=True)
+    os.mkfifo(identity.file)
+    assert module.read_decoded(identity) is None
+    assert "no regular file; the images are decoded anew" in caplog.text

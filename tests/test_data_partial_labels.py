@@ -436,3 +436,12 @@ def test_the_coarse_classes_of_cifar100_written_as_groups_are_its_coarse_labels(
     rows, classes = np.nonzero(data.candidates)
     assert np.array_equal(superclass_of[classes], coarse[rows])
     assert len(rows) / len(data) == pytest.approx(1 + 0.9 * 4, abs=0.02)
+
+
+@pytest.mark.parametrize("header", ["(" * 5000, "{[]: 1}", "{'descr': ''.join}", "__import__('os').abort()"])
+def test_a_damaged_header_of_candidates_is_one_line(tmp_path, header):
+    data = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode()
+    (tmp_path / "c.npy").write_bytes(data)
+    with pytest.raises(DataError, match=UNREADABLE) as caught:
+        partial_labels.read_candidates(tmp_path / "c.npy")
+    assert "object at" not in str(caught.value)

@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import io
 import json
+import os
 import pickle
 import struct
 
@@ -242,6 +243,41 @@ def test_a_list_that_is_no_text_is_a_clear_error(listed):
     refused(source, root, "train.txt cannot be read as text")
 
 
+@pytest.mark.parametrize(
+    ("train", "test", "message"),
+    [
+        ("an image 0.png 3000000000\n", None, "no image of class 0, expected labels 0 to 3000000000"),
+        (f"an image 0.png {'9' * 30}\n", None, "line 1: found"),
+        (f"an image 0.png {'9' * 5000}\n", None, "line 1: found"),
+        ("an image 0.png 0\nan image 1.png 9000000\n", "an image 0.png 8000000\n", "no image of class 1"),
+    ],
+)
+def test_a_label_of_a_list_asks_for_no_memory(listed, train, test, message):
+    root, write = listed
+    source = write(train, *([test] if test else []))
+    refused(source, root, message, "test" if test else "train")
+    if test:
+        (root / "train.txt").unlink()
+        refused(source, root, "found label 8000000, expected at most 2,097,152 classes", "test")
+
+
+def test_pipes_are_not_waited_for(listed):
+    root, write = listed
+    source = write(THREE)
+    (root / "images/an image 0.png").unlink()
+    os.mkfifo(root / "images/an image 0.png")
+    with pytest.raises(DataError, match=r'image "an image 0\.png" cannot be read: found no regular file'):
+        opened(source, root).image(1)
+    (root / "train.txt").unlink()
+    os.mkfifo(root / "train.txt")
+    refused(source, root, "no train list")
+
+
+def test_a_path_that_no_file_can_have_is_one_that_is_not_there(tmp_path):
+    refused({"kind": "list", "train": "x" * 5000, "test": "t"}, tmp_path, "no train list")
+    refused({"kind": "folder"}, tmp_path / ("x" * 5000), "there is no folder")
+
+
 # --- parquet ----------------------------------------------------------------------------------------------
 
 
@@ -330,3 +366,56 @@ def test_parquet_row_without_bytes_is_a_bad_image(tmp_path):
     with pytest.raises(DataError, match=r'"far.png" has no bytes'):
         data.image(0)
     assert isinstance(data.image(1), Image.Image)
+
+
+@pytest.mark.parametrize("label", [2**62, 3_000_000_000])
+def test_a_label_of_a_shard_asks_for_no_memory(tmp_path, label):
+    shard(tmp_path / "train.parquet", [0, label])
+    refused(
+        {"kind": "parquet"}, tmp_path, rf"train\.parquet: found label {label}, expected at most 2,097,152"
+    )
+
+
+def test_a_shard_that_unpacks_to_far_more_than_it_is_is_refused(tmp_path):
+    blob = pa.DictionaryArray.from_arrays(pa.array(np.zeros(400, "int32")), pa.array([bytes(1 << 20)]))
+    table = pa.table({"img": blob, "label": [0] * 400})
+    pq.write_table(table, tmp_path / "train.parquet", compression="zstd", store_schema=False)
+    assert (tmp_path / "train.parquet").stat().st_size < 20_000
+    refused({"kind": "parquet"}, tmp_path, "bytes unpack to .* and more, which no encoded images do")
+
+
+def test_a_shard_of_more_rows_than_bytes_holds_no_images(tmp_path):
+    rows = 1_000_000
+    one = pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, "int32")), pa.array([b"x"]))
+    table = pa.table({"img": one, "label": np.zeros(rows, "int8")})
+    pq.write_table(table, tmp_path / "train.parquet", compression="zstd", store_schema=False)
+    refused({"kind": "parquet"}, tmp_path, "found 1,000,000 rows in [0-9,]+ bytes, which hold no images")
+
+
+def test_a_shard_of_many_batches_keeps_its_order_and_its_names(tmp_path):
+    labels = [number % 3 for number in range(700)]
+    shard(tmp_path / "train.parquet", labels, names=["ant", "bee", "cat"])
+    data = opened({"kind": "parquet"}, tmp_path)
+    assert data.labels.tolist() == labels
+    assert data.class_names == ("ant", "bee", "cat")
+    assert [data.name_of(place) for place in (0, 255, 256, 699)] == [
+        "p0.png",
+        "p255.png",
+        "p256.png",
+        "p699.png",
+    ]
+    assert np.array_equal(np.asarray(data.image(699)), np.asarray(photo(6, 6, 699)))
+
+
+def test_metadata_nested_too_deeply_name_no_classes(tmp_path):
+    table = pa.table({"img": [png(0)], "label": [0]}).replace_schema_metadata({"huggingface": "[" * 100_000})
+    pq.write_table(table, tmp_path / "train.parquet")
+    assert opened({"kind": "parquet"}, tmp_path).class_names == ("0",)
+
+
+def test_shards_without_rows_are_told(tmp_path):
+    shard(tmp_path / "train.parquet", [], label_type=pa.int64(), plain=True)
+    refused({"kind": "parquet"}, tmp_path, "holds null|has no images")
+    table = pa.table({"img": pa.array([], pa.binary()), "label": pa.array([], pa.int64())})
+    pq.write_table(table, tmp_path / "train.parquet")
+    refused({"kind": "parquet"}, tmp_path, "the train split has no images")

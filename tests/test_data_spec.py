@@ -59,3 +59,8 @@ def test_mistakes_name_what_does_not_fit(text, message):
     with pytest.raises(ZooError, match=message) as caught:
         parse_data_spec(text)
     assert "\n" not in str(caught.value)
+
+
+def test_a_home_of_nobody_is_refused():
+    with pytest.raises(ZooError, match="data "):
+        parse_data_spec("folder:~nobody-here/x")

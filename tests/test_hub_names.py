@@ -237,3 +237,9 @@ def test_a_damaged_config_makes_readings_differ_and_not_fail(releases, hub, here
     (folder / "config.json").write_text(json.dumps(changed))
     with pytest.raises(ReleaseError, match="can mean"):
         zoo.open(f"alice/{NAME}")
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "a/" + "x" * 5000, "~nobody-here/x", "./" + "x" * 5000, "a\0b"])
+def test_a_name_that_no_folder_can_have_is_refused(name):
+    with pytest.raises(ReleaseError):
+        zoo.open(name)

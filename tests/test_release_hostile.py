@@ -664,3 +664,57 @@ def test_a_release_that_changed_after_it_was_opened_does_not_pass(copied):
     edit(copied, "zoo", "description", value="another")
     with harmless("has changed since the release was opened"):
         check_release(release)
+
+
+# --- what tests/fuzz found ---
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (("evaluations", 0, "test_set"), 5, 'evaluation 0: "test_set" is no section'),
+        (("evaluations", 0, "train_set"), True, 'evaluation 0: "train_set" is no section'),
+        (("evaluations", 0, "test_set"), {"hub_id": [1]}, 'test_set: "hub_id": found'),
+        (("training", "seed"), 10**400, '"training.seed": found a number of more than 63 bits'),
+    ],
+)
+def test_metrics_that_a_card_cannot_be_made_of_are_refused(copied, path, value, message):
+    entry = {"protocol": "knn", "data": "digits", "split": "test", "metrics": {"accuracy": 50.0}}
+    metrics = {"training": {}, "evaluations": [entry]}
+    section = metrics
+    for key in path[:-1]:
+        section = section[key]
+    section[path[-1]] = value
+    (copied / "metrics.json").write_text(json.dumps(metrics))
+    with harmless(message):
+        zoo.open(copied).render_card()
+    (copied / "metrics.json").write_text('{"training": {"seconds": 1e999}}')
+    with harmless("found inf, expected a finite number"):
+        zoo.open(copied).render_card()
+
+
+@pytest.mark.parametrize("value", [{"a": 1}, "5", -1])
+def test_a_dataset_of_no_number_of_images_is_refused(copied, value):
+    edit(copied, "zoo", "dataset", value={"name": "digits", "num_images": value, "num_classes": 5})
+    with harmless(r'zoo\.dataset: "num_images": found'):
+        zoo.open(copied)
+
+
+@pytest.mark.parametrize(("text", "message"), [("init: x\n", '"init": found a str'), ("", "found nothing")])
+def test_a_recipe_of_no_sections_is_refused(copied, text, message):
+    (copied / "recipe.yaml").write_text(text)
+    with harmless(message):
+        zoo.open(copied).render_card()
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "centers.safetensors", "recipe.yaml"])
+def test_a_gigantic_file_is_refused_before_it_is_hashed(copied, name):
+    os.truncate(copied / name, 50 << 30)  # a hole: takes no space
+    with harmless("longer than it should be|found 53,687,091,200 bytes"):
+        check_release(zoo.open(copied))
+
+
+def test_views_of_a_recipe_that_cannot_be_read_with_are_refused(copied):
+    (copied / "recipe.yaml").write_text("views: {workers: many, backend: tensor}\n")
+    with pytest.raises(ReleaseError, match=r'recipe\.yaml: views: "workers": found .many.'):
+        zoo.evaluate(copied, "knn", "digits", device="cpu", save=False)

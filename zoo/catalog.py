@@ -6,7 +6,9 @@ import re
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from zoo.config import MAX_YAML_BYTES
 from zoo.errors import RecipeError, did_you_mean
+from zoo.files import is_file, read_text
 
 _PACKAGE = Path(__file__).resolve().parent
 
@@ -73,10 +75,10 @@ def recipe_path(name_or_file: str | Path) -> Path:
         RecipeError: naming the nearest recipe when there is none of that name.
     """
     as_file = Path(name_or_file)
-    if as_file.is_file():
+    if is_file(as_file):
         return as_file
     shipped = _shared("recipes") / f"{name_or_file}.yaml"
-    if shipped.parent == _shared("recipes") and shipped.is_file():
+    if shipped.parent == _shared("recipes") and is_file(shipped):
         return shipped
     names = list_recipes()
     hint = did_you_mean(name_or_file, names)
@@ -84,3 +86,15 @@ def recipe_path(name_or_file: str | Path) -> Path:
         f'no recipe "{name_or_file}": neither a file nor one of the {len(names)} shipped recipes.{hint}'
         ' "zoo list" shows them'
     )
+
+
+def recipe_text(path: Path) -> str:
+    """Read a recipe's file, for `load_yaml` or to be shown.
+
+    Raises:
+        RecipeError: naming the file, when it is no text, or larger than a recipe can be.
+    """
+    try:
+        return read_text(path, MAX_YAML_BYTES)
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecipeError(f'recipe "{path}" cannot be read: {error}') from None

@@ -74,6 +74,11 @@ def _short(value: object) -> str:
     return f"{text if len(text) <= 80 else text[:77] + '...'} ({type(value).__name__})"
 
 
+def plain_kind(value: object) -> str:
+    """Return what a plain value is, with its article: a list, a dict, ...; nothing for None."""
+    return "nothing" if value is None else f"a {type(value).__name__}"
+
+
 def _locate(schema: type[Config], loc: tuple[Any, ...]) -> tuple[str, list[str]]:
     """Follow `loc` from `schema`: the path as the user wrote it, and the valid keys beside its last part.
 
@@ -178,6 +183,8 @@ def _check_structure(text: str) -> None:
             problem = "aliases are not allowed"
         elif getattr(event, "anchor", None):
             problem = "anchors are not allowed"
+        elif tag := getattr(event, "tag", None):  # `!!binary`, `!!python/name:...`: plain values need none
+            problem = f"tags are not allowed, found {tag}"
         elif isinstance(event, yaml.CollectionStartEvent):
             depth += 1
             if depth > MAX_YAML_DEPTH:

@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
+
+LONGEST_MESSAGE = 4_000  # characters; what is in the middle of longer ones is left out
+
+# Control characters, line separators, marks that turn the direction of text around, halves of characters.
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+# How other libraries show what they were given.
+_OBJECT = re.compile(r" ?<[\w. ]+ object at 0x[0-9a-fA-F]+>")
+_CLASS = re.compile(r"<class '(?:\w+\.)*(\w+)'>")
 
 
 class ZooError(Exception):
@@ -13,6 +23,10 @@ class ZooError(Exception):
     """
 
     exit_code = 1
+
+    def __init__(self, message: str = "") -> None:
+        """Take a message, which may hold words of a file: it becomes one line that no terminal obeys."""
+        super().__init__(_one_line(message))
 
 
 class RecipeError(ZooError):
@@ -47,6 +61,15 @@ class Interrupted(ZooError):
     """
 
     exit_code = 75
+
+
+def _one_line(text: str) -> str:
+    shown = _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), _cut(text))
+    return _cut(_CLASS.sub(r"\1", _OBJECT.sub("", shown)))  # escaped, a text is longer
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST_MESSAGE else f"{text[:3_000]} [...] {text[-900:]}"
 
 
 def did_you_mean(found: object, choices: Iterable[str]) -> str:

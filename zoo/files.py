@@ -4,11 +4,33 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import uuid
 from collections.abc import Callable
 from pathlib import Path
 
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{32}")
+
+
+def is_file(path: str | Path) -> bool:
+    """Whether there is such a file. A name that no file can have, or that may not be looked at, is none.
+
+    `Path.is_file` raises for those before Python 3.14; so do `Path.is_dir` and `Path.exists`.
+    """
+    return os.path.isfile(path)  # noqa: PTH113
+
+
+def is_dir(path: str | Path) -> bool:
+    """Whether there is such a folder; see `is_file`."""
+    return os.path.isdir(path)  # noqa: PTH112
+
+
+def names_in(folder: Path) -> list[str]:
+    """Return what lies in a folder, sorted, to suggest one of it; nothing where that cannot be seen."""
+    try:
+        return sorted(os.listdir(folder))  # noqa: PTH208
+    except (OSError, ValueError):
+        return []
 
 
 def write_atomic(path: Path, write: Callable[[Path], object], *, parents: bool = True) -> None:
@@ -32,6 +54,22 @@ def write_atomic(path: Path, write: Callable[[Path], object], *, parents: bool =
     finally:
         temporary.unlink(missing_ok=True)
     sync(path.parent)
+
+
+def read_text(path: Path, most_bytes: int) -> str:
+    """Read a file of UTF-8, with or without a byte order mark.
+
+    Raises:
+        OSError: for what is no regular file, since reading a pipe or a device may never end, and for more
+            than `most_bytes`.
+        UnicodeDecodeError: for other bytes.
+    """
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError("found no regular file")
+    if status.st_size > most_bytes:
+        raise OSError(f"found {status.st_size:,} bytes, expected at most {most_bytes:,}")
+    return path.read_text(encoding="utf-8-sig")
 
 
 def write_text(path: Path, text: str, *, parents: bool = True) -> None:

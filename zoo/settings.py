@@ -6,8 +6,9 @@ import os
 import re
 from pathlib import Path
 
-from zoo.config import Config, load_yaml, parse
+from zoo.config import MAX_YAML_BYTES, Config, load_yaml, parse
 from zoo.errors import RecipeError
+from zoo.files import read_text
 
 NAMESPACE_VARIABLE = "ZOO_NAMESPACE"
 _NAMESPACE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?")
@@ -43,7 +44,7 @@ def namespace() -> str | None:
 
 def _from_file(file: Path) -> str | None:
     try:
-        text = file.read_text(encoding="utf-8")
+        text = read_text(file, MAX_YAML_BYTES)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, UnicodeDecodeError) as error:

@@ -7,9 +7,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from zoo.data import ImageDataset, open_dataset, parse_data_spec
+from zoo.data.labels import is_whole
 from zoo.errors import DataError, ZooError
+from zoo.files import is_file, read_text
 from zoo.release import Release
 from zoo.release.convert import Encoder, Preprocessing, convert_checkpoint
+
+_MOST_BYTES = 64 << 20  # of a file of labels or counts: many times what a million classes need
 
 
 def convert(
@@ -99,9 +103,9 @@ def _counts(source: str | Path) -> list[int]:
     lines = _lines(source, "class counts")
     if lines is None:
         return [int(count) for count in _train_set(source, "class counts").class_counts]
-    wrong = [line for line in lines if not line.isdecimal()]
+    wrong = [line for line in lines if not is_whole(line)]
     if wrong:
-        raise DataError(f'class counts: {source}: found "{wrong[0]}", expected one whole number a line')
+        raise DataError(f'class counts: {source}: found "{wrong[0][:80]}", expected one whole number a line')
     return [int(line) for line in lines]
 
 
@@ -109,7 +113,7 @@ def _lines(source: str | Path, what: str) -> list[str] | None:
     """Return the lines of a text file that are not empty, or None when there is no such file."""
     path = Path(source)
     try:
-        text = path.read_text(encoding="utf-8") if path.is_file() else None
+        text = read_text(path, _MOST_BYTES) if is_file(path) else None
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{what}: {source}: cannot be read: {error}") from None
     return None if text is None else [line.strip() for line in text.splitlines() if line.strip()]

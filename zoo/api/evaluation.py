@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import Field
 from timm.data import resolve_model_data_config
 from torch import nn
 
 from zoo import catalog
 from zoo import release as releases
-from zoo.config import parse
+from zoo.config import Config, parse
 from zoo.data import DataConfig, EvalView, ImageDataset, open_dataset, parse_data_spec
-from zoo.errors import DataError, ZooError, did_you_mean
+from zoo.errors import DataError, ReleaseError, ZooError, did_you_mean
 from zoo.evaluation.measure import Encoded, ProbeRun, measure
+from zoo.files import is_dir
 from zoo.modules import Centers
 from zoo.release import Preprocess, Release
 from zoo.training import pick_device
@@ -89,6 +91,7 @@ def evaluate(
         )
         model, preprocess, centers = release.load(), release.preprocess, release.centers
     config, root = _resolve_data(data, release)
+    reading = _reading_of(release)
     test_set = open_dataset(config, "test", root)
     if protocol == "classifier" and release is not None and centers is not None:
         _check_classes(release, test_set)
@@ -104,9 +107,9 @@ def evaluate(
         mean=preprocess.mean,
         std=preprocess.std,
         device=pick_device(device),
-        workers=int(_views(release).get("workers", 0)) if workers is None else workers,
+        workers=reading.workers if workers is None else workers,
         max_bad_images=config.max_bad_images,
-        cache=bool(_views(release).get("cache", False)),
+        cache=reading.cache,
     )
     own = release is not None and release.writable and not catalog.is_shipped(release.path)
     run = ProbeRun(
@@ -140,9 +143,20 @@ def _runs_of(release: Release | None, own: bool) -> Path:
     return release.path / "run" if own else RUNS / release.name
 
 
-def _views(release: Release | None) -> dict[str, Any]:
-    """Return how the release's own training read its images; nothing for others."""
-    return {} if release is None else release.recipe.get("views") or {}
+class _Reading(Config):
+    """What of a recipe's views is about reading images; those of a release may be of another version."""
+
+    workers: Annotated[int, Field(ge=0)] = 0
+    cache: bool = False
+
+
+def _reading_of(release: Release | None) -> _Reading:
+    """Return how the release's own training read its images."""
+    views = {} if release is None else release.recipe.get("views") or {}
+    given = {key: views[key] for key in _Reading.model_fields if key in views}
+    return parse(
+        _Reading, given, f"{release.name if release else 'a model'}: recipe.yaml: views", ReleaseError
+    )
 
 
 def _arch_of(model: nn.Module) -> str:
@@ -163,7 +177,7 @@ def _check_classes(release: Release, dataset: ImageDataset) -> None:
 
 def _resolve_data(data: str | Path | None, release: Release | None) -> tuple[DataConfig, str | Path | None]:
     """Tell a folder for the release's own source from a spec that names another source."""
-    if data is None or Path(data).is_dir():
+    if data is None or is_dir(data):
         if release is None:
             raise DataError("data: a model without a release needs a data spec, e.g. cifar100:DIR")
         section = release.recipe.get("data")

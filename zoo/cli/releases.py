@@ -12,6 +12,7 @@ from zoo import catalog
 from zoo.cli.app import Out, app, key_values
 from zoo.cli.show import print_conversion, print_hub, print_names, print_reading, print_release
 from zoo.errors import RecipeError, ReleaseError
+from zoo.files import is_file
 
 if TYPE_CHECKING:
     from zoo.release.names import Reading
@@ -58,13 +59,15 @@ def show(name: Annotated[str, typer.Argument(help="Weights name, folder, org/rep
         print_release(Release.at(source.folder_of(reading, want="facts")))
     if reading is None or _is_recipe(name):
         path = catalog.recipe_path(name)
-        print(f"# {path}\n{path.read_text(encoding='utf-8')}", end="")
+        print(f"# {path}\n{catalog.recipe_text(path)}", end="")
 
 
 def _release_of(name: str) -> Reading | None:
     """Read `name` as a release, unless it is a recipe's and nothing else is known without the network."""
     from zoo.release import names
 
+    if is_file(name):  # though its path could be a folder's
+        return None
     is_recipe = _is_recipe(name) or name.endswith((".yaml", ".yml"))
     try:
         reading = names.resolve(name)
@@ -78,7 +81,7 @@ def _release_of(name: str) -> Reading | None:
 
 
 def _is_recipe(name: str) -> bool:
-    return Path(name).is_file() or name in catalog.list_recipes()
+    return is_file(name) or name in catalog.list_recipes()
 
 
 @app.command()

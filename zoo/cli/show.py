@@ -36,7 +36,7 @@ def print_columns(rows: Sequence[Sequence[str]]) -> None:
 def _summary(name: str) -> tuple[str, str, str, str]:
     """Objective, data, target and what was run, read without the schema: listing imports no torch."""
     path = catalog.recipe_path(name)
-    text = path.read_text(encoding="utf-8")
+    text = catalog.recipe_text(path)
     header = catalog.recipe_header(text)
     recipe = load_yaml(catalog.recipe_sections(text, "data", "objective"), path.name)
     target, _, source = header.get("Target", "").partition(";")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -63,7 +64,11 @@ def read_size(source: Path | bytes, name: str) -> tuple[int, int]:
 
 
 def _opened(source: Path | bytes) -> Image.Image:
-    return Image.open(io.BytesIO(source) if isinstance(source, bytes) else source)
+    if isinstance(source, bytes):
+        return Image.open(io.BytesIO(source))
+    if not stat.S_ISREG(source.stat().st_mode):  # reading a pipe or a device may never end
+        raise ValueError("found no regular file")
+    return Image.open(source)
 
 
 @contextmanager

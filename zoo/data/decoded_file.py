@@ -16,7 +16,9 @@ import math
 import os
 import re
 import shutil
+import stat
 import struct
+import tokenize
 import warnings
 import zlib
 from collections.abc import Iterator
@@ -86,6 +88,8 @@ _UNUSABLE = (
     AttributeError,
     ArithmeticError,
     RecursionError,
+    SyntaxError,  # NumPy reads a header as Python
+    tokenize.TokenError,
 )  # what reading an arbitrary file may raise
 
 
@@ -197,6 +201,8 @@ def _write(path: Path, identity: Identity, decoding: Decoding) -> None:
 
 
 def _read(identity: Identity) -> Decoded:
+    if not stat.S_ISREG(identity.file.stat().st_mode):  # opening a pipe may never end
+        raise _Unusable("no regular file")
     with identity.file.open("rb") as file:
         state = _state(identity.file, os.fstat(file.fileno()))
         record = _read_record(file)

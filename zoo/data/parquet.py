@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import stat
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,12 @@ from PIL import Image
 from zoo.data.config import Parquet
 from zoo.data.dataset import Encoded, Split
 from zoo.data.decode import read_image, read_size
+from zoo.data.labels import numbered
 from zoo.errors import DataError, did_you_mean
+from zoo.files import is_file, names_in
+
+BATCH_ROWS = 256  # unpacked at a time: a file of a page can hold one value a million times
+UNPACKED, UNPACKED_PER_BYTE = 64 << 20, 32  # bytes; encoded images hardly get smaller when a file is packed
 
 
 class ParquetStore:
@@ -88,16 +95,17 @@ def open_parquet(
             )
         columns.append(column)
         names += [path or f"{file.name}#{row}" for row, path in enumerate(paths)]
-    encoded = pa.chunked_array([chunk for column in columns for chunk in column.cast(columns[0].type).chunks])
+    kind = columns[0].type
+    chunks = [chunk for column in columns for chunk in column.cast(kind).chunks]
+    encoded = pa.chunked_array(chunks, type=kind)
     class_names = _class_names(tables[0].schema.metadata, source.label)
     if class_names is None:
         largest = int(labels.max(initial=0))
         if split == "test" and root is not None:  # both splits need the same C
             train = _match(source.train, root)
-            largest = max(
-                [largest, *(int(_labels(_read(f, [source.label]), source.label, f).max()) for f in train)]
-            )
-        class_names = [str(c) for c in range(largest + 1)]
+            trained = [_labels(_read(each, [source.label]), source.label, each) for each in train]
+            largest = max([largest, *(int(each.max(initial=0)) for each in trained)])
+        class_names = numbered(largest, f'parquet: column "{source.label}" of {files[0]}')
     elif len(labels) and labels.max() >= len(class_names):
         raise DataError(
             f'parquet: label {labels.max()} in "{source.label}" of {files[0]}, '
@@ -108,9 +116,9 @@ def open_parquet(
 
 def _match(pattern: str, root: Path | None) -> list[Path]:
     path = Path(pattern) if root is None else root / pattern  # an absolute pattern stays as it is
-    if path.is_file():
+    if is_file(path):
         return [path]
-    return sorted(p for p in path.parent.glob(path.name) if p.is_file()) if path.parent.is_dir() else []
+    return [path.parent / name for name in names_in(path.parent) if fnmatchcase(name, path.name)]
 
 
 def _shards(pattern: str, root: Path | None, what: str) -> list[Path]:
@@ -119,7 +127,7 @@ def _shards(pattern: str, root: Path | None, what: str) -> list[Path]:
     files = _match(pattern, root)
     if not files:
         folder = (Path(pattern) if root is None else root / pattern).parent
-        beside = sorted(p.name for p in folder.glob("*.parquet")) if folder.is_dir() else []
+        beside = [name for name in names_in(folder) if name.endswith(".parquet")]
         there = f"there are {', '.join(beside[:5])}" if beside else "there are no parquet files"
         raise DataError(
             f'parquet: no {what} "{pattern}" in {folder}: {there}. The folder is given with --data DIR'
@@ -132,7 +140,10 @@ def _read(file: Path, columns: list[str]) -> Any:
     import pyarrow.parquet as pq
 
     try:
+        if not stat.S_ISREG((status := file.stat()).st_mode):
+            raise DataError(f"parquet: {file}: found no regular file")
         with pq.ParquetFile(file) as parquet:
+            _check_rows(parquet.metadata.num_rows, status.st_size, file)
             present = parquet.schema_arrow.names
             for column in columns:
                 if column not in present:
@@ -140,9 +151,27 @@ def _read(file: Path, columns: list[str]) -> Any:
                         f'parquet: no column "{column}" in {file}.{did_you_mean(column, present)} '
                         f"Columns: {', '.join(present)}"
                     )
-            return parquet.read(columns=columns, use_threads=False)
+            batches, rows, unpacked = [], 0, 0
+            for batch in parquet.iter_batches(BATCH_ROWS, columns=columns, use_threads=False):
+                rows, unpacked = rows + len(batch), unpacked + batch.nbytes
+                _check_rows(rows, status.st_size, file)
+                if unpacked > UNPACKED + UNPACKED_PER_BYTE * status.st_size:
+                    raise DataError(
+                        f"parquet: {file}: its {status.st_size:,} bytes unpack to {unpacked:,} and more, "
+                        "which no encoded images do"
+                    )
+                batches.append(batch)
+            if not batches:
+                return parquet.read(columns=columns)
+            return pa.Table.from_batches(batches).replace_schema_metadata(parquet.schema_arrow.metadata)
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"parquet: {file} cannot be read: {' '.join(str(error).split())}") from None
+
+
+def _check_rows(rows: int, size: int, file: Path) -> None:
+    """An image takes more than a byte; a column of equal values takes none, however many rows it has."""
+    if rows > size:
+        raise DataError(f"parquet: {file}: found {rows:,} rows in {size:,} bytes, which hold no images")
 
 
 def _labels(table: Any, column: str, file: Path) -> NDArray[np.int64]:
@@ -169,6 +198,6 @@ def _class_names(metadata: dict[bytes, bytes] | None, column: str) -> list[str] 
     """Return the names that the `datasets` library stores with the schema, or None where there are none."""
     try:
         names = json.loads((metadata or {})[b"huggingface"])["info"]["features"][column]["names"]
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, RecursionError):
         return None
     return [str(name) for name in names] if isinstance(names, list) and names else None

@@ -61,8 +61,9 @@ def read_candidates(file: Path) -> NDArray[np.generic]:
     """
     try:
         matrix = np.load(file, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        reason = " ".join(str(error).split())
+    except Exception as error:  # NumPy reads the header as Python, and passes on whatever that raises
+        known = isinstance(error, OSError | ValueError | EOFError)
+        reason = " ".join(str(error).split()) if known else "its header is damaged"
         raise DataError(
             f"partial_labels: {file} cannot be read as a .npy matrix of bool [N, C]: {reason}"
         ) from None

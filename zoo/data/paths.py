@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from zoo.errors import DataError, did_you_mean
+from zoo.files import is_dir, is_file, names_in
 
 
 def require_root(root: Path | None, kind: str) -> Path:
@@ -15,7 +16,7 @@ def require_root(root: Path | None, kind: str) -> Path:
     """
     if root is None:
         raise DataError(f"{kind}: no data folder given; give the one that holds the data with --data DIR")
-    if not root.is_dir():
+    if not is_dir(root):
         raise DataError(
             f'{kind}: there is no folder "{root}"; give the one that holds the data with --data DIR'
         )
@@ -29,8 +30,8 @@ def require_path(root: Path | None, given: str, kind: str, what: str) -> Path:
         DataError: naming `what` is missing and the nearest name that exists beside it.
     """
     path = Path(given) if Path(given).is_absolute() else require_root(root, kind) / given
-    if not path.exists():
-        beside = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
+    if not (is_file(path) or is_dir(path)):
+        beside = names_in(path.parent)
         raise DataError(
             f'{kind}: no {what} "{given}", looked for {path}.{did_you_mean(path.name, beside)}'
             " The data folder is given with --data DIR"

@@ -21,12 +21,15 @@ from zoo.data.config import (
 )
 from zoo.data.dataset import Encoded, ImageDataset, ImageStore, Split
 from zoo.data.decode import read_image, read_size
+from zoo.data.labels import is_whole, numbered
 from zoo.data.long_tail import select_long_tail
 from zoo.data.parquet import open_parquet
 from zoo.data.partial_labels import draw_candidates, read_candidates
 from zoo.data.paths import require_path, require_root
 from zoo.errors import DataError, did_you_mean
+from zoo.files import is_dir, is_file, read_text
 
+MAX_LIST_BYTES = 1 << 30  # several times the list of the largest public data set
 DIGITS_TRAIN_PER_CLASS = 125  # the smallest class has 174 images
 
 
@@ -154,7 +157,7 @@ def open_folder(source: Folder, split: Split, root: Path | None) -> Opened:
     except (RuntimeError, OSError) as error:
         raise DataError(f"folder: {path}: {' '.join(str(error).split())}") from None
     train = Path(base, source.train)
-    if split == "test" and train.is_dir():
+    if split == "test" and is_dir(train):
         expected = find_classes(str(train))[0]
         unknown, absent = sorted(set(tree.classes) - set(expected)), sorted(set(expected) - set(tree.classes))
         if unknown:
@@ -176,27 +179,24 @@ def open_list(source: ListFiles, split: Split, root: Path | None) -> Opened:
     file = require_path(root, source.train if split == "train" else source.test, "list", f"{split} list")
     paths, labels = _read_list(file)
     first = folder / paths[0]
-    if not first.is_file():  # a wrong folder would make every image a bad one
+    if not is_file(first):  # a wrong folder would make every image a bad one
         raise DataError(f'list: {file.name} line 1 names "{paths[0]}", but there is no {first}; see "images"')
     largest = int(labels.max())
     if split == "train":
-        counts = np.bincount(labels)
-        if not counts.all():
-            raise DataError(
-                f"list: {file}: no image of class {int(counts.argmin())}, expected labels 0 to {largest} "
-                "without gaps"
-            )
+        _check_gapless(labels, file)
     else:
-        train = source.train if root is None else root / source.train
-        if Path(train).is_file():
-            trained = int(_read_list(Path(train))[1].max())
+        train = Path(source.train if root is None else root / source.train)
+        if is_file(train):
+            train_labels = _read_list(train)[1]
+            _check_gapless(train_labels, train)
+            trained = int(train_labels.max())
             if largest > trained:
                 line = int(labels.argmax()) + 1
                 raise DataError(
                     f"list: {file} image {line}: label {largest}, but {train} has only 0 to {trained}"
                 )
             largest = trained
-    names = [str(c) for c in range(largest + 1)]
+    names = numbered(largest, f"list: {file}")
     if source.class_names is not None:
         named = require_path(root, source.class_names, "list", "file of class names")
         names = _read_lines(named)
@@ -207,9 +207,21 @@ def open_list(source: ListFiles, split: Split, root: Path | None) -> Opened:
     return Opened(FileStore(folder, paths), labels, names)
 
 
+def _check_gapless(labels: NDArray[np.int64], file: Path) -> None:
+    """Refuse a class without images; so there are no more classes than images, however large a label is."""
+    counts = np.bincount(labels[labels < len(labels)], minlength=1)
+    lacking = np.flatnonzero(counts == 0)
+    largest = int(labels.max())
+    if len(lacking) or largest >= len(counts):
+        first = int(lacking[0]) if len(lacking) else len(counts)
+        raise DataError(
+            f"list: {file}: no image of class {first}, expected labels 0 to {largest} without gaps"
+        )
+
+
 def _read_lines(file: Path) -> list[str]:
     try:
-        return file.read_text(encoding="utf-8").splitlines()
+        return read_text(file, MAX_LIST_BYTES).splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"list: {file} cannot be read as text: {error}") from None
 
@@ -220,7 +232,7 @@ def _read_list(file: Path) -> tuple[list[str], NDArray[np.int64]]:
         if not line.strip():
             continue
         path, _, label = line.strip().rpartition(" ")  # a path may contain spaces
-        if not path or not (label.isascii() and label.isdecimal()):
+        if not path or not is_whole(label):
             raise DataError(
                 f'list: {file} line {number}: found "{line.strip()[:80]}", expected "path label", '
                 "the label 0, 1, ..."

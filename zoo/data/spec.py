@@ -59,4 +59,7 @@ def parse_data_spec(text: str) -> tuple[DataConfig, Path | None]:
                 f"Keys of {kind}: {', '.join(keys)}"
             )
     config = parse(DataConfig, {"source": source, **({"long_tail": tail} if tail else {})}, f'data "{text}"')
-    return config, Path(folder).expanduser() if folder else None
+    try:
+        return config, Path(folder).expanduser() if folder else None
+    except RuntimeError as error:  # "~" of nobody
+        raise DataError(f'data "{text}": {error}') from None

@@ -10,7 +10,7 @@ from zoo import backbones
 from zoo.errors import ReleaseError
 from zoo.release import build, format
 from zoo.release.release import Release
-from zoo.release.tensors import read_tensors
+from zoo.release.tensors import check_centers, read_tensors
 
 
 def check_release(release: Release) -> None:
@@ -32,15 +32,18 @@ def check_release(release: Release) -> None:
         raise ReleaseError(
             f"{folder / format.CONFIG}: has changed since the release was opened; open it again"
         )
-    release.verify()
+    # What bounds the files' sizes comes before what reads every byte of them.
+    format.read_recipe(folder)
     model, _ = build.check_fit(folder, config, config["num_classes"])
     found, recorded = backbones.feature_dim(model), config["zoo"]["feature_dim"]
     if found != recorded:
         raise ReleaseError(
             f"{folder / format.CONFIG}: feature_dim is {recorded}, the model has {found} features"
         )
-    _check_centers(release)
-    format.read_recipe(folder)
+    if config["zoo"]["has_centers"]:
+        check_centers(folder, config)
+    release.verify()
+    _check_classifier(release)
     format.read_metrics(folder)
     format.read_text(folder / format.CARD)
 
@@ -62,7 +65,7 @@ def _check_own(file: Path) -> None:
         raise ReleaseError(f"{file}: links to {target}, outside the release; put the file itself there")
 
 
-def _check_centers(release: Release) -> None:
+def _check_classifier(release: Release) -> None:
     centers, config = release.centers, release.config
     if centers is None or not config["num_classes"]:
         return

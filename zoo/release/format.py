@@ -13,8 +13,9 @@ from typing import Any
 
 from torch import nn
 
-from zoo.config import load_yaml
+from zoo.config import load_yaml, plain_kind
 from zoo.errors import ReleaseError
+from zoo.files import is_file
 from zoo.release import schema
 from zoo.release.files import WRITING
 
@@ -32,6 +33,7 @@ HASHED = {WEIGHTS: "weights_sha256", CENTERS: "centers_sha256", RECIPE: "recipe_
 TRAINING_NUMBERS = ("epochs", "steps", "images", "seconds", "images_per_second")
 ACCURACIES = ("accuracy", "balanced_accuracy", "many", "medium", "few")
 EVALUATION_WORDS = ("protocol", "data", "split")
+RECIPE_SECTIONS = ("data", "init", "objective", "views")  # of which evaluations and cards use parts
 MAX_TEXT_BYTES = 8 << 20  # of config, metrics and card: many times what 10,000 classes need
 
 _PICKLES = tuple(bytes([0x80, protocol]) for protocol in range(2, 6))
@@ -114,7 +116,7 @@ def read_config(folder: Path) -> dict[str, Any]:
         ReleaseError: when the folder is none, is unfinished, is of a newer format, or its configuration holds
             what `write_release` does not write, see `schema.check`.
     """
-    if (folder / WRITING).exists():
+    if is_file(folder / WRITING):
         raise ReleaseError(f"{folder}: writing this release was interrupted; write it again")
     config = read_json(folder / CONFIG)
     if "zoo" not in config:
@@ -163,8 +165,10 @@ def read_metrics(folder: Path) -> dict[str, Any]:
                 raise ReleaseError(
                     f'{file}: evaluation {index}: "{name}": found {str(found)[:40]!r}, expected a number'
                 )
-        if not isinstance(entry.get("settings"), dict | None):
-            raise ReleaseError(f'{file}: evaluation {index}: "settings" is no section')
+        for name in ("settings", "train_set", "test_set"):
+            if not isinstance(entry.get(name), dict | None):
+                raise ReleaseError(f'{file}: evaluation {index}: "{name}" is no section')
+        schema.check_dataset(entry.get("test_set") or {}, f"{file}: evaluation {index}: test_set")
     return metrics
 
 
@@ -181,7 +185,11 @@ def read_recipe(folder: Path) -> dict[str, Any]:
     file = folder / RECIPE
     recipe = load_yaml(read_text(file), str(file), ReleaseError)
     if not isinstance(recipe, dict):
-        raise ReleaseError(f"{file}: found a {type(recipe).__name__}, expected sections of a recipe")
+        raise ReleaseError(f"{file}: found {plain_kind(recipe)}, expected sections of a recipe")
+    schema.check_words(recipe, str(file))
+    for name in RECIPE_SECTIONS:
+        if not isinstance(found := recipe.get(name), dict | None):
+            raise ReleaseError(f'{file}: "{name}": found {plain_kind(found)}, expected a section')
     return recipe
 
 
@@ -213,7 +221,7 @@ def read_json(file: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise ReleaseError(f"{file}: not valid JSON: {str(error)[:200]}") from None
     if not isinstance(data, dict):
-        raise ReleaseError(f"{file}: found a {type(data).__name__}, expected a JSON object")
+        raise ReleaseError(f"{file}: found {plain_kind(data)}, expected a JSON object")
     return data
 
 

@@ -17,6 +17,7 @@ from huggingface_hub import try_to_load_from_cache
 
 from zoo import catalog, settings
 from zoo.errors import ReleaseError, did_you_mean
+from zoo.files import is_dir
 from zoo.release import hub
 
 Kind = Literal["folder", "hub", "shipped"]
@@ -108,7 +109,10 @@ def _explicit(name: str | Path, revision: str | None) -> Reading | None:
             )
         return Reading("shipped", shipped)
     if isinstance(name, Path) or text.startswith(("/", "./", "../", "~")) or text in (".", ".."):
-        return Reading("folder", str(Path(text).expanduser()))
+        try:
+            return Reading("folder", str(Path(text).expanduser()))
+        except RuntimeError as error:  # "~" of nobody
+            raise ReleaseError(f'folder "{text}": {error}') from None
     return None
 
 
@@ -124,7 +128,7 @@ def _repository(text: str, revision: str | None) -> Reading:
 def _choose(text: str, revision: str | None, cache_dir: str | Path | None) -> Reading:
     local: list[Reading] = []
     tried: list[str] = []
-    if text and Path(text).is_dir():
+    if text and is_dir(text):
         local.append(Reading("folder", text))
     else:
         tried.append(f'no folder "{text}"')

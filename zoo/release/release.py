@@ -15,7 +15,7 @@ from torch import nn
 from torchvision import transforms
 
 from zoo.errors import ReleaseError
-from zoo.files import write_text
+from zoo.files import is_file, write_text
 from zoo.modules.centers import Centers
 from zoo.release import card, files, format, tensors, verified
 from zoo.release.build import build
@@ -44,7 +44,7 @@ class Release:
         needed = [format.RECIPE, format.METRICS]
         if release.config["zoo"]["has_centers"]:
             needed.append(format.CENTERS)
-        absent = [name for name in needed if not (folder / name).is_file()]
+        absent = [name for name in needed if not is_file(folder / name)]
         if absent:
             raise ReleaseError(f"{folder}: incomplete release, {', '.join(absent)} is missing")
         return release
@@ -224,7 +224,7 @@ def _check_device(device: torch.device | str) -> None:
 
 
 def _identity(entry: Mapping[str, Any]) -> tuple[Any, ...]:
-    data = entry.get("train_set", {}).get("sha256"), entry.get("test_set", {}).get("sha256")
+    data = [(entry.get(name) or {}).get("sha256") for name in ("train_set", "test_set")]
     return (
         entry["protocol"],
         entry["data"],

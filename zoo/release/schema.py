@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
@@ -78,6 +79,15 @@ class _ClassCounts(Config):
     smallest: Annotated[int, Field(ge=0)]
 
 
+class _Dataset(Config):
+    """What of a data set's facts a card computes with."""
+
+    hub_id: _Text | None = None
+    num_images: Annotated[int, Field(ge=0)] | None = None
+    num_classes: Annotated[int, Field(ge=0)] | None = None
+    class_counts: _ClassCounts | None = None
+
+
 class _Zoo(Config):
     """The part of this project."""
 
@@ -149,9 +159,8 @@ def check(config: Mapping[str, Any], where: str) -> None:
                 full = f"{name}.{key}".lstrip(".")
                 raise ReleaseError(f'{where}: "{full}" asks for code, or for a file outside the release')
     check_words(config, where)
-    counts = config["zoo"]["dataset"].get("class_counts") if _has_dataset(config) else None
-    if counts is not None:
-        parse(_ClassCounts, counts, f"{where}: zoo.dataset.class_counts", ReleaseError)
+    if _has_dataset(config):
+        check_dataset(config["zoo"]["dataset"], f"{where}: zoo.dataset")
     parse(_ReleaseConfig, config, where, ReleaseError)
 
 
@@ -166,6 +175,16 @@ def check_words(data: Mapping[str, Any], where: str) -> None:
         if problem or len(path) > MAX_DEPTH:
             shown = ".".join(path)[:200]
             raise ReleaseError(f'{where}: "{shown}": {problem or "nested too deeply"}')
+
+
+def check_dataset(dataset: Mapping[str, Any], where: str) -> None:
+    """Make sure of those facts about a data set that a card computes with; others may be anything.
+
+    Raises:
+        ReleaseError: beginning with `where`, and naming the fact.
+    """
+    facts = {key: dataset[key] for key in _Dataset.model_fields if dataset.get(key) is not None}
+    parse(_Dataset, facts, where, ReleaseError)
 
 
 def _has_dataset(config: Mapping[str, Any]) -> bool:
@@ -190,6 +209,10 @@ def _problem(value: object, in_arguments: bool) -> str:
     """Say what is wrong with one value; '' when nothing is."""
     if isinstance(value, str) and _CONTROL.search(value):
         return f"found control characters, {value[:40]!r}"
+    if isinstance(value, int) and abs(value) >= 1 << 63:
+        return "found a number of more than 63 bits"
+    if isinstance(value, float) and not math.isfinite(value):  # JSON's 1e999
+        return f"found {value}, expected a finite number"
     if in_arguments:
         if isinstance(value, int | float) and not abs(value) <= MAX_ARGUMENT:
             return f"found {str(value)[:12]}, expected at most {MAX_ARGUMENT}"

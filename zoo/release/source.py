@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from zoo.errors import ReleaseError, did_you_mean
+from zoo.files import is_dir, is_file, names_in
 from zoo.release import format, hub, names
 from zoo.release.hub import download
 from zoo.release.release import Release
@@ -63,11 +64,11 @@ def folder_of(
             if not reading.others:
                 raise
             raise ReleaseError(f"{error} (and there is {', '.join(reading.others)})") from error
-    if not reading.path.is_dir():
+    if not is_dir(reading.path):
         beside = reading.path.parent
-        near = [str(beside / path.name) for path in beside.iterdir()] if beside.is_dir() else []
+        near = [str(beside / name) for name in names_in(beside)]
         raise ReleaseError(f'no folder "{reading.path}".{did_you_mean(reading.path, near)}')
-    if not (reading.path / format.CONFIG).is_file() and hub.is_repo_id(reading.target):
+    if not is_file(reading.path / format.CONFIG) and hub.is_repo_id(reading.target):
         raise ReleaseError(
             f"{reading.path}: no release, {format.CONFIG} is missing; the repository of this name on the Hub"
             f' is "hf-hub:{reading.target}"'

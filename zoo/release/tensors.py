@@ -33,17 +33,13 @@ def read_tensors(file: Path, sha256: str) -> dict[str, Tensor]:
         raise ReleaseError(f"{file}: damaged or no safetensors file: {error}") from None
 
 
-def read_centers(folder: Path, config: Mapping[str, Any]) -> Centers | None:
-    """Return the learned class centers of the release in `folder`, or None when its objective has none.
+def check_centers(folder: Path, config: Mapping[str, Any]) -> None:
+    """Compare the header of the centers' file with the classes and features of `config`; no tensor is read.
 
     Raises:
-        ReleaseError: when the file is missing, damaged, not the recorded one, or not of the shapes that the
-            classes and features of `config` ask for.
+        ReleaseError: when the file is missing, damaged, or has other tensors or shapes.
     """
-    zoo = config["zoo"]
-    if not zoo["has_centers"]:
-        return None
-    file = folder / format.CENTERS
+    zoo, file = config["zoo"], folder / format.CENTERS
     found = headers.read_header(file)
     classes = len(config.get("label_names") or zoo["class_names"])
     expected = {
@@ -56,5 +52,17 @@ def read_centers(folder: Path, config: Mapping[str, Any]) -> Centers | None:
         expected["prototypes"] = torch.empty((classes, *dim), device="meta")
     if problem := headers.mismatch(expected, found):
         raise ReleaseError(f"{file}: does not fit {classes} classes: {problem}")
-    tensors = read_tensors(file, zoo["centers_sha256"])
+
+
+def read_centers(folder: Path, config: Mapping[str, Any]) -> Centers | None:
+    """Return the learned class centers of the release in `folder`, or None when its objective has none.
+
+    Raises:
+        ReleaseError: as `check_centers`, and when the file is not the recorded one.
+    """
+    zoo = config["zoo"]
+    if not zoo["has_centers"]:
+        return None
+    check_centers(folder, config)
+    tensors = read_tensors(folder / format.CENTERS, zoo["centers_sha256"])
     return Centers(tensors["weight"], tensors["bias"], tensors["class_counts"], tensors.get("prototypes"))

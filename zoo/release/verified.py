@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from zoo.errors import ReleaseError
-from zoo.files import write_text
+from zoo.files import read_text, write_text
 from zoo.release.format import CONFIG, sha256
 
 MAX_ENTRIES = 256  # the newest; an older file is hashed again
@@ -68,10 +68,8 @@ def _record() -> Path:
 def _read() -> dict[str, object]:
     """Return the record, path -> identity and hash; empty when there is none that can be read."""
     with suppress(OSError, ValueError, RecursionError, RuntimeError):  # RuntimeError: there is no home folder
-        file = _record()
-        if file.stat().st_size <= MAX_BYTES:
-            entries = json.loads(file.read_text(encoding="utf-8"))
-            return entries if isinstance(entries, dict) else {}
+        entries = json.loads(read_text(_record(), MAX_BYTES))
+        return entries if isinstance(entries, dict) else {}
     return {}
 
 

@@ -156,7 +156,8 @@ class Recipe(Config):
         """
         data = load_yaml(text, where)
         if not isinstance(data, dict):
-            raise RecipeError(f"{where}: found {type(data).__name__}, expected a mapping of recipe sections")
+            found = "nothing" if data is None else type(data).__name__
+            raise RecipeError(f"{where}: found {found}, expected a mapping of recipe sections")
         if "converted" in data:
             raise RecipeError(
                 f"{where}: the record of a converted release, which cannot be trained; to start from its"
@@ -170,11 +171,7 @@ class Recipe(Config):
     def load(cls, name_or_file: str | Path, overrides: Sequence[str] = ()) -> Recipe:
         """Read a shipped recipe by name, or any file."""
         path = catalog.recipe_path(name_or_file)
-        try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise RecipeError(f'recipe "{path}" cannot be read: {error}') from None
-        return cls.from_yaml(text, path.name, overrides)
+        return cls.from_yaml(catalog.recipe_text(path), path.name, overrides)
 
     @property
     def sha256(self) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
 from huggingface_hub import CardData, ModelCard
 
 from zoo.errors import ReleaseError
@@ -64,7 +65,7 @@ def _metadata(text: str, file: Path) -> dict[str, Any]:
         return _plain(ModelCard(text).data)
     except ReleaseError as error:
         raise ReleaseError(f"{error}. {_ANEW}") from None
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, yaml.YAMLError) as error:
         raise ReleaseError(f"{file}: metadata that the Hub does not take: {_line(error)}. {_ANEW}") from None
 
 
@@ -73,7 +74,10 @@ def _plain(data: CardData) -> dict[str, Any]:
 
 
 def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
+    text = " ".join(str(error).split())
+    if "`model_index`" in text:  # the rest is advice for programs
+        return "its model-index is not of the Hub's form"
+    return text[:200].rstrip(".") or type(error).__name__
 
 
 _Result = tuple[str, str, str, str]  # data, protocol and settings, split, metric

@@ -123,7 +123,7 @@ def convert_checkpoint(
     args = check_fit(tensors, arch, known.arguments(chosen), model_args or {}, family=known, where=str(file))
     centers = _centers(parts, encoder, class_counts, str(file))
     class_names = _class_names(labels, centers, str(file))
-    model = _build(tensors, arch, args)
+    model = _build(tensors, arch, args, str(file))
 
     text = description or _describe(
         file.name, known, encoder, checkpoint, centers, own_license=license is None
@@ -184,16 +184,17 @@ def _check_real(parts: Parts, where: str) -> None:
         raise ReleaseError(f"{where}: the weights are complex numbers, expected real ones: {summary(found)}")
 
 
-def _build(tensors: Mapping[str, Tensor], arch: str, args: Mapping[str, Any]) -> nn.Module:
+def _build(tensors: Mapping[str, Tensor], arch: str, args: Mapping[str, Any], where: str) -> nn.Module:
     with torch.random.fork_rng(devices=[]):  # a conversion draws nothing
         model = backbones.create(arch, **args)
     try:
         model.load_state_dict(tensors)
     except RuntimeError as error:  # quantized tensors, or some without data
-        raise ReleaseError(f"the weights cannot be copied: {str(error).splitlines()[-1].strip()}") from None
+        reason = str(error).splitlines()[-1].strip()
+        raise ReleaseError(f"{where}: the weights cannot be copied: {reason}") from None
     broken = [key for key, value in model.state_dict().items() if not torch.isfinite(value).all()]
     if broken:
-        raise ReleaseError(f"the weights are not finite: {summary(broken)}")
+        raise ReleaseError(f"{where}: the weights are not finite: {summary(broken)}")
     return model
 
 
@@ -205,14 +206,25 @@ def _centers(parts: Parts, encoder: Encoder, counts: Sequence[int] | None, where
         return None
     if tensors.keys() != {"weight", "bias"} or tensors["weight"].ndim != 2:
         raise ReleaseError(f"{where}: centers: found {summary(tensors)}, expected weight [C, D] and bias [C]")
-    weight, bias = tensors["weight"].float(), tensors["bias"].float()
     prototypes = next(iter(parts.found.get(Part.PROTOTYPES, {}).values()), None)
+    for tensor in (tensors["weight"], tensors["bias"], *([] if prototypes is None else [prototypes])):
+        _check_plain(tensor, f"{where}: centers")
+    weight, bias = tensors["weight"].float(), tensors["bias"].float()
+    if bias.shape != weight.shape[:1]:
+        raise ReleaseError(f"{where}: centers: found bias {list(bias.shape)}, expected [{len(weight)}]")
     known = torch.full((len(weight),), UNKNOWN_COUNT) if counts is None else torch.tensor(list(counts))
     if known.shape != (len(weight),) or known.dtype != torch.int64:
         raise ReleaseError(f"{where}: found {len(known)} class counts, expected {len(weight)} whole numbers")
     if counts is not None and (known < 0).any():
         raise ReleaseError(f"{where}: class counts: found {int(known.min())}, expected 0 or more")
     return Centers(weight, bias, known, None if prototypes is None else prototypes.float())
+
+
+def _check_plain(tensor: Tensor, where: str) -> None:
+    """Refuse what cannot be computed with, and a view of few values that stands for any number of them."""
+    plain = tensor.layout == torch.strided and not (tensor.is_quantized or tensor.is_nested or tensor.is_meta)
+    if not plain or tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
+        raise ReleaseError(f"{where}: found a tensor that does not hold its own values, expected a plain one")
 
 
 def _class_names(labels: Sequence[str] | None, centers: Centers | None, where: str) -> list[str]:

@@ -8,6 +8,7 @@ is never read. Older ones (MoCo v1's and v2's own) can only be read as a whole.
 from __future__ import annotations
 
 import mmap
+import os
 import re
 import tarfile
 import zipfile
@@ -21,6 +22,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from zoo.errors import ReleaseError
+from zoo.files import is_file
 from zoo.release.convert.listing import shown, summary
 from zoo.release.format import disguise
 
@@ -103,8 +105,8 @@ def read_checkpoint(file: Path) -> Checkpoint:
         ReleaseError: when the file is missing, damaged, holds no weights, or cannot be read without running
             code; then the message names the class that it asks for.
     """
-    if not file.is_file():
-        raise ReleaseError(f"{file}: {'no regular file' if file.exists() else 'no such file'}")
+    if not is_file(file):
+        raise ReleaseError(f"{file}: {'no regular file' if os.path.lexists(file) else 'no such file'}")
     content = _safetensors(file) if _is_safetensors(file) else _load(file)
     if not isinstance(content, Mapping):
         raise ReleaseError(f"{file}: found a {type(content).__name__}, expected a dict of tensors")
@@ -202,6 +204,8 @@ def _reason(error: Exception) -> str:
         lines = [line.strip() for line in text.splitlines()]
         detail = next((line for line in lines if line.startswith(("Unsupported", "Can only", "Trying"))), "")
         return "cannot be read without running code" + (f": {shown(detail)}" if detail else ", or is damaged")
+    if isinstance(error, TypeError | AttributeError):  # of torch's functions, in Python's words
+        return "damaged, or no checkpoint: its pickle does not describe tensors"
     first = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
     return f"damaged, or no checkpoint: {shown(first)}"
 

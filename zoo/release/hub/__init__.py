@@ -138,13 +138,19 @@ def listing(client: HfApi, repo_id: str, revision: str | None) -> Listing:
     timeout = constants.HF_HUB_ETAG_TIMEOUT  # as the client has it for a file's facts
     with talking(repo_id, revision):
         info = client.model_info(repo_id, revision=revision, files_metadata=True, timeout=timeout)
-    if not COMMIT.fullmatch(info.sha or ""):
+        files = dict(map(_remote, info.siblings or ()))
+    if not COMMIT.fullmatch(str(info.sha or "")):
         raise ReleaseError(f'Hub repository "{repo_id}": the answer names no commit, found "{info.sha}"')
-    files = {
-        file.rfilename: RemoteFile(file.size, file.lfs.sha256 if file.lfs else None, file.blob_id)
-        for file in info.siblings or ()
-    }
     return Listing(info.sha or "", files, bool(info.private))
+
+
+def _remote(file: Any) -> tuple[str, RemoteFile]:
+    """Return a listed file and its name; TypeError for what no Hub lists."""
+    sha256 = file.lfs.sha256 if file.lfs else None
+    for found, kind in ((file.rfilename, str), (file.size, int | None), (sha256, str | None)):
+        if not isinstance(found, kind):
+            raise TypeError(f"found {found!r}")
+    return file.rfilename, RemoteFile(file.size, sha256, file.blob_id)
 
 
 @contextmanager

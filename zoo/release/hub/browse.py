@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import date
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from huggingface_hub import ModelInfo
 from huggingface_hub.repocard_data import EvalResult, model_index_to_eval_results
@@ -55,8 +55,7 @@ def list_hub(org: str, *, token: str | bool | None = None) -> list[HubRelease]:
 
 
 def _described(model: ModelInfo) -> HubRelease:
-    card: dict[str, Any] = dict(model.card_data.to_dict()) if model.card_data else {}  # type: ignore[no-untyped-call]
-    tags = card.get("tags")
+    tags = getattr(model.card_data, "tags", None)
     tags = tags if isinstance(tags, list) and hub.LIBRARY in tags else [hub.LIBRARY]
     objective = tags[tags.index(hub.LIBRARY) + 1 :][:1]  # as release/card/metadata.py writes them
     first = next((result for result in _results(model) if result.metric_type == "accuracy"), None)
