@@ -87,7 +87,10 @@ def open_parquet(
                     f'parquet: column "{source.image}" of {file} holds {fields}, expected "bytes"'
                 )
             if "path" in fields:
-                paths = pc.struct_field(column, "path").to_pylist()
+                try:
+                    paths = pc.struct_field(column, "path").to_pylist()
+                except UnicodeDecodeError as error:
+                    raise DataError(f"parquet: {file}: a path is no text: {error}") from None
             column = pc.struct_field(column, "bytes")
         if not (pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)):
             raise DataError(
@@ -164,7 +167,7 @@ def _read(file: Path, columns: list[str]) -> Any:
             if not batches:
                 return parquet.read(columns=columns)
             return pa.Table.from_batches(batches).replace_schema_metadata(parquet.schema_arrow.metadata)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(f"parquet: {file} cannot be read: {' '.join(str(error).split())}") from None
 
 
