@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import re
+import time
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -16,6 +18,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.rendezvous import rendezvous
 
 from zoo.errors import RanksLost, TrainingError
 from zoo.launch import launched, local_rank
@@ -252,7 +256,14 @@ def join(device: str) -> Iterator[Ranks]:
         torch.cuda.set_device(place)
     timeout = _timeout()
     try:
-        dist.init_process_group("cpu:gloo,cuda:nccl" if device == "cuda" else "gloo", timeout=timeout)
+        store, rank, size = next(rendezvous("env://", timeout=timeout))
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo",
+            store=PrefixStore(_agreed(store, rank, size, timeout), store),
+            rank=rank,
+            world_size=size,
+            timeout=timeout,
+        )
         ranks = Ranks(dist.get_rank(), dist.get_world_size(), local_rank=place, device=device)
     except (RuntimeError, ValueError) as error:
         raise TrainingError(f"the {launched()} ranks cannot meet: {_first_line(error)}") from None
@@ -270,6 +281,33 @@ def join(device: str) -> Iterator[Ranks]:
         dist.destroy_process_group()
 
 
+def _agreed(store: Store, rank: int, size: int, timeout: timedelta) -> str:
+    """Return a name that the ranks of this start alone share.
+
+    torchrun's restarts go on with the store of the start before, where they would find the addresses of
+    processes that are gone. So each rank says a name of its own, and rank 0 answers each with the common one.
+    """
+    own = uuid.uuid4().hex
+    if rank > 0:
+        store.set(f"zoo/hello/{rank}", own)
+        common = str(store.get(f"zoo/answer/{own}").decode())
+        store.add(f"zoo/heard/{common}", 1)
+        return common
+    answered: set[str] = set()
+    until = time.monotonic() + timeout.total_seconds()
+    while store.add(f"zoo/heard/{own}", 0) < size - 1:
+        for other in range(1, size):
+            key = f"zoo/hello/{other}"  # of an earlier start, until the rank has said its own
+            said = store.get(key).decode() if store.check([key]) else ""
+            if said and said not in answered:
+                store.set(f"zoo/answer/{said}", own)
+                answered.add(said)
+        if time.monotonic() > until:
+            raise RuntimeError(f"not all of them said hello within {timeout.total_seconds():g} s")
+        time.sleep(0.01)
+    return own
+
+
 def _timeout() -> timedelta:
     text = os.environ.get(TIMEOUT_VARIABLE, str(TIMEOUT))
     try:
@@ -284,4 +322,5 @@ def _timeout() -> timedelta:
 
 
 def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
+    line = (str(error).splitlines() or [type(error).__name__])[0]
+    return line.partition(". This is typically")[0]  # gloo's advice, and its wishes
