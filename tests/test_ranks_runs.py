@@ -65,11 +65,13 @@ def assert_close(a: Path, b: Path) -> None:
     """To what another order of every sum leaves after 24 steps in float32."""
     one, other = dict(losses(a)), dict(losses(b))
     assert [*one] == [*other] == list(range(1, STEPS + 1))
-    assert [*one.values()] == pytest.approx([*other.values()], abs=1e-3)
-    first, second = weights(a), weights(b)
-    for name, value in first.items():
+    first, then = slice(0, 6), slice(6, None)  # what the first steps round apart, the later ones multiply
+    assert [*one.values()][first] == pytest.approx([*other.values()][first], rel=1e-4)
+    assert [*one.values()][then] == pytest.approx([*other.values()][then], rel=5e-3)
+    these, those = weights(a), weights(b)
+    for name, value in these.items():
         scale = value.abs().max().clamp(min=1e-2)
-        assert ((value - second[name]).abs().max() / scale) < 0.01, name
+        assert ((value - those[name]).abs().max() / scale) < 0.01, name
 
 
 def workers(agent: int) -> list[int]:
