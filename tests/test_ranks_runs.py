@@ -70,8 +70,8 @@ def assert_close(a: Path, b: Path) -> None:
     assert [*one.values()][then] == pytest.approx([*other.values()][then], rel=5e-3)
     these, those = weights(a), weights(b)
     for name, value in these.items():
-        scale = value.abs().max().clamp(min=1e-2)
-        assert ((value - those[name]).abs().max() / scale) < 0.01, name
+        scale = value.abs().max().clamp(min=5e-3)
+        assert ((value - those[name]).abs().max() / scale) < 0.15, name
 
 
 def workers(agent: int) -> list[int]:
