@@ -214,7 +214,7 @@ class _Loop:
             self._close_row()
             self._take_rows(report, wait=True)
             self._keeper.save(self._done)
-            raise end_at(bad, self.total, limit, self._keeper.kept())
+            raise end_at(bad, self.total, self._section, self._keeper.kept())
         skipped.append(bad.step)
         self._say(f"{bad} in step {bad.step}: left out, as {len(skipped)} of at most {limit} bad steps")
 
