@@ -208,6 +208,27 @@ def test_damaged_rows_are_left_out_and_checkpoints_without_their_recipe_refused(
         run(r, tmp_path, resume=True)
 
 
+def test_a_run_is_not_continued_on_other_images(tmp_path: Path) -> None:
+    r = recipe("classify")
+    run(r, tmp_path)
+    data_file = tmp_path / "data.json"
+    begun = json.loads(data_file.read_text())
+    assert begun["num_images"] == 344
+    for other, refused in (
+        (begun | {"sha256": "0" * 64, "num_images": 343}, True),
+        ({}, False),
+        (begun, False),
+    ):
+        data_file.write_text(json.dumps(other))
+        with (
+            pytest.raises(TrainingError, match=r"run on 343 images \(sha256 0{12}\.\.\.\), .* 344 images")
+            if refused
+            else contextlib.nullcontext()
+        ):
+            run(r, tmp_path, resume=True)
+    assert json.loads(data_file.read_text()) == begun
+
+
 def test_an_unreadable_image_may_have_a_name_that_is_no_text(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     with pytest.warns(UserWarning, match=r"1 images cannot be read"):

@@ -95,6 +95,8 @@ def train(
             loop = _Loop(recipe, loader, len(dataset), stepper, keeper, stop)
             with explained(stepper, recipe, device, loop.where, keeper.kept):
                 start = keeper.begin(resume=resume)
+                if first:
+                    run.keep_to(dataset)
                 with show_progress(recipe.name, loop.total, start) if first else nullcontext(_silent) as show:
                     loop.go(start, show)
     images = section.epochs * sum(loop.images(step) for step in range(loader.steps_per_epoch))

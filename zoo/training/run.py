@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from zoo.catalog import recipe_text
+from zoo.data import ImageDataset
 from zoo.errors import TrainingError
 from zoo.files import read_text, sync, temporary_files, write_text
 from zoo.training.changes import Change, allowed_changes
@@ -26,7 +27,7 @@ _STEPS = 1 << 53  # more than there can be
 
 
 class RunFolder:
-    """`<out>/run`: `recipe.yaml`, `metrics.jsonl`, `changes.jsonl` and `checkpoints/`.
+    """`<out>/run`: `recipe.yaml`, `data.json`, `metrics.jsonl`, `changes.jsonl` and `checkpoints/`.
 
     Args:
         path: the folder; created when it is locked.
@@ -37,6 +38,7 @@ class RunFolder:
         self.metrics_file = path / "metrics.jsonl"
         self.recipe_file = path / "recipe.yaml"
         self.changes_file = path / "changes.jsonl"
+        self.data_file = path / "data.json"
         self._checkpoints = Checkpoints(path / "checkpoints")
         self._locked = False
         self._identity: tuple[int, int] | None = None
@@ -93,6 +95,29 @@ class RunFolder:
             self.drop_rows_after(checkpoint.step if checkpoint else 0)
             self._identity = self._found()
         return checkpoint
+
+    def keep_to(self, dataset: ImageDataset) -> None:
+        """Note which images a run is of, when it begins; later see that they are the same.
+
+        A recipe does not say which: a list may have been edited, `--data` name another folder.
+
+        Raises:
+            TrainingError: if the run began on others.
+        """
+        facts = dataset.describe()
+        found = {key: facts[key] for key in ("num_images", "sha256")}
+        try:
+            begun = json.loads("".join(_lines(self.data_file)))
+        except (ValueError, RecursionError):
+            begun = None
+        if isinstance(begun, dict) and begun.get("sha256") not in (None, found["sha256"]):
+            raise TrainingError(
+                f'"{self.path}" holds a run on {_images(begun)}, which cannot be continued on '
+                f"{_images(found)}: names, labels or order differ. Give it the data it began with, or choose "
+                "another --out"
+            )
+        with self._own(), writing(f'"{self.data_file}"', self.path):
+            write_text(self.data_file, json.dumps(found) + "\n", parents=False)
 
     def _record(self, changes: Sequence[Change], step: int) -> None:
         """Add to changes.jsonl what holds from the step after `step` on, and say it."""
@@ -196,6 +221,11 @@ class RunFolder:
         except OSError:
             return None
         return found.st_dev, found.st_ino
+
+
+def _images(facts: Mapping[str, Any]) -> str:
+    digest = str(facts.get("sha256"))[:12]
+    return f"{str(facts.get('num_images'))[:20]} images (sha256 {digest}...)"
 
 
 def _json_lines(file: Path) -> list[dict[str, Any]]:

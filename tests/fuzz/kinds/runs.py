@@ -67,6 +67,7 @@ def _seed() -> dict[str, bytes]:
         for step in (4, 8):
             run.log({"step": step, "loss": 1.5, "lr": 0.1})
             run.save(Checkpoint(step, 1.5, _state(), (2,)))
+        run.keep_to(_data())
         run.changes_file.write_text(json.dumps(_CHANGE) + "\n")
         (run.path / "unreadable.txt").write_text("a.png\n")
         (run.path / ".holder.json").write_text(json.dumps({"pid": 1, "host": "x", "since": "y"}))
@@ -229,6 +230,7 @@ def runs(random: Random, folder: Path) -> Case:
     def resume() -> None:
         with RunFolder(run).locked(), Keeper(RunFolder(run), _recipe(), stepper, ALONE) as keeper:
             step = keeper.begin(resume=True)
+            RunFolder(run).keep_to(_data())
             keeper.note_unreadable(["a.png", "b\udcff.png"])
             keeper.log({"step": step + 1, "loss": 1.0})
             keeper.save(step + 1)
