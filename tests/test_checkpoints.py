@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import resource
@@ -12,6 +13,8 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,8 +22,9 @@ from typing import Any
 import pytest
 import torch
 
+import zoo
 from tests.test_training import assert_same_state, recipe, run
-from zoo.errors import TrainingError
+from zoo.errors import RecipeError, TrainingError, ZooError
 from zoo.files import temporary_files, write_text
 from zoo.training import RunFolder
 from zoo.training.checkpoint import Checkpoint, Checkpoints
@@ -105,6 +109,133 @@ def test_a_checkpoint_with_the_right_hash_runs_no_code(tmp_path: Path) -> None:
     ):
         checkpoints.newest()
     assert not (tmp_path / "harm").exists()
+
+
+def recorded(file: Path, content: dict[str, Any]) -> None:
+    """Write what a person with the right hash may: `content`, and a record that fits."""
+    torch.save(content, file)
+    record(file)
+
+
+def record(file: Path) -> None:
+    data = file.read_bytes()
+    facts = {"format": 2, "step": 2, "size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    file.with_suffix(".json").write_text(json.dumps(facts))
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"step": 1}, "it is of step 1"),
+        ({"step": "2"}, "it is of step 2"),
+        ({"step": True}, "it is of step True"),
+        ({"format": 1}, "written by another version"),
+        ({"seconds": float("nan")}, "no number of seconds"),
+        ({"skipped": ["x"]}, "no list of steps"),
+        ({"skipped": [3]}, "no list of steps"),
+        ({"state": {"objective": 5}}, "no state of a training"),
+        ({"state": {"objective": {"w": torch.zeros(1).expand(1 << 40)}}}, "not what a training saves"),
+        ({"state": {"objective": {"w": torch.zeros(9, device="meta")}}}, "not what a training saves"),
+    ],
+)
+def test_a_checkpoint_with_the_right_hash_is_still_not_believed(
+    tmp_path: Path, change: dict[str, Any], problem: str
+) -> None:
+    checkpoints = written(tmp_path, 1, 2)
+    good = {"format": 2, "step": 2, "seconds": 1.0, "state": state(), "skipped": [1]}
+    recorded(tmp_path / "step-000000002.pt", good)
+    assert checkpoints.newest().step == 2
+    recorded(tmp_path / "step-000000002.pt", good | change)
+    with pytest.warns(UserWarning, match=problem):
+        assert checkpoints.newest().step == 1
+
+
+def test_dicts_that_hold_each_other_many_times_and_compressed_archives_are_refused(tmp_path: Path) -> None:
+    checkpoints, file = written(tmp_path, 1, 2), tmp_path / "step-000000002.pt"
+    inner: dict[str, Any] = {}
+    for _ in range(60):
+        inner = {"a": inner, "b": inner}
+    recorded(file, {"format": 2, "step": 2, "seconds": 1.0, "state": {"objective": inner}, "skipped": []})
+    with pytest.warns(UserWarning, match="more than 1,000,000 items"):
+        assert checkpoints.newest().step == 1
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("x/data.pkl", bytes(1 << 24))
+    record(file)
+    with pytest.warns(UserWarning, match="a compressed archive"):
+        assert checkpoints.newest().step == 1
+
+
+def test_a_pipe_in_a_checkpoints_place_is_not_waited_for(tmp_path: Path) -> None:
+    checkpoints, file = written(tmp_path, 1, 2), tmp_path / "step-000000002.pt"
+    file.unlink()
+    os.mkfifo(file)
+    file.with_suffix(".json").write_text('{"format": 2, "step": 2, "size": 0, "sha256": "x"}')
+    with pytest.warns(UserWarning, match="no regular file"):
+        assert checkpoints.newest().step == 1
+
+
+def test_what_a_person_has_put_beside_the_checkpoints_stays(tmp_path: Path) -> None:
+    checkpoints = written(tmp_path, 1)
+    own = [tmp_path / name for name in ("step-best.pt", "step-000000001-copy.pt", "step-notes.json")]
+    for file in own:
+        file.write_bytes(b"mine")
+    checkpoints.sweep()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert checkpoints.newest().step == 1
+    checkpoints.write(Checkpoint(2, 0.0, state()), 1)
+    assert all(file.exists() for file in own)
+    assert [file.stem for file in checkpoints.files()] == ["step-000000002"]
+
+
+def test_damaged_rows_are_left_out_and_checkpoints_without_their_recipe_refused(tmp_path: Path) -> None:
+    r = recipe("classify")
+    run(r, tmp_path)
+    folder = RunFolder(tmp_path)
+    rows = folder.rows()
+    damaged = b'{"step": "6"}\n[1]\n{"loss": 1}\n\xff\xfe\n{"step": -1}\n' + b"[" * 99_999
+    folder.metrics_file.write_bytes(b"\xef\xbb\xbf" + folder.metrics_file.read_bytes() + damaged)
+    folder.changes_file.write_text('{"step": 0, "key": "x"}\n')
+    assert (folder.rows(), folder.changes()) == (rows, [])
+    run(r, tmp_path, resume=True)
+    assert folder.rows() == rows
+    folder.recipe_file.unlink()
+    for resume in (True, False):
+        with pytest.raises(TrainingError, match=r"holds checkpoints, and its recipe\.yaml is missing"):
+            run(r, tmp_path, resume=resume)
+    folder.recipe_file.mkdir()
+    with pytest.raises(RecipeError, match="no regular file"):
+        run(r, tmp_path, resume=True)
+
+
+def test_a_run_is_not_continued_on_other_images(tmp_path: Path) -> None:
+    r = recipe("classify")
+    run(r, tmp_path)
+    data_file = tmp_path / "data.json"
+    begun = json.loads(data_file.read_text())
+    assert begun["num_images"] == 344
+    for other, refused in (
+        (begun | {"sha256": "0" * 64, "num_images": 343}, True),
+        ({}, False),
+        (begun, False),
+    ):
+        data_file.write_text(json.dumps(other))
+        with (
+            pytest.raises(TrainingError, match=r"run on 343 images \(sha256 0{12}\.\.\.\), .* 344 images")
+            if refused
+            else contextlib.nullcontext()
+        ):
+            run(r, tmp_path, resume=True)
+    assert json.loads(data_file.read_text()) == begun
+
+
+def test_an_unreadable_image_may_have_a_name_that_is_no_text(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    with pytest.warns(UserWarning, match=r"1 images cannot be read"):
+        folder.note_unreadable(["a\udcff.png"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        folder.note_unreadable(["a\udcff.png"])
 
 
 def test_a_checkpoint_that_the_recipe_does_not_fit_is_one_clear_error(tmp_path: Path) -> None:
@@ -225,6 +356,24 @@ def test_a_disk_that_cannot_hold_one_checkpoint_shows_before_the_first_step(tmp_
     assert_same_state(undisturbed, run(r, tmp_path / "a", resume=True))
 
 
+@pytest.mark.parametrize(
+    ("size", "problem"),
+    [
+        (4_000, r"figure \".*curves\.png\" cannot be written: File too large\. "),
+        (800_000, r"the release cannot be written: .*File too large"),
+    ],
+)
+def test_a_disk_full_after_the_training_is_one_line_that_says_the_training_is_saved(
+    tmp_path: Path, size: int, problem: str
+) -> None:
+    r = recipe("classify", "evaluation=[]")
+    run(r, tmp_path / "run")
+    with file_limit(size), pytest.raises(ZooError, match=f"{problem}.*The training is done and saved"):
+        zoo.pretrain(r, out=tmp_path, resume=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+    assert zoo.pretrain(r, out=tmp_path, resume=True).path == tmp_path
+
+
 def test_metrics_that_cannot_be_appended_stop_the_run_clearly_and_it_goes_on_later(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     with folder.locked():
@@ -252,7 +401,11 @@ def mounted(folder: Path, options: str = "size=64m") -> Iterator[None]:
 
 
 def remount(folder: Path, options: str) -> None:
-    subprocess.run(["mount", "-o", f"remount,{options}", str(folder)], check=True)
+    command = ["mount", "-o", f"remount,{options}", str(folder)]
+    for _ in range(100):  # busy while a file is being written
+        if not subprocess.run(command, capture_output=True, check=False).returncode:
+            return
+    subprocess.run(command, check=True)
 
 
 class When:

@@ -94,6 +94,16 @@ def test_a_skipped_step_leaves_the_same_bits_as_a_run_that_never_had_it(
     assert [int(file.stem[5:]) for file in folder.checkpoints()] == [12, 7]
 
 
+def test_what_is_set_already_is_not_advised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    r = recipe("classify", "training.clip_grad=2.5")
+    spoil_loss(monkeypatch, r, {2})
+    with (
+        pytest.warns(UserWarning, match=BACK),
+        pytest.raises(TrainingError, match=r"lower \(it is 2\.5\) training\.clip_grad .*skip_bad_steps=1$"),
+    ):
+        run(r, tmp_path)
+
+
 def test_a_second_bad_step_beyond_the_limit_ends_the_run_in_the_state_before_it_and_more_can_be_allowed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,11 +59,7 @@ def empty(folder: Path) -> Path:
     return folder
 
 
-RUN = pytest.param("run", marks=pytest.mark.xfail(reason="zoo.training.run is being written anew"))
-ALL = [RUN if kind == "run" else kind for kind in KINDS]
-
-
-@pytest.mark.parametrize("kind", ALL)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_damaged_file_is_read_or_refused_in_one_line(kind: str, alone: Path, guard: Guard) -> None:
     found = []
     for number in range(SHORT[kind]):
@@ -74,7 +70,7 @@ def test_a_damaged_file_is_read_or_refused_in_one_line(kind: str, alone: Path, g
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ALL)
+@pytest.mark.parametrize("kind", KINDS)
 def test_thousands_of_damaged_files_are_read_or_refused_in_one_line(kind: str, tmp_path: Path) -> None:
     tally = last(fuzz(kind, range(LONG), seed=2, keep=tmp_path))
     assert tally.tried == LONG

@@ -56,8 +56,8 @@ def write_atomic(path: Path, write: Callable[[Path], object], *, parents: bool =
     sync(path.parent)
 
 
-def read_text(path: Path, most_bytes: int) -> str:
-    """Read a file of UTF-8, with or without a byte order mark.
+def read_text(path: Path, most_bytes: int, errors: str = "strict") -> str:
+    """Read a file of UTF-8, with or without a byte order mark; `errors` is that of `bytes.decode`.
 
     Raises:
         OSError: for what is no regular file, since reading a pipe or a device may never end, and for more
@@ -69,7 +69,7 @@ def read_text(path: Path, most_bytes: int) -> str:
         raise OSError("found no regular file")
     if status.st_size > most_bytes:
         raise OSError(f"found {status.st_size:,} bytes, expected at most {most_bytes:,}")
-    return path.read_text(encoding="utf-8-sig")
+    return path.read_text(encoding="utf-8-sig", errors=errors)
 
 
 def write_text(path: Path, text: str, *, parents: bool = True) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import torch
@@ -15,7 +15,7 @@ from zoo.api.evaluation import measure_aloud
 from zoo.api.facts import training_facts
 from zoo.config import parse
 from zoo.data import ImageDataset, open_dataset
-from zoo.errors import DataError, RecipeError, TrainingError
+from zoo.errors import DataError, Interrupted, RecipeError, TrainingError, ZooError
 from zoo.evaluation.feature_map import plot_features
 from zoo.evaluation.measure import Encoded, ProbeRun
 from zoo.evaluation.plots import plot_curves
@@ -104,7 +104,8 @@ def _pretrain(
             single.load_state_dict(whole(trained.objective.state_dict()))
             trained = trained._replace(objective=single.to(pick_device(recipe.training.device)))
         if ranks.rank == 0:
-            release = _release(recipe, trained, train_set, test_set, run, out, ranks.size)
+            with _trained_already(run):
+                release = _release(recipe, trained, train_set, test_set, run, out, ranks.size)
         ranks.wait()
     return release
 
@@ -176,13 +177,7 @@ def _release(
     )
     # Its folder is named by the encoder's weights, so what lies there can always be continued.
     probe_run = ProbeRun(recipe.name, recipe.backbone.arch, recipe.data, run.path, resume=True)
-    try:
-        entries = [measure_aloud(protocol, encoded, centers, probe_run) for protocol in recipe.evaluation]
-    except DataError as error:
-        raise DataError(
-            f'{error}. The training is done and saved in "{run.path}"; mend the data and give the same '
-            "command with --resume"
-        ) from None
+    entries = [measure_aloud(protocol, encoded, centers, probe_run) for protocol in recipe.evaluation]
     pictures = {"curves": run.path / "curves.png", "features": run.path / "features.png"}
     with show_status("drawing: curves and a map of the test features"):
         plot_curves(run.rows(), pictures["curves"], title=recipe.name)
@@ -222,6 +217,21 @@ def _release(
         description=recipe.description,
         license=_license(recipe, encoder),
     )
+
+
+@contextmanager
+def _trained_already(run: RunFolder) -> Iterator[None]:
+    """Say of an error inside the block that no training is lost by it."""
+    try:
+        yield
+    except (Interrupted, TrainingError):  # which say themselves what is saved
+        raise
+    except ZooError as error:
+        stop = "" if str(error).endswith(("?", ".", "!")) else "."
+        raise type(error)(
+            f'{error}{stop} The training is done and saved in "{run.path}"; mend this and give the same '
+            "command with --resume"
+        ) from None
 
 
 def _license(recipe: Recipe, encoder: nn.Module) -> str:

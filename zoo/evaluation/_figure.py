@@ -76,7 +76,7 @@ def figure_to(
     """Give an empty figure of `size` inches, then write it to `path` (.png or .pdf) in one step.
 
     Raises:
-        ZooError: for a file of another kind, before anything is drawn.
+        ZooError: for a file of another kind, before anything is drawn; if it cannot be written.
     """
     path = Path(path)
     if path.suffix not in _METADATA:
@@ -92,7 +92,10 @@ def figure_to(
         yield figure
         buffer = io.BytesIO()
         figure.savefig(buffer, format=path.suffix[1:], metadata=_METADATA[path.suffix])
-    write_atomic(path, lambda temporary: temporary.write_bytes(buffer.getvalue()))
+    try:
+        write_atomic(path, lambda temporary: temporary.write_bytes(buffer.getvalue()))
+    except OSError as error:
+        raise ZooError(f'figure "{path}" cannot be written: {error.strerror or error}') from None
 
 
 def grid(axes: Axes, axis: Literal["both", "x", "y"] = "both") -> None:

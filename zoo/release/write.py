@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
@@ -109,7 +110,7 @@ def write_release(
             (staging / format.CARD).write_text(card.render(staging, config), encoding="utf-8")
             (staging / format.CONFIG).write_text(format.to_json(config), encoding="utf-8")
             _check_reload(Release.at(staging), encoder, preprocess.input_size)
-    except OSError as error:
+    except (OSError, SafetensorError) as error:  # a full disk is the second, too
         raise ReleaseError(f"{folder}: the release cannot be written: {error}") from error
     except (ValueError, TypeError) as error:  # json: nan, or an object that is not plain
         raise ReleaseError(f"{folder}: the release cannot be recorded as JSON: {error}") from error

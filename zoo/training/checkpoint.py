@@ -6,7 +6,7 @@ import hashlib
 import json
 import warnings
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import torch
 from torch import Tensor
@@ -14,24 +14,9 @@ from torch import Tensor
 from zoo.errors import TrainingError
 from zoo.files import temporary_files, write_atomic, write_text
 from zoo.training.disk import writing
+from zoo.training.verified import CHECKPOINT_FORMAT, Checkpoint, read_checkpoint, record_of, step_of
 
-CHECKPOINT_FORMAT = 2
-
-
-class Checkpoint(NamedTuple):
-    """Everything a run needs to go on as if it had never stopped.
-
-    Attributes:
-        step: updates done, or skipped.
-        seconds: training time so far.
-        state: state dicts of objective (encoder, head, teacher, queue, centers), optimizer and loss scaler.
-        skipped: numbers of the steps that were left out, counted from 1 as `step` is.
-    """
-
-    step: int
-    seconds: float
-    state: dict[str, dict[str, Any]]
-    skipped: tuple[int, ...] = ()
+__all__ = ["Checkpoint", "Checkpoints", "state_bytes"]
 
 
 class Checkpoints:
@@ -49,7 +34,8 @@ class Checkpoints:
 
     def files(self) -> list[Path]:
         """Return the checkpoint files, newest first."""
-        return sorted(self.folder.glob("step-*.pt"), reverse=True)
+        found = [file for file in self.folder.glob("step-*.pt") if step_of(file) is not None]
+        return sorted(found, key=lambda file: step_of(file) or 0, reverse=True)
 
     def file(self, step: int) -> Path:
         """Return where the checkpoint of a step lies."""
@@ -64,7 +50,7 @@ class Checkpoints:
         files = self.files()
         for file in files:
             try:
-                return _read(file)
+                return read_checkpoint(file)
             except Exception as error:  # whatever a damaged archive raises, the one before it may be whole
                 problem = (str(error).splitlines() or [type(error).__name__])[0]
                 warnings.warn(f'checkpoint "{file}" is damaged and passed over: {problem}', stacklevel=2)
@@ -80,7 +66,7 @@ class Checkpoints:
         """
         file = self.file(step)
         try:
-            return _read(file)
+            return read_checkpoint(file)
         except Exception as error:
             problem = (str(error).splitlines() or [type(error).__name__])[0]
             raise TrainingError(f'checkpoint "{file}" cannot be read: {problem}') from None
@@ -97,23 +83,23 @@ class Checkpoints:
         def write(temporary: Path) -> None:
             record = {"format": CHECKPOINT_FORMAT, "step": checkpoint.step, **_dump(data, temporary)}
             file.unlink(missing_ok=True)  # a damaged one that was passed over: its record is replaced now
-            write_text(_record(file), json.dumps(record) + "\n", parents=False)
+            write_text(record_of(file), json.dumps(record) + "\n", parents=False)
 
         with writing(f'checkpoint "{file}"', self.folder, state_bytes(checkpoint.state)):
             write_atomic(file, write, parents=False)
             files = self.files()
             # later ones were passed over as damaged: this run has come from before them
-            later = [old for old in files if old.name > file.name]
+            later = [old for old in files if (step_of(old) or 0) > checkpoint.step]
             for old in [*later, *files[len(later) + keep :]]:
                 old.unlink()
-                _record(old).unlink(missing_ok=True)
+                record_of(old).unlink(missing_ok=True)
 
     def sweep(self) -> None:
         """Remove what a killed process left half done; only while the run is locked."""
         for file in temporary_files(self.folder):
             file.unlink(missing_ok=True)
         for record in self.folder.glob("step-*.json"):
-            if not record.with_suffix(".pt").exists():
+            if step_of(record) is not None and not record.with_suffix(".pt").exists():
                 record.unlink()
 
 
@@ -124,10 +110,6 @@ def state_bytes(state: Any) -> int:
     if isinstance(state, dict):
         return sum(state_bytes(value) for value in state.values())
     return sum(state_bytes(value) for value in state) if isinstance(state, (list, tuple)) else 0
-
-
-def _record(file: Path) -> Path:
-    return file.with_suffix(".json")
 
 
 class _Hashed:
@@ -160,29 +142,3 @@ def _dump(data: dict[str, Any], file: Path) -> dict[str, Any]:
         except Exception as error:  # torch hides the disk's own error behind "unexpected pos"
             raise hashed.error or error from None
     return {"size": hashed.size, "sha256": hashed.sha256.hexdigest()}
-
-
-def _read(file: Path) -> Checkpoint:
-    """Read one checkpoint; anything wrong with it is an exception whose first line says what."""
-    _verify(file)
-    data = torch.load(file, map_location="cpu", weights_only=True)
-    if data.pop("format") != CHECKPOINT_FORMAT:
-        raise ValueError("written by another version")
-    return Checkpoint(**{**data, "skipped": tuple(data["skipped"])})
-
-
-def _verify(file: Path) -> None:
-    """Compare a checkpoint with its record."""
-    record_file = _record(file)
-    if not record_file.is_file():
-        raise ValueError(f"its record {record_file.name} is missing")
-    record = json.loads(record_file.read_text(encoding="utf-8"))
-    if not isinstance(record, dict) or record.get("format") != CHECKPOINT_FORMAT:
-        raise ValueError(f"its record {record_file.name} was written by another version")
-    size = file.stat().st_size
-    if size != record.get("size"):
-        raise ValueError(f"found {size} bytes, expected {record.get('size')}")
-    with file.open("rb") as content:
-        found = hashlib.file_digest(content, "sha256").hexdigest()
-    if found != record.get("sha256"):
-        raise ValueError(f"found sha256 {found[:12]}..., expected {str(record.get('sha256'))[:12]}...")

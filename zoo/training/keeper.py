@@ -93,7 +93,7 @@ class Keeper:
         except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
             if is_out_of_memory(error):
                 raise
-            problem = " ".join(str(error).split())[:200] or type(error).__name__
+            problem = str(TrainingError(str(error)))[:200] or type(error).__name__  # cut where it is one line
             raise TrainingError(
                 f'the checkpoint of step {step} in "{self._run.path}" does not fit this recipe: {problem}'
             ) from None

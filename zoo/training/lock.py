@@ -16,11 +16,13 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from zoo.errors import TrainingError
+from zoo.files import read_text, write_text
 from zoo.training.disk import writing
 
 PATIENCE = 20.0
 """Seconds that what a killed process has left (its data workers hold its lock, too) is given to end."""
 
+_LARGEST_HOLDER = 1 << 16  # bytes
 _NO_LOCKS = {errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK}
 
 
@@ -40,7 +42,7 @@ def hold(folder: Path, *, used: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         locked = _acquire(lock, holder, folder)
         me = {"pid": os.getpid(), "host": socket.gethostname(), "since": _now()}
-        holder.write_text(json.dumps(me), encoding="utf-8")
+        write_text(holder, json.dumps(me), parents=False)
     try:
         yield
     finally:
@@ -79,8 +81,8 @@ def _acquire(lock: FileLock, holder: Path, folder: Path) -> bool:
 
 def _read(holder: Path) -> dict[str, object]:
     try:
-        found = json.loads(holder.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        found = json.loads(read_text(holder, _LARGEST_HOLDER))
+    except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -95,6 +95,8 @@ def train(
             loop = _Loop(recipe, loader, len(dataset), stepper, keeper, stop)
             with explained(stepper, recipe, device, loop.where, keeper.kept):
                 start = keeper.begin(resume=resume)
+                if first:
+                    run.keep_to(dataset)
                 with show_progress(recipe.name, loop.total, start) if first else nullcontext(_silent) as show:
                     loop.go(start, show)
     images = section.epochs * sum(loop.images(step) for step in range(loader.steps_per_epoch))
@@ -214,7 +216,7 @@ class _Loop:
             self._close_row()
             self._take_rows(report, wait=True)
             self._keeper.save(self._done)
-            raise end_at(bad, self.total, limit, self._keeper.kept())
+            raise end_at(bad, self.total, self._section, self._keeper.kept())
         skipped.append(bad.step)
         self._say(f"{bad} in step {bad.step}: left out, as {len(skipped)} of at most {limit} bad steps")
 

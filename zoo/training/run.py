@@ -10,8 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from zoo.catalog import recipe_text
+from zoo.data import ImageDataset
 from zoo.errors import TrainingError
-from zoo.files import sync, temporary_files, write_text
+from zoo.files import read_text, sync, temporary_files, write_text
 from zoo.training.changes import Change, allowed_changes
 from zoo.training.checkpoint import Checkpoint, Checkpoints
 from zoo.training.disk import gone, writing
@@ -20,9 +22,12 @@ from zoo.training.recipe import Recipe
 
 __all__ = ["Checkpoint", "RunFolder"]
 
+_LARGEST = 256 << 20  # bytes: a million rows of metrics
+_STEPS = 1 << 53  # more than there can be
+
 
 class RunFolder:
-    """`<out>/run`: `recipe.yaml`, `metrics.jsonl`, `changes.jsonl` and `checkpoints/`.
+    """`<out>/run`: `recipe.yaml`, `data.json`, `metrics.jsonl`, `changes.jsonl` and `checkpoints/`.
 
     Args:
         path: the folder; created when it is locked.
@@ -33,6 +38,7 @@ class RunFolder:
         self.metrics_file = path / "metrics.jsonl"
         self.recipe_file = path / "recipe.yaml"
         self.changes_file = path / "changes.jsonl"
+        self.data_file = path / "data.json"
         self._checkpoints = Checkpoints(path / "checkpoints")
         self._locked = False
         self._identity: tuple[int, int] | None = None
@@ -66,13 +72,18 @@ class RunFolder:
                 cannot be written; if it has checkpoints and none is readable.
         """
         changes: list[Change] = []
-        if self.recipe_file.is_file():
+        if self.recipe_file.exists():
             if not resume:
                 raise TrainingError(
                     f'"{self.path}" holds a run already; continue it with --resume, or choose another --out'
                 )
-            text = self.recipe_file.read_text(encoding="utf-8", errors="replace")
-            changes = allowed_changes(Recipe.from_yaml(text, str(self.recipe_file)), recipe, str(self.path))
+            earlier = Recipe.from_yaml(recipe_text(self.recipe_file), str(self.recipe_file))
+            changes = allowed_changes(earlier, recipe, str(self.path))
+        elif self.checkpoints():  # of which training nobody knows
+            raise TrainingError(
+                f'"{self.path}" holds checkpoints, and its recipe.yaml is missing; put that of the run '
+                "there again, or choose another --out"
+            )
         with writing(f'run folder "{self.path}"', self.path):
             self._checkpoints.folder.mkdir(parents=True, exist_ok=True)
             self._checkpoints.sweep()
@@ -85,10 +96,33 @@ class RunFolder:
             self._identity = self._found()
         return checkpoint
 
+    def keep_to(self, dataset: ImageDataset) -> None:
+        """Note which images a run is of, when it begins; later see that they are the same.
+
+        A recipe does not say which: a list may have been edited, `--data` name another folder.
+
+        Raises:
+            TrainingError: if the run began on others.
+        """
+        facts = dataset.describe()
+        found = {key: facts[key] for key in ("num_images", "sha256")}
+        try:
+            begun = json.loads("".join(_lines(self.data_file)))
+        except (ValueError, RecursionError):
+            begun = None
+        if isinstance(begun, dict) and begun.get("sha256") not in (None, found["sha256"]):
+            raise TrainingError(
+                f'"{self.path}" holds a run on {_images(begun)}, which cannot be continued on '
+                f"{_images(found)}: names, labels or order differ. Give it the data it began with, or choose "
+                "another --out"
+            )
+        with self._own(), writing(f'"{self.data_file}"', self.path):
+            write_text(self.data_file, json.dumps(found) + "\n", parents=False)
+
     def _record(self, changes: Sequence[Change], step: int) -> None:
         """Add to changes.jsonl what holds from the step after `step` on, and say it."""
         # a run that has fallen back to an earlier checkpoint comes by the later changes again
-        rows = [{**row, "step": min(step, int(row["step"]))} for row in self.changes()]
+        rows = [{**row, "step": min(step, row["step"])} for row in self.changes()]
         for key, before, now in changes:
             row = {"step": step, "key": key, "from": before, "to": now}
             warnings.warn(f"from step {step} on: {key} was {before!r}, is {now!r}", stacklevel=2)
@@ -141,8 +175,10 @@ class RunFolder:
     def note_unreadable(self, names: Sequence[str]) -> None:
         """Keep the names of unreadable images in `unreadable.txt` and say when there are new ones."""
         file = self.path / "unreadable.txt"
-        known = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
-        new = [name for name in names if name not in known]
+        known = _lines(file)
+        # a file's name need not be text
+        texts = [name.encode(errors="backslashreplace").decode() for name in names]
+        new = [text for text in texts if text not in known]
         if new:
             with self._own(), writing(f'"{file}"', self.path):
                 write_text(file, "\n".join([*known, *new]) + "\n", parents=False)
@@ -158,7 +194,7 @@ class RunFolder:
 
     def changes(self) -> list[dict[str, Any]]:
         """Return what was changed in the recipe while the run went on: rows of step, key, from and to."""
-        return _json_lines(self.changes_file)
+        return [row for row in _json_lines(self.changes_file) if row.keys() >= {"key", "from", "to"}]
 
     def drop_rows_after(self, step: int) -> None:
         """Forget rows of metrics.jsonl that the steps after the checkpoint will write again."""
@@ -187,15 +223,33 @@ class RunFolder:
         return found.st_dev, found.st_ino
 
 
+def _images(facts: Mapping[str, Any]) -> str:
+    digest = str(facts.get("sha256"))[:12]
+    return f"{str(facts.get('num_images'))[:20]} images (sha256 {digest}...)"
+
+
 def _json_lines(file: Path) -> list[dict[str, Any]]:
     """Return the rows of a file that have a step; what is no row is left out."""
     rows = []
-    if file.is_file():
-        for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
-            try:
-                row = json.loads(line)
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(row, dict) and isinstance(row.get("step"), int):
-                rows.append(row)
+    for line in _lines(file):
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(row, dict) and type(row.get("step")) is int and 0 <= row["step"] < _STEPS:
+            rows.append(row)
     return rows
+
+
+def _lines(file: Path) -> list[str]:
+    """Return the lines of a file of the run; none if it is not there.
+
+    Raises:
+        TrainingError: for what is no file, cannot be read, or is larger than a run makes it.
+    """
+    if not file.exists():
+        return []
+    try:
+        return read_text(file, _LARGEST, errors="replace").splitlines()
+    except OSError as error:
+        raise TrainingError(f'"{file}" cannot be read: {error}') from None

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from zoo.data import Batch
 from zoo.errors import TrainingError
 from zoo.objectives import Output
+from zoo.training.sections import TrainingSection
 from zoo.training.step import Stepper
 
 MOST_REPEATS = 10
@@ -96,14 +97,17 @@ def in_weights(stepper: Stepper) -> str:
     return "" if math.isfinite(largest) else f"a weight became {largest}"
 
 
-def end_at(bad: BadStep, total: int, limit: int, kept: str) -> TrainingError:
-    """Return the error that ends a run at a bad step."""
+def end_at(bad: BadStep, total: int, section: TrainingSection, kept: str) -> TrainingError:
+    """Return the error that ends a run at a bad step; it advises what is not set already."""
+    limit = section.skip_bad_steps
+    clip = "set" if section.clip_grad is None else f"lower (it is {section.clip_grad:g})"
+    exact = "" if section.precision == "fp32" else ", or training.precision=fp32"
     used = f"{limit} bad step(s) are skipped already; " if limit else ""
     return TrainingError(
         f"{bad} in step {bad.step} of {total} at learning rate {bad.lr:g}; {used}{kept}. "
-        "Lower optimizer.lr, lengthen schedule.warmup_epochs or set training.clip_grad in a run with another "
-        f"--out, or give the same command with --resume and --set training.skip_bad_steps={limit + 1}, or "
-        "training.precision=fp32"
+        f"Lower optimizer.lr, lengthen schedule.warmup_epochs or {clip} training.clip_grad in a run with "
+        f"another --out, or give the same command with --resume and --set training.skip_bad_steps={limit + 1}"
+        f"{exact}"
     )
 
 

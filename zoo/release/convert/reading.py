@@ -144,7 +144,7 @@ def _load(file: Path) -> Any:
     mapped = zipfile.is_zipfile(file)
     try:
         if mapped:
-            _check_archive(file)
+            check_archive(file)
         else:
             _check_plain(file)
         with torch.serialization.safe_globals(_HARMLESS):
@@ -155,8 +155,12 @@ def _load(file: Path) -> Any:
         raise ReleaseError(f"{file}: {_reason(error)}") from None
 
 
-def _check_archive(file: Path) -> None:
-    """A few compressed bytes can stand for gigabytes; `torch.save` stores everything as it is."""
+def check_archive(file: Path) -> None:
+    """Refuse what a few bytes of a zip archive can fill the memory with; `torch.save` writes none of it.
+
+    Raises:
+        ReleaseError: for compressed entries, and pickles that ask for more than tensors.
+    """
     with zipfile.ZipFile(file) as archive:
         if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
             raise ReleaseError(f"{file}: a compressed archive, expected a file that torch.save wrote")
