@@ -23,6 +23,7 @@ from zoo.release import Preprocess, Release
 from zoo.training import pick_device
 from zoo.training.progress import show_status
 from zoo.training.protocols import PROTOCOLS, LinearFullProtocol, Protocol
+from zoo.training.signals import interruptible
 
 RUNS = Path("runs")
 """Where the state of a training lies for which no other folder is at hand."""
@@ -132,7 +133,10 @@ def measure_aloud(
     """Do what `measure` does, and say so on standard error; a training shows its own progress there."""
     trains = isinstance(protocol, LinearFullProtocol)
     text = f"measuring: {protocol.protocol}, {len(encoded.test_set):,} test images"
-    with nullcontext() if trains else show_status(text):
+    with (
+        interruptible(lambda: "what was trained so far is kept") if trains else nullcontext(),
+        nullcontext() if trains else show_status(text),
+    ):
         return measure(protocol, encoded, centers, run)
 
 

@@ -32,7 +32,8 @@ def training_facts(
         ranks: how many there were in the end.
         changes: `RunFolder.changes()`.
     """
-    changes = [row for row in changes if row["key"] != "description"]  # which has a place of its own
+    said_elsewhere = ("description", "evaluation")
+    changes = [row for row in changes if row["key"] not in said_elsewhere]
     labels = torch.tensor(train_set.labels, device=next(trained.objective.parameters()).device)
     return {
         "steps": trained.steps,

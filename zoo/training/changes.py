@@ -10,6 +10,7 @@ from zoo.training.recipe import Recipe
 ALLOWED = frozenset(
     {
         "description",
+        "evaluation",  # what is measured after the training changes nothing of it
         "views.workers",
         "views.cache",
         *(
@@ -33,7 +34,7 @@ ALLOWED = frozenset(
         ),
     }
 )
-"""Keys that decide where, how fast and how exactly the same mathematics is computed."""
+"""Keys that decide where, how fast and how exactly the same mathematics is computed, or what comes after."""
 
 
 class Change(NamedTuple):
