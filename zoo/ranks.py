@@ -6,10 +6,6 @@ process every method is the identity: nothing is sent, copied or drawn anew.
 
 from __future__ import annotations
 
-import os
-import re
-import time
-import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -18,21 +14,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.distributed_c10d import PrefixStore, Store
-from torch.distributed.rendezvous import rendezvous
 
-from zoo.errors import RanksLost, TrainingError
-from zoo.launch import launched, local_rank
-
-TIMEOUT_VARIABLE = "ZOO_RANK_TIMEOUT"
-TIMEOUT = 600.0  # seconds; a step, its data included, takes less on every rank
 WAIT = timedelta(days=7)  # for what one rank does while the others wait: decoding, measuring
-
-_LOST = re.compile(
-    r"connection (?:closed|reset|refused)|timed? ?out|broken pipe|socket|remote process|aborted|pair closure",
-    re.IGNORECASE,
-)
-"""How gloo and NCCL say that the others are gone: their errors are RuntimeErrors like any other."""
 
 
 class Ranks:
@@ -48,7 +31,15 @@ class Ranks:
         counts: rows of each rank in what is being computed.
     """
 
-    def __init__(self, rank: int = 0, size: int = 1, *, local_rank: int = 0, device: str = "cpu") -> None:
+    def __init__(
+        self,
+        rank: int = 0,
+        size: int = 1,
+        *,
+        local_rank: int = 0,
+        device: str = "cpu",
+        timeout: timedelta | None = None,
+    ) -> None:
         """Describe the place; `join` makes those of several ranks."""
         self.rank, self.size = rank, size
         self.generator: torch.Generator | None = None
@@ -57,7 +48,8 @@ class Ranks:
         self._host: Any = None
         if size > 1:
             self.generator = torch.Generator(device)
-            self._host = dist.new_group(backend="gloo")  # also beside NCCL: what the host decides is no GPU's
+            # also beside NCCL: what the host decides is no GPU's. It would wait for half an hour by default
+            self._host = dist.new_group(backend="gloo", timeout=timeout)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Ranks:
         """Return itself: the copy of a module is in the same process."""
@@ -229,98 +221,3 @@ def _padded(rows: Tensor, count: int) -> Tensor:
     if len(rows) == count:
         return rows
     return torch.cat([rows, rows.new_zeros(count - len(rows), *rows.shape[1:])])
-
-
-@contextmanager
-def join(device: str) -> Iterator[Ranks]:
-    """Join the processes that torchrun has started, for as long as the block lasts.
-
-    Args:
-        device: "cpu" or "cuda", of the training; each process of a node takes the GPU of its number there.
-
-    Raises:
-        RanksLost: when another rank ended, or did not answer in time.
-        TrainingError: when the processes cannot meet, or are more than a node has GPUs.
-    """
-    if launched() == 1:
-        yield ALONE
-        return
-    place = local_rank()
-    if device == "cuda":
-        gpus = torch.cuda.device_count()
-        if place >= gpus:
-            raise TrainingError(
-                f"torchrun --nproc-per-node: found at least {place + 1} processes on a node with {gpus} "
-                f"GPU(s), expected at most {gpus}"
-            )
-        torch.cuda.set_device(place)
-    timeout = _timeout()
-    try:
-        store, rank, size = next(rendezvous("env://", timeout=timeout))
-        dist.init_process_group(
-            "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo",
-            store=PrefixStore(_agreed(store, rank, size, timeout), store),
-            rank=rank,
-            world_size=size,
-            timeout=timeout,
-        )
-        ranks = Ranks(dist.get_rank(), dist.get_world_size(), local_rank=place, device=device)
-    except (RuntimeError, ValueError) as error:
-        raise TrainingError(f"the {launched()} ranks cannot meet: {_first_line(error)}") from None
-    try:
-        yield ranks
-    except RuntimeError as error:
-        if isinstance(error, dist.DistError) or _LOST.search(str(error)):
-            raise RanksLost(
-                f"rank {ranks.rank} of {ranks.size} lost the others: one of them ended, or did not answer "
-                f"within {timeout.total_seconds():g} s ({TIMEOUT_VARIABLE}). The last checkpoint is kept: "
-                f"the same command with --resume goes on from it ({_first_line(error)})"
-            ) from None
-        raise
-    else:
-        dist.destroy_process_group()
-
-
-def _agreed(store: Store, rank: int, size: int, timeout: timedelta) -> str:
-    """Return a name that the ranks of this start alone share.
-
-    torchrun's restarts go on with the store of the start before, where they would find the addresses of
-    processes that are gone. So each rank says a name of its own, and rank 0 answers each with the common one.
-    """
-    own = uuid.uuid4().hex
-    if rank > 0:
-        store.set(f"zoo/hello/{rank}", own)
-        common = str(store.get(f"zoo/answer/{own}").decode())
-        store.add(f"zoo/heard/{common}", 1)
-        return common
-    answered: set[str] = set()
-    until = time.monotonic() + timeout.total_seconds()
-    while store.add(f"zoo/heard/{own}", 0) < size - 1:
-        for other in range(1, size):
-            key = f"zoo/hello/{other}"  # of an earlier start, until the rank has said its own
-            said = store.get(key).decode() if store.check([key]) else ""
-            if said and said not in answered:
-                store.set(f"zoo/answer/{said}", own)
-                answered.add(said)
-        if time.monotonic() > until:
-            raise RuntimeError(f"not all of them said hello within {timeout.total_seconds():g} s")
-        time.sleep(0.01)
-    return own
-
-
-def _timeout() -> timedelta:
-    text = os.environ.get(TIMEOUT_VARIABLE, str(TIMEOUT))
-    try:
-        seconds = float(text)
-        if not 0 < seconds < WAIT.total_seconds():
-            raise ValueError
-    except ValueError:
-        raise TrainingError(
-            f'the variable {TIMEOUT_VARIABLE}: found "{text}", expected seconds, e.g. {TIMEOUT:g}'
-        ) from None
-    return timedelta(seconds=seconds)
-
-
-def _first_line(error: Exception) -> str:
-    line = (str(error).splitlines() or [type(error).__name__])[0]
-    return line.partition(". This is typically")[0]  # gloo's advice, and its wishes

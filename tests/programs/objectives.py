@@ -19,9 +19,10 @@ from torch import Tensor, nn
 
 from tests.objective_helpers import CANDIDATES, FT, INFO, LABELS, config
 from tests.programs import sync_batchnorm
+from zoo.meeting import join
 from zoo.modules import running_statistics, synchronize_batchnorm
 from zoo.objectives import OBJECTIVES, Batch, Objective, Output
-from zoo.ranks import Ranks, join
+from zoo.ranks import Ranks
 from zoo.seeding import derive_seed
 from zoo.training.parts import gathered
 

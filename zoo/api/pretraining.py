@@ -20,7 +20,8 @@ from zoo.evaluation.feature_map import plot_features
 from zoo.evaluation.measure import Encoded, ProbeRun
 from zoo.evaluation.plots import plot_curves
 from zoo.launch import launched, restarted
-from zoo.ranks import Ranks, join
+from zoo.meeting import join
+from zoo.ranks import Ranks
 from zoo.release import Preprocess, Release, names, write_release
 from zoo.release.format import LICENSE
 from zoo.training import Recipe, RunFolder, Trained, build_objective, cpu_threads, pick_device, train

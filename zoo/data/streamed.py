@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
@@ -112,6 +113,15 @@ def collate(samples: list[Sample]) -> Collated:
     return Collated(stacked, labels, positions, bad, None)
 
 
+def outlive_first_signal(_worker: int) -> None:
+    """Let this process survive one SIGTERM.
+
+    torchrun and SLURM send it to a training and all its children, and the training needs the batches under
+    way to save its state. A parent that ends its children by it asks again.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: signal.signal(signal.SIGTERM, signal.SIG_DFL))
+
+
 def stream(
     samples: Samples, batches: Iterator[list[Key]], workers: int, pin_memory: bool
 ) -> Generator[Collated]:
@@ -123,6 +133,7 @@ def stream(
         collate_fn=collate,
         pin_memory=pin_memory,
         generator=torch.Generator(),  # else a loader draws from, and so moves, the global one
+        worker_init_fn=outlive_first_signal,
     )
     iterator = iter(loader)
     try:

@@ -47,6 +47,7 @@ class Keeper:
             TrainingError: if the folder cannot be used, or another rank does not see what the first wrote.
         """
         found = self._run.start(self._recipe, resume=resume) if self._first else None
+        self.ranks.wait()  # reading what is large takes its time
         (step,) = self.ranks.vote(-1 if found is None else found.step)
         if step >= 0:
             self._earlier = self._take_up(found, step).seconds
@@ -80,6 +81,7 @@ class Keeper:
             found = self._run.load()
             assert found is not None  # that of step 0 at least
             self._run.drop_rows_after(found.step)
+        self.ranks.wait()
         (step,) = self.ranks.vote(-1 if found is None else found.step)
         self._take_up(found, step)
         return step
@@ -99,6 +101,7 @@ class Keeper:
             ) from None
         self.skipped = list(checkpoint.skipped)
         self.saved = step
+        self.ranks.wait()
         return checkpoint
 
     def late(self) -> bool:

@@ -80,7 +80,7 @@ def train(
     device = pick_device(section.device)
     first = ranks.rank == 0
     with run.locked() if first else nullcontext():
-        place(objective, recipe, device)
+        place(objective, recipe, device, ranks)
         loader = open_loader(dataset, recipe, device, ranks)
         ranks.wait()  # one may decode long after the others
         require_batches(objective, len(dataset), recipe, ranks)

@@ -39,9 +39,14 @@ def cpu_threads(count: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def place(objective: Objective, recipe: Recipe, device: torch.device) -> None:
-    """Move an objective to where and how the recipe trains it."""
-    layout = torch.channels_last if recipe.training.channels_last else torch.contiguous_format
+def place(objective: Objective, recipe: Recipe, device: torch.device, ranks: Ranks = ALONE) -> None:
+    """Move an objective to where and how the recipe trains it.
+
+    Shards are cut from contiguous parameters alone (FSDP2), so with them `channels_last` is left out.
+    """
+    section = recipe.training
+    sharded = section.shard and not ranks.alone
+    layout = torch.channels_last if section.channels_last and not sharded else torch.contiguous_format
     objective.to(device).to(memory_format=layout).train()
 
 

@@ -93,7 +93,8 @@ def in_weights(stepper: Stepper) -> str:
     The last update's loss was that of the weights before it.
     """
     parameters = [_local(parameter.detach()) for parameter in stepper.parameters]
-    largest = float(nn.utils.get_total_norm(parameters, norm_type=math.inf))
+    # a shard is empty where a parameter has fewer rows than there are ranks; it has no largest value
+    largest = float(nn.utils.get_total_norm([p for p in parameters if p.numel()], norm_type=math.inf))
     return "" if math.isfinite(largest) else f"a weight became {largest}"
 
 
