@@ -11,6 +11,8 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.rendezvous import rendezvous
 
 from zoo.errors import RanksLost, TrainingError, ZooError
 from zoo.launch import launched, local_rank
@@ -100,15 +102,15 @@ def _take_gpu() -> None:
     torch.cuda.set_device(place)
 
 
-def _connect(device: str, timeout: timedelta) -> dist.Store:
+def _connect(device: str, timeout: timedelta) -> Store:
     """Connect the processes; return where they can leave each other a word, also when one has ended."""
-    store, rank, size = next(dist.rendezvous("env://", timeout=timeout))
+    store, rank, size = next(rendezvous("env://", timeout=timeout))
     store.set_timeout(timeout)
     if device == "cuda":  # NCCL ends a process without a word: the host, which waits as well, speaks first
         backend, patience = "cpu:gloo,cuda:nccl", timeout + SLACK
     else:
         backend, patience = "gloo", timeout
-    prefixed = dist.PrefixStore(f"zoo{next(_meetings)}", store)  # a script may train more than once
+    prefixed = PrefixStore(f"zoo{next(_meetings)}", store)  # a script may train more than once
     dist.init_process_group(backend, store=prefixed, rank=rank, world_size=size, timeout=patience)
     return prefixed
 
@@ -123,7 +125,7 @@ def _require_backend(device: str) -> None:
         )
 
 
-def _raise_for_ended(store: dist.Store | None, who: str) -> None:
+def _raise_for_ended(store: Store | None, who: str) -> None:
     """Raise what another rank has said before it ended, if it has."""
     said = ""
     with suppress(RuntimeError):  # the store's host may be gone, too
