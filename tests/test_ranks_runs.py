@@ -203,3 +203,44 @@ def test_four_ranks_on_two_nodes_are_one_training(undisturbed: Path, tmp_path: P
     assert [node.returncode for node in nodes] == [0, 0], said
     assert_close(undisturbed, out)
     assert json.loads((out / "metrics.json").read_text())["training"]["ranks"] == 4
+
+
+def test_a_sigterm_that_torchrun_sends_to_data_workers_too_still_saves(tmp_path: Path) -> None:
+    out = tmp_path / "workers"
+    streamed = ("views.backend=torchvision", "views.workers=1", "training.epochs=40")
+    agent = start(command(2, *pretrain(out, overrides=(*SHORT, *streamed))))
+    once_at(out, 3, agent)
+    agent.send_signal(signal.SIGTERM)
+    _, said = agent.communicate(timeout=120)
+    assert len(re.findall(r"zoo, rank \d: stopped by SIGTERM after step \d+ of 240", said)) == 2, said
+
+
+def test_shards_of_a_convolution_and_of_parameters_smaller_than_the_ranks_train_to_a_release(
+    tmp_path: Path,
+) -> None:
+    """A ViT's class token has one row: on the second rank its shard is empty."""
+    out = tmp_path / "vit"
+    changes = (
+        "training.shard=true",
+        "training.channels_last=true",
+        "training.epochs=1",
+        "training.batch_size=64",
+        "schedule.warmup_epochs=0",
+        "evaluation=[]",
+    )
+    sets = [text for change in changes for text in ("--set", change)]
+    recipe = "vit_tiny_patch16_224.moco_v3_digits_lt50"
+    done = torchrun("-m", "zoo", "pretrain", recipe, "--out", str(out), *sets, ranks=2)
+    assert done.returncode == 0, done.stderr
+    assert weights(out)["cls_token"].shape[:2] == (1, 1)
+
+
+def test_a_script_of_its_own_trains_twice_and_every_rank_says_why_one_ended(tmp_path: Path) -> None:
+    done = torchrun("tests/programs/script.py", str(tmp_path), ranks=2)
+    assert done.returncode == 0, done.stderr
+    assert sorted(re.findall(r"rank \d: trained on 2 ranks, twice", done.stdout)) == [
+        "rank 0: trained on 2 ranks, twice",
+        "rank 1: trained on 2 ranks, twice",
+    ]
+    assert "rank 1: rank 1 of 2 ends, since rank 0 did: " in done.stdout, done.stdout
+    assert "holds a run already" in done.stdout.split("since rank 0 did: ")[1]
