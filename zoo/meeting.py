@@ -109,11 +109,7 @@ def _connect(device: str, timeout: timedelta) -> Store:
         backend, patience = "cpu:gloo,cuda:nccl", timeout + SLACK
     else:
         backend, patience = "gloo", timeout
-<<<<<<< HEAD
     prefixed = PrefixStore(_agreed(store, rank, size, timeout), store)
-=======
-    prefixed = PrefixStore(f"zoo{next(_meetings)}", store)  # a script may train more than once
->>>>>>> e905a7280b6b20bf26f2593955db8cf374aa3b45
     dist.init_process_group(backend, store=prefixed, rank=rank, world_size=size, timeout=patience)
     return prefixed
 
