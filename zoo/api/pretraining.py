@@ -56,7 +56,8 @@ def pretrain(
         The release in `out`.
 
     Raises:
-        Interrupted: on SIGINT or SIGTERM, after saving the state.
+        Interrupted: on SIGINT, SIGTERM or SIGUSR1, after saving the state.
+        RanksLost: when another process of several ended.
         ZooError: for anything wrong with recipe, data or folder.
     """
     recipe = as_recipe(recipe, overrides)
@@ -67,12 +68,12 @@ def pretrain(
         if resume and finished.config["zoo"]["recipe_sha256"] == recipe.sha256:
             return finished
         raise TrainingError(f'"{out}" holds a finished release of "{finished.name}"; choose another --out')
-    folder = RunFolder(out / "run")
+    run = RunFolder(out / "run")
     with (
-        interruptible(lambda: _saved(folder), once=launched() == 1),
+        interruptible(lambda: _saved(run), once=launched() == 1),
         join(pick_device(recipe.training.device).type) as ranks,
     ):
-        release = _pretrain(recipe, out, data, ranks, resume=resume)
+        release = _pretrain(recipe, run, out, data, ranks, resume=resume)
     return release or releases.open(out)
 
 
@@ -83,10 +84,9 @@ def _saved(run: RunFolder) -> str:
 
 
 def _pretrain(
-    recipe: Recipe, out: Path, data: str | Path | None, ranks: Ranks, *, resume: bool
+    recipe: Recipe, run: RunFolder, out: Path, data: str | Path | None, ranks: Ranks, *, resume: bool
 ) -> Release | None:
     """Do what `pretrain` does; only rank 0 measures, and has the release then."""
-    run = RunFolder(out / "run")
     with ranks.in_turn():  # what one fetches or decodes, the others find
         train_set = open_dataset(recipe.data, "train", data)
         test_set = open_dataset(recipe.data, "test", data)
