@@ -140,6 +140,7 @@ def test_a_killed_rank_ends_the_others_with_a_message_and_torchrun_resumes_by_it
     assert_same_bits(undisturbed, out)
 
 
+@pytest.mark.slow
 def test_a_killed_rank_without_restarts_leaves_a_run_that_can_be_resumed(
     undisturbed: Path, tmp_path: Path
 ) -> None:
@@ -171,11 +172,13 @@ def test_a_signal_that_slurm_sends_to_torchrun_saves_on_all_ranks(undisturbed: P
     assert_same_bits(undisturbed, out)
 
 
-@pytest.mark.parametrize("ranks", [1, 3])
+@pytest.mark.parametrize(
+    ("ranks", "more"), [pytest.param(1, (), marks=pytest.mark.slow), (3, ("training.shard=true",))]
+)
 def test_a_run_stopped_on_two_ranks_goes_on_with_another_number(
-    ranks: int, undisturbed: Path, tmp_path: Path
+    ranks: int, more: tuple[str, ...], undisturbed: Path, tmp_path: Path
 ) -> None:
-    """SIGUSR1 at one rank alone: all stop after the same step, within an epoch."""
+    """SIGUSR1 at one rank alone: all stop after the same step, within an epoch. They may go on as shards."""
     out = tmp_path / "moved"
     agent = start(command(2, *pretrain(out)))
     once_at(out, 8, agent)
@@ -185,9 +188,22 @@ def test_a_run_stopped_on_two_ranks_goes_on_with_another_number(
     assert len(stops) == 2 and len(set(stops)) == 1, said
     assert int(stops[0]) % 6 != 0 or int(stops[0]) < STEPS
     assert losses(out) == losses(undisturbed)[: int(stops[0])]
-    again = torchrun(*pretrain(out, "--resume"), ranks=ranks)
+    again = torchrun(*pretrain(out, "--resume", overrides=(*SHORT, *more)), ranks=ranks)
     assert again.returncode == 0, again.stderr
     assert_close(undisturbed, out)
+
+
+def test_trouble_on_one_rank_stops_all_before_the_same_step(undisturbed: Path, tmp_path: Path) -> None:
+    out = tmp_path / "trouble"
+    done = torchrun("tests/programs/nan_on_one.py", *pretrain(out)[2:], ranks=2)
+    assert done.returncode != 0
+    said = re.findall(
+        r"zoo, rank (\d): .* became nan in step 8 of 24 .*; the state after step 7", done.stderr
+    )
+    assert sorted(said) == ["0", "1"], done.stderr
+    again = torchrun(*pretrain(out, "--resume"), ranks=2)  # as if it had been the machine
+    assert again.returncode == 0, again.stderr
+    assert_same_bits(undisturbed, out)
 
 
 def test_four_ranks_on_two_nodes_are_one_training(undisturbed: Path, tmp_path: Path) -> None:
