@@ -219,3 +219,12 @@ def test_showing_a_release_fetches_no_weights_and_changes_nothing_for_offline_us
     )
     assert "it is not in the local cache" in offline.stderr
     assert zoo.load(f"{REPO}@v1") is not None
+
+
+def test_a_model_whose_card_data_are_no_mapping_is_listed_without_results() -> None:
+    from huggingface_hub import ModelInfo
+
+    from zoo.release.hub.browse import _described
+
+    found = _described(ModelInfo(id="org/name", cardData=True, tags=[], private=False))
+    assert (found.repo_id, found.accuracy) == ("org/name", "")

@@ -70,7 +70,8 @@ def _described(model: ModelInfo) -> HubRelease:
 
 
 def _results(model: ModelInfo) -> list[EvalResult]:
-    results = model.card_data.eval_results if model.card_data else None
+    # what is no mapping in the answer is passed on by the client as it is
+    results = getattr(model.card_data, "eval_results", None)
     if results is None and model.model_index:
         try:
             _, results = model_index_to_eval_results(model.model_index)  # type: ignore[arg-type]
