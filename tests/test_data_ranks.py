@@ -9,9 +9,10 @@ import torch
 from tests.data_fixtures import list_dataset, photo
 from tests.test_data_loader import MOCO, WEAK, digits, make, same
 from zoo.data import Batch, ops
-from zoo.data.positions import Order, rank_rows, smallest_share
+from zoo.data.positions import Order, smallest_share
 from zoo.data.tensor_views import CPU_PART, chosen, color
 from zoo.errors import DataError
+from zoo.ranks import part_of
 
 STRONG = [
     {"op": "resize", "size": 12},
@@ -130,7 +131,7 @@ def test_with_two_threads_the_rows_are_the_same(data):
 def test_rows_are_split_as_tensor_split_does(total, world_size):
     rows = torch.arange(total)
     for rank, theirs in enumerate(torch.tensor_split(rows, world_size)):
-        start, stop = rank_rows(total, rank, world_size)
+        start, stop = part_of(total, rank, world_size)
         assert rows[start:stop].tolist() == theirs.tolist()
 
 
@@ -165,7 +166,7 @@ def test_unreadable_images_are_replaced_alike(damaged, backend):
     feeds = [make(damaged, backend, rank=rank, world_size=2, **keys) for rank in range(2)]
     for whole, *batches in zip(one.stream(0, 4), *(feed.stream(0, 4) for feed in feeds), strict=True):
         for rank, batch in enumerate(batches):
-            start, stop = rank_rows(6, rank, 2)
+            start, stop = part_of(6, rank, 2)
             assert batch.index.tolist() == whole.index[start:stop].tolist()
             assert torch.equal(batch.views[0], whole.views[0][start:stop])
 

@@ -18,6 +18,16 @@ from torch import Tensor
 WAIT = timedelta(days=7)  # for what one rank does while the others wait: decoding, measuring
 
 
+def part_of(total: int, part: int, parts: int) -> tuple[int, int]:
+    """Return where a part of `total` begins, and where it ends, as `torch.tensor_split` cuts it.
+
+    The first `total` mod `parts` parts have one more than the others.
+    """
+    each, more = divmod(total, parts)
+    start = part * each + min(part, more)
+    return start, start + each + (part < more)
+
+
 class Ranks:
     """One of `size` processes, each with some rows of every batch.
 
@@ -62,14 +72,23 @@ class Ranks:
 
     def shares(self, total: int) -> tuple[int, ...]:
         """Return how many of `total` rows each rank has: as equal as can be, the larger ones first."""
-        low, more = divmod(total, self.size)
-        return tuple(low + (rank < more) for rank in range(self.size))
+        parts = (part_of(total, rank, self.size) for rank in range(self.size))
+        return tuple(stop - start for start, stop in parts)
 
     def rows(self, total: int) -> slice:
         """Return which of `total` rows are this rank's."""
-        shares = self.shares(total)
-        start = sum(shares[: self.rank])
-        return slice(start, start + shares[self.rank])
+        return slice(*part_of(total, self.rank, self.size))
+
+    @property
+    def own(self) -> slice:
+        """Which of all ranks' rows, as `counts` says, are this rank's."""
+        start = sum(self.counts[: self.rank])
+        return slice(start, start + self.counts[self.rank])
+
+    def except_own(self, everyones: Tensor) -> Tensor:
+        """Return what is not this rank's of all ranks' rows `[N, ...]`."""
+        own = self.own
+        return torch.cat([everyones[: own.start], everyones[own.stop :]])
 
     def gather(self, rows: Tensor) -> Tensor:
         """Return the rows of all ranks `[N, ...]`, given this one's `[n, ...]`.
@@ -80,11 +99,7 @@ class Ranks:
 
     def others(self, rows: Tensor) -> Tensor:
         """Return the rows of the other ranks `[N - n, ...]`; differentiable as `gather` is."""
-        if self.alone:
-            return rows[:0]
-        start = sum(self.counts[: self.rank])
-        gathered = self.gather(rows)
-        return torch.cat([gathered[:start], gathered[start + len(rows) :]])
+        return rows[:0] if self.alone else self.except_own(self.gather(rows))
 
     @torch.no_grad()
     def gather_rows(self, tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -128,6 +143,12 @@ class Ranks:
         for tensor, piece in zip(tensors, pieces, strict=True):
             tensor.copy_(piece.view_as(tensor))
 
+    def everywhere(self, values: Tensor, group: Any = None) -> Tensor:
+        """Return the values `[V]` that each rank has `[W, V]`; `group` is torch's, its default when None."""
+        out = values.new_empty(self.size * len(values))
+        dist.all_gather_into_tensor(out, values, group=group)
+        return out.view(self.size, -1)
+
     def sum(self, tensor: Tensor) -> Tensor:
         """Return the sum over ranks of a tensor that has the same shape on all."""
         if not self.alone:
@@ -151,8 +172,8 @@ class Ranks:
         if self.alone:
             return [text]
         own = torch.tensor(list(text.encode()), dtype=torch.uint8)
-        lengths = self._everywhere(torch.tensor([len(own)]))[:, 0].tolist()
-        found = self._everywhere(_padded(own, max(lengths)))
+        lengths = self.everywhere(torch.tensor([len(own)]), self._host)[:, 0].tolist()
+        found = self.everywhere(_padded(own, max(lengths)), self._host)
         return [bytes(row[:length].tolist()).decode() for row, length in zip(found, lengths, strict=True)]
 
     def wait(self) -> None:
@@ -174,12 +195,6 @@ class Ranks:
         finally:
             for _ in range(turn, 2):
                 self.wait()
-
-    def _everywhere(self, values: Tensor) -> Tensor:
-        """Return the hosts' values `[V]` of all ranks `[W, V]`."""
-        out = values.new_empty(self.size * len(values))
-        dist.all_gather_into_tensor(out, values, group=self._host)
-        return out.view(self.size, -1)
 
     def _gathered(self, rows: Tensor) -> Tensor:
         """Return all ranks' rows, whose numbers are `counts`."""

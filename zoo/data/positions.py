@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from zoo.data.prefetch import pinned
+from zoo.ranks import part_of
 from zoo.seeding import derive_seed
 
 
@@ -28,16 +29,6 @@ class Position(NamedTuple):
     index: Tensor  # type: ignore[assignment]  # shadows tuple.index, as in `Batch`
     start: int
     total: int
-
-
-def rank_rows(total: int, rank: int, world_size: int) -> tuple[int, int]:
-    """Return a rank's first row of `total`, and the one after its last, as `torch.tensor_split` has them.
-
-    The first `total` mod `world_size` ranks have one row more than the others.
-    """
-    each, more = divmod(total, world_size)
-    start = rank * each + min(rank, more)
-    return start, start + each + (rank < more)
 
 
 def smallest_share(size: int, batch_size: int, *, drop_last: bool, world_size: int) -> int:
@@ -72,7 +63,7 @@ class Order:
             batch_size: images in a batch of all ranks.
             drop_last: leave out the last batch of an epoch when it is smaller.
             seed: of the permutations.
-            rank: whose rows of each batch; see `rank_rows`.
+            rank: whose rows of each batch; see `zoo.ranks.part_of`.
             world_size: number of ranks.
         """
         self.steps_per_epoch = size // batch_size if drop_last else -(-size // batch_size)
@@ -92,5 +83,5 @@ class Order:
                 drawn = torch.randperm(self._size, generator=generator)
                 order, ordered = pinned(drawn, device).to(device, non_blocking=True), epoch
             batch = order[number * self._batch_size : (number + 1) * self._batch_size]
-            first, end = rank_rows(len(batch), self._rank, self._world_size)
+            first, end = part_of(len(batch), self._rank, self._world_size)
             yield Position(step, epoch, batch[first:end], first, len(batch))

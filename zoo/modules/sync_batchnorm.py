@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 import torch
-import torch.distributed as dist
 from timm.layers import BatchNormAct2d
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -137,7 +136,7 @@ class _SyncBatchNorm(torch.autograd.Function):
         kernels, x = _kernels(x), _dense(x)
         mean, inverse = kernels.stats(x, eps)
         count = mean.new_full((1,), x.numel() // x.shape[1])
-        everyones = _from_all(torch.cat([mean, inverse, count]), ranks)
+        everyones = ranks.everywhere(torch.cat([mean, inverse, count]))
         means, inverses, counts = torch.split(everyones, [len(mean), len(mean), 1], dim=1)
         counts = counts.flatten()
         # the kernel wants its tensors as the running statistics are
@@ -176,13 +175,6 @@ def _kernels(x: Tensor) -> _Kernels:
 def _dense(x: Tensor) -> Tensor:
     """The kernels read either of the two layouts."""
     return x if x.is_contiguous(memory_format=torch.channels_last) else x.contiguous()
-
-
-def _from_all(values: Tensor, ranks: Ranks) -> Tensor:
-    """Return the values `[V]` of every rank `[W, V]`."""
-    out = values.new_empty(ranks.size * len(values))
-    dist.all_gather_into_tensor(out, values)
-    return out.view(ranks.size, -1)
 
 
 def _sync_batch_norm(norm: _BatchNorm, ranks: Ranks, x: Tensor) -> Tensor:

@@ -77,8 +77,7 @@ def _of_pairs(config: PositiveExtrapolation, q: Tensor, ranks: Ranks) -> Tensor:
     if ranks.alone:
         return _coefficients(config.alpha, config.per, q)
     drawn = _coefficients(config.alpha, config.per, q, ranks.generator, sum(ranks.counts))
-    start = sum(ranks.counts[: ranks.rank])
-    return drawn if config.per == "step" else drawn[start : start + len(q)]
+    return drawn if config.per == "step" else drawn[ranks.own]
 
 
 def _permutation(valid: Tensor, generator: torch.Generator | None = None) -> Tensor:

@@ -113,10 +113,7 @@ def from_others(ranks: Ranks, q: Tensor, k: Tensor, labels: Tensor) -> tuple[Ten
         views = ranks.others(torch.cat([q, k], dim=1)).chunk(2, dim=1)
         theirs = ranks.others(labels)
     else:
-        start = sum(ranks.counts[: ranks.rank])
-        keys, theirs = (
-            torch.cat([rows[:start], rows[start + len(q) :]]) for rows in ranks.gather_rows([k, labels])
-        )
+        keys, theirs = map(ranks.except_own, ranks.gather_rows([k, labels]))
         views = ranks.others(q), keys
     return torch.cat(views), theirs.repeat(2)
 

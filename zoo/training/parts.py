@@ -10,7 +10,7 @@ from torch import Tensor
 
 from zoo.data import Batch
 from zoo.objectives import Output
-from zoo.ranks import Ranks
+from zoo.ranks import Ranks, part_of
 
 
 def layouts(rows: Sequence[int], wanted: int) -> list[tuple[int, ...]]:
@@ -19,7 +19,8 @@ def layouts(rows: Sequence[int], wanted: int) -> list[tuple[int, ...]]:
     There are fewer parts than wanted where one would have a single image, too few for BatchNorm.
     """
     count = max(1, min(wanted, min(rows) // 2))
-    return [tuple(have // count + (part < have % count) for have in rows) for part in range(count)]
+    cut = ([part_of(have, part, count) for have in rows] for part in range(count))
+    return [tuple(stop - start for start, stop in places) for places in cut]
 
 
 def split(batch: Batch, count: int) -> list[Batch]:
