@@ -72,6 +72,11 @@ def _cut(text: str) -> str:
     return text if len(text) <= LONGEST_MESSAGE else f"{text[:3_000]} [...] {text[-900:]}"
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of what an error of another library says, or its kind where it says nothing."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
 def did_you_mean(found: object, choices: Iterable[str]) -> str:
     """Return `' Did you mean "x"?'` for the nearest of `choices`, or `''` when nothing is near."""
     near = difflib.get_close_matches(str(found), list(choices), n=1, cutoff=0.6)

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
-from zoo.errors import RanksLost, TrainingError, ZooError
+from zoo.errors import RanksLost, TrainingError, ZooError, first_line
 from zoo.launch import launched, local_rank
 from zoo.ranks import ALONE, WAIT, Ranks
 
@@ -65,7 +65,7 @@ def join(device: str) -> Iterator[Ranks]:
             dist.get_rank(), dist.get_world_size(), local_rank=local_rank(), device=device, timeout=timeout
         )
     except (RuntimeError, ValueError) as error:
-        raise TrainingError(f"the {launched()} ranks cannot meet: {_first_line(error)}") from None
+        raise TrainingError(f"the {launched()} ranks cannot meet: {_reason(error)}") from None
     who = f"rank {ranks.rank} of {ranks.size}"
     try:
         yield ranks
@@ -83,7 +83,7 @@ def join(device: str) -> Iterator[Ranks]:
         raise RanksLost(
             f"{who} lost the others: one of them ended, or did not answer within "
             f"{timeout.total_seconds():g} s ({TIMEOUT_VARIABLE}). The last checkpoint is kept: "
-            f"the same command with --resume goes on from it ({_first_line(error)})"
+            f"the same command with --resume goes on from it ({_reason(error)})"
         ) from None
     else:
         if not connected:
@@ -177,6 +177,5 @@ def _timeout() -> timedelta:
     return timedelta(seconds=seconds)
 
 
-def _first_line(error: Exception) -> str:
-    line = (str(error).splitlines() or [type(error).__name__])[0]
-    return line.partition(". This is typically")[0]  # gloo's advice, and its wishes
+def _reason(error: Exception) -> str:
+    return first_line(error).partition(". This is typically")[0]  # gloo's advice, and its wishes

@@ -14,7 +14,7 @@ from torch import nn
 
 from zoo.backbones import cifar_resnet as cifar_resnet  # imported for their registration with timm
 from zoo.backbones import resnet_cifar as resnet_cifar
-from zoo.errors import ZooError, did_you_mean
+from zoo.errors import ZooError, did_you_mean, first_line
 
 __all__ = ["check_input", "create", "feature_dim", "is_own"]
 
@@ -50,17 +50,13 @@ def _refusal(arch: str, model_args: Mapping[str, Any], error: Exception) -> str:
         return f'{arch} takes no argument "{key}".{did_you_mean(key, valid)} It takes {", ".join(valid)}'
     shown = [f"{key}={value!r}" for key, value in model_args.items() if not key.startswith("pretrained")]
     given = ", ".join(shown) or "its default arguments"
-    return f"{arch} cannot be built with {given}: {_first_line(error)}"
+    return f"{arch} cannot be built with {given}: {first_line(error)}"
 
 
 def _arguments(model_class: Any) -> list[str]:
     if not inspect.isclass(model_class):
         return []
     return [name for name in inspect.signature(model_class).parameters if name not in _NOT_ARGUMENTS]
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def feature_dim(model: nn.Module) -> int:
@@ -93,7 +89,7 @@ def check_input(model: nn.Module, size: int) -> None:
         name = getattr(model, "pretrained_cfg", {}).get("architecture") or type(model).__name__
         hint = _size_hint(model, size)
         raise ZooError(
-            f"{name} takes no {size} x {size} images: {_first_line(error).rstrip('.')}.{hint}"
+            f"{name} takes no {size} x {size} images: {first_line(error).rstrip('.')}.{hint}"
         ) from error
     finally:
         for module, training in modes:  # parents come first, so a child of another mode has the last word

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
-from torch import Tensor
 
-from zoo.errors import TrainingError
+from zoo.errors import TrainingError, first_line
 from zoo.files import temporary_files, write_atomic, write_text
 from zoo.training.disk import writing
+from zoo.training.nested import tensors_in
 from zoo.training.verified import CHECKPOINT_FORMAT, Checkpoint, read_checkpoint, record_of, step_of
 
 __all__ = ["Checkpoint", "Checkpoints", "state_bytes"]
@@ -52,7 +52,7 @@ class Checkpoints:
             try:
                 return read_checkpoint(file)
             except Exception as error:  # whatever a damaged archive raises, the one before it may be whole
-                problem = (str(error).splitlines() or [type(error).__name__])[0]
+                problem = first_line(error)
                 warnings.warn(f'checkpoint "{file}" is damaged and passed over: {problem}', stacklevel=2)
         if files:
             raise TrainingError(f'no checkpoint in "{self.folder}" can be read; begin again in another --out')
@@ -68,7 +68,7 @@ class Checkpoints:
         try:
             return read_checkpoint(file)
         except Exception as error:
-            problem = (str(error).splitlines() or [type(error).__name__])[0]
+            problem = first_line(error)
             raise TrainingError(f'checkpoint "{file}" cannot be read: {problem}') from None
 
     def write(self, checkpoint: Checkpoint, keep: int) -> None:
@@ -105,11 +105,7 @@ class Checkpoints:
 
 def state_bytes(state: Any) -> int:
     """Return the bytes of all tensors in nested dicts, lists and tuples."""
-    if isinstance(state, Tensor):
-        return state.nbytes
-    if isinstance(state, dict):
-        return sum(state_bytes(value) for value in state.values())
-    return sum(state_bytes(value) for value in state) if isinstance(state, (list, tuple)) else 0
+    return sum(tensor.nbytes for tensor in tensors_in(state))
 
 
 class _Hashed:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import torch
 
-from zoo.errors import TrainingError
+from zoo.errors import TrainingError, first_line
 from zoo.training.checkpoint import state_bytes
 from zoo.training.disk import readable
 from zoo.training.recipe import Recipe
@@ -52,7 +52,7 @@ def explained(
     except (RuntimeError, MemoryError, OSError) as error:
         if not is_out_of_memory(error):
             raise
-        asked = " ".join((str(error).splitlines() or [type(error).__name__])[0].split())[:160]
+        asked = " ".join(first_line(error).split())[:160]
         raise TrainingError(
             f"out of memory {where()}: {_sizes(stepper, recipe, device)} ({asked}). "
             f"Give the same command with --resume and {_advice(stepper, recipe)}; {saved()}"

@@ -21,6 +21,7 @@ from zoo.data import Batch
 from zoo.errors import RecipeError
 from zoo.objectives import Objective, Output
 from zoo.ranks import Ranks
+from zoo.training.nested import map_tensors
 
 
 class Parallel(Protocol):
@@ -122,13 +123,11 @@ def blocks(module: nn.Module) -> list[nn.Module]:
 
 def whole(state: Any) -> Any:
     """Return a nested state with every shard put together again, on the host; all ranks have to call it."""
-    if isinstance(state, DTensor):
-        return state.full_tensor().cpu()
-    if isinstance(state, Mapping):
-        return {key: whole(value) for key, value in state.items()}
-    if isinstance(state, (list, tuple)):
-        return type(state)(whole(value) for value in state)
-    return state
+    return map_tensors(state, _whole)
+
+
+def _whole(tensor: Tensor) -> Tensor:
+    return tensor.full_tensor().cpu() if isinstance(tensor, DTensor) else tensor
 
 
 def with_shards(own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 from zoo.data import Batch
 from zoo.objectives import Output
 from zoo.ranks import Ranks, part_of
+from zoo.training.nested import map_tensors, tensors_in
 
 
 def layouts(rows: Sequence[int], wanted: int) -> list[tuple[int, ...]]:
@@ -54,11 +55,9 @@ def gathered(batch: Batch, output: Output, ranks: Ranks) -> tuple[Batch, Output]
     """Return what `Objective.update` needs of all ranks' rows: labels, places and what the step carries."""
     if ranks.alone:
         return batch, output
-    leaves = [batch.labels, batch.index]
-    _mapped(output.carry, leaves.append)
-    labels, index, *carried = ranks.gather_rows(leaves)
+    labels, index, *carried = ranks.gather_rows([batch.labels, batch.index, *tensors_in(output.carry)])
     rest = iter(carried)
-    return Batch((), labels, index), output._replace(carry=_mapped(output.carry, lambda _: next(rest)))
+    return Batch((), labels, index), output._replace(carry=map_tensors(output.carry, lambda _: next(rest)))
 
 
 def _rows(carried: Sequence[Any]) -> Any:
@@ -69,12 +68,3 @@ def _rows(carried: Sequence[Any]) -> Any:
     if isinstance(first, Tensor):
         return torch.cat(list(carried))
     return type(first)(*(_rows(field) for field in zip(*carried, strict=True)))
-
-
-def _mapped(carried: Any, change: Callable[[Tensor], Any]) -> Any:
-    """Return what is carried with each of its tensors changed, in order."""
-    if carried is None:
-        return None
-    if isinstance(carried, Tensor):
-        return change(carried)
-    return type(carried)(*(_mapped(field, change) for field in carried))

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from zoo.training.checkpoint import Checkpoint
+from zoo.training.nested import map_tensors
 
 
 def to_host(state: Any) -> Any:
@@ -17,23 +18,17 @@ def to_host(state: Any) -> Any:
 
     From a GPU all copies are under way at once, and waited for together.
     """
-    copied = _copy(state)
+    copied = map_tensors(state, _copy)
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.synchronize()
     return copied
 
 
-def _copy(state: Any) -> Any:
-    if isinstance(state, Tensor):
-        if state.device.type == "cpu":
-            return state.detach().clone()
-        host = torch.empty_like(state, device="cpu", pin_memory=True)
-        return host.copy_(state.detach(), non_blocking=True)
-    if isinstance(state, dict):
-        return {key: _copy(value) for key, value in state.items()}
-    if isinstance(state, (list, tuple)):
-        return type(state)(_copy(value) for value in state)
-    return state
+def _copy(tensor: Tensor) -> Tensor:
+    if tensor.device.type == "cpu":
+        return tensor.detach().clone()
+    host = torch.empty_like(tensor, device="cpu", pin_memory=True)
+    return host.copy_(tensor.detach(), non_blocking=True)
 
 
 class Saver:
