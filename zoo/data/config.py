@@ -89,6 +89,27 @@ class LongTail(Config):
     max_per_class: PositiveInt | None = None
 
 
+class Subset(Config):
+    """So many labelled images are kept for training, drawn class by class after the long tail.
+
+    Attributes:
+        fraction: share of each class that is kept, rounded, at least one image.
+        per_class: or so many images of each class.
+        seed: of the draw.
+    """
+
+    fraction: Annotated[float, Field(gt=0, le=1)] | None = None
+    per_class: PositiveInt | None = None
+    seed: Seed = 0
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> Self:
+        if (self.fraction is None) == (self.per_class is None):
+            both = "both" if self.fraction is not None else "neither"
+            raise ValueError(f"subset: found {both} of fraction and per_class, expected one of them")
+        return self
+
+
 Rate = Annotated[float, Field(ge=0, lt=1)]
 """Probability of a wrong label. Below 1: one that is always there could never be told from the true one."""
 
@@ -151,6 +172,7 @@ class DataConfig(Config):
     Attributes:
         source: where images and labels come from.
         long_tail: applies to the training split only.
+        subset: few labels: a part of each class of what the long tail keeps; training split only.
         partial_labels: which classes are candidates for the label of each training image, the true one among
             them; drawn for the images that the long tail keeps. See `zoo.data.partial_labels`.
         mean, std: of the red, green and blue channel, for values in 0..1. Default: ImageNet's.
@@ -161,6 +183,7 @@ class DataConfig(Config):
 
     source: Source
     long_tail: LongTail | None = None
+    subset: Subset | None = None
     partial_labels: PartialLabels | None = None
     mean: Triple = [0.485, 0.456, 0.406]
     std: Triple = [0.229, 0.224, 0.225]

@@ -12,23 +12,60 @@ from torch import Tensor, nn
 
 from zoo import functional
 from zoo.backbones import feature_dim
+from zoo.config import Config
 from zoo.errors import TrainingError
 from zoo.functional.precision import full
 from zoo.modules import Centers
 from zoo.objectives.base import Batch, DataInfo, Objective, ObjectiveConfig, Output
 
 
+class LogitAdjustmentLoss(Config):
+    """Cross-entropy of logits + tau log prior (Menon et al. 2021, eq. 10)."""
+
+    name: Literal["logit_adjustment"]
+    tau: Annotated[float, Field(ge=0)]
+
+
+class LDAMLoss(Config):
+    """Label-distribution-aware margins, with deferred reweighting (Cao et al. 2019)."""
+
+    name: Literal["ldam"]
+    max_margin: Annotated[float, Field(ge=0)]
+    scale: Annotated[float, Field(gt=0)]
+    reweight_from: Annotated[float, Field(ge=0, le=1)]
+    beta: Annotated[float, Field(ge=0, lt=1)]
+
+
+class MixConfig(Config):
+    """Pairs of images are mixed, and so are their labels (`timm.data.Mixup`)."""
+
+    mixup: Annotated[float, Field(ge=0)]
+    """Both weights of the Beta distribution of mixup's share; 0: no mixup (Zhang et al. 2018)."""
+    cutmix: Annotated[float, Field(ge=0)]
+    """Likewise of the pasted box's area (Yun et al. 2019)."""
+    probability: Annotated[float, Field(ge=0, le=1)]
+    """Of a batch, pair or image to be mixed at all."""
+    switch_probability: Annotated[float, Field(ge=0, le=1)]
+    """Of cutmix where both are on."""
+    mode: Literal["batch", "pair", "elem"]
+    """What draws a share of its own."""
+
+
 class ClassifyConfig(ObjectiveConfig):
     """Softmax classification on one view."""
 
     name: Literal["classify"]
-    loss: Literal["cross_entropy", "balanced_softmax"]
+    loss: Literal["cross_entropy", "balanced_softmax"] | LogitAdjustmentLoss | LDAMLoss
     label_smoothing: Annotated[float, Field(ge=0, lt=1)]
     """torch's: this share of the target is spread over all classes."""
     freeze_encoder: bool = False
     """Train the classifier alone: the encoder is in evaluation mode, BatchNorm's statistics included."""
     head_std: Annotated[float, Field(ge=0)] | None = None
     """Standard deviation of the classifier's initial weights, with a bias of 0; null: torch's own."""
+    head: Literal["linear", "cosine", "scaled"] = "linear"
+    """`cosine`: unit weights on unit features, no bias (for LDAM); `scaled`: a linear classifier that stays
+    as it is, with a learned factor for each class."""
+    mix: MixConfig | None = None
 
 
 class Classify(Objective):

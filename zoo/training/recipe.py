@@ -14,6 +14,7 @@ from zoo.config import Config, dump_yaml, load_yaml, parse
 from zoo.data import DataConfig, ViewsConfig
 from zoo.errors import RecipeError, did_you_mean
 from zoo.objectives import OBJECTIVES, Classify, Objective, ObjectiveConfig
+from zoo.training.methods import Method
 from zoo.training.protocols import Protocol
 from zoo.training.sections import (
     BackboneSection,
@@ -47,6 +48,8 @@ class Recipe(Config):
     optimizer: OptimizerSection
     schedule: ScheduleSection
     training: TrainingSection
+    method: Method | None = None
+    """A way to learn from a long tail, for `classify`: in place of `objective.loss` and `training.sampling`."""
     evaluation: list[Protocol]
     """What is measured after training, on the balanced test split."""
 

@@ -42,6 +42,8 @@ class OptimizerSection(Config):
     """SGD's momentum; unused by the Adam family, whose betas go into `args`."""
     decay_norm_and_bias: bool
     """Whether weight decay also covers biases and normalisation layers."""
+    layer_decay: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Each layer's learning rate is that of the layer above it times this; the head's is `lr`."""
     args: dict[str, Any] = {}
 
 
@@ -57,6 +59,27 @@ class ScheduleSection(Config):
     milestones: list[PositiveInt]
     """Epochs after which `multistep` multiplies the rate by `decay_rate`."""
     decay_rate: NonNegative
+
+
+class AverageSection(Config):
+    """A moving average of the weights, which is what is released."""
+
+    decay: Annotated[float, Field(gt=0, lt=1)]
+    """Share of the average that each update keeps."""
+    warmup: bool
+    """Begin with a smaller decay, (1 + updates) / (10 + updates), so that the start is soon forgotten."""
+
+
+class EarlyStoppingSection(Config):
+    """Put a part of the training images aside, look at it while training, and release the best state."""
+
+    validation_fraction: Annotated[float, Field(gt=0, lt=1)]
+    """Of each class; a class of one image stays in the training part."""
+    metric: Literal["balanced_accuracy", "accuracy", "loss"]
+    every: PositiveInt
+    """Epochs between looks."""
+    patience: PositiveInt
+    """So many looks without a better value end the training."""
 
 
 class TrainingSection(Config):
@@ -76,6 +99,11 @@ class TrainingSection(Config):
     channels_last: bool
     clip_grad: Annotated[float, Field(gt=0)] | None
     """Largest allowed norm of all gradients together."""
+    sampling: Literal["instance", "class_balanced", "square_root"] = "instance"
+    """How the images of a batch are drawn: each once in an epoch; or, with replacement, first a class (each
+    equally likely; likely as the square root of its images), then one of its images."""
+    ema: AverageSection | None = None
+    early_stopping: EarlyStoppingSection | None = None
     # those with defaults do what was done before they existed: recipes of earlier releases lack them
     accumulate: PositiveInt = 1
     """Parts that the batch is put through the encoder in, one after another, with one update for all: fewer

@@ -1,0 +1,116 @@
+"""Ways to learn from a long tail, by one key: each stands for one or two plain trainings and a last touch."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from zoo.config import Config
+
+PositiveInt = Annotated[int, Field(ge=1)]
+NonNegative = Annotated[float, Field(ge=0)]
+
+
+class CrossEntropy(Config):
+    """Plain cross-entropy."""
+
+    name: Literal["cross_entropy"]
+
+
+class BalancedSoftmax(Config):
+    """Cross-entropy of logits + log prior (Ren et al. 2020)."""
+
+    name: Literal["balanced_softmax"]
+
+
+class LogitAdjustment(Config):
+    """Cross-entropy of logits + tau log prior (Menon et al. 2021, eq. 10)."""
+
+    name: Literal["logit_adjustment"]
+    tau: NonNegative = 1.0
+
+
+class PostHocLogitAdjustment(Config):
+    """Cross-entropy; then logits - tau log prior (Menon et al. 2021, eq. 9)."""
+
+    name: Literal["post_hoc_logit_adjustment"]
+    tau: NonNegative = 1.0
+
+
+class ClassBalancedSampling(Config):
+    """Cross-entropy on batches in which every class is as likely."""
+
+    name: Literal["class_balanced_sampling"]
+
+
+class SecondStage(Config):
+    """A second, short training of the classifier alone on class-balanced batches."""
+
+    epochs: PositiveInt = 10
+    lr: NonNegative = 0.1
+    """Used as given; a cosine takes it to zero."""
+
+
+class ClassifierRetraining(SecondStage):
+    """cRT: cross-entropy; then a new classifier on the frozen encoder (Kang et al. 2020, 3.2)."""
+
+    name: Literal["crt"]
+
+
+class TauNormalized(Config):
+    """Cross-entropy; then each class's weight divided by its norm^tau, no bias (Kang et al. 2020, 3.2)."""
+
+    name: Literal["tau_normalized"]
+    tau: NonNegative = 1.0
+
+
+class LearnableWeightScaling(SecondStage):
+    """LWS: cross-entropy; then one learned factor for each class's logit (Kang et al. 2020, 3.2)."""
+
+    name: Literal["lws"]
+
+
+class LDAMDRW(Config):
+    """Label-distribution-aware margins, classes reweighted late in training (Cao et al. 2019)."""
+
+    name: Literal["ldam_drw"]
+    max_margin: NonNegative = 0.5
+    scale: Annotated[float, Field(gt=0)] = 30.0
+    reweight_from: Annotated[float, Field(ge=0, le=1)] = 0.8
+    """Share of the training after which classes are weighted by their effective numbers."""
+    beta: Annotated[float, Field(ge=0, lt=1)] = 0.9999
+    """Of the effective number of images, (1 - beta^n) / (1 - beta)."""
+
+
+class FromCenters(Config):
+    """The head starts as the learned centers of `init`; cross-entropy, or Balanced Softmax with the prior."""
+
+    name: Literal["from_centers"]
+    prior: bool
+
+
+class NearestCenter(Config):
+    """No training: the nearest of the learned centers of `init`, or of the class means of its features."""
+
+    name: Literal["nearest_center"]
+    centers: Literal["learned", "means"]
+    similarity: Literal["logit", "cosine", "euclidean"]
+    """`logit`: weight . x + bias, of learned centers alone."""
+
+
+Method = Annotated[
+    CrossEntropy
+    | BalancedSoftmax
+    | LogitAdjustment
+    | PostHocLogitAdjustment
+    | ClassBalancedSampling
+    | ClassifierRetraining
+    | TauNormalized
+    | LearnableWeightScaling
+    | LDAMDRW
+    | FromCenters
+    | NearestCenter,
+    Field(discriminator="name"),
+]
+"""The recipe's key `method`."""
