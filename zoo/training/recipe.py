@@ -49,7 +49,7 @@ class Recipe(Config):
     schedule: ScheduleSection
     training: TrainingSection
     method: Method | None = None
-    """For `classify`, a way to learn from a long tail; it decides `objective.loss` and `training.sampling`."""
+    """For `classify`, a way to learn from a long tail; decides `objective.loss` and `training.sampling`."""
     evaluation: list[Protocol]
     """What is measured after training, on the balanced test split."""
 
