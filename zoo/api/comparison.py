@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from zoo import release as releases
 from zoo.api.facts import hardware, versions
-from zoo.api.finetuning import finetuning_recipe
+from zoo.api.finetuning import plan_finetuning
 from zoo.api.pretraining import as_recipe, pretrain
 from zoo.data import ImageDataset, open_dataset
 from zoo.errors import TrainingError, ZooError, did_you_mean
@@ -99,7 +99,7 @@ def compare(
         )
     seeds = _checked_seeds(seeds)
     common = ["objective.loss=cross_entropy", "training.sampling=instance", *overrides]
-    base, root = finetuning_recipe(recipe, init=init, data=data, overrides=common)
+    base, root, _ = plan_finetuning(recipe, init=init, data=data, overrides=common)
     chosen = {name: _with_method(base, method) for name, method in _chosen(methods).items()}
     train_set = open_dataset(base.data, "train", root)
     reason = _no_centers(base, train_set)
