@@ -27,8 +27,8 @@ class Average:
     operation on all tensors together and reads nothing from the device. It is done after every step, also
     after one whose gradients a loss scaler has thrown away, as timm does; a step that is left out has none.
 
-    The first update copies the weights. From then on the decay is `section.decay`; with warm-up the smaller of
-    it and 1 - n^(-2/3) in update n, so that a short training's average is not of its beginning.
+    The first update copies the weights. From then on the decay is `section.decay`; with warm-up the smaller
+    of it and 1 - n^(-2/3) in update n, so that a short training's average is not of its beginning.
 
     Args:
         objective: being trained; the average begins as its weights. With shards, the average of each rank's.

@@ -43,8 +43,8 @@ class Trained(NamedTuple):
     """What a finished run leaves in memory.
 
     Attributes:
-        objective: with the weights to release, on the training device: the last ones, their moving average, or
-            the best state that early stopping has found.
+        objective: with the weights to release, on the training device: the last ones, their moving average,
+            or the best state that early stopping has found.
         steps: updates done, or skipped.
         images: training images seen, repetitions counted.
         seconds: training time, interruptions left out.
@@ -73,8 +73,8 @@ def train(
 ) -> Trained:
     """Train `objective` on `dataset` as `recipe` says, keeping its state in `run`.
 
-    `dataset` has all training images; with early stopping a part of them is put aside here, as `build_objective`
-    does, and no batch has it.
+    `dataset` has all training images; with early stopping a part of them is put aside here, as
+    `build_objective` does, and no batch has it.
 
     Views, order and every other random number are functions of (seed, step), so a run that was stopped
     anywhere and resumed ends in the same weights, bit for bit on a CPU, as one that was not.

@@ -60,7 +60,7 @@ class Validation:
     """Classifies the images put aside as a release would: its encoder, its centers, its evaluation view.
 
     Draws no random number and leaves the objective as it was. Each rank classifies its share; all of them
-    have to ask, and get the same figures, bit for bit. True labels count, also where training sees candidates.
+    have to ask, and get the same figures, bit for bit. True labels count, also where training has candidates.
 
     Args:
         dataset: the images.

@@ -149,8 +149,8 @@ def _weights(training: Mapping[str, Any]) -> str:
     metric = str(stopping.get("metric")).replace("_", " ")
     return (
         f"These are {what} after epoch {stopping.get('best_epoch')}, chosen by the {metric} of "
-        f"{stopping.get('validation_images')} images put aside from the training set, which no batch had; the "
-        "test split decided nothing."
+        f"{stopping.get('validation_images')} images put aside from the training set, which no batch had; "
+        "the test split decided nothing."
     )
 
 
