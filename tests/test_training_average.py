@@ -11,6 +11,7 @@ import torch
 from timm.utils import ModelEmaV3
 from torch import Tensor
 
+from tests.test_step import assert_close_state, graphed, stepper_and_batches
 from tests.test_training import StopAfter, assert_same_state, recipe, run
 from zoo.data import Batch, open_dataset
 from zoo.errors import Interrupted, TrainingError
@@ -126,6 +127,20 @@ def test_resume_gives_the_same_average_bit_for_bit(kind: str, tmp_path: Path) ->
         run(r, tmp_path / "b")
     assert_same_state(undisturbed, run(r, tmp_path / "b", resume=True))
     assert_same_state(undisturbed, run(r, tmp_path / "b", resume=True))  # a finished one, opened again
+
+
+def test_replayed_steps_are_averaged_as_the_steps_are() -> None:
+    """The decay changes with each update, and a graph repeats what it was captured with."""
+    r = recipe("paco", WARM, "training.epochs=3")
+    plain, batches = stepper_and_batches(r, 18)
+    for step, batch in enumerate(batches):
+        plain(step, batch)
+    stepper, graphs, _ = graphed(r, 18)
+    assert graphs.replays > 6
+    for each in (plain, stepper):
+        assert each.average is not None and each.average.updates == 18
+        each.average.apply()
+    assert_close_state(plain.objective, stepper.objective)
 
 
 def test_a_step_that_is_left_out_moves_no_average(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
