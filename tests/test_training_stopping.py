@@ -293,6 +293,25 @@ def test_early_stopping_is_no_change_that_a_run_may_take_on(tmp_path: Path) -> N
         run(recipe("classify", stopping(patience=3)), tmp_path, resume=True)
 
 
+def test_a_checkpoint_with_the_best_state_of_another_network_is_refused(tmp_path: Path) -> None:
+    r = recipe("classify", stopping())
+    go(r, tmp_path)
+    folder = RunFolder(tmp_path)
+    saved = folder.load()
+    assert saved is not None
+    saved.state["stopping"]["best"]["weights"]["classifier.weight"] = torch.zeros(9, 64)
+    with folder.locked():
+        folder.save(saved)
+    with pytest.raises(TrainingError, match="does not fit this recipe: its best state is of other weights"):
+        go(r, tmp_path, resume=True)
+
+
+def test_a_rank_without_an_image_to_look_at_counts_none() -> None:
+    r = recipe("classify", stopping())
+    nothing = open_dataset(r.data, "train", None).subset([])
+    assert list(eval_images(nothing, r.views.eval, r.data.mean, r.data.std, batch_size=7, device=CPU)) == []
+
+
 # the release
 
 

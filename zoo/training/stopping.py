@@ -108,9 +108,15 @@ class Stopping:
         return {"best": None if self.best is None else self.best._asdict(), "waited": self.waited}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state` returned."""
-        best = state["best"]
-        self.best = None if best is None else Best(**best)
+        """Go on from what `state` returned.
+
+        Raises:
+            ValueError: for the best state of another objective.
+        """
+        best = None if state["best"] is None else Best(**state["best"])
+        if best is not None and _shapes(best.weights) != _shapes(_released(self._stepper.objective)):
+            raise ValueError("its best state is of other weights")
+        self.best = best
         self.waited = int(state["waited"])
 
 
@@ -147,3 +153,7 @@ def _released(objective: Objective) -> dict[str, Tensor]:
         if isinstance(module, (MomentumEncoder, KeyQueue))
     )
     return {name: value for name, value in objective.state_dict().items() if not name.startswith(memories)}
+
+
+def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, torch.Size]:
+    return {name: tensor.shape for name, tensor in tensors.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from zoo.seeding import derive_seed
 from zoo.training.recipe import Recipe
 
 _BATCH = 256
+_KEEP = 256 << 20  # bytes of decoded images on the device, the same ones for every look; more are read anew
 
 
 class Parts(NamedTuple):
@@ -77,6 +78,7 @@ class Validation:
         own = range(len(dataset))[ranks.rows(len(dataset))]
         self._dataset = dataset.with_candidates(None).subset(own)
         self._recipe, self._device, self._ranks = recipe, device, ranks
+        self._kept: list[tuple[Tensor, Tensor]] = []
 
     def measure(self, objective: Objective) -> dict[str, float]:
         """Return `accuracy` and `balanced_accuracy` in percent and `loss`, the mean cross-entropy in nats.
@@ -92,7 +94,7 @@ class Validation:
         sums = torch.zeros(2 * classes + 1, dtype=torch.float64, device=self._device)
         hits, seen, loss = sums[:classes], sums[classes:-1], sums[-1:]
         with _evaluating(objective.encoder), torch.no_grad():
-            for images, targets in self._batches():
+            for images, targets in self._kept or self._batches():
                 labels = targets.to(self._device)
                 # not through a compiled call: a training looks too seldom to compile for it
                 logits = F.linear(objective.encoder.forward(images).float(), weight, bias)
@@ -102,18 +104,22 @@ class Validation:
                 loss += F.cross_entropy(logits, labels, reduction="sum").double()
         return _figures(self._together(sums), classes)
 
-    def _batches(self) -> Iterator[tuple[Tensor, Tensor]]:
+    def _batches(self) -> Iterable[tuple[Tensor, Tensor]]:
         recipe, section = self._recipe, self._recipe.training
-        return eval_images(
+        batches = eval_images(
             self._dataset,
             recipe.views.eval,
             recipe.data.mean,
             recipe.data.std,
             batch_size=min(_BATCH, section.batch_size // section.accumulate),
             device=self._device,
-            workers=recipe.views.workers if recipe.views.backend != "tensor" else 0,
+            workers=recipe.views.workers,
             max_bad_images=recipe.data.max_bad_images,
         )
+        if len(self._dataset) * 3 * 4 * recipe.views.eval.size**2 <= _KEEP:
+            self._kept = list(batches)
+            return self._kept
+        return batches
 
     def _together(self, sums: Tensor) -> Tensor:
         """Add up all ranks' sums, each in the same order."""
