@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import signal
 from pathlib import Path
 
@@ -12,16 +13,19 @@ import torch
 from torch import Tensor, nn
 
 import zoo
+from tests.test_step import stepper_and_batches
 from tests.test_training import StopAfter, assert_same_state, recipe, run
+from zoo.api.facts import training_facts
 from zoo.data import Batch, ImageDataset, eval_images, open_dataset
 from zoo.data.sources import ArrayStore
 from zoo.errors import DataError, Interrupted, RecipeError, TrainingError
 from zoo.evaluation.classifier import center_logits
 from zoo.evaluation.features import extract
 from zoo.evaluation.metrics import classification_metrics
-from zoo.objectives import Classify, Output
+from zoo.objectives import Classify, Objective, Output
 from zoo.ranks import ALONE
 from zoo.training import Recipe, RunFolder, Trained, build_objective, train
+from zoo.training.stopping import Stopping
 from zoo.training.validation import Validation, put_aside
 
 CPU = torch.device("cpu")
@@ -176,6 +180,37 @@ def test_the_value_is_that_of_the_released_classifier_and_of_equals_the_earlier(
     assert row["validation_loss"] == pytest.approx(expected, rel=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("metric", "values", "best", "over"),
+    [
+        ("accuracy", [50.0, 60.0, 60.0, 60.0], 2, [False, False, False, True]),  # of equals the earlier
+        ("accuracy", [50.0, 40.0, 51.0, 30.0, 51.0], 3, [False, False, False, False, True]),
+        ("loss", [2.0, 1.0, 1.0, 3.0], 2, [False, False, False, True]),
+        ("loss", [math.nan, 4.0, math.nan, math.inf], 2, [False, False, False, True]),
+    ],
+)
+def test_the_best_of_given_values(metric: str, values: list[float], best: int, over: list[bool]) -> None:
+    r = recipe("classify", stopping(metric))
+    stepper, _ = stepper_and_batches(r, 1)
+    script = iter(values)
+
+    class Scripted(Validation):
+        def __init__(self) -> None:
+            self.images = 1
+
+        def measure(self, objective: Objective) -> dict[str, float]:
+            return {metric: next(script)}
+
+    section = r.training.early_stopping
+    assert section is not None
+    looking = Stopping(section, Scripted(), stepper)
+    for look, expected in enumerate(over, 1):
+        looking.look(6 * look)
+        assert looking.over == expected
+    assert looking.best is not None and looking.best.step == 6 * best
+    assert looking.facts(6 * len(values))["best_epoch"] == best
+
+
 def test_it_looks_every_so_many_epochs_and_at_the_end(tmp_path: Path) -> None:
     r = recipe("classify", "training.epochs=5", stopping(every=2, patience=9))
     trained = go(r, tmp_path)
@@ -285,6 +320,19 @@ def test_going_back_to_a_checkpoint_forgets_what_was_looked_at_since(
 def test_objectives_without_a_classifier_are_refused() -> None:
     with pytest.raises(RecipeError, match=r'training\.early_stopping: .* objective "moco" learns none'):
         recipe("moco", stopping())
+
+
+def test_figures_on_the_trained_state_are_of_the_best_and_of_the_images_learned_from(tmp_path: Path) -> None:
+    r = recipe("pico", stopping("accuracy"), "training.ema={decay: 0.9, warmup: true}")
+    dataset = open_dataset(r.data, "train", None)
+    trained = go(r, tmp_path, dataset)
+    facts = training_facts(r, trained, dataset)
+    rest = put_aside(dataset, r).training
+    targets = trained.objective.state_dict()["targets"]
+    right = (targets.argmax(dim=1) == torch.tensor(rest.labels)).double().mean()
+    assert facts["disambiguation_accuracy"] == pytest.approx(100 * right.item(), abs=1)
+    assert facts["moving_average"] == {"decay": 0.9, "warmup": True}
+    assert facts["early_stopping"]["validation_images"] == len(dataset) - len(rest)
 
 
 def test_early_stopping_is_no_change_that_a_run_may_take_on(tmp_path: Path) -> None:
