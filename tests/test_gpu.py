@@ -93,13 +93,35 @@ def test_a_stopped_run_goes_on(kind: str, changes: tuple[str, ...], tmp_path: Pa
 
 @pytest.mark.parametrize("kind", SETTINGS)
 def test_no_step_waits_for_the_gpu(kind: str) -> None:
-    loader, stepper = loader_and_stepper(recipe(kind, "training.epochs=3"))
+    ema = "training.ema={decay: 0.9, warmup: true}"
+    loader, stepper = loader_and_stepper(recipe(kind, "training.epochs=3", ema))
     for step, batch in enumerate(loader.stream(0, 8)):
         torch.cuda.set_sync_debug_mode("default" if step < 2 else "error")
         try:
             stepper(step, batch)
         finally:
             torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.parametrize("graph", ["false", "true"])
+def test_averaging_and_early_stopping_resume(graph: str, tmp_path: Path) -> None:
+    r = recipe(
+        "paco",
+        "training.epochs=4",
+        f"training.cuda_graph={graph}",
+        "training.ema={decay: 0.9, warmup: true}",
+        "training.early_stopping={validation_fraction: 0.2, metric: loss, every: 1, patience: 9}",
+    )
+    run(r, tmp_path / "a")
+    StopAfter(tmp_path / "b", 6, signal.SIGTERM)
+    with pytest.raises(Interrupted):
+        run(r, tmp_path / "b")
+    run(r, tmp_path / "b", resume=True)
+    found = [
+        [row.get("loss", row.get("validation_loss")) for row in RunFolder(folder).rows()]
+        for folder in (tmp_path / "a", tmp_path / "b")
+    ]
+    assert found[1] == pytest.approx(found[0], rel=0.02)
 
 
 def test_data_lie_on_the_gpu_and_views_are_made_there() -> None:

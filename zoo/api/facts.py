@@ -14,6 +14,7 @@ import torch
 
 from zoo.data import ImageDataset
 from zoo.training import Recipe, Trained, pick_device
+from zoo.training.validation import put_aside
 
 
 def training_facts(
@@ -28,22 +29,25 @@ def training_facts(
     Args:
         recipe: as it was in the end.
         trained: what the loop returned.
-        train_set: the training images.
+        train_set: the training images, those that were put aside for validation among them.
         ranks: how many there were in the end.
         changes: `RunFolder.changes()`.
     """
     said_elsewhere = ("description", "evaluation")
     changes = [row for row in changes if row["key"] not in said_elsewhere]
-    labels = torch.tensor(train_set.labels, device=next(trained.objective.parameters()).device)
+    section, learned_from = recipe.training, put_aside(train_set, recipe).training
+    labels = torch.tensor(learned_from.labels, device=next(trained.objective.parameters()).device)
     return {
         "steps": trained.steps,
-        "epochs": recipe.training.epochs,
+        "epochs": section.epochs if trained.stopping is None else trained.stopping["stopped_at_epoch"],
         "images": trained.images,
         "seconds": round(trained.seconds, 1),
         "images_per_second": round(trained.images / max(trained.seconds, 1e-9), 1),
         "unreadable_images": len(trained.bad_images),
         **({"skipped_steps": ", ".join(map(str, trained.skipped))} if trained.skipped else {}),
         **({"changed_on_resume": "; ".join(map(_change, changes))} if changes else {}),
+        **({"moving_average": section.ema.model_dump()} if section.ema else {}),
+        **({"early_stopping": trained.stopping} if trained.stopping else {}),
         **trained.objective.facts(labels),
         "hardware": hardware(pick_device(recipe.training.device), ranks),
         "ranks": ranks,

@@ -166,7 +166,7 @@ def _release(
     encoder.to(memory_format=torch.contiguous_format)
     encoded = Encoded(
         encoder,
-        train_set,
+        train_set,  # all of it, also where a part was for validation: as `zoo evaluate` will have it
         test_set,
         view=recipe.views.eval,
         mean=recipe.data.mean,

@@ -15,6 +15,7 @@ from zoo.modules import Centers
 from zoo.objectives import OBJECTIVES, Classify, DataInfo, Objective
 from zoo.seeding import derive_seed
 from zoo.training.recipe import Recipe
+from zoo.training.validation import put_aside
 
 TIMM = "timm:"
 
@@ -22,6 +23,7 @@ TIMM = "timm:"
 def build_objective(recipe: Recipe, dataset: ImageDataset) -> Objective:
     """Build the recipe's backbone, from random weights or a release, and the objective around it.
 
+    What the objective knows of the data is of the part that it learns from, without the validation part.
     Initial weights are a function of the recipe's seed alone, whatever the global generator holds.
 
     Raises:
@@ -35,7 +37,7 @@ def build_objective(recipe: Recipe, dataset: ImageDataset) -> Objective:
             backbones.check_input(encoder, size)
         if recipe.init is not None:
             _freeze(encoder, recipe.init.freeze)
-        info = _info(dataset)
+        info = _info(put_aside(dataset, recipe).training)
         objective = OBJECTIVES[recipe.objective.name](recipe.objective, encoder, info)
     if recipe.init is not None and recipe.init.head == "centers":
         assert isinstance(objective, Classify)  # the recipe's schema allows no other

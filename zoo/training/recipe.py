@@ -138,6 +138,11 @@ class Recipe(Config):
     @model_validator(mode="after")
     def _evaluation_fits(self) -> Recipe:
         has_centers = OBJECTIVES[self.objective.name].centers is not Objective.centers
+        if self.training.early_stopping is not None and not has_centers:
+            raise ValueError(
+                "training.early_stopping: looks at what a classifier makes of the validation part, and "
+                f'objective "{self.objective.name}" learns none; expected null'
+            )
         for i, protocol in enumerate(self.evaluation):
             if protocol.protocol == "classifier" and not has_centers:
                 raise ValueError(
