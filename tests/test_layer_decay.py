@@ -15,7 +15,6 @@ from tests.test_training import assert_same_state, recipe, run
 from zoo.data import open_dataset
 from zoo.errors import RecipeError
 from zoo.objectives.base import Objective
-from zoo.release import Release
 from zoo.training import Recipe, RunFolder, build_objective
 from zoo.training.optim import base_rate, build_optimizer, build_schedule
 from zoo.training.sections import OptimizerSection, ScheduleSection
@@ -79,8 +78,9 @@ def test_what_timm_exempts_by_name_is_exempt_from_decay_and_not_from_its_layer(e
     assert found["encoder.norm.weight"] == (0.5, norm_decay), "timm counts the last norm to the last block"
 
 
-def test_frozen_parameters_are_in_no_group(paco: Release) -> None:
-    objective, recipe_ = built(f'init={{release: "{paco.path}", head: fresh, freeze: ["layer1.*", conv1.*]}}')
+def test_frozen_parameters_are_in_no_group() -> None:
+    shipped = "shipped:cifar_resnet20.paco_digits_lt50"
+    objective, recipe_ = built(f'init={{release: "{shipped}", head: fresh, freeze: ["layer1.*", conv1.*]}}')
     found = settings_by_name(objective, build_optimizer(objective, recipe_.optimizer))
     assert not any(name.startswith(("encoder.layer1", "encoder.conv1")) for name in found)
     assert found["encoder.layer2.0.conv1.weight"][0] == 0.5**6
@@ -89,8 +89,8 @@ def test_frozen_parameters_are_in_no_group(paco: Release) -> None:
 @pytest.mark.parametrize(
     "arch",
     ["resnet18", "resnet18_cifar", "vit_tiny_patch16_224", "convnext_atto", "efficientnet_b0", "test_nfnet",
-     "swin_tiny_patch4_window7_224", "cifar_resnet32", "mobilenetv3_small_050", "regnetx_002", "mixer_s32_224",
-     "vit_small_patch16_224", "deit_tiny_distilled_patch16_224"],
+     "swin_tiny_patch4_window7_224", "cifar_resnet32", "mobilenetv3_small_050", "regnetx_002",
+     "mixer_s32_224", "vit_small_patch16_224", "deit_tiny_distilled_patch16_224"],
 )  # fmt: skip
 def test_layers_are_those_of_timm_for_the_same_model_with_a_classifier(arch: str) -> None:
     with torch.device("meta"):
@@ -126,9 +126,11 @@ def test_rates_after_warm_up_and_along_the_cosine_are_the_layers_share() -> None
     assert len({group["lr_scale"] for group in optimizer.param_groups}) == 11
 
 
-@pytest.mark.parametrize("name", [n for n in list_optimizers() if not n.startswith(("bnb", "fused"))])
+@pytest.mark.parametrize(
+    "name", [n for n in list_optimizers() if not n.startswith(("bnb", "fused")) and n != "adahessian"]
+)
 def test_no_optimizer_moves_a_layer_whose_rate_is_zero(name: str) -> None:
-    """So each reads the rate of its group; the madgrads add 1e-6 to it."""
+    """So each reads the rate of its group; the madgrads add 1e-6 to it. The loop refuses adahessian."""
     torch.manual_seed(0)
     still, moved = nn.Linear(4, 4), nn.Linear(4, 4)
     groups = [{"params": list(still.parameters()), "lr": 0.0}, {"params": list(moved.parameters())}]
@@ -138,7 +140,7 @@ def test_no_optimizer_moves_a_layer_whose_rate_is_zero(name: str) -> None:
         pytest.skip(str(error))
     before = [p.detach().clone() for p in (*still.parameters(), *moved.parameters())]
     for _ in range(2):  # adopt's first step only looks
-        moved(still(torch.randn(4, 4))).square().sum().backward(create_graph=name == "adahessian")
+        moved(still(torch.randn(4, 4))).square().sum().backward()
         optimizer.step()
     after = [*still.parameters(), *moved.parameters()]
     changes = [float((a.detach() - b).abs().max()) for a, b in zip(after, before, strict=True)]
