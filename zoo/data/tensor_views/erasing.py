@@ -24,7 +24,7 @@ def random_erasing(op: ops.RandomErasing, images: Tensor, draws: Draws) -> Tenso
     count = draws.randint(float(most - least + 1)) + least
     low, high = (math.log(bound) for bound in op.ratio)
     for number in range(most):
-        area = draws.uniform(*op.scale, ATTEMPTS) * (height * width) / count[:, None]
+        area = draws.uniform(op.scale[0], op.scale[1], ATTEMPTS) * (height * width) / count[:, None]
         ratio = draws.uniform(low, high, ATTEMPTS).exp()
         tall, wide = (area * ratio).sqrt().round(), (area / ratio).sqrt().round()
         fits = (tall < height) & (wide < width)
