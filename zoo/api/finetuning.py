@@ -29,7 +29,7 @@ from zoo.training.build import TIMM, check_timm_weights
 SMALL = 64
 """Up to so many pixels a side, images are padded and cropped instead of cropped and resized."""
 
-_STEPS, _BATCH, _EPOCHS = 1_500, 64, (10, 60)  # steps aimed at, images in each, fewest and most epochs
+_STEPS, _BATCH, _EPOCHS = 1_500, 64, (10, 200)  # steps aimed at, images in each, fewest and most epochs
 _WORKERS = 4  # that decode images; not the machine's number of cores, for recipes are to be the same anywhere
 
 
@@ -90,7 +90,7 @@ def plan_finetuning(
     and std. Up to 64 pixels images are scaled to the size, padded, cropped and mirrored (digits are not),
     above they are cropped, resized and mirrored. Architectures with BatchNorm get SGD, others AdamW with
     layer-wise decay; both a cosine over 1,500 steps of 64 images, but no fewer than 10 epochs nor more than
-    60.
+    200.
 
     Raises:
         ZooError: for a recipe, release or data that cannot be found or do not fit.
@@ -99,7 +99,8 @@ def plan_finetuning(
     start = str(init) if timms else names.resolve(init).spelling  # means one thing, always
     if recipe is None:
         release = None if timms else releases.open(init)
-        config, root = resolve_data(data, release)
+        config, folder = resolve_data(data, release)
+        root = None if folder is None else Path(folder)
         plain = _default_recipe(start, release, config, root)
     else:
         given = as_recipe(recipe, overrides)
@@ -207,7 +208,7 @@ def _default_recipe(
             "channels_last": convolutional,
             "clip_grad": None if convolutional else 1.0,
             "log_every": 10,
-            "checkpoint_every": 5,
+            "checkpoint_every": max(1, epochs // 4),
             "checkpoint_minutes": 30.0,
         },
         "evaluation": [{"protocol": "classifier"}],

@@ -139,6 +139,10 @@ def open_dataset(config: DataConfig, split: Split, root: str | Path | None) -> I
     and orders rows as `zoo.data.long_tail.select_long_tail` says; so do, for the rows it left, a subset,
     which keeps their order, and then partial labels.
 
+    Class names may hold some that no training image has (a parquet file's metadata, a list's file of names).
+    Objectives that learn classes refuse such data, naming them (`zoo.training.build_objective`), as a long
+    tail does; others train on them. Probes never predict such a class: its test images count as wrong.
+
     Args:
         config: what to read.
         split: `train` or `test`.

@@ -26,8 +26,8 @@ def build_objective(recipe: Recipe, dataset: ImageDataset) -> Objective:
 
     Raises:
         ZooError: for an unknown architecture, one that cannot take the views' size, or a release that
-            does not fit it; DataError where an objective that learns classes finds no image of one of them, or
-            a single class.
+            does not fit it; a DataError where an objective that learns classes finds a single one, or
+            no image of one of them.
     """
     if OBJECTIVES[recipe.objective.name].centers is not Objective.centers:
         _check_classes(recipe.objective.name, dataset)
@@ -52,8 +52,8 @@ def _check_classes(objective: str, dataset: ImageDataset) -> None:
     names, counts = dataset.class_names, dataset.class_counts
     if len(names) < 2:
         raise DataError(
-            f'data: found {len(names)} class ({_few(names)}), expected at least 2: objective "{objective}" tells '
-            "classes apart"
+            f'data: found {len(names)} class ({_few(names)}), expected at least 2: objective "{objective}" '
+            "tells classes apart"
         )
     lacking = tuple(name for name, count in zip(names, counts, strict=True) if count == 0)
     if lacking:
