@@ -45,7 +45,7 @@ def test_a_smaller_subset_of_one_seed_lies_in_the_larger_and_seeds_differ() -> N
 
 def test_the_draw_is_that_of_numpys_random_state_class_by_class() -> None:
     random = np.random.RandomState(5)
-    expected = [random.permutation((LABELS == c).nonzero()[0])[:1] for c in range(4)]
+    expected = [random.permutation((c == LABELS).nonzero()[0])[:1] for c in range(4)]
     found = select_subset(Subset(per_class=1, seed=5), LABELS, 4)
     assert found.tolist() == sorted(np.concatenate(expected).tolist())
 

@@ -180,3 +180,11 @@ def test_a_mixing_run_resumes_bit_for_bit(tmp_path: Path) -> None:
 def test_what_cannot_be_mixed_is_refused_before_any_data_is_read(changes: list[str], message: str) -> None:
     with pytest.raises(RecipeError, match=message):
         Recipe.load(CE, changes)
+
+
+@pytest.mark.parametrize("mode", ["batch", "pair", "elem"])
+def test_nothing_of_the_batch_is_read_on_the_host(mode: str) -> None:
+    """Tensors on the device `meta` have no values: reading one is an error."""
+    images, labels = pictures(8)
+    found = mix(config(mode), images.to("meta"), labels.to("meta"), 5)
+    assert [part.shape for part in found] == [(8, 3, 9, 12), (8, 5), (8,)]

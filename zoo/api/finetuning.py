@@ -15,7 +15,7 @@ from zoo import backbones
 from zoo import release as releases
 from zoo.api.evaluation import resolve_data
 from zoo.api.pretraining import as_recipe, pretrain
-from zoo.config import dump_yaml
+from zoo.config import dump_yaml, parse
 from zoo.data import DataConfig, open_dataset, parse_data_spec
 from zoo.data.config import Digits, TorchvisionSource
 from zoo.data.sources import data_name
@@ -53,7 +53,7 @@ def finetune(
         data: a folder for the recipe's own source, or a spec such as "parquet:DIR?label=fine_label" or
             "digits?fraction=0.01" that takes the place of the recipe's source, long tail and subset.
         resume: see `pretrain`.
-        overrides: `a.b=c` changes, applied last.
+        overrides: `a.b=c` changes, applied to the recipe with its data in place.
 
     Raises:
         ZooError: as `pretrain`, and for a release or data that cannot be found.
@@ -108,10 +108,10 @@ def plan_finetuning(
         if data is not None and not is_dir(data):
             config, root = parse_data_spec(str(data))
             _put_data(plain, config, root, start)
-    own = plain["init"] or {}
-    plain["init"] = own | {"release": start, "head": head or own.get("head", "fresh")}
-    where = str(plain["name"])
-    planned = Recipe.from_yaml(dump_yaml(plain), where, overrides)
+    plain["init"] = (plain["init"] or {"head": "fresh"}) | {"release": start}
+    changed = Recipe.from_yaml(dump_yaml(plain), str(plain["name"]), overrides).model_dump(mode="json")
+    changed["init"] |= {"release": start, **({"head": head} if head else {})}  # which no override replaces
+    planned = parse(Recipe, changed, str(changed["name"]))
     suffix = "" if "finetuned" in planned.name else "_finetuned"
     return Finetuning(planned, root, Path("runs") / f"{planned.name}{suffix}")
 
