@@ -202,3 +202,29 @@ def test_kernels_of_synchronized_batchnorm_are_the_equations_used_on_a_cpu(
     tolerance = 1e-4 if dtype == torch.float32 else 5e-2
     for a, b in zip(found, expected, strict=True):
         torch.testing.assert_close(a.cpu().float(), b, rtol=tolerance, atol=tolerance * b.abs().max().item())
+
+
+@pytest.mark.parametrize("mode", ["batch", "pair", "elem"])
+def test_mixing_erasing_and_layers_rates_wait_for_nothing(mode: str) -> None:
+    mixing = f"{{mixup: 0.8, cutmix: 1.0, probability: 0.9, switch_probability: 0.5, mode: {mode}}}"
+    r = recipe(
+        "classify",
+        f"objective.mix={mixing}",
+        "optimizer.layer_decay=0.7",
+        "views.train=[[{op: random_erasing, p: 0.5}]]",
+    )
+    loader, stepper = loader_and_stepper(r)
+    for step, batch in enumerate(loader.stream(0, 8)):
+        torch.cuda.set_sync_debug_mode("default" if step < 2 else "error")
+        try:
+            stepper(step, batch)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+
+def test_a_graph_replays_each_layers_own_rate(tmp_path: Path) -> None:
+    """The rates lie on the device, one for each group, and a replay reads them there."""
+    plain = run(recipe("classify", "optimizer.layer_decay=0.5"), tmp_path / "a")
+    graphed = run(recipe("classify", "optimizer.layer_decay=0.5", "training.cuda_graph=true"), tmp_path / "b")
+    for (name, a), b in zip(plain.named_parameters(), graphed.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4, msg=name)

@@ -1,4 +1,4 @@
-"""`zoo.pretrain` and `zoo.finetune`: train, measure, draw, write the release."""
+"""`zoo.pretrain`: train, measure, draw, write the release."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from torch import nn
 from zoo import release as releases
 from zoo.api.evaluation import measure_aloud
 from zoo.api.facts import training_facts
-from zoo.config import parse
 from zoo.data import ImageDataset, open_dataset
 from zoo.errors import DataError, Interrupted, RecipeError, TrainingError, ZooError
 from zoo.evaluation.feature_map import plot_features
@@ -22,10 +21,9 @@ from zoo.evaluation.plots import plot_curves
 from zoo.launch import launched, restarted
 from zoo.meeting import join
 from zoo.ranks import Ranks
-from zoo.release import Preprocess, Release, names, write_release
+from zoo.release import Preprocess, Release, write_release
 from zoo.release.format import LICENSE
 from zoo.training import Recipe, RunFolder, Trained, build_objective, cpu_threads, pick_device, train
-from zoo.training.build import TIMM
 from zoo.training.parallel import whole
 from zoo.training.progress import show_status
 from zoo.training.signals import interruptible
@@ -109,37 +107,6 @@ def _pretrain(
                 release = _release(recipe, trained, train_set, test_set, run, out, ranks.size)
         ranks.wait()
     return release
-
-
-def finetune(
-    recipe: Recipe | str | Path,
-    *,
-    init: str | Path,
-    out: str | Path,
-    head: str | None = None,
-    data: str | Path | None = None,
-    resume: bool = False,
-    overrides: Sequence[str] = (),
-) -> Release:
-    """Train from a release instead of random weights; otherwise `pretrain`.
-
-    Args:
-        recipe: usually of the objective `classify`.
-        init: the release to start from: a weights name, `org/repo[@rev]` or a folder.
-        out: see `pretrain`.
-        head: "fresh" or "centers" (made of the release's learned centers); the recipe's own when None.
-        data: see `pretrain`.
-        resume: see `pretrain`.
-        overrides: see `pretrain`.
-    """
-    recipe = as_recipe(recipe, overrides)
-    plain = recipe.model_dump(mode="json")
-    own = plain["init"] or {}
-    start = (
-        str(init) if str(init).startswith(TIMM) else names.resolve(init).spelling
-    )  # means one thing, always
-    plain["init"] = own | {"release": start, "head": head or own.get("head", "fresh")}
-    return pretrain(parse(Recipe, plain, recipe.name), out=out, data=data, resume=resume)
 
 
 def as_recipe(recipe: Recipe | str | Path, overrides: Sequence[str]) -> Recipe:

@@ -11,6 +11,7 @@ from rich.markup import escape
 
 from zoo import catalog
 from zoo.config import load_yaml
+from zoo.data.words import selection_words
 
 if TYPE_CHECKING:
     from zoo.release import HubRelease, Release
@@ -60,8 +61,7 @@ def _data(section: Mapping[str, Any]) -> str:
     source = section["source"]
     kind = str(source["kind"])
     parts = [f"{kind} {source['label']}" if kind == "parquet" else kind]
-    if section["long_tail"]:
-        parts.append(f"long tail {section['long_tail']['imbalance']:g}")
+    parts += selection_words(section["long_tail"], section.get("subset"))
     partial = section.get("partial_labels")
     if partial:
         parts.append(f"{partial['kind']} candidates {partial.get('rate', '')}".rstrip())

@@ -57,21 +57,37 @@ def pretrain(
 
 @app.command()
 def finetune(
-    recipe: Annotated[str, typer.Argument(help="Recipe, usually of the objective classify.")],
-    init: Annotated[str, typer.Option("--init", help="Release to start from: name, folder or org/repo.")],
+    recipe: Annotated[
+        str | None,
+        typer.Argument(
+            help="Recipe, usually of the objective classify. Default: one made for the release.",
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    init: Annotated[
+        str, typer.Option("--init", help="Release to start from: name, folder, org/repo or timm:ARCH.TAG.")
+    ],
     head: Annotated[str | None, typer.Option("--head", help="fresh, or centers: the learned ones.")] = None,
-    data: Data = None,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            "--data",
+            help='Folder for the recipe\'s own source, or a spec in its place, e.g. "folder:DIR" or '
+            '"cifar100:DIR?imbalance=100&fraction=0.1".',
+        ),
+    ] = None,
     out: Out = None,
     overrides: Set = None,
     resume: Resume = False,
 ) -> None:
-    """Train from a release instead of random weights."""
+    """Train from a release instead of random weights, on any data."""
     from zoo import api
-    from zoo.training import Recipe
 
-    parsed = Recipe.load(recipe, overrides or [])
-    folder = out or Path("runs") / f"{parsed.name}_finetuned"
-    _announce(api.finetune(parsed, init=init, head=head, out=folder, data=data, resume=resume))
+    tuned = api.finetune(
+        recipe, init=init, head=head, out=out, data=data, resume=resume, overrides=overrides or []
+    )
+    _announce(tuned)
 
 
 def _announce(release: Release) -> None:

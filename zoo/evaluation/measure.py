@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from zoo.data.words import selection_words
 from zoo.errors import ReleaseError, ZooError
 from zoo.evaluation.classifier import center_logits
 from zoo.evaluation.encoded import Encoded, total_memory
@@ -133,5 +134,4 @@ def _near(encoded: Encoded, copies: int = 1) -> torch.device:
 
 def data_name(facts: Mapping[str, Any]) -> str:
     """Name described data in a few words, e.g. `digits, long tail 50` or `cifar100 fine_label`."""
-    tail = facts["long_tail"]
-    return str(facts["name"]) + (f", long tail {tail['imbalance']:g}" if tail else "")
+    return ", ".join([str(facts["name"]), *selection_words(facts["long_tail"], facts.get("subset"))])

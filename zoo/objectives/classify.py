@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from zoo import functional
@@ -17,6 +17,7 @@ from zoo.errors import TrainingError
 from zoo.functional.precision import full
 from zoo.modules import Centers
 from zoo.objectives.base import Batch, DataInfo, Objective, ObjectiveConfig, Output
+from zoo.objectives.mixing import MixConfig, mix
 
 
 class LogitAdjustmentLoss(Config):
@@ -36,21 +37,6 @@ class LDAMLoss(Config):
     beta: Annotated[float, Field(ge=0, lt=1)]
 
 
-class MixConfig(Config):
-    """Pairs of images are mixed, and so are their labels (`timm.data.Mixup`)."""
-
-    mixup: Annotated[float, Field(ge=0)]
-    """Both weights of the Beta distribution of mixup's share; 0: no mixup (Zhang et al. 2018)."""
-    cutmix: Annotated[float, Field(ge=0)]
-    """Likewise of the pasted box's area (Yun et al. 2019)."""
-    probability: Annotated[float, Field(ge=0, le=1)]
-    """Of a batch, pair or image to be mixed at all."""
-    switch_probability: Annotated[float, Field(ge=0, le=1)]
-    """Of cutmix where both are on."""
-    mode: Literal["batch", "pair", "elem"]
-    """What draws a share of its own."""
-
-
 class ClassifyConfig(ObjectiveConfig):
     """Softmax classification on one view."""
 
@@ -66,6 +52,13 @@ class ClassifyConfig(ObjectiveConfig):
     """`cosine`: unit weights on unit features, no bias (for LDAM); `scaled`: a linear classifier that stays
     as it is, with a learned factor for each class."""
     mix: MixConfig | None = None
+    """While training; the loss is then against both labels of a pair, by their shares."""
+
+    @model_validator(mode="after")
+    def _loss_takes_mixed_labels(self) -> Self:
+        if self.mix is not None and isinstance(self.loss, LDAMLoss):
+            raise ValueError("mix: found with loss ldam, whose margin is that of one label; expected null")
+        return self
 
 
 class Classify(Objective):
@@ -114,23 +107,24 @@ class Classify(Objective):
         self.classifier.bias.copy_(centers.bias)
 
     def forward(self, batch: Batch) -> Output:
-        """Classify the one view."""
+        """Classify the one view; `train_accuracy` of mixed images is that of the label with more share."""
+        images, targets, labels = batch.views[0], batch.labels, batch.labels
+        if self.config.mix is not None and self.training:
+            images, targets, labels = mix(self.config.mix, images, labels, len(self.class_counts))
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.config.freeze_encoder):
-            features = self.encoder(batch.views[0])
+            features = self.encoder(images)
         logits = full(self.classifier(features))
         smoothing = self.config.label_smoothing
         if self.config.loss == "balanced_softmax":
-            loss = functional.balanced_softmax(
-                logits, batch.labels, self.class_counts, label_smoothing=smoothing
-            )
+            loss = functional.balanced_softmax(logits, targets, self.class_counts, label_smoothing=smoothing)
         else:
-            loss = F.cross_entropy(logits, batch.labels, label_smoothing=smoothing)
-        accuracy = 100 * (logits.detach().argmax(dim=1) == batch.labels).float().mean()
+            loss = F.cross_entropy(logits, targets, label_smoothing=smoothing)
+        accuracy = 100 * (logits.detach().argmax(dim=1) == labels).float().mean()
         return Output(loss, {"train_accuracy": accuracy})
 
-    def constants(self) -> Hashable:
-        """See `Objective.constants`."""
-        return ()
+    def constants(self) -> Hashable | None:
+        """See `Objective.constants`; what is mixed how is drawn on the host at every step."""
+        return None if self.config.mix is not None else ()
 
     def centers(self) -> Centers:
         """Return the classifier's rows."""

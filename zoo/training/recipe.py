@@ -92,6 +92,11 @@ class Recipe(Config):
                 f"objective.key_groups: found {groups}, expected at most {at_once // 2}: "
                 f"a group needs 2 of the {at_once} keys that are encoded together"
             )
+        if self.training.cuda_graph and getattr(self.objective, "mix", None) is not None:
+            raise ValueError(
+                "training.cuda_graph: true with objective.mix, whose draws are the host's and would "
+                "be repeated at every step; expected one of them to be off"
+            )
         epochs = self.training.epochs
         if self.schedule.warmup_epochs >= epochs:
             raise ValueError(

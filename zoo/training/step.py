@@ -18,7 +18,7 @@ from zoo.seeding import derive_seed
 from zoo.training.acceleration import checkpoint_activations, frozen_statistics
 from zoo.training.average import Average
 from zoo.training.graph import GraphedStep
-from zoo.training.optim import build_optimizer, build_schedule, with_own_kernels
+from zoo.training.optim import base_rate, build_optimizer, build_schedule, with_own_kernels
 from zoo.training.parallel import Parallel, distributed, optimizer_with_shards, whole, with_shards
 from zoo.training.parts import gathered, join, layouts, split
 from zoo.training.recipe import Recipe
@@ -83,7 +83,7 @@ class Stepper:
         self.autocast = torch.autocast(device.type, dtype=dtype, enabled=dtype is not None)
         self.span = span
         self.lr = 0.0
-        """Learning rate of the first parameter group in the last step."""
+        """Learning rate in the last step, of what `layer_decay` does not lower."""
         self.watch: Callable[[Output], None] | None = None
         """Is given each step's output when its gradients are there; an error it raises leaves the weights
         as they were."""
@@ -103,7 +103,7 @@ class Stepper:
             total: images of all ranks' rows together; None: there is one rank.
         """
         self.schedule.step_update(step)
-        self.lr = float(self.optimizer.param_groups[0]["lr"])
+        self.lr = base_rate(self.optimizer)
         for group, rate in zip(self.optimizer.param_groups, self._device_lr, strict=False):
             group["lr"] = rate.fill_(group["lr"])  # a graph reads it where it was when it was captured
         self._seed(step)
