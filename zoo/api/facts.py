@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from zoo.data import ImageDataset
-from zoo.training import Recipe, Trained, pick_device
+from zoo.training import Recipe, Stage, Trained, pick_device
 
 
 def training_facts(
@@ -22,6 +22,7 @@ def training_facts(
     train_set: ImageDataset,
     ranks: int = 1,
     changes: Sequence[Mapping[str, Any]] = (),
+    stages: Sequence[Stage] = (),
 ) -> dict[str, Any]:
     """What metrics.json and the card say about how the weights came to be.
 
@@ -31,13 +32,15 @@ def training_facts(
         train_set: the training images.
         ranks: how many there were in the end.
         changes: `RunFolder.changes()`.
+        stages: of the recipe's method, if it has one.
     """
     said_elsewhere = ("description", "evaluation")
     changes = [row for row in changes if row["key"] not in said_elsewhere]
     labels = torch.tensor(train_set.labels, device=next(trained.objective.parameters()).device)
     return {
+        **({} if recipe.method is None else {"method": recipe.method.name, "stages": _each(stages)}),
         "steps": trained.steps,
-        "epochs": recipe.training.epochs,
+        "epochs": recipe.training.epochs if recipe.method is None else _epochs(stages),
         "images": trained.images,
         "seconds": round(trained.seconds, 1),
         "images_per_second": round(trained.images / max(trained.seconds, 1e-9), 1),
@@ -51,6 +54,21 @@ def training_facts(
         "seed": recipe.training.seed,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": {name: version(name) for name in ("torch", "timm", "torchvision")},
+    }
+
+
+def _epochs(stages: Sequence[Stage]) -> int:
+    return sum(stage.recipe.training.epochs for stage in stages)
+
+
+def _each(stages: Sequence[Stage]) -> dict[str, dict[str, Any]]:
+    return {
+        stage.name: {
+            "epochs": _epochs([stage]),
+            "steps": stage.trained.steps,
+            "seconds": round(stage.trained.seconds, 1),
+        }
+        for stage in stages
     }
 
 
