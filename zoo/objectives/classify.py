@@ -194,12 +194,13 @@ class Classify(Objective):
         take out, changes no order of classes. A loss that knows the class counts has never pushed away a
         class without images; that class is never predicted.
         """
-        weight, bias = self.classifier.weight, self.classifier.bias
         if isinstance(self.config.loss, LDAMLoss):
-            weight = self.config.loss.scale * F.normalize(weight, dim=1)
+            weight = self.config.loss.scale * F.normalize(self.classifier.weight, dim=1)
             bias = torch.zeros_like(weight[:, 0])
         elif isinstance(self.classifier, ScaledClassifier):
             weight, bias = self.classifier.scaled()
+        else:
+            weight, bias = self.classifier.weight, self.classifier.bias
         if self.config.loss != "cross_entropy":
             weight, bias = functional.never(weight, bias, self.class_counts == 0)
         return Centers(weight.detach(), bias.detach(), self.class_counts)

@@ -33,9 +33,8 @@ def close(method: Method, learned: Centers, train: Features) -> Centers:
     elif isinstance(method, PostHocLogitAdjustment):
         bias = functional.post_hoc_adjusted(bias, counts, tau=method.tau)
     elif isinstance(method, LDAMDRW):
-        weight = weight / train()[0].norm(dim=1).mean().to(
-            weight
-        )  # a cosine's confidence, for usual features
+        # over the usual norm of features: logits come near those of the cosines that it was trained by
+        weight = weight / train()[0].norm(dim=1).mean().to(weight)
     elif isinstance(method, NearestCenter):
         if method.centers == "means":
             features, labels = train()
