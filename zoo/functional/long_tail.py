@@ -100,6 +100,7 @@ def ldam(
     cosines = full(cosines)
     own = labels[:, None] == torch.arange(cosines.shape[1], device=labels.device)
     margins = ldam_margins(class_counts, max_margin=max_margin).to(cosines.dtype)
+    weight = None if weight is None else weight.to(cosines.dtype)
     return F.cross_entropy(scale * (cosines - own * margins), labels, weight=weight)
 
 

@@ -174,7 +174,7 @@ class Classify(Objective):
         if weight is None or self.ranks.alone:
             return mean
         # A mean over this rank's weights; what the ranks' means are averaged to has to be one over all.
-        own = weight[labels]
+        own = weight[labels].double()
         (everyones,) = self.ranks.gather_rows([own])
         return mean * (own.mean() / everyones.mean())
 
