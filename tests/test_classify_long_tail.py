@@ -74,7 +74,9 @@ def test_a_cosine_head_sees_directions_alone_in_full_precision() -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         found = head((1000 * x).bfloat16().float())
     assert found.dtype == torch.float32
-    torch.testing.assert_close(found, F.cosine_similarity(x[:, None], head.weight[None], dim=2), rtol=0, atol=2e-3)
+    torch.testing.assert_close(
+        found, F.cosine_similarity(x[:, None], head.weight[None], dim=2), rtol=0, atol=2e-3
+    )
     head.weight.data *= 3
     torch.testing.assert_close(head(x), found, rtol=0, atol=2e-3)
 
@@ -130,7 +132,9 @@ def test_a_scaled_head_starts_as_the_centers_it_is_given() -> None:
         {"loss": LDAM, "head": "cosine"},
     ],
 )
-def test_a_class_without_training_images_is_learned_around_and_never_predicted(changes: dict[str, Any]) -> None:
+def test_a_class_without_training_images_is_learned_around_and_never_predicted(
+    changes: dict[str, Any],
+) -> None:
     torch.manual_seed(0)
     info = DataInfo(torch.tensor([60, 30, 0]))
     objective = Classify(config("classify", **changes), backbones.create("cifar_resnet20"), info)
@@ -149,7 +153,10 @@ def test_a_class_without_training_images_is_learned_around_and_never_predicted(c
     [
         ({"loss": LDAM}, 'head: found "linear" with loss "ldam", expected "cosine"'),
         ({"head": "cosine"}, 'head: found "cosine" with loss "cross_entropy", expected "linear" or "scaled"'),
-        ({"loss": LDAM, "head": "cosine", "label_smoothing": 0.1}, "label_smoothing: .*margins for one class"),
+        (
+            {"loss": LDAM, "head": "cosine", "label_smoothing": 0.1},
+            "label_smoothing: .*margins for one class",
+        ),
         ({"head": "scaled", "head_std": 0.1}, 'head_std: found 0.1 with head "scaled", expected null'),
         ({"loss": {"name": "logit_adjustment", "tau": -1.0}}, "greater than or equal to 0"),
     ],

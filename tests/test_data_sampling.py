@@ -84,5 +84,7 @@ def tailed():
 
 
 def test_sampling_by_class_needs_labels() -> None:
-    with pytest.raises(RecipeError, match=r'training.sampling: found "square_root", expected "instance": .*pico'):
+    with pytest.raises(
+        RecipeError, match=r'training.sampling: found "square_root", expected "instance": .*pico'
+    ):
         Recipe.load("cifar_resnet20.pico_digits_q05", ["training.sampling=square_root"])

@@ -133,6 +133,7 @@ def finetune(
     data: str | Path | None = None,
     resume: bool = False,
     overrides: Sequence[str] = (),
+    stages_at: str | Path | None = None,
 ) -> Release:
     """Train from a release instead of random weights; otherwise `pretrain`.
 
@@ -144,6 +145,7 @@ def finetune(
         data: see `pretrain`.
         resume: see `pretrain`.
         overrides: see `pretrain`.
+        stages_at: see `pretrain`.
     """
     recipe = as_recipe(recipe, overrides)
     plain = recipe.model_dump(mode="json")
@@ -152,7 +154,9 @@ def finetune(
         str(init) if str(init).startswith(TIMM) else names.resolve(init).spelling
     )  # means one thing, always
     plain["init"] = own | {"release": start, "head": head or own.get("head", "fresh")}
-    return pretrain(parse(Recipe, plain, recipe.name), out=out, data=data, resume=resume)
+    return pretrain(
+        parse(Recipe, plain, recipe.name), out=out, data=data, resume=resume, stages_at=stages_at
+    )
 
 
 def as_recipe(recipe: Recipe | str | Path, overrides: Sequence[str]) -> Recipe:
