@@ -217,8 +217,7 @@ def test_a_class_without_training_images_is_never_predicted(method: Any) -> None
 # --- trained -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", [CRT, LWS])
-@pytest.mark.parametrize("rows", [5, 16])
+@pytest.mark.parametrize(("method", "rows"), [(CRT, 5), (CRT, 16), (LWS, 16)])
 def test_a_run_stopped_in_either_stage_goes_on_to_the_same_bits(
     method: str, rows: int, tmp_path: Path
 ) -> None:
@@ -278,7 +277,8 @@ def test_a_shared_stage_is_trained_once_and_by_other_images_or_weights_anew(tmp_
     assert [path.stat().st_mtime_ns for path in folder.glob("checkpoints/*")] == written
     assert_same_bits(first, second)
     changes = (*SHORT, "method={name: tau_normalized}", "training.log_every=5")  # how it is watched
-    zoo.pretrain(BASE, out=out / "3", stages_at=at, overrides=changes)
+    with pytest.warns(UserWarning, match="training.log_every was 1, is 5"):
+        zoo.pretrain(BASE, out=out / "3", stages_at=at, overrides=changes)
     assert [*at.iterdir()] == [folder]
     for number, change in enumerate(("training.seed=1", "data.long_tail.imbalance=20.0"), 4):
         zoo.pretrain(BASE, out=out / str(number), stages_at=at, overrides=(*common["overrides"], change))
@@ -327,8 +327,7 @@ def measured(method: str, folder: Path, *changes: str, init: Release | None = No
     return dict(entry["metrics"])
 
 
-# Balanced accuracy and that of the rarest classes that each method has to reach above plain cross-entropy's: about
-# half of what it did with seeds 0, 1, 2.
+# Points of balanced accuracy above plain cross-entropy of as many epochs.
 GAINS: dict[str, float] = {}
 
 
