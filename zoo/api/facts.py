@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from zoo.data import ImageDataset
-from zoo.training import Recipe, Trained, pick_device
+from zoo.training import Recipe, Stage, Trained, pick_device
 from zoo.training.validation import put_aside
 
 
@@ -23,6 +23,7 @@ def training_facts(
     train_set: ImageDataset,
     ranks: int = 1,
     changes: Sequence[Mapping[str, Any]] = (),
+    stages: Sequence[Stage] = (),
 ) -> dict[str, Any]:
     """What metrics.json and the card say about how the weights came to be.
 
@@ -32,14 +33,16 @@ def training_facts(
         train_set: the training images, those that were put aside for validation among them.
         ranks: how many there were in the end.
         changes: `RunFolder.changes()`.
+        stages: of the recipe's method, if it has one.
     """
     said_elsewhere = ("description", "evaluation")
     changes = [row for row in changes if row["key"] not in said_elsewhere]
     section, learned_from = recipe.training, put_aside(train_set, recipe).training
     labels = torch.tensor(learned_from.labels, device=next(trained.objective.parameters()).device)
     return {
+        **({} if recipe.method is None else {"method": recipe.method.name, "stages": _each(stages)}),
         "steps": trained.steps,
-        "epochs": section.epochs if trained.stopping is None else trained.stopping["stopped_at_epoch"],
+        "epochs": sum(stage.epochs for stage in stages),
         "images": trained.images,
         "seconds": round(trained.seconds, 1),
         "images_per_second": round(trained.images / max(trained.seconds, 1e-9), 1),
@@ -55,6 +58,17 @@ def training_facts(
         "seed": recipe.training.seed,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": versions(),
+    }
+
+
+def _each(stages: Sequence[Stage]) -> dict[str, dict[str, Any]]:
+    return {
+        stage.name: {
+            "epochs": stage.epochs,
+            "steps": stage.trained.steps,
+            "seconds": round(stage.trained.seconds, 1),
+        }
+        for stage in stages
     }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -20,13 +19,15 @@ from zoo.evaluation.measure import Encoded, ProbeRun
 from zoo.evaluation.plots import plot_curves
 from zoo.launch import launched, restarted
 from zoo.meeting import join
+from zoo.objectives import Objective
 from zoo.ranks import Ranks
 from zoo.release import Preprocess, Release, write_release
 from zoo.release.format import LICENSE
-from zoo.training import Recipe, RunFolder, Trained, build_objective, cpu_threads, pick_device, train
-from zoo.training.parallel import whole
+from zoo.training import Recipe, RunFolder, Stage, build_objective, cpu_threads, pick_device
+from zoo.training.closing import close
 from zoo.training.progress import show_status
 from zoo.training.signals import interruptible
+from zoo.training.stages import beginning, rows_of, together, train_stages
 
 
 def pretrain(
@@ -36,6 +37,7 @@ def pretrain(
     data: str | Path | None = None,
     resume: bool = False,
     overrides: Sequence[str] = (),
+    stages_at: str | Path | None = None,
 ) -> Release:
     """Train as a recipe says, measure the result and write its release.
 
@@ -49,6 +51,9 @@ def pretrain(
         resume: go on from the last checkpoint in `out`, or begin if there is none. A restart by torchrun
             does so in any case.
         overrides: `a.b=c` changes, recorded in the released recipe.
+        stages_at: for a recipe with a `method`, where its trainings lie instead of in `run`. Several recipes
+            may share the folder: a training that another one has finished is taken as it is, and one that was
+            stopped is continued.
 
     Returns:
         The release in `out`.
@@ -66,12 +71,13 @@ def pretrain(
         if resume and finished.config["zoo"]["recipe_sha256"] == recipe.sha256:
             return finished
         raise TrainingError(f'"{out}" holds a finished release of "{finished.name}"; choose another --out')
-    run = RunFolder(out / "run")
+    begun = [RunFolder(out / "run")]
+    at = None if stages_at is None else Path(stages_at)
     with (
-        interruptible(lambda: _saved(run), once=launched() == 1),
+        interruptible(lambda: _saved(begun[-1]), once=launched() == 1),
         join(pick_device(recipe.training.device).type) as ranks,
     ):
-        release = _pretrain(recipe, run, out, data, ranks, resume=resume)
+        release = _pretrain(recipe, begun, out, data, ranks, resume=resume, at=at)
     return release or releases.open(out)
 
 
@@ -82,13 +88,21 @@ def _saved(run: RunFolder) -> str:
 
 
 def _pretrain(
-    recipe: Recipe, run: RunFolder, out: Path, data: str | Path | None, ranks: Ranks, *, resume: bool
+    recipe: Recipe,
+    begun: list[RunFolder],
+    out: Path,
+    data: str | Path | None,
+    ranks: Ranks,
+    *,
+    resume: bool,
+    at: Path | None,
 ) -> Release | None:
     """Do what `pretrain` does; only rank 0 measures, and has the release then."""
+    (run,) = begun
     with ranks.in_turn():  # what one fetches or decodes, the others find
         train_set = open_dataset(recipe.data, "train", data)
         test_set = open_dataset(recipe.data, "test", data)
-        objective = build_objective(recipe, train_set)
+        objective = build_objective(beginning(recipe), train_set)
     if recipe.evaluation and train_set.num_classes < 2:
         raise DataError(
             f"evaluation: the data have {train_set.num_classes} class, expected at least 2; "
@@ -96,15 +110,14 @@ def _pretrain(
         )
     release = None
     with cpu_threads(recipe.training.threads), run.locked() if ranks.rank == 0 else nullcontext():
-        sharded = recipe.training.shard and not ranks.alone
-        single = copy.deepcopy(objective) if sharded else None
-        trained = train(objective, train_set, recipe, run, resume=resume, ranks=ranks)
-        if single is not None:
-            single.load_state_dict(whole(trained.objective.state_dict()))
-            trained = trained._replace(objective=single.to(pick_device(recipe.training.device)))
+        stages = train_stages(
+            objective, train_set, recipe, run, resume=resume, ranks=ranks, at=at, begun=begun
+        )
+        if stages:
+            objective = stages[-1].trained.objective
         if ranks.rank == 0:
             with _trained_already(run):
-                release = _release(recipe, trained, train_set, test_set, run, out, ranks.size)
+                release = _release(recipe, objective, stages, train_set, test_set, run, out, ranks.size)
         ranks.wait()
     return release
 
@@ -120,7 +133,8 @@ def as_recipe(recipe: Recipe | str | Path, overrides: Sequence[str]) -> Recipe:
 
 def _release(
     recipe: Recipe,
-    trained: Trained,
+    objective: Objective,
+    stages: Sequence[Stage],
     train_set: ImageDataset,
     test_set: ImageDataset,
     run: RunFolder,
@@ -128,7 +142,7 @@ def _release(
     ranks: int,
 ) -> Release:
     """Measure what was trained, draw it, and write its release."""
-    encoder, centers = trained.objective.encoder, trained.objective.centers()
+    encoder, centers = objective.encoder, objective.centers()
     # as it lies in memory when it is loaded: in another layout `zoo evaluate` would round otherwise
     encoder.to(memory_format=torch.contiguous_format)
     encoded = Encoded(
@@ -143,12 +157,17 @@ def _release(
         max_bad_images=recipe.data.max_bad_images,
         cache=recipe.views.cache,
     )
+    if recipe.method is not None:
+        assert centers is not None  # a method is one of the objective `classify`
+        centers = close(recipe.method, centers, lambda: encoded.train)
     # Its folder is named by the encoder's weights, so what lies there can always be continued.
     probe_run = ProbeRun(recipe.name, recipe.backbone.arch, recipe.data, run.path, resume=True)
     entries = [measure_aloud(protocol, encoded, centers, probe_run) for protocol in recipe.evaluation]
-    pictures = {"curves": run.path / "curves.png", "features": run.path / "features.png"}
+    pictures = {"features": run.path / "features.png"}
     with show_status("drawing: curves and a map of the test features"):
-        plot_curves(run.rows(), pictures["curves"], title=recipe.name)
+        if stages:
+            pictures = {"curves": run.path / "curves.png", **pictures}
+            plot_curves(rows_of(stages), pictures["curves"], title=recipe.name)
         plot_features(
             *encoded.test,
             test_set.class_names,
@@ -157,6 +176,8 @@ def _release(
             seed=recipe.training.seed,
             title=f"{recipe.name}: test features",
         )
+    trained = together(objective, stages)
+    changes = [row for stage in stages for row in stage.run.changes()]
     eval_view = recipe.views.eval
     return write_release(
         out,
@@ -178,7 +199,7 @@ def _release(
         recipe_text=recipe.to_yaml(),
         metrics={
             "format": 1,
-            "training": training_facts(recipe, trained, train_set, ranks, run.changes()),
+            "training": training_facts(recipe, trained, train_set, ranks, changes, stages),
             "evaluations": entries,
         },
         pictures=pictures,

@@ -2,6 +2,7 @@
 
 from zoo.modules.batchnorm import convert_ghost_batchnorm, has_batchnorm
 from zoo.modules.centers import Centers
+from zoo.modules.classifiers import CosineClassifier, ScaledClassifier
 from zoo.modules.heads import projection_head
 from zoo.modules.momentum import MomentumEncoder
 from zoo.modules.queue import KeyQueue
@@ -21,10 +22,12 @@ from zoo.modules.vit import freeze_patch_embedding, set_sincos_positions
 __all__ = [
     "LOWEST_TAU",
     "Centers",
+    "CosineClassifier",
     "FeatureTransformConfig",
     "KeyQueue",
     "Learned",
     "MomentumEncoder",
+    "ScaledClassifier",
     "Scheduled",
     "Share",
     "Temperature",
