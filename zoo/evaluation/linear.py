@@ -13,6 +13,7 @@ from torch import Tensor
 from zoo.errors import DataError, ZooError, did_you_mean
 from zoo.evaluation._checks import check_augmented, check_features, check_labels
 from zoo.evaluation.metrics import classification_metrics
+from zoo.evaluation.rows import rank_in_class
 from zoo.evaluation.solvers import SOLVERS, Problem
 from zoo.seeding import derive_seed
 
@@ -150,14 +151,10 @@ def stratified_split(labels: Tensor, fraction: float, seed: int) -> tuple[Tensor
 
     A class of n >= 2 gives at least 1 and at most n - 1 of its rows, a class of one row gives none.
     """
-    generator = torch.Generator().manual_seed(derive_seed("linear", seed, "split"))
-    order = torch.randperm(len(labels), generator=generator)
-    order = order[labels.cpu()[order].argsort(stable=True)]  # grouped by class, shuffled inside each
-    counts = torch.bincount(labels.cpu())
+    place, counts = rank_in_class(labels, "linear", seed, "split"), torch.bincount(labels.cpu())
     held = (counts * fraction).round().clamp(min=1).minimum(counts - 1).clamp(min=0)
-    rank = torch.arange(len(labels)) - (counts.cumsum(0) - counts).repeat_interleave(counts)
-    is_held = rank < held.repeat_interleave(counts)
-    return order[~is_held].sort().values.to(labels.device), order[is_held].sort().values.to(labels.device)
+    is_held = (place < held[labels.cpu()]).to(labels.device)
+    return (~is_held).nonzero().flatten(), is_held.nonzero().flatten()
 
 
 def _check_settings(
