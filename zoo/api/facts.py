@@ -50,8 +50,13 @@ def training_facts(
         "precision": recipe.training.precision,
         "seed": recipe.training.seed,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": {name: version(name) for name in ("torch", "timm", "torchvision")},
+        "versions": versions(),
     }
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of the libraries that a figure may depend on."""
+    return {name: version(name) for name in ("torch", "timm", "torchvision")}
 
 
 def _change(row: Mapping[str, Any]) -> str:

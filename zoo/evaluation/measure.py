@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from zoo.data import ImageDataset
 from zoo.errors import ReleaseError, ZooError
 from zoo.evaluation.classifier import center_logits
 from zoo.evaluation.encoded import Encoded, total_memory
@@ -25,7 +25,7 @@ from zoo.training.protocols import (
     settings_of,
 )
 
-__all__ = ["Encoded", "ProbeRun", "measure"]
+__all__ = ["Encoded", "ProbeRun", "data_name", "measure"]
 
 _ROOM = 6  # times the training features: what fitting a probe takes at most
 
@@ -58,7 +58,7 @@ def measure(
     counts = torch.as_tensor(encoded.train_set.class_counts)
     return {
         "protocol": protocol.protocol,
-        "data": _name(encoded.train_set),
+        "data": data_name(encoded.train_set.describe()),
         "split": "test",
         "train_set": encoded.train_set.describe(),
         "test_set": encoded.test_set.describe(),
@@ -131,8 +131,7 @@ def _near(encoded: Encoded, copies: int = 1) -> torch.device:
     return encoded.device if needed < total_memory(encoded.device) else features.device
 
 
-def _name(train_set: ImageDataset) -> str:
-    """Name the data in a few words, e.g. `digits, long tail 50` or `cifar100 fine_label`."""
-    facts = train_set.describe()
+def data_name(facts: Mapping[str, Any]) -> str:
+    """Name described data in a few words, e.g. `digits, long tail 50` or `cifar100 fine_label`."""
     tail = facts["long_tail"]
     return str(facts["name"]) + (f", long tail {tail['imbalance']:g}" if tail else "")
