@@ -23,8 +23,8 @@ class Features(NamedTuple):
     """Encoded images in the order in which they came.
 
     Attributes:
-        features: `[N, D]`, float32, on the CPU, as the model gave them (not normalised). From `LARGE` bytes on
-            mapped from a file that has no name any more: the system may drop its pages and read them again.
+        features: `[N, D]`, float32, on the CPU, as the model gave them (not normalised). From `LARGE` bytes
+            on mapped from a file without a name: the system may drop its pages and read them again.
         labels: class indices `[N]`, int64, on the CPU.
     """
 
@@ -94,7 +94,7 @@ class _Rows:
         arrived = None
         if features.is_cuda:
             features, labels = (each.to("cpu", non_blocking=True) for each in (features, labels))
-            arrived = torch.cuda.Event()
+            arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
             arrived.record()
         self._coming.append((features, labels, arrived))
         if arrived is None or len(self._coming) > _AHEAD:

@@ -14,6 +14,7 @@ from zoo.evaluation._checks import check_features, check_labels
 
 _QUERIES = 16384  # that share one pass over the bank; their neighbours so far are all in memory
 _LOW = 0xFFFFFFFF  # the low 32 bits of a ranking key hold the bank index, reversed
+_NONE = torch.iinfo(torch.int64).min  # a key below all others
 
 
 class KnnPrediction(NamedTuple):
@@ -42,8 +43,8 @@ def knn_predict(
 
     The protocol of InstDisc (Wu et al. 2018, section 3.4, k = 200, tau = 0.07). Exact. Memory beside the
     features: one `chunk x chunk` block of similarities and one chunk of normalised features at a time, and
-    the k neighbours of 16,384 queries; no copy of the bank, which may be mapped from a file. Neighbours of equal similarity are taken in the
-    order of the bank, classes of equal votes in the order of their index.
+    the k neighbours of 16,384 queries; no copy of the bank, which may be mapped from a file. Neighbours of
+    equal similarity are taken in the order of the bank, classes of equal votes in the order of their index.
 
     Args:
         train_features: the bank `[M, D]`; normalised here, a chunk at a time.
@@ -85,10 +86,28 @@ def _nearest(queries: Tensor, bank: Tensor, k: int, chunk: int) -> Iterator[tupl
     for start in range(0, len(bank), chunk):
         block = F.normalize(bank[start : start + chunk].float(), dim=1)
         for i, part in enumerate(parts):
-            keys = torch.cat([best[i], _ranking_keys(part @ block.T, start)], dim=1)
+            similarity = part @ block.T
+            full = best[i].shape[1] == k
+            keys = _better(similarity, best[i], start) if full else _ranking_keys(similarity, start)
+            keys = torch.cat([best[i], keys], dim=1)
             best[i] = keys.topk(min(k, keys.shape[1]), dim=1).values
     for found in (part.cpu() for part in best):
         yield _flip_negative((found >> 32).to(torch.int32)).view(torch.float32), _LOW - (found & _LOW)
+
+
+def _better(similarity: Tensor, best: Tensor, start: int) -> Tensor:
+    """Return the ranking keys `[B, most]` of what is nearer than the last of `best` `[B, k]`, filled up.
+
+    After a few chunks hardly anything is, and ranking it all would take longer than the similarities did. Of
+    equals the earlier one is among `best` already, so nothing is lost by asking for more than its value.
+    """
+    last = _flip_negative((best[:, -1:] >> 32).to(torch.int32)).view(torch.float32)
+    row, column = (similarity > last).nonzero(as_tuple=True)
+    counts = torch.bincount(row, minlength=len(best))
+    place = torch.arange(len(row), device=row.device) - (counts.cumsum(0) - counts)[row]
+    keys = best.new_full((len(best), int(counts.max())), _NONE)
+    keys[row, place] = _key(similarity[row, column], column + start)
+    return keys
 
 
 def _ranking_keys(similarity: Tensor, start: int) -> Tensor:
@@ -98,6 +117,10 @@ def _ranking_keys(similarity: Tensor, start: int) -> Tensor:
     on the device nor on where the bank is cut.
     """
     index = torch.arange(start, start + similarity.shape[1], device=similarity.device)
+    return _key(similarity, index)
+
+
+def _key(similarity: Tensor, index: Tensor) -> Tensor:
     ordered = _flip_negative((similarity + 0.0).view(torch.int32))  # + 0.0 makes -0.0 equal 0.0
     return (ordered.to(torch.int64) << 32) | (_LOW - index)
 
