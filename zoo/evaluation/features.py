@@ -83,11 +83,10 @@ class _Rows:
 
     def __init__(self, count: int | None) -> None:
         self._count = count
-        self._place: Tensor | None = None  # [count, D]
+        self._place: Features | None = None
         self._filled = 0
-        self._parts: list[Tensor] = []  # where the count is not known
-        self._labels: list[Tensor] = []
-        self._coming: deque[tuple[Tensor, Tensor, torch.cuda.Event | None]] = deque()
+        self._parts: list[Features] = []  # where the count is not known
+        self._coming: deque[tuple[Features, torch.cuda.Event | None]] = deque()
 
     def add(self, features: Tensor, labels: Tensor) -> None:
         """Take `[B, D]` and `[B]` from any device."""
@@ -96,31 +95,35 @@ class _Rows:
             features, labels = (each.to("cpu", non_blocking=True) for each in (features, labels))
             arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
             arrived.record()
-        self._coming.append((features, labels, arrived))
+        self._coming.append((Features(features, labels.cpu()), arrived))
         if arrived is None or len(self._coming) > _AHEAD:
             self._take()
 
     def _take(self) -> None:
-        features, labels, arrived = self._coming.popleft()
+        part, arrived = self._coming.popleft()
         if arrived is not None:
             arrived.synchronize()
-        self._labels.append(labels.cpu())
         if self._count is None:
-            self._parts.append(features.cpu())
+            self._parts.append(part)
             return
         if self._place is None:
-            self._place = _room(self._count, features.shape[1])
-        self._place[self._filled : self._filled + len(features)] = features
-        self._filled += len(features)
+            # labels too: kept one by one they would lie between freed batches, whose memory could not return
+            dim = part.features.shape[1]
+            self._place = Features(_room(self._count, dim), torch.empty(self._count, dtype=torch.int64))
+        rows = slice(self._filled, self._filled + len(part.labels))
+        for place, values in zip(self._place, part, strict=True):
+            place[rows] = values
+        self._filled = rows.stop
 
     def all(self) -> Features:
         """Return everything in the order in which it came."""
         while self._coming:
             self._take()
-        if not self._labels:
+        if self._place is not None:
+            return Features(*(place[: self._filled] for place in self._place))
+        if not self._parts:
             raise DataError("features: the data set gave no batch, expected at least one image")
-        features = torch.cat(self._parts) if self._place is None else self._place[: self._filled]
-        return Features(features, torch.cat(self._labels))
+        return Features(*(torch.cat(parts) for parts in zip(*self._parts, strict=True)))
 
 
 def _room(rows: int, dim: int) -> Tensor:
