@@ -3,8 +3,8 @@
     python -m tests.programs.knn_memory --rows 1000000 --queries 10000 --limit 2048
 
 `RLIMIT_DATA` is what is limited, from before anything is allocated: the process's private writable memory
-(heap, anonymous mappings, threads' stacks; the interpreter's and torch's own included), touched or not. Pages of
-a mapped file are no part of it: the system drops and reads them again as it needs room.
+(heap, anonymous mappings, threads' stacks; the interpreter's and torch's own included), touched or not.
+Pages of a mapped file are no part of it: the system drops and reads them again as it needs room.
 """
 
 from __future__ import annotations

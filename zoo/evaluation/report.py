@@ -27,13 +27,11 @@ def columns(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     precision have one where there are some.
     """
     keys = {key for metrics in rows for key in metrics}
-    recalls = sorted(
-        (key for key in keys if key.startswith(_RECALL)), key=lambda key: int(key[len(_RECALL) :])
-    )
-    found = dict(COLUMNS) if "accuracy" in keys or not recalls else {}
+    ks = sorted(int(key.removeprefix(_RECALL)) for key in keys if key.startswith(_RECALL))
+    found = dict(COLUMNS) if "accuracy" in keys or not ks else {}
     if "calibration_error" in keys:
         found["calibration_error"] = "ECE"
-    found |= {key: f"recall@{key.removeprefix(_RECALL)}" for key in recalls}
+    found |= {f"{_RECALL}{k}": f"recall@{k}" for k in ks}
     return found | ({"map": "mAP"} if "map" in keys else {})
 
 

@@ -45,7 +45,7 @@ class Retrieval:
 
     def nearest(self, count: int) -> Tensor:
         """Return the rows of the gallery `[N, count]` that are nearest to each query, nearest first."""
-        parts = torch.arange(len(self.queries)).split(self._rows())
+        parts = torch.split(torch.arange(len(self.queries)), self._rows())
         found = [self._similarity(part).topk(count, dim=1).indices.cpu() for part in parts]
         return torch.cat(found)
 
@@ -86,7 +86,7 @@ class Retrieval:
             if len(relevant) <= self.alone:
                 continue
             queries = (labels.cpu() == label).nonzero().flatten()
-            for part in queries.split(self._rows()):
+            for part in torch.split(queries, self._rows()):
                 rank, average = self._ranked(part, relevant)
                 first.append(rank)
                 precision.append(average)

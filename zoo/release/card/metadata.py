@@ -80,7 +80,7 @@ def _results(evaluations: list[Mapping[str, Any]]) -> Iterator[EvalResult]:
 
 
 def metric_title(name: str) -> str | None:
-    """Return what a card calls a metric that it shows, all of them in percent; None for one that it does not."""
+    """Return what a card calls a metric, in percent; None for one that it does not show."""
     recall = _RECALL.fullmatch(name)
     if recall:
         return f"Recall@{recall[1]}"

@@ -15,12 +15,12 @@ _PROTOCOLS = {
     "linear": "logistic regression on the frozen features of the training images",
     "linear_full": "the published linear evaluation, a linear layer on the frozen encoder trained by SGD on "
     "augmented images; the last epoch counts",
-    "few_shot": "a classifier on the frozen features of a few training images of each class; mean over draws, ± "
-    "the half width of its 95 % interval (Student's t)",
+    "few_shot": "a classifier on the frozen features of a few training images of each class; mean of the "
+    "draws, ± the half width of its 95 % interval (Student's t)",
     "semi_supervised": "the network trained on the labels of a part of the training images; the last epoch "
     "counts",
-    "retrieval": "images look for those of their class by cosine similarity of the frozen features; recall@k, "
-    "the share that find one among the k nearest, and mean average precision",
+    "retrieval": "images look for those of their class by cosine similarity of the frozen features; "
+    "recall@k, the share that find one among the k nearest, and mean average precision",
     "knn": "vote of the nearest training images, by cosine similarity of the frozen features",
 }
 _SMALL_INPUT = 64  # pixels; below, what photographs show is lost
