@@ -99,7 +99,10 @@ def _announce(release: Release) -> None:
 
 @app.command()
 def evaluate(
-    protocol: Annotated[str, typer.Argument(help="linear, knn, classifier or linear_full.")],
+    protocol: Annotated[
+        str,
+        typer.Argument(help="linear, knn, few_shot, retrieval, classifier, linear_full or semi_supervised."),
+    ],
     release: Annotated[str, typer.Argument(help="Weights name, folder or org/repo.")],
     data: Annotated[
         str | None,
@@ -116,7 +119,7 @@ def evaluate(
     save: Annotated[bool, typer.Option(help="Record the result in metrics.json and card.")] = True,
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="Folder for linear_full's training. Default: in RELEASE/run or runs/."),
+        typer.Option("--out", help="Folder for a training's state. Default: in RELEASE/run or runs/."),
     ] = None,
     resume: Resume = False,
 ) -> None:
@@ -125,12 +128,17 @@ def evaluate(
     For monitoring and ablation, on features that are computed once:
     linear, a linear probe, its penalty chosen inside the training set;
     knn, a vote of the nearest training images;
+    few_shot, a classifier on shots=N images of each class, over 5 draws;
+    retrieval, recall@k and mAP among test images, or in gallery=train;
     classifier, the learned centers as they stand.
 
     For figures that are compared with papers:
     linear_full, the published linear evaluation. 100 epochs of SGD on
-    augmented images train a linear layer on the frozen encoder; it shows
-    progress, and goes on with --resume when it was stopped.
+    augmented images train a linear layer on the frozen encoder;
+    semi_supervised, the network fine-tuned on fraction=0.1 or 0.01 of the
+    labels. Both show progress, and go on with --resume when stopped.
+
+    Test labels are used for nothing but the final count.
     """
     from zoo import api
 
