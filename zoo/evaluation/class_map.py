@@ -20,6 +20,8 @@ from zoo.modules.centers import Centers
 _WRITTEN = 20  # of so many classes at most, the numbers are written into the cells
 _NAMED = 200  # of so many at most, every class has its name
 _LONGEST_NAME = 24
+MOST_DRAWN = 1000
+"""Classes up to which a training draws this by itself: time and memory grow with their square."""
 
 
 def plot_class_map(
@@ -32,7 +34,8 @@ def plot_class_map(
 ) -> None:
     """Draw the cosine similarity of every two class centers, similar classes beside each other.
 
-    The order is that of average linkage, leaves turned so that neighbours are as alike as the tree allows.
+    The order is that of average linkage; up to 200 classes, its branches are turned so that neighbours are
+    as alike as the tree allows, and every class is named.
     Behind each name stands the number of its training images, where it is known. The diagonal is left
     empty, so that the colours spread over what differs.
 
@@ -82,7 +85,8 @@ def cluster(similarity: NDArray[np.float64]) -> NDArray[np.int64]:
     """Return an order of the classes `[C]` in which similar ones are neighbours, from cosines `[C, C]`."""
     distance = 1 - (similarity + similarity.T) / 2
     np.fill_diagonal(distance, 0)
-    tree = linkage(squareform(distance.clip(min=0), checks=False), "average", optimal_ordering=True)
+    pairs = squareform(distance.clip(min=0), checks=False)
+    tree = linkage(pairs, "average", optimal_ordering=len(distance) <= _NAMED)  # turning takes a cubic time
     order: NDArray[np.int64] = leaves_list(tree).astype(np.int64)
     return order
 
