@@ -84,8 +84,8 @@ def repeat(
         ):
             return other, sets.images
     settings = protocol.model_dump(mode="json", exclude={"protocol"})
-    trains = {"resume": True} if entry["protocol"] == "linear_full" else {}
-    return evaluate(made, entry["protocol"], spec, **trains, **settings), sets.images
+    trains = entry["protocol"] == "linear_full"
+    return evaluate(made, entry["protocol"], spec, resume=trains, **settings), sets.images
 
 
 def _protocol(entry: Mapping[str, Any]) -> Config:

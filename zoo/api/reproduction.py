@@ -263,9 +263,7 @@ def _compare_trainings(
     return agreement.compare("training", recorded.metrics["training"], made.metrics["training"], allowed)
 
 
-def _labelled(
-    entries: Sequence[Mapping[str, Any]], own: Sets
-) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _labelled(entries: Sequence[Mapping[str, Any]], own: Sets) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the evaluations with a short name for each that no other has."""
     seen: Counter[str] = Counter()
     for entry in entries:

@@ -16,7 +16,9 @@ def centers(
     name: Annotated[str, typer.Argument(help="Weights name, folder or org/repo.")],
     images: Annotated[
         list[Path] | None,
-        typer.Option("--image", metavar="FILE", help="Print its nearest classes; may be given several times."),
+        typer.Option(
+            "--image", metavar="FILE", help="Print its nearest classes; may be given several times."
+        ),
     ] = None,
     k: Annotated[int, typer.Option("--k", min=1, help="How many classes of an image.")] = 5,
     out: Annotated[

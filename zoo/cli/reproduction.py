@@ -14,19 +14,19 @@ if TYPE_CHECKING:
     from zoo.evaluation.agreement import Figure, Number
 
 
+_Row = tuple[str, str, str, str, str, str, str]
+_HEADING: _Row = ("EVALUATION", "METRIC", "RECORDED", "REPRODUCED", "DIFFERENCE", "TOLERANCE", "VERDICT")
+
+
 def print_reproduction(found: Reproduction) -> None:
     """Print recorded against reproduced figures, and where each was made.
 
     Raises:
         ZooError: as the last line, if a figure differs.
     """
-    rows = [("EVALUATION", "METRIC", "RECORDED", "REPRODUCED", "DIFFERENCE", "TOLERANCE", "VERDICT")]
-    rows += [_row(figure, text) for figure, text in _shown(found.figures)]
-    numeric = range(2, 6)
-    widths = [max(len(row[column]) for row in rows) for column in numeric]
-    print_columns(
-        [(*row[:2], *(row[c].rjust(w) for c, w in zip(numeric, widths, strict=True)), row[6]) for row in rows]
-    )
+    rows = [_HEADING, *map(_row, _shown(found.figures))]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    print_columns([(*row[:2], *map(str.rjust, row[2:6], widths[2:6]), row[6]) for row in rows])
     print(f"\ntolerance: {found.rule}")
     for label, reason in found.not_repeated:
         print(f"not repeated: {label}: {reason}")
@@ -37,7 +37,7 @@ def print_reproduction(found: Reproduction) -> None:
         said = {**facts, **facts.get("versions", {})}
         shown = [f"{key} {value}" for key, value in said.items() if not isinstance(value, dict)]
         print(f"{side} in: {', '.join(shown) or 'an environment that is not recorded'}")
-    print(f'\n{found.made.path}: the new release, and the comparison in reproduction.json')
+    print(f"\n{found.made.path}: the new release, and the comparison in reproduction.json")
     judged = [figure for figure in found.figures if figure.verdict != "not judged"]
     wrong = [figure for figure in judged if not figure.agrees]
     left_out = f"; {len(found.not_repeated)} evaluation(s) not repeated" if found.not_repeated else ""
@@ -55,16 +55,18 @@ def print_reproduction(found: Reproduction) -> None:
     )
 
 
-def _shown(figures: Iterable[Figure]) -> list[tuple[Figure, str]]:
-    """Leave of each list only the figure that is farthest off, with what stands for the others."""
+def _shown(figures: Iterable[Figure]) -> list[Figure]:
+    """Leave of each list only the figure that is farthest off, and say of how many it is that."""
     lists: dict[tuple[str, str], list[Figure]] = {}
     for figure in figures:
         parent, _, last = figure.name.rpartition(".")
         lists.setdefault((figure.of, parent if last.isdigit() else figure.name), []).append(figure)
-    return [
-        (max(group, key=_excess), f" (worst of {len(group)})" if len(group) > 1 else "")
-        for group in lists.values()
-    ]
+    shown = []
+    for group in lists.values():
+        worst = max(group, key=_excess)
+        text = f" (worst of {len(group)})" if len(group) > 1 else ""
+        shown.append(worst._replace(name=worst.name + text))
+    return shown
 
 
 def _excess(figure: Figure) -> float:
@@ -76,11 +78,11 @@ def _excess(figure: Figure) -> float:
     return abs(figure.difference) / figure.tolerance
 
 
-def _row(figure: Figure, text: str) -> tuple[str, ...]:
+def _row(figure: Figure) -> _Row:
     difference = "-" if figure.difference is None else _number(figure.difference, sign="+")
     return (
         figure.of,
-        figure.name + text,
+        figure.name,
         _number(figure.recorded),
         _number(figure.reproduced),
         difference,

@@ -47,9 +47,7 @@ class Figure(NamedTuple):
     @property
     def difference(self) -> Number | None:
         """Reproduced minus recorded."""
-        return (
-            None if self.recorded is None or self.reproduced is None else self.reproduced - self.recorded
-        )
+        return None if self.recorded is None or self.reproduced is None else self.reproduced - self.recorded
 
     @property
     def verdict(self) -> Literal["same", "within", "differs", "missing", "not judged"]:

@@ -72,8 +72,8 @@ def plot_class_map(
     side = min(max(2.6, 0.115 * classes), 16.0)
     with figure_to(path, (side + 1.9, side + 1.1), caption, title) as figure:
         axes = figure.subplots()
-        cmap = colormaps["cividis_r"].copy()  # made to look the same to colour-blind people; alike is dark
-        cmap.set_bad("white")
+        # made to look the same to colour-blind people; what is alike is dark
+        cmap = colormaps["cividis_r"].with_extremes(bad="white")
         image = axes.imshow(shown, cmap=cmap, vmin=low, vmax=high, interpolation="nearest")
         _name_axes(axes, labels)
         if classes <= _WRITTEN:

@@ -87,7 +87,7 @@ class Release:
         """
         centers = self.require_centers()
         if not isinstance(image, Image.Image):
-            raise ReleaseError(f"image: found {type(image).__name__}, expected a PIL image, e.g. of Image.open")
+            raise ReleaseError(f"image: found {type(image).__name__}, expected a PIL image")
         if isinstance(k, bool) or not isinstance(k, int) or k < 1:
             raise ReleaseError(f"k: found {k!r}, expected 1 or more")
         with torch.no_grad():
@@ -104,9 +104,8 @@ class Release:
         """
         if self._centers is None:
             raise ReleaseError(
-                f"{self.name} has no centers: its objective, {self.config['zoo']['objective']}, learned none. "
-                f'Neighbours vote without: "zoo evaluate knn"; "zoo finetune RECIPE --init" learns some; those '
-                "of paco, gpaco, pico and classify have them"
+                f"{self.name} has no centers: its objective {self.config['zoo']['objective']} learned none. "
+                'To classify with it: "zoo evaluate knn", or learn some with "zoo finetune RECIPE --init"'
             )
         return self._centers
 
