@@ -25,7 +25,7 @@ def centers(
         Path | None, typer.Option("--out", help="Draw the similarity of all classes as .png or .pdf.")
     ] = None,
 ) -> None:
-    """Show a release's class centers: images, length and nearest other class of each; or an image's classes."""
+    """Show class centers: images, length, nearest other class of each; or the nearest classes of images."""
     from zoo.release import open
 
     release = open(name)
