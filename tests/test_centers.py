@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import shutil
 import subprocess
@@ -41,14 +42,14 @@ def groups(of: int, members: int, noise: float) -> Centers:
     shuffled = torch.randperm(len(weight), generator=generator)
     names = tuple(f"{int(c) // members}" for c in shuffled)
     count = len(weight)
-    return Centers(weight[shuffled], torch.zeros(count), torch.arange(count) + 1, None, names)
+    return Centers(weight[shuffled], torch.zeros(count), torch.arange(count) + 1, class_names=names)
 
 
 def test_a_release_s_centers_know_their_classes_and_their_file_holds_tensors_alone() -> None:
     centers = zoo.open(PACO).centers
     assert centers is not None
     assert centers.class_names == DIGITS
-    weight, bias, counts, prototypes = centers[:4]  # as before
+    weight, bias, counts, prototypes = centers  # as before there were names
     assert (tuple(weight.shape), tuple(bias.shape), prototypes) == ((10, 64), (10,), None)
     assert counts.tolist() == [125, 80, 52, 33, 21, 14, 9, 5, 3, 2]
     assert zoo.open(MOCO).centers is None
@@ -61,6 +62,10 @@ def test_centers_with_names_are_written_without_them(tmp_path: Path) -> None:
     read = release.centers
     assert read is not None
     assert read.class_names == tuple(f"class {index}" for index in range(CLASSES))  # the release's
+    moved = copy.deepcopy(read._replace(bias=read.bias + 1))
+    assert torch.equal(moved.bias, read.bias + 1)
+    assert torch.equal(moved.weight, read.weight)
+    assert moved.class_names == read.class_names
 
 
 def test_similarity_is_the_cosine_of_the_centers() -> None:
@@ -127,7 +132,7 @@ def test_other_things_than_images_and_counts_are_refused() -> None:
     with pytest.raises(zoo.ZooError, match="image: found str, expected a PIL image"):
         release.nearest_classes("digit.png")  # type: ignore[arg-type]
     for k in (0, True, 1.5):
-        with pytest.raises(zoo.ZooError, match="k: found .*, expected 1 or more"):
+        with pytest.raises(zoo.ZooError, match=r"k: found .*, expected 1 or more"):
             release.nearest_classes(digit(), k=k)  # type: ignore[arg-type]
 
 
@@ -175,7 +180,7 @@ def test_the_map_of_two_and_of_hundreds_of_classes_is_drawn(classes: int, tmp_pa
     weight = torch.randn(classes, 8, generator=generator)
     names = tuple(f"a class with a long name and a $ in it {c}" for c in range(classes))
     unknown = torch.full((classes,), -1)
-    plot_class_map(Centers(weight, weight[:, 0], unknown, None, names), tmp_path / "map.png")
+    plot_class_map(Centers(weight, weight[:, 0], unknown, class_names=names), tmp_path / "map.png")
     assert (tmp_path / "map.png").stat().st_size > 10_000
 
 
@@ -184,7 +189,7 @@ def test_what_cannot_be_drawn_is_refused(tmp_path: Path) -> None:
     for broken, message in (
         (centers, "found 0 names for 5 centers"),
         (centers._replace(weight=centers.weight * torch.nan, class_names=tuple("abcde")), "NaN or infinity"),
-        (Centers(torch.ones(1, 4), torch.ones(1), torch.ones(1).long(), None, ("a",)), "at least 2"),
+        (Centers(torch.ones(1, 4), torch.ones(1), torch.ones(1).long(), class_names=("a",)), "at least 2"),
     ):
         with pytest.raises(zoo.ZooError, match=message):
             plot_class_map(broken, tmp_path / "map.png")

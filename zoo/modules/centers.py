@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Self
 
 import torch
 import torch.nn.functional as F
@@ -21,7 +22,14 @@ class Nearest(NamedTuple):
     index: Tensor  # type: ignore[assignment]  # shadows tuple.index, as in `Batch`
 
 
-class Centers(NamedTuple):
+class _Tensors(NamedTuple):
+    weight: Tensor
+    bias: Tensor
+    class_counts: Tensor
+    prototypes: Tensor | None = None
+
+
+class Centers(_Tensors):
     """One center per class, in the space of the backbone's pooled features.
 
     The logit of class c for features x `[D_f]` is `weight[c] . x + bias[c]`.
@@ -31,14 +39,29 @@ class Centers(NamedTuple):
         bias: offsets `[C]`.
         class_counts: training images of each class `[C]`, int64; -1 where not known.
         prototypes: PiCO's, unit rows in the space of its projection `[C, D]`; None for other objectives.
-        class_names: C of them; empty for centers that are in no release.
+        class_names: C of them, beside the tuple of tensors and no member of it; empty for centers that are
+            in no release.
     """
 
-    weight: Tensor
-    bias: Tensor
-    class_counts: Tensor
-    prototypes: Tensor | None = None
     class_names: tuple[str, ...] = ()
+
+    def __new__(
+        cls,
+        weight: Tensor,
+        bias: Tensor,
+        class_counts: Tensor,
+        prototypes: Tensor | None = None,
+        *,
+        class_names: Sequence[str] = (),
+    ) -> Self:
+        made = super().__new__(cls, weight, bias, class_counts, prototypes)
+        made.class_names = tuple(class_names)
+        return made
+
+    def _replace(self, /, **changes: Any) -> Self:
+        """Return a copy with other members, `class_names` among them."""
+        names = changes.pop("class_names", self.class_names)
+        return type(self)(*super()._replace(**changes), class_names=names)
 
     def logits(self, features: Tensor) -> Tensor:
         """Return the logits `[N, C]` of pooled features `[N, D_f]`, without a class prior."""

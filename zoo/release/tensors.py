@@ -70,5 +70,5 @@ def read_centers(folder: Path, config: Mapping[str, Any]) -> Centers | None:
         tensors["bias"],
         tensors["class_counts"],
         tensors.get("prototypes"),
-        tuple(config.get("label_names") or zoo["class_names"]),
+        class_names=config.get("label_names") or zoo["class_names"],
     )

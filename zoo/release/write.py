@@ -86,7 +86,7 @@ def write_release(
         with files.replacing(folder, last=format.CONFIG, stale=stale) as staging:
             save_file(_plain(model.state_dict()), staging / format.WEIGHTS, metadata={"format": "pt"})
             if centers is not None:
-                tensors = {k: value for k, value in centers._asdict().items() if isinstance(value, Tensor)}
+                tensors = {key: value for key, value in centers._asdict().items() if value is not None}
                 save_file(_plain(tensors), staging / format.CENTERS, metadata={"format": "pt"})
             (staging / format.RECIPE).write_text(recipe_text, encoding="utf-8")
             record = {"format": schema.FORMAT, "training": {}, "evaluations": [], **metrics}
