@@ -12,8 +12,10 @@ from typing import Any
 
 import torch
 
+from zoo import release as releases
 from zoo.data import ImageDataset
 from zoo.training import Recipe, Stage, Trained, pick_device
+from zoo.training.build import TIMM
 from zoo.training.validation import put_aside
 
 
@@ -55,6 +57,7 @@ def training_facts(
         "hardware": hardware(pick_device(recipe.training.device), ranks),
         "ranks": ranks,
         "precision": recipe.training.precision,
+        **_start(recipe),
         "seed": recipe.training.seed,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": versions(),
@@ -75,6 +78,13 @@ def _each(stages: Sequence[Stage]) -> dict[str, dict[str, Any]]:
 def versions() -> dict[str, str]:
     """Return the versions of the libraries that a figure may depend on."""
     return {name: version(name) for name in ("torch", "timm", "torchvision")}
+
+
+def _start(recipe: Recipe) -> dict[str, str]:
+    """Say which weights the release that training started from has: its name may come to mean others."""
+    if recipe.init is None or recipe.init.release.startswith(TIMM):
+        return {}
+    return {"init_weights_sha256": releases.open(recipe.init.release).config["zoo"]["weights_sha256"]}
 
 
 def _change(row: Mapping[str, Any]) -> str:

@@ -10,10 +10,12 @@ import torch
 from torch import nn
 
 from zoo import release as releases
+from zoo.api.classes import trained_on
 from zoo.api.evaluation import measure_aloud
 from zoo.api.facts import training_facts
 from zoo.data import ImageDataset, open_dataset
 from zoo.errors import DataError, Interrupted, RecipeError, TrainingError, ZooError
+from zoo.evaluation.class_map import MOST_DRAWN, plot_class_map
 from zoo.evaluation.feature_map import plot_features
 from zoo.evaluation.measure import Encoded, ProbeRun
 from zoo.evaluation.plots import plot_curves
@@ -176,6 +178,15 @@ def _release(
             seed=recipe.training.seed,
             title=f"{recipe.name}: test features",
         )
+        if centers is not None and 1 < len(centers.weight) <= MOST_DRAWN:
+            pictures["centers"] = run.path / "centers.png"
+            plot_class_map(
+                centers,
+                pictures["centers"],
+                class_names=train_set.class_names,
+                title=f"{recipe.name}: class centers",
+                data=trained_on(train_set.describe()),
+            )
     trained = together(objective, stages)
     changes = [row for stage in stages for row in stage.run.changes()]
     eval_view = recipe.views.eval

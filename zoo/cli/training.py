@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from zoo.cli.app import Data, Out, Resume, Set, app, key_values
+from zoo.cli.reproduction import print_reproduction
 from zoo.cli.show import print_evaluations, print_release
 from zoo.errors import RecipeError, ZooError, did_you_mean
 from zoo.launch import launched, rank
@@ -88,6 +89,34 @@ def finetune(
         recipe, init=init, head=head, out=out, data=data, resume=resume, overrides=overrides or []
     )
     _announce(tuned)
+
+
+@app.command()
+def reproduce(
+    name: Annotated[str, typer.Argument(help="Release: weights name, folder or org/repo.")],
+    data: Data = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Release folder to make. Default: runs/reproduced/NAME.")
+    ] = None,
+    tolerance: Annotated[
+        float | None,
+        typer.Option(
+            "--tolerance",
+            metavar="POINTS",
+            help="Points that percentages may differ by; 0: equal. Default: by the number of test images.",
+        ),
+    ] = None,
+    resume: Resume = False,
+) -> None:
+    """Train a release again by its own recipe, repeat its evaluations, and compare all figures.
+
+    The status is 0 if every figure agrees within its tolerance, and 1 if one does not.
+    """
+    from zoo import api
+
+    found = api.reproduce(name, data=data, out=out, tolerance=tolerance, resume=resume)
+    if found is not None:  # torchrun's first process speaks for all
+        print_reproduction(found)
 
 
 def _announce(release: Release) -> None:
