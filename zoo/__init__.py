@@ -12,7 +12,17 @@ from zoo import _timm_hook
 from zoo.errors import ZooError
 
 if TYPE_CHECKING:
-    from zoo.api import Reproduction, class_map, convert, evaluate, finetune, pretrain, reproduce
+    from zoo.api import (
+        Comparison,
+        Reproduction,
+        class_map,
+        compare,
+        convert,
+        evaluate,
+        finetune,
+        pretrain,
+        reproduce,
+    )
     from zoo.catalog import list_models, list_recipes
     from zoo.modules.centers import Centers
     from zoo.release import HubRelease, Release, list_hub, load, open
@@ -23,6 +33,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Centers",
+    "Comparison",
     "HubRelease",
     "Release",
     "Reproduction",
@@ -45,6 +56,7 @@ __all__ = [
 
 _HOME_OF = {
     "Centers": "zoo.modules.centers",
+    "Comparison": "zoo.api",
     "HubRelease": "zoo.release",
     "Release": "zoo.release",
     "Reproduction": "zoo.api",

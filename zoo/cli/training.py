@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from zoo.cli.app import Data, Out, Resume, Set, app, key_values
+from zoo.cli.comparing import compare as compare_methods
 from zoo.cli.reproduction import print_reproduction
 from zoo.cli.show import print_evaluations, print_release
 from zoo.errors import RecipeError, ZooError, did_you_mean
@@ -81,10 +82,42 @@ def finetune(
     out: Out = None,
     overrides: Set = None,
     resume: Resume = False,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Try the ways to learn from a long tail side by side.")
+    ] = False,
+    methods: Annotated[
+        str | None,
+        typer.Option(
+            "--methods",
+            help='With --compare: names, or values of the key method, e.g. "crt,{name: lws, lr: 0.2}".',
+        ),
+    ] = None,
+    seeds: Annotated[
+        str | None, typer.Option("--seeds", help="With --compare. Default: 0,1,2.", show_default=False)
+    ] = None,
 ) -> None:
-    """Train from a release instead of random weights, on any data."""
+    """Train from a release instead of random weights, on any data.
+
+    With --compare, in several ways over several seeds, each a release of its own in --out, and a table.
+    """
     from zoo import api
 
+    if compare:
+        if head is not None:
+            raise ZooError(f'--head: found "{head}" with --compare, whose methods choose the head')
+        compare_methods(
+            recipe,
+            init=init,
+            data=data,
+            out=out,
+            methods=methods,
+            seeds=seeds or "0,1,2",
+            resume=resume,
+            overrides=overrides or [],
+        )
+        return
+    if methods is not None or seeds is not None:
+        raise ZooError(f"--{'seeds' if methods is None else 'methods'}: is for --compare, which is not given")
     tuned = api.finetune(
         recipe, init=init, head=head, out=out, data=data, resume=resume, overrides=overrides or []
     )

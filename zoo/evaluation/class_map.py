@@ -10,8 +10,8 @@ import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
-from scipy.cluster.hierarchy import leaves_list, linkage  # type: ignore[import-untyped]
-from scipy.spatial.distance import squareform  # type: ignore[import-untyped]
+from scipy.cluster.hierarchy import leaves_list, linkage
+from scipy.spatial.distance import squareform
 
 from zoo.errors import DataError
 from zoo.evaluation._figure import INK, figure_to
