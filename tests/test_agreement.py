@@ -59,6 +59,15 @@ def test_the_tolerance_is_that_of_two_shares_of_the_images_behind_the_figure() -
     # four classes together: z of 1 - 0.05 / 8
     assert tolerance_of("per_class.2", {}) == pytest.approx(expected(60, 30, z=2.497705))
     assert tolerance_of("test_images", {"test_images": 121}) == 0
+    draws = agreement.compare(
+        "few_shot",
+        {"accuracy": 50.0, "accuracy_interval": 4.0, "accuracy_of_draws": [48.0, 52.0]},
+        {"accuracy": 50.0, "accuracy_interval": 3.0, "accuracy_of_draws": [48.0, 52.0]},
+        agreement.equal_models({"accuracy": 50.0}, IMAGES),
+    )
+    assert [f.tolerance for f in draws] == pytest.approx(
+        [expected(50, 120), 4.0, expected(48, 120, z=2.241403), expected(52, 120, z=2.241403)]
+    )
 
 
 def test_a_perfect_score_still_may_differ_by_one_image() -> None:
