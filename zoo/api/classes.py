@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from zoo import release as releases
+from zoo.data.words import data_words
 from zoo.evaluation.class_map import plot_class_map
 from zoo.release import Release
 
@@ -38,5 +39,4 @@ def trained_on(dataset: Mapping[str, Any]) -> str:
     """Say it in a few words, from the facts that a release records; '' where there is no name."""
     if not dataset.get("name"):
         return ""
-    tail = dataset.get("long_tail")
-    return f"trained on {dataset['name']}" + (f", long tail {tail['imbalance']:g}" if tail else "")
+    return f"trained on {data_words(dataset)}"

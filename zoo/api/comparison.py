@@ -13,10 +13,10 @@ from zoo.api.facts import hardware, versions
 from zoo.api.finetuning import plan_finetuning
 from zoo.api.pretraining import as_recipe, pretrain
 from zoo.data import ImageDataset, open_dataset
+from zoo.data.words import data_words
 from zoo.errors import TrainingError, ZooError, did_you_mean
 from zoo.evaluation.comparison import Summary, as_markdown, summarize
 from zoo.evaluation.comparison_plot import plot_comparison
-from zoo.evaluation.measure import data_name
 from zoo.files import write_text
 from zoo.launch import rank, restarted
 from zoo.training import Recipe, pick_device
@@ -221,8 +221,9 @@ def _record(
 
 def _write(out: Path, record: Mapping[str, Any], summaries: Mapping[str, Summary], base: Recipe) -> None:
     """Write what people look at, then the record, by which the comparison is known to be whole."""
-    start = Path(base.init.release).name if base.init else "random weights"
-    data = data_name(record["train_set"])
+    start = base.init.release.removeprefix("shipped:") if base.init else "random weights"
+    start = Path(start).name if Path(start).is_dir() else start
+    data = data_words(record["train_set"])
     title = f"{start} on {data}"
     about = f"{base.backbone.arch}, {base.training.epochs} epochs"
     plot_comparison(summaries, out / "comparison.png", title=title, about=about)

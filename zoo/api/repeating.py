@@ -14,7 +14,7 @@ from zoo.data import DataConfig, ImageDataset, open_dataset, parse_data_spec
 from zoo.errors import DataError, ZooError
 from zoo.evaluation.agreement import Images
 from zoo.release import Release
-from zoo.training.protocols import PROTOCOLS
+from zoo.training.protocols import PROTOCOLS, TRAINED
 
 _NAMED_BY_KIND = ("digits", "cifar10", "cifar100", "fashion_mnist")
 """Sources whose kind says which images they are; for others the record has no columns, lists or folders."""
@@ -84,7 +84,7 @@ def repeat(
         ):
             return other, sets.images
     settings = protocol.model_dump(mode="json", exclude={"protocol"})
-    trains = entry["protocol"] == "linear_full"
+    trains = entry["protocol"] in TRAINED
     return evaluate(made, entry["protocol"], spec, resume=trains, **settings), sets.images
 
 

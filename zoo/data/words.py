@@ -14,3 +14,8 @@ def selection_words(long_tail: Mapping[str, Any] | None, subset: Mapping[str, An
     elif subset:
         words.append(f"{100 * subset['fraction']:g} % of labels")
     return words
+
+
+def data_words(facts: Mapping[str, Any]) -> str:
+    """Name described data in a few words, e.g. `digits, long tail 50` or `cifar100 fine_label`."""
+    return ", ".join([str(facts["name"]), *selection_words(facts.get("long_tail"), facts.get("subset"))])
