@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from zoo import release
-from zoo.config import parse
+from zoo.config import Config, parse
 from zoo.data import ImageDataset
 from zoo.errors import RecipeError, TrainingError
 from zoo.objectives import Classify, Objective
@@ -120,7 +120,7 @@ def _first(recipe: Recipe) -> Recipe:
     method = recipe.method
     assert method is not None
     name, changes = "cross_entropy", Changes()
-    if isinstance(method, BalancedSoftmax) or (isinstance(method, FromCenters) and method.prior):
+    if _is_balanced_softmax(method):
         name, changes["objective"] = "balanced_softmax", {"loss": "balanced_softmax"}
     elif isinstance(method, LogitAdjustment):
         name, changes["objective"] = method.name, {"loss": method.model_dump()}
@@ -132,6 +132,13 @@ def _first(recipe: Recipe) -> Recipe:
     if isinstance(method, FromCenters):
         changes["init"] = {"head": _head(method)}
     return _plain(recipe, name, changes)
+
+
+def _is_balanced_softmax(method: Config) -> bool:
+    """Logit adjustment with tau = 1 is the same loss, so one training serves both."""
+    if isinstance(method, FromCenters):
+        return method.prior
+    return isinstance(method, BalancedSoftmax) or (isinstance(method, LogitAdjustment) and method.tau == 1)
 
 
 def _second(recipe: Recipe, method: ClassifierRetraining | LearnableWeightScaling) -> Recipe:
