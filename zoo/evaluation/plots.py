@@ -19,7 +19,7 @@ __all__ = ["plot_curves", "plot_features", "plot_shot_accuracy"]
 _GROUPS = {"accuracy": "overall", "many": "many", "medium": "medium", "few": "few"}
 _HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "++++")
 _NAMES = {"lr": "learning rate", "images_per_second": "throughput"}
-_UNITS = {"loss": "nats", "images_per_second": "images / s"}
+_UNITS = {"loss": "nats", "validation_loss": "nats", "images_per_second": "images / s"}
 _FIRST = ("loss", "lr", "images_per_second")
 
 
