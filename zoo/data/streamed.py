@@ -147,9 +147,8 @@ def stream(
 class Streamed:
     """Batches that workers decode and crop; the operations after the crop are done here, or by them too.
 
-    What travels from a worker is 8 bits, or float32 where the worker erases parts of a view. The draws of a
-    worker's operations are a function of seed, epoch and image, those of the batch's operations of seed and
-    step.
+    What travels from a worker is 8 bits. The draws of a worker's operations are a function of seed, epoch
+    and image, those of the batch's operations of seed and step.
     """
 
     index_device = torch.device("cpu")
