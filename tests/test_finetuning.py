@@ -122,7 +122,7 @@ def test_what_cannot_be_found_is_said_in_one_line(
         plan_finetuning(None, init=init, data=data)
 
 
-def test_a_release_with_partial_labels_recipe_on_other_data_is_refused_by_the_schema() -> None:
+def test_an_override_of_no_key_is_refused_in_a_recipe_made_for_a_release_too() -> None:
     with pytest.raises(RecipeError, match="unknown key"):
         plan_finetuning(None, init=MOCO, data="digits", overrides=["training.epoch=3"])
 
