@@ -2,8 +2,8 @@
 
     python -m tests.benchmarks.probe_gap [RELEASE...] [--data SPEC] [--set KEY=VALUE...]
 
-Two calls of `zoo evaluate` for each release, and the difference. `--set` is for `linear_full`; without it, its
-settings are ones for digits: 8 pixels bear no crops of a tenth of the image, and a rate of 30 is one for
+Two calls of `zoo evaluate` for each release, and the difference. `--set` is for `linear_full`; without it,
+the settings are ones for digits: 8 pixels bear no crops of a tenth of the image, and a rate of 30 is one for
 ResNet-50 on ImageNet. They were set before anything was measured.
 """
 

@@ -112,7 +112,7 @@ class Retrieval:
         similarity = self._similarity(queries)
         own = similarity[:, relevant.to(similarity.device)]
         ordered, own = _sorted(similarity), _sorted(own)  # a query itself, at minus infinity, comes first
-        own = own[:, int(self.alone) :]
+        own = own[:, int(self.alone) :].contiguous()
         # how many are at least as similar as each relevant image, relevant or not
         above = ordered.shape[1] - torch.searchsorted(ordered, own, side="left")
         above_own = own.shape[1] - torch.searchsorted(own, own, side="left")

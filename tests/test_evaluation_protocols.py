@@ -1,0 +1,213 @@
+"""What all protocols share: identity of entries, tables and cards of any metrics, bad input in one line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import zoo
+from tests.test_api import picture_folder
+from zoo.cli.show import print_evaluations
+from zoo.errors import ZooError
+from zoo.evaluation.knn import knn_predict
+from zoo.evaluation.metrics import calibration_error
+from zoo.evaluation.report import columns, plain
+from zoo.release import Release
+from zoo.release.card import check_card
+
+
+def guo(logits: np.ndarray, labels: np.ndarray, bins: int) -> float:
+    """As the authors' code has it (github.com/gpleiss/temperature_scaling), on a grid of boundaries."""
+    p = np.exp(logits - logits.max(1, keepdims=True))
+    p /= p.sum(1, keepdims=True)
+    confidence, right = p.max(1), p.argmax(1) == labels
+    edges, ece = np.linspace(0, 1, bins + 1), 0.0
+    for low, high in zip(edges[:-1], edges[1:], strict=True):
+        inside = (confidence > low) & (confidence <= high)
+        if inside.any():
+            ece += abs(confidence[inside].mean() - right[inside].mean()) * inside.mean()
+    return 100 * ece
+
+
+@pytest.mark.parametrize("scale", [0.0, 0.5, 2.0, 50.0])
+@pytest.mark.parametrize("bins", [1, 10, 15])
+def test_calibration_error_is_that_of_the_authors_code(scale: float, bins: int) -> None:
+    g = torch.Generator().manual_seed(0)
+    logits, labels = scale * torch.randn(300, 4, generator=g), torch.randint(0, 4, (300,), generator=g)
+    logits[torch.arange(300), labels] += scale
+    expected = guo(logits.double().numpy(), labels.numpy(), bins)
+    assert calibration_error(logits, labels, bins) == pytest.approx(expected, abs=1e-9)
+
+
+def test_calibration_error_by_hand() -> None:
+    """Two of confidence 0.8, one of them right; one of confidence 0.5, right: (2 * 0.3 + 0.5) / 3."""
+    logits = torch.tensor([[0.8, 0.2], [0.8, 0.2], [0.5, 0.5]]).log()
+    assert calibration_error(logits, torch.tensor([0, 1, 0])) == pytest.approx(110 / 3, abs=1e-4)
+    unseen = torch.tensor([[3.0, -torch.inf], [3.0, -torch.inf]])
+    assert calibration_error(unseen, torch.tensor([0, 1])) == pytest.approx(50)
+
+
+def test_protocols_with_probabilities_say_how_calibrated_they_are(made: Release) -> None:
+    data = "digits"
+    few = zoo.evaluate(made, "few_shot", data, save=False, shots=2)["metrics"]
+    fitted = zoo.evaluate(made, "linear", data, save=False, l2_grid=[1e-2])["metrics"]
+    assert 0 < few["calibration_error"] < 100
+    assert 0 < fitted["calibration_error"] < 100
+    assert "calibration_error" not in zoo.evaluate(made, "knn", data, save=False)["metrics"]
+
+
+def test_entries_that_differ_in_settings_stand_side_by_side_in_metrics_card_and_tables(
+    copied: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    release = zoo.open(copied)
+    before = release.metrics["evaluations"]
+    asked: list[tuple[str, dict[str, Any]]] = [
+        ("few_shot", {"shots": 1}),
+        ("few_shot", {"shots": 2, "seed": 1}),
+        ("few_shot", {"shots": 2}),
+        ("few_shot", {"shots": 2, "classifier": "mean"}),
+        ("retrieval", {}),
+        ("retrieval", {"gallery": "train"}),
+        ("retrieval", {"k": [1, 16]}),
+    ]
+    entries = [zoo.evaluate(copied, protocol, **settings) for protocol, settings in asked]
+    zoo.evaluate(copied, "few_shot", shots=2, seed=1)  # again: in place of the first
+    found = zoo.open(copied).metrics["evaluations"]
+    assert len(found) == len(before) + len(asked)
+    assert all(entry in found for entry in [*before, *entries[:1], *entries[2:]])
+    card = zoo.open(copied).card
+    few = entries[0]["metrics"]
+    assert f"| {few['accuracy']:.2f} ± {few['accuracy_interval']:.2f} |" in card
+    assert "| Recall@1 (%) | Recall@2 (%) | Recall@4 (%) | Recall@8 (%) | Recall@16 (%) | mAP (%) |" in card
+    assert "Calibration error (%)" in card
+    check_card(copied, release.config)
+    print_evaluations(found)
+    shown = capsys.readouterr().out
+    for text in ("few_shot n=1", "few_shot n=2 #2", "few_shot n=2, class mean", "retrieval in train", "mAP"):
+        assert text in shown
+
+
+def test_entries_without_the_newer_metrics_have_the_columns_they_had() -> None:
+    old = {"accuracy": 50.0, "balanced_accuracy": 50.0, "many": None, "medium": None, "few": None}
+    assert list(columns([old])) == ["accuracy", "balanced_accuracy", "many", "medium", "few"]
+    both = plain({"old": old, "new": old | {"accuracy_interval": 1.25, "calibration_error": 3.0}})
+    assert both.splitlines() == [
+        "method    accuracy  balanced  many  medium  few  ECE",
+        "old           50.0      50.0     -       -    -    -",
+        "new     50.0 ± 1.2      50.0     -       -    -  3.0",
+    ]
+    found = {"recall_at_8": 9.0, "recall_at_16": 9.5, "recall_at_1": 5.0, "map": 4.0, "queries": 7}
+    assert list(columns([found]).values()) == ["recall@1", "recall@8", "recall@16", "mAP"]
+
+
+def folders(root: Path, **counts: tuple[int, int]) -> str:
+    """Make images of classes, so many for training and test each; return the data spec."""
+    generator = np.random.default_rng(0)
+    for name, pair in counts.items():
+        for split, count in zip(("train", "test"), pair, strict=True):
+            for i in range(count):
+                folder = root / split / name
+                folder.mkdir(parents=True, exist_ok=True)
+                pixels = generator.integers(0, 255, (32, 32, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(folder / f"{i}.png")
+    return f"folder:{root}"
+
+
+@pytest.mark.parametrize(
+    ("protocol", "counts", "expected"),
+    [
+        ("linear", {"a": (1, 2), "b": (1, 2)}, "a single training image, so none can validate"),
+        ("linear", {"a": (3, 2)}, "found only class 0 in training, expected two or more"),
+        ("few_shot", {"a": (9, 2), "b": (3, 2)}, 'class "b" has 3; expected 5 training images'),
+        ("classifier", {"a": (3, 2), "b": (3, 2)}, "found 2 classes (a, b, ...), expected the 5 of"),
+        ("retrieval", {"a": (3, 1), "b": (3, 1)}, "no query has another image of its class"),
+    ],
+)
+def test_data_that_a_protocol_cannot_measure_on_are_refused_in_one_line(
+    protocol: str, counts: dict[str, tuple[int, int]], expected: str, made: Release, tmp_path: Path
+) -> None:
+    data = folders(tmp_path, **counts)
+    command = [sys.executable, "-m", "zoo", "evaluate", protocol, str(made.path), "--data", data, "--no-save"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("zoo: ")
+    assert expected in last
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("missing", ["train", "test"])
+def test_a_class_folder_missing_in_one_split_is_named(missing: str, made: Release, tmp_path: Path) -> None:
+    root = picture_folder(tmp_path)
+    other = {"train": "test", "test": "train"}[missing]
+    (root / other / "extra").mkdir()
+    Image.new("RGB", (8, 8)).save(root / other / "extra" / "0.png")
+    with pytest.raises(ZooError, match="extra") as error:
+        zoo.evaluate(made, "knn", f"folder:{root}", save=False)
+    assert "\n" not in str(error.value)
+
+
+def test_one_image_per_class_is_enough_for_knn_one_shot_and_a_given_penalty(
+    made: Release, tmp_path: Path
+) -> None:
+    data = folders(tmp_path, a=(1, 3), b=(1, 3))
+    for protocol, settings in (("knn", {}), ("few_shot", {"shots": 1}), ("linear", {"l2_grid": [0.1]})):
+        entry = zoo.evaluate(made, protocol, data, save=False, **settings)
+        assert entry["metrics"]["test_images"] == 6
+    assert zoo.evaluate(made, "knn", data, save=False)["chosen"] == {"k": 2}  # of 20 asked for
+
+
+def test_a_class_without_test_images_has_no_accuracy_and_one_without_training_images_is_never_right() -> None:
+    from zoo.evaluation.answers import Classes, Truth
+
+    truth = Truth(torch.tensor([0, 0, 2]), torch.tensor([5, 5, 0]), ["a", "b", "c"])
+    metrics = Classes(torch.tensor([0, 1, 0])).metrics(truth)
+    assert metrics["per_class"] == [50.0, None, 0.0]
+    voted = knn_predict(torch.eye(3), torch.tensor([0, 0, 1]), torch.eye(3), k=1, num_classes=3)
+    assert 2 not in voted.predictions.tolist()
+
+
+def test_a_release_without_centers_that_is_asked_for_them_says_what_else_there_is(moco: Release) -> None:
+    with pytest.raises(ZooError, match='needs learned centers; this encoder has none.*"linear" or "knn"'):
+        zoo.evaluate(moco, "classifier", save=False)
+
+
+@pytest.mark.parametrize(("rows", "queries"), [(100_000, 500)])
+def test_knn_and_extraction_hold_no_copy_of_the_features(rows: int, queries: int) -> None:
+    """195 MiB of features with 120 MiB to allocate: those in a file are enough, those in memory too many."""
+    pytest.importorskip("resource")
+    common = ["--rows", str(rows), "--queries", str(queries), "--room", "120"]
+    mapped = _memory(*common, "--large", "1")
+    assert mapped.returncode == 0, mapped.stderr
+    assert json.loads(mapped.stdout)["accuracy"] > 95
+    held = _memory(*common, "--large", "100000")
+    assert held.returncode != 0
+    assert "can't allocate memory" in held.stderr
+
+
+@pytest.mark.slow
+def test_knn_of_a_million_features_of_512_runs_within_2_gib() -> None:
+    done = _memory("--rows", "1000000", "--queries", "2000", "--limit", "2048")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["bank_mib"] == 1953
+    assert found["peak_private_mib"] < 1024
+    assert found["accuracy"] > 95
+
+
+def _memory(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tests.programs.knn_memory", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"OMP_NUM_THREADS": "1", "PATH": ""},
+    )
