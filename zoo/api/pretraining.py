@@ -154,9 +154,7 @@ def finetune(
         str(init) if str(init).startswith(TIMM) else names.resolve(init).spelling
     )  # means one thing, always
     plain["init"] = own | {"release": start, "head": head or own.get("head", "fresh")}
-    return pretrain(
-        parse(Recipe, plain, recipe.name), out=out, data=data, resume=resume, stages_at=stages_at
-    )
+    return pretrain(parse(Recipe, plain, recipe.name), out=out, data=data, resume=resume, stages_at=stages_at)
 
 
 def as_recipe(recipe: Recipe | str | Path, overrides: Sequence[str]) -> Recipe:
