@@ -1,4 +1,4 @@
-"""Epochs that are drawn with replacement: shares of classes and images, a pure function of the step, ranks."""
+"""Epochs that are drawn with replacement: shares of classes and images, a function of the step, ranks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_classes_come_with_their_share_and_their_images_alike(sampling: str, pow
     assert (abs(found - 60_000 * shares) <= 4.5 * np.sqrt(60_000 * shares * (1 - shares))).all()
     assert found[2] == 0
     for c in (0, 1, 3, 4):
-        of_class = np.bincount(index, minlength=1000)[LABELS == c]
+        of_class = np.bincount(index, minlength=1000)[c == LABELS]
         expected = found[c] / COUNTS[c]
         assert (abs(of_class - expected) <= 4.5 * np.sqrt(expected) + 1e-9).all(), c
 

@@ -98,7 +98,7 @@ def test_stages_say_in_plain_keys_what_a_method_does() -> None:
             f"method={{name: {name}, epochs: 3, lr: 0.02}}",
             "objective.mix={mixup: 0.2, cutmix: 0.0, probability: 1.0, switch_probability: 0.5, mode: batch}",
             "training.ema={decay: 0.9, warmup: true}",
-            "optimizer={name: adamw, lr: 0.001, weight_decay: 0.1, momentum: 0.0, decay_norm_and_bias: false}",
+            "optimizer={name: adamw, lr: 0.01, weight_decay: 0.1, momentum: 0.0, decay_norm_and_bias: true}",
         )
         first, second = stages(Recipe.load(BASE, [*SHORT, *changes]))
         assert first.training.ema and first.objective.mix and first.optimizer.name == "adamw"
@@ -333,8 +333,8 @@ def measured(method: str, folder: Path, *changes: str, init: Release | None = No
     return dict(entry["metrics"])
 
 
-# Points of balanced accuracy above plain cross-entropy of as many epochs: about half of the least gain of seeds
-# 0, 1 and 2. So early, cross-entropy has hardly learned the rare classes; after 60 epochs the gains are smaller.
+# Points of balanced accuracy above plain cross-entropy of as many epochs: about half of the least gain of
+# seeds 0, 1 and 2. So early, cross-entropy has hardly learned the rare classes; later the gains are smaller.
 GAINS = {
     "balanced_softmax": 4.0,
     "logit_adjustment": 4.0,
