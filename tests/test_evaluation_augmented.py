@@ -43,48 +43,48 @@ def augmentation(views: int, **settings: Any) -> Augmentation:
 def test_copies_stand_at_their_image(backend: str) -> None:
     encoded = digits()
     plain = encoded.train.features.view(-1, 3, 8, 8)
-    same = encoded.augmented(augmentation(2, **WHOLE, backend=backend), 0)
+    same = encoded.probe.augmented(augmentation(2, **WHOLE, backend=backend), 0)
     assert same.shape == (2, len(plain), 3 * 8 * 8)
     for copy in same:
         torch.testing.assert_close(copy.view_as(plain), plain, atol=1e-6, rtol=0)
-    flipped = encoded.augmented(augmentation(1, **{**WHOLE, "flip": 1.0}, backend=backend), 0)
+    flipped = encoded.probe.augmented(augmentation(1, **{**WHOLE, "flip": 1.0}, backend=backend), 0)
     torch.testing.assert_close(flipped.view_as(plain), plain.flip(-1), atol=1e-6, rtol=0)
 
 
 def test_copies_are_those_of_their_seed_and_more_of_them_change_none() -> None:
-    three = digits().augmented(augmentation(3), 5)
-    assert torch.equal(digits().augmented(augmentation(2), 5), three[:2])
-    assert not torch.equal(digits().augmented(augmentation(2), 6), three[:2])
+    three = digits().probe.augmented(augmentation(3), 5)
+    assert torch.equal(digits().probe.augmented(augmentation(2), 5), three[:2])
+    assert not torch.equal(digits().probe.augmented(augmentation(2), 6), three[:2])
     assert not torch.equal(three[0], three[1])
 
 
 def test_an_image_is_encoded_once_however_often_its_features_are_asked_for() -> None:
     encoded, calls = digits(), []
-    encoded.model.register_forward_hook(lambda *call: calls.append(len(call[1][0])))
+    encoded.probe.model.register_forward_hook(lambda *call: calls.append(len(call[1][0])))
     for _ in range(2):
         for seed in (0, 1):
-            encoded.augmented(augmentation(2), seed)
+            encoded.probe.augmented(augmentation(2), seed)
         encoded.train  # noqa: B018
     assert sum(calls) == len(encoded.train_set) * (1 + 2 * 2)
 
 
 def test_the_backend_is_tensor_where_images_are_equally_large(tmp_path: Path) -> None:
-    assert digits().backend == "tensor"
+    assert digits().probe.backend == "tensor"
     data = list_dataset(tmp_path, [photo(12, 10, 0), photo(11, 12, 1), photo(16, 9, 2), photo(9, 9, 3)])
     encoded = Encoded(nn.Flatten(), data, data, view=EvalView(size=8), **PLAIN)
-    assert encoded.backend == "torchvision"
-    assert encoded.augmented(augmentation(2), 0).shape == (2, 4, 3 * 8 * 8)
+    assert encoded.probe.backend == "torchvision"
+    assert encoded.probe.augmented(augmentation(2), 0).shape == (2, 4, 3 * 8 * 8)
     with pytest.raises(DataError, match="the tensor backend needs one size"):
-        encoded.augmented(augmentation(1, backend="tensor"), 0)
+        encoded.probe.augmented(augmentation(1, backend="tensor"), 0)
 
 
 def test_one_image_of_another_size_among_many_is_seen(tmp_path: Path) -> None:
     data = list_dataset(tmp_path, [photo(9, 8 + (place == 77), place) for place in range(100)])
     encoded = Encoded(nn.Flatten(), data, data, view=EvalView(size=8), **PLAIN)
-    assert encoded.backend == "torchvision"
-    assert encoded.augmented(augmentation(1), 0).shape == (1, 100, 3 * 8 * 8)
+    assert encoded.probe.backend == "torchvision"
+    assert encoded.probe.augmented(augmentation(1), 0).shape == (1, 100, 3 * 8 * 8)
     others = data.subset([place for place in range(100) if place != 77])
-    assert Encoded(nn.Flatten(), others, others, view=EvalView(size=8), **PLAIN).backend == "tensor"
+    assert Encoded(nn.Flatten(), others, others, view=EvalView(size=8), **PLAIN).probe.backend == "tensor"
 
 
 @pytest.mark.parametrize("backend", ["tensor", "torchvision"])
@@ -96,7 +96,7 @@ def test_an_unreadable_image_is_left_out_of_the_copies_as_of_the_features(
     train_set, test_set = (open_dataset(data, split, root) for split in ("train", "test"))
     view = EvalView(size=8, crop_pct=1.0)
     encoded = Encoded(nn.Flatten(), train_set, test_set, view=view, **PLAIN, max_bad_images=1)
-    copies = encoded.augmented(augmentation(2, **WHOLE, backend=backend), 0)
+    copies = encoded.probe.augmented(augmentation(2, **WHOLE, backend=backend), 0)
     assert encoded.train.features.shape == (23, 192)
     for copy in copies:
         torch.testing.assert_close(copy, encoded.train.features, atol=1e-6, rtol=0)

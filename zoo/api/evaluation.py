@@ -22,7 +22,7 @@ from zoo.modules import Centers
 from zoo.release import Preprocess, Release
 from zoo.training import pick_device
 from zoo.training.progress import show_status
-from zoo.training.protocols import PROTOCOLS, LinearFullProtocol, Protocol
+from zoo.training.protocols import PROTOCOLS, TRAINED, Protocol
 from zoo.training.signals import interruptible
 
 RUNS = Path("runs")
@@ -46,34 +46,36 @@ def evaluate(
     Args:
         release_or_model: a release, its name or folder, or a headless timm model (features `[B, D]`).
         protocol: on features that are computed once, "linear", "knn" or "classifier" (the learned centers),
-            for monitoring and ablation; "linear_full", the published linear evaluation, which trains a linear
-            layer on augmented images, for figures that are compared with papers.
+            for monitoring and ablation, "few_shot" or "retrieval"; trained on augmented images, for figures
+            that are compared with papers, "linear_full", the published linear evaluation, and
+            "semi_supervised", fine-tuning on few labels.
         data: a folder that holds the release's own data source, or a spec such as "digits" or
             "parquet:DIR?label=fine_label"; the release's own source when None.
         device: "auto", "cpu" or "cuda".
         workers: processes that decode images; those of the release's recipe when None.
         save: record the entry in the release's metrics.json and card, if it is a folder of yours;
             a shipped or downloaded release stays as it is.
-        out: folder for the state of linear_full's training. When None, one that is named by all that decides
-            the result, in `run` of a release's folder of yours, else in `runs/NAME`.
-        resume: go on with linear_full's training from its last checkpoint, or begin if there is none.
+        out: folder for the state of linear_full's or semi_supervised's training. When None, one that is named
+            by all that decides the result, in `run` of a release's folder of yours, else in `runs/NAME`.
+        resume: go on with that training from its last checkpoint, or begin if there is none.
         **settings: of the protocol, e.g. `k=200`.
 
     Returns:
-        The entry of metrics.json: protocol, data, split, metrics (percentages), settings, seed, date.
+        The entry of metrics.json: protocol, data, split, metrics (percentages), settings, seed, date. Test
+        labels enter the metrics, and nothing else in it.
 
     Raises:
-        Interrupted: when linear_full is stopped by SIGINT or SIGTERM, after saving its state.
+        Interrupted: when a training is stopped by SIGINT or SIGTERM, after saving its state.
         ZooError: for an unknown protocol or setting, missing data, or a release without centers.
     """
     if protocol not in PROTOCOLS:
         hint = did_you_mean(protocol, PROTOCOLS)
         raise ZooError(f'protocol: found "{protocol}", expected one of {", ".join(PROTOCOLS)}.{hint}')
     chosen: Any = parse(PROTOCOLS[protocol], {"protocol": protocol, **settings}, f"protocol {protocol}")
-    if protocol != "linear_full" and (out is not None or resume):
+    if protocol not in TRAINED and (out is not None or resume):
         raise ZooError(
             f'{"resume" if resume else "out"}: protocol "{protocol}" trains nothing that could be kept; '
-            '"linear_full" does'
+            f"{' and '.join(TRAINED)} do"
         )
     if workers is not None and workers < 0:
         raise ZooError(f"workers: found {workers}, expected 0 or more")
@@ -91,7 +93,7 @@ def evaluate(
             release_or_model if isinstance(release_or_model, Release) else releases.open(release_or_model)
         )
         model, preprocess, centers = release.load(), release.preprocess, release.centers
-    config, root = _resolve_data(data, release)
+    config, root = resolve_data(data, release)
     reading = _reading_of(release)
     test_set = open_dataset(config, "test", root)
     if protocol == "classifier" and release is not None and centers is not None:
@@ -131,7 +133,7 @@ def measure_aloud(
     protocol: Protocol, encoded: Encoded, centers: Centers | None, run: ProbeRun
 ) -> dict[str, Any]:
     """Do what `measure` does, and say so on standard error; a training shows its own progress there."""
-    trains = isinstance(protocol, LinearFullProtocol)
+    trains = protocol.protocol in TRAINED
     text = f"measuring: {protocol.protocol}, {len(encoded.test_set):,} test images"
     with (
         interruptible(lambda: "what was trained so far is kept") if trains else nullcontext(),
@@ -179,7 +181,7 @@ def _check_classes(release: Release, dataset: ImageDataset) -> None:
         )
 
 
-def _resolve_data(data: str | Path | None, release: Release | None) -> tuple[DataConfig, str | Path | None]:
+def resolve_data(data: str | Path | None, release: Release | None) -> tuple[DataConfig, str | Path | None]:
     """Tell a folder for the release's own source from a spec that names another source."""
     if data is None or is_dir(data):
         if release is None:

@@ -1,4 +1,4 @@
-"""`zoo.pretrain` and `zoo.finetune`: train, measure, draw, write the release."""
+"""`zoo.pretrain`: train, measure, draw, write the release."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import torch
 from torch import nn
 
 from zoo import release as releases
+from zoo.api.classes import trained_on
 from zoo.api.evaluation import measure_aloud
 from zoo.api.facts import training_facts
-from zoo.config import parse
 from zoo.data import ImageDataset, open_dataset
 from zoo.errors import DataError, Interrupted, RecipeError, TrainingError, ZooError
+from zoo.evaluation.class_map import MOST_DRAWN, plot_class_map
 from zoo.evaluation.feature_map import plot_features
 from zoo.evaluation.measure import Encoded, ProbeRun
 from zoo.evaluation.plots import plot_curves
@@ -22,10 +23,9 @@ from zoo.launch import launched, restarted
 from zoo.meeting import join
 from zoo.objectives import Objective
 from zoo.ranks import Ranks
-from zoo.release import Preprocess, Release, names, write_release
+from zoo.release import Preprocess, Release, write_release
 from zoo.release.format import LICENSE
 from zoo.training import Recipe, RunFolder, Stage, build_objective, cpu_threads, pick_device
-from zoo.training.build import TIMM
 from zoo.training.closing import close
 from zoo.training.progress import show_status
 from zoo.training.signals import interruptible
@@ -124,39 +124,6 @@ def _pretrain(
     return release
 
 
-def finetune(
-    recipe: Recipe | str | Path,
-    *,
-    init: str | Path,
-    out: str | Path,
-    head: str | None = None,
-    data: str | Path | None = None,
-    resume: bool = False,
-    overrides: Sequence[str] = (),
-    stages_at: str | Path | None = None,
-) -> Release:
-    """Train from a release instead of random weights; otherwise `pretrain`.
-
-    Args:
-        recipe: usually of the objective `classify`.
-        init: the release to start from: a weights name, `org/repo[@rev]` or a folder.
-        out: see `pretrain`.
-        head: "fresh" or "centers" (made of the release's learned centers); the recipe's own when None.
-        data: see `pretrain`.
-        resume: see `pretrain`.
-        overrides: see `pretrain`.
-        stages_at: see `pretrain`.
-    """
-    recipe = as_recipe(recipe, overrides)
-    plain = recipe.model_dump(mode="json")
-    own = plain["init"] or {}
-    start = (
-        str(init) if str(init).startswith(TIMM) else names.resolve(init).spelling
-    )  # means one thing, always
-    plain["init"] = own | {"release": start, "head": head or own.get("head", "fresh")}
-    return pretrain(parse(Recipe, plain, recipe.name), out=out, data=data, resume=resume, stages_at=stages_at)
-
-
 def as_recipe(recipe: Recipe | str | Path, overrides: Sequence[str]) -> Recipe:
     """Read what a caller gave as a recipe, with the overrides applied."""
     if isinstance(overrides, str):
@@ -182,7 +149,7 @@ def _release(
     encoder.to(memory_format=torch.contiguous_format)
     encoded = Encoded(
         encoder,
-        train_set,
+        train_set,  # all of it, also where a part was for validation: as `zoo evaluate` will have it
         test_set,
         view=recipe.views.eval,
         mean=recipe.data.mean,
@@ -211,6 +178,15 @@ def _release(
             seed=recipe.training.seed,
             title=f"{recipe.name}: test features",
         )
+        if centers is not None and 1 < len(centers.weight) <= MOST_DRAWN:
+            pictures["centers"] = run.path / "centers.png"
+            plot_class_map(
+                centers,
+                pictures["centers"],
+                class_names=train_set.class_names,
+                title=f"{recipe.name}: class centers",
+                data=trained_on(train_set.describe()),
+            )
     trained = together(objective, stages)
     changes = [row for stage in stages for row in stage.run.changes()]
     eval_view = recipe.views.eval

@@ -11,6 +11,7 @@ from rich.markup import escape
 
 from zoo import catalog
 from zoo.config import load_yaml
+from zoo.data.words import selection_words
 
 if TYPE_CHECKING:
     from zoo.release import HubRelease, Release
@@ -63,8 +64,7 @@ def _data(section: Mapping[str, Any]) -> str:
     source = section["source"]
     kind = str(source["kind"])
     parts = [f"{kind} {source['label']}" if kind == "parquet" else kind]
-    if section["long_tail"]:
-        parts.append(f"long tail {section['long_tail']['imbalance']:g}")
+    parts += selection_words(section["long_tail"], section.get("subset"))
     partial = section.get("partial_labels")
     if partial:
         parts.append(f"{partial['kind']} candidates {partial.get('rate', '')}".rstrip())
@@ -128,16 +128,29 @@ def print_evaluations(entries: Sequence[Mapping[str, Any]]) -> None:
     from zoo.evaluation.report import table
 
     for data in dict.fromkeys(entry["data"] for entry in entries):
-        rows: dict[str, Mapping[str, Any]] = {}
-        for entry in entries:
-            if entry["data"] == data:
-                label = _label(entry)
-                again = sum(name.split(" #")[0] == label for name in rows)  # another seed, other settings
-                rows[f"{label} #{again + 1}" if again else label] = entry["metrics"]
-        Console().print(table(rows, title=f"{data}: top-1 accuracy in percent, test split", first="protocol"))
+        for what, measured in (("top-1 accuracy", True), ("retrieval", False)):
+            rows: dict[str, Mapping[str, Any]] = {}
+            for entry in entries:
+                if entry["data"] == data and ("accuracy" in entry["metrics"]) == measured:
+                    label = _label(entry)
+                    again = sum(name.split(" #")[0] == label for name in rows)  # another seed, other settings
+                    rows[f"{label} #{again + 1}" if again else label] = entry["metrics"]
+            if rows:
+                title = f"{data}: {what} in percent, test split"
+                Console().print(table(rows, title=title, first="protocol"))
 
 
 def _label(entry: Mapping[str, Any]) -> str:
-    settings = entry.get("settings") or {}
-    neighbours = f" k={settings['k']}" if "k" in settings else ""
-    return f"{entry['protocol']}{neighbours}"
+    """Name an entry by its protocol and the setting that tells its figures apart."""
+    settings, protocol = entry.get("settings") or {}, str(entry["protocol"])
+    if protocol == "knn" and "k" in settings:
+        return f"knn k={settings['k']}"
+    if protocol == "few_shot" and "shots" in settings:
+        mean = ", class mean" if settings.get("classifier") == "mean" else ""
+        return f"few_shot n={settings['shots']}{mean}"
+    if protocol == "semi_supervised" and "fraction" in settings:
+        frozen = ", frozen" if settings.get("freeze_encoder") else ""
+        return f"semi_supervised {100 * settings['fraction']:g} %{frozen}"
+    if protocol == "retrieval" and settings.get("gallery") == "train":
+        return "retrieval in train"
+    return protocol

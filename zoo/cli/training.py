@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from zoo.cli.app import Data, Out, Resume, Set, app, key_values
+from zoo.cli.reproduction import print_reproduction
 from zoo.cli.show import print_evaluations, print_release
 from zoo.errors import RecipeError, ZooError, did_you_mean
 from zoo.launch import launched, rank
@@ -57,21 +58,65 @@ def pretrain(
 
 @app.command()
 def finetune(
-    recipe: Annotated[str, typer.Argument(help="Recipe, usually of the objective classify.")],
-    init: Annotated[str, typer.Option("--init", help="Release to start from: name, folder or org/repo.")],
+    recipe: Annotated[
+        str | None,
+        typer.Argument(
+            help="Recipe, usually of the objective classify. Default: one made for the release.",
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    init: Annotated[
+        str, typer.Option("--init", help="Release to start from: name, folder, org/repo or timm:ARCH.TAG.")
+    ],
     head: Annotated[str | None, typer.Option("--head", help="fresh, or centers: the learned ones.")] = None,
-    data: Data = None,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            "--data",
+            help='Folder for the recipe\'s own source, or a spec in its place, e.g. "folder:DIR" or '
+            '"cifar100:DIR?imbalance=100&fraction=0.1".',
+        ),
+    ] = None,
     out: Out = None,
     overrides: Set = None,
     resume: Resume = False,
 ) -> None:
-    """Train from a release instead of random weights."""
+    """Train from a release instead of random weights, on any data."""
     from zoo import api
-    from zoo.training import Recipe
 
-    parsed = Recipe.load(recipe, overrides or [])
-    folder = out or Path("runs") / f"{parsed.name}_finetuned"
-    _announce(api.finetune(parsed, init=init, head=head, out=folder, data=data, resume=resume))
+    tuned = api.finetune(
+        recipe, init=init, head=head, out=out, data=data, resume=resume, overrides=overrides or []
+    )
+    _announce(tuned)
+
+
+@app.command()
+def reproduce(
+    name: Annotated[str, typer.Argument(help="Release: weights name, folder or org/repo.")],
+    data: Data = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Release folder to make. Default: runs/reproduced/NAME.")
+    ] = None,
+    tolerance: Annotated[
+        float | None,
+        typer.Option(
+            "--tolerance",
+            metavar="POINTS",
+            help="Points that percentages may differ by; 0: equal. Default: by the number of test images.",
+        ),
+    ] = None,
+    resume: Resume = False,
+) -> None:
+    """Train a release again by its own recipe, repeat its evaluations, and compare all figures.
+
+    The status is 0 if every figure agrees within its tolerance, and 1 if one does not.
+    """
+    from zoo import api
+
+    found = api.reproduce(name, data=data, out=out, tolerance=tolerance, resume=resume)
+    if found is not None:  # torchrun's first process speaks for all
+        print_reproduction(found)
 
 
 def _announce(release: Release) -> None:
@@ -83,7 +128,10 @@ def _announce(release: Release) -> None:
 
 @app.command()
 def evaluate(
-    protocol: Annotated[str, typer.Argument(help="linear, knn, classifier or linear_full.")],
+    protocol: Annotated[
+        str,
+        typer.Argument(help="linear, knn, few_shot, retrieval, classifier, linear_full or semi_supervised."),
+    ],
     release: Annotated[str, typer.Argument(help="Weights name, folder or org/repo.")],
     data: Annotated[
         str | None,
@@ -100,7 +148,7 @@ def evaluate(
     save: Annotated[bool, typer.Option(help="Record the result in metrics.json and card.")] = True,
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="Folder for linear_full's training. Default: in RELEASE/run or runs/."),
+        typer.Option("--out", help="Folder for a training's state. Default: in RELEASE/run or runs/."),
     ] = None,
     resume: Resume = False,
 ) -> None:
@@ -109,12 +157,17 @@ def evaluate(
     For monitoring and ablation, on features that are computed once:
     linear, a linear probe, its penalty chosen inside the training set;
     knn, a vote of the nearest training images;
+    few_shot, a classifier on shots=N images of each class, over 5 draws;
+    retrieval, recall@k and mAP among test images, or in gallery=train;
     classifier, the learned centers as they stand.
 
     For figures that are compared with papers:
     linear_full, the published linear evaluation. 100 epochs of SGD on
-    augmented images train a linear layer on the frozen encoder; it shows
-    progress, and goes on with --resume when it was stopped.
+    augmented images train a linear layer on the frozen encoder;
+    semi_supervised, the network fine-tuned on fraction=0.1 or 0.01 of the
+    labels. Both show progress, and go on with --resume when stopped.
+
+    Test labels are used for nothing but the final count.
     """
     from zoo import api
 

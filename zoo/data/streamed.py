@@ -42,7 +42,7 @@ class Collated(NamedTuple):
     """A batch as it comes from a worker.
 
     Attributes:
-        views: `[B, 3, h, w]`, uint8, each; empty when there is an error.
+        views: `[B, 3, h, w]`, uint8, or float32 and normalised, each; empty when there is an error.
         labels: `[B]`, int64.
         positions: in the data set `[B]`, int64.
         bad: name and error of each unreadable image.
@@ -66,10 +66,12 @@ class Samples(Dataset[Sample]):
         seed: int,
         image_size: int | None,
         max_bad: int,
+        mean: Sequence[float] = (0.5, 0.5, 0.5),
+        std: Sequence[float] = (0.5, 0.5, 0.5),
     ) -> None:
         """Augment `dataset` with `views`; draws are a function of `seed` and key."""
         self._dataset = dataset
-        self._views = PILViews(views)
+        self._views = PILViews(views, mean, std)
         self._seed = seed
         self._image_size = image_size
         self._max_bad = max_bad
@@ -169,7 +171,7 @@ class Streamed:
     ) -> None:
         """Augment `dataset` with `views`; `split`: after the crop on `device`, else all of it in workers."""
         parts = [split_view(view) if split else (list(view), []) for view in views]
-        self._samples = Samples(dataset, [host for host, _ in parts], seed, image_size, max_bad)
+        self._samples = Samples(dataset, [host for host, _ in parts], seed, image_size, max_bad, mean, std)
         # without operations the values are normalised in torchvision's order: not one rounding may differ
         self._finish = [TensorViews([rest], mean, std) if rest else None for _, rest in parts]
         self._candidates = dataset.candidates
@@ -218,6 +220,8 @@ class Streamed:
     def _finished(
         self, pixels: Tensor, finish: TensorViews | None, generator: torch.Generator, position: Position
     ) -> Tensor:
+        if pixels.is_floating_point():  # normalised by the worker, and then erased
+            return pixels
         if finish is not None:
             return finish(pixels, generator, start=position.start, total=position.total)[0]
         return pixels.float().div_(255).sub_(self._mean).div_(self._std)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from zoo.errors import DataError
+
+_ROWS = 16384  # at a time: looking at all of a bank of gigabytes at once would take more than itself
 
 
 def check_features(features: Tensor, what: str, *, dim: int | None = None) -> None:
@@ -14,10 +17,12 @@ def check_features(features: Tensor, what: str, *, dim: int | None = None) -> No
         found = f"{str(features.dtype).removeprefix('torch.')} {shape}"
         raise DataError(f"{what}: found {found}, expected floating [N, D] with N, D >= 1")
     if dim is not None and features.shape[1] != dim:
-        raise DataError(f"{what}: found {shape[1]} dimensions, expected {dim}")
-    bad = int((~features.isfinite().all(dim=1)).sum())
+        raise DataError(f"{what}: found {features.shape[1]} dimensions, expected {dim}")
+    bad = sum((~rows.isfinite().all(dim=1)).sum() for rows in torch.split(features, _ROWS))
     if bad:
-        raise DataError(f"{what}: {bad} of {shape[0]} rows hold NaN or infinity; has the encoder diverged?")
+        raise DataError(
+            f"{what}: {int(bad)} of {shape[0]} rows hold NaN or infinity; has the encoder diverged?"
+        )
 
 
 def check_augmented(augmented: Tensor, features: Tensor) -> None:

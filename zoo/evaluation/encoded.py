@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import cached_property
-from typing import Literal
+from typing import Literal, Required, TypedDict, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -25,13 +25,10 @@ _SAMPLE = 32  # images whose size is looked at before that of all, to choose a b
 _RESIDENT_SHARE = 4  # at most one part in so many of the memory is filled with decoded images
 
 
-class Encoded:
-    """An encoder's features of one data set's training and test images, each computed once, when needed.
+class Reading(TypedDict, total=False):
+    """How images become features; what has no value is 0 or False.
 
-    Args:
-        model: headless encoder, images `[B, 3, S, S]` to features `[B, D]`.
-        train_set: with its long tail, as the encoder's training saw it.
-        test_set: balanced.
+    Attributes:
         view: size, crop and interpolation of the images.
         mean: channel means.
         std: channel standard deviations.
@@ -39,37 +36,61 @@ class Encoded:
         workers: processes that decode; 0: this one.
         max_bad_images: so many unreadable training images are left out; of test images, none ever.
         cache: use decoded images that a training with `views.cache` has kept.
+    """
 
-    Raises:
-        DataError: if the two sets have other classes.
+    view: Required[EvalView]
+    mean: Required[Sequence[float]]
+    std: Required[Sequence[float]]
+    device: Required[torch.device | str]
+    workers: int
+    max_bad_images: int
+    cache: bool
+
+
+class ProbeData:
+    """What a probe may know: the encoder, the training images, and features of the test images.
+
+    The labels of the test images are no part of it, so that nothing can be chosen by them: `Encoded` keeps
+    them for the final count.
+
+    Args:
+        model: headless encoder, images `[B, 3, S, S]` to features `[B, D]`.
+        train_set: with its labels.
+        encode_test: returns the features of the test images under an encoder `[N, D]`.
+        reading: see `Reading`.
     """
 
     def __init__(
         self,
         model: nn.Module,
         train_set: ImageDataset,
-        test_set: ImageDataset,
-        *,
-        view: EvalView,
-        mean: Sequence[float],
-        std: Sequence[float],
-        device: torch.device | str,
-        workers: int = 0,
-        max_bad_images: int = 0,
-        cache: bool = False,
+        encode_test: Callable[[nn.Module], Tensor],
+        **reading: Unpack[Reading],
     ) -> None:
-        if tuple(train_set.class_names) != tuple(test_set.class_names):
-            raise DataError(
-                f"training and test split have other classes: {len(train_set.class_names)} and "
-                f"{len(test_set.class_names)}, or other names"
-            )
-        self.model, self.test_set, self.device = model, test_set, torch.device(device)
+        self.model, self.device = model, torch.device(reading["device"])
         self.train_set = train_set.with_candidates(None)  # probes read true labels
-        self.view, self.mean, self.std = view, list(mean), list(std)
-        self.workers, self.max_bad_images, self._cache = workers, max_bad_images, cache
+        self.encode_test = encode_test
+        self.view, self.mean, self.std = reading["view"], list(reading["mean"]), list(reading["std"])
+        self.workers, self.max_bad_images = reading.get("workers", 0), reading.get("max_bad_images", 0)
+        self._cache = reading.get("cache", False)
         self._augmented: dict[tuple[str, int], Tensor] = {}
 
-    def _extract(self, dataset: ImageDataset, max_bad_images: int) -> Features:
+    @cached_property
+    def train(self) -> Features:
+        """Features of the training images under the evaluation view, and their labels."""
+        return self.extract(self.model, self.train_set, self.max_bad_images)
+
+    @cached_property
+    def test(self) -> Tensor:
+        """Features of the test images `[N, D]`."""
+        return self.encode_test(self.model)
+
+    def extract(self, model: nn.Module, dataset: ImageDataset, max_bad_images: int) -> Features:
+        """Encode a data set under the evaluation view.
+
+        Raises:
+            DataError: for more unreadable images than `max_bad_images`.
+        """
         images = eval_images(
             dataset,
             self.view,
@@ -81,17 +102,7 @@ class Encoded:
             max_bad_images=max_bad_images,
             cache=self._cache,
         )
-        return extract(self.model, images, device=self.device)
-
-    @cached_property
-    def train(self) -> Features:
-        """Features of the training images under the evaluation view."""
-        return self._extract(self.train_set, self.max_bad_images)
-
-    @cached_property
-    def test(self) -> Features:
-        """Features of the test images."""
-        return self._extract(self.test_set, 0)
+        return extract(model, images, device=self.device, count=len(dataset))
 
     def augmented(self, augmentation: Augmentation, seed: int) -> Tensor:
         """Return the features `[A, N, D]` of A augmented copies of each of the N images of `train`.
@@ -126,8 +137,8 @@ class Encoded:
             for batch in batches
             for part in zip(torch.split(batch.views[0], size), torch.split(batch.index, size), strict=True)
         )
-        features, index = extract(self.model, parts, device=self.device)
         count = len(self.train_set)
+        features, index = extract(self.model, parts, device=self.device, count=augmentation.views * count)
         placed = features.new_empty(augmentation.views, count, features.shape[1])
         for number, copy in enumerate(placed):
             epoch = slice(number * count, (number + 1) * count)
@@ -178,7 +189,57 @@ class Encoded:
     @property
     def num_classes(self) -> int:
         """C."""
-        return len(self.test_set.class_names)
+        return self.train_set.num_classes
+
+
+class Encoded:
+    """An encoder's features of one data set's training and test images, each computed once, when needed.
+
+    Args:
+        model: headless encoder, images `[B, 3, S, S]` to features `[B, D]`.
+        train_set: with its long tail, as the encoder's training saw it.
+        test_set: balanced.
+        reading: see `Reading`.
+
+    Attributes:
+        probe: what protocols work with.
+
+    Raises:
+        DataError: if the two sets have other classes.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        train_set: ImageDataset,
+        test_set: ImageDataset,
+        **reading: Unpack[Reading],
+    ) -> None:
+        if tuple(train_set.class_names) != tuple(test_set.class_names):
+            raise DataError(
+                f"training and test split have other classes: {len(train_set.class_names)} and "
+                f"{len(test_set.class_names)}, or other names"
+            )
+        self.test_set = test_set
+        self.probe = ProbeData(model, train_set, self._encode_test, **reading)
+
+    def _encode_test(self, model: nn.Module) -> Tensor:
+        return self.probe.extract(model, self.test_set, 0).features
+
+    @property
+    def train_set(self) -> ImageDataset:
+        """The training images; without candidate labels."""
+        return self.probe.train_set
+
+    @property
+    def train(self) -> Features:
+        """Features and labels of the training images."""
+        return self.probe.train
+
+    @property
+    def test(self) -> Features:
+        """Features and labels of the test images."""
+        return Features(self.probe.test, torch.from_numpy(self.test_set.labels.copy()))
 
 
 def total_memory(device: torch.device) -> int:

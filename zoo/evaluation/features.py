@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
@@ -10,12 +13,18 @@ from torch import Tensor, nn
 
 from zoo.errors import DataError
 
+LARGE = 1 << 30
+"""Bytes from which on features lie in a temporary file instead of memory."""
+
+_AHEAD = 4  # batches on their way from a GPU while the next ones are encoded
+
 
 class Features(NamedTuple):
     """Encoded images in the order in which they came.
 
     Attributes:
-        features: `[N, D]`, float32, on the CPU, as the model gave them (not normalised).
+        features: `[N, D]`, float32, on the CPU, as the model gave them (not normalised). From `LARGE` bytes
+            on mapped from a file without a name: the system may drop its pages and read them again.
         labels: class indices `[N]`, int64, on the CPU.
     """
 
@@ -28,6 +37,7 @@ def extract(
     batches: Iterable[tuple[Tensor, Tensor]],
     *,
     device: torch.device | str,
+    count: int | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> Features:
     """Encode `batches` with `model` in evaluation mode and without gradients.
@@ -39,6 +49,8 @@ def extract(
         model: maps images `[B, 3, H, W]` to features `[B, D]`.
         batches: pairs of images `[B, 3, H, W]` and labels `[B]`.
         device: where to compute.
+        count: images in all `batches` together, or more; with it, features are held once. Without, all
+            batches are held until they are joined, which takes twice as much.
         progress: called after each batch with the number of images in it.
 
     Raises:
@@ -47,7 +59,7 @@ def extract(
     device = torch.device(device)
     model.to(device)
     dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
-    features, labels = [], []
+    rows = _Rows(count)
     # `train(True)` afterwards would wake the BatchNorm layers that somebody froze: remember each module.
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
@@ -57,19 +69,78 @@ def extract(
             for images, targets in batches:
                 output = model(images.to(device=device, dtype=dtype, non_blocking=True))
                 _check_output(output, len(images))
-                # From a GPU these go to pinned memory while the next batch is prepared; nothing waits here.
-                features.append(output.float().to("cpu", non_blocking=True))
-                labels.append(targets.long().to("cpu", non_blocking=True))
+                rows.add(output.float(), targets.long())
                 if progress is not None:
                     progress(len(images))
-            if device.type == "cuda":
-                torch.cuda.synchronize(device)  # before the copies are read
     finally:
         for module, training in modes:
             module.training = training
-    if not features:
-        raise DataError("features: the data set gave no batch, expected at least one image")
-    return Features(torch.cat(features), torch.cat(labels))
+    return rows.all()
+
+
+class _Rows:
+    """Collects features and labels; from a GPU each batch is copied while the next ones are computed."""
+
+    def __init__(self, count: int | None) -> None:
+        self._count = count
+        self._place: Features | None = None
+        self._filled = 0
+        self._parts: list[Features] = []  # where the count is not known
+        self._coming: deque[tuple[Features, torch.cuda.Event | None]] = deque()
+
+    def add(self, features: Tensor, labels: Tensor) -> None:
+        """Take `[B, D]` and `[B]` from any device."""
+        arrived = None
+        if features.is_cuda:
+            features, labels = (each.to("cpu", non_blocking=True) for each in (features, labels))
+            arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            arrived.record()
+        self._coming.append((Features(features, labels.cpu()), arrived))
+        if arrived is None or len(self._coming) > _AHEAD:
+            self._take()
+
+    def _take(self) -> None:
+        part, arrived = self._coming.popleft()
+        if arrived is not None:
+            arrived.synchronize()
+        if self._count is None:
+            self._parts.append(part)
+            return
+        if self._place is None:
+            # labels too: kept one by one they would lie between freed batches, whose memory could not return
+            dim = part.features.shape[1]
+            self._place = Features(_room(self._count, dim), torch.empty(self._count, dtype=torch.int64))
+        rows = slice(self._filled, self._filled + len(part.labels))
+        for place, values in zip(self._place, part, strict=True):
+            place[rows] = values
+        self._filled = rows.stop
+
+    def all(self) -> Features:
+        """Return everything in the order in which it came."""
+        while self._coming:
+            self._take()
+        if self._place is not None:
+            return Features(*(place[: self._filled] for place in self._place))
+        if not self._parts:
+            raise DataError("features: the data set gave no batch, expected at least one image")
+        return Features(*(torch.cat(parts) for parts in zip(*self._parts, strict=True)))
+
+
+def _room(rows: int, dim: int) -> Tensor:
+    """Return an uninitialised float32 `[rows, dim]`: in memory, or if it is large, in a file on disk.
+
+    The file has no name, so it is gone with the tensor, however the process ends. Where there is no space for
+    it (`TMPDIR` says where), or no such files, memory takes it.
+    """
+    size = rows * dim * torch.float32.itemsize
+    if size >= LARGE and hasattr(os, "posix_fallocate"):
+        try:
+            with tempfile.NamedTemporaryFile(prefix="zoo-features-") as file:
+                os.posix_fallocate(file.fileno(), 0, size)  # else a full disk would end the process later
+                return torch.from_file(file.name, shared=True, size=rows * dim).view(rows, dim)
+        except OSError:
+            pass
+    return torch.empty(rows, dim)
 
 
 def _check_output(output: object, count: int) -> None:

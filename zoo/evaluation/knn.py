@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -11,7 +12,9 @@ from torch import Tensor
 from zoo.errors import ZooError
 from zoo.evaluation._checks import check_features, check_labels
 
+_QUERIES = 16384  # that share one pass over the bank; their neighbours so far are all in memory
 _LOW = 0xFFFFFFFF  # the low 32 bits of a ranking key hold the bank index, reversed
+_NONE = torch.iinfo(torch.int64).min  # a key below all others
 
 
 class KnnPrediction(NamedTuple):
@@ -38,12 +41,13 @@ def knn_predict(
 ) -> KnnPrediction:
     """Classify by the votes `exp(s / tau)` of the `k` training features of highest cosine similarity s.
 
-    The protocol of InstDisc (Wu et al. 2018, section 3.4, k = 200, tau = 0.07). Memory: one
-    `chunk x chunk` block of similarities at a time. Neighbours of equal similarity are taken in the
-    order of the bank, classes of equal votes in the order of their index.
+    The protocol of InstDisc (Wu et al. 2018, section 3.4, k = 200, tau = 0.07). Exact. Memory beside the
+    features: one `chunk x chunk` block of similarities and one chunk of normalised features at a time, and
+    the k neighbours of 16,384 queries; no copy of the bank, which may be mapped from a file. Neighbours of
+    equal similarity are taken in the order of the bank, classes of equal votes in the order of their index.
 
     Args:
-        train_features: the bank `[M, D]`; normalised here.
+        train_features: the bank `[M, D]`; normalised here, a chunk at a time.
         train_labels: `[M]`, integer.
         test_features: the queries `[N, D]`; normalised here, computed on the bank's device.
         k: neighbours that vote; all M of them when M < k, as `settings["k"]` then says.
@@ -62,25 +66,48 @@ def knn_predict(
     check_features(test_features, "kNN test features", dim=train_features.shape[1])
     check_labels(train_labels, "kNN training labels", count=len(train_features), num_classes=num_classes)
     used = min(k, len(train_features))
-    bank = F.normalize(train_features.float(), dim=1)
     labels = train_labels.cpu()
     predictions = [
-        _vote(*_nearest(F.normalize(queries.to(bank), dim=1), bank, used, chunk), labels, tau, num_classes)
-        for queries in torch.split(test_features, chunk)
+        _vote(*part, labels, tau, num_classes)
+        for queries in torch.split(test_features, max(chunk, _QUERIES))
+        for part in _nearest(queries, train_features, used, chunk)
     ]
     return KnnPrediction(torch.cat(predictions), {"k": used, "k_requested": k, "tau": tau})
 
 
-def _nearest(queries: Tensor, bank: Tensor, k: int, chunk: int) -> tuple[Tensor, Tensor]:
-    """Return similarities and bank indices `[B, k]` of the k nearest, on the CPU, best first."""
-    best = torch.empty(len(queries), 0, dtype=torch.int64, device=queries.device)
+def _nearest(queries: Tensor, bank: Tensor, k: int, chunk: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield for `chunk` queries at a time similarities and bank indices `[B, k]` of the k nearest.
+
+    They are on the CPU, best first. The bank is gone through once, and normalised part by part: a normalised
+    copy of a million features would take as much memory as they do.
+    """
+    parts = torch.split(F.normalize(queries.to(bank.device, torch.float32), dim=1), chunk)
+    best = [torch.empty(len(part), 0, dtype=torch.int64, device=bank.device) for part in parts]
     for start in range(0, len(bank), chunk):
-        keys = _ranking_keys(queries @ bank[start : start + chunk].T, start)
-        best = torch.cat([best, keys], dim=1)
-        best = best.topk(min(k, best.shape[1]), dim=1).values
-    best = best.cpu()
-    bits = (best >> 32).to(torch.int32)
-    return _flip_negative(bits).view(torch.float32), _LOW - (best & _LOW)
+        block = F.normalize(bank[start : start + chunk].float(), dim=1)
+        for i, part in enumerate(parts):
+            similarity = part @ block.T
+            full = best[i].shape[1] == k
+            keys = _better(similarity, best[i], start) if full else _ranking_keys(similarity, start)
+            keys = torch.cat([best[i], keys], dim=1)
+            best[i] = keys.topk(min(k, keys.shape[1]), dim=1).values
+    for found in (part.cpu() for part in best):
+        yield _flip_negative((found >> 32).to(torch.int32)).view(torch.float32), _LOW - (found & _LOW)
+
+
+def _better(similarity: Tensor, best: Tensor, start: int) -> Tensor:
+    """Return the ranking keys `[B, most]` of what is nearer than the last of `best` `[B, k]`, filled up.
+
+    After a few chunks hardly anything is, and ranking it all would take longer than the similarities did. Of
+    equals the earlier one is among `best` already, so nothing is lost by asking for more than its value.
+    """
+    last = _flip_negative((best[:, -1:] >> 32).to(torch.int32)).view(torch.float32)
+    row, column = (similarity > last).nonzero(as_tuple=True)
+    counts = torch.bincount(row, minlength=len(best))
+    place = torch.arange(len(row), device=row.device) - (counts.cumsum(0) - counts)[row]
+    keys = best.new_full((len(best), int(counts.max())), _NONE)
+    keys[row, place] = _key(similarity[row, column], column + start)
+    return keys
 
 
 def _ranking_keys(similarity: Tensor, start: int) -> Tensor:
@@ -90,6 +117,10 @@ def _ranking_keys(similarity: Tensor, start: int) -> Tensor:
     on the device nor on where the bank is cut.
     """
     index = torch.arange(start, start + similarity.shape[1], device=similarity.device)
+    return _key(similarity, index)
+
+
+def _key(similarity: Tensor, index: Tensor) -> Tensor:
     ordered = _flip_negative((similarity + 0.0).view(torch.int32))  # + 0.0 makes -0.0 equal 0.0
     return (ordered.to(torch.int64) << 32) | (_LOW - index)
 

@@ -10,6 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from zoo.data.stratified import stratified_split as split_by_class
 from zoo.errors import DataError, ZooError, did_you_mean
 from zoo.evaluation._checks import check_augmented, check_features, check_labels
 from zoo.evaluation.metrics import classification_metrics
@@ -150,14 +151,7 @@ def stratified_split(labels: Tensor, fraction: float, seed: int) -> tuple[Tensor
 
     A class of n >= 2 gives at least 1 and at most n - 1 of its rows, a class of one row gives none.
     """
-    generator = torch.Generator().manual_seed(derive_seed("linear", seed, "split"))
-    order = torch.randperm(len(labels), generator=generator)
-    order = order[labels.cpu()[order].argsort(stable=True)]  # grouped by class, shuffled inside each
-    counts = torch.bincount(labels.cpu())
-    held = (counts * fraction).round().clamp(min=1).minimum(counts - 1).clamp(min=0)
-    rank = torch.arange(len(labels)) - (counts.cumsum(0) - counts).repeat_interleave(counts)
-    is_held = rank < held.repeat_interleave(counts)
-    return order[~is_held].sort().values.to(labels.device), order[is_held].sort().values.to(labels.device)
+    return split_by_class(labels, fraction, derive_seed("linear", seed, "split"))
 
 
 def _check_settings(

@@ -2,30 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from zoo.data import ImageDataset
+from zoo.data.words import selection_words
 from zoo.errors import ReleaseError, ZooError
+from zoo.evaluation.answers import Answer, Classes, Draws, Neighbours, Truth
 from zoo.evaluation.classifier import center_logits
-from zoo.evaluation.encoded import Encoded, total_memory
+from zoo.evaluation.encoded import Encoded, ProbeData, total_memory
+from zoo.evaluation.few_shot import class_mean_scores, few_shot_rows, linear_logits
 from zoo.evaluation.knn import knn_predict
 from zoo.evaluation.linear import fit_linear
-from zoo.evaluation.linear_full import ProbeRun, train_linear
-from zoo.evaluation.metrics import classification_metrics
+from zoo.evaluation.linear_full import train_linear
+from zoo.evaluation.retrieval import Retrieval
+from zoo.evaluation.semi_supervised import fine_tune
+from zoo.evaluation.trained import ProbeRun
 from zoo.modules import Centers
 from zoo.training.protocols import (
+    ClassifierProtocol,
+    FewShotProtocol,
     KNNProtocol,
     LinearFullProtocol,
     LinearProtocol,
     Protocol,
+    RetrievalProtocol,
     settings_of,
 )
 
-__all__ = ["Encoded", "ProbeRun", "measure"]
+__all__ = ["Encoded", "ProbeRun", "data_name", "measure", "respond"]
 
 _ROOM = 6  # times the training features: what fitting a probe takes at most
 
@@ -39,53 +47,62 @@ def measure(
         protocol: what to do.
         encoded: the encoder and its data.
         centers: the learned centers, for `classifier`.
-        run: where `linear_full` keeps its state.
+        run: where `linear_full` and `semi_supervised` keep their state.
 
     Raises:
-        Interrupted: when `linear_full` is stopped by a signal, with its state saved.
+        Interrupted: when one of these is stopped by a signal, with its state saved.
         ReleaseError: if the classifier is asked for and there are no centers, or for other classes.
     """
-    if isinstance(protocol, LinearProtocol):
-        predictions, chosen = _linear(protocol, encoded)
-    elif isinstance(protocol, LinearFullProtocol):
-        if run is None:
-            raise ZooError('protocol "linear_full": found no folder for the state of its training')
-        predictions, chosen = train_linear(protocol, encoded, run)
-    elif isinstance(protocol, KNNProtocol):
-        predictions, chosen = _knn(protocol, encoded)
-    else:
-        predictions, chosen = _classifier(encoded, centers)
-    counts = torch.as_tensor(encoded.train_set.class_counts)
+    answer = respond(protocol, encoded.probe, centers, run)
+    truth = Truth(
+        torch.from_numpy(encoded.test_set.labels.copy()),
+        torch.as_tensor(encoded.train_set.class_counts),
+        encoded.test_set.class_names,
+    )
     return {
         "protocol": protocol.protocol,
-        "data": _name(encoded.train_set),
+        "data": data_name(encoded.train_set.describe()),
         "split": "test",
         "train_set": encoded.train_set.describe(),
         "test_set": encoded.test_set.describe(),
-        "metrics": classification_metrics(
-            predictions, encoded.test.labels, counts, encoded.test_set.class_names
-        ),
+        "metrics": answer.metrics(truth),
         "settings": settings_of(protocol),
-        "chosen": chosen,
+        "chosen": answer.chosen,
         "seed": getattr(protocol, "seed", None),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 
 
-# Each returns the predicted classes of the test images `[N]`, and what the protocol found: no setting, and no
-# part of an entry's identity.
-_Result = tuple[Tensor, dict[str, Any]]
+def respond(
+    protocol: Protocol, data: ProbeData, centers: Centers | None, run: ProbeRun | None = None
+) -> Answer:
+    """Run one protocol up to its answer, for which no test label is at hand; see `measure`."""
+    if isinstance(protocol, LinearProtocol):
+        return _linear(protocol, data)
+    if isinstance(protocol, KNNProtocol):
+        return _knn(protocol, data)
+    if isinstance(protocol, FewShotProtocol):
+        return _few_shot(protocol, data)
+    if isinstance(protocol, RetrievalProtocol):
+        return _retrieval(protocol, data)
+    if isinstance(protocol, ClassifierProtocol):
+        return _classifier(data, centers)
+    if run is None:
+        raise ZooError(f'protocol "{protocol.protocol}": found no folder for the state of its training')
+    if isinstance(protocol, LinearFullProtocol):
+        return Classes.of_logits(*train_linear(protocol, data, run))
+    return Classes.of_logits(*fine_tune(protocol, data, run))
 
 
-def _linear(protocol: LinearProtocol, encoded: Encoded) -> _Result:
+def _linear(protocol: LinearProtocol, data: ProbeData) -> Answer:
     augmentation = protocol.augmentation
-    augmented = None if augmentation is None else encoded.augmented(augmentation, protocol.seed)
-    features, labels = encoded.train
+    augmented = None if augmentation is None else data.augmented(augmentation, protocol.seed)
+    features, labels = data.train
     copies = 1 if augmented is None else 1 + len(augmented)
     probe = fit_linear(
-        features.to(_near(encoded, copies)),
+        features.to(_near(data, features, copies)),
         labels,
-        encoded.num_classes,
+        data.num_classes,
         l2_grid=protocol.l2_grid,
         validation_fraction=protocol.validation_fraction,
         select=protocol.select,
@@ -96,43 +113,62 @@ def _linear(protocol: LinearProtocol, encoded: Encoded) -> _Result:
     )
     chosen: dict[str, Any] = {"l2": probe.l2}
     if augmentation is not None:
-        chosen["backend"] = encoded.views(augmentation).backend
-    return probe.predict(encoded.test.features), chosen
+        chosen["backend"] = data.views(augmentation).backend
+    return Classes.of_logits(probe.logits(data.test), chosen)
 
 
-def _knn(protocol: KNNProtocol, encoded: Encoded) -> _Result:
-    features, labels = encoded.train
+def _knn(protocol: KNNProtocol, data: ProbeData) -> Answer:
+    features, labels = data.train
     voted = knn_predict(
-        features.to(_near(encoded)),
+        features.to(_near(data, features)),
         labels,
-        encoded.test.features,
+        data.test,
         k=protocol.k,
         tau=protocol.tau,
-        num_classes=encoded.num_classes,
+        num_classes=data.num_classes,
     )
-    return voted.predictions, {"k": voted.settings["k"]}  # fewer than asked for in a small training set
+    return Classes(voted.predictions, {"k": voted.settings["k"]})  # fewer where there are fewer images
 
 
-def _classifier(encoded: Encoded, centers: Centers | None) -> _Result:
+def _few_shot(protocol: FewShotProtocol, data: ProbeData) -> Answer:
+    features, labels = data.train
+    names, count = data.train_set.class_names, data.num_classes
+    drawn = few_shot_rows(labels, names, shots=protocol.shots, draws=protocol.draws, seed=protocol.seed)
+    parts = ((features[rows], labels[rows], data.test) for rows in drawn)
+    if protocol.classifier == "mean":
+        return Draws(tuple(class_mean_scores(*part, num_classes=count) for part in parts), probable=False)
+    scores = (linear_logits(*part, num_classes=count, l2=protocol.l2) for part in parts)
+    return Draws(tuple(scores), probable=True)
+
+
+def _retrieval(protocol: RetrievalProtocol, data: ProbeData) -> Answer:
+    k = tuple(protocol.k)
+    if protocol.gallery == "test":
+        return Neighbours(Retrieval(data.test.to(_near(data, data.test))), None, k)
+    features, labels = data.train
+    return Neighbours(Retrieval(data.test, features.to(_near(data, features))), labels, k)
+
+
+def _classifier(data: ProbeData, centers: Centers | None) -> Answer:
     if centers is None:
-        raise ReleaseError('protocol "classifier" needs learned centers; this encoder has none')
-    if len(centers.weight) != encoded.num_classes:
+        raise ReleaseError(
+            'protocol "classifier" needs learned centers; this encoder has none. Expected another protocol, '
+            'e.g. "linear" or "knn"'
+        )
+    if len(centers.weight) != data.num_classes:
         raise ReleaseError(
             f'protocol "classifier": found centers of {len(centers.weight)} classes, expected '
-            f"{encoded.num_classes}, those of the data"
+            f"{data.num_classes}, those of the data"
         )
-    return center_logits(encoded.test.features, centers).argmax(dim=1), {}
+    return Classes.of_logits(center_logits(data.test, centers))
 
 
-def _near(encoded: Encoded, copies: int = 1) -> torch.device:
-    """Return the encoder's device if `copies` of the training features can be worked on there."""
-    features = encoded.train.features
+def _near(data: ProbeData, features: Tensor, copies: int = 1) -> torch.device:
+    """Return the encoder's device if `copies` of `features` can be worked on there."""
     needed = _ROOM * copies * features.nbytes
-    return encoded.device if needed < total_memory(encoded.device) else features.device
+    return data.device if needed < total_memory(data.device) else features.device
 
 
-def _name(train_set: ImageDataset) -> str:
-    """Name the data in a few words, e.g. `digits, long tail 50` or `cifar100 fine_label`."""
-    facts = train_set.describe()
-    tail = facts["long_tail"]
-    return str(facts["name"]) + (f", long tail {tail['imbalance']:g}" if tail else "")
+def data_name(facts: Mapping[str, Any]) -> str:
+    """Name described data in a few words, e.g. `digits, long tail 50` or `cifar100 fine_label`."""
+    return ", ".join([str(facts["name"]), *selection_words(facts["long_tail"], facts.get("subset"))])

@@ -1,4 +1,4 @@
-"""Accuracy overall, per class, and by how often a class was seen in training."""
+"""Accuracy overall, per class, and by how often a class was seen in training; calibration."""
 
 from __future__ import annotations
 
@@ -61,6 +61,30 @@ def classification_metrics(
         **groups,
         "test_images": len(labels),
     }
+
+
+def calibration_error(logits: Tensor, labels: Tensor, bins: int = 15) -> float:
+    """Return the expected calibration error in percent: how far confidence is from accuracy.
+
+    ECE = sum over bins m of |B_m| / N * |acc(B_m) - conf(B_m)|, with equally wide bins ((m - 1) / M, m / M]
+    of the predicted class's probability (Guo et al. 2017, arXiv 1706.04599, equation 3; their M is 15).
+
+    Args:
+        logits: `[N, C]`; minus infinity for a class that is never predicted.
+        labels: true classes `[N]`, integer.
+        bins: M.
+
+    Raises:
+        DataError: for an empty test set, or labels outside `[0, C)`.
+    """
+    if len(logits) == 0:
+        raise DataError("calibration error: the test set is empty, expected at least one labelled image")
+    check_labels(labels, "test labels", count=len(logits), num_classes=logits.shape[1])
+    confidence, predicted = logits.double().cpu().softmax(dim=1).max(dim=1)
+    right = (predicted == labels.cpu()).double()
+    place = (confidence * bins).ceil().long().clamp(1, bins) - 1
+    gap = torch.zeros(bins, dtype=torch.float64).index_add_(0, place, right - confidence)
+    return 100.0 * float(gap.abs().sum()) / len(logits)
 
 
 def _count(predictions: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rich.markup import escape
@@ -15,29 +15,51 @@ COLUMNS = {
     "medium": "medium",
     "few": "few",
 }
-"""Keys of `classification_metrics` in the order of every table, with their heading."""
+"""Keys of `classification_metrics` in the order of every table of accuracies, with their heading."""
+
+_RECALL = "recall_at_"
+
+
+def columns(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the keys that a table of these metrics shows, with their heading.
+
+    Accuracies have the same columns in every table; calibration error (ECE), recalls and mean average
+    precision have one where there are some.
+    """
+    keys = {key for metrics in rows for key in metrics}
+    ks = sorted(int(key.removeprefix(_RECALL)) for key in keys if key.startswith(_RECALL))
+    found = dict(COLUMNS) if "accuracy" in keys or not ks else {}
+    if "calibration_error" in keys:
+        found["calibration_error"] = "ECE"
+    found |= {f"{_RECALL}{k}": f"recall@{k}" for k in ks}
+    return found | ({"map": "mAP"} if "map" in keys else {})
 
 
 def table(rows: Mapping[str, Mapping[str, Any]], *, title: str | None = None, first: str = "method") -> Table:
-    """Return one line per method with its accuracies in percent, one decimal, `-` where there is none.
+    """Return one line per method with its figures in percent, one decimal, `-` where there is none.
 
     Args:
-        rows: metrics of each method, as `classification_metrics` returns them.
+        rows: metrics of each method, as entries of metrics.json have them.
         title: of the table.
         first: heading of the methods' column.
     """
     result = Table(title=title and escape(title))
     result.add_column(first, no_wrap=True)
-    for heading in COLUMNS.values():
+    shown = columns(rows.values())
+    for heading in shown.values():
         result.add_column(heading, justify="right", no_wrap=True)
     for name, metrics in rows.items():
-        result.add_row(escape(name), *_cells(metrics))
+        result.add_row(escape(name), *_cells(metrics, shown))
     return result
 
 
 def plain(rows: Mapping[str, Mapping[str, Any]], *, first: str = "method") -> str:
     """Return the same table as lines of aligned text without colour, for logs and files."""
-    lines = [[first, *COLUMNS.values()], *([name, *_cells(metrics)] for name, metrics in rows.items())]
+    shown = columns(rows.values())
+    lines = [
+        [first, *shown.values()],
+        *([name, *_cells(metrics, shown)] for name, metrics in rows.items()),
+    ]
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
     return "\n".join(
         "  ".join(
@@ -47,6 +69,11 @@ def plain(rows: Mapping[str, Mapping[str, Any]], *, first: str = "method") -> st
     )
 
 
-def _cells(metrics: Mapping[str, Any]) -> list[str]:
-    values = [metrics.get(key) for key in COLUMNS]
-    return ["-" if value is None else f"{value:.1f}" for value in values]
+def _cells(metrics: Mapping[str, Any], keys: Iterable[str]) -> list[str]:
+    return [_cell(metrics.get(key), metrics.get(f"{key}_interval")) for key in keys]
+
+
+def _cell(value: float | None, interval: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.1f}" if interval is None else f"{value:.1f} ± {interval:.1f}"

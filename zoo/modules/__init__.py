@@ -1,10 +1,11 @@
 """Building blocks of objectives; state only in buffers and parameters."""
 
 from zoo.modules.batchnorm import convert_ghost_batchnorm, has_batchnorm
-from zoo.modules.centers import Centers
+from zoo.modules.centers import Centers, Nearest
 from zoo.modules.classifiers import CosineClassifier, ScaledClassifier
 from zoo.modules.heads import projection_head
 from zoo.modules.momentum import MomentumEncoder
+from zoo.modules.pyramid import FeatureMaps, FeaturePyramid
 from zoo.modules.queue import KeyQueue
 from zoo.modules.schedule import (
     LOWEST_TAU,
@@ -23,10 +24,13 @@ __all__ = [
     "LOWEST_TAU",
     "Centers",
     "CosineClassifier",
+    "FeatureMaps",
+    "FeaturePyramid",
     "FeatureTransformConfig",
     "KeyQueue",
     "Learned",
     "MomentumEncoder",
+    "Nearest",
     "ScaledClassifier",
     "Scheduled",
     "Share",

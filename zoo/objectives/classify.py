@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +17,7 @@ from zoo.errors import TrainingError
 from zoo.functional.precision import full
 from zoo.modules import Centers, CosineClassifier, ScaledClassifier
 from zoo.objectives.base import Batch, DataInfo, Objective, ObjectiveConfig, Output
+from zoo.objectives.mixing import MixConfig, mix
 
 
 class LogitAdjustmentLoss(Config):
@@ -40,21 +41,6 @@ class LDAMLoss(Config):
     """Of the effective number of images, (1 - beta^n) / (1 - beta)."""
 
 
-class MixConfig(Config):
-    """Pairs of images are mixed, and so are their labels (`timm.data.Mixup`)."""
-
-    mixup: Annotated[float, Field(ge=0)]
-    """Both weights of the Beta distribution of mixup's share; 0: no mixup (Zhang et al. 2018)."""
-    cutmix: Annotated[float, Field(ge=0)]
-    """Likewise of the pasted box's area (Yun et al. 2019)."""
-    probability: Annotated[float, Field(ge=0, le=1)]
-    """Of a batch, pair or image to be mixed at all."""
-    switch_probability: Annotated[float, Field(ge=0, le=1)]
-    """Of cutmix where both are on."""
-    mode: Literal["batch", "pair", "elem"]
-    """What draws a share of its own."""
-
-
 class ClassifyConfig(ObjectiveConfig):
     """Softmax classification on one view."""
 
@@ -70,6 +56,13 @@ class ClassifyConfig(ObjectiveConfig):
     """`cosine`: unit weights on unit features, no bias (for LDAM); `scaled`: a linear classifier that stays
     as it is, with a learned factor for each class."""
     mix: MixConfig | None = None
+    """While training; the loss is then against both labels of a pair, by their shares."""
+
+    @model_validator(mode="after")
+    def _loss_takes_mixed_labels(self) -> Self:
+        if self.mix is not None and isinstance(self.loss, LDAMLoss):
+            raise ValueError("mix: found with loss ldam, whose margin is that of one label; expected null")
+        return self
 
     @model_validator(mode="after")
     def _ldam_fits(self) -> ClassifyConfig:
@@ -79,9 +72,10 @@ class ClassifyConfig(ObjectiveConfig):
                 f'head: found "{self.head}" with loss "{self.loss_name}", expected '
                 + ('"cosine"' if ldam else '"linear" or "scaled": only ldam scales cosines')
             )
-        if ldam and (self.label_smoothing > 0 or self.mix is not None):
-            key = "label_smoothing" if self.label_smoothing > 0 else "mix"
-            raise ValueError(f'{key}: loss "ldam" has margins for one class of an image; expected none')
+        if ldam and self.label_smoothing > 0:
+            raise ValueError(
+                'label_smoothing: loss "ldam" has margins for one class of an image; expected none'
+            )
         if self.head_std is not None and self.head != "linear":
             raise ValueError(f'head_std: found {self.head_std} with head "{self.head}", expected null')
         return self
@@ -139,15 +133,18 @@ class Classify(Objective):
         self.classifier.bias.copy_(centers.bias)
 
     def forward(self, batch: Batch) -> Output:
-        """Classify the one view."""
+        """Classify the one view; `train_accuracy` of mixed images is that of the label with more share."""
+        images, targets, labels = batch.views[0], batch.labels, batch.labels
+        if self.config.mix is not None and self.training:
+            images, targets, labels = mix(self.config.mix, images, labels, len(self.class_counts))
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.config.freeze_encoder):
-            features = self.encoder(batch.views[0])
+            features = self.encoder(images)
         logits = full(self.classifier(features))
-        accuracy = 100 * (logits.detach().argmax(dim=1) == batch.labels).float().mean()
-        return Output(self._loss(logits, batch.labels), {"train_accuracy": accuracy})
+        accuracy = 100 * (logits.detach().argmax(dim=1) == labels).float().mean()
+        return Output(self._loss(logits, targets), {"train_accuracy": accuracy})
 
     def _loss(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the loss `[]` of logits `[B, C]` (cosines for LDAM)."""
+        """Return the loss `[]` of logits `[B, C]` (cosines for LDAM) and labels `[B]`, or shares `[B, C]`."""
         loss, smoothing = self.config.loss, self.config.label_smoothing
         if isinstance(loss, LDAMLoss):
             return self._ldam(loss, logits, labels)
@@ -182,9 +179,9 @@ class Classify(Objective):
         loss = self.config.loss
         return isinstance(loss, LDAMLoss) and self.progress >= loss.reweight_from
 
-    def constants(self) -> Hashable:
-        """See `Objective.constants`."""
-        return (self._reweighted(),)
+    def constants(self) -> Hashable | None:
+        """See `Objective.constants`; what is mixed how is drawn on the host at every step."""
+        return None if self.config.mix is not None else (self._reweighted(),)
 
     @torch.no_grad()
     def centers(self) -> Centers:

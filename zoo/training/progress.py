@@ -53,6 +53,12 @@ def show_progress(name: str, total: int, start: int) -> Iterator[Report]:
     yield plain
 
 
+def say(text: str) -> None:
+    """Print a line on standard error; of several ranks the first one speaks."""
+    if rank() == 0:
+        print(text, file=sys.stderr, flush=True)
+
+
 @contextmanager
 def show_status(text: str) -> Iterator[None]:
     """Say on standard error what takes its time: a spinner on a terminal, one plain line elsewhere.

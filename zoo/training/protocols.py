@@ -1,7 +1,8 @@
 """Protocols of the recipe's `evaluation:` section: what is measured, and all settings that decide the figure.
 
-`linear`, `knn` and `classifier` read features that are computed once: cheap, for monitoring and ablation.
-`linear_full` is the published linear evaluation, for figures that are compared with papers.
+`linear`, `knn`, `few_shot`, `retrieval` and `classifier` read features that are computed once.
+`linear_full` and `semi_supervised` train on augmented images, as published; their figures are those that are
+compared with papers.
 """
 
 from __future__ import annotations
@@ -108,6 +109,82 @@ class KNNProtocol(Config):
     tau: Positive = 0.07
 
 
+class FewShotProtocol(Config):
+    """A classifier on the features of `shots` training images of each class, drawn anew `draws` times.
+
+    There is nothing to choose a penalty on with one image of a class, so it is given. Draws depend on seed,
+    number and data alone; those of fewer shots are part of those of more. A class with fewer images is an
+    error, as in the few-shot literature, where every class has as many (Snell et al. 2017, section 2.1).
+    """
+
+    protocol: Literal["few_shot"]
+    shots: PositiveInt = 5
+    """Images of each class."""
+    draws: Annotated[int, Field(ge=2)] = 5
+    """Two are the fewest that have an interval."""
+    classifier: Literal["linear", "mean"] = "linear"
+    """`linear`: logistic regression; `mean`: the nearest class mean of unit features, by Euclidean distance
+    (SimpleShot's L2N, arXiv 1911.04623, section 3)."""
+    l2: Positive = 0.01
+    """Penalty of `linear` on standardised features; see `linear`."""
+    seed: Seed = 0
+
+
+class SemiSupervisedProtocol(CropAndFlip):
+    """The whole network trained on the labels of a few training images, the rest left out.
+
+    Defaults are SimCLR's (arXiv 2002.05709, section 4.4 and appendix B.5): random crops and flips, SGD with
+    Nesterov momentum 0.9, rate 0.05 x batch / 256 without warm-up, then a cosine to zero as in their code, no
+    weight decay, 60 epochs on 1 % and 30 on 10 % of the labels. The batch is 256 in place of their 4096;
+    SwAV's authors take 256 too (github.com/facebookresearch/swav, eval_semisup.py), 20 epochs, and rates of
+    their own for the encoder (0.02 on 1 %, 0.01 on 10 %) and the layer on it. The last epoch counts.
+
+    Labels are drawn class by class: of each its share, rounded, and at least one. Seed and data decide which;
+    those of a smaller fraction are part of those of a larger.
+    """
+
+    protocol: Literal["semi_supervised"]
+    fraction: Annotated[float, Field(gt=0, le=1)] = 0.1
+    """Of the training images of each class."""
+    freeze_encoder: bool = False
+    """Train the layer on the encoder alone, with the encoder in evaluation mode."""
+    epochs: PositiveInt = 30
+    """Where it is not given, 60 for fractions up to 0.01."""
+    batch_size: PositiveInt = 256
+    """The rest of an epoch that is no whole batch is left out, where there is a whole one."""
+    lr: Annotated[float, Field(ge=0)] = 0.05
+    """Used as given: never scaled by the batch size."""
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    init_std: Annotated[float, Field(ge=0)] = 0.0
+    """Standard deviation of the layer's initial weights; its bias starts at 0."""
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    channels_last: bool = False
+    seed: Seed = 0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _epochs(cls, data: Any) -> Any:
+        fraction = data.get("fraction") if isinstance(data, dict) else None
+        if isinstance(fraction, int | float) and fraction <= 0.01:
+            return {"epochs": 60, **data}
+        return data
+
+
+class RetrievalProtocol(Config):
+    """Test images look for images of their class, by cosine similarity of the frozen features.
+
+    Exact. Among equally similar images those of other classes come first for recall, and all count as one
+    rank for precision, so the figures do not depend on the order of the data.
+    """
+
+    protocol: Literal["retrieval"]
+    k: Annotated[list[PositiveInt], Field(min_length=1)] = [1, 2, 4, 8]
+    """Recall@k: the share of queries with an image of their class among the k nearest (Song et al. 2016)."""
+    gallery: Literal["test", "train"] = "test"
+    """Where they look: among the other test images, as in metric learning, or among the training images."""
+
+
 class ClassifierProtocol(Config):
     """The classifier made of the learned centers, as it stands."""
 
@@ -115,15 +192,28 @@ class ClassifierProtocol(Config):
 
 
 Protocol = Annotated[
-    LinearProtocol | LinearFullProtocol | KNNProtocol | ClassifierProtocol, Field(discriminator="protocol")
+    LinearProtocol
+    | LinearFullProtocol
+    | KNNProtocol
+    | FewShotProtocol
+    | SemiSupervisedProtocol
+    | RetrievalProtocol
+    | ClassifierProtocol,
+    Field(discriminator="protocol"),
 ]
 
 PROTOCOLS: dict[str, type[Config]] = {
     "linear": LinearProtocol,
     "linear_full": LinearFullProtocol,
     "knn": KNNProtocol,
+    "few_shot": FewShotProtocol,
+    "semi_supervised": SemiSupervisedProtocol,
+    "retrieval": RetrievalProtocol,
     "classifier": ClassifierProtocol,
 }
+
+TRAINED = ("linear_full", "semi_supervised")
+"""Protocols that train by the one loop: they keep a state, can be stopped, and resume."""
 
 
 def settings_of(protocol: Protocol) -> dict[str, Any]:

@@ -131,6 +131,11 @@ class Recipe(Config):
                 f"objective.key_groups: found {groups}, expected at most {at_once // 2}: "
                 f"a group needs 2 of the {at_once} keys that are encoded together"
             )
+        if self.training.cuda_graph and getattr(self.objective, "mix", None) is not None:
+            raise ValueError(
+                "training.cuda_graph: true with objective.mix, whose draws are the host's and would "
+                "be repeated at every step; expected one of them to be off"
+            )
         epochs = self.training.epochs
         if self.schedule.warmup_epochs >= epochs:
             raise ValueError(
@@ -177,6 +182,11 @@ class Recipe(Config):
     @model_validator(mode="after")
     def _evaluation_fits(self) -> Recipe:
         has_centers = OBJECTIVES[self.objective.name].centers is not Objective.centers
+        if self.training.early_stopping is not None and not has_centers:
+            raise ValueError(
+                "training.early_stopping: looks at what a classifier makes of the validation part, and "
+                f'objective "{self.objective.name}" learns none; expected null'
+            )
         for i, protocol in enumerate(self.evaluation):
             if protocol.protocol == "classifier" and not has_centers:
                 raise ValueError(

@@ -49,6 +49,12 @@ class Stage(NamedTuple):
         """What it trains, in a word."""
         return _word(self.recipe)
 
+    @property
+    def epochs(self) -> int:
+        """How long it took; early stopping may have ended it."""
+        stopping = self.trained.stopping
+        return self.recipe.training.epochs if stopping is None else int(stopping["stopped_at_epoch"])
+
 
 def _word(recipe: Recipe) -> str:
     return recipe.name.partition(".")[2]
@@ -281,6 +287,7 @@ def together(objective: Objective, stages: Sequence[Stage]) -> Trained:
         sum(stage.trained.seconds for stage in stages),
         list(dict.fromkeys(name for stage in stages for name in stage.trained.bad_images)),
         tuple(skipped),
+        next((stage.trained.stopping for stage in stages if stage.trained.stopping), None),
     )
 
 
@@ -293,5 +300,5 @@ def rows_of(stages: Sequence[Stage]) -> list[dict[str, Any]]:
             for row in stage.run.rows()
         ]
         steps += stage.trained.steps
-        epochs += stage.recipe.training.epochs
+        epochs += stage.epochs
     return rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -17,6 +18,8 @@ ACCURACIES = {
     "medium": "Medium",
     "few": "Few",
 }
+
+_RECALL = re.compile(r"recall_at_(\d+)")
 
 # The Hub's data sets of the sources that are one, by `data.source.kind`.
 _HUB_DATASETS = {
@@ -57,11 +60,13 @@ def hub_dataset(dataset: Mapping[str, Any]) -> str | None:
 def _results(evaluations: list[Mapping[str, Any]]) -> Iterator[EvalResult]:
     for entry in evaluations:
         settings = "; ".join(facts({**(entry.get("settings") or {}), "seed": entry.get("seed")}))
+        task = "image-classification" if "accuracy" in entry["metrics"] else "image-feature-extraction"
         for name, value in entry["metrics"].items():
-            if name not in ACCURACIES or not is_number(value):
+            title = metric_title(name)
+            if title is None or not is_number(value):
                 continue
             yield EvalResult(
-                task_type="image-classification",
+                task_type=task,
                 dataset_type=hub_dataset(entry.get("test_set") or {}) or entry["data"],
                 dataset_name=entry["data"],
                 # Results that share task, data, config and split would be merged into one.
@@ -69,9 +74,17 @@ def _results(evaluations: list[Mapping[str, Any]]) -> Iterator[EvalResult]:
                 dataset_split=entry["split"],
                 metric_type=name,
                 # The Hub shows this name beside the value, and not the configuration.
-                metric_name=f"{ACCURACIES[name]}, {entry['protocol']} (%)",
+                metric_name=f"{title}, {entry['protocol']} (%)",
                 metric_value=round(value, 2),
             )
+
+
+def metric_title(name: str) -> str | None:
+    """Return what a card calls a metric, in percent; None for one that it does not show."""
+    recall = _RECALL.fullmatch(name)
+    if recall:
+        return f"Recall@{recall[1]}"
+    return {**ACCURACIES, "calibration_error": "Calibration error", "map": "mAP"}.get(name)
 
 
 def _base_model(recipe: Mapping[str, Any]) -> str | None:

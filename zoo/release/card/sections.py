@@ -8,13 +8,19 @@ from typing import Any
 
 from zoo import backbones
 from zoo.release.card.citations import bibtex
-from zoo.release.card.metadata import ACCURACIES, facts, is_number
+from zoo.release.card.metadata import ACCURACIES, facts, is_number, metric_title
 
 _PROTOCOLS = {
     "classifier": "the learned class centers as they stand, without the training set's prior",
     "linear": "logistic regression on the frozen features of the training images",
     "linear_full": "the published linear evaluation, a linear layer on the frozen encoder trained by SGD on "
     "augmented images; the last epoch counts",
+    "few_shot": "a classifier on the frozen features of a few training images of each class; mean of the "
+    "draws, ± the half width of its 95 % interval (Student's t)",
+    "semi_supervised": "the network trained on the labels of a part of the training images; the last epoch "
+    "counts",
+    "retrieval": "images look for those of their class by cosine similarity of the frozen features; "
+    "recall@k, the share that find one among the k nearest, and mean average precision",
     "knn": "vote of the nearest training images, by cosine similarity of the frozen features",
 }
 _SMALL_INPUT = 64  # pixels; below, what photographs show is lost
@@ -88,13 +94,11 @@ def results(evaluations: list[Mapping[str, Any]]) -> str:
     """Every evaluation as a row, with its protocol, data and split."""
     if not evaluations:
         return ""
-    names = [name for name in ACCURACIES if any(name in entry["metrics"] for entry in evaluations)]
-    header = ["Protocol", "Data", "Split", *(f"{ACCURACIES[name]} (%)" for name in names), "Settings"]
-    lines = [_row(header), _row(["---"] * 3 + ["---:"] * len(names) + ["---"])]
-    for entry in evaluations:
-        values = [_percent(entry["metrics"].get(name)) for name in names]
-        settings = "; ".join(facts(entry.get("settings") or {}))
-        lines.append(_row([entry["protocol"], entry["data"], entry["split"], *values, settings]))
+    classified = [entry for entry in evaluations if "accuracy" in entry["metrics"]]
+    others = [entry for entry in evaluations if "accuracy" not in entry["metrics"]]
+    names = [name for name in ACCURACIES if any(name in entry["metrics"] for entry in classified)]
+    if any("calibration_error" in entry["metrics"] for entry in classified):
+        names.append("calibration_error")
     notes = [
         f"{protocol}: {text}."
         for protocol, text in _PROTOCOLS.items()
@@ -106,7 +110,31 @@ def results(evaluations: list[Mapping[str, Any]]) -> str:
         notes.append(
             "Many, medium, few: classes with more than 100, 20 to 100, fewer than 20 training images."
         )
-    return "## Results\n\nTop-1 accuracies.\n\n" + "\n".join([*lines, "", *(f"- {note}" for note in notes)])
+    if "calibration_error" in names:
+        notes.append("Calibration error: expected gap between confidence and accuracy (ECE, 15 bins).")
+    recalls = dict.fromkeys(name for entry in others for name in entry["metrics"] if metric_title(name))
+    tables = [
+        *(["Top-1 accuracies.", _table(classified, names)] if classified else []),
+        *(["Retrieval.", _table(others, sorted(recalls, key=_recall_first))] if others else []),
+    ]
+    return "## Results\n\n" + "\n\n".join([*tables, "\n".join(f"- {note}" for note in notes)])
+
+
+def _table(evaluations: list[Mapping[str, Any]], names: list[str]) -> str:
+    header = ["Protocol", "Data", "Split", *(f"{metric_title(name)} (%)" for name in names), "Settings"]
+    lines = [_row(header), _row(["---"] * 3 + ["---:"] * len(names) + ["---"])]
+    for entry in evaluations:
+        metrics = entry["metrics"]
+        values = [_percent(metrics.get(name), metrics.get(f"{name}_interval")) for name in names]
+        settings = "; ".join(facts(entry.get("settings") or {}))
+        lines.append(_row([entry["protocol"], entry["data"], entry["split"], *values, settings]))
+    return "\n".join(lines)
+
+
+def _recall_first(name: str) -> tuple[bool, int]:
+    """Order recalls by their k, and before other metrics."""
+    k = name.rpartition("_")[2]
+    return not k.isdigit(), int(k) if k.isdigit() else 0
 
 
 def pictures(names: list[str]) -> str:
@@ -135,9 +163,23 @@ def training(zoo: Mapping[str, Any], training: Mapping[str, Any], recipe: str) -
     """Data, recipe, hardware, time and seed."""
     rows = [f"- Objective: `{zoo['objective']}`", *_data(zoo["dataset"]), *_run(training)]
     if "epochs" in training:
-        rows.append("- These are the weights after the last epoch.")
+        rows.append(f"- {_weights(training)}")
     block = f"<details><summary>The exact recipe</summary>\n\n```yaml\n{recipe.rstrip()}\n```\n\n</details>"
     return "## Training\n\n" + "\n".join(rows) + "\n\n" + block
+
+
+def _weights(training: Mapping[str, Any]) -> str:
+    """Say which of a training's weights these are."""
+    average, stopping = training.get("moving_average"), training.get("early_stopping")
+    what = "a moving average of the weights" if average else "the weights"
+    if not isinstance(stopping, Mapping):
+        return f"These are {what} after the last epoch."
+    metric = str(stopping.get("metric")).replace("_", " ")
+    return (
+        f"These are {what} after epoch {stopping.get('best_epoch')}, chosen by the {metric} of "
+        f"{stopping.get('validation_images')} images put aside from the training set, which no batch had; "
+        "the test split decided nothing."
+    )
 
 
 def _data(dataset: Mapping[str, Any]) -> list[str]:
@@ -225,5 +267,7 @@ def _row(cells: list[str]) -> str:
     return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"
 
 
-def _percent(value: Any) -> str:
-    return f"{value:.2f}" if is_number(value) else ""
+def _percent(value: Any, interval: Any = None) -> str:
+    if not is_number(value):
+        return ""
+    return f"{value:.2f} ± {interval:.2f}" if is_number(interval) else f"{value:.2f}"

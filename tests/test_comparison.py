@@ -1,0 +1,91 @@
+"""Comparing methods over seeds: the statistics, the table, the picture."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from scipy import stats
+
+from zoo.errors import ZooError
+from zoo.evaluation.comparison import COLUMNS, as_markdown, comparison_table, estimate, summarize
+from zoo.evaluation.comparison_plot import plot_comparison
+
+
+def metrics(value: float, **others: Any) -> dict[str, Any]:
+    return {**dict.fromkeys(COLUMNS, value), "test_images": 100, **others}
+
+
+RUNS = {
+    "a": {0: metrics(50.0), 1: metrics(52.0), 2: metrics(54.0)},
+    "b": {0: metrics(60.0), 1: metrics(61.0), 2: metrics(65.0)},
+    "c": {0: metrics(59.0), 1: metrics(61.5), 2: metrics(64.0)},
+}
+
+
+def test_interval_is_students_as_scipy_computes_it_and_as_by_hand() -> None:
+    found = estimate([50.0, 52.0, 54.0])
+    low, high = stats.t.interval(0.95, 2, loc=52.0, scale=stats.sem([50.0, 52.0, 54.0]))
+    assert found.mean == 52.0
+    assert found.mean - found.half_width == pytest.approx(low)
+    assert found.mean + found.half_width == pytest.approx(high)
+    assert found.half_width == pytest.approx(4.302652729911275 * 2 / math.sqrt(3))  # t(0.975, 2), s = 2
+    assert estimate([7.0]).half_width is None
+
+
+def test_methods_are_ranked_and_differences_are_taken_seed_by_seed() -> None:
+    found = summarize(RUNS)
+    assert list(found) == ["b", "c", "a"]
+    assert found["b"].to_best is None
+    assert found["b"].verdict == "best"
+    assert found["c"].to_best.values == (-1.0, 0.5, -1.0)
+    assert found["c"].tied is True
+    # far apart in each seed, though the intervals of their means overlap
+    assert found["a"].to_best.values == (-10.0, -9.0, -11.0)
+    assert found["a"].tied is False
+    assert found["a"].metrics["few"].mean + found["a"].metrics["few"].half_width > 56.0
+    assert found["b"].metrics["few"].mean - found["b"].metrics["few"].half_width < 56.0
+
+
+def test_one_seed_has_neither_interval_nor_ties() -> None:
+    found = summarize({"a": {3: metrics(1.0)}, "b": {3: metrics(1.0)}})
+    assert [summary.tied for summary in found.values()] == [None, None]
+    assert found["b"].verdict == "0.0"
+
+
+def test_other_seeds_and_no_method_are_refused() -> None:
+    with pytest.raises(ZooError, match=r"b has the seeds \(1,\), but a has \(0,\)"):
+        summarize({"a": {0: metrics(1.0)}, "b": {1: metrics(1.0)}})
+    with pytest.raises(ZooError, match="no method"):
+        summarize({})
+
+
+def test_tables_leave_out_what_no_run_has() -> None:
+    runs = {"a": {0: metrics(1.0, many=None)}, "b": {0: metrics(2.0, many=None, few=None)}}
+    text = as_markdown(summarize(runs))
+    assert text.splitlines() == [
+        "| method | accuracy | balanced | medium | few | calibration error | balanced, to the best |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+        "| b | 2.0 | 2.0 | 2.0 | - | 2.0 | best |",
+        "| a | 1.0 | 1.0 | 1.0 | 1.0 | 1.0 | -1.0 |",
+    ]
+    assert [column.header for column in comparison_table(summarize(runs)).columns][:4] == [
+        "method",
+        "accuracy",
+        "balanced",
+        "medium",
+    ]
+
+
+def test_the_picture_shows_each_method(tmp_path: Path) -> None:
+    plot_comparison(summarize(RUNS), tmp_path / "all.png", title="three", about="data")
+    plot_comparison(
+        summarize({name: RUNS[name] for name in "ab"}), tmp_path / "two.png", title="three", about="data"
+    )
+    everything, two = (np.asarray(Image.open(tmp_path / f"{name}.png")) for name in ("all", "two"))
+    assert everything.shape[0] > two.shape[0]
+    assert everything.std() > 5

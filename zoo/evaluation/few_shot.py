@@ -1,0 +1,78 @@
+"""Few-shot classification: a classifier on the features of n images of each class, over several draws."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from zoo.errors import DataError
+from zoo.evaluation._checks import check_features, check_labels
+from zoo.evaluation.linear import fit_linear
+from zoo.evaluation.rows import rank_in_class
+
+_NAMED = 3  # of the classes that have too few images, in a message
+
+
+def few_shot_rows(
+    labels: Tensor, class_names: Sequence[str], *, shots: int, draws: int, seed: int
+) -> Iterator[Tensor]:
+    """Yield the rows `[C * shots]`, ascending, of each draw.
+
+    Those of fewer shots are part of those of more.
+
+    Args:
+        labels: classes of the training rows `[N]`.
+        class_names: C names.
+        shots: rows of each class.
+        draws: how often.
+        seed: of all draws.
+
+    Raises:
+        DataError: naming the classes with fewer rows, and how many they have.
+    """
+    check_labels(labels, "few_shot: training labels", count=len(labels), num_classes=len(class_names))
+    counts = torch.bincount(labels.cpu(), minlength=len(class_names)).tolist()
+    short = [
+        f'"{name}" has {count}' for name, count in zip(class_names, counts, strict=True) if count < shots
+    ]
+    if short:
+        more = f" and {len(short) - _NAMED} more classes have too few" if len(short) > _NAMED else ""
+        raise DataError(
+            f"few_shot: class {', '.join(short[:_NAMED])}{more}; expected {shots} training images of each "
+            f"class (shots), the largest number that all have is {min(counts)}"
+        )
+    for draw in range(draws):
+        rank = rank_in_class(labels, "few_shot", seed, draw)
+        yield (rank < shots).nonzero().flatten()
+
+
+def linear_logits(features: Tensor, labels: Tensor, test: Tensor, *, num_classes: int, l2: float) -> Tensor:
+    """Return the logits `[N, C]` for `test` of logistic regression with a given penalty; see `fit_linear`."""
+    return fit_linear(features, labels, num_classes, l2_grid=[l2]).logits(test)
+
+
+def class_mean_scores(features: Tensor, labels: Tensor, test: Tensor, *, num_classes: int) -> Tensor:
+    """Return minus half the squared distance `[N, C]` of unit features to the mean of each class.
+
+    SimpleShot's L2N with nearest centroids (Wang et al. 2019, arXiv 1911.04623, section 3): the means are
+    of unit features too. A constant of each row is left out.
+
+    Args:
+        features: `[M, D]` with at least one row of each class.
+        labels: `[M]`.
+        test: `[N, D]`.
+        num_classes: C.
+
+    Raises:
+        DataError: for features that are not finite, or of unequal dimension.
+    """
+    check_features(features, "few_shot: training features")
+    check_features(test, "few_shot: test features", dim=features.shape[1])
+    labels = labels.to(features.device)
+    sums = features.new_zeros(num_classes, features.shape[1])
+    sums.index_add_(0, labels, F.normalize(features, dim=1))
+    means = sums / torch.bincount(labels, minlength=num_classes)[:, None]
+    return F.normalize(test.to(means), dim=1) @ means.T - 0.5 * means.square().sum(dim=1)

@@ -1,0 +1,53 @@
+"""Semi-supervised evaluation: the network fine-tuned on a small part of the labels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from zoo.data import ImageDataset
+from zoo.evaluation.classifier import center_logits
+from zoo.evaluation.encoded import ProbeData
+from zoo.evaluation.rows import rank_in_class
+from zoo.evaluation.trained import ProbeRun, train_classifier
+from zoo.training.protocols import SemiSupervisedProtocol
+
+
+def fine_tune(
+    protocol: SemiSupervisedProtocol, data: ProbeData, run: ProbeRun
+) -> tuple[Tensor, dict[str, Any]]:
+    """Train encoder and layer on the chosen training images, and classify the test images by both.
+
+    Returns:
+        Logits of the test images `[N, C]`; how many images were trained on, and the backend of their views.
+
+    Raises:
+        ZooError: see `train_classifier`.
+    """
+    train_set = labelled_part(data.train_set, protocol.fraction, protocol.seed)
+    sections: dict[str, dict[str, Any]] = {
+        "objective": {"freeze_encoder": protocol.freeze_encoder},
+        "optimizer": {"name": "sgd"},  # timm's, with Nesterov momentum
+        "schedule": {"name": "cosine", "milestones": [], "decay_rate": 0.0},
+        # so BatchNorm never gets a rest of one image, and a few labels are a batch all the same
+        "training": {"drop_last": len(train_set) >= protocol.batch_size},
+    }
+    trained, recipe = train_classifier(protocol, data, run, train_set, sections)
+    features = data.test if protocol.freeze_encoder else data.encode_test(trained.encoder)
+    logits = center_logits(features.to(data.device), trained.centers())
+    return logits, {"train_images": len(train_set), "backend": recipe.views.backend}
+
+
+def labelled_part(train_set: ImageDataset, fraction: float, seed: int) -> ImageDataset:
+    """Return the part of a training set whose labels are used, in the set's order.
+
+    Of each class its share, rounded half up, and at least one image; those of a smaller fraction are part of
+    those of a larger.
+    """
+    labels = torch.from_numpy(train_set.labels.copy())
+    counts = torch.bincount(labels, minlength=train_set.num_classes)
+    wanted = (counts * fraction + 0.5).floor().clamp(min=1)
+    rank = rank_in_class(labels, "semi_supervised", seed)
+    return train_set.subset((rank < wanted[labels]).nonzero().flatten().numpy())
