@@ -1,4 +1,4 @@
-"""Equations for long-tailed data against slow float64 loops, written from the papers, and cases done by hand."""
+"""Equations for long-tailed data against slow float64 loops from the papers, and cases done by hand."""
 
 from __future__ import annotations
 

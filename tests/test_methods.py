@@ -326,9 +326,13 @@ LONGER = (
 
 
 def measured(method: str, folder: Path, *changes: str, init: Release | None = None) -> dict[str, Any]:
-    out = folder / re.sub(r"\W+", "_", method)
-    how = {"out": out, "overrides": (*LONGER, f"method={method}", *changes), "stages_at": folder / "stages"}
-    made = zoo.finetune(BASE, init=init.path, **how) if init else zoo.pretrain(BASE, **how)
+    start = [] if init is None else [f"init={{release: {init.path}}}"]
+    made = zoo.pretrain(
+        BASE,
+        out=folder / re.sub(r"\W+", "_", method),
+        overrides=(*LONGER, f"method={method}", *start, *changes),
+        stages_at=folder / "stages",
+    )
     (entry,) = made.metrics["evaluations"]
     return dict(entry["metrics"])
 
