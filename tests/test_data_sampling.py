@@ -1,4 +1,4 @@
-"""Epochs that are drawn with replacement: shares of classes and images, a pure function of the step, ranks."""
+"""Epochs that are drawn with replacement: shares of classes and images, a function of the step, ranks."""
 
 from __future__ import annotations
 

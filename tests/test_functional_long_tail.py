@@ -1,4 +1,4 @@
-"""Equations for long-tailed data against slow float64 loops, written from the papers, and cases done by hand."""
+"""Equations for long-tailed data against slow float64 loops from the papers, and cases done by hand."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def slow_cross_entropy(logits: list[list[float]], labels: list[int], weights: li
     return sum(w * loss for w, loss in zip(own, losses, strict=True)) / sum(own)
 
 
-# --- logit adjustment ------------------------------------------------------------------------------------
+# --- logit adjustment ---
 
 
 @settings(max_examples=30, deadline=None)
@@ -74,7 +74,7 @@ def test_post_hoc_adjustment_takes_out_what_training_has_put_in() -> None:
     torch.testing.assert_close(again, plain, rtol=1e-6, atol=1e-6)
 
 
-# --- LDAM and the effective number -------------------------------------------------------------------------
+# --- LDAM and the effective number ---
 
 
 def test_margins_by_hand() -> None:
@@ -136,7 +136,7 @@ def test_class_balanced_weights_by_hand() -> None:
     )
 
 
-# --- classifiers ---------------------------------------------------------------------------------------------
+# --- classifiers ---
 
 
 @pytest.mark.parametrize("tau", [0.0, 0.5, 1.0, 2.0])
@@ -179,7 +179,7 @@ def test_the_linear_form_of_nearest_center_finds_the_nearest(similarity: str) ->
         assert (weight @ row + offset).argmax() == scores.argmax()
 
 
-# --- classes without images ------------------------------------------------------------------------------------
+# --- classes without images ---
 
 EMPTY = torch.tensor([50, 0, 2])
 

@@ -6,24 +6,27 @@ import json
 import re
 import shutil
 import signal
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 import zoo
 from tests.test_training import StopAfter
 from tests.torchrun import torchrun
 from zoo.config import dump_yaml
+from zoo.data import open_dataset
 from zoo.errors import Interrupted, RecipeError, TrainingError, ZooError
 from zoo.functional import LOWEST_LOGIT
 from zoo.modules import Centers
 from zoo.release import Release
-from zoo.training import Recipe, RunFolder, stages
+from zoo.training import Recipe, RunFolder, Stage, build_objective, stages
 from zoo.training.closing import close
 from zoo.training.methods import LDAMDRW, NearestCenter, PostHocLogitAdjustment, TauNormalized
+from zoo.training.stages import beginning, train_stages
 
 BASE = "cifar_resnet20.ce_digits_lt50"
 SHORT = (
@@ -95,7 +98,7 @@ def test_stages_say_in_plain_keys_what_a_method_does() -> None:
             f"method={{name: {name}, epochs: 3, lr: 0.02}}",
             "objective.mix={mixup: 0.2, cutmix: 0.0, probability: 1.0, switch_probability: 0.5, mode: batch}",
             "training.ema={decay: 0.9, warmup: true}",
-            "optimizer={name: adamw, lr: 0.001, weight_decay: 0.1, momentum: 0.0, decay_norm_and_bias: false}",
+            "optimizer={name: adamw, lr: 0.01, weight_decay: 0.1, momentum: 0.0, decay_norm_and_bias: true}",
         )
         first, second = stages(Recipe.load(BASE, [*SHORT, *changes]))
         assert first.training.ema and first.objective.mix and first.optimizer.name == "adamw"
@@ -226,11 +229,11 @@ def test_a_run_stopped_in_either_stage_goes_on_to_the_same_bits(
     out = tmp_path / "b"
     at = next((undisturbed.path / "run").glob("cross_entropy-*" if rows < 12 else f"{method[14:17]}-*"))
     StopAfter(out / "run" / at.name, rows % 12, signal.SIGTERM)
-    with pytest.raises(Interrupted, match="stopped by SIGTERM after step .*--resume"):
+    with pytest.raises(Interrupted, match=r"stopped by SIGTERM after step .*--resume"):
         zoo.pretrain(BASE, out=out, overrides=changes)
     with pytest.raises(TrainingError, match="holds a run already; continue it with --resume"):
         zoo.pretrain(BASE, out=out, overrides=changes)
-    with pytest.raises(TrainingError, match="holds a run of another recipe.*method"):
+    with pytest.raises(TrainingError, match=r"holds a run of another recipe.*method"):
         zoo.pretrain(BASE, out=out, overrides=(*SHORT, "method={name: cross_entropy}"), resume=True)
     resumed = zoo.pretrain(BASE, out=out, overrides=changes, resume=True)
     assert_same_bits(undisturbed, resumed)
@@ -267,40 +270,43 @@ def test_the_second_stage_trains_the_classifier_of_a_frozen_encoder(tmp_path: Pa
     assert "kang2020decoupling" in crt.card and "kang2020decoupling" not in plain.card
 
 
-def test_a_shared_stage_is_trained_once_and_by_other_images_or_weights_anew(tmp_path: Path) -> None:
-    at, out = tmp_path / "stages", tmp_path / "out"
-    common = {"stages_at": at, "overrides": (*SHORT, "method={name: cross_entropy}")}
-    first = zoo.pretrain(BASE, out=out / "1", **common)
+def trained_stages(r: Recipe, out: Path, at: Path) -> list[Stage]:
+    dataset = open_dataset(r.data, "train", None)
+    first = build_objective(beginning(r), dataset)
+    return train_stages(first, dataset, r, RunFolder(out), resume=False, at=at)
+
+
+def test_a_shared_stage_is_trained_once_and_by_another_seed_or_other_images_anew(tmp_path: Path) -> None:
+    at, short = tmp_path / "stages", ("training.epochs=1", "schedule.warmup_epochs=0")
+    (first,) = trained_stages(recipe("cross_entropy", *short), tmp_path / "1", at)
     (folder,) = at.iterdir()
     written = [path.stat().st_mtime_ns for path in folder.glob("checkpoints/*")]
-    second = zoo.pretrain(BASE, out=out / "2", **common)
-    assert [path.stat().st_mtime_ns for path in folder.glob("checkpoints/*")] == written
-    assert_same_bits(first, second)
-    changes = (*SHORT, "method={name: tau_normalized}", "training.log_every=5")  # how it is watched
-    with pytest.warns(UserWarning, match="training.log_every was 1, is 5"):
-        zoo.pretrain(BASE, out=out / "3", stages_at=at, overrides=changes)
+    with pytest.warns(UserWarning, match="training.log_every was 1, is 5"):  # how it is watched
+        (second,) = trained_stages(
+            recipe("tau_normalized", *short, "training.log_every=5"), tmp_path / "2", at
+        )
     assert [*at.iterdir()] == [folder]
-    for number, change in enumerate(("training.seed=1", "data.long_tail.imbalance=20.0"), 4):
-        zoo.pretrain(BASE, out=out / str(number), stages_at=at, overrides=(*common["overrides"], change))
-    assert len([*at.iterdir()]) == 3
+    assert [path.stat().st_mtime_ns for path in folder.glob("checkpoints/*")] == written
+    other = second.trained.objective.state_dict()
+    assert all(torch.equal(v, other[k]) for k, v in first.trained.objective.state_dict().items())
+    for number, change in enumerate(("training.seed=1", "data.long_tail.imbalance=20.0"), 3):
+        trained_stages(recipe("cross_entropy", *short, change), tmp_path / str(number), at)
+        assert len([*at.iterdir()]) == number - 1
 
 
-def test_stages_of_a_release_that_was_trained_anew_are_not_taken(moco: Release, tmp_path: Path) -> None:
+def test_stages_of_a_release_that_was_trained_anew_are_not_taken(made: Release, tmp_path: Path) -> None:
     at, start = tmp_path / "stages", tmp_path / "start"
-    shutil.copytree(moco.path, start)
-    changes = (*SHORT, "method={name: cross_entropy}")
-    zoo.finetune(BASE, init=start, out=tmp_path / "1", overrides=changes, stages_at=at)
-    config = json.loads((start / "config.json").read_text())
+    shutil.copytree(made.path, start)
+    short = ("training.epochs=1", "schedule.warmup_epochs=0", f"init={{release: {start}}}")
+    r = recipe("cross_entropy", *short)
+    trained_stages(r, tmp_path / "1", at)
     weights = load_file(start / "model.safetensors")
-    from safetensors.torch import save_file
-
-    save_file({k: v * 1.5 if "conv" in k else v for k, v in weights.items()}, start / "model.safetensors")
-    import hashlib
-
-    sha = hashlib.sha256((start / "model.safetensors").read_bytes()).hexdigest()
-    config["zoo"]["weights_sha256"] = sha
+    weights["conv1.weight"] *= 1.5
+    save_file(weights, start / "model.safetensors")
+    config = json.loads((start / "config.json").read_text())
+    config["zoo"]["weights_sha256"] = sha256((start / "model.safetensors").read_bytes()).hexdigest()
     (start / "config.json").write_text(json.dumps(config))
-    zoo.finetune(BASE, init=start, out=tmp_path / "2", overrides=changes, stages_at=at)
+    trained_stages(r, tmp_path / "2", at)
     assert len([*at.iterdir()]) == 2
 
 
@@ -320,26 +326,42 @@ LONGER = (
 
 
 def measured(method: str, folder: Path, *changes: str, init: Release | None = None) -> dict[str, Any]:
-    out = folder / re.sub(r"\W+", "_", method)
-    how = {"out": out, "overrides": (*LONGER, f"method={method}", *changes), "stages_at": folder / "stages"}
-    made = zoo.finetune(BASE, init=init.path, **how) if init else zoo.pretrain(BASE, **how)
+    start = [] if init is None else [f"init={{release: {init.path}}}"]
+    made = zoo.pretrain(
+        BASE,
+        out=folder / re.sub(r"\W+", "_", method),
+        overrides=(*LONGER, f"method={method}", *start, *changes),
+        stages_at=folder / "stages",
+    )
     (entry,) = made.metrics["evaluations"]
     return dict(entry["metrics"])
 
 
-# Points of balanced accuracy above plain cross-entropy of as many epochs.
-GAINS: dict[str, float] = {}
+# Points of balanced accuracy above plain cross-entropy of as many epochs: about half of the least gain of
+# seeds 0, 1 and 2. So early, cross-entropy has hardly learned the rare classes; later the gains are smaller.
+GAINS = {
+    "balanced_softmax": 4.0,
+    "logit_adjustment": 4.0,
+    "post_hoc_logit_adjustment": 2.5,
+    "class_balanced_sampling": 7.0,
+    "crt": 3.5,
+    "tau_normalized": 0.8,
+    "lws": 1.8,
+    "ldam_drw": 1.8,
+}
 
 
-@pytest.mark.parametrize("method", [name for name in METHODS if name != "cross_entropy"])
-def test_each_method_learns_the_rare_classes_better_than_cross_entropy(method: str, longer: Path) -> None:
-    plain = measured(METHODS["cross_entropy"], longer) if not (longer / "plain.json").exists() else None
-    if plain is not None:
-        (longer / "plain.json").write_text(json.dumps(plain))
-    plain = json.loads((longer / "plain.json").read_text())
-    found = measured(METHODS[method], longer)
-    print(method, {k: round(found[k] - plain[k], 1) for k in ("balanced_accuracy", "few")}, plain["few"])
-    assert found["balanced_accuracy"] > plain["balanced_accuracy"] + GAINS.get(method, -100)
+@pytest.fixture(scope="module")
+def plain(longer: Path) -> float:
+    """Cross-entropy's balanced accuracy."""
+    return float(measured(METHODS["cross_entropy"], longer)["balanced_accuracy"])
+
+
+@pytest.mark.parametrize("method", GAINS)
+def test_each_method_learns_the_rare_classes_better_than_cross_entropy(
+    method: str, plain: float, longer: Path
+) -> None:
+    assert measured(METHODS[method], longer)["balanced_accuracy"] > plain + GAINS[method]
 
 
 def test_centers_of_a_release_classify_and_begin_a_head(paco: Release, longer: Path, tmp_path: Path) -> None:
@@ -361,10 +383,8 @@ def test_centers_of_a_release_classify_and_begin_a_head(paco: Release, longer: P
         for centers in ("learned", "means"):
             method = f"{{name: nearest_center, centers: {centers}, similarity: {similarity}}}"
             metrics = measured(method, tmp_path, init=paco)
-            print(centers, similarity, metrics["balanced_accuracy"], own["metrics"]["balanced_accuracy"])
             assert metrics["balanced_accuracy"] > 60  # chance is 10
     with_prior = measured("{name: from_centers, prior: true}", tmp_path, "training.epochs=3", init=paco)
-    print(with_prior)
     assert with_prior["balanced_accuracy"] > own["metrics"]["balanced_accuracy"] - 5
 
 
@@ -374,7 +394,9 @@ def test_methods_that_start_from_centers_say_what_they_miss(moco: Release, tmp_p
     for change, name in ((learned, "nearest_center"), (head, "from_centers")):
         with pytest.raises(RecipeError, match=f'method "{name}" starts from a release, and init is null'):
             zoo.pretrain(BASE, out=tmp_path / "none", overrides=(*SHORT, change))
-        with pytest.raises(TrainingError, match=f'method "{name}": init.release ".*" has no learned centers'):
+        with pytest.raises(
+            TrainingError, match=rf'method "{name}": init.release ".*" has no learned centers'
+        ):
             zoo.finetune(BASE, init=moco.path, out=tmp_path / "moco", overrides=(*SHORT, change))
     assert not (tmp_path / "none").exists() and not (tmp_path / "moco").exists()
     means = "method={name: nearest_center, centers: means, similarity: cosine}"

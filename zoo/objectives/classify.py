@@ -173,7 +173,7 @@ class Classify(Objective):
         # A mean over this rank's weights; what the ranks' means are averaged to has to be one over all.
         own = weight[labels].double()
         (everyones,) = self.ranks.gather_rows([own])
-        return mean * (own.mean() / everyones.mean())
+        return mean * (own.mean() / everyones.mean()).to(mean.dtype)
 
     def _reweighted(self) -> bool:
         loss = self.config.loss
