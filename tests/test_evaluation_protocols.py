@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
@@ -30,7 +31,7 @@ def guo(logits: np.ndarray, labels: np.ndarray, bins: int) -> float:
     p /= p.sum(1, keepdims=True)
     confidence, right = p.max(1), p.argmax(1) == labels
     edges, ece = np.linspace(0, 1, bins + 1), 0.0
-    for low, high in zip(edges[:-1], edges[1:], strict=True):
+    for low, high in itertools.pairwise(edges):
         inside = (confidence > low) & (confidence <= high)
         if inside.any():
             ece += abs(confidence[inside].mean() - right[inside].mean()) * inside.mean()
