@@ -177,7 +177,7 @@ def test_a_class_without_test_images_has_no_accuracy_and_one_without_training_im
 
 
 def test_a_release_without_centers_that_is_asked_for_them_says_what_else_there_is(moco: Release) -> None:
-    with pytest.raises(ZooError, match='needs learned centers; this encoder has none.*"linear" or "knn"'):
+    with pytest.raises(ZooError, match=r'needs learned centers; this encoder has none.*"linear" or "knn"'):
         zoo.evaluate(moco, "classifier", save=False)
 
 
