@@ -9,15 +9,9 @@ from typing import Any, NamedTuple
 from scipy import stats
 
 from zoo.errors import ZooError
+from zoo.evaluation import report
 
-COLUMNS = {
-    "accuracy": "accuracy",
-    "balanced_accuracy": "balanced",
-    "many": "many",
-    "medium": "medium",
-    "few": "few",
-    "calibration_error": "calibration error",
-}
+COLUMNS = {**report.COLUMNS, "calibration_error": "calibration error"}
 """What a comparison shows of a classifier's metrics, all in percent, with its heading."""
 
 RANKED_BY = "balanced_accuracy"
