@@ -108,7 +108,7 @@ def test_entries_without_the_newer_metrics_have_the_columns_they_had() -> None:
         "new     50.0 ± 1.2      50.0     -       -    -  3.0",
     ]
     found = {"recall_at_8": 9.0, "recall_at_16": 9.5, "recall_at_1": 5.0, "map": 4.0, "queries": 7}
-    assert list(columns([found]).values()) == ["recall@1", "recall@8", "recall@16", "mAP"]
+    assert list(columns([found]).values()) == ["R@1", "R@8", "R@16", "mAP"]
 
 
 def folders(root: Path, **counts: tuple[int, int]) -> str:
