@@ -33,7 +33,8 @@ def main(out: Path) -> None:
         ours = zoo.load(folder).eval()(images)
         theirs = timm.create_model(f"local-dir:{folder}", pretrained=True, num_classes=0).eval()(images)
         assert torch.equal(ours, theirs), folder
-        for picture in ("curves.png", "features.png"):
+        of_centers = () if release.centers is None else ("centers.png",)
+        for picture in ("curves.png", "features.png", *of_centers):
             assert (folder / picture).stat().st_size > 10_000, picture
     assert (out / "accuracy.png").is_file()
     paco = balanced(out / "cifar_resnet20.paco_digits_lt50", "classifier")

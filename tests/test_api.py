@@ -34,6 +34,7 @@ def test_a_recipe_becomes_a_release_folder_with_everything_in_it(paco: Release) 
         "recipe.yaml",
         "metrics.json",
         "README.md",
+        "centers.png",
         "curves.png",
         "features.png",
         "run",

@@ -69,7 +69,7 @@ def refuse_to_decode(monkeypatch, but=()):
             return read_image(source, name)
         raise AssertionError("an image was decoded")
 
-    monkeypatch.setattr("zoo.data.sources.read_image", refuse)
+    monkeypatch.setattr("zoo.data.stores.read_image", refuse)
     monkeypatch.setattr("zoo.data.parquet.read_image", refuse)
 
 
@@ -328,7 +328,7 @@ def test_an_image_that_only_the_system_refused_is_not_remembered(data, tmp_path,
         return read_image(source, name)
 
     with monkeypatch.context() as patched:
-        patched.setattr("zoo.data.sources.read_image", busy)
+        patched.setattr("zoo.data.stores.read_image", busy)
         assert list(decode_all(data, None, device=CPU, threads=0, cache=True).errors) == [3]
     for _ in range(2):  # the files are the same, byte for byte and in their times
         found = decode_all(reopened(tmp_path), None, device=CPU, threads=0, cache=True)
@@ -433,7 +433,7 @@ import sys, time
 sys.path.insert(0, {root!r})
 import torch
 from pathlib import Path
-import zoo.data.sources as sources
+import zoo.data.stores as sources
 from tests.test_data_cache import pixels_of, reopened
 read = sources.read_image
 def slow(*args):

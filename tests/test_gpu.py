@@ -93,13 +93,35 @@ def test_a_stopped_run_goes_on(kind: str, changes: tuple[str, ...], tmp_path: Pa
 
 @pytest.mark.parametrize("kind", SETTINGS)
 def test_no_step_waits_for_the_gpu(kind: str) -> None:
-    loader, stepper = loader_and_stepper(recipe(kind, "training.epochs=3"))
+    ema = "training.ema={decay: 0.9, warmup: true}"
+    loader, stepper = loader_and_stepper(recipe(kind, "training.epochs=3", ema))
     for step, batch in enumerate(loader.stream(0, 8)):
         torch.cuda.set_sync_debug_mode("default" if step < 2 else "error")
         try:
             stepper(step, batch)
         finally:
             torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.parametrize("graph", ["false", "true"])
+def test_averaging_and_early_stopping_resume(graph: str, tmp_path: Path) -> None:
+    r = recipe(
+        "paco",
+        "training.epochs=4",
+        f"training.cuda_graph={graph}",
+        "training.ema={decay: 0.9, warmup: true}",
+        "training.early_stopping={validation_fraction: 0.2, metric: loss, every: 1, patience: 9}",
+    )
+    run(r, tmp_path / "a")
+    StopAfter(tmp_path / "b", 6, signal.SIGTERM)
+    with pytest.raises(Interrupted):
+        run(r, tmp_path / "b")
+    run(r, tmp_path / "b", resume=True)
+    found = [
+        [row.get("loss", row.get("validation_loss")) for row in RunFolder(folder).rows()]
+        for folder in (tmp_path / "a", tmp_path / "b")
+    ]
+    assert found[1] == pytest.approx(found[0], rel=0.02)
 
 
 def test_data_lie_on_the_gpu_and_views_are_made_there() -> None:
@@ -180,3 +202,29 @@ def test_kernels_of_synchronized_batchnorm_are_the_equations_used_on_a_cpu(
     tolerance = 1e-4 if dtype == torch.float32 else 5e-2
     for a, b in zip(found, expected, strict=True):
         torch.testing.assert_close(a.cpu().float(), b, rtol=tolerance, atol=tolerance * b.abs().max().item())
+
+
+@pytest.mark.parametrize("mode", ["batch", "pair", "elem"])
+def test_mixing_erasing_and_layers_rates_wait_for_nothing(mode: str) -> None:
+    mixing = f"{{mixup: 0.8, cutmix: 1.0, probability: 0.9, switch_probability: 0.5, mode: {mode}}}"
+    r = recipe(
+        "classify",
+        f"objective.mix={mixing}",
+        "optimizer.layer_decay=0.7",
+        "views.train=[[{op: random_erasing, p: 0.5}]]",
+    )
+    loader, stepper = loader_and_stepper(r)
+    for step, batch in enumerate(loader.stream(0, 8)):
+        torch.cuda.set_sync_debug_mode("default" if step < 2 else "error")
+        try:
+            stepper(step, batch)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+
+def test_a_graph_replays_each_layers_own_rate(tmp_path: Path) -> None:
+    """The rates lie on the device, one for each group, and a replay reads them there."""
+    plain = run(recipe("classify", "optimizer.layer_decay=0.5"), tmp_path / "a")
+    graphed = run(recipe("classify", "optimizer.layer_decay=0.5", "training.cuda_graph=true"), tmp_path / "b")
+    for (name, a), b in zip(plain.named_parameters(), graphed.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4, msg=name)

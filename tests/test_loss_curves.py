@@ -15,6 +15,7 @@ import pytest
 from zoo import catalog
 from zoo.data import open_dataset
 from zoo.training import Recipe, RunFolder, build_objective, train
+from zoo.training.stages import beginning
 
 FILE = Path(__file__).with_name("loss_curves.json")
 CHANGES = (
@@ -37,7 +38,7 @@ def losses(name: str) -> list[float]:
     if "pico" in name:  # as short an epoch as the others'
         changes.append("data.long_tail={profile: exponential, imbalance: 50.0, seed: 0, max_per_class: 125}")
         changes.append("objective.prototype_start=1")
-    recipe = Recipe.load(name, changes)
+    recipe = beginning(Recipe.load(name, changes))  # of a method the first training
     dataset = open_dataset(recipe.data, "train", None)
     with tempfile.TemporaryDirectory() as folder:
         run = RunFolder(Path(folder))

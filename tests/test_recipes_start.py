@@ -17,6 +17,7 @@ from zoo.data import open_dataset
 from zoo.training import Recipe
 from zoo.training.build import build_objective
 from zoo.training.prepare import open_loader
+from zoo.training.stages import beginning
 from zoo.training.step import Stepper
 
 GROUPS = [["bed", "chair"], ["bear", "lion"]]  # the classes of the few images, in two groups
@@ -69,6 +70,7 @@ def cases() -> list[Any]:
             data["backbone"]["arch"],
             objective["name"],
             str(objective.get("loss")),
+            data["method"] and data["method"]["name"],
             str(objective.get("feature_transform")),
             data["data"]["long_tail"] is None,
             partial and partial["kind"],
@@ -82,7 +84,7 @@ def cases() -> list[Any]:
 
 @pytest.mark.parametrize("name", cases())
 def test_recipe_starts_as_it_stands(name: str, images: Callable[[int], Path]) -> None:
-    recipe = shrunk(name)
+    recipe = beginning(shrunk(name))
     size = recipe.views.eval.size
     dataset = open_dataset(recipe.data, "train", images(size))
     objective = build_objective(recipe, dataset).to(memory_format=torch.channels_last).train()

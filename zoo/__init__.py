@@ -12,7 +12,17 @@ from zoo import _timm_hook
 from zoo.errors import ZooError
 
 if TYPE_CHECKING:
-    from zoo.api import convert, evaluate, finetune, pretrain
+    from zoo.api import (
+        Comparison,
+        Reproduction,
+        class_map,
+        compare,
+        convert,
+        evaluate,
+        finetune,
+        pretrain,
+        reproduce,
+    )
     from zoo.catalog import list_models, list_recipes
     from zoo.modules.centers import Centers
     from zoo.release import HubRelease, Release, list_hub, load, open
@@ -23,9 +33,13 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Centers",
+    "Comparison",
     "HubRelease",
     "Release",
+    "Reproduction",
     "ZooError",
+    "class_map",
+    "compare",
     "convert",
     "evaluate",
     "finetune",
@@ -37,12 +51,17 @@ __all__ = [
     "pretrain",
     "pull",
     "push",
+    "reproduce",
 ]
 
 _HOME_OF = {
     "Centers": "zoo.modules.centers",
+    "Comparison": "zoo.api",
     "HubRelease": "zoo.release",
     "Release": "zoo.release",
+    "Reproduction": "zoo.api",
+    "class_map": "zoo.api",
+    "compare": "zoo.api",
     "convert": "zoo.api",
     "evaluate": "zoo.api",
     "finetune": "zoo.api",
@@ -54,6 +73,7 @@ _HOME_OF = {
     "pretrain": "zoo.api",
     "pull": "zoo.release.hub.pull",
     "push": "zoo.release.hub.push",
+    "reproduce": "zoo.api",
 }
 _SUBMODULES = frozenset(
     {"api", "backbones", "catalog", "config", "data", "evaluation", "functional", "modules", "objectives"}

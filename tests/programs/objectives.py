@@ -29,6 +29,7 @@ from zoo.training.parts import gathered
 SIDE = 4  # pixels
 FEW = (
     "classify smoothed",
+    "classify ldam",
     "gpaco ft",
     "margin class",
     "moco ft dimension union",
@@ -58,6 +59,7 @@ class Encoder(nn.Sequential):
 
 
 PLAIN = dict(head_batchnorm=False)
+LDAM = dict(name="ldam", max_margin=0.5, scale=30.0, reweight_from=0.0, beta=0.9)
 LEARNED = dict(tau={"kind": "learned", "start": 0.2, "min": 0.05, "max": 1.0})
 
 
@@ -77,6 +79,9 @@ def cases(size: int) -> dict[str, tuple[str, bool, dict[str, Any]]]:
     found: dict[str, tuple[str, bool, dict[str, Any]]] = {
         "classify": ("classify", False, {}),
         "classify smoothed": ("classify", False, dict(loss="balanced_softmax", label_smoothing=0.1)),
+        "classify adjusted": ("classify", False, dict(loss=dict(name="logit_adjustment", tau=1.5))),
+        "classify ldam": ("classify", False, dict(loss=LDAM, head="cosine")),
+        "classify scaled": ("classify", True, dict(head="scaled")),
         "moco": ("moco", False, PLAIN),
         "moco v1 head": ("moco", False, PLAIN | dict(head_layers=1)),
         "moco hard": ("moco", False, moco_loss("hard_contrastive", keep=0.3)),

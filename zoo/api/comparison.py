@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 from zoo import release as releases
 from zoo.api.facts import hardware, versions
-from zoo.api.finetuning import finetuning_recipe
+from zoo.api.finetuning import plan_finetuning
 from zoo.api.pretraining import as_recipe, pretrain
 from zoo.data import ImageDataset, open_dataset
+from zoo.data.words import data_words
 from zoo.errors import TrainingError, ZooError, did_you_mean
 from zoo.evaluation.comparison import Summary, as_markdown, summarize
 from zoo.evaluation.comparison_plot import plot_comparison
-from zoo.evaluation.measure import data_name
 from zoo.files import write_text
 from zoo.launch import rank, restarted
 from zoo.training import Recipe, pick_device
@@ -99,7 +99,7 @@ def compare(
         )
     seeds = _checked_seeds(seeds)
     common = ["objective.loss=cross_entropy", "training.sampling=instance", *overrides]
-    base, root = finetuning_recipe(recipe, init=init, data=data, overrides=common)
+    base, root, _ = plan_finetuning(recipe, init=init, data=data, overrides=common)
     chosen = {name: _with_method(base, method) for name, method in _chosen(methods).items()}
     train_set = open_dataset(base.data, "train", root)
     reason = _no_centers(base, train_set)
@@ -221,8 +221,9 @@ def _record(
 
 def _write(out: Path, record: Mapping[str, Any], summaries: Mapping[str, Summary], base: Recipe) -> None:
     """Write what people look at, then the record, by which the comparison is known to be whole."""
-    start = Path(base.init.release).name if base.init else "random weights"
-    data = data_name(record["train_set"])
+    start = base.init.release.removeprefix("shipped:") if base.init else "random weights"
+    start = Path(start).name if Path(start).is_dir() else start
+    data = data_words(record["train_set"])
     title = f"{start} on {data}"
     about = f"{base.backbone.arch}, {base.training.epochs} epochs"
     plot_comparison(summaries, out / "comparison.png", title=title, about=about)

@@ -93,7 +93,7 @@ def evaluate(
             release_or_model if isinstance(release_or_model, Release) else releases.open(release_or_model)
         )
         model, preprocess, centers = release.load(), release.preprocess, release.centers
-    config, root = _resolve_data(data, release)
+    config, root = resolve_data(data, release)
     reading = _reading_of(release)
     test_set = open_dataset(config, "test", root)
     if protocol == "classifier" and release is not None and centers is not None:
@@ -181,7 +181,7 @@ def _check_classes(release: Release, dataset: ImageDataset) -> None:
         )
 
 
-def _resolve_data(data: str | Path | None, release: Release | None) -> tuple[DataConfig, str | Path | None]:
+def resolve_data(data: str | Path | None, release: Release | None) -> tuple[DataConfig, str | Path | None]:
     """Tell a folder for the release's own source from a spec that names another source."""
     if data is None or is_dir(data):
         if release is None:

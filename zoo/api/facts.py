@@ -12,8 +12,11 @@ from typing import Any
 
 import torch
 
+from zoo import release as releases
 from zoo.data import ImageDataset
-from zoo.training import Recipe, Trained, pick_device
+from zoo.training import Recipe, Stage, Trained, pick_device
+from zoo.training.build import TIMM
+from zoo.training.validation import put_aside
 
 
 def training_facts(
@@ -22,41 +25,66 @@ def training_facts(
     train_set: ImageDataset,
     ranks: int = 1,
     changes: Sequence[Mapping[str, Any]] = (),
+    stages: Sequence[Stage] = (),
 ) -> dict[str, Any]:
     """What metrics.json and the card say about how the weights came to be.
 
     Args:
         recipe: as it was in the end.
         trained: what the loop returned.
-        train_set: the training images.
+        train_set: the training images, those that were put aside for validation among them.
         ranks: how many there were in the end.
         changes: `RunFolder.changes()`.
+        stages: of the recipe's method, if it has one.
     """
     said_elsewhere = ("description", "evaluation")
     changes = [row for row in changes if row["key"] not in said_elsewhere]
-    labels = torch.tensor(train_set.labels, device=next(trained.objective.parameters()).device)
+    section, learned_from = recipe.training, put_aside(train_set, recipe).training
+    labels = torch.tensor(learned_from.labels, device=next(trained.objective.parameters()).device)
     return {
+        **({} if recipe.method is None else {"method": recipe.method.name, "stages": _each(stages)}),
         "steps": trained.steps,
-        "epochs": recipe.training.epochs,
+        "epochs": sum(stage.epochs for stage in stages),
         "images": trained.images,
         "seconds": round(trained.seconds, 1),
         "images_per_second": round(trained.images / max(trained.seconds, 1e-9), 1),
         "unreadable_images": len(trained.bad_images),
         **({"skipped_steps": ", ".join(map(str, trained.skipped))} if trained.skipped else {}),
         **({"changed_on_resume": "; ".join(map(_change, changes))} if changes else {}),
+        **({"moving_average": section.ema.model_dump()} if section.ema else {}),
+        **({"early_stopping": trained.stopping} if trained.stopping else {}),
         **trained.objective.facts(labels),
         "hardware": hardware(pick_device(recipe.training.device), ranks),
         "ranks": ranks,
         "precision": recipe.training.precision,
+        **_start(recipe),
         "seed": recipe.training.seed,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": versions(),
     }
 
 
+def _each(stages: Sequence[Stage]) -> dict[str, dict[str, Any]]:
+    return {
+        stage.name: {
+            "epochs": stage.epochs,
+            "steps": stage.trained.steps,
+            "seconds": round(stage.trained.seconds, 1),
+        }
+        for stage in stages
+    }
+
+
 def versions() -> dict[str, str]:
     """Return the versions of the libraries that a figure may depend on."""
     return {name: version(name) for name in ("torch", "timm", "torchvision")}
+
+
+def _start(recipe: Recipe) -> dict[str, str]:
+    """Say which weights the release that training started from has: its name may come to mean others."""
+    if recipe.init is None or recipe.init.release.startswith(TIMM):
+        return {}
+    return {"init_weights_sha256": releases.open(recipe.init.release).config["zoo"]["weights_sha256"]}
 
 
 def _change(row: Mapping[str, Any]) -> str:

@@ -1,8 +1,7 @@
-"""`zoo.pretrain` and `zoo.finetune`: train, measure, draw, write the release."""
+"""`zoo.pretrain`: train, measure, draw, write the release."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -11,24 +10,26 @@ import torch
 from torch import nn
 
 from zoo import release as releases
+from zoo.api.classes import trained_on
 from zoo.api.evaluation import measure_aloud
 from zoo.api.facts import training_facts
-from zoo.config import parse
 from zoo.data import ImageDataset, open_dataset
 from zoo.errors import DataError, Interrupted, RecipeError, TrainingError, ZooError
+from zoo.evaluation.class_map import MOST_DRAWN, plot_class_map
 from zoo.evaluation.feature_map import plot_features
 from zoo.evaluation.measure import Encoded, ProbeRun
 from zoo.evaluation.plots import plot_curves
 from zoo.launch import launched, restarted
 from zoo.meeting import join
+from zoo.objectives import Objective
 from zoo.ranks import Ranks
-from zoo.release import Preprocess, Release, names, write_release
+from zoo.release import Preprocess, Release, write_release
 from zoo.release.format import LICENSE
-from zoo.training import Recipe, RunFolder, Trained, build_objective, cpu_threads, pick_device, train
-from zoo.training.build import TIMM
-from zoo.training.parallel import whole
+from zoo.training import Recipe, RunFolder, Stage, build_objective, cpu_threads, pick_device
+from zoo.training.closing import close
 from zoo.training.progress import show_status
 from zoo.training.signals import interruptible
+from zoo.training.stages import beginning, rows_of, together, train_stages
 
 
 def pretrain(
@@ -38,6 +39,7 @@ def pretrain(
     data: str | Path | None = None,
     resume: bool = False,
     overrides: Sequence[str] = (),
+    stages_at: str | Path | None = None,
 ) -> Release:
     """Train as a recipe says, measure the result and write its release.
 
@@ -51,6 +53,9 @@ def pretrain(
         resume: go on from the last checkpoint in `out`, or begin if there is none. A restart by torchrun
             does so in any case.
         overrides: `a.b=c` changes, recorded in the released recipe.
+        stages_at: for a recipe with a `method`, where its trainings lie instead of in `run`. Several recipes
+            may share the folder: a training that another one has finished is taken as it is, and one that was
+            stopped is continued.
 
     Returns:
         The release in `out`.
@@ -68,12 +73,13 @@ def pretrain(
         if resume and finished.config["zoo"]["recipe_sha256"] == recipe.sha256:
             return finished
         raise TrainingError(f'"{out}" holds a finished release of "{finished.name}"; choose another --out')
-    run = RunFolder(out / "run")
+    begun = [RunFolder(out / "run")]
+    at = None if stages_at is None else Path(stages_at)
     with (
-        interruptible(lambda: _saved(run), once=launched() == 1),
+        interruptible(lambda: _saved(begun[-1]), once=launched() == 1),
         join(pick_device(recipe.training.device).type) as ranks,
     ):
-        release = _pretrain(recipe, run, out, data, ranks, resume=resume)
+        release = _pretrain(recipe, begun, out, data, ranks, resume=resume, at=at)
     return release or releases.open(out)
 
 
@@ -84,13 +90,21 @@ def _saved(run: RunFolder) -> str:
 
 
 def _pretrain(
-    recipe: Recipe, run: RunFolder, out: Path, data: str | Path | None, ranks: Ranks, *, resume: bool
+    recipe: Recipe,
+    begun: list[RunFolder],
+    out: Path,
+    data: str | Path | None,
+    ranks: Ranks,
+    *,
+    resume: bool,
+    at: Path | None,
 ) -> Release | None:
     """Do what `pretrain` does; only rank 0 measures, and has the release then."""
+    (run,) = begun
     with ranks.in_turn():  # what one fetches or decodes, the others find
         train_set = open_dataset(recipe.data, "train", data)
         test_set = open_dataset(recipe.data, "test", data)
-        objective = build_objective(recipe, train_set)
+        objective = build_objective(beginning(recipe), train_set)
     if recipe.evaluation and train_set.num_classes < 2:
         raise DataError(
             f"evaluation: the data have {train_set.num_classes} class, expected at least 2; "
@@ -98,48 +112,16 @@ def _pretrain(
         )
     release = None
     with cpu_threads(recipe.training.threads), run.locked() if ranks.rank == 0 else nullcontext():
-        sharded = recipe.training.shard and not ranks.alone
-        single = copy.deepcopy(objective) if sharded else None
-        trained = train(objective, train_set, recipe, run, resume=resume, ranks=ranks)
-        if single is not None:
-            single.load_state_dict(whole(trained.objective.state_dict()))
-            trained = trained._replace(objective=single.to(pick_device(recipe.training.device)))
+        stages = train_stages(
+            objective, train_set, recipe, run, resume=resume, ranks=ranks, at=at, begun=begun
+        )
+        if stages:
+            objective = stages[-1].trained.objective
         if ranks.rank == 0:
             with _trained_already(run):
-                release = _release(recipe, trained, train_set, test_set, run, out, ranks.size)
+                release = _release(recipe, objective, stages, train_set, test_set, run, out, ranks.size)
         ranks.wait()
     return release
-
-
-def finetune(
-    recipe: Recipe | str | Path,
-    *,
-    init: str | Path,
-    out: str | Path,
-    head: str | None = None,
-    data: str | Path | None = None,
-    resume: bool = False,
-    overrides: Sequence[str] = (),
-) -> Release:
-    """Train from a release instead of random weights; otherwise `pretrain`.
-
-    Args:
-        recipe: usually of the objective `classify`.
-        init: the release to start from: a weights name, `org/repo[@rev]` or a folder.
-        out: see `pretrain`.
-        head: "fresh" or "centers" (made of the release's learned centers); the recipe's own when None.
-        data: see `pretrain`.
-        resume: see `pretrain`.
-        overrides: see `pretrain`.
-    """
-    recipe = as_recipe(recipe, overrides)
-    plain = recipe.model_dump(mode="json")
-    own = plain["init"] or {}
-    start = (
-        str(init) if str(init).startswith(TIMM) else names.resolve(init).spelling
-    )  # means one thing, always
-    plain["init"] = own | {"release": start, "head": head or own.get("head", "fresh")}
-    return pretrain(parse(Recipe, plain, recipe.name), out=out, data=data, resume=resume)
 
 
 def as_recipe(recipe: Recipe | str | Path, overrides: Sequence[str]) -> Recipe:
@@ -153,7 +135,8 @@ def as_recipe(recipe: Recipe | str | Path, overrides: Sequence[str]) -> Recipe:
 
 def _release(
     recipe: Recipe,
-    trained: Trained,
+    objective: Objective,
+    stages: Sequence[Stage],
     train_set: ImageDataset,
     test_set: ImageDataset,
     run: RunFolder,
@@ -161,12 +144,12 @@ def _release(
     ranks: int,
 ) -> Release:
     """Measure what was trained, draw it, and write its release."""
-    encoder, centers = trained.objective.encoder, trained.objective.centers()
+    encoder, centers = objective.encoder, objective.centers()
     # as it lies in memory when it is loaded: in another layout `zoo evaluate` would round otherwise
     encoder.to(memory_format=torch.contiguous_format)
     encoded = Encoded(
         encoder,
-        train_set,
+        train_set,  # all of it, also where a part was for validation: as `zoo evaluate` will have it
         test_set,
         view=recipe.views.eval,
         mean=recipe.data.mean,
@@ -176,12 +159,17 @@ def _release(
         max_bad_images=recipe.data.max_bad_images,
         cache=recipe.views.cache,
     )
+    if recipe.method is not None:
+        assert centers is not None  # a method is one of the objective `classify`
+        centers = close(recipe.method, centers, lambda: encoded.train)
     # Its folder is named by the encoder's weights, so what lies there can always be continued.
     probe_run = ProbeRun(recipe.name, recipe.backbone.arch, recipe.data, run.path, resume=True)
     entries = [measure_aloud(protocol, encoded, centers, probe_run) for protocol in recipe.evaluation]
-    pictures = {"curves": run.path / "curves.png", "features": run.path / "features.png"}
+    pictures = {"features": run.path / "features.png"}
     with show_status("drawing: curves and a map of the test features"):
-        plot_curves(run.rows(), pictures["curves"], title=recipe.name)
+        if stages:
+            pictures = {"curves": run.path / "curves.png", **pictures}
+            plot_curves(rows_of(stages), pictures["curves"], title=recipe.name)
         plot_features(
             *encoded.test,
             test_set.class_names,
@@ -190,6 +178,17 @@ def _release(
             seed=recipe.training.seed,
             title=f"{recipe.name}: test features",
         )
+        if centers is not None and 1 < len(centers.weight) <= MOST_DRAWN:
+            pictures["centers"] = run.path / "centers.png"
+            plot_class_map(
+                centers,
+                pictures["centers"],
+                class_names=train_set.class_names,
+                title=f"{recipe.name}: class centers",
+                data=trained_on(train_set.describe()),
+            )
+    trained = together(objective, stages)
+    changes = [row for stage in stages for row in stage.run.changes()]
     eval_view = recipe.views.eval
     return write_release(
         out,
@@ -211,7 +210,7 @@ def _release(
         recipe_text=recipe.to_yaml(),
         metrics={
             "format": 1,
-            "training": training_facts(recipe, trained, train_set, ranks, run.changes()),
+            "training": training_facts(recipe, trained, train_set, ranks, changes, stages),
             "evaluations": entries,
         },
         pictures=pictures,

@@ -10,12 +10,13 @@ from pathlib import Path
 from zoo.api.facts import hardware
 from zoo.api.pretraining import as_recipe
 from zoo.data import open_dataset
-from zoo.errors import TrainingError
+from zoo.errors import RecipeError, TrainingError
 from zoo.evaluation.profile_plot import plot_profile
 from zoo.files import write_text
-from zoo.training import Recipe, build_objective, cpu_threads
+from zoo.training import Recipe, build_objective, cpu_threads, stages
 from zoo.training.profile import PARTS, Profile, describe, profile
 from zoo.training.progress import show_status
+from zoo.training.stages import beginning
 
 
 def profile_step(
@@ -40,6 +41,9 @@ def profile_step(
         ZooError: for anything wrong with recipe or data.
     """
     recipe, out = as_recipe(recipe, overrides), Path(out)
+    if not stages(recipe):
+        raise RecipeError(f"{recipe.name}: a method that trains nothing has no step to measure")
+    recipe = beginning(recipe)  # of a method its first training, which is most of it
     with _writing(out):
         out.mkdir(parents=True, exist_ok=True)  # before the minute that measuring may take
     dataset = open_dataset(recipe.data, "train", data)

@@ -6,7 +6,8 @@ import logging
 import os
 import sys
 
-from zoo.cli import releases as releases  # imported for the commands that they add
+from zoo.cli import centers as centers  # imported for the commands that they add
+from zoo.cli import releases as releases
 from zoo.cli import training as training
 from zoo.cli.app import app
 from zoo.errors import ZooError

@@ -18,7 +18,7 @@ app = typer.Typer(
     help="Pretrained contrastive encoders you can load, reproduce, publish and fine-tune.",
 )
 
-DISTRIBUTED = ("pretrain", "finetune")
+DISTRIBUTED = ("pretrain", "finetune", "reproduce")
 
 
 @app.callback()
@@ -27,7 +27,7 @@ def one_process(context: typer.Context) -> None:
     if launched() > 1 and context.invoked_subcommand not in DISTRIBUTED:
         raise ZooError(
             f"zoo {context.invoked_subcommand}: started as {launched()} processes, expected one; torchrun is "
-            f"for {' and '.join(DISTRIBUTED)}"
+            f"for {', '.join(DISTRIBUTED)}"
         )
 
 

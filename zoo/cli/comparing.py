@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
+from zoo.cli.show import print_columns
 from zoo.config import load_yaml
 from zoo.errors import RecipeError
 from zoo.launch import rank
@@ -26,7 +25,7 @@ def compare(
 ) -> None:
     """Run a comparison and print its table."""
     from zoo import api
-    from zoo.evaluation.comparison import comparison_table
+    from zoo.evaluation.comparison import as_rows
 
     found = api.compare(
         recipe,
@@ -40,7 +39,8 @@ def compare(
     )
     if rank() > 0:
         return
-    Console().print(comparison_table(found.summaries, title="test split, last epoch; mean ± 95 % interval"))
+    print("percent, test split, last epoch; mean over seeds ± 95 % interval\n")
+    print_columns(as_rows(found.summaries))
     for name, reason in found.left_out.items():
         print(f"left out: {name}: {reason}")
     print(f"\npicture: {found.folder / 'comparison.png'}; every run's figures: {found.folder / api.RECORD}")

@@ -11,6 +11,7 @@ from rich.markup import escape
 
 from zoo import catalog
 from zoo.config import load_yaml
+from zoo.data.words import selection_words
 
 if TYPE_CHECKING:
     from zoo.release import HubRelease, Release
@@ -38,19 +39,22 @@ def _summary(name: str) -> tuple[str, str, str, str]:
     path = catalog.recipe_path(name)
     text = catalog.recipe_text(path)
     header = catalog.recipe_header(text)
-    recipe = load_yaml(catalog.recipe_sections(text, "data", "objective"), path.name)
+    recipe = load_yaml(catalog.recipe_sections(text, "data", "objective", "method"), path.name)
     target, _, source = header.get("Target", "").partition(";")
     # read in the authors' repository, or from memory; a text without a figure may speak of others' figures
     mark = None if target == "none" else re.search(r"\[[VM]\]", source)
     here = re.split("[:;]", header.get("Here", ""))[0]
     data = header.get("Data") or _data(recipe["data"])
-    return _objective(recipe["objective"]), data, f"{target} {mark[0]}" if mark else target, here
+    learned = _objective(recipe["objective"], recipe.get("method"))
+    return learned, data, f"{target} {mark[0]}" if mark else target, here
 
 
-def _objective(section: Mapping[str, Any]) -> str:
+def _objective(section: Mapping[str, Any], method: Mapping[str, Any] | None) -> str:
     kind, loss = str(section["name"]), section.get("loss")
-    if isinstance(loss, str):  # classify is named by its loss
-        kind = loss
+    if method:  # it decides the loss
+        kind = str(method["name"])
+    elif kind == "classify":  # named by its loss
+        kind = loss if isinstance(loss, str) else str(section["loss"]["name"])
     elif loss is not None and loss["name"] != "info_nce":
         kind += f" {loss['name']}"
     return kind + (" + FT" if section.get("feature_transform") else "")
@@ -60,8 +64,7 @@ def _data(section: Mapping[str, Any]) -> str:
     source = section["source"]
     kind = str(source["kind"])
     parts = [f"{kind} {source['label']}" if kind == "parquet" else kind]
-    if section["long_tail"]:
-        parts.append(f"long tail {section['long_tail']['imbalance']:g}")
+    parts += selection_words(section["long_tail"], section.get("subset"))
     partial = section.get("partial_labels")
     if partial:
         parts.append(f"{partial['kind']} candidates {partial.get('rate', '')}".rstrip())

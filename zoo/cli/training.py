@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from zoo.cli.app import Data, Out, Resume, Set, app, key_values
+from zoo.cli.comparing import compare as compare_methods
+from zoo.cli.reproduction import print_reproduction
 from zoo.cli.show import print_evaluations, print_release
 from zoo.errors import RecipeError, ZooError, did_you_mean
 from zoo.launch import launched, rank
@@ -57,21 +59,97 @@ def pretrain(
 
 @app.command()
 def finetune(
-    recipe: Annotated[str, typer.Argument(help="Recipe, usually of the objective classify.")],
-    init: Annotated[str, typer.Option("--init", help="Release to start from: name, folder or org/repo.")],
+    recipe: Annotated[
+        str | None,
+        typer.Argument(
+            help="Recipe, usually of the objective classify. Default: one made for the release.",
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    init: Annotated[
+        str, typer.Option("--init", help="Release to start from: name, folder, org/repo or timm:ARCH.TAG.")
+    ],
     head: Annotated[str | None, typer.Option("--head", help="fresh, or centers: the learned ones.")] = None,
-    data: Data = None,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            "--data",
+            help='Folder for the recipe\'s own source, or a spec in its place, e.g. "folder:DIR" or '
+            '"cifar100:DIR?imbalance=100&fraction=0.1".',
+        ),
+    ] = None,
     out: Out = None,
     overrides: Set = None,
     resume: Resume = False,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Try the ways to learn from a long tail side by side.")
+    ] = False,
+    methods: Annotated[
+        str | None,
+        typer.Option(
+            "--methods",
+            help='With --compare: names, or values of the key method, e.g. "crt,{name: lws, lr: 0.2}".',
+        ),
+    ] = None,
+    seeds: Annotated[
+        str | None, typer.Option("--seeds", help="With --compare. Default: 0,1,2.", show_default=False)
+    ] = None,
 ) -> None:
-    """Train from a release instead of random weights."""
-    from zoo import api
-    from zoo.training import Recipe
+    """Train from a release instead of random weights, on any data.
 
-    parsed = Recipe.load(recipe, overrides or [])
-    folder = out or Path("runs") / f"{parsed.name}_finetuned"
-    _announce(api.finetune(parsed, init=init, head=head, out=folder, data=data, resume=resume))
+    With --compare, in several ways over several seeds, each a release of its own in --out, and a table.
+    """
+    from zoo import api
+
+    if compare:
+        if head is not None:
+            raise ZooError(f'--head: found "{head}" with --compare, whose methods choose the head')
+        compare_methods(
+            recipe,
+            init=init,
+            data=data,
+            out=out,
+            methods=methods,
+            seeds=seeds or "0,1,2",
+            resume=resume,
+            overrides=overrides or [],
+        )
+        return
+    if methods is not None or seeds is not None:
+        raise ZooError(f"--{'seeds' if methods is None else 'methods'}: is for --compare, which is not given")
+    tuned = api.finetune(
+        recipe, init=init, head=head, out=out, data=data, resume=resume, overrides=overrides or []
+    )
+    _announce(tuned)
+
+
+@app.command()
+def reproduce(
+    name: Annotated[str, typer.Argument(help="Release: weights name, folder or org/repo.")],
+    data: Data = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Release folder to make. Default: runs/reproduced/NAME.")
+    ] = None,
+    tolerance: Annotated[
+        float | None,
+        typer.Option(
+            "--tolerance",
+            metavar="POINTS",
+            help="Points that percentages may differ by; 0: equal. Default: by the number of test images.",
+        ),
+    ] = None,
+    resume: Resume = False,
+) -> None:
+    """Train a release again by its own recipe, repeat its evaluations, and compare all figures.
+
+    The status is 0 if every figure agrees within its tolerance, and 1 if one does not.
+    """
+    from zoo import api
+
+    found = api.reproduce(name, data=data, out=out, tolerance=tolerance, resume=resume)
+    if found is not None:  # torchrun's first process speaks for all
+        print_reproduction(found)
 
 
 def _announce(release: Release) -> None:

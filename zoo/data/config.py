@@ -10,7 +10,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from zoo.config import Config
-from zoo.data.ops import Cutout, GaussianBlur, Interpolation, Op, PositiveInt
+from zoo.data.ops import Cutout, GaussianBlur, Interpolation, Op, PositiveInt, RandomErasing, TimmAugment
 
 Seed = Annotated[int, Field(ge=0, lt=2**32)]  # what NumPy's RandomState takes
 Triple = Annotated[list[float], Field(min_length=3, max_length=3)]
@@ -241,6 +241,17 @@ class ViewsConfig(Config):
             size: int | None = None
             for place, op in enumerate(view):
                 size = getattr(op, "size", size) if not isinstance(op, Cutout) else size
+                if isinstance(op, TimmAugment) and self.backend != "torchvision":
+                    raise ValueError(
+                        f'train.{number}.{place}: found "timm_augment" with backend "{self.backend}", but it '
+                        'changes one PIL image at a time: expected backend "torchvision", or one of '
+                        '"rand_augment" and "auto_augment", which every backend has'
+                    )
+                if isinstance(op, RandomErasing) and place < len(view) - 1:
+                    raise ValueError(
+                        f'train.{number}.{place}: found "random_erasing" before "{view[place + 1].op}", '
+                        "expected it at the end of the view: it fills in normalised values"
+                    )
                 if isinstance(op, GaussianBlur) and size is not None and op.kernel_size // 2 >= size:
                     raise ValueError(
                         f"train.{number}.{place}.kernel_size: found {op.kernel_size}, expected at most "

@@ -13,6 +13,7 @@ from zoo.data.bad_images import others
 from zoo.data.config import EvalView
 from zoo.data.dataset import ImageDataset
 from zoo.data.decoded_file import Decoded, identify, read_decoded
+from zoo.data.streamed import outlive_first_signal
 from zoo.errors import DataError
 
 
@@ -118,6 +119,7 @@ def eval_images(
         batch_size=batch_size,
         num_workers=0 if kept else workers,
         collate_fn=_as_list,
+        worker_init_fn=outlive_first_signal,
         generator=torch.Generator(),  # else a loader draws from, and so moves, the global one
     )
     channel_mean = torch.tensor(mean, device=device).view(3, 1, 1)

@@ -13,6 +13,7 @@ from zoo.data.dataset import ImageDataset
 from zoo.data.positions import Order
 from zoo.data.prefetch import SideStream, one_ahead
 from zoo.data.resident import Resident, decode_all
+from zoo.data.sampling import Sampling, drawn_by
 from zoo.data.streamed import Streamed
 from zoo.data.tensor_views import TensorViews
 from zoo.errors import DataError
@@ -51,6 +52,7 @@ class TrainLoader:
         max_bad_images: int = 0,
         rank: int = 0,
         world_size: int = 1,
+        sampling: Sampling = "instance",
     ) -> None:
         """Prepare the data; the tensor backend decodes all of it here, or maps what an earlier run kept.
 
@@ -68,6 +70,7 @@ class TrainLoader:
             rank: whose rows of each batch: contiguous, as `torch.tensor_split`; none where a batch has fewer
                 than `world_size` images (`zoo.data.positions.smallest_share` tells).
             world_size: number of ranks.
+            sampling: how the images of an epoch are drawn; see `zoo.data.sampling`.
 
         Raises:
             DataError: when no batch can be made, or when the tensor backend cannot hold the data.
@@ -78,7 +81,13 @@ class TrainLoader:
                 f"smaller batches: expected a batch size of at most {len(dataset)}, or drop_last: false"
             )
         self._order = Order(
-            len(dataset), batch_size, drop_last=drop_last, seed=seed, rank=rank, world_size=world_size
+            len(dataset),
+            batch_size,
+            drop_last=drop_last,
+            seed=seed,
+            rank=rank,
+            world_size=world_size,
+            draw=drawn_by(sampling, dataset.labels),
         )
         self.steps_per_epoch = self._order.steps_per_epoch
         self._device = torch.device(device)

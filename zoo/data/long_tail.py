@@ -36,6 +36,8 @@ def select_long_tail(config: LongTail, labels: NDArray[np.int64], num_classes: i
     counts = np.bincount(labels, minlength=num_classes)
     if num_classes < 2:
         raise DataError(f"long_tail: the data has {num_classes} class, expected at least 2")
+    if counts.min() == 0:
+        raise DataError(f"long_tail: class {counts.argmin()} has no images, expected some of every class")
     sizes = class_sizes(config, config.max_per_class or int(counts.min()), num_classes)
     for c, (size, count) in enumerate(zip(sizes, counts, strict=True)):
         if size > count:

@@ -5,9 +5,9 @@ Names and meaning of the parameters are torchvision's. Defaults are the literatu
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, TypeVar
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from zoo.config import Config
 
@@ -17,7 +17,10 @@ PositiveInt = Annotated[int, Field(gt=0)]
 Strength = Annotated[float, Field(ge=0)]
 
 
-def _ordered(bounds: list[float]) -> list[float]:
+Bounds = TypeVar("Bounds", list[float], list[int])
+
+
+def _ordered(bounds: Bounds) -> Bounds:
     if bounds[0] > bounds[1]:
         raise ValueError(f"found {bounds}, expected [low, high]")
     return bounds
@@ -153,6 +156,52 @@ class RandAugment(Config):
     magnitude: Annotated[int, Field(ge=0, le=30)] = 9
 
 
+class TimmAugment(Config):
+    """A policy of timm's by its string, exactly by timm's code; only with `backend: torchvision`.
+
+    Attributes:
+        config: e.g. `rand-m9-mstd0.5-inc1` (RandAugment), `original-mstd0.5` (AutoAugment; also `v0`, `3a`)
+            or `augmix-m5-w4-d2`; `timm.data.auto_augment` says what the sections mean.
+    """
+
+    op: Literal["timm_augment"] = "timm_augment"
+    config: str
+
+    @field_validator("config")
+    @classmethod
+    def _known(cls, config: str) -> str:
+        from zoo.data.timm_views import check_config  # imports timm, and torch with it
+
+        check_config(config)
+        return config
+
+
+class RandomErasing(Config):
+    """Rectangles are filled in, with probability `p`; the last operation of a view (1708.04896, as timm's).
+
+    Attributes:
+        p: of an image to have any.
+        scale: range of their share of the image, together where there are several.
+        ratio: range of height / width.
+        mode: they become the mean colour (`const`), or normal noise in normalised values, one for each
+            rectangle and channel (`rand`) or for each of its pixels (`pixel`).
+        count: fewest and most of them.
+    """
+
+    op: Literal["random_erasing"] = "random_erasing"
+    p: Probability = 0.25
+    scale: PositiveRange = [0.02, 1 / 3]
+    ratio: PositiveRange = [0.3, 1 / 0.3]
+    mode: Literal["const", "rand", "pixel"] = "pixel"
+    count: Annotated[list[PositiveInt], Field(min_length=2, max_length=2), AfterValidator(_ordered)] = [1, 1]
+
+    @model_validator(mode="after")
+    def _within_image(self) -> Self:
+        if self.scale[1] > 1:
+            raise ValueError(f"scale: found {self.scale}, expected shares of the image's area, at most 1")
+        return self
+
+
 Op = Annotated[
     RandomResizedCrop
     | PadCrop
@@ -166,6 +215,8 @@ Op = Annotated[
     | RandomAffine
     | Cutout
     | AutoAugment
-    | RandAugment,
+    | RandAugment
+    | TimmAugment
+    | RandomErasing,
     Field(discriminator="op"),
 ]

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from zoo.data.prefetch import pinned
+from zoo.data.sampling import Draw
 from zoo.ranks import part_of
 from zoo.seeding import derive_seed
 
@@ -22,6 +23,7 @@ class Position(NamedTuple):
         index: places of the rows' images in the data set `[B]`, int64.
         start: the first of these rows in the batch of all ranks.
         total: rows in the batch of all ranks.
+        place: of the first row in its epoch, where an epoch may have an image more than once; else None.
     """
 
     step: int
@@ -29,6 +31,7 @@ class Position(NamedTuple):
     index: Tensor  # type: ignore[assignment]  # shadows tuple.index, as in `Batch`
     start: int
     total: int
+    place: int | None = None
 
 
 def smallest_share(size: int, batch_size: int, *, drop_last: bool, world_size: int) -> int:
@@ -45,7 +48,7 @@ def smallest_share(size: int, batch_size: int, *, drop_last: bool, world_size: i
 
 
 class Order:
-    """The images of each batch; every epoch has a permutation of its own.
+    """The images of each batch; every epoch has a permutation, or a draw, of its own.
 
     Attributes:
         steps_per_epoch: batches in one pass over the data.
@@ -54,7 +57,15 @@ class Order:
     steps_per_epoch: int
 
     def __init__(
-        self, size: int, batch_size: int, *, drop_last: bool, seed: int, rank: int = 0, world_size: int = 1
+        self,
+        size: int,
+        batch_size: int,
+        *,
+        drop_last: bool,
+        seed: int,
+        rank: int = 0,
+        world_size: int = 1,
+        draw: Draw | None = None,
     ) -> None:
         """Take the number of images, and of those in a batch of all ranks.
 
@@ -65,23 +76,27 @@ class Order:
             seed: of the permutations.
             rank: whose rows of each batch; see `zoo.ranks.part_of`.
             world_size: number of ranks.
+            draw: draws an epoch with replacement; None: a permutation.
         """
         self.steps_per_epoch = size // batch_size if drop_last else -(-size // batch_size)
         self._size, self._batch_size, self._seed = size, batch_size, seed
         self._rank, self._world_size = rank, world_size
+        self._draw = draw
 
     def positions(self, start: int, stop: int, device: torch.device) -> Iterator[Position]:
         """Yield the steps `start` to `stop` - 1, indices on `device`.
 
-        The permutation is drawn on the CPU, the same for every device and rank, and copied once an epoch.
+        An epoch is drawn on the CPU, the same for every device and rank, and copied once.
         """
         order, ordered = torch.empty(0, dtype=torch.int64), -1
         for step in range(start, stop):
             epoch, number = divmod(step, self.steps_per_epoch)
             if epoch != ordered:
                 generator = torch.Generator().manual_seed(derive_seed("order", self._seed, epoch))
-                drawn = torch.randperm(self._size, generator=generator)
+                draw = self._draw
+                drawn = draw(generator) if draw else torch.randperm(self._size, generator=generator)
                 order, ordered = pinned(drawn, device).to(device, non_blocking=True), epoch
             batch = order[number * self._batch_size : (number + 1) * self._batch_size]
             first, end = part_of(len(batch), self._rank, self._world_size)
-            yield Position(step, epoch, batch[first:end], first, len(batch))
+            place = None if self._draw is None else number * self._batch_size + first
+            yield Position(step, epoch, batch[first:end], first, len(batch), place)

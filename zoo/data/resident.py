@@ -144,7 +144,7 @@ class Resident:
         generator = torch.Generator(self._device)
         gathered = self._gathered(positions)
         with closing(gathered if self._here else background(gathered)) as batches:
-            for (step, _, _, start, total), index, pixels in batches:
+            for (step, _, _, start, total, _), index, pixels in batches:
                 here = index.to(self._device, non_blocking=True)
                 generator.manual_seed(derive_seed("views", self._seed, step))
                 images = pixels.to(self._device, non_blocking=True)

@@ -4,94 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from zoo.data.config import (
     DataConfig,
     Digits,
     Folder,
-    ListFiles,
     PartialLabels,
     Source,
     TorchvisionSource,
 )
-from zoo.data.dataset import Encoded, ImageDataset, ImageStore, Split
-from zoo.data.decode import read_image, read_size
-from zoo.data.labels import is_whole, numbered
+from zoo.data.dataset import ImageDataset, ImageStore, Split
+from zoo.data.list_files import open_list
 from zoo.data.long_tail import select_long_tail
 from zoo.data.parquet import open_parquet
 from zoo.data.partial_labels import draw_candidates, read_candidates
 from zoo.data.paths import require_path, require_root
+from zoo.data.stores import ArrayStore, FileStore, Opened
+from zoo.data.subset import select_subset
 from zoo.errors import DataError, did_you_mean
-from zoo.files import is_dir, is_file, read_text
+from zoo.files import is_dir
 
-MAX_LIST_BYTES = 1 << 30  # several times the list of the largest public data set
 DIGITS_TRAIN_PER_CLASS = 125  # the smallest class has 174 images
-
-
-class Opened(NamedTuple):
-    """Images, their classes `[N]`, and the names of the C classes."""
-
-    store: ImageStore
-    labels: NDArray[np.int64]
-    class_names: Sequence[str]
-
-
-class ArrayStore:
-    """Decoded images in memory."""
-
-    def __init__(
-        self, pixels: NDArray[np.uint8], prefix: str, numbers: NDArray[np.int64] | None = None
-    ) -> None:
-        """Take `pixels` `[N, H, W]` or `[N, H, W, 3]` and the `numbers` `[N]` of the images there."""
-        self._pixels = pixels
-        self._prefix = prefix
-        self._numbers = np.arange(len(pixels)) if numbers is None else numbers
-
-    def name(self, row: int) -> str:
-        """Return the source's name with the image's number in it."""
-        return f"{self._prefix}/{self._numbers[row]}"
-
-    def read(self, row: int) -> Image.Image:
-        """Return image `row` as RGB."""
-        return Image.fromarray(self._pixels[row]).convert("RGB")
-
-    def size(self, row: int) -> tuple[int, int]:
-        """Return the size that all have."""
-        height, width = self._pixels.shape[1:3]
-        return width, height
-
-    def encoded(self, rows: NDArray[np.int64]) -> None:
-        """Return None: the images are decoded."""
-
-
-class FileStore:
-    """Image files below one folder."""
-
-    def __init__(self, folder: Path, paths: Sequence[str]) -> None:
-        """Take the `paths` `[N]` relative to `folder`."""
-        self._folder = folder
-        self._paths = paths
-
-    def name(self, row: int) -> str:
-        """Return the path relative to the folder."""
-        return self._paths[row]
-
-    def read(self, row: int) -> Image.Image:
-        """Decode file `row`."""
-        return read_image(self._folder / self._paths[row], self._paths[row])
-
-    def size(self, row: int) -> tuple[int, int]:
-        """Read the beginning of file `row`."""
-        return read_size(self._folder / self._paths[row], self._paths[row])
-
-    def encoded(self, rows: NDArray[np.int64]) -> Encoded:
-        """Return the files of `rows`."""
-        return Encoded([self._folder / self._paths[row] for row in rows.tolist()])
 
 
 def open_digits(source: Digits, split: Split, root: Path | None) -> Opened:
@@ -173,77 +110,6 @@ def open_folder(source: Folder, split: Split, root: Path | None) -> Opened:
     return Opened(FileStore(path, paths), np.asarray(tree.targets, dtype=np.int64), tree.classes)
 
 
-def open_list(source: ListFiles, split: Split, root: Path | None) -> Opened:
-    """Return the images of a list file. The classes are 0 to the largest label of the training list."""
-    folder = require_path(root, source.images, "list", "folder of images")
-    file = require_path(root, source.train if split == "train" else source.test, "list", f"{split} list")
-    paths, labels = _read_list(file)
-    first = folder / paths[0]
-    if not is_file(first):  # a wrong folder would make every image a bad one
-        raise DataError(f'list: {file.name} line 1 names "{paths[0]}", but there is no {first}; see "images"')
-    largest = int(labels.max())
-    if split == "train":
-        _check_gapless(labels, file)
-    else:
-        train = Path(source.train if root is None else root / source.train)
-        if is_file(train):
-            train_labels = _read_list(train)[1]
-            _check_gapless(train_labels, train)
-            trained = int(train_labels.max())
-            if largest > trained:
-                line = int(labels.argmax()) + 1
-                raise DataError(
-                    f"list: {file} image {line}: label {largest}, but {train} has only 0 to {trained}"
-                )
-            largest = trained
-    names = numbered(largest, f"list: {file}")
-    if source.class_names is not None:
-        named = require_path(root, source.class_names, "list", "file of class names")
-        names = _read_lines(named)
-        if len(names) != largest + 1:
-            raise DataError(
-                f"list: {named} has {len(names)} names for the {largest + 1} classes of the labels"
-            )
-    return Opened(FileStore(folder, paths), labels, names)
-
-
-def _check_gapless(labels: NDArray[np.int64], file: Path) -> None:
-    """Refuse a class without images; so there are no more classes than images, however large a label is."""
-    counts = np.bincount(labels[labels < len(labels)], minlength=1)
-    lacking = np.flatnonzero(counts == 0)
-    largest = int(labels.max())
-    if len(lacking) or largest >= len(counts):
-        first = int(lacking[0]) if len(lacking) else len(counts)
-        raise DataError(
-            f"list: {file}: no image of class {first}, expected labels 0 to {largest} without gaps"
-        )
-
-
-def _read_lines(file: Path) -> list[str]:
-    try:
-        return read_text(file, MAX_LIST_BYTES).splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"list: {file} cannot be read as text: {error}") from None
-
-
-def _read_list(file: Path) -> tuple[list[str], NDArray[np.int64]]:
-    paths, labels = [], []
-    for number, line in enumerate(_read_lines(file), start=1):
-        if not line.strip():
-            continue
-        path, _, label = line.strip().rpartition(" ")  # a path may contain spaces
-        if not path or not is_whole(label):
-            raise DataError(
-                f'list: {file} line {number}: found "{line.strip()[:80]}", expected "path label", '
-                "the label 0, 1, ..."
-            )
-        paths.append(path.strip())
-        labels.append(int(label))
-    if not paths:
-        raise DataError(f"list: {file} names no images")
-    return paths, np.asarray(labels, dtype=np.int64)
-
-
 OPENERS: dict[
     str, Callable[[Any, Split, Path | None], tuple[ImageStore, NDArray[np.int64], Sequence[str]]]
 ] = {
@@ -257,7 +123,7 @@ OPENERS: dict[
 }
 
 
-def _name(source: Source, root: str | Path | None) -> str:
+def data_name(source: Source, root: str | Path | None) -> str:
     """Name the data so that two folders, or two label columns of one, are told apart in a table."""
     if isinstance(source, Digits | TorchvisionSource):
         return source.kind
@@ -270,7 +136,12 @@ def open_dataset(config: DataConfig, split: Split, root: str | Path | None) -> I
 
     Rows are in the order of the source: files sorted by class and name for folders, by line for list files,
     by shard and row for parquet, the original files' for torchvision. A long tail applies to `train` only
-    and orders rows as `zoo.data.long_tail.select_long_tail` says; so do partial labels, for the rows it left.
+    and orders rows as `zoo.data.long_tail.select_long_tail` says; so do, for the rows it left, a subset,
+    which keeps their order, and then partial labels.
+
+    Class names may hold some that no training image has (a parquet file's metadata, a list's file of names).
+    Objectives that learn classes refuse such data, naming them (`zoo.training.build_objective`), as a long
+    tail does; others train on them. Probes never predict such a class: its test images count as wrong.
 
     Args:
         config: what to read.
@@ -284,19 +155,23 @@ def open_dataset(config: DataConfig, split: Split, root: str | Path | None) -> I
     folder = None if root is None else Path(root)
     store, labels, class_names = OPENERS[source.kind](source, split, folder)
     tail = config.long_tail if split == "train" else None
+    part = config.subset if split == "train" else None
     partial = config.partial_labels if split == "train" else None
     settings = {
-        "name": _name(source, root),
+        "name": data_name(source, root),
         "source": source.kind,
         "split": split,
         "long_tail": tail.model_dump() if tail else None,
         "partial_labels": None,
+        **({"subset": part.model_dump()} if part else {}),  # releases of before there was one lack the key
     }
     if len(labels) == 0:
         raise DataError(f"{source.kind}: the {split} split has no images")
     dataset = ImageDataset(store, labels, class_names, settings=settings)
     if tail is not None:
         dataset = dataset.subset(select_long_tail(tail, dataset.labels, dataset.num_classes))
+    if part is not None:
+        dataset = dataset.subset(select_subset(part, dataset.labels, dataset.num_classes))
     return dataset if partial is None else _with_partial_labels(dataset, partial, folder)
 
 

@@ -6,7 +6,16 @@ from pathlib import Path
 from typing import Any
 
 from zoo.config import Config, load_yaml, parse
-from zoo.data.config import DataConfig, Digits, Folder, ListFiles, LongTail, Parquet, TorchvisionSource
+from zoo.data.config import (
+    DataConfig,
+    Digits,
+    Folder,
+    ListFiles,
+    LongTail,
+    Parquet,
+    Subset,
+    TorchvisionSource,
+)
 from zoo.errors import DataError, did_you_mean
 
 _SECTIONS: dict[str, type[Config]] = {
@@ -18,13 +27,15 @@ _SECTIONS: dict[str, type[Config]] = {
     "list": ListFiles,
     "parquet": Parquet,
 }
+_SELECTION = list(dict.fromkeys([*LongTail.model_fields, *Subset.model_fields]))
 
 
 def parse_data_spec(text: str) -> tuple[DataConfig, Path | None]:
-    """Read e.g. `digits`, `folder:DIR` or `parquet:DIR?label=fine_label&imbalance=100`.
+    """Read e.g. `digits?fraction=0.01`, `folder:DIR` or `parquet:DIR?label=fine_label&imbalance=100`.
 
-    Keys are those of the source's section and, for a long tail, those of `LongTail`; a key may be left out
-    where it has a default. Everything else in the configuration has its default.
+    Keys are those of the source's section and, for a long tail or few labels, those of `LongTail` and
+    `Subset`; `seed` is that of each of the two that is asked for. A key may be left out where it has a
+    default. Everything else in the configuration has its default.
 
     Returns:
         The configuration, and the data folder where one was given.
@@ -36,29 +47,36 @@ def parse_data_spec(text: str) -> tuple[DataConfig, Path | None]:
     kind, _, folder = place.partition(":")
     if kind not in _SECTIONS:
         raise DataError(
-            f'data "{text}": unknown kind "{kind}".{did_you_mean(kind, _SECTIONS)} '
+            f'data "{text}": no folder, and unknown kind "{kind}".{did_you_mean(kind, _SECTIONS)} '
             f"Kinds: {', '.join(_SECTIONS)}; written KIND:DIR?key=value&key=value"
         )
     own = [key for key in _SECTIONS[kind].model_fields if key != "kind"]
     source: dict[str, Any] = {"kind": kind}
-    tail: dict[str, Any] = {}
+    chosen: dict[str, Any] = {}
     for item in query.split("&") if query else []:
         key, equals, value = item.partition("=")
         if not equals:
             raise DataError(f'data "{text}": found "{item}", expected key=value')
-        if key in source or key in tail:
+        if key in source or key in chosen:
             raise DataError(f'data "{text}": "{key}" is given twice')
         if key in own:
             source[key] = value if key != "download" else load_yaml(value, f'data "{text}"')
-        elif key in LongTail.model_fields:
-            tail[key] = load_yaml(value, f'data "{text}"')
+        elif key in _SELECTION:
+            chosen[key] = load_yaml(value, f'data "{text}"')
         else:
-            keys = [*own, *LongTail.model_fields]
+            keys = [*own, *_SELECTION]
             raise DataError(
                 f'data "{text}": unknown key "{key}".{did_you_mean(key, keys)} '
                 f"Keys of {kind}: {', '.join(keys)}"
             )
-    config = parse(DataConfig, {"source": source, **({"long_tail": tail} if tail else {})}, f'data "{text}"')
+    few = {key: value for key, value in chosen.items() if key in Subset.model_fields}
+    tail = {key: value for key, value in chosen.items() if key in LongTail.model_fields}
+    sections: dict[str, Any] = {"source": source}
+    if few.keys() - {"seed"}:
+        sections["subset"] = few
+    if tail.keys() - {"seed"} or (tail and "subset" not in sections):
+        sections["long_tail"] = tail
+    config = parse(DataConfig, sections, f'data "{text}"')
     try:
         return config, Path(folder).expanduser() if folder else None
     except RuntimeError as error:  # "~" of nobody

@@ -25,7 +25,7 @@ from zoo.data.torchvision_views import PILViews, seeded
 from zoo.errors import DataError
 from zoo.seeding import derive_seed
 
-Key = tuple[int, int]  # epoch, index
+Key = tuple[int, ...]  # epoch, index, and where an epoch may have an image more than once its place there
 
 
 class Sample(NamedTuple):
@@ -42,7 +42,7 @@ class Collated(NamedTuple):
     """A batch as it comes from a worker.
 
     Attributes:
-        views: `[B, 3, h, w]`, uint8, each; empty when there is an error.
+        views: `[B, 3, h, w]`, uint8, or float32 and normalised, each; empty when there is an error.
         labels: `[B]`, int64.
         positions: in the data set `[B]`, int64.
         bad: name and error of each unreadable image.
@@ -57,7 +57,7 @@ class Collated(NamedTuple):
 
 
 class Samples(Dataset[Sample]):
-    """Augmented images by (epoch, index): what a key gives depends on nothing else."""
+    """Augmented images by key: what one gives depends on nothing else."""
 
     def __init__(
         self,
@@ -66,23 +66,25 @@ class Samples(Dataset[Sample]):
         seed: int,
         image_size: int | None,
         max_bad: int,
+        mean: Sequence[float] = (0.5, 0.5, 0.5),
+        std: Sequence[float] = (0.5, 0.5, 0.5),
     ) -> None:
-        """Augment `dataset` with `views`; draws are a function of `seed`, epoch and index."""
+        """Augment `dataset` with `views`; draws are a function of `seed` and key."""
         self._dataset = dataset
-        self._views = PILViews(views)
+        self._views = PILViews(views, mean, std)
         self._seed = seed
         self._image_size = image_size
         self._max_bad = max_bad
 
     def __getitem__(self, key: Key) -> Sample:
-        """Return the sample of an (epoch, index)."""
-        epoch, asked = key
+        """Return the sample of a key."""
+        asked = key[1]
         image, position, bad = read_or_replace(self._dataset, asked, self._max_bad)
         if image is None:
             return Sample([], -1, asked, bad, f"{len(bad)} images in a row cannot be read")
         if self._image_size is not None:
             image = scaled_to_square(image, self._image_size)
-        with seeded(derive_seed("views", self._seed, epoch, asked)):
+        with seeded(derive_seed("views", self._seed, *key)):
             try:
                 views = self._views(image)
             except (ValueError, RuntimeError) as error:  # how torchvision says that an image is too small
@@ -146,7 +148,8 @@ class Streamed:
     """Batches that workers decode and crop; the operations after the crop are done here, or by them too.
 
     What travels from a worker is 8 bits. The draws of a worker's operations are a function of seed, epoch
-    and image, those of the batch's operations of seed and step.
+    and image (and of its place in the epoch, where it may come again), those of the batch's operations of
+    seed and step.
     """
 
     index_device = torch.device("cpu")
@@ -168,7 +171,7 @@ class Streamed:
     ) -> None:
         """Augment `dataset` with `views`; `split`: after the crop on `device`, else all of it in workers."""
         parts = [split_view(view) if split else (list(view), []) for view in views]
-        self._samples = Samples(dataset, [host for host, _ in parts], seed, image_size, max_bad)
+        self._samples = Samples(dataset, [host for host, _ in parts], seed, image_size, max_bad, mean, std)
         # without operations the values are normalised in torchvision's order: not one rounding may differ
         self._finish = [TensorViews([rest], mean, std) if rest else None for _, rest in parts]
         self._candidates = dataset.candidates
@@ -190,7 +193,11 @@ class Streamed:
         def keys() -> Iterator[list[Key]]:
             for position in positions:
                 asked.append(position)
-                yield [(position.epoch, i) for i in position.index.tolist()]
+                index, place = position.index.tolist(), position.place
+                if place is None:
+                    yield [(position.epoch, i) for i in index]
+                else:
+                    yield [(position.epoch, i, n) for n, i in enumerate(index, place)]
 
         generator = torch.Generator(self._device)
         with closing(stream(self._samples, keys(), self._workers, self._device.type == "cuda")) as batches:
@@ -213,6 +220,8 @@ class Streamed:
     def _finished(
         self, pixels: Tensor, finish: TensorViews | None, generator: torch.Generator, position: Position
     ) -> Tensor:
+        if pixels.is_floating_point():  # normalised by the worker, and then erased
+            return pixels
         if finish is not None:
             return finish(pixels, generator, start=position.start, total=position.total)[0]
         return pixels.float().div_(255).sub_(self._mean).div_(self._std)

@@ -12,19 +12,23 @@ from torch import Tensor
 from torchvision.transforms import AutoAugmentPolicy, InterpolationMode, v2
 
 from zoo.data import ops
+from zoo.data.timm_views import TimmAugment, TimmErasing
 
 
 class PILViews:
     """Augment one image; random numbers come from torch's global generator, so seed it with `seeded`."""
 
-    def __init__(self, views: Sequence[Sequence[ops.Op]]) -> None:
-        """Take the operations of each view."""
-        self._views = [
-            v2.Compose([*(_TRANSFORMS[type(op)](op) for op in view), v2.PILToTensor()]) for view in views
-        ]
+    def __init__(
+        self,
+        views: Sequence[Sequence[ops.Op]],
+        mean: Sequence[float] = (0.5, 0.5, 0.5),
+        std: Sequence[float] = (0.5, 0.5, 0.5),
+    ) -> None:
+        """Take the operations of each view, and `mean` and `std` of the channels, for values in 0..1."""
+        self._views = [v2.Compose(_transforms(view, mean, std)) for view in views]
 
     def __call__(self, image: Image.Image) -> list[Tensor]:
-        """Return one tensor `[3, h, w]`, uint8, per view."""
+        """Return one tensor `[3, h, w]` per view: uint8, or float32 and normalised where it is erased."""
         return [view(image) for view in self._views]
 
 
@@ -51,6 +55,29 @@ class _Cutout:
         image = image.copy()
         image.paste((0, 0, 0), (left, top, left + self._size, top + self._size))
         return image
+
+
+class _Normalize:
+    """What `Streamed` does with a batch in 8 bits, for one image."""
+
+    def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
+        self._mean, self._std = (torch.tensor(values).view(3, 1, 1) for values in (mean, std))
+
+    def __call__(self, pixels: Tensor) -> Tensor:
+        return pixels.float().div_(255).sub_(self._mean).div_(self._std)
+
+
+def _transforms(view: Sequence[ops.Op], mean: Sequence[float], std: Sequence[float]) -> list[Any]:
+    before: list[Any] = []
+    after: list[Any] = []
+    for op in view:
+        if isinstance(op, ops.TimmAugment):
+            before.append(TimmAugment(op.config, mean))
+        elif isinstance(op, ops.RandomErasing):
+            after += [_Normalize(mean, std), TimmErasing(op)]
+        else:
+            before.append(_TRANSFORMS[type(op)](op))
+    return [*before, v2.PILToTensor(), *after]
 
 
 def _sometimes(p: float, transform: Any) -> Any:

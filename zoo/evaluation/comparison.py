@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rich.table import Table
 from scipy import stats
 
 from zoo.errors import ZooError
@@ -123,31 +122,18 @@ def _paired(mine: Estimate | None, best: Estimate | None) -> Estimate:
     return estimate([a - b for a, b in zip(mine.values, best.values, strict=True)])
 
 
-def comparison_table(summaries: Mapping[str, Summary], *, title: str | None = None) -> Table:
-    """Return one line per method: each metric's mean and interval, and the difference to the best."""
-    table = Table(title=title)
-    shown = _shown(summaries)
-    for number, heading in enumerate(["method", *(COLUMNS[key] for key in shown), "balanced, to the best"]):
-        table.add_column(heading, justify="right" if number else "left", no_wrap=not number)
+def as_rows(summaries: Mapping[str, Summary]) -> list[list[str]]:
+    """Return headings and one line of cells per method; a metric that no method has is left out."""
+    shown = [key for key in COLUMNS if any(summary.metrics[key] for summary in summaries.values())]
+    lines = [["method", *(COLUMNS[key] for key in shown), "balanced, to the best"]]
     for name, summary in summaries.items():
-        table.add_row(name, *_cells(summary, shown))
-    return table
+        values = [summary.metrics[key] for key in shown]
+        lines.append([name, *("-" if value is None else str(value) for value in values), summary.verdict])
+    return lines
 
 
 def as_markdown(summaries: Mapping[str, Summary]) -> str:
-    """Return the same table as Markdown."""
-    shown = _shown(summaries)
-    head = ["method", *(COLUMNS[key] for key in shown), "balanced, to the best"]
-    lines = [head, ["---", *("---:" for _ in head[1:])]]
-    lines += [[name, *_cells(summary, shown)] for name, summary in summaries.items()]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
-
-
-def _shown(summaries: Mapping[str, Summary]) -> list[str]:
-    """Leave out what no method has."""
-    return [key for key in COLUMNS if any(summary.metrics[key] for summary in summaries.values())]
-
-
-def _cells(summary: Summary, shown: Sequence[str]) -> list[str]:
-    values = [summary.metrics[key] for key in shown]
-    return ["-" if value is None else str(value) for value in values] + [summary.verdict]
+    """Return the same as a table in Markdown."""
+    head, *lines = as_rows(summaries)
+    rule = ["---", *("---:" for _ in head[1:])]
+    return "\n".join("| " + " | ".join(line) + " |" for line in [head, rule, *lines]) + "\n"

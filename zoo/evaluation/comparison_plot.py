@@ -51,6 +51,8 @@ def plot_comparison(
                 )
             axes.set_title(COLUMNS[key], loc="left")
             axes.set_xlabel("%, less is better" if key == "calibration_error" else "top-1 accuracy (%)")
+            low, high = axes.get_xlim()
+            axes.set_xlim(max(low, -1.0), min(high, 101.0))  # an interval may reach beyond what can be
             grid(axes, "x")
         axes_of[0].set_yticks(range(len(names)), names, color=INK)
         axes_of[0].invert_yaxis()

@@ -10,10 +10,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from zoo.data.stratified import stratified_split as split_by_class
 from zoo.errors import DataError, ZooError, did_you_mean
 from zoo.evaluation._checks import check_augmented, check_features, check_labels
 from zoo.evaluation.metrics import classification_metrics
-from zoo.evaluation.rows import rank_in_class
 from zoo.evaluation.solvers import SOLVERS, Problem
 from zoo.seeding import derive_seed
 
@@ -151,10 +151,7 @@ def stratified_split(labels: Tensor, fraction: float, seed: int) -> tuple[Tensor
 
     A class of n >= 2 gives at least 1 and at most n - 1 of its rows, a class of one row gives none.
     """
-    place, counts = rank_in_class(labels, "linear", seed, "split"), torch.bincount(labels.cpu())
-    held = (counts * fraction).round().clamp(min=1).minimum(counts - 1).clamp(min=0)
-    is_held = (place < held[labels.cpu()]).to(labels.device)
-    return (~is_held).nonzero().flatten(), is_held.nonzero().flatten()
+    return split_by_class(labels, fraction, derive_seed("linear", seed, "split"))
 
 
 def _check_settings(

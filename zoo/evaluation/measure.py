@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from zoo.data.words import data_words
 from zoo.errors import ReleaseError, ZooError
 from zoo.evaluation.answers import Answer, Classes, Draws, Neighbours, Truth
 from zoo.evaluation.classifier import center_logits
@@ -32,7 +32,7 @@ from zoo.training.protocols import (
     settings_of,
 )
 
-__all__ = ["Encoded", "ProbeRun", "data_name", "measure", "respond"]
+__all__ = ["Encoded", "ProbeRun", "measure", "respond"]
 
 _ROOM = 6  # times the training features: what fitting a probe takes at most
 
@@ -60,7 +60,7 @@ def measure(
     )
     return {
         "protocol": protocol.protocol,
-        "data": data_name(encoded.train_set.describe()),
+        "data": data_words(encoded.train_set.describe()),
         "split": "test",
         "train_set": encoded.train_set.describe(),
         "test_set": encoded.test_set.describe(),
@@ -166,9 +166,3 @@ def _near(data: ProbeData, features: Tensor, copies: int = 1) -> torch.device:
     """Return the encoder's device if `copies` of `features` can be worked on there."""
     needed = _ROOM * copies * features.nbytes
     return data.device if needed < total_memory(data.device) else features.device
-
-
-def data_name(facts: Mapping[str, Any]) -> str:
-    """Name described data in a few words, e.g. `digits, long tail 50` or `cifar100 fine_label`."""
-    tail = facts["long_tail"]
-    return str(facts["name"]) + (f", long tail {tail['imbalance']:g}" if tail else "")

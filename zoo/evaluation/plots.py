@@ -19,7 +19,7 @@ __all__ = ["plot_curves", "plot_features", "plot_shot_accuracy"]
 _GROUPS = {"accuracy": "overall", "many": "many", "medium": "medium", "few": "few"}
 _HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "++++")
 _NAMES = {"lr": "learning rate", "images_per_second": "throughput"}
-_UNITS = {"loss": "nats", "images_per_second": "images / s"}
+_UNITS = {"loss": "nats", "validation_loss": "nats", "images_per_second": "images / s"}
 _FIRST = ("loss", "lr", "images_per_second")
 
 
@@ -38,9 +38,11 @@ def plot_curves(records: Sequence[Mapping[str, Any]], path: Path | str, *, title
     Raises:
         DataError: when no row has a step and a scalar.
     """
-    rows = sorted(
-        {row["step"]: row for row in records if "step" in row}.values(), key=lambda row: row["step"]
-    )
+    together: dict[int, dict[str, Any]] = {}  # a step may have two rows, the second of a validation
+    for row in records:
+        if "step" in row:
+            together.setdefault(row["step"], {}).update(row)
+    rows = [together[step] for step in sorted(together)]
     keys = {key for row in rows for key, value in row.items() if _is_scalar(value)} - {"step", "epoch"}
     names = [*(k for k in _FIRST if k in keys), *sorted(keys.difference(_FIRST))]
     if not names:

@@ -29,6 +29,19 @@ from zoo.functional.features import (
     interpolate,
     sample_beta,
 )
+from zoo.functional.long_tail import (
+    LOWEST_LOGIT,
+    class_balanced_weights,
+    class_means,
+    ldam,
+    ldam_margins,
+    logit_adjusted,
+    nearest_center,
+    never,
+    post_hoc_adjusted,
+    scale_classes,
+    tau_normalize,
+)
 from zoo.functional.supervised import (
     balanced_softmax,
     disambiguate,
@@ -39,8 +52,11 @@ from zoo.functional.supervised import (
 )
 
 __all__ = [
+    "LOWEST_LOGIT",
     "alignment",
     "balanced_softmax",
+    "class_balanced_weights",
+    "class_means",
     "disambiguate",
     "ema_update",
     "extrapolate",
@@ -49,17 +65,25 @@ __all__ = [
     "in_batch_info_nce",
     "info_nce",
     "interpolate",
+    "ldam",
+    "ldam_margins",
     "log_prior",
+    "logit_adjusted",
     "margin_between",
     "margin_contrastive",
     "move_prototypes",
+    "nearest_center",
+    "never",
     "nt_xent",
     "paco",
+    "post_hoc_adjusted",
     "relative_penalty",
     "sample_beta",
+    "scale_classes",
     "score_moments",
     "simple_contrastive",
     "sup_con",
+    "tau_normalize",
     "tolerance",
     "uniformity",
 ]

@@ -176,9 +176,12 @@ def balanced_softmax(
 ) -> Tensor:
     """Cross-entropy of `logits + log prior`: a softmax classifier that expects balanced test classes.
 
+    L_i = -sum_c t_ic log(n_c exp(z_ic) / sum_j n_j exp(z_ij)), where t_i has a 1 at the label, or is the
+    distribution over classes of an image mixed from several.
+
     Args:
-        logits: class scores `[N, C]`.
-        labels: classes `[N]`.
+        logits: class scores z `[N, C]`.
+        labels: classes `[N]`, or distributions over classes t `[N, C]`.
         class_counts: training images of each class `[C]`.
         label_smoothing: torch's: this share of the target is spread over all C classes.
 

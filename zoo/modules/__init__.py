@@ -1,9 +1,11 @@
 """Building blocks of objectives; state only in buffers and parameters."""
 
 from zoo.modules.batchnorm import convert_ghost_batchnorm, has_batchnorm
-from zoo.modules.centers import Centers
+from zoo.modules.centers import Centers, Nearest
+from zoo.modules.classifiers import CosineClassifier, ScaledClassifier
 from zoo.modules.heads import projection_head
 from zoo.modules.momentum import MomentumEncoder
+from zoo.modules.pyramid import FeatureMaps, FeaturePyramid
 from zoo.modules.queue import KeyQueue
 from zoo.modules.schedule import (
     LOWEST_TAU,
@@ -21,10 +23,15 @@ from zoo.modules.vit import freeze_patch_embedding, set_sincos_positions
 __all__ = [
     "LOWEST_TAU",
     "Centers",
+    "CosineClassifier",
+    "FeatureMaps",
+    "FeaturePyramid",
     "FeatureTransformConfig",
     "KeyQueue",
     "Learned",
     "MomentumEncoder",
+    "Nearest",
+    "ScaledClassifier",
     "Scheduled",
     "Share",
     "Temperature",

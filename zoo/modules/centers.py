@@ -2,12 +2,34 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Self
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 
-class Centers(NamedTuple):
+class Nearest(NamedTuple):
+    """The nearest classes of some features, most probable first.
+
+    Attributes:
+        probability: softmax of the centers' logits `[N, k]`.
+        index: of the classes `[N, k]`, int64.
+    """
+
+    probability: Tensor
+    index: Tensor  # type: ignore[assignment]  # shadows tuple.index, as in `Batch`
+
+
+class _Tensors(NamedTuple):
+    weight: Tensor
+    bias: Tensor
+    class_counts: Tensor
+    prototypes: Tensor | None = None
+
+
+class Centers(_Tensors):
     """One center per class, in the space of the backbone's pooled features.
 
     The logit of class c for features x `[D_f]` is `weight[c] . x + bias[c]`.
@@ -15,11 +37,60 @@ class Centers(NamedTuple):
     Attributes:
         weight: centers `[C, D_f]`.
         bias: offsets `[C]`.
-        class_counts: training images of each class `[C]`, int64.
+        class_counts: training images of each class `[C]`, int64; -1 where not known.
         prototypes: PiCO's, unit rows in the space of its projection `[C, D]`; None for other objectives.
+        class_names: C of them, beside the tuple of tensors and no member of it; empty for centers that are
+            in no release.
     """
 
-    weight: Tensor
-    bias: Tensor
-    class_counts: Tensor
-    prototypes: Tensor | None = None
+    class_names: tuple[str, ...] = ()
+
+    def __new__(
+        cls,
+        weight: Tensor,
+        bias: Tensor,
+        class_counts: Tensor,
+        prototypes: Tensor | None = None,
+        *,
+        class_names: Sequence[str] = (),
+    ) -> Self:
+        made = super().__new__(cls, weight, bias, class_counts, prototypes)
+        made.class_names = tuple(class_names)
+        return made
+
+    def _replace(self, /, **changes: Any) -> Self:
+        """Return a copy with other members, `class_names` among them."""
+        names = changes.pop("class_names", self.class_names)
+        return type(self)(*super()._replace(**changes), class_names=names)
+
+    def logits(self, features: Tensor) -> Tensor:
+        """Return the logits `[N, C]` of pooled features `[N, D_f]`, without a class prior."""
+        return F.linear(features, self.weight.to(features), self.bias.to(features))
+
+    def nearest(self, features: Tensor, k: int = 5) -> Nearest:
+        """Return the k most probable classes of pooled features `[N, D_f]`; all C where k is larger.
+
+        Raises:
+            ValueError: if k is below 1.
+        """
+        if k < 1:
+            raise ValueError(f"k: found {k}, expected at least 1")
+        probability = self.logits(features).softmax(dim=1)
+        return Nearest(*probability.topk(min(k, len(self.weight)), dim=1))
+
+    def similarity(self) -> Tensor:
+        """Return the cosine similarity of every two centers `[C, C]`; the bias plays no part."""
+        unit = F.normalize(self.weight, dim=1)
+        return (unit @ unit.T).clamp(-1, 1)
+
+    def nearest_other(self) -> tuple[Tensor, Tensor]:
+        """Return the cosine `[C]` to, and the index `[C]` of, the most similar other class of each.
+
+        Raises:
+            ValueError: for fewer than two classes.
+        """
+        if len(self.weight) < 2:
+            raise ValueError(f"found {len(self.weight)} class, expected at least 2")
+        others = self.similarity().fill_diagonal_(-torch.inf)
+        cosine, index = others.max(dim=1)
+        return cosine, index

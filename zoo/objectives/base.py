@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any, ClassVar, NamedTuple
 
 import torch
+from timm.models._manipulate import group_with_matcher
 from torch import Tensor, nn
 
 from zoo.config import Config
@@ -116,6 +117,26 @@ class Objective(nn.Module):
         temperatures = [name for name, module in self.named_modules() if isinstance(module, Temperature)]
         return {f"encoder.{name}" for name in exempt} | {f"{name}.position" for name in temperatures}
 
+    def group_matcher(self, coarse: bool = False) -> Callable[[str], tuple[float]] | None:
+        """Return timm's way to tell a parameter's layer by its name, for layer-wise learning rates.
+
+        The encoder's layers are those of its own `group_matcher`, numbered as in the same model with a
+        classifier; everything else of the objective, and what timm counts to the classifier's layer (a norm
+        just before it, say), is one layer above them. None: the encoder's architecture has no layers.
+        """
+        own = getattr(self.encoder, "group_matcher", None)
+        if own is None:
+            return None
+        named = [*self.encoder.named_parameters(), (f"{_classifier(self.encoder)}.weight", None)]
+        layers = group_with_matcher(iter(named), own(coarse=coarse), reverse=True)
+        top = max(layers.values())
+
+        def layer_of(name: str) -> tuple[float]:
+            inside = name.removeprefix("encoder.")
+            return (float(layers.get(inside, top) if inside != name else top),)
+
+        return layer_of
+
     def facts(self, labels: Tensor) -> dict[str, float]:
         """Return figures on the trained state for the release's `metrics.json`.
 
@@ -127,3 +148,9 @@ class Objective(nn.Module):
     def centers(self) -> Centers | None:
         """Return the learned class centers, or None for objectives without."""
         return None
+
+
+def _classifier(encoder: nn.Module) -> str:
+    """Return the name that timm gives the architecture's classifier, which a headless encoder lacks."""
+    name = getattr(encoder, "pretrained_cfg", {}).get("classifier") or "head"
+    return str(name if isinstance(name, str) else name[0])

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from zoo import functional
@@ -15,8 +15,9 @@ from zoo.backbones import feature_dim
 from zoo.config import Config
 from zoo.errors import TrainingError
 from zoo.functional.precision import full
-from zoo.modules import Centers
+from zoo.modules import Centers, CosineClassifier, ScaledClassifier
 from zoo.objectives.base import Batch, DataInfo, Objective, ObjectiveConfig, Output
+from zoo.objectives.mixing import MixConfig, mix
 
 
 class LogitAdjustmentLoss(Config):
@@ -31,24 +32,13 @@ class LDAMLoss(Config):
 
     name: Literal["ldam"]
     max_margin: Annotated[float, Field(ge=0)]
+    """Of the rarest class, in units of the cosine."""
     scale: Annotated[float, Field(gt=0)]
+    """Factor of the cosines in the softmax."""
     reweight_from: Annotated[float, Field(ge=0, le=1)]
+    """Share of the training after which classes are weighted by their effective numbers; 1: never."""
     beta: Annotated[float, Field(ge=0, lt=1)]
-
-
-class MixConfig(Config):
-    """Pairs of images are mixed, and so are their labels (`timm.data.Mixup`)."""
-
-    mixup: Annotated[float, Field(ge=0)]
-    """Both weights of the Beta distribution of mixup's share; 0: no mixup (Zhang et al. 2018)."""
-    cutmix: Annotated[float, Field(ge=0)]
-    """Likewise of the pasted box's area (Yun et al. 2019)."""
-    probability: Annotated[float, Field(ge=0, le=1)]
-    """Of a batch, pair or image to be mixed at all."""
-    switch_probability: Annotated[float, Field(ge=0, le=1)]
-    """Of cutmix where both are on."""
-    mode: Literal["batch", "pair", "elem"]
-    """What draws a share of its own."""
+    """Of the effective number of images, (1 - beta^n) / (1 - beta)."""
 
 
 class ClassifyConfig(ObjectiveConfig):
@@ -66,6 +56,34 @@ class ClassifyConfig(ObjectiveConfig):
     """`cosine`: unit weights on unit features, no bias (for LDAM); `scaled`: a linear classifier that stays
     as it is, with a learned factor for each class."""
     mix: MixConfig | None = None
+    """While training; the loss is then against both labels of a pair, by their shares."""
+
+    @model_validator(mode="after")
+    def _loss_takes_mixed_labels(self) -> Self:
+        if self.mix is not None and isinstance(self.loss, LDAMLoss):
+            raise ValueError("mix: found with loss ldam, whose margin is that of one label; expected null")
+        return self
+
+    @model_validator(mode="after")
+    def _ldam_fits(self) -> ClassifyConfig:
+        ldam = isinstance(self.loss, LDAMLoss)
+        if ldam != (self.head == "cosine"):
+            raise ValueError(
+                f'head: found "{self.head}" with loss "{self.loss_name}", expected '
+                + ('"cosine"' if ldam else '"linear" or "scaled": only ldam scales cosines')
+            )
+        if ldam and self.label_smoothing > 0:
+            raise ValueError(
+                'label_smoothing: loss "ldam" has margins for one class of an image; expected none'
+            )
+        if self.head_std is not None and self.head != "linear":
+            raise ValueError(f'head_std: found {self.head_std} with head "{self.head}", expected null')
+        return self
+
+    @property
+    def loss_name(self) -> str:
+        """The loss in a word."""
+        return self.loss if isinstance(self.loss, str) else self.loss.name
 
 
 class Classify(Objective):
@@ -82,7 +100,7 @@ class Classify(Objective):
 
     def __init__(self, config: ClassifyConfig, encoder: nn.Module, info: DataInfo) -> None:
         super().__init__(config, encoder, info)
-        self.classifier = nn.Linear(feature_dim(encoder), info.num_classes)
+        self.classifier = _HEADS[config.head](feature_dim(encoder), info.num_classes)
         if config.head_std is not None:
             nn.init.normal_(self.classifier.weight, std=config.head_std)
             nn.init.zeros_(self.classifier.bias)
@@ -105,6 +123,7 @@ class Classify(Objective):
             TrainingError: if their shape is not `[C, D_f]` of this data set and encoder.
         """
         found, expected = tuple(centers.weight.shape), tuple(self.classifier.weight.shape)
+        assert isinstance(self.classifier, nn.Linear)  # the recipe's schema allows no other
         if found != expected:
             raise TrainingError(
                 f"init.head: the release's centers are {found[0]} classes x {found[1]} features, expected "
@@ -114,24 +133,74 @@ class Classify(Objective):
         self.classifier.bias.copy_(centers.bias)
 
     def forward(self, batch: Batch) -> Output:
-        """Classify the one view."""
+        """Classify the one view; `train_accuracy` of mixed images is that of the label with more share."""
+        images, targets, labels = batch.views[0], batch.labels, batch.labels
+        if self.config.mix is not None and self.training:
+            images, targets, labels = mix(self.config.mix, images, labels, len(self.class_counts))
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.config.freeze_encoder):
-            features = self.encoder(batch.views[0])
+            features = self.encoder(images)
         logits = full(self.classifier(features))
-        smoothing = self.config.label_smoothing
-        if self.config.loss == "balanced_softmax":
-            loss = functional.balanced_softmax(
-                logits, batch.labels, self.class_counts, label_smoothing=smoothing
+        accuracy = 100 * (logits.detach().argmax(dim=1) == labels).float().mean()
+        return Output(self._loss(logits, targets), {"train_accuracy": accuracy})
+
+    def _loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the loss `[]` of logits `[B, C]` (cosines for LDAM) and labels `[B]`, or shares `[B, C]`."""
+        loss, smoothing = self.config.loss, self.config.label_smoothing
+        if isinstance(loss, LDAMLoss):
+            return self._ldam(loss, logits, labels)
+        if isinstance(loss, LogitAdjustmentLoss):
+            return functional.logit_adjusted(
+                logits, labels, self.class_counts, tau=loss.tau, label_smoothing=smoothing
             )
-        else:
-            loss = F.cross_entropy(logits, batch.labels, label_smoothing=smoothing)
-        accuracy = 100 * (logits.detach().argmax(dim=1) == batch.labels).float().mean()
-        return Output(loss, {"train_accuracy": accuracy})
+        if loss == "balanced_softmax":
+            return functional.balanced_softmax(logits, labels, self.class_counts, label_smoothing=smoothing)
+        return F.cross_entropy(logits, labels, label_smoothing=smoothing)
 
-    def constants(self) -> Hashable:
-        """See `Objective.constants`."""
-        return ()
+    def _ldam(self, loss: LDAMLoss, cosines: Tensor, labels: Tensor) -> Tensor:
+        weight = None
+        if self._reweighted():
+            weight = functional.class_balanced_weights(self.class_counts, beta=loss.beta)
+        mean = functional.ldam(
+            cosines,
+            labels,
+            self.class_counts,
+            max_margin=loss.max_margin,
+            scale=loss.scale,
+            weight=weight,
+        )
+        if weight is None or self.ranks.alone:
+            return mean
+        # A mean over this rank's weights; what the ranks' means are averaged to has to be one over all.
+        own = weight[labels].double()
+        (everyones,) = self.ranks.gather_rows([own])
+        return mean * (own.mean() / everyones.mean()).to(mean.dtype)
 
+    def _reweighted(self) -> bool:
+        loss = self.config.loss
+        return isinstance(loss, LDAMLoss) and self.progress >= loss.reweight_from
+
+    def constants(self) -> Hashable | None:
+        """See `Objective.constants`; what is mixed how is drawn on the host at every step."""
+        return None if self.config.mix is not None else (self._reweighted(),)
+
+    @torch.no_grad()
     def centers(self) -> Centers:
-        """Return the classifier's rows."""
-        return Centers(self.classifier.weight.detach(), self.classifier.bias.detach(), self.class_counts)
+        """Return the linear classifier that the head amounts to.
+
+        Of a cosine head it has the directions, at LDAM's scale: the features' own norm, which it does not
+        take out, changes no order of classes. A loss that knows the class counts has never pushed away a
+        class without images; that class is never predicted.
+        """
+        if isinstance(self.config.loss, LDAMLoss):
+            weight = self.config.loss.scale * F.normalize(self.classifier.weight, dim=1)
+            bias = torch.zeros_like(weight[:, 0])
+        elif isinstance(self.classifier, ScaledClassifier):
+            weight, bias = self.classifier.scaled()
+        else:
+            weight, bias = self.classifier.weight, self.classifier.bias
+        if self.config.loss != "cross_entropy":
+            weight, bias = functional.never(weight, bias, self.class_counts == 0)
+        return Centers(weight.detach(), bias.detach(), self.class_counts)
+
+
+_HEADS = {"linear": nn.Linear, "cosine": CosineClassifier, "scaled": ScaledClassifier}

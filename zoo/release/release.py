@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -68,6 +69,57 @@ class Release:
     def centers(self) -> Centers | None:
         """The learned class centers, or None when the objective has none."""
         return tensors.read_centers(self.path, self.config)
+
+    def nearest_classes(self, image: Image.Image, k: int = 5) -> list[tuple[str, float]]:
+        """Return the k nearest classes of an image, by encoder and learned centers, most probable first.
+
+        The encoder is loaded at the first call and kept as long as the release.
+
+        Args:
+            image: of PIL, in any mode.
+            k: how many; all classes where there are fewer.
+
+        Returns:
+            Name and probability of each: the softmax of the centers' logits, without a class prior.
+
+        Raises:
+            ReleaseError: when the objective learned no centers, or for another image or k.
+        """
+        centers = self.require_centers()
+        if not isinstance(image, Image.Image):
+            raise ReleaseError(f"image: found {type(image).__name__}, expected a PIL image")
+        if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+            raise ReleaseError(f"k: found {k!r}, expected 1 or more")
+        with torch.no_grad():
+            features = self._encoder(self._transform(image).unsqueeze(0))
+        nearest = centers.nearest(features, k)
+        names = (centers.class_names[index] for index in nearest.index[0].tolist())
+        return list(zip(names, nearest.probability[0].tolist(), strict=True))
+
+    def require_centers(self) -> Centers:
+        """Return the learned class centers.
+
+        Raises:
+            ReleaseError: saying what else there is, when the objective learned none.
+        """
+        if self._centers is None:
+            raise ReleaseError(
+                f"{self.name} has no centers: its objective {self.config['zoo']['objective']} learned none. "
+                'To classify with it: "zoo evaluate knn", or learn some with "zoo finetune RECIPE --init"'
+            )
+        return self._centers
+
+    @cached_property
+    def _centers(self) -> Centers | None:
+        return self.centers
+
+    @cached_property
+    def _encoder(self) -> nn.Module:
+        return self.load().eval().requires_grad_(False)
+
+    @cached_property
+    def _transform(self) -> Callable[[Any], Any]:
+        return self.transform()
 
     @property
     def class_names(self) -> tuple[str, ...]:

@@ -65,4 +65,10 @@ def read_centers(folder: Path, config: Mapping[str, Any]) -> Centers | None:
         return None
     check_centers(folder, config)
     tensors = read_tensors(folder / format.CENTERS, zoo["centers_sha256"])
-    return Centers(tensors["weight"], tensors["bias"], tensors["class_counts"], tensors.get("prototypes"))
+    return Centers(
+        tensors["weight"],
+        tensors["bias"],
+        tensors["class_counts"],
+        tensors.get("prototypes"),
+        class_names=config.get("label_names") or zoo["class_names"],
+    )

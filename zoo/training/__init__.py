@@ -5,5 +5,16 @@ from zoo.training.loop import Trained, train
 from zoo.training.prepare import cpu_threads, pick_device
 from zoo.training.recipe import Recipe
 from zoo.training.run import RunFolder
+from zoo.training.stages import Stage, stages
 
-__all__ = ["Recipe", "RunFolder", "Trained", "build_objective", "cpu_threads", "pick_device", "train"]
+__all__ = [
+    "Recipe",
+    "RunFolder",
+    "Stage",
+    "Trained",
+    "build_objective",
+    "cpu_threads",
+    "pick_device",
+    "stages",
+    "train",
+]

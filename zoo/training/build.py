@@ -10,11 +10,12 @@ from torch import nn
 
 from zoo import backbones, release
 from zoo.data import ImageDataset
-from zoo.errors import TrainingError, did_you_mean
+from zoo.errors import DataError, TrainingError, did_you_mean
 from zoo.modules import Centers
 from zoo.objectives import OBJECTIVES, Classify, DataInfo, Objective
 from zoo.seeding import derive_seed
 from zoo.training.recipe import Recipe
+from zoo.training.validation import put_aside
 
 TIMM = "timm:"
 
@@ -22,12 +23,16 @@ TIMM = "timm:"
 def build_objective(recipe: Recipe, dataset: ImageDataset) -> Objective:
     """Build the recipe's backbone, from random weights or a release, and the objective around it.
 
+    What the objective knows of the data is of the part that it learns from, without the validation part.
     Initial weights are a function of the recipe's seed alone, whatever the global generator holds.
 
     Raises:
         ZooError: for an unknown architecture, one that cannot take the views' size, or a release that
-            does not fit it.
+            does not fit it; a DataError where an objective that learns classes finds a single one, or
+            no image of one of them.
     """
+    if OBJECTIVES[recipe.objective.name].centers is not Objective.centers:
+        _check_classes(recipe.objective.name, dataset)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed("weights", recipe.training.seed))
         encoder, centers = _encoder(recipe, dataset)
@@ -35,7 +40,7 @@ def build_objective(recipe: Recipe, dataset: ImageDataset) -> Objective:
             backbones.check_input(encoder, size)
         if recipe.init is not None:
             _freeze(encoder, recipe.init.freeze)
-        info = _info(dataset)
+        info = _info(put_aside(dataset, recipe).training)
         objective = OBJECTIVES[recipe.objective.name](recipe.objective, encoder, info)
     if recipe.init is not None and recipe.init.head == "centers":
         assert isinstance(objective, Classify)  # the recipe's schema allows no other
@@ -43,6 +48,21 @@ def build_objective(recipe: Recipe, dataset: ImageDataset) -> Objective:
             raise TrainingError(f'init.head: release "{recipe.init.release}" has no centers; use "fresh"')
         objective.start_from(centers)
     return objective
+
+
+def _check_classes(objective: str, dataset: ImageDataset) -> None:
+    names, counts = dataset.class_names, dataset.class_counts
+    if len(names) < 2:
+        raise DataError(
+            f'data: found {len(names)} class ({_few(names)}), expected at least 2: objective "{objective}" '
+            "tells classes apart"
+        )
+    lacking = tuple(name for name, count in zip(names, counts, strict=True) if count == 0)
+    if lacking:
+        raise DataError(
+            f"data: the training split has no image of {len(lacking)} of its {len(names)} classes "
+            f'({_few(lacking)}), expected at least one of each: objective "{objective}" learns every class'
+        )
 
 
 def _info(dataset: ImageDataset) -> DataInfo:
@@ -77,13 +97,29 @@ def _encoder(recipe: Recipe, dataset: ImageDataset) -> tuple[nn.Module, Centers 
 
 def _timm_pretrained(recipe: Recipe, name: str) -> nn.Module:
     arch = name.partition(".")[0]
+    if arch and arch != recipe.backbone.arch:
+        raise TrainingError(
+            f'init.release: "{TIMM}{name}" is a {arch}, but backbone.arch is {recipe.backbone.arch}'
+        )
+    check_timm_weights(name)
+    try:
+        return backbones.create(name, pretrained=True, **recipe.backbone.args)
+    except OSError as error:  # no network and nothing in the cache
+        raise TrainingError(
+            f'init.release: the weights "{name}" cannot be fetched: {" ".join(str(error).split())}'
+        ) from None
+
+
+def check_timm_weights(name: str) -> None:
+    """Make sure that timm has weights `ARCH.TAG`.
+
+    Raises:
+        TrainingError: naming those that it has of the architecture.
+    """
+    arch = name.partition(".")[0]
     if not arch:
         raise TrainingError(
             f'init.release: "{TIMM}" names no weights; expected e.g. "{TIMM}resnet50.tv_in1k"'
-        )
-    if arch != recipe.backbone.arch:
-        raise TrainingError(
-            f'init.release: "{TIMM}{name}" is a {arch}, but backbone.arch is {recipe.backbone.arch}'
         )
     known = timm.list_pretrained(f"{arch}.*")
     if name not in known:
@@ -91,12 +127,6 @@ def _timm_pretrained(recipe: Recipe, name: str) -> nn.Module:
             f'init.release: timm has no weights "{name}".{did_you_mean(name, known)} '
             f"It has: {', '.join(known) or 'none of this architecture'}"
         )
-    try:
-        return backbones.create(name, pretrained=True, **recipe.backbone.args)
-    except OSError as error:  # no network and nothing in the cache
-        raise TrainingError(
-            f'init.release: the weights "{name}" cannot be fetched: {" ".join(str(error).split())}'
-        ) from None
 
 
 def _freeze(encoder: nn.Module, patterns: list[str]) -> None:

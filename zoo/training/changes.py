@@ -1,4 +1,9 @@
-"""What may change in a recipe while a run goes on: how it is computed, never what."""
+"""What may change in a recipe while a run goes on: how it is computed, never what.
+
+One allowed key is not quite so: with another `training.accumulate`, BatchNorm and losses that contrast within
+the batch see larger or smaller parts of it. It is what a run that is out of memory can be continued with; the
+change is recorded in the release as every other.
+"""
 
 from __future__ import annotations
 

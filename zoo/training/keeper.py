@@ -13,6 +13,7 @@ from zoo.training.recipe import Recipe
 from zoo.training.run import Checkpoint, RunFolder
 from zoo.training.saver import Saver
 from zoo.training.step import Stepper
+from zoo.training.stopping import Stopping
 
 
 class Keeper:
@@ -23,17 +24,25 @@ class Keeper:
         recipe: what the run does, and how often it is saved.
         stepper: has the live state.
         ranks: call the same methods in the same order, except where those of one rank are named.
+        stopping: has the best state, where a run stops early.
 
     Attributes:
         saved: the step of the newest checkpoint; -1 before there is one.
         skipped: numbers of the steps that were left out, from 1; saved with the state.
     """
 
-    def __init__(self, run: RunFolder, recipe: Recipe, stepper: Stepper, ranks: Ranks) -> None:
+    def __init__(
+        self,
+        run: RunFolder,
+        recipe: Recipe,
+        stepper: Stepper,
+        ranks: Ranks,
+        stopping: Stopping | None = None,
+    ) -> None:
         self.ranks = ranks
         self.saved = -1
         self.skipped: list[int] = []
-        self._run, self._recipe, self._stepper = run, recipe, stepper
+        self._run, self._recipe, self._stepper, self._stopping = run, recipe, stepper, stopping
         self._first = ranks.rank == 0
         keep = recipe.training.keep_checkpoints
         self._saver = Saver(lambda checkpoint: run.save(checkpoint, keep=keep))
@@ -68,9 +77,11 @@ class Keeper:
         if self.saved == step:
             return
         # the state of shards is gathered from all ranks, so all have to ask for it
-        checkpoint = Checkpoint(step, self.seconds(), self._stepper.state(), tuple(self.skipped))
+        state = self._stepper.state()
+        if self._stopping is not None:
+            state["stopping"] = self._stopping.state()
         if self._first:
-            self._saver.save(checkpoint)
+            self._saver.save(Checkpoint(step, self.seconds(), state, tuple(self.skipped)))
         self.saved = step
 
     def go_back(self) -> int:
@@ -92,6 +103,8 @@ class Keeper:
         assert checkpoint is not None
         try:
             self._stepper.load_state(checkpoint.state)
+            if self._stopping is not None:
+                self._stopping.load_state(checkpoint.state["stopping"])
         except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
             if is_out_of_memory(error):
                 raise

@@ -6,7 +6,7 @@ import json
 import warnings
 from collections.abc import Mapping
 from contextlib import nullcontext
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -24,6 +24,7 @@ from zoo.training.recipe import Recipe
 from zoo.training.run import RunFolder
 from zoo.training.signals import StopRequest, stop_on_signal
 from zoo.training.step import Stepper
+from zoo.training.stopping import Stopping, open_stopping
 from zoo.training.trouble import (
     MOST_REPEATS,
     BadStep,
@@ -35,18 +36,21 @@ from zoo.training.trouble import (
     in_row,
     in_weights,
 )
+from zoo.training.validation import put_aside
 
 
 class Trained(NamedTuple):
     """What a finished run leaves in memory.
 
     Attributes:
-        objective: with the trained encoder, on the training device.
+        objective: with the weights to release, on the training device: the last ones, their moving average,
+            or the best state that early stopping has found.
         steps: updates done, or skipped.
         images: training images seen, repetitions counted.
         seconds: training time, interruptions left out.
         bad_images: names of files that could not be decoded.
         skipped: numbers of the steps that were left out because a loss or gradient was not finite, from 1.
+        stopping: facts about early stopping, for the release; None without.
     """
 
     objective: Objective
@@ -55,6 +59,7 @@ class Trained(NamedTuple):
     seconds: float
     bad_images: list[str]
     skipped: tuple[int, ...] = ()
+    stopping: dict[str, Any] | None = None
 
 
 def train(
@@ -68,6 +73,9 @@ def train(
 ) -> Trained:
     """Train `objective` on `dataset` as `recipe` says, keeping its state in `run`.
 
+    `dataset` has all training images; with early stopping a part of them is put aside here, as
+    `build_objective` does, and no batch has it.
+
     Views, order and every other random number are functions of (seed, step), so a run that was stopped
     anywhere and resumed ends in the same weights, bit for bit on a CPU, as one that was not.
 
@@ -76,31 +84,43 @@ def train(
         TrainingError: if loss or gradients are not finite on more steps than may be skipped, if memory runs
             out, or if the run's folder is in use or cannot be written. Earlier checkpoints are kept.
     """
-    section = recipe.training
-    device = pick_device(section.device)
+    section, parts = recipe.training, put_aside(dataset, recipe)
+    device, size = pick_device(section.device), len(parts.training)
     first = ranks.rank == 0
     with run.locked() if first else nullcontext():
         place(objective, recipe, device, ranks)
-        loader = open_loader(dataset, recipe, device, ranks)
+        loader = open_loader(parts.training, recipe, device, ranks)
         ranks.wait()  # one may decode long after the others
-        require_batches(objective, len(dataset), recipe, ranks)
+        require_batches(objective, size, recipe, ranks)
         stepper = Stepper(objective, recipe, loader.steps_per_epoch, device, ranks=ranks)
+        stopping = open_stopping(parts.validation, recipe, stepper, device)
         with (
             fastest_kernels(device),
             compiled(objective, section.compile),
             torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
-            Keeper(run, recipe, stepper, ranks) as keeper,
+            Keeper(run, recipe, stepper, ranks, stopping) as keeper,
             stop_on_signal(once=ranks.alone) as stop,
         ):
-            loop = _Loop(recipe, loader, len(dataset), stepper, keeper, stop)
+            loop = _Loop(recipe, loader, size, stepper, keeper, stop, stopping)
             with explained(stepper, recipe, device, loop.where, keeper.kept):
                 start = keeper.begin(resume=resume)
                 if first:
                     run.keep_to(dataset)
                 with show_progress(recipe.name, loop.total, start) if first else nullcontext(_silent) as show:
                     loop.go(start, show)
-    images = section.epochs * sum(loop.images(step) for step in range(loader.steps_per_epoch))
-    return Trained(objective, loop.total, images, keeper.seconds(), loader.bad_images, tuple(keeper.skipped))
+        if stopping is not None:
+            stopping.apply()
+        elif stepper.average is not None:
+            stepper.average.apply()
+    return Trained(
+        objective,
+        loop.done,
+        loop.done // loader.steps_per_epoch * sum(map(loop.images, range(loader.steps_per_epoch))),
+        keeper.seconds(),
+        loader.bad_images,
+        tuple(keeper.skipped),
+        None if stopping is None else stopping.facts(loop.done),
+    )
 
 
 def _silent(_row: Mapping[str, float]) -> None:
@@ -112,6 +132,7 @@ class _Loop:
 
     Attributes:
         total: steps of the whole run.
+        done: steps behind it.
     """
 
     def __init__(
@@ -122,13 +143,13 @@ class _Loop:
         stepper: Stepper,
         keeper: Keeper,
         stop: StopRequest,
+        stopping: Stopping | None,
     ) -> None:
-        self.total = stepper.steps
+        self.total, self.done = stepper.steps, 0
         self._section, self._loader, self._dataset_size = recipe.training, loader, dataset_size
-        self._stepper, self._keeper, self._stop = stepper, keeper, stop
+        self._stepper, self._keeper, self._stop, self._stopping = stepper, keeper, stop, stopping
         self._ranks = keeper.ranks
         self._meter = Meter(self._ranks)
-        self._done = 0
         self._trouble = ""  # seen in a row of metrics, and not dealt with yet
         self._careful_until = 0  # the steps up to this one are looked at one by one
         self._spoilt: SpoiltStep | None = None
@@ -140,7 +161,7 @@ class _Loop:
 
     def where(self) -> str:
         """Say which step is under way."""
-        return f"in step {min(self._done + 1, self.total)} of {self.total}"
+        return f"in step {min(self.done + 1, self.total)} of {self.total}"
 
     def go(self, start: int, report: Report) -> None:
         """Do the steps from `start` on, going back as often as there is trouble."""
@@ -163,25 +184,29 @@ class _Loop:
 
     def _steps(self, start: int, report: Report) -> None:
         section, keeper, per_epoch = self._section, self._keeper, self._loader.steps_per_epoch
-        self._done = start
+        stopping, self.done = self._stopping, start
+        if stopping is not None and stopping.over:
+            return
         for step, batch in enumerate(self._loader.stream(start, self.total), start):
             whole = self._step(step, batch, report)
-            self._done = done = step + 1
+            self.done = done = step + 1
             keeper.check()
             signal, trouble, late = self._ranks.vote(
                 self._stop.number, int(bool(self._trouble)), int(keeper.late())
             )
             by_epoch = done % per_epoch == 0 and done // per_epoch % section.checkpoint_every == 0
             due = signal or late or by_epoch or not whole or done in (self._careful_until, self.total)
-            if due or done % section.log_every == 0:
+            looks = stopping is not None and stopping.due(done)
+            if due or looks or done % section.log_every == 0:
                 self._close_row()
-            self._take_rows(report, wait=bool(due))
-            if due:
+            self._take_rows(report, wait=bool(due or looks))
+            if due or looks:
                 self._trouble = self._trouble or in_weights(self._stepper)
                 (trouble,) = self._ranks.vote(int(bool(self._trouble)))
             if trouble and not signal:  # whoever is told to stop has no time to go back
                 raise SeenLate(done, self._trouble or "the loss of another rank became nan or inf")
-            if due and not trouble:
+            over = looks and not trouble and self._look()
+            if (due or over) and not trouble:
                 keeper.save(done)
             if signal:
                 self._stop.number = signal
@@ -189,6 +214,16 @@ class _Loop:
                     f"stopped by {self._stop.signal} after step {done} of {self.total}; {keeper.kept(done)}. "
                     "Give the same command with --resume to go on"
                 )
+            if over:
+                return
+
+    def _look(self) -> bool:
+        """Look at the validation part; return whether training ends here."""
+        assert self._stopping is not None
+        found = self._stopping.look(self.done)
+        self._keeper.log({"step": self.done, "epoch": self.done / self._loader.steps_per_epoch, **found})
+        self._meter = Meter(self._ranks)  # the next row's throughput is of training alone
+        return self._stopping.over
 
     def _step(self, step: int, batch: Batch, report: Report) -> bool:
         """Do a step; return False if it was bad and is left out."""
@@ -215,15 +250,15 @@ class _Loop:
         if len(skipped) >= limit:
             self._close_row()
             self._take_rows(report, wait=True)
-            self._keeper.save(self._done)
+            self._keeper.save(self.done)
             raise end_at(bad, self.total, self._section, self._keeper.kept())
         skipped.append(bad.step)
         self._say(f"{bad} in step {bad.step}: left out, as {len(skipped)} of at most {limit} bad steps")
 
     def _close_row(self) -> None:
         facts = {
-            "step": self._done,
-            "epoch": self._done / self._loader.steps_per_epoch,
+            "step": self.done,
+            "epoch": self.done / self._loader.steps_per_epoch,
             "lr": self._stepper.lr,
         }
         if self._keeper.skipped:

@@ -23,9 +23,21 @@ _KERNELS = ("fused", "foreach", "capturable")
 def build_optimizer(objective: nn.Module, section: OptimizerSection) -> torch.optim.Optimizer:
     """Build timm's optimizer over the objective's trainable parameters.
 
+    With `layer_decay`, each group has the factor `lr_scale` of its layer, which timm's schedules multiply the
+    rate by: 1 for the head and all else around the encoder, `layer_decay`^n for the encoder's n-th layer from
+    its end. Layers are timm's own: see `Objective.group_matcher`.
+
     Raises:
-        RecipeError: for a name that timm lacks, or `args` that it refuses.
+        RecipeError: for a name that timm lacks, `args` that it refuses, or `layer_decay` for an encoder that
+            timm does not divide into layers.
     """
+    matcher = getattr(objective, "group_matcher", None)
+    if section.layer_decay is not None and (matcher is None or matcher() is None):
+        raise RecipeError(
+            f"optimizer.layer_decay: found {section.layer_decay}, but timm does not say which layers the "
+            "architecture has (group_matcher); expected null"
+        )
+    layered = section.layer_decay is not None
     names = timm.optim.list_optimizers()
     if section.name not in names:
         hint = did_you_mean(section.name, names)
@@ -40,7 +52,8 @@ def build_optimizer(objective: nn.Module, section: OptimizerSection) -> torch.op
             weight_decay=section.weight_decay,
             momentum=section.momentum,
             filter_bias_and_bn=not section.decay_norm_and_bias,
-            param_group_fn=_decay_all if section.decay_norm_and_bias else None,
+            layer_decay=section.layer_decay,
+            param_group_fn=_decay_all if section.decay_norm_and_bias and not layered else None,
             **section.args,
         )
     except (TypeError, ValueError, AssertionError) as error:
@@ -70,6 +83,11 @@ def with_own_kernels(optimizer: torch.optim.Optimizer, state: dict[str, Any]) ->
         for group, own in zip(state["param_groups"], optimizer.param_groups, strict=True)
     ]
     return {**state, "param_groups": groups}
+
+
+def base_rate(optimizer: torch.optim.Optimizer) -> float:
+    """Return the learning rate of the layers that `layer_decay` leaves alone: the largest of all groups."""
+    return max(float(group["lr"]) for group in optimizer.param_groups)
 
 
 def _decay_all(objective: nn.Module) -> list[dict[str, Any]]:

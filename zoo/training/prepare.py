@@ -67,6 +67,7 @@ def open_loader(
         max_bad_images=recipe.data.max_bad_images,
         rank=ranks.rank,
         world_size=ranks.size,
+        sampling=recipe.training.sampling,
     )
 
 

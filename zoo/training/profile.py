@@ -24,6 +24,7 @@ from zoo.training.graph import WARM_UP
 from zoo.training.prepare import open_loader, pick_device, place, require_batches
 from zoo.training.recipe import Recipe
 from zoo.training.step import Span, Stepper
+from zoo.training.validation import put_aside
 
 os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # else torch's profiler prints its own diagnostics
 
@@ -42,6 +43,7 @@ PARTS = {
     "average": "key encoder's moving average",
     "queue": "queue",
     "update": "other state of the objective",
+    "ema": "moving average of the weights",
 }
 """Parts of a step in their order; what is inside another is not counted there."""
 
@@ -79,7 +81,7 @@ def profile(objective: Objective, dataset: ImageDataset, recipe: Recipe) -> Prof
     Raises:
         ZooError: as `train`.
     """
-    section = recipe.training
+    section, dataset = recipe.training, put_aside(dataset, recipe).training
     device = pick_device(section.device)
     place(objective, recipe, device)
     require_batches(objective, len(dataset), recipe)

@@ -14,7 +14,7 @@ from zoo.config import Config, dump_yaml, load_yaml, parse
 from zoo.data import DataConfig, ViewsConfig
 from zoo.errors import RecipeError, did_you_mean
 from zoo.objectives import OBJECTIVES, Classify, Objective, ObjectiveConfig
-from zoo.training.methods import Method
+from zoo.training.methods import LDAMDRW, Method, NearestCenter
 from zoo.training.protocols import Protocol
 from zoo.training.sections import (
     BackboneSection,
@@ -78,6 +78,45 @@ class Recipe(Config):
             raise ValueError(
                 f'init.head: "centers" needs objective "classify", found "{self.objective.name}"'
             )
+        from_centers = self.init is not None and self.init.head == "centers"
+        if from_centers and getattr(self.objective, "head", None) == "cosine":
+            raise ValueError(
+                'init.head: "centers" have a bias, objective.head "cosine" has none; use "fresh"'
+            )
+        if objective.from_candidates and self.training.sampling != "instance":
+            raise ValueError(
+                f'training.sampling: found "{self.training.sampling}", expected "instance": objective '
+                f'"{self.objective.name}" does not know the true classes'
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _method_fits(self) -> Recipe:
+        method = self.method
+        if method is None:
+            return self
+        objective = self.objective
+        if not isinstance(objective, Classify.Config):
+            raise ValueError(f'method: needs objective "classify", found "{objective.name}"')
+        decided = {
+            "objective.loss": (objective.loss_name, "cross_entropy"),
+            "objective.head": (objective.head, "linear"),
+            "training.sampling": (self.training.sampling, "instance"),
+        }
+        for key, (found, expected) in decided.items():
+            if found != expected:
+                raise ValueError(
+                    f'{key}: found "{found}", expected "{expected}": method "{method.name}" decides it'
+                )
+        if isinstance(method, LDAMDRW) and (objective.label_smoothing > 0 or objective.mix is not None):
+            key = "mix" if objective.mix is not None else "label_smoothing"
+            raise ValueError(
+                f'objective.{key}: method "ldam_drw" has margins for one class of an image; expected none'
+            )
+        if isinstance(method, NearestCenter) and method.centers == "means" and method.similarity == "logit":
+            raise ValueError(
+                'method.similarity: "logit" is of learned centers; "means" need "cosine" or "euclidean"'
+            )
         return self
 
     @model_validator(mode="after")
@@ -91,6 +130,11 @@ class Recipe(Config):
             raise ValueError(
                 f"objective.key_groups: found {groups}, expected at most {at_once // 2}: "
                 f"a group needs 2 of the {at_once} keys that are encoded together"
+            )
+        if self.training.cuda_graph and getattr(self.objective, "mix", None) is not None:
+            raise ValueError(
+                "training.cuda_graph: true with objective.mix, whose draws are the host's and would "
+                "be repeated at every step; expected one of them to be off"
             )
         epochs = self.training.epochs
         if self.schedule.warmup_epochs >= epochs:
@@ -138,6 +182,11 @@ class Recipe(Config):
     @model_validator(mode="after")
     def _evaluation_fits(self) -> Recipe:
         has_centers = OBJECTIVES[self.objective.name].centers is not Objective.centers
+        if self.training.early_stopping is not None and not has_centers:
+            raise ValueError(
+                "training.early_stopping: looks at what a classifier makes of the validation part, and "
+                f'objective "{self.objective.name}" learns none; expected null'
+            )
         for i, protocol in enumerate(self.evaluation):
             if protocol.protocol == "classifier" and not has_centers:
                 raise ValueError(

@@ -62,6 +62,16 @@ class RunFolder:
             finally:
                 self._locked = False
 
+    def claim(self, recipe: Recipe, *, resume: bool) -> None:
+        """Claim the folder for `recipe`, whose trainings keep their state elsewhere.
+
+        Raises:
+            TrainingError: as `start` does.
+        """
+        self._changes(recipe, resume=resume)
+        with writing(f'run folder "{self.path}"', self.path):
+            write_text(self.recipe_file, recipe.to_yaml())
+
     def start(self, recipe: Recipe, *, resume: bool) -> Checkpoint | None:
         """Claim the folder for `recipe`; return the checkpoint to go on from, or None to begin.
 
@@ -71,19 +81,7 @@ class RunFolder:
             TrainingError: if the folder holds a run and `resume` is off, or a run of another recipe; if it
                 cannot be written; if it has checkpoints and none is readable.
         """
-        changes: list[Change] = []
-        if self.recipe_file.exists():
-            if not resume:
-                raise TrainingError(
-                    f'"{self.path}" holds a run already; continue it with --resume, or choose another --out'
-                )
-            earlier = Recipe.from_yaml(recipe_text(self.recipe_file), str(self.recipe_file))
-            changes = allowed_changes(earlier, recipe, str(self.path))
-        elif self.checkpoints():  # of which training nobody knows
-            raise TrainingError(
-                f'"{self.path}" holds checkpoints, and its recipe.yaml is missing; put that of the run '
-                "there again, or choose another --out"
-            )
+        changes = self._changes(recipe, resume=resume)
         with writing(f'run folder "{self.path}"', self.path):
             self._checkpoints.folder.mkdir(parents=True, exist_ok=True)
             self._checkpoints.sweep()
@@ -95,6 +93,22 @@ class RunFolder:
             self.drop_rows_after(checkpoint.step if checkpoint else 0)
             self._identity = self._found()
         return checkpoint
+
+    def _changes(self, recipe: Recipe, *, resume: bool) -> list[Change]:
+        """Return in what `recipe` differs from that of the run in the folder, if there is one."""
+        if self.recipe_file.exists():
+            if not resume:
+                raise TrainingError(
+                    f'"{self.path}" holds a run already; continue it with --resume, or choose another --out'
+                )
+            earlier = Recipe.from_yaml(recipe_text(self.recipe_file), str(self.recipe_file))
+            return allowed_changes(earlier, recipe, str(self.path))
+        if self.checkpoints():  # of which training nobody knows
+            raise TrainingError(
+                f'"{self.path}" holds checkpoints, and its recipe.yaml is missing; put that of the run '
+                "there again, or choose another --out"
+            )
+        return []
 
     def keep_to(self, dataset: ImageDataset) -> None:
         """Note which images a run is of, when it begins; later see that they are the same.

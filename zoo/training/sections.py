@@ -67,17 +67,22 @@ class AverageSection(Config):
     decay: Annotated[float, Field(gt=0, lt=1)]
     """Share of the average that each update keeps."""
     warmup: bool
-    """Begin with a smaller decay, (1 + updates) / (10 + updates), so that the start is soon forgotten."""
+    """Begin with a smaller decay, timm's 1 - n^(-2/3) in update n, so that the start is soon forgotten."""
 
 
 class EarlyStoppingSection(Config):
-    """Put a part of the training images aside, look at it while training, and release the best state."""
+    """Put a part of the training images aside, look at it while training, and release the best state.
+
+    Class counts, priors and candidates are of the rest. What is measured afterwards has the whole training
+    set: probes are fitted on it, and its counts make a class many, medium or few.
+    """
 
     validation_fraction: Annotated[float, Field(gt=0, lt=1)]
-    """Of each class; a class of one image stays in the training part."""
+    """Of each class, at least one image; a class of one image stays in the training part."""
     metric: Literal["balanced_accuracy", "accuracy", "loss"]
+    """Of the classifier on that part; `loss` is its cross-entropy. Of equal values the earlier wins."""
     every: PositiveInt
-    """Epochs between looks."""
+    """Epochs between looks; there is one at the end of the training in any case."""
     patience: PositiveInt
     """So many looks without a better value end the training."""
 
@@ -103,6 +108,7 @@ class TrainingSection(Config):
     """How the images of a batch are drawn: each once in an epoch; or, with replacement, first a class (each
     equally likely; likely as the square root of its images), then one of its images."""
     ema: AverageSection | None = None
+    """Release a moving average of the weights; the training goes on with the weights themselves."""
     early_stopping: EarlyStoppingSection | None = None
     # those with defaults do what was done before they existed: recipes of earlier releases lack them
     accumulate: PositiveInt = 1

@@ -16,8 +16,9 @@ from zoo.objectives import Objective, Output
 from zoo.ranks import ALONE, Ranks
 from zoo.seeding import derive_seed
 from zoo.training.acceleration import checkpoint_activations, frozen_statistics
+from zoo.training.average import Average
 from zoo.training.graph import GraphedStep
-from zoo.training.optim import build_optimizer, build_schedule, with_own_kernels
+from zoo.training.optim import base_rate, build_optimizer, build_schedule, with_own_kernels
 from zoo.training.parallel import Parallel, distributed, optimizer_with_shards, whole, with_shards
 from zoo.training.parts import gathered, join, layouts, split
 from zoo.training.recipe import Recipe
@@ -67,6 +68,7 @@ class Stepper:
         self.ranks = ranks
         self.parallel: Parallel = distributed(objective, ranks, shard=section.shard)
         self.statistics = running_statistics(objective)
+        self.average = None if section.ema is None else Average(objective, section.ema)
         self.optimizer = build_optimizer(objective, recipe.optimizer)
         self.schedule = build_schedule(self.optimizer, recipe.schedule, section.epochs, steps_per_epoch)
         self.scaler = torch.amp.GradScaler(device.type, enabled=section.precision == "fp16")
@@ -81,7 +83,7 @@ class Stepper:
         self.autocast = torch.autocast(device.type, dtype=dtype, enabled=dtype is not None)
         self.span = span
         self.lr = 0.0
-        """Learning rate of the first parameter group in the last step."""
+        """Learning rate in the last step, of what `layer_decay` does not lower."""
         self.watch: Callable[[Output], None] | None = None
         """Is given each step's output when its gradients are there; an error it raises leaves the weights
         as they were."""
@@ -101,16 +103,21 @@ class Stepper:
             total: images of all ranks' rows together; None: there is one rank.
         """
         self.schedule.step_update(step)
-        self.lr = float(self.optimizer.param_groups[0]["lr"])
+        self.lr = base_rate(self.optimizer)
         for group, rate in zip(self.optimizer.param_groups, self._device_lr, strict=False):
             group["lr"] = rate.fill_(group["lr"])  # a graph reads it where it was when it was captured
         self._seed(step)
         self._total = len(batch.index) if total is None else total
         self.objective.epoch = step / self.steps_per_epoch
         self.objective.progress = step / self.steps
-        if self.watch is not None and isinstance(self._run, GraphedStep):
-            return self._run.ordinary(batch)
-        return self._run(batch)
+        whole_step = self._run
+        if self.watch is not None and isinstance(whole_step, GraphedStep):
+            whole_step = whole_step.ordinary
+        output = whole_step(batch)
+        if self.average is not None:
+            with self.span("ema"):  # its decay changes with every update: no part of a graph
+                self.average.update()
+        return output
 
     def _seed(self, step: int) -> None:
         """Seed what ranks draw alike as one rank's generator, and what each draws for itself apart."""
@@ -159,11 +166,12 @@ class Stepper:
 
         It is the same for any number of ranks. All of them have to call this, since shards are gathered.
         """
-        return {
+        state = {
             "objective": whole(self.objective.state_dict()),
             "optimizer": whole(self.optimizer.state_dict()),
             "scaler": self.scaler.state_dict(),
         }
+        return state if self.average is None else {**state, "average": whole(self.average.state())}
 
     def load_state(self, state: dict[str, dict[str, Any]]) -> None:
         """Restore what `state` returned, here, on another device or another number of ranks."""
@@ -171,5 +179,7 @@ class Stepper:
         optimizer = with_own_kernels(self.optimizer, state["optimizer"])
         self.optimizer.load_state_dict(optimizer_with_shards(self.optimizer, optimizer))
         self.scaler.load_state_dict(state["scaler"])
+        if self.average is not None:
+            self.average.load_state(state["average"])
         if isinstance(self._run, GraphedStep):
             self._run.forget()  # the optimizer's state lies elsewhere now

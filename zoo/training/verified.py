@@ -31,7 +31,8 @@ class Checkpoint(NamedTuple):
     Attributes:
         step: updates done, or skipped.
         seconds: training time so far.
-        state: state dicts of objective (encoder, head, teacher, queue, centers), optimizer and loss scaler.
+        state: state dicts of objective (encoder, head, teacher, queue, centers), optimizer and loss scaler;
+            with them the moving average of the weights and the best state, where there are.
         skipped: numbers of the steps that were left out, counted from 1 as `step` is.
     """
 

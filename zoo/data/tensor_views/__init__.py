@@ -13,6 +13,7 @@ from zoo.data import ops
 from zoo.data.tensor_views import auto_augment, color, geometry
 from zoo.data.tensor_views.chosen import constant, only
 from zoo.data.tensor_views.draws import Draws
+from zoo.data.tensor_views.erasing import random_erasing
 from zoo.errors import DataError
 
 Matrices = tuple[Tensor, Tensor]
@@ -60,10 +61,13 @@ class TensorViews:
             here = slice(*(first + edge - start for edge in own)) if own[0] < own[1] else slice(0)
             pixels = images[here] * (1 / 255)
             for place, view in enumerate(self._views):
-                done = augment(pixels, view, Draws(generator, size, *own))
+                draws = Draws(generator, size, *own)
+                done = augment(pixels, [op for op in view if not isinstance(op, ops.RandomErasing)], draws)
                 if first == 0:
                     views.append(done.new_empty(len(images), *done.shape[1:]))
                 torch.sub(done, mean, out=views[place][here]).div_(std)
+                if view and isinstance(view[-1], ops.RandomErasing):  # which fills in normalised values
+                    views[place][here] = random_erasing(view[-1], views[place][here], draws)
         return tuple(views)
 
 

@@ -30,6 +30,11 @@ class Draws:
         drawn = torch.rand(whole, generator=self._generator, device=self._generator.device)
         return drawn.narrow(shape.index(None), self._start, self._count)
 
+    def normal(self, *columns: int) -> Tensor:
+        """Return numbers from N(0, 1) `[B, *columns]`."""
+        drawn = torch.randn(self._total, *columns, generator=self._generator, device=self._generator.device)
+        return drawn.narrow(0, self._start, self._count)
+
     def uniform(self, low: float, high: float, *columns: int) -> Tensor:
         """Return numbers from U[low, high) `[B, *columns]`."""
         return self.rand(None, *columns) * (high - low) + low

@@ -18,6 +18,18 @@ _OF_OBJECTIVE = {
     "margin": ("hadsell2006margin",),
 }
 
+_OF_LONG_TAIL = {
+    "balanced_softmax": "ren2020balanced",
+    "logit_adjustment": "menon2021logit",
+    "post_hoc_logit_adjustment": "menon2021logit",
+    "ldam": "cao2019ldam",
+    "ldam_drw": "cao2019ldam",
+    "crt": "kang2020decoupling",
+    "tau_normalized": "kang2020decoupling",
+    "lws": "kang2020decoupling",
+}
+"""By the name of a loss or a method."""
+
 
 def bibtex(objective: str, recipe: Mapping[str, Any]) -> str:
     """Return the BibTeX entries of the methods that a recipe uses, or '' when it uses none with a paper."""
@@ -30,8 +42,9 @@ def bibtex(objective: str, recipe: Mapping[str, Any]) -> str:
     name = loss.get("name") if isinstance(loss, Mapping) else loss
     if name in ("hard_contrastive", "simple", "hard_simple"):
         keys.append("wang2021behaviour")
-    if name == "balanced_softmax":
-        keys.append("ren2020balanced")
+    method = recipe.get("method")
+    used = (name, method.get("name") if isinstance(method, Mapping) else None)
+    keys += [key for word, key in _OF_LONG_TAIL.items() if word in used]
     text = files(__package__).joinpath("citations.bib").read_text(encoding="utf-8")
     entries = {
         found[1]: found[0] for found in re.finditer(r"@\w+\{(\w+),.*?^\}", text, re.DOTALL | re.MULTILINE)

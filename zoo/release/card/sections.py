@@ -163,9 +163,23 @@ def training(zoo: Mapping[str, Any], training: Mapping[str, Any], recipe: str) -
     """Data, recipe, hardware, time and seed."""
     rows = [f"- Objective: `{zoo['objective']}`", *_data(zoo["dataset"]), *_run(training)]
     if "epochs" in training:
-        rows.append("- These are the weights after the last epoch.")
+        rows.append(f"- {_weights(training)}")
     block = f"<details><summary>The exact recipe</summary>\n\n```yaml\n{recipe.rstrip()}\n```\n\n</details>"
     return "## Training\n\n" + "\n".join(rows) + "\n\n" + block
+
+
+def _weights(training: Mapping[str, Any]) -> str:
+    """Say which of a training's weights these are."""
+    average, stopping = training.get("moving_average"), training.get("early_stopping")
+    what = "a moving average of the weights" if average else "the weights"
+    if not isinstance(stopping, Mapping):
+        return f"These are {what} after the last epoch."
+    metric = str(stopping.get("metric")).replace("_", " ")
+    return (
+        f"These are {what} after epoch {stopping.get('best_epoch')}, chosen by the {metric} of "
+        f"{stopping.get('validation_images')} images put aside from the training set, which no batch had; "
+        "the test split decided nothing."
+    )
 
 
 def _data(dataset: Mapping[str, Any]) -> list[str]:

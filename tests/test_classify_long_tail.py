@@ -1,0 +1,166 @@
+"""The objective `classify` with its long-tailed losses and its heads."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from pydantic import ValidationError
+from torch import Tensor
+
+from tests.objective_helpers import COUNTS, batch, build, config, step
+from zoo import backbones
+from zoo.modules import CosineClassifier
+from zoo.objectives import Classify, DataInfo
+
+LDAM = {"name": "ldam", "max_margin": 0.5, "scale": 30.0, "reweight_from": 0.8, "beta": 0.9999}
+
+
+def classify(**changes: Any) -> Classify:
+    objective = build("classify", **changes).eval()
+    assert isinstance(objective, Classify)
+    return objective
+
+
+def features_of(objective: Classify, views: Tensor) -> Tensor:
+    with torch.no_grad():
+        return objective.encoder(views).double()
+
+
+def test_logit_adjustment_is_computed_with_the_training_prior() -> None:
+    objective, data = classify(loss={"name": "logit_adjustment", "tau": 1.5}), batch(3, views=1)
+    logits = objective.classifier.double()(features_of(objective, data.views[0]))
+    prior = (COUNTS / COUNTS.sum()).double()
+    weighed = logits.exp() * prior**1.5
+    expected = -(weighed / weighed.sum(1, keepdim=True))[torch.arange(6), data.labels].log().mean()
+    objective.classifier.float()
+    torch.testing.assert_close(objective(data).loss.double(), expected, rtol=1e-5, atol=1e-6)
+
+
+def slow_ldam(cosines: Tensor, labels: Tensor, weights: list[float]) -> float:
+    margins = [0.5 * (10 / n) ** 0.25 for n in COUNTS.tolist()]  # the rarest has 10
+    total = norm = 0.0
+    for row, y in zip(cosines.tolist(), labels.tolist(), strict=True):
+        scores = [30 * (s - (margins[y] if c == y else 0)) for c, s in enumerate(row)]
+        total += weights[y] * (math.log(sum(math.exp(s - scores[y]) for s in scores)))
+        norm += weights[y]
+    return total / norm
+
+
+def test_ldam_weights_the_classes_from_its_share_of_the_training_on() -> None:
+    objective, data = classify(loss=LDAM, head="cosine"), batch(3, views=1)
+    features = features_of(objective, data.views[0])
+    weight = objective.classifier.weight.double()
+    cosines = torch.stack(
+        [torch.stack([(f @ w) / (f.norm() * w.norm()) for w in weight]) for f in features]
+    ).detach()
+    inverse = [(1 - 0.9999) / (1 - 0.9999**n) for n in COUNTS.tolist()]
+    weights = [3 * w / sum(inverse) for w in inverse]
+    constants = []
+    for progress, expected in ((0.79, [1.0] * 3), (0.8, weights)):
+        objective.progress = progress
+        constants.append(objective.constants())
+        found = objective(data).loss.item()
+        assert found == pytest.approx(slow_ldam(cosines, data.labels, expected), rel=1e-4), progress
+    assert constants[0] != constants[1]  # a captured step is captured anew
+
+
+def test_a_cosine_head_sees_directions_alone_in_full_precision() -> None:
+    torch.manual_seed(0)
+    head, x = CosineClassifier(64, 5), torch.randn(7, 64)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = head((1000 * x).bfloat16().float())
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(
+        found, F.cosine_similarity(x[:, None], head.weight[None], dim=2), rtol=0, atol=2e-3
+    )
+    head.weight.data *= 3
+    torch.testing.assert_close(head(x), found, rtol=0, atol=2e-3)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"loss": {"name": "logit_adjustment", "tau": 1.0}},
+        {"loss": LDAM, "head": "cosine"},
+        {"head": "scaled"},
+    ],
+)
+def test_centers_are_a_linear_classifier_that_decides_as_the_head_does(changes: dict[str, Any]) -> None:
+    objective = classify(**changes)
+    for parameter in objective.classifier.parameters():
+        parameter.data += 0.3 * torch.randn_like(parameter)  # factors that differ, weights of unequal norm
+    x = torch.randn(200, 64).abs()
+    with torch.no_grad():
+        logits = objective.classifier(x)
+    centers = objective.centers()
+    assert centers.weight.shape == (3, 64) and centers.bias.shape == (3,)
+    linear = x @ centers.weight.T + centers.bias
+    assert len(logits.argmax(dim=1).unique()) > 1
+    assert torch.equal(linear.argmax(dim=1), logits.argmax(dim=1))
+    if "head" not in changes or changes["head"] == "scaled":
+        torch.testing.assert_close(linear, logits, rtol=1e-5, atol=1e-5)
+    else:
+        torch.testing.assert_close(centers.weight.norm(dim=1), torch.full((3,), 30.0))
+
+
+def test_a_scaled_head_learns_factors_and_nothing_else() -> None:
+    objective = classify(head="scaled", freeze_encoder=True).train()
+    before = {name: value.clone() for name, value in objective.state_dict().items()}
+    for seed in range(3):
+        step(objective, batch(seed, views=1))
+    changed = {name for name, value in objective.state_dict().items() if not torch.equal(value, before[name])}
+    assert changed == {"classifier.scale"}
+
+
+def test_a_scaled_head_starts_as_the_centers_it_is_given() -> None:
+    objective, other = classify(head="scaled"), classify()
+    objective.start_from(other.centers())
+    x = torch.randn(5, 64)
+    torch.testing.assert_close(objective.classifier(x), other.classifier(x))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"loss": "balanced_softmax"},
+        {"loss": {"name": "logit_adjustment", "tau": 2.0}},
+        {"loss": LDAM, "head": "cosine"},
+    ],
+)
+def test_a_class_without_training_images_is_learned_around_and_never_predicted(
+    changes: dict[str, Any],
+) -> None:
+    torch.manual_seed(0)
+    info = DataInfo(torch.tensor([60, 30, 0]))
+    objective = Classify(config("classify", **changes), backbones.create("cifar_resnet20"), info)
+    objective.progress = 0.9
+    for seed in range(3):
+        data = batch(seed, views=1)
+        step(objective, data._replace(labels=data.labels.clamp(max=1)))
+    assert all(value.isfinite().all() for value in objective.state_dict().values())
+    centers = objective.centers()
+    x = 10 * torch.randn(500, 64)
+    assert ((x @ centers.weight.T + centers.bias).argmax(dim=1) != 2).all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"loss": LDAM}, 'head: found "linear" with loss "ldam", expected "cosine"'),
+        ({"head": "cosine"}, 'head: found "cosine" with loss "cross_entropy", expected "linear" or "scaled"'),
+        (
+            {"loss": LDAM, "head": "cosine", "label_smoothing": 0.1},
+            "label_smoothing: .*margins for one class",
+        ),
+        ({"head": "scaled", "head_std": 0.1}, 'head_std: found 0.1 with head "scaled", expected null'),
+        ({"loss": {"name": "logit_adjustment", "tau": -1.0}}, "greater than or equal to 0"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        config("classify", **changes)

@@ -1,0 +1,169 @@
+"""Encoders of the zoo as backbones of torchvision's detectors and segmentation nets, trained for real."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import timm
+import torch
+from sklearn.datasets import load_digits
+from torch import Tensor, nn
+from torchvision.models.detection import FasterRCNN
+from torchvision.models.detection.anchor_utils import AnchorGenerator
+from torchvision.models.detection.backbone_utils import BackboneWithFPN
+from torchvision.models.segmentation import FCN, DeepLabV3
+from torchvision.models.segmentation.deeplabv3 import DeepLabHead
+from torchvision.models.segmentation.fcn import FCNHead
+from torchvision.ops import MultiScaleRoIAlign
+
+import zoo
+from tests.release_helpers import release_of, trained_encoder
+from zoo.modules import FeatureMaps, FeaturePyramid
+
+PACO = "cifar_resnet20.paco_digits_lt50"
+SIDE = 32
+
+
+def scenes(count: int) -> tuple[Tensor, list[dict[str, Tensor]], Tensor]:
+    """Images `[N, 3, 32, 32]` with a digit of 16 pixels each, its box and class, and its mask."""
+    generator = torch.Generator().manual_seed(0)
+    digits = load_digits()
+    images, masks = torch.zeros(count, 3, SIDE, SIDE), torch.zeros(count, SIDE, SIDE, dtype=torch.long)
+    targets = []
+    for i in range(count):
+        number = int(torch.randint(len(digits.images), (1,), generator=generator))
+        digit = torch.tensor(digits.images[number] / 16, dtype=torch.float32)
+        digit = digit.repeat_interleave(2, 0).repeat_interleave(2, 1)
+        top, left = torch.randint(0, SIDE - 16, (2,), generator=generator).tolist()
+        images[i, :, top : top + 16, left : left + 16] = digit
+        masks[i, top : top + 16, left : left + 16] = (digit > 0.3).long()
+        box = torch.tensor([[left, top, left + 16, top + 16]], dtype=torch.float32)
+        targets.append({"boxes": box, "labels": torch.tensor([int(digits.target[number]) + 1])})
+    return images, targets, masks
+
+
+def detector(backbone: nn.Module, maps: int) -> FasterRCNN:
+    """The README's line for encoders with other maps than a ResNet's four."""
+    return FasterRCNN(
+        backbone,
+        num_classes=11,
+        min_size=SIDE,
+        max_size=SIDE,
+        rpn_anchor_generator=AnchorGenerator(
+            tuple((4 * 2**i,) for i in range(maps + 1)), ((0.5, 1.0, 2.0),) * (maps + 1)
+        ),
+        box_roi_pool=MultiScaleRoIAlign([str(i) for i in range(maps)], 4, 2),
+        rpn_pre_nms_top_n_train=100,
+        rpn_post_nms_top_n_train=50,
+        box_batch_size_per_image=32,
+    )
+
+
+def test_a_detector_learns_on_a_backbone_of_the_zoo() -> None:
+    torch.manual_seed(0)
+    encoder = zoo.load(PACO, features_only=True)
+    before = {name: p.detach().clone() for name, p in encoder.named_parameters()}
+    model = detector(FeaturePyramid(encoder, out_channels=32), maps=3)
+    images, targets, _ = scenes(8)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    losses = []
+    for _ in range(12):
+        loss = sum(model(list(images), targets).values())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.6 * losses[0], losses
+    assert all(not torch.equal(p, before[name]) for name, p in encoder.named_parameters() if p.ndim == 4)
+    model.eval()
+    with torch.no_grad():
+        found = model(list(images))
+    assert {"boxes", "labels", "scores"} == set(found[0])
+
+
+@pytest.mark.parametrize(("net", "head"), [(FCN, FCNHead), (DeepLabV3, DeepLabHead)])
+def test_a_segmentation_net_learns_on_a_backbone_of_the_zoo(net: Any, head: Any) -> None:
+    torch.manual_seed(0)
+    maps = FeatureMaps(zoo.load(PACO, features_only=True, out_indices=[-1]), ["out"])
+    model = net(maps, head(maps.channels[-1], 2))
+    images, _, masks = scenes(8)
+    share = masks.float().mean()
+    constant = -(share * share.log() + (1 - share) * (1 - share).log()).item()  # of every pixel the same
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    losses = []
+    for _ in range(20):
+        logits = model(images)["out"]
+        assert logits.shape == (8, 2, SIDE, SIDE)
+        loss = nn.functional.cross_entropy(logits, masks)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.7 * constant, (losses, constant)
+
+
+def test_the_default_faster_rcnn_takes_a_resnet_s_four_maps_in_one_line() -> None:
+    encoder = timm.create_model("resnet18", features_only=True, out_indices=(1, 2, 3, 4))
+    model = FasterRCNN(FeaturePyramid(encoder, out_channels=16), num_classes=11, min_size=64, max_size=64)
+    images, targets, _ = scenes(2)
+    losses = model(list(images), targets)
+    assert {"loss_classifier", "loss_box_reg", "loss_objectness", "loss_rpn_box_reg"} == set(losses)
+
+
+def test_the_pyramid_is_torchvision_s_own_where_that_takes_the_encoder() -> None:
+    torch.manual_seed(0)
+    own = FeaturePyramid(zoo.load(PACO, features_only=True), out_channels=8).eval()
+    layers = {f"layer{i}": str(i - 1) for i in (1, 2, 3)}
+    theirs = BackboneWithFPN(zoo.load(PACO), layers, [16, 32, 64], 8).eval()
+    theirs.fpn.load_state_dict(own.fpn.state_dict())
+    images = torch.randn(2, 3, 24, 24)
+    with torch.no_grad():
+        found, expected = own(images), theirs(images)
+    assert list(found) == list(expected) == ["0", "1", "2", "pool"]
+    for name in found:
+        assert torch.equal(found[name], expected[name])
+    assert own.out_channels == theirs.out_channels == 8
+
+
+@pytest.mark.parametrize(
+    ("arch", "size", "arguments", "strides"),
+    [
+        ("cifar_resnet20", 32, {}, [1, 2, 4]),
+        ("resnet18_cifar", 32, {}, [1, 1, 2, 4, 8]),
+        ("resnet18", 64, {}, [2, 4, 8, 16, 32]),
+        ("vit_tiny_patch16_224", 32, {"img_size": 32, "patch_size": 8}, [8, 8, 8]),
+        ("swin_tiny_patch4_window7_224", 224, {"depths": [1, 1, 1, 1]}, [4, 8, 16, 32]),
+    ],
+)
+def test_maps_of_a_release_are_those_of_its_encoder_channels_first(
+    arch: str, size: int, arguments: dict[str, Any], strides: list[int], tmp_path: Path
+) -> None:
+    encoder = trained_encoder(arch, **arguments)
+    release = release_of(tmp_path / arch, encoder, arch=arch, size=size, model_args=arguments)
+    maps = FeatureMaps(zoo.load(release.path, features_only=True)).eval()
+    images = torch.randn(2, 3, size, size)
+    with torch.no_grad():
+        found = list(maps(images).values())
+        last = encoder.forward_features(images)
+    assert [tuple(each.shape[1:]) for each in found] == [
+        (channels, size // stride, size // stride)
+        for channels, stride in zip(maps.channels, strides, strict=True)
+    ]
+    if arch.startswith("vit"):
+        last = last[:, 1:].transpose(1, 2).reshape(found[-1].shape)
+        found[-1] = encoder.norm(found[-1].flatten(2).transpose(1, 2)).transpose(1, 2).reshape(last.shape)
+    elif arch.startswith("swin"):
+        last = last.permute(0, 3, 1, 2)
+        found[-1] = encoder.norm(found[-1].permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+    torch.testing.assert_close(found[-1], last, rtol=1e-4, atol=1e-4)
+
+
+def test_what_gives_no_feature_maps_and_other_names_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"CifarResNet without feature maps.*features_only=True"):
+        FeaturePyramid(zoo.load(PACO))
+    with pytest.raises(ValueError, match="found 1, but the encoder gives 3 maps"):
+        FeatureMaps(zoo.load(PACO, features_only=True), ["out"])
+    with pytest.raises(zoo.ZooError, match="out_indices=\\(9,\\)"):
+        zoo.load(PACO, features_only=True, out_indices=(9,))

@@ -1,0 +1,211 @@
+"""Equations for long-tailed data against slow float64 loops from the papers, and cases done by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from zoo import functional
+
+COUNTS = torch.tensor([100, 16, 4, 1])
+
+
+def problem(seed: int, n: int = 7, c: int = 4) -> tuple[Tensor, Tensor, Tensor]:
+    """Logits `[n, c]` in float64, labels and class counts."""
+    g = torch.Generator().manual_seed(seed)
+    logits = 3 * torch.randn(n, c, generator=g, dtype=torch.float64)
+    counts = torch.randint(1, 500, (c,), generator=g)
+    return logits, torch.randint(c, (n,), generator=g), counts
+
+
+def slow_cross_entropy(logits: list[list[float]], labels: list[int], weights: list[float]) -> float:
+    """The weighted mean of -log softmax, as torch's `weight` means it."""
+    losses = [math.log(sum(math.exp(s - row[y]) for s in row)) for row, y in zip(logits, labels, strict=True)]
+    own = [weights[y] for y in labels]
+    return sum(w * loss for w, loss in zip(own, losses, strict=True)) / sum(own)
+
+
+# --- logit adjustment ---
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 10_000), tau=st.floats(0, 3), c=st.integers(2, 12))
+def test_logit_adjustment_is_the_cross_entropy_of_logits_and_scaled_log_prior(
+    seed: int, tau: float, c: int
+) -> None:
+    logits, labels, counts = problem(seed, c=c)
+    prior = [n / counts.sum().item() for n in counts.tolist()]
+    adjusted = [[s + tau * math.log(p) for s, p in zip(row, prior, strict=True)] for row in logits.tolist()]
+    expected = slow_cross_entropy(adjusted, labels.tolist(), [1.0] * c)
+    found = functional.logit_adjusted(logits, labels, counts, tau=tau)
+    assert found.item() == pytest.approx(expected, rel=1e-5, abs=1e-6)
+
+
+def test_logit_adjustment_with_tau_1_is_balanced_softmax_and_with_0_cross_entropy() -> None:
+    logits, labels, counts = problem(0)
+    for smoothing in (0.0, 0.1):
+        one = functional.logit_adjusted(logits, labels, counts, tau=1.0, label_smoothing=smoothing)
+        same = functional.balanced_softmax(logits, labels, counts, label_smoothing=smoothing)
+        assert torch.equal(one, same)
+    none = functional.logit_adjusted(logits, labels, counts, tau=0.0)
+    assert torch.equal(none, torch.nn.functional.cross_entropy(logits, labels))
+
+
+def test_logit_adjustment_by_hand() -> None:
+    """Equal logits, 3 images to 1: softmax gives the prior, 1/4 for the rare class; with tau 2, 1 to 9."""
+    logits, labels, counts = torch.zeros(1, 2), torch.tensor([1]), torch.tensor([3, 1])
+    assert functional.logit_adjusted(logits, labels, counts).item() == pytest.approx(math.log(4))
+    assert functional.logit_adjusted(logits, labels, counts, tau=2.0).item() == pytest.approx(math.log(10))
+
+
+def test_post_hoc_adjustment_takes_out_what_training_has_put_in() -> None:
+    """By hand: log 2 ahead on 3 images to 1 loses by log(3/2). And it undoes the loss's own adjustment."""
+    found = functional.post_hoc_adjusted(torch.tensor([[math.log(2), 0.0]]), torch.tensor([3, 1]))
+    assert (found[0, 1] - found[0, 0]).item() == pytest.approx(math.log(1.5), rel=1e-5)
+    logits, labels, counts = problem(1)
+    undone = functional.post_hoc_adjusted(logits, counts, tau=0.7)
+    plain = torch.nn.functional.cross_entropy(logits, labels)
+    again = functional.logit_adjusted(undone, labels, counts, tau=0.7)
+    torch.testing.assert_close(again, plain, rtol=1e-6, atol=1e-6)
+
+
+# --- LDAM and the effective number ---
+
+
+def test_margins_by_hand() -> None:
+    """n^(1/4) is 10^(1/2), 2, 2^(1/2) and 1."""
+    found = functional.ldam_margins(COUNTS, max_margin=0.5)
+    expected = [0.5 / math.sqrt(10), 0.25, 0.5 / math.sqrt(2), 0.5]
+    assert found.tolist() == pytest.approx(expected, rel=1e-6)
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 10_000), margin=st.floats(0, 1), scale=st.floats(1, 40), weighted=st.booleans())
+def test_ldam_is_the_cross_entropy_of_scaled_cosines_less_the_own_classs_margin(
+    seed: int, margin: float, scale: float, weighted: bool
+) -> None:
+    logits, labels, counts = problem(seed)
+    cosines = logits.tanh()
+    largest = max(n**-0.25 for n in counts.tolist())
+    shifted = cosines.tolist()
+    for row, y in zip(shifted, labels.tolist(), strict=True):
+        row[y] -= margin * counts[y].item() ** -0.25 / largest
+    scores = [[scale * s for s in row] for row in shifted]
+    weights = [1.0, 2.0, 0.5, 3.0] if weighted else [1.0] * 4
+    found = functional.ldam(
+        cosines,
+        labels,
+        counts,
+        max_margin=margin,
+        scale=scale,
+        weight=torch.tensor(weights, dtype=torch.float64) if weighted else None,
+    )
+    assert found.item() == pytest.approx(
+        slow_cross_entropy(scores, labels.tolist(), weights), rel=1e-5, abs=1e-5
+    )
+
+
+def test_ldam_by_hand() -> None:
+    """Both cosines 0.5, margin 0.5 and scale 2 of the one image of a class: log(1 + e^(2 * 0.5))."""
+    cosines, counts = torch.full((1, 2), 0.5), torch.tensor([16, 1])
+    rare = functional.ldam(cosines, torch.tensor([1]), counts, max_margin=0.5, scale=2.0)
+    often = functional.ldam(cosines, torch.tensor([0]), counts, max_margin=0.5, scale=2.0)
+    assert rare.item() == pytest.approx(math.log(1 + math.e))
+    assert often.item() == pytest.approx(math.log(1 + math.exp(0.5)))  # half the margin
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.9, 0.9999])
+def test_class_balanced_weights_are_inverse_effective_numbers_that_sum_to_the_classes(beta: float) -> None:
+    effective = [sum(beta**i for i in range(n)) for n in COUNTS.tolist()]  # 1 + b + ... + b^(n-1)
+    total = sum(1 / n for n in effective)
+    expected = [4 / n / total for n in effective]
+    found = functional.class_balanced_weights(COUNTS, beta=beta)
+    assert found.tolist() == pytest.approx(expected, rel=1e-6)
+    assert found.dtype == torch.float32
+
+
+def test_class_balanced_weights_by_hand() -> None:
+    """beta 1/2: 2 images are worth 1.5, one is worth 1."""
+    assert functional.class_balanced_weights(torch.tensor([2, 1]), beta=0.5).tolist() == pytest.approx(
+        [0.8, 1.2]
+    )
+
+
+# --- classifiers ---
+
+
+@pytest.mark.parametrize("tau", [0.0, 0.5, 1.0, 2.0])
+def test_tau_normalisation_divides_by_the_norm_to_the_power_of_tau(tau: float) -> None:
+    weight = torch.tensor([[3.0, 4.0], [0.0, 2.0], [0.0, 0.0]])
+    expected = [[3 / 5**tau, 4 / 5**tau], [0, 2 / 2**tau], [0, 0]]
+    assert functional.tau_normalize(weight, tau=tau).tolist() == [pytest.approx(row) for row in expected]
+
+
+def test_weight_scaling_scales_the_bias_too() -> None:
+    g = torch.Generator().manual_seed(0)
+    weight, bias, scale, x = (torch.randn(*s, generator=g) for s in ((3, 5), (3,), (3,), (4, 5)))
+    scaled, offset = functional.scale_classes(weight, bias, scale)
+    for n in range(4):
+        for c in range(3):
+            expected = scale[c] * (sum(weight[c, d] * x[n, d] for d in range(5)) + bias[c])
+            assert (x[n] @ scaled[c] + offset[c]).item() == pytest.approx(expected.item(), abs=1e-5)
+
+
+def test_class_means_are_those_of_each_classs_features() -> None:
+    features, labels = torch.tensor([[1.0, 3.0], [5.0, 5.0], [2.0, 1.0]]), torch.tensor([2, 0, 2])
+    assert functional.class_means(features, labels, 4).tolist() == [[5, 5], [0, 0], [1.5, 2], [0, 0]]
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "euclidean", "logit"])
+def test_the_linear_form_of_nearest_center_finds_the_nearest(similarity: str) -> None:
+    g = torch.Generator().manual_seed(0)
+    centers, bias, x = (torch.randn(*s, generator=g) for s in ((6, 4), (6,), (200, 4)))
+    centers *= torch.linspace(0.2, 4, 6)[:, None]  # unequal norms: the three disagree
+    measures = {
+        "cosine": lambda c, f: (c @ f) / (c.norm() * f.norm()),
+        "euclidean": lambda c, f: -((c - f) ** 2).sum().sqrt(),
+    }
+    weight, offset = functional.nearest_center(centers, bias, similarity)  # type: ignore[arg-type]
+    for row in x:
+        if similarity == "logit":
+            scores = torch.stack([c @ row + b for c, b in zip(centers, bias, strict=True)])
+        else:
+            scores = torch.stack([measures[similarity](c, row) for c in centers])
+        assert (weight @ row + offset).argmax() == scores.argmax()
+
+
+# --- classes without images ---
+
+EMPTY = torch.tensor([50, 0, 2])
+
+
+def test_a_class_without_images_makes_nothing_infinite() -> None:
+    logits = torch.randn(6, 3, requires_grad=True)
+    labels = torch.tensor([0, 2, 0, 2, 0, 2])
+    weights = functional.class_balanced_weights(EMPTY, beta=0.9999)
+    assert weights[1] == 0 and weights.sum() == pytest.approx(2)
+    margins = functional.ldam_margins(EMPTY, max_margin=0.5)
+    assert margins[1] == 0 and margins.max() == 0.5
+    for loss in (
+        functional.logit_adjusted(logits, labels, EMPTY, tau=1.5),
+        functional.ldam(logits.tanh(), labels, EMPTY, max_margin=0.5, scale=30.0, weight=weights),
+    ):
+        (gradient,) = torch.autograd.grad(loss, logits)
+        assert loss.isfinite() and gradient.isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_never_leaves_a_class_no_chance_and_the_others_as_they_are(dtype: torch.dtype) -> None:
+    g = torch.Generator().manual_seed(0)
+    weight, bias = torch.randn(3, 5, generator=g), torch.tensor([1.0, 20.7, -3.0])
+    masked, offset = functional.never(weight, bias, torch.tensor([False, True, False]))
+    x = 50 * torch.randn(100, 5, generator=g)
+    logits = x.to(dtype) @ masked.to(dtype).T + offset.to(dtype)
+    assert (logits.argmax(dim=1) != 1).all() and logits.isfinite().all()
+    assert (logits.softmax(dim=1)[:, 1] == 0).all()
+    assert torch.equal(masked[[0, 2]], weight[[0, 2]]) and torch.equal(offset[[0, 2]], bias[[0, 2]])

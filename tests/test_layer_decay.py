@@ -1,0 +1,200 @@
+"""Layer-wise learning rates: which layer a parameter is in, and what its rate is at every step."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import timm
+import torch
+from timm.optim import create_optimizer_v2, list_optimizers, param_groups_layer_decay
+from torch import nn
+
+from tests.test_step import graphed
+from tests.test_training import assert_same_state, recipe, run
+from zoo.data import open_dataset
+from zoo.errors import RecipeError
+from zoo.objectives.base import Objective
+from zoo.training import Recipe, RunFolder, build_objective
+from zoo.training.optim import base_rate, build_optimizer, build_schedule
+from zoo.training.sections import OptimizerSection, ScheduleSection
+
+CE = "cifar_resnet20.ce_digits_lt50"
+
+
+def built(*changes: str) -> tuple[Objective, Recipe]:
+    recipe = Recipe.load(CE, ["optimizer.layer_decay=0.5", *changes])
+    return build_objective(recipe, open_dataset(recipe.data, "train", None)), recipe
+
+
+def settings_by_name(
+    objective: Objective, optimizer: torch.optim.Optimizer
+) -> dict[str, tuple[float, float]]:
+    """Scale and weight decay of each parameter that the optimizer moves."""
+    names = {id(parameter): name for name, parameter in objective.named_parameters()}
+    return {
+        names[id(p)]: (group["lr_scale"], group["weight_decay"])
+        for group in optimizer.param_groups
+        for p in group["params"]
+    }
+
+
+def test_each_block_of_a_cifar_resnet_has_half_the_rate_of_the_one_above() -> None:
+    objective, recipe_ = built("optimizer.decay_norm_and_bias=true")
+    found = settings_by_name(objective, build_optimizer(objective, recipe_.optimizer))
+    assert found.keys() == {name for name, _ in objective.named_parameters()}
+    decay = recipe_.optimizer.weight_decay
+    for name, (scale, weight_decay) in found.items():
+        if name.startswith("classifier"):
+            depth = 0
+        elif name.startswith("encoder.layer"):  # three stages of three blocks
+            stage, block = int(name[13]), int(name[15])
+            depth = 9 - (3 * (stage - 1) + block)
+        else:
+            depth = 10
+        assert (scale, weight_decay) == (0.5**depth, decay), name
+
+
+def test_norms_and_biases_are_exempt_in_every_layer_where_the_recipe_says_so() -> None:
+    objective, recipe_ = built("optimizer.decay_norm_and_bias=false")
+    optimizer = build_optimizer(objective, recipe_.optimizer)
+    for name, (_, weight_decay) in settings_by_name(objective, optimizer).items():
+        flat = objective.get_parameter(name).ndim <= 1
+        assert weight_decay == (0.0 if flat else recipe_.optimizer.weight_decay), name
+
+
+@pytest.mark.parametrize("everything", ["true", "false"])
+def test_what_timm_exempts_by_name_is_exempt_from_decay_and_not_from_its_layer(everything: str) -> None:
+    objective, recipe_ = built(
+        "name=vit_tiny_patch16_224.x",
+        "backbone={arch: vit_tiny_patch16_224, args: {img_size: 8, patch_size: 4, depth: 2}}",
+        f"optimizer.decay_norm_and_bias={everything}",
+    )
+    found = settings_by_name(objective, build_optimizer(objective, recipe_.optimizer))
+    assert found["encoder.pos_embed"] == (0.5**3, 0.0)
+    assert found["encoder.cls_token"] == (0.5**3, 0.0)
+    assert found["encoder.blocks.1.attn.qkv.weight"] == (0.5, recipe_.optimizer.weight_decay)
+    norm_decay = recipe_.optimizer.weight_decay if everything == "true" else 0.0
+    assert found["encoder.norm.weight"] == (0.5, norm_decay), "timm counts the last norm to the last block"
+
+
+def test_frozen_parameters_are_in_no_group() -> None:
+    shipped = "shipped:cifar_resnet20.paco_digits_lt50"
+    objective, recipe_ = built(f'init={{release: "{shipped}", head: fresh, freeze: ["layer1.*", conv1.*]}}')
+    found = settings_by_name(objective, build_optimizer(objective, recipe_.optimizer))
+    assert not any(name.startswith(("encoder.layer1", "encoder.conv1")) for name in found)
+    assert found["encoder.layer2.0.conv1.weight"][0] == 0.5**6
+
+
+@pytest.mark.parametrize(
+    "arch",
+    ["resnet18", "resnet18_cifar", "vit_tiny_patch16_224", "convnext_atto", "efficientnet_b0", "test_nfnet",
+     "swin_tiny_patch4_window7_224", "cifar_resnet32", "mobilenetv3_small_050", "regnetx_002",
+     "mixer_s32_224", "vit_small_patch16_224", "deit_tiny_distilled_patch16_224"],
+)  # fmt: skip
+def test_layers_are_those_of_timm_for_the_same_model_with_a_classifier(arch: str) -> None:
+    with torch.device("meta"):
+        whole, encoder = timm.create_model(arch, num_classes=7), timm.create_model(arch, num_classes=0)
+        objective = Objective(None, encoder, None)  # type: ignore[arg-type]  # keeps neither
+        objective.add_module("projector", nn.Linear(2, 2))
+
+    def scales(model: nn.Module) -> dict[str, float]:
+        names = {id(parameter): name for name, parameter in model.named_parameters()}
+        groups = param_groups_layer_decay(model, layer_decay=0.7)
+        return {names[id(p)]: group["lr_scale"] for group in groups for p in group["params"]}
+
+    theirs, ours = scales(whole), scales(objective)
+    assert {ours.pop("projector.weight"), ours.pop("projector.bias")} == {1.0}
+    assert {name.removeprefix("encoder."): scale for name, scale in ours.items()} == {
+        name: scale for name, scale in theirs.items() if f"encoder.{name}" in ours
+    }
+
+
+def test_rates_after_warm_up_and_along_the_cosine_are_the_layers_share() -> None:
+    objective, recipe_ = built()
+    optimizer = build_optimizer(objective, recipe_.optimizer.model_copy(update={"lr": 0.8}))
+    section = ScheduleSection(
+        name="cosine", warmup_epochs=2, warmup_lr=0.0, min_lr=0.0, milestones=[], decay_rate=0.1
+    )
+    schedule = build_schedule(optimizer, section, epochs=10, steps_per_epoch=5)
+    for step in (0, 4, 10, 25, 49):
+        schedule.step_update(step)
+        rate = 0.8 * step / 10 if step < 10 else 0.8 * (1 + math.cos(math.pi * step / 50)) / 2
+        assert base_rate(optimizer) == pytest.approx(rate)
+        for group in optimizer.param_groups:
+            assert group["lr"] == pytest.approx(rate * group["lr_scale"])
+    assert len({group["lr_scale"] for group in optimizer.param_groups}) == 11
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in list_optimizers() if not n.startswith(("bnb", "fused")) and n != "adahessian"]
+)
+def test_no_optimizer_moves_a_layer_whose_rate_is_zero(name: str) -> None:
+    """So each reads the rate of its group; the madgrads add 1e-6 to it. The loop refuses adahessian."""
+    torch.manual_seed(0)
+    still, moved = nn.Linear(4, 4), nn.Linear(4, 4)
+    groups = [{"params": list(still.parameters()), "lr": 0.0}, {"params": list(moved.parameters())}]
+    try:
+        optimizer = create_optimizer_v2(groups, opt=name, lr=0.1)  # type: ignore[arg-type]
+    except Exception as error:  # what another library has to be there for
+        pytest.skip(str(error))
+    before = [p.detach().clone() for p in (*still.parameters(), *moved.parameters())]
+    for _ in range(2):  # adopt's first step only looks
+        moved(still(torch.randn(4, 4))).square().sum().backward()
+        optimizer.step()
+    after = [*still.parameters(), *moved.parameters()]
+    changes = [float((a.detach() - b).abs().max()) for a, b in zip(after, before, strict=True)]
+    assert max(changes[:2]) < 1e-4
+    assert min(changes[2:]) > 0
+
+
+def test_a_step_moves_each_layer_by_its_share_of_what_it_moves_without() -> None:
+    """SGD's first step is rate x gradient, so the ratio is the scale."""
+    moved = {}
+    for changes in (["optimizer.layer_decay=null"], ["optimizer.layer_decay=0.5"]):
+        objective, recipe_ = built(*changes, "optimizer.weight_decay=0.0")
+        optimizer = build_optimizer(objective, recipe_.optimizer)
+        build_schedule(optimizer, recipe_.schedule, 10, 5).step_update(6)
+        generator = torch.Generator().manual_seed(0)
+        for parameter in objective.parameters():
+            parameter.grad = torch.randn(parameter.shape, generator=generator)
+        before = {name: p.detach().double() for name, p in objective.named_parameters()}
+        optimizer.step()
+        moved[len(moved)] = {n: p.detach().double() - before[n] for n, p in objective.named_parameters()}
+    name = "encoder.layer2.1.conv1.weight"
+    torch.testing.assert_close(moved[1][name], moved[0][name] * 0.5**5, rtol=1e-3, atol=1e-8)
+    torch.testing.assert_close(moved[1]["classifier.weight"], moved[0]["classifier.weight"])
+
+
+def test_a_run_with_layer_decay_resumes_bit_for_bit_and_logs_the_heads_rate(tmp_path: Path) -> None:
+    changed = recipe("classify", "optimizer.layer_decay=0.5")
+    undisturbed = run(changed, tmp_path / "a")
+    run(changed, tmp_path / "b")
+    RunFolder(tmp_path / "b").checkpoints()[0].unlink()  # as if killed before the last one was written
+    assert_same_state(undisturbed, run(changed, tmp_path / "b", resume=True))
+    rows = RunFolder(tmp_path / "b").rows()
+    plain = tmp_path / "c"
+    run(recipe("classify"), plain)
+    assert [row["lr"] for row in rows] == [row["lr"] for row in RunFolder(plain).rows()]
+    assert rows[-1]["loss"] != RunFolder(plain).rows()[-1]["loss"]
+
+
+def test_a_graphs_rates_on_the_device_are_the_layers_shares() -> None:
+    stepper, _, _ = graphed(recipe("classify", "optimizer.layer_decay=0.5", "training.epochs=3"), 9)
+    groups = stepper.optimizer.param_groups
+    assert {float(group["lr"]) for group in groups} == {stepper.lr * 0.5**n for n in range(11)}
+    assert all(group["lr"] is rate for group, rate in zip(groups, stepper._device_lr, strict=True))
+
+
+def test_an_encoder_without_layers_is_refused_in_one_line() -> None:
+    class Plain(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(2, 2)
+
+    section = OptimizerSection(
+        name="momentum", lr=0.1, weight_decay=0.0, momentum=0.9, decay_norm_and_bias=True, layer_decay=0.7
+    )
+    with pytest.raises(RecipeError, match=r"optimizer\.layer_decay: found 0\.7.*expected null"):
+        build_optimizer(Objective(None, Plain(), None), section)  # type: ignore[arg-type]

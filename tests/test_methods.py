@@ -1,0 +1,440 @@
+"""The recipe's `method`: its stages, their resumption and sharing, the classifier that is released."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import signal
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import zoo
+from tests.test_training import StopAfter
+from tests.torchrun import torchrun
+from zoo.config import dump_yaml
+from zoo.data import open_dataset
+from zoo.errors import Interrupted, RecipeError, TrainingError, ZooError
+from zoo.functional import LOWEST_LOGIT
+from zoo.modules import Centers
+from zoo.release import Release
+from zoo.training import Recipe, RunFolder, Stage, build_objective, stages
+from zoo.training.closing import close
+from zoo.training.methods import LDAMDRW, NearestCenter, PostHocLogitAdjustment, TauNormalized
+from zoo.training.stages import beginning, train_stages
+
+BASE = "cifar_resnet20.ce_digits_lt50"
+SHORT = (
+    "training.epochs=2",
+    "schedule.warmup_epochs=1",
+    "training.batch_size=64",  # 6 steps an epoch, the last of 24 images
+    "training.log_every=1",
+    "training.device=cpu",
+    "evaluation=[]",
+)
+CRT = "method={name: crt, epochs: 2, lr: 0.05}"
+LWS = "method={name: lws, epochs: 2, lr: 0.05}"
+METHODS = {
+    "cross_entropy": "{name: cross_entropy}",
+    "balanced_softmax": "{name: balanced_softmax}",
+    "logit_adjustment": "{name: logit_adjustment, tau: 1.5}",
+    "post_hoc_logit_adjustment": "{name: post_hoc_logit_adjustment}",
+    "class_balanced_sampling": "{name: class_balanced_sampling}",
+    "crt": "{name: crt}",
+    "tau_normalized": "{name: tau_normalized}",
+    "lws": "{name: lws}",
+    "ldam_drw": "{name: ldam_drw}",
+}
+
+
+def recipe(method: str, *changes: str) -> Recipe:
+    return Recipe.load(BASE, [*SHORT, f"method={METHODS.get(method, method)}", *changes])
+
+
+def files(release: Release) -> dict[str, torch.Tensor]:
+    return load_file(release.path / "model.safetensors") | load_file(release.path / "centers.safetensors")
+
+
+def assert_same_bits(a: Release, b: Release) -> None:
+    one, other = files(a), files(b)
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+# --- what a method stands for ----------------------------------------------------------------------------
+
+
+def test_a_recipe_without_method_is_its_own_stage() -> None:
+    plain = Recipe.load(BASE)
+    assert stages(plain) == [plain]
+
+
+def test_methods_that_begin_alike_share_their_first_stage() -> None:
+    first = {name: stages(recipe(name))[0] for name in METHODS}
+    shared = {name for name, stage in first.items() if stage.sha256 == first["cross_entropy"].sha256}
+    assert shared == {"cross_entropy", "post_hoc_logit_adjustment", "crt", "tau_normalized", "lws"}
+    assert all(stage.method is None and stage.evaluation == [] for stage in first.values())
+    named = Recipe.load(BASE, [*SHORT, "name=cifar_resnet20.other", "description=another", "evaluation=[]"])
+    other = Recipe.model_validate(named.model_copy(update={"method": recipe("crt").method}).model_dump())
+    assert stages(other)[0] == first["crt"]  # whatever the recipe is called
+    assert [len(stages(recipe(name))) for name in METHODS] == [1, 1, 1, 1, 1, 2, 1, 2, 1]
+
+
+def test_stages_say_in_plain_keys_what_a_method_does() -> None:
+    adjusted = stages(recipe("logit_adjustment"))[0]
+    assert adjusted.objective.model_dump()["loss"] == {"name": "logit_adjustment", "tau": 1.5}
+    assert stages(recipe("balanced_softmax"))[0].objective.model_dump()["loss"] == "balanced_softmax"
+    assert stages(recipe("class_balanced_sampling"))[0].training.sampling == "class_balanced"
+    ldam = stages(recipe("ldam_drw"))[0].objective.model_dump()
+    assert ldam["head"] == "cosine"
+    assert ldam["loss"] == dict(name="ldam", max_margin=0.5, scale=30.0, reweight_from=0.8, beta=0.9999)
+    for name in ("crt", "lws"):
+        changes = (
+            f"method={{name: {name}, epochs: 3, lr: 0.02}}",
+            "objective.mix={mixup: 0.2, cutmix: 0.0, probability: 1.0, switch_probability: 0.5, mode: batch}",
+            "training.ema={decay: 0.9, warmup: true}",
+            "optimizer={name: adamw, lr: 0.01, weight_decay: 0.1, momentum: 0.0, decay_norm_and_bias: true}",
+        )
+        first, second = stages(Recipe.load(BASE, [*SHORT, *changes]))
+        assert first.training.ema and first.objective.mix and first.optimizer.name == "adamw"
+        assert second.training.sampling == "class_balanced" and second.training.epochs == 3
+        assert second.objective.freeze_encoder and second.objective.mix is None and not second.training.ema
+        assert (second.optimizer.name, second.optimizer.lr) == ("momentum", 0.02)
+        assert (second.optimizer.momentum, second.optimizer.weight_decay) == (0.9, 0.0005)
+        assert (second.schedule.name, second.schedule.warmup_epochs) == ("cosine", 0)
+        assert second.objective.head == {"crt": "linear", "lws": "scaled"}[name]
+
+
+def test_a_head_from_centers_is_cross_entropy_or_balanced_softmax_from_them() -> None:
+    for prior, loss in (("false", "cross_entropy"), ("true", "balanced_softmax")):
+        init = "init={release: cifar_resnet20.paco_digits_lt50}"
+        (stage,) = stages(recipe(f"{{name: from_centers, prior: {prior}}}", init))
+        assert stage.init.head == "centers" and stage.objective.loss == loss
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            ["objective.loss=balanced_softmax"],
+            'objective.loss: found "balanced_softmax", expected "cross_entropy"',
+        ),
+        (["objective.head=scaled"], 'objective.head: found "scaled", expected "linear"'),
+        (["training.sampling=square_root"], 'training.sampling: found "square_root", expected "instance"'),
+        (["method={name: crd}"], '"method.name": found "crd", expected one of .* Did you mean "crt"'),
+        (["method.epoch=3"], 'unknown key "method.epoch". Did you mean "epochs"'),
+        (
+            ["method={name: ldam_drw}", "objective.label_smoothing=0.1"],
+            'objective.label_smoothing: method "ldam_drw" has margins for one class',
+        ),
+        (
+            ["method={name: nearest_center, centers: means, similarity: logit}"],
+            'method.similarity: "logit" is of learned centers',
+        ),
+    ],
+)
+def test_what_does_not_fit_a_method_is_refused(changes: list[str], message: str) -> None:
+    with pytest.raises(RecipeError, match=message):
+        Recipe.load(BASE, ["method={name: crt}", *changes])
+
+
+def test_other_objectives_have_no_method() -> None:
+    with pytest.raises(RecipeError, match='method: needs objective "classify", found "paco"'):
+        Recipe.load("cifar_resnet20.paco_digits_lt50", ["method={name: crt}"])
+
+
+# --- the closing adjustment --------------------------------------------------------------------------------
+
+
+def learned(*counts: int) -> Centers:
+    g = torch.Generator().manual_seed(0)
+    n = torch.tensor(counts)
+    return Centers(torch.randn(len(n), 6, generator=g), torch.randn(len(n), generator=g), n)
+
+
+def features() -> tuple[torch.Tensor, torch.Tensor]:
+    g = torch.Generator().manual_seed(1)
+    return torch.randn(40, 6, generator=g), torch.arange(40) % 3
+
+
+def test_tau_normalised_is_the_weight_over_its_norm_without_bias() -> None:
+    centers = learned(90, 9, 1)
+    found = close(TauNormalized(name="tau_normalized", tau=0.7), centers, features)
+    for row, weight in zip(found.weight, centers.weight, strict=True):
+        torch.testing.assert_close(row, weight / sum(weight**2) ** 0.35)
+    assert found.bias.tolist() == [0, 0, 0]
+
+
+def test_post_hoc_adjustment_moves_the_bias_by_the_prior() -> None:
+    centers = learned(90, 9, 1)
+    found = close(PostHocLogitAdjustment(name="post_hoc_logit_adjustment", tau=2.0), centers, features)
+    expected = centers.bias - 2 * torch.tensor([0.9, 0.09, 0.01]).log()
+    torch.testing.assert_close(found.bias, expected)
+    assert torch.equal(found.weight, centers.weight)
+
+
+def test_ldams_logits_are_those_of_its_cosines_for_features_of_usual_norm() -> None:
+    centers = learned(90, 9, 1)
+    found = close(LDAMDRW(name="ldam_drw"), centers, features)
+    usual = sum(row.norm() for row in features()[0]) / 40
+    torch.testing.assert_close(found.weight, centers.weight / usual)
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "euclidean"])
+def test_nearest_mean_is_the_nearest_of_the_classes_means(similarity: str) -> None:
+    method = NearestCenter(name="nearest_center", centers="means", similarity=similarity)  # type: ignore[arg-type]
+    found = close(method, learned(14, 13, 13), features)
+    x, y = features()
+    means = [
+        torch.stack([row for row, label in zip(x, y, strict=True) if label == c]).mean(0) for c in range(3)
+    ]
+    for row in torch.randn(50, 6):
+        if similarity == "cosine":
+            scores = [(row @ mean) / (row.norm() * mean.norm()) for mean in means]
+        else:
+            scores = [-(row - mean).norm() for mean in means]
+        assert (found.weight @ row + found.bias).argmax().item() == max(range(3), key=lambda c: scores[c])
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        TauNormalized(name="tau_normalized"),
+        PostHocLogitAdjustment(name="post_hoc_logit_adjustment"),
+        NearestCenter(name="nearest_center", centers="means", similarity="cosine"),
+        NearestCenter(name="nearest_center", centers="means", similarity="euclidean"),
+    ],
+)
+def test_a_class_without_training_images_is_never_predicted(method: Any) -> None:
+    found = close(method, learned(14, 13, 13, 0), features)
+    assert found.weight.isfinite().all() and found.bias[3] == LOWEST_LOGIT
+    x = 30 * torch.randn(300, 6)
+    assert set((x @ found.weight.T + found.bias).argmax(dim=1).tolist()) == {0, 1, 2}
+
+
+# --- trained -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("method", "rows"), [(CRT, 5), (CRT, 16), (LWS, 16)])
+def test_a_run_stopped_in_either_stage_goes_on_to_the_same_bits(
+    method: str, rows: int, tmp_path: Path
+) -> None:
+    changes = (*SHORT, method)
+    undisturbed = zoo.pretrain(BASE, out=tmp_path / "a", overrides=changes)
+    out = tmp_path / "b"
+    at = next((undisturbed.path / "run").glob("cross_entropy-*" if rows < 12 else f"{method[14:17]}-*"))
+    StopAfter(out / "run" / at.name, rows % 12, signal.SIGTERM)
+    with pytest.raises(Interrupted, match=r"stopped by SIGTERM after step .*--resume"):
+        zoo.pretrain(BASE, out=out, overrides=changes)
+    with pytest.raises(TrainingError, match="holds a run already; continue it with --resume"):
+        zoo.pretrain(BASE, out=out, overrides=changes)
+    with pytest.raises(TrainingError, match=r"holds a run of another recipe.*method"):
+        zoo.pretrain(BASE, out=out, overrides=(*SHORT, "method={name: cross_entropy}"), resume=True)
+    resumed = zoo.pretrain(BASE, out=out, overrides=changes, resume=True)
+    assert_same_bits(undisturbed, resumed)
+    for folder in (undisturbed.path / "run").glob("*-*"):
+        again = RunFolder(out / "run" / folder.name).rows()
+        assert [r["loss"] for r in RunFolder(folder).rows()] == [r["loss"] for r in again]
+
+
+def test_the_second_stage_trains_the_classifier_of_a_frozen_encoder(tmp_path: Path) -> None:
+    at = tmp_path / "stages"
+
+    def trained(method: str) -> Release:
+        return zoo.pretrain(BASE, out=tmp_path / method[13:17], overrides=(*SHORT, method), stages_at=at)
+
+    plain, crt, lws = trained("method={name: cross_entropy}"), trained(CRT), trained(LWS)
+    assert sorted(path.name.split("-")[0] for path in at.iterdir()) == ["cross_entropy", "crt", "lws"]
+    encoders = [load_file(r.path / "model.safetensors") for r in (plain, crt, lws)]
+    for name, value in encoders[0].items():
+        if not name.startswith("fc."):  # BatchNorm's statistics included
+            assert all(torch.equal(value, other[name]) for other in encoders[1:]), name
+    ratio = lws.centers.weight / plain.centers.weight
+    torch.testing.assert_close(
+        ratio, ratio[:, :1].expand_as(ratio), rtol=1e-3, atol=1e-3
+    )  # one factor a class
+    torch.testing.assert_close(lws.centers.bias / plain.centers.bias, ratio[:, 0], rtol=1e-3, atol=1e-3)
+    assert ratio[:, 0].std() > 1e-3
+    facts = crt.metrics["training"]
+    assert facts["method"] == "crt" and [*facts["stages"]] == ["cross_entropy", "crt"]
+    assert [stage["epochs"] for stage in facts["stages"].values()] == [2, 2]
+    assert [stage["steps"] for stage in facts["stages"].values()] == [12, 12]
+    assert (facts["steps"], facts["epochs"], facts["images"]) == (24, 4, 4 * 344)
+    assert facts["seconds"] == pytest.approx(sum(s["seconds"] for s in facts["stages"].values()), abs=0.2)
+    assert Recipe.from_yaml((crt.path / "recipe.yaml").read_text(), "r").method.name == "crt"
+    assert "kang2020decoupling" in crt.card and "kang2020decoupling" not in plain.card
+
+
+def trained_stages(r: Recipe, out: Path, at: Path) -> list[Stage]:
+    dataset = open_dataset(r.data, "train", None)
+    first = build_objective(beginning(r), dataset)
+    return train_stages(first, dataset, r, RunFolder(out), resume=False, at=at)
+
+
+def test_a_shared_stage_is_trained_once_and_by_another_seed_or_other_images_anew(tmp_path: Path) -> None:
+    at, short = tmp_path / "stages", ("training.epochs=1", "schedule.warmup_epochs=0")
+    (first,) = trained_stages(recipe("cross_entropy", *short), tmp_path / "1", at)
+    (folder,) = at.iterdir()
+    written = [path.stat().st_mtime_ns for path in folder.glob("checkpoints/*")]
+    with pytest.warns(UserWarning, match="training.log_every was 1, is 5"):  # how it is watched
+        (second,) = trained_stages(
+            recipe("tau_normalized", *short, "training.log_every=5"), tmp_path / "2", at
+        )
+    assert [*at.iterdir()] == [folder]
+    assert [path.stat().st_mtime_ns for path in folder.glob("checkpoints/*")] == written
+    other = second.trained.objective.state_dict()
+    assert all(torch.equal(v, other[k]) for k, v in first.trained.objective.state_dict().items())
+    for number, change in enumerate(("training.seed=1", "data.long_tail.imbalance=20.0"), 3):
+        trained_stages(recipe("cross_entropy", *short, change), tmp_path / str(number), at)
+        assert len([*at.iterdir()]) == number - 1
+
+
+def test_stages_of_a_release_that_was_trained_anew_are_not_taken(made: Release, tmp_path: Path) -> None:
+    at, start = tmp_path / "stages", tmp_path / "start"
+    shutil.copytree(made.path, start)
+    short = ("training.epochs=1", "schedule.warmup_epochs=0", f"init={{release: {start}}}")
+    r = recipe("cross_entropy", *short)
+    trained_stages(r, tmp_path / "1", at)
+    weights = load_file(start / "model.safetensors")
+    weights["conv1.weight"] *= 1.5
+    save_file(weights, start / "model.safetensors")
+    config = json.loads((start / "config.json").read_text())
+    config["zoo"]["weights_sha256"] = sha256((start / "model.safetensors").read_bytes()).hexdigest()
+    (start / "config.json").write_text(json.dumps(config))
+    trained_stages(r, tmp_path / "2", at)
+    assert len([*at.iterdir()]) == 2
+
+
+@pytest.fixture(scope="module")
+def longer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the methods that are trained to learn share their first stage."""
+    return tmp_path_factory.mktemp("longer")
+
+
+LONGER = (
+    "training.epochs=20",
+    "schedule.warmup_epochs=2",
+    "training.device=cpu",
+    "training.checkpoint_every=20",
+    "evaluation=[{protocol: classifier}]",
+)
+
+
+def measured(method: str, folder: Path, *changes: str, init: Release | None = None) -> dict[str, Any]:
+    start = [] if init is None else [f"init={{release: {init.path}}}"]
+    made = zoo.pretrain(
+        BASE,
+        out=folder / re.sub(r"\W+", "_", method),
+        overrides=(*LONGER, f"method={method}", *start, *changes),
+        stages_at=folder / "stages",
+    )
+    (entry,) = made.metrics["evaluations"]
+    return dict(entry["metrics"])
+
+
+# Points of balanced accuracy above plain cross-entropy of as many epochs: about half of the least gain of
+# seeds 0, 1 and 2. So early, cross-entropy has hardly learned the rare classes; later the gains are smaller.
+GAINS = {
+    "balanced_softmax": 4.0,
+    "logit_adjustment": 4.0,
+    "post_hoc_logit_adjustment": 2.5,
+    "class_balanced_sampling": 7.0,
+    "crt": 3.5,
+    "tau_normalized": 0.8,
+    "lws": 1.8,
+    "ldam_drw": 1.8,
+}
+
+
+@pytest.fixture(scope="module")
+def plain(longer: Path) -> float:
+    """Cross-entropy's balanced accuracy."""
+    return float(measured(METHODS["cross_entropy"], longer)["balanced_accuracy"])
+
+
+@pytest.mark.parametrize("method", GAINS)
+def test_each_method_learns_the_rare_classes_better_than_cross_entropy(
+    method: str, plain: float, longer: Path
+) -> None:
+    assert measured(METHODS[method], longer)["balanced_accuracy"] > plain + GAINS[method]
+
+
+def test_centers_of_a_release_classify_and_begin_a_head(paco: Release, longer: Path, tmp_path: Path) -> None:
+    method = "{name: nearest_center, centers: learned, similarity: logit}"
+    found = zoo.finetune(
+        BASE,
+        init=paco.path,
+        out=tmp_path / "logit",
+        overrides=("training.device=cpu", "evaluation=[{protocol: classifier}]", f"method={method}"),
+    )
+    own = next(e for e in paco.metrics["evaluations"] if e["protocol"] == "classifier")
+    (entry,) = found.metrics["evaluations"]
+    assert entry["metrics"] == own["metrics"]  # the very classifier, through another door
+    assert torch.equal(found.centers.weight, paco.centers.weight)
+    facts = found.metrics["training"]
+    assert (facts["epochs"], facts["steps"], facts["seconds"], facts["stages"]) == (0, 0, 0, {})
+    assert not (found.path / "curves.png").exists() and (found.path / "features.png").exists()
+    for similarity in ("cosine", "euclidean"):
+        for centers in ("learned", "means"):
+            method = f"{{name: nearest_center, centers: {centers}, similarity: {similarity}}}"
+            metrics = measured(method, tmp_path, init=paco)
+            assert metrics["balanced_accuracy"] > 60  # chance is 10
+    with_prior = measured("{name: from_centers, prior: true}", tmp_path, "training.epochs=3", init=paco)
+    assert with_prior["balanced_accuracy"] > own["metrics"]["balanced_accuracy"] - 5
+
+
+def test_methods_that_start_from_centers_say_what_they_miss(moco: Release, tmp_path: Path) -> None:
+    learned = "method={name: nearest_center, centers: learned, similarity: cosine}"
+    head = "method={name: from_centers, prior: true}"
+    for change, name in ((learned, "nearest_center"), (head, "from_centers")):
+        with pytest.raises(RecipeError, match=f'method "{name}" starts from a release, and init is null'):
+            zoo.pretrain(BASE, out=tmp_path / "none", overrides=(*SHORT, change))
+        with pytest.raises(
+            TrainingError, match=rf'method "{name}": init.release ".*" has no learned centers'
+        ):
+            zoo.finetune(BASE, init=moco.path, out=tmp_path / "moco", overrides=(*SHORT, change))
+    assert not (tmp_path / "none").exists() and not (tmp_path / "moco").exists()
+    means = "method={name: nearest_center, centers: means, similarity: cosine}"
+    assert zoo.finetune(BASE, init=moco.path, out=tmp_path / "means", overrides=(*SHORT, means)).centers
+
+
+def test_a_recipe_of_a_method_cannot_be_profiled_without_training(tmp_path: Path) -> None:
+    from zoo.api import profile_step
+
+    changes = [*SHORT, "method={name: nearest_center, centers: means, similarity: cosine}"]
+    with pytest.raises(ZooError, match="trains nothing"):
+        profile_step(BASE, out=tmp_path, overrides=changes)
+
+
+def test_two_ranks_train_the_stages_that_one_does(tmp_path: Path) -> None:
+    changes = (
+        *SHORT,
+        CRT,
+        "training.sync_batchnorm=true",
+        "training.channels_last=false",
+        "optimizer.lr=0.005",
+    )
+    file = tmp_path / "cifar_resnet20.mine.yaml"
+    plain = Recipe.load(BASE, changes).model_dump(mode="json") | {"name": "cifar_resnet20.mine"}
+    file.write_text(dump_yaml(plain))
+    done = torchrun("-m", "zoo", "pretrain", str(file), "--out", str(tmp_path / "two"), ranks=2)
+    assert done.returncode == 0, done.stderr
+    two, one = zoo.open(tmp_path / "two"), zoo.pretrain(file, out=tmp_path / "one")
+    assert two.metrics["training"]["ranks"] == 2 and [*two.metrics["training"]["stages"]] == [
+        "cross_entropy",
+        "crt",
+    ]
+    torch.testing.assert_close(two.centers.weight, one.centers.weight, rtol=0.02, atol=5e-3)
+
+
+def test_lists_name_a_recipe_by_its_method(capsys: pytest.CaptureFixture[str]) -> None:
+    from zoo.cli.show import print_names
+
+    print_names([], ["cifar_resnet20.crt_digits_lt50", "cifar_resnet20.ldam_drw_digits_lt50", BASE])
+    rows = capsys.readouterr().out.splitlines()
+    assert [row.split()[1] for row in rows[1:]] == ["cross_entropy", "crt", "ldam_drw"]

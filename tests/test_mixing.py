@@ -1,0 +1,190 @@
+"""Mixup and cutmix: timm's own numbers and pixels, and losses against both labels."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from timm.data.mixup import Mixup
+from torch import nn
+
+from tests.test_training import assert_same_state, recipe, run
+from zoo import functional
+from zoo.data import Batch
+from zoo.errors import RecipeError
+from zoo.objectives import DataInfo
+from zoo.objectives.classify import Classify, ClassifyConfig
+from zoo.objectives.mixing import MixConfig, mix
+from zoo.training import Recipe, RunFolder
+
+CE = "cifar_resnet20.ce_digits_lt50"
+MIX = "objective.mix={{mixup: {}, cutmix: {}, probability: {}, switch_probability: 0.5, mode: {}}}"
+
+
+def config(mode: str, mixup: float = 0.8, cutmix: float = 1.0, probability: float = 0.7) -> MixConfig:
+    return MixConfig(mixup=mixup, cutmix=cutmix, probability=probability, switch_probability=0.5, mode=mode)
+
+
+def pictures(count: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randint(5, (count,), generator=generator)
+    return torch.randn(count, 3, 9, 12, generator=generator), labels
+
+
+@pytest.mark.parametrize("mode", ["batch", "pair", "elem"])
+@pytest.mark.parametrize(("mixup", "cutmix"), [(0.8, 0.0), (0.0, 1.0), (0.3, 0.7)])
+def test_pixels_and_targets_are_those_of_timm(mode: str, mixup: float, cutmix: float) -> None:
+    theirs = Mixup(mixup, cutmix, prob=0.7, switch_prob=0.5, mode=mode, label_smoothing=0.0, num_classes=5)
+    changed = 0
+    for seed in range(12):
+        images, labels = pictures(8, seed)
+        torch.manual_seed(seed)
+        drawn = int(torch.randint(2**32, (), dtype=torch.int64))
+        np.random.seed(drawn)  # noqa: NPY002
+        expected, targets = theirs(images.clone(), labels)
+        torch.manual_seed(seed)
+        found = mix(config(mode, mixup, cutmix), images, labels, 5)
+        torch.testing.assert_close(found.images, expected)
+        torch.testing.assert_close(found.targets, targets)
+        changed += not torch.equal(images, expected)
+    assert 5 <= changed <= 12
+
+
+def test_the_draws_follow_from_torchs_seed_alone_and_leave_all_global_states() -> None:
+    images, labels = pictures(8)
+    results = []
+    for other in (1, 2):
+        np.random.seed(other)  # noqa: NPY002
+        random.seed(other)
+        before = np.random.get_state()[1].tolist(), random.getstate()  # noqa: NPY002
+        torch.manual_seed(7)
+        results.append(mix(config("elem"), images, labels, 5))
+        assert before == (np.random.get_state()[1].tolist(), random.getstate())  # noqa: NPY002
+    assert torch.equal(results[0].images, results[1].images)
+    assert torch.equal(images, pictures(8)[0]), "the batch itself is not changed"
+
+
+@pytest.mark.parametrize("mode", ["batch", "pair", "elem"])
+def test_in_an_odd_batch_every_image_mixes_with_its_mirror_and_the_middle_one_stays(mode: str) -> None:
+    images, labels = pictures(7)
+    torch.manual_seed(3)
+    found = mix(config(mode, 1.0, 0.0, probability=1.0), images, labels, 5)
+    torch.testing.assert_close(found.images[3], images[3])
+    assert found.targets[3].argmax() == labels[3]
+    for i in (0, 1, 2):  # solve for the share of each image from its pixels
+        partner = images[6 - i]
+        share = ((found.images[i] - partner) * (images[i] - partner)).sum() / (
+            images[i] - partner
+        ).square().sum()
+        own = found.targets[i, labels[i]] if labels[i] != labels[6 - i] else share
+        torch.testing.assert_close(share, own)
+        assert share < 1
+
+
+def test_the_dominant_label_is_that_of_the_larger_share() -> None:
+    images, _ = pictures(64)
+    torch.manual_seed(0)
+    found = mix(config("elem", 1.0, 0.0, probability=1.0), images, torch.arange(64), 64)
+    assert torch.equal(found.dominant, found.targets.argmax(dim=1))
+    swapped = int((found.dominant != torch.arange(64)).sum())
+    assert 16 < swapped < 48
+
+
+def objective(loss: str, smoothing: float, mixing: MixConfig | None) -> Classify:
+    class Encoder(nn.Module):
+        num_features = 3 * 9 * 12
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.flatten(1)
+
+    torch.manual_seed(0)
+    section = ClassifyConfig(name="classify", loss=loss, label_smoothing=smoothing, mix=mixing)  # type: ignore[arg-type]
+    return Classify(section, Encoder(), DataInfo(torch.tensor([50, 20, 10, 5, 1]))).train()
+
+
+@pytest.mark.parametrize("loss", ["cross_entropy", "balanced_softmax"])
+def test_the_loss_is_against_both_labels_and_smoothed_as_timm_smooths(loss: str) -> None:
+    images, labels = pictures(8)
+    trained = objective(loss, 0.1, config("batch", probability=1.0))
+    torch.manual_seed(5)
+    found = trained(Batch((images,), labels, torch.arange(8))).loss
+
+    torch.manual_seed(5)
+    np.random.seed(int(torch.randint(2**32, (), dtype=torch.int64)))  # noqa: NPY002
+    theirs = Mixup(0.8, 1.0, prob=1.0, mode="batch", label_smoothing=0.1, num_classes=5)
+    mixed, targets = theirs(images.clone(), labels)
+    weight, bias = trained.classifier.weight.double(), trained.classifier.bias.double()
+    logits = mixed.flatten(1).double() @ weight.T + bias
+    if loss == "balanced_softmax":
+        logits = logits + (torch.tensor([50.0, 20, 10, 5, 1], dtype=torch.float64) / 86).log()
+    expected = -(targets.double() * (logits - logits.logsumexp(1, keepdim=True))).sum(1).mean()
+    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_balanced_softmax_of_soft_targets_is_the_weighted_sum_of_that_of_each_label() -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(6, 4, generator=generator)
+    counts = torch.tensor([40, 9, 3, 1])
+    first, second = torch.tensor([0, 1, 2, 3, 0, 1]), torch.tensor([3, 3, 0, 0, 2, 2])
+    share = torch.rand(6, generator=generator)
+    one = nn.functional.one_hot
+    soft = share[:, None] * one(first, 4) + (1 - share[:, None]) * one(second, 4)
+    each = [
+        s * functional.balanced_softmax(logits[i : i + 1], labels[i : i + 1], counts)
+        for labels, shares in ((first, share), (second, 1 - share))
+        for i, s in enumerate(shares)
+    ]
+    torch.testing.assert_close(functional.balanced_softmax(logits, soft, counts), sum(each) / 6)  # type: ignore[arg-type]
+
+
+def test_nothing_is_mixed_while_evaluating() -> None:
+    images, labels = pictures(8)
+    mixing, plain = objective("cross_entropy", 0.0, config("elem")), objective("cross_entropy", 0.0, None)
+    batch = Batch((images,), labels, torch.arange(8))
+    assert torch.equal(mixing.eval()(batch).loss, plain.eval()(batch).loss)
+    assert not torch.equal(mixing.train()(batch).loss, plain.train()(batch).loss)
+
+
+def test_a_mixing_run_resumes_bit_for_bit(tmp_path: Path) -> None:
+    r = recipe("classify", MIX.format(0.8, 1.0, 1.0, "elem"))
+    undisturbed = run(r, tmp_path / "a")
+    run(r, tmp_path / "b")
+    RunFolder(tmp_path / "b").checkpoints()[0].unlink()  # as if killed before the last one was written
+    assert_same_state(undisturbed, run(r, tmp_path / "b", resume=True))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            [MIX.format(0.0, 0.0, 1.0, "batch")],
+            "found mixup 0 and cutmix 0, expected one above 0, or mix: null",
+        ),
+        (
+            [
+                MIX.format(0.2, 0.0, 1.0, "batch"),
+                "objective.loss={name: ldam, max_margin: 0.5, scale: 30.0, reweight_from: 0.8, beta: 0.999}",
+            ],
+            "mix: found with loss ldam",
+        ),
+        (
+            [MIX.format(0.2, 0.0, 1.0, "batch"), "training.cuda_graph=true"],
+            "cuda_graph: true with objective.mix",
+        ),
+        ([MIX.format(0.2, 0.0, 1.0, "pairs")], r"found 'pairs' \(str\), expected 'batch', 'pair' or 'elem'"),
+    ],
+)
+def test_what_cannot_be_mixed_is_refused_before_any_data_is_read(changes: list[str], message: str) -> None:
+    with pytest.raises(RecipeError, match=message):
+        Recipe.load(CE, changes)
+
+
+@pytest.mark.parametrize("mode", ["batch", "pair", "elem"])
+def test_nothing_of_the_batch_is_read_on_the_host(mode: str) -> None:
+    """Tensors on the device `meta` have no values: reading one is an error."""
+    images, labels = pictures(8)
+    found = mix(config(mode), images.to("meta"), labels.to("meta"), 5)
+    assert [part.shape for part in found] == [(8, 3, 9, 12), (8, 5), (8,)]

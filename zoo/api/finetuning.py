@@ -1,0 +1,228 @@
+"""`zoo.finetune`: train from a release, on any data, with a recipe or with one made for the release."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import timm
+import torch
+from timm.data import resolve_data_config
+
+from zoo import backbones
+from zoo import release as releases
+from zoo.api.evaluation import resolve_data
+from zoo.api.pretraining import as_recipe, pretrain
+from zoo.config import dump_yaml, parse
+from zoo.data import DataConfig, open_dataset, parse_data_spec
+from zoo.data.config import Digits, TorchvisionSource
+from zoo.data.sources import data_name
+from zoo.data.words import selection_words
+from zoo.files import is_dir
+from zoo.modules import has_batchnorm
+from zoo.release import Preprocess, Release, names
+from zoo.training import Recipe
+from zoo.training.build import TIMM, check_timm_weights
+
+SMALL = 64
+"""Up to so many pixels a side, images are padded and cropped instead of cropped and resized."""
+
+_STEPS, _BATCH, _EPOCHS = 1_500, 64, (10, 200)  # steps aimed at, images in each, fewest and most epochs
+_WORKERS = 4  # that decode images; not the machine's number of cores, for recipes are to be the same anywhere
+
+
+def finetune(
+    recipe: Recipe | str | Path | None = None,
+    *,
+    init: str | Path,
+    out: str | Path | None = None,
+    head: str | None = None,
+    data: str | Path | None = None,
+    resume: bool = False,
+    overrides: Sequence[str] = (),
+) -> Release:
+    """Train from a release instead of random weights; otherwise `pretrain`.
+
+    Args:
+        recipe: usually of the objective `classify`; None: one made for the release, see `plan_finetuning`.
+        init: the release to start from: a weights name, `org/repo[@rev]`, a folder, or `timm:ARCH.TAG`.
+        out: the release folder to make; None: `runs/NAME`.
+        head: "fresh" or "centers" (made of the release's learned centers); the recipe's own when None.
+        data: a folder for the recipe's own source, or a spec such as "parquet:DIR?label=fine_label" or
+            "digits?fraction=0.01" that takes the place of the recipe's source, long tail and subset.
+        resume: see `pretrain`.
+        overrides: `a.b=c` changes, applied to the recipe with its data in place.
+
+    Raises:
+        ZooError: as `pretrain`, and for a release or data that cannot be found.
+    """
+    plan = plan_finetuning(recipe, init=init, head=head, data=data, overrides=overrides)
+    return pretrain(plan.recipe, out=out or plan.out, data=plan.data, resume=resume)
+
+
+class Finetuning(NamedTuple):
+    """What a fine-tuning will be.
+
+    Attributes:
+        recipe: with every value written out.
+        data: the folder of its data, where one is needed.
+        out: where its release goes by default.
+    """
+
+    recipe: Recipe
+    data: Path | None
+    out: Path
+
+
+def plan_finetuning(
+    recipe: Recipe | str | Path | None,
+    *,
+    init: str | Path,
+    head: str | None = None,
+    data: str | Path | None = None,
+    overrides: Sequence[str] = (),
+) -> Finetuning:
+    """Return the recipe of a fine-tuning without running it; the arguments are those of `finetune`.
+
+    Without a recipe it is cross-entropy with a new head on the release's architecture, evaluation view, mean
+    and std. Up to 64 pixels images are scaled to the size, padded, cropped and mirrored (digits are not),
+    above they are cropped, resized and mirrored. Architectures with BatchNorm get SGD, others AdamW with
+    layer-wise decay; both a cosine over 1,500 steps of 64 images, but no fewer than 10 epochs nor more than
+    200.
+
+    Raises:
+        ZooError: for a recipe, release or data that cannot be found or do not fit.
+    """
+    timms = str(init).startswith(TIMM)
+    start = str(init) if timms else names.resolve(init).spelling  # means one thing, always
+    if recipe is None:
+        release = None if timms else releases.open(init)
+        config, folder = resolve_data(data, release)
+        root = None if folder is None else Path(folder)
+        plain = _default_recipe(start, release, config, root)
+    else:
+        given = as_recipe(recipe, overrides)
+        plain, root = given.model_dump(mode="json"), Path(data) if data is not None else None
+        if data is not None and not is_dir(data):
+            config, root = parse_data_spec(str(data))
+            _put_data(plain, config, root, start)
+    plain["init"] = (plain["init"] or {"head": "fresh"}) | {"release": start}
+    changed = Recipe.from_yaml(dump_yaml(plain), str(plain["name"]), overrides).model_dump(mode="json")
+    changed["init"] |= {"release": start, **({"head": head} if head else {})}  # which no override replaces
+    planned = parse(Recipe, changed, str(changed["name"]))
+    suffix = "" if "finetuned" in planned.name else "_finetuned"
+    return Finetuning(planned, root, Path("runs") / f"{planned.name}{suffix}")
+
+
+def _put_data(plain: dict[str, Any], config: DataConfig, root: Path | None, start: str) -> None:
+    """Let a recipe learn from other data, and say so in its name and description."""
+    new = config.model_dump(mode="json", include={"source", "long_tail", "subset"})
+    if all(plain["data"][key] == value for key, value in new.items()):
+        return
+    plain["data"] |= new
+    words, tag = _words(config, root)
+    plain["description"] = f"The recipe {plain['name']} on {words}, started from {start}."
+    plain["name"] += f"_{tag}" if "." in plain["name"] else f".{tag}"
+
+
+def _words(config: DataConfig, root: Path | None) -> tuple[str, str]:
+    """Name the training data in a sentence, and as a part of a recipe's name."""
+    name = data_name(config.source, root)
+    plain = config.model_dump(mode="json")
+    tail, few = plain["long_tail"], plain["subset"]
+    tags = [name, *([f"lt{tail['imbalance']:g}"] if tail else [])]
+    if few:
+        tags.append(f"{few['per_class']}shot" if few["per_class"] else f"{100 * few['fraction']:g}pct")
+    tag = re.sub(r"[^A-Za-z0-9]+", "_", " ".join(tags)).strip("_") or "data"
+    return ", ".join([name, *selection_words(tail, few)]), tag
+
+
+def _default_recipe(
+    start: str, release: Release | None, config: DataConfig, root: Path | None
+) -> dict[str, Any]:
+    """Return the plain values of the recipe that `plan_finetuning` describes."""
+    arch, args, preprocess = _start(start, release)
+    size = preprocess.input_size
+    small = size <= SMALL
+    images = len(open_dataset(config, "train", root))
+    batch = min(_BATCH, images)
+    epochs = min(max(-(-_STEPS * _BATCH // images), _EPOCHS[0]), _EPOCHS[1])
+    with torch.device("meta"):  # only its kind is asked for
+        model = backbones.create(arch, **args)
+    convolutional = has_batchnorm(model)
+    words, tag = _words(config, root)
+    decoded = isinstance(config.source, Digits | TorchvisionSource)
+    crop: dict[str, Any] = {"op": "pad_crop", "size": size, "padding": size // 8}
+    if not small:
+        crop = {"op": "random_resized_crop", "size": size, "scale": [0.2, 1.0]}
+    mirrored = [] if isinstance(config.source, Digits) else [{"op": "horizontal_flip", "p": 0.5}]
+    data = config.model_dump(mode="json") | {
+        "partial_labels": None,
+        "mean": list(preprocess.mean),
+        "std": list(preprocess.std),
+        "image_size": size if small else None,
+    }
+    return {
+        "name": f"{arch}.finetuned_{tag}",
+        "description": f"Cross-entropy on {words}, started from {start}; a recipe made for the release.",
+        "backbone": {"arch": arch, "args": args},
+        "init": None,
+        "data": data,
+        "views": {
+            "backend": "tensor" if small else "stream",
+            "workers": 0 if decoded and small else _WORKERS,
+            "train": [[crop, *mirrored]],
+            "eval": {
+                "size": size,
+                "crop_pct": preprocess.crop_pct,
+                "interpolation": preprocess.interpolation,
+            },
+        },
+        "objective": {"name": "classify", "loss": "cross_entropy", "label_smoothing": 0.0},
+        "optimizer": {
+            "name": "momentum" if convolutional else "adamw",
+            "lr": 0.03 if convolutional else 5e-4,
+            "weight_decay": 1e-4 if convolutional else 0.05,
+            "momentum": 0.9,
+            "decay_norm_and_bias": convolutional,
+            "layer_decay": None if convolutional or not hasattr(model, "group_matcher") else 0.75,
+        },
+        "schedule": {
+            "name": "cosine",
+            "warmup_epochs": epochs // 10,
+            "warmup_lr": 0.0,
+            "min_lr": 0.0,
+            "milestones": [],
+            "decay_rate": 0.1,
+        },
+        "training": {
+            "epochs": epochs,
+            "batch_size": batch,
+            "drop_last": images % batch == 1,  # BatchNorm needs two images
+            "seed": 0,
+            "device": "auto",
+            "threads": None,
+            "precision": "fp32",
+            "channels_last": convolutional,
+            "clip_grad": None if convolutional else 1.0,
+            "log_every": 10,
+            "checkpoint_every": max(1, epochs // 4),
+            "checkpoint_minutes": 30.0,
+        },
+        "evaluation": [{"protocol": "classifier"}],
+    }
+
+
+def _start(start: str, release: Release | None) -> tuple[str, dict[str, Any], Preprocess]:
+    """Return architecture, its arguments, and how it expects images, of a release or of timm's weights."""
+    if release is not None:
+        return str(release.config["architecture"]), dict(release.config["model_args"]), release.preprocess
+    name = start.removeprefix(TIMM)
+    check_timm_weights(name)
+    cfg = resolve_data_config({}, pretrained_cfg=timm.get_pretrained_cfg(name).to_dict())
+    preprocess = Preprocess(
+        cfg["input_size"][-1], cfg["crop_pct"], cfg["interpolation"], tuple(cfg["mean"]), tuple(cfg["std"])
+    )
+    return name.partition(".")[0], {}, preprocess

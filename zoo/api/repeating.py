@@ -1,0 +1,115 @@
+"""An evaluation that a release records, made again on another release."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from zoo.api.evaluation import evaluate
+from zoo.config import Config, parse
+from zoo.data import DataConfig, ImageDataset, open_dataset, parse_data_spec
+from zoo.errors import DataError, ZooError
+from zoo.evaluation.agreement import Images
+from zoo.release import Release
+from zoo.training.protocols import PROTOCOLS, TRAINED
+
+_NAMED_BY_KIND = ("digits", "cifar10", "cifar100", "fashion_mnist")
+"""Sources whose kind says which images they are; for others the record has no columns, lists or folders."""
+
+
+class Sets(NamedTuple):
+    """A data set's two splits as probes see them: with true labels alone."""
+
+    train: ImageDataset
+    test: ImageDataset
+
+    @classmethod
+    def open(cls, config: DataConfig, root: str | Path | None) -> Sets:
+        """Open both; errors are those of `open_dataset`."""
+        plain = config.model_copy(update={"partial_labels": None})
+        return cls(*(open_dataset(plain, split, root) for split in ("train", "test")))
+
+    @property
+    def images(self) -> Images:
+        """How many there are of each class."""
+        return Images(np.asarray(self.test.class_counts), np.asarray(self.train.class_counts))
+
+    @property
+    def sha256(self) -> tuple[str, str]:
+        """Hashes of names and labels of both, as `describe` has them."""
+        return self.train.describe()["sha256"], self.test.describe()["sha256"]
+
+
+def measured_on(entry: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """Return the hashes of the training and test images of an entry, as far as it records them."""
+    train, test = ((entry.get(name) or {}).get("sha256") for name in ("train_set", "test_set"))
+    return train, test
+
+
+def repeat(
+    entry: Mapping[str, Any], made: Release, own: Sets, data: str | Path | None
+) -> tuple[Mapping[str, Any], Images]:
+    """Return the entry of `made` that repeats the recorded `entry`, measured now if it is not there yet.
+
+    The same protocol, settings, seed and images: those of the release's own source, or another that the
+    record names.
+
+    Args:
+        entry: of the recorded release.
+        made: the new one, in which a new entry is recorded.
+        own: the data that both were trained on.
+        data: their folder.
+
+    Raises:
+        ZooError: saying why it cannot be repeated.
+    """
+    protocol = _protocol(entry)
+    if measured_on(entry) == own.sha256:
+        spec, sets = data, own
+    else:
+        spec, sets = _named_again(entry, data)
+        if measured_on(entry) != sets.sha256:
+            raise DataError(
+                f"measured on other images than {spec} has: sha256 {measured_on(entry)[1]} of those tested "
+                f"on, found {sets.sha256[1]}"
+            )
+    for other in made.metrics["evaluations"]:
+        if (
+            other["protocol"] == entry["protocol"]
+            and measured_on(other) == measured_on(entry)
+            and _protocol(other) == protocol
+        ):
+            return other, sets.images
+    settings = protocol.model_dump(mode="json", exclude={"protocol"})
+    trains = entry["protocol"] in TRAINED
+    return evaluate(made, entry["protocol"], spec, resume=trains, **settings), sets.images
+
+
+def _protocol(entry: Mapping[str, Any]) -> Config:
+    """Read the protocol with all its settings."""
+    name = entry["protocol"]
+    if name not in PROTOCOLS:
+        raise ZooError(f'this version of zoo has no protocol "{name}", only {", ".join(PROTOCOLS)}')
+    seed = {} if entry.get("seed") is None else {"seed": entry["seed"]}
+    return parse(
+        PROTOCOLS[name], {"protocol": name, **(entry.get("settings") or {}), **seed}, f"protocol {name}"
+    )
+
+
+def _named_again(entry: Mapping[str, Any], data: str | Path | None) -> tuple[str, Sets]:
+    """Return the spec of an entry's data, as far as the entry tells it, and the data."""
+    facts = entry.get("train_set") or {}
+    kind = facts.get("source")
+    if kind not in _NAMED_BY_KIND or facts.get("subset") is not None:
+        raise DataError(
+            f'measured on "{entry["data"]}" (source {kind}), of which it records no place: give '
+            f'"zoo evaluate {entry["protocol"]}" the release made here and --data SPEC'
+        )
+    tail = facts.get("long_tail") or {}
+    query = "&".join(f"{key}={value}" for key, value in tail.items() if value is not None)
+    folder = f":{data}" if data is not None and kind != "digits" else ""
+    spec = f"{kind}{folder}" + (f"?{query}" if query else "")
+    return spec, Sets.open(*parse_data_spec(spec))

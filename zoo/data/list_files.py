@@ -1,0 +1,126 @@
+"""Images named by text files of lines "path label", as ImageNet-LT, Places-LT and iNaturalist come."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zoo.data.config import ListFiles
+from zoo.data.dataset import Split
+from zoo.data.labels import classes_of, indices_of, is_whole, numbered
+from zoo.data.paths import require_path
+from zoo.data.stores import FileStore, Opened
+from zoo.errors import DataError
+from zoo.files import is_file, read_text
+
+MAX_LIST_BYTES = 1 << 30  # several times the list of the largest public data set
+_NUMBER = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?")
+
+
+class _Lines(NamedTuple):
+    """A list file: paths, labels, and the number of each line, for messages; `[N]` each."""
+
+    paths: list[str]
+    labels: list[str]
+    numbers: list[int]
+
+    @property
+    def named(self) -> bool:
+        """Whether the labels are words: the first one decides."""
+        return not _NUMBER.fullmatch(self.labels[0])
+
+
+def open_list(source: ListFiles, split: Split, root: Path | None) -> Opened:
+    """Return the images of a list file.
+
+    Labels are numbers from 0 to the largest one of the training list, without gaps, or words: then the
+    classes are the training list's words in sorted order, or in the order of the file of class names. The
+    label of a line begins after its last tab, or without one after its last space.
+    """
+    folder = require_path(root, source.images, "list", "folder of images")
+    file = require_path(root, source.train if split == "train" else source.test, "list", f"{split} list")
+    lines = _read_list(file)
+    first = folder / lines.paths[0]
+    if not is_file(first):  # a wrong folder would make every image a bad one
+        raise DataError(
+            f'list: {file.name} line {lines.numbers[0]} names "{lines.paths[0]}", but there is no {first}; '
+            'see "images"'
+        )
+    train = file if split == "train" else Path(source.train if root is None else root / source.train)
+    trained = lines if split == "train" else (_read_list(train) if is_file(train) else None)
+    names_file = None
+    if source.class_names is not None:
+        names_file = require_path(root, source.class_names, "list", "file of class names")
+    names = None if names_file is None else _read_lines(names_file)
+    if (trained or lines).named:
+        classes = names or classes_of((trained or lines).labels)
+        of = str(names_file or train)
+        labels = indices_of(lines.labels, classes, of, lambda row: f"list: {file} line {lines.numbers[row]}")
+        return Opened(FileStore(folder, lines.paths), labels, classes)
+    labels = _as_numbers(lines, file)
+    largest = int(labels.max())
+    if trained is not None:
+        train_labels = labels if trained is lines else _as_numbers(trained, train)
+        _check_gapless(train_labels, train)
+        if largest > train_labels.max():
+            line = lines.numbers[int(labels.argmax())]
+            raise DataError(
+                f"list: {file} line {line}: label {largest}, but {train} has only 0 to {train_labels.max()}"
+            )
+        largest = int(train_labels.max())
+    if names is not None and len(names) != largest + 1:
+        raise DataError(
+            f"list: {names_file} has {len(names)} names for the {largest + 1} classes of the labels"
+        )
+    return Opened(FileStore(folder, lines.paths), labels, names or numbered(largest, f"list: {file}"))
+
+
+def _as_numbers(lines: _Lines, file: Path) -> NDArray[np.int64]:
+    for number, path, label in zip(lines.numbers, lines.paths, lines.labels, strict=True):
+        if not is_whole(label):
+            raise _malformed(file, number, f"{path} {label}", "the label 0, 1, ... as in the training list")
+    return np.array([int(label) for label in lines.labels], dtype=np.int64)
+
+
+def _check_gapless(labels: NDArray[np.int64], file: Path) -> None:
+    """Refuse a class without images; so there are no more classes than images, however large a label is."""
+    counts = np.bincount(labels[labels < len(labels)], minlength=1)
+    lacking = np.flatnonzero(counts == 0)
+    largest = int(labels.max())
+    if len(lacking) or largest >= len(counts):
+        first = int(lacking[0]) if len(lacking) else len(counts)
+        raise DataError(
+            f"list: {file}: no image of class {first}, expected labels 0 to {largest} without gaps"
+        )
+
+
+def _read_lines(file: Path) -> list[str]:
+    try:
+        return read_text(file, MAX_LIST_BYTES).splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"list: {file} cannot be read as text: {error}") from None
+
+
+def _read_list(file: Path) -> _Lines:
+    lines = _Lines([], [], [])
+    for number, line in enumerate(_read_lines(file), start=1):
+        if not line.strip():
+            continue
+        stripped = line.strip()
+        path, _, label = stripped.rpartition("\t" if "\t" in stripped else " ")  # a path may contain spaces
+        if not path.strip() or not label.strip():
+            raise _malformed(file, number, stripped, "the label 0, 1, ... or a word")
+        lines.paths.append(path.strip())
+        lines.labels.append(label.strip())
+        lines.numbers.append(number)
+    if not lines.paths:
+        raise DataError(f"list: {file} names no images")
+    return lines
+
+
+def _malformed(file: Path, number: int, found: str, label: str) -> DataError:
+    return DataError(f'list: {file} line {number}: found "{found[:80]}", expected "path label", {label}')
