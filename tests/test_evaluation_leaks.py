@@ -27,7 +27,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "linear_full": {"epochs": 2, "milestones": [], "lr": 0.1},
     "knn": {},
     "few_shot": {"shots": 2},
-    "semi_supervised": {"epochs": 2, "fraction": 0.2, "init_std": 1.0},
+    "semi_supervised": {"epochs": 10, "batch_size": 16, "fraction": 0.2},
     "retrieval": {},
     "classifier": {},
 }

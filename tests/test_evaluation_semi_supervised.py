@@ -50,7 +50,8 @@ def test_of_each_class_its_share_is_drawn_and_at_least_one_image() -> None:
     assert set(tenth._rows) < set(fifth._rows)
     assert set(labelled_part(data, 0.1, 1)._rows) != set(tenth._rows)
     assert list(labelled_part(data, 1.0, 0)._rows) == list(data._rows)
-    one = data.subset([int((data.labels == c).argmax()) for c in range(10)])
+    whole = encoded(encoder()).train_set
+    one = whole.subset([int((whole.labels == c).argmax()) for c in range(10)])
     assert len(labelled_part(one, 0.01, 0)) == 10
 
 

@@ -128,7 +128,7 @@ def print_evaluations(entries: Sequence[Mapping[str, Any]]) -> None:
     from zoo.evaluation.report import table
 
     for data in dict.fromkeys(entry["data"] for entry in entries):
-        for what, measured in (("top-1 accuracy", True), ("retrieval", False)):
+        for what, measured in (("top-1 accuracy", True), ("recall at k", False)):
             rows: dict[str, Mapping[str, Any]] = {}
             for entry in entries:
                 if entry["data"] == data and ("accuracy" in entry["metrics"]) == measured:

@@ -31,7 +31,7 @@ def columns(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     found = dict(COLUMNS) if "accuracy" in keys or not ks else {}
     if "calibration_error" in keys:
         found["calibration_error"] = "ECE"
-    found |= {f"{_RECALL}{k}": f"recall@{k}" for k in ks}
+    found |= {f"{_RECALL}{k}": f"R@{k}" for k in ks}
     return found | ({"map": "mAP"} if "map" in keys else {})
 
 
