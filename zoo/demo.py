@@ -121,6 +121,8 @@ Done in {seconds:.0f} s. Pictures:
       accuracy by shot
   {folder / "features.png"}
       test features with the learned class centers
+  {folder / "centers.png"}
+      which classes the centers hold to be alike
   {folder / "curves.png"}
       training curves
 
