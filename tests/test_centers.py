@@ -81,7 +81,7 @@ def test_the_nearest_other_class_is_never_the_class_itself() -> None:
     cosine, index = Centers(weight, torch.zeros(3), torch.ones(3).long()).nearest_other()
     assert index.tolist() == [1, 0, 1]
     assert cosine.tolist() == pytest.approx([1 / 1.01**0.5, 1 / 1.01**0.5, -1 / 1.01**0.5])
-    with pytest.raises(ValueError, match="at least 2"):
+    with pytest.raises(zoo.ZooError, match="at least 2"):
         Centers(weight[:1], torch.zeros(1), torch.ones(1).long()).nearest_other()
 
 
@@ -92,7 +92,7 @@ def test_nearest_classes_are_those_of_the_largest_logits_the_bias_included() -> 
     total = np.exp([1.0, 0.5, 2.0]).sum()
     assert probability[0].tolist() == pytest.approx([np.exp(2) / total, np.exp(1) / total])
     assert centers.nearest(torch.zeros(1, 3), k=9).index.shape == (1, 3)
-    with pytest.raises(ValueError, match="k: found 0"):
+    with pytest.raises(zoo.ZooError, match="k: found 0"):
         centers.nearest(torch.zeros(1, 3), k=0)
 
 

@@ -20,6 +20,7 @@ from torchvision.ops import MultiScaleRoIAlign
 
 import zoo
 from tests.release_helpers import release_of, trained_encoder
+from zoo import ZooError
 from zoo.modules import FeatureMaps, FeaturePyramid
 
 PACO = "cifar_resnet20.paco_digits_lt50"
@@ -161,9 +162,9 @@ def test_maps_of_a_release_are_those_of_its_encoder_channels_first(
 
 
 def test_what_gives_no_feature_maps_and_other_names_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"CifarResNet without feature maps.*features_only=True"):
+    with pytest.raises(ZooError, match=r"CifarResNet without feature maps.*features_only=True"):
         FeaturePyramid(zoo.load(PACO))
-    with pytest.raises(ValueError, match="found 1, but the encoder gives 3 maps"):
+    with pytest.raises(ZooError, match="found 1, but the encoder gives 3 maps"):
         FeatureMaps(zoo.load(PACO, features_only=True), ["out"])
     with pytest.raises(zoo.ZooError, match="out_indices=\\(9,\\)"):
         zoo.load(PACO, features_only=True, out_indices=(9,))

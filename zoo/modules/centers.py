@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from zoo.errors import ZooError
+
 
 class Nearest(NamedTuple):
     """The nearest classes of some features, most probable first.
@@ -71,10 +73,10 @@ class Centers(_Tensors):
         """Return the k most probable classes of pooled features `[N, D_f]`; all C where k is larger.
 
         Raises:
-            ValueError: if k is below 1.
+            ZooError: if k is below 1.
         """
         if k < 1:
-            raise ValueError(f"k: found {k}, expected at least 1")
+            raise ZooError(f"k: found {k}, expected at least 1")
         probability = self.logits(features).softmax(dim=1)
         return Nearest(*probability.topk(min(k, len(self.weight)), dim=1))
 
@@ -87,10 +89,10 @@ class Centers(_Tensors):
         """Return the cosine `[C]` to, and the index `[C]` of, the most similar other class of each.
 
         Raises:
-            ValueError: for fewer than two classes.
+            ZooError: for fewer than two classes.
         """
         if len(self.weight) < 2:
-            raise ValueError(f"found {len(self.weight)} class, expected at least 2")
+            raise ZooError(f"centers: found {len(self.weight)} class, expected at least 2")
         others = self.similarity().fill_diagonal_(-torch.inf)
         cosine, index = others.max(dim=1)
         return cosine, index

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 from torchvision.ops.feature_pyramid_network import FeaturePyramidNetwork, LastLevelMaxPool
 
+from zoo.errors import ZooError
+
 
 class FeatureMaps(nn.Module):
     """Names an encoder's feature maps: images `[B, 3, H, W]` to an ordered dict of `[B, C_i, H_i, W_i]`.
@@ -23,14 +25,14 @@ class FeatureMaps(nn.Module):
         channels: C_i of each map.
 
     Raises:
-        ValueError: for another model, or another number of names.
+        ZooError: for another model, or another number of names.
     """
 
     def __init__(self, encoder: nn.Module, names: Sequence[str] | None = None) -> None:
         super().__init__()
         info = getattr(encoder, "feature_info", None)
         if not callable(getattr(info, "channels", None)):  # a whole timm model has a list there
-            raise ValueError(
+            raise ZooError(
                 f"encoder: found a {type(encoder).__name__} without feature maps, expected one of "
                 "zoo.load(name, features_only=True)"
             )
@@ -38,7 +40,7 @@ class FeatureMaps(nn.Module):
         self.channels: list[int] = info.channels()  # type: ignore[union-attr]
         self.names = [str(i) for i in range(len(self.channels))] if names is None else list(names)
         if len(self.names) != len(self.channels):
-            raise ValueError(
+            raise ZooError(
                 f"names: found {len(self.names)}, but the encoder gives {len(self.channels)} maps; "
                 "choose them with zoo.load(..., out_indices=...)"
             )
