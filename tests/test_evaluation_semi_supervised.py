@@ -14,7 +14,7 @@ import zoo
 from tests.test_evaluation_linear_full import MEAN, STD, VIEW, encoded, encoder, run_of, state_of
 from tests.test_training import StopAfter
 from zoo.config import parse
-from zoo.data import TrainLoader, ViewsConfig
+from zoo.data import TrainLoader, ViewsConfig, open_dataset, parse_data_spec
 from zoo.data.ops import HorizontalFlip, RandomResizedCrop
 from zoo.errors import Interrupted, ZooError
 from zoo.evaluation.measure import measure
@@ -44,15 +44,30 @@ def test_of_each_class_its_share_is_drawn_and_at_least_one_image() -> None:
     counts = data.class_counts
     tenth, fifth = (labelled_part(data, fraction, 0) for fraction in (0.1, 0.2))
     for part, fraction in ((tenth, 0.1), (fifth, 0.2)):
-        expected = [min(count, max(1, int(count * fraction + 0.5))) for count in counts]
+        expected = [min(count, max(1, round(count * fraction))) for count in counts]
         assert part.class_counts.tolist() == expected
         assert part.class_names == data.class_names
     assert set(tenth._rows) < set(fifth._rows)
     assert set(labelled_part(data, 0.1, 1)._rows) != set(tenth._rows)
     assert list(labelled_part(data, 1.0, 0)._rows) == list(data._rows)
-    whole = encoded(encoder()).train_set
-    one = whole.subset([int((whole.labels == c).argmax()) for c in range(10)])
-    assert len(labelled_part(one, 0.01, 0)) == 10
+    assert 0 in counts  # a class without images has none to give
+    one = data.subset([int((data.labels == c).argmax()) for c in counts.nonzero()[0]])
+    assert labelled_part(one, 0.01, 0).class_counts.tolist() == (counts > 0).astype(int).tolist()
+
+
+@pytest.mark.parametrize(("fraction", "seed"), [(0.01, 0), (0.1, 0), (0.25, 3)])
+def test_the_labels_are_those_of_a_recipes_subset(fraction: float, seed: int) -> None:
+    config, _ = parse_data_spec(f"digits?imbalance=50&fraction={fraction}&seed={seed}")
+    tail, _ = parse_data_spec(f"digits?imbalance=50&seed={seed}")
+    kept = open_dataset(config, "train", None)
+    part = labelled_part(open_dataset(tail, "train", None), fraction, seed)
+    assert part._rows.tolist() == kept._rows.tolist()
+    assert part.labels.tolist() == kept.labels.tolist()
+
+
+def test_a_seed_that_numpy_does_not_take_is_refused() -> None:
+    with pytest.raises(ZooError, match='"seed": found 4294967296'):
+        protocol(seed=2**32)
 
 
 def test_weights_are_those_of_a_restatement_in_plain_torch(tmp_path: Path) -> None:

@@ -8,10 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from zoo.data.stratified import rank_in_class
 from zoo.errors import DataError
 from zoo.evaluation._checks import check_features, check_labels
 from zoo.evaluation.linear import fit_linear
-from zoo.evaluation.rows import rank_in_class
+from zoo.seeding import derive_seed
 
 _NAMED = 3  # of the classes that have too few images, in a message
 
@@ -45,7 +46,7 @@ def few_shot_rows(
             f"class (shots), the largest number that all have is {min(counts)}"
         )
     for draw in range(draws):
-        rank = rank_in_class(labels, "few_shot", seed, draw)
+        rank = rank_in_class(labels, derive_seed("few_shot", seed, draw))
         yield (rank < shots).nonzero().flatten()
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from zoo.data import ImageDataset
+from zoo.data.config import Subset
+from zoo.data.subset import select_subset
 from zoo.evaluation.classifier import center_logits
 from zoo.evaluation.encoded import ProbeData
-from zoo.evaluation.rows import rank_in_class
 from zoo.evaluation.trained import ProbeRun, train_classifier
 from zoo.training.protocols import SemiSupervisedProtocol
 
@@ -43,11 +43,7 @@ def fine_tune(
 def labelled_part(train_set: ImageDataset, fraction: float, seed: int) -> ImageDataset:
     """Return the part of a training set whose labels are used, in the set's order.
 
-    Of each class its share, rounded half up, and at least one image; those of a smaller fraction are part of
-    those of a larger.
+    They are those that a recipe's `data.subset` keeps with the same fraction and seed.
     """
-    labels = torch.from_numpy(train_set.labels.copy())
-    counts = torch.bincount(labels, minlength=train_set.num_classes)
-    wanted = (counts * fraction + 0.5).floor().clamp(min=1)
-    rank = rank_in_class(labels, "semi_supervised", seed)
-    return train_set.subset((rank < wanted[labels]).nonzero().flatten().numpy())
+    part = Subset(fraction=fraction, seed=seed)
+    return train_set.subset(select_subset(part, train_set.labels, train_set.num_classes))

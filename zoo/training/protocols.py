@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from zoo.config import Config
+from zoo.data.config import Seed as DataSeed
 from zoo.data.ops import HorizontalFlip, Interpolation, Op, PositiveRange, Probability, RandomResizedCrop
 
 Seed = Annotated[int, Field(ge=0)]
@@ -139,8 +140,8 @@ class SemiSupervisedProtocol(CropAndFlip):
     SwAV's authors take 256 too (github.com/facebookresearch/swav, eval_semisup.py), 20 epochs, and rates of
     their own for the encoder (0.02 on 1 %, 0.01 on 10 %) and the layer on it. The last epoch counts.
 
-    Labels are drawn class by class: of each its share, rounded, and at least one. Seed and data decide which;
-    those of a smaller fraction are part of those of a larger.
+    Labels are drawn class by class, as a recipe's `data.subset` draws them: of each class its share, rounded,
+    and at least one. Seed and data decide which; those of a smaller fraction are part of those of a larger.
     """
 
     protocol: Literal["semi_supervised"]
@@ -160,7 +161,7 @@ class SemiSupervisedProtocol(CropAndFlip):
     """Standard deviation of the layer's initial weights; its bias starts at 0."""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     channels_last: bool = False
-    seed: Seed = 0
+    seed: DataSeed = 0
 
     @model_validator(mode="before")
     @classmethod
