@@ -166,6 +166,43 @@ def test_evaluations_added_later_are_repeated_and_those_that_cannot_be_are_named
     assert wrong(found) == [("knn #2", "accuracy")]
 
 
+def of_other_images(entry: dict[str, Any]) -> None:
+    entry["train_set"]["sha256"] = "0" * 64
+
+
+def of_the_training_images(entry: dict[str, Any]) -> None:
+    entry["split"] = "train"
+
+
+def without_figures(entry: dict[str, Any]) -> None:
+    entry["metrics"] = {}
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (of_other_images, "sha256 0000"),
+        (of_the_training_images, 'split "train"'),
+        (without_figures, None),
+    ],
+)
+def test_a_release_of_which_no_evaluation_can_be_compared_is_not_reproduced(
+    altered: Callable[..., Reproduction], change: Callable[[dict[str, Any]], None], reason: str | None
+) -> None:
+    def everywhere(data: dict[str, Any]) -> None:
+        for entry in data["evaluations"]:
+            entry["metrics"]["accuracy"] = 99.9
+            change(entry)
+
+    found = altered(everywhere)
+    assert {figure.of for figure in found.figures} == {"training"}
+    assert not wrong(found)
+    assert not found.agrees
+    assert all(reason in why for _, why in found.not_repeated) if reason else not found.not_repeated
+    with pytest.raises(zoo.ZooError, match=r"was not reproduced: no figure of its evaluations could be"):
+        print_reproduction(found)
+
+
 def test_the_table_says_what_was_compared_how_and_where(
     again: Reproduction, capsys: pytest.CaptureFixture[str]
 ) -> None:

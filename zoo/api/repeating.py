@@ -67,14 +67,18 @@ def repeat(
         ZooError: saying why it cannot be repeated.
     """
     protocol = _protocol(entry)
+    if entry["split"] != "test":
+        raise DataError(f'measured on the split "{entry["split"]}"; evaluations are made on "test"')
     if measured_on(entry) == own.sha256:
         spec, sets = data, own
     else:
         spec, sets = _named_again(entry, data)
         if measured_on(entry) != sets.sha256:
+            splits = zip(("trained", "tested"), measured_on(entry), sets.sha256, strict=True)
+            which, recorded, found = next(each for each in splits if each[1] != each[2])
             raise DataError(
-                f"measured on other images than {spec} has: sha256 {measured_on(entry)[1]} of those tested "
-                f"on, found {sets.sha256[1]}"
+                f"measured on other images than {spec} has: sha256 {recorded} of those {which} on, "
+                f"found {found}"
             )
     for other in made.metrics["evaluations"]:
         if (

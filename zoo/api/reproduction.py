@@ -27,6 +27,7 @@ from zoo.training.build import TIMM
 from zoo.training.protocols import settings_of
 
 REPORT = "reproduction.json"
+TRAINING = "training"  # what the figures are of that no evaluation has made
 _ENVIRONMENT = ("hardware", "ranks", "precision", "versions", "date", "changed_on_resume")
 
 
@@ -50,8 +51,13 @@ class Reproduction:
 
     @property
     def agrees(self) -> bool:
-        """Whether every number that could be compared is within its tolerance."""
-        return all(figure.agrees for figure in self.figures)
+        """Whether every number that could be compared is within its tolerance, some of an evaluation too."""
+        return bool(self.compared) and all(figure.agrees for figure in self.figures)
+
+    @property
+    def compared(self) -> frozenset[str]:
+        """The evaluations of which some number was compared."""
+        return frozenset(figure.of for figure in self.figures if figure.of != TRAINING)
 
     @property
     def same_weights(self) -> bool:
@@ -155,9 +161,7 @@ def reproduce(
     if out.resolve() == recorded.path.resolve():
         raise ReleaseError(f'out: "{out}" is the release that is to be reproduced; choose another folder')
     if not recorded.metrics["evaluations"]:
-        raise ReleaseError(
-            f"{recorded.name}: {format.METRICS} records no evaluation, so nothing can be compared"
-        )
+        raise ReleaseError(f"{recorded.name}: {format.METRICS} records no evaluation to compare with")
     if rank() == 0:
         _check_start(recipe, recorded)
         train_set = open_dataset(recipe.data, "train", data)
@@ -260,7 +264,7 @@ def _compare_trainings(
             exact=_same_bits(recorded, made),
             stopped_early=recipe.training.early_stopping is not None,
         )
-    return agreement.compare("training", recorded.metrics["training"], made.metrics["training"], allowed)
+    return agreement.compare(TRAINING, recorded.metrics["training"], made.metrics["training"], allowed)
 
 
 def _labelled(entries: Sequence[Mapping[str, Any]], own: Sets) -> Iterator[tuple[str, Mapping[str, Any]]]:

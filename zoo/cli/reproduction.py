@@ -48,6 +48,11 @@ def print_reproduction(found: Reproduction) -> None:
             f"than the tolerance, most of all {worst.of}: {worst.name}, recorded {_number(worst.recorded)}, "
             f"reproduced {_number(worst.reproduced)}{left_out}"
         )
+    if not found.compared:
+        raise ZooError(
+            f"{found.recorded.name} was not reproduced: no figure of its evaluations could be compared, and "
+            "those of the training say nothing of how good the model is"
+        )
     same = sum(figure.verdict == "same" for figure in judged)
     print(
         f"{found.recorded.name} was reproduced: {len(judged)} figures agree, {same} of them to the last "

@@ -143,7 +143,8 @@ def reproduce(
 ) -> None:
     """Train a release again by its own recipe, repeat its evaluations, and compare all figures.
 
-    The status is 0 if every figure agrees within its tolerance, and 1 if one does not.
+    The status is 0 if every figure agrees within its tolerance, and 1 if one does not, or if none of an
+    evaluation could be compared.
     """
     from zoo import api
 
