@@ -166,6 +166,21 @@ def test_evaluations_added_later_are_repeated_and_those_that_cannot_be_are_named
     assert wrong(found) == [("knn #2", "accuracy")]
 
 
+def test_weights_that_are_not_the_recorded_ones_are_refused_before_any_training(tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(zoo.open(PACO).path, tmp_path / "copy"))
+    whole = (copy / "model.safetensors").read_bytes()
+    (copy / "model.safetensors").write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    with pytest.raises(zoo.ZooError, match=r"model\.safetensors"):
+        zoo.reproduce(copy, out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_data_folder_that_is_not_there_is_refused_even_where_none_is_needed(tmp_path: Path) -> None:
+    with pytest.raises(zoo.ZooError, match=r'data: no folder ".*nowhere"'):
+        zoo.reproduce(PACO, data=tmp_path / "nowhere", out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def of_other_images(entry: dict[str, Any]) -> None:
     entry["train_set"]["sha256"] = "0" * 64
 

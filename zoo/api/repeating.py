@@ -13,6 +13,7 @@ from zoo.config import Config, parse
 from zoo.data import DataConfig, ImageDataset, open_dataset, parse_data_spec
 from zoo.errors import DataError, ZooError
 from zoo.evaluation.agreement import Images
+from zoo.files import is_dir
 from zoo.release import Release
 from zoo.training.protocols import PROTOCOLS, TRAINED
 
@@ -28,7 +29,9 @@ class Sets(NamedTuple):
 
     @classmethod
     def open(cls, config: DataConfig, root: str | Path | None) -> Sets:
-        """Open both; errors are those of `open_dataset`."""
+        """Open both; errors are those of `open_dataset`, and that there is no such folder as `root`."""
+        if root is not None and not is_dir(root):
+            raise DataError(f'data: no folder "{root}"')
         plain = config.model_copy(update={"partial_labels": None})
         return cls(*(open_dataset(plain, split, root) for split in ("train", "test")))
 
