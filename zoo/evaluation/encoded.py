@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.data import EvalView, ImageDataset, TrainLoader, ViewsConfig, eval_images
+from zoo.data.overlap import shared_images
 from zoo.errors import DataError
 from zoo.evaluation.features import Features, extract
 from zoo.seeding import derive_seed
@@ -219,6 +221,13 @@ class Encoded:
             raise DataError(
                 f"training and test split have other classes: {len(train_set.class_names)} and "
                 f"{len(test_set.class_names)}, or other names"
+            )
+        shared = shared_images(train_set, test_set)
+        if shared:
+            warnings.warn(
+                f"{shared} of {len(test_set)} test images are training images too: what is measured on them "
+                "says nothing of new images",
+                stacklevel=2,
             )
         self.test_set = test_set
         self.probe = ProbeData(model, train_set, self._encode_test, **reading)

@@ -1,0 +1,57 @@
+"""Test images that are training images are noticed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+import zoo
+from zoo.data import open_dataset, parse_data_spec
+from zoo.data.overlap import shared_images
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    random = np.random.RandomState(0)
+    for split in ("train", "val"):
+        for name in "ab":
+            (tmp_path / split / name).mkdir(parents=True)
+            for number in range(4):
+                pixels = random.randint(0, 256, (8, 8, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(tmp_path / split / name / f"{number}.png")
+    lines = [f"train/{name}/{number}.png {label}" for label, name in enumerate("ab") for number in range(4)]
+    (tmp_path / "train.txt").write_text("\n".join(lines))
+    others = [line.replace("train", "val") for line in lines]
+    (tmp_path / "some.txt").write_text("\n".join([*others[:3], *lines[5:7]]))
+    return tmp_path
+
+
+def shared(spec: str) -> int:
+    config, root = parse_data_spec(spec)
+    return shared_images(*(open_dataset(config, split, root) for split in ("train", "test")))
+
+
+def test_files_in_both_splits_are_counted_and_equal_names_in_two_folders_are_not(folder: Path) -> None:
+    assert shared(f"list:{folder}?train=train.txt&test=some.txt") == 2
+    assert shared(f"list:{folder}?train=train.txt&test=train.txt") == 8
+    assert shared(f"folder:{folder}") == 0  # train/a/0.png and val/a/0.png are two images
+    assert shared(f"folder:{folder}?test=train") == 8
+    assert shared("digits") == 0
+
+
+def test_rows_of_one_parquet_file_in_both_splits_are_counted(folder: Path) -> None:
+    paths = sorted(folder.glob("train/*/*.png"))
+    rows = [{"bytes": path.read_bytes(), "path": str(path.relative_to(folder))} for path in paths]
+    pq.write_table(pa.table({"img": rows, "label": [0] * 4 + [1] * 4}), folder / "all.parquet")
+    assert shared(f"parquet:{folder}?train=all.parquet&test=all.parquet") == 8
+
+
+def test_evaluating_on_training_images_says_so(folder: Path) -> None:
+    name = "cifar_resnet20.moco_v2_ft_digits_lt50"
+    with pytest.warns(UserWarning, match="8 of 8 test images are training images too"):
+        zoo.evaluate(name, "knn", f"list:{folder}?train=train.txt&test=train.txt", k=1)
