@@ -26,7 +26,8 @@ from zoo.release import Release
 from zoo.training import Recipe, RunFolder, Stage, build_objective, stages
 from zoo.training.closing import close
 from zoo.training.methods import LDAMDRW, NearestCenter, PostHocLogitAdjustment, TauNormalized
-from zoo.training.stages import beginning, train_stages
+from zoo.training.staged import train_stages
+from zoo.training.stages import beginning
 
 BASE = "cifar_resnet20.ce_digits_lt50"
 SHORT = (

@@ -29,7 +29,8 @@ from zoo.training import Recipe, RunFolder, Stage, build_objective, cpu_threads,
 from zoo.training.closing import close
 from zoo.training.progress import show_status
 from zoo.training.signals import interruptible
-from zoo.training.stages import beginning, rows_of, together, train_stages
+from zoo.training.staged import rows_of, together, train_stages
+from zoo.training.stages import beginning
 
 
 def pretrain(

@@ -5,7 +5,8 @@ from zoo.training.loop import Trained, train
 from zoo.training.prepare import cpu_threads, pick_device
 from zoo.training.recipe import Recipe
 from zoo.training.run import RunFolder
-from zoo.training.stages import Stage, stages
+from zoo.training.staged import Stage
+from zoo.training.stages import stages
 
 __all__ = [
     "Recipe",
