@@ -187,6 +187,13 @@ class Recipe(Config):
                 "training.early_stopping: looks at what a classifier makes of the validation part, and "
                 f'objective "{self.objective.name}" learns none; expected null'
             )
+        stopping = self.training.early_stopping
+        ldam = isinstance(self.method, LDAMDRW) or getattr(self.objective, "head", None) == "cosine"
+        if ldam and stopping is not None and stopping.metric == "loss":
+            raise ValueError(
+                'training.early_stopping.metric: "loss" of a linear classifier is not what ldam trains, '
+                'which takes out the norm of the features; expected "balanced_accuracy" or "accuracy"'
+            )
         for i, protocol in enumerate(self.evaluation):
             if protocol.protocol == "classifier" and not has_centers:
                 raise ValueError(

@@ -94,7 +94,7 @@ class TrainingSection(Config):
     batch_size: PositiveInt
     drop_last: bool
     """Leave out the last partial batch of an epoch."""
-    seed: Annotated[int, Field(ge=0)]
+    seed: Annotated[int, Field(ge=0, lt=2**63)]
     device: Literal["auto", "cpu", "cuda"]
     threads: PositiveInt | None
     """Threads that torch computes with on a CPU; null: one per core. Tiny models gain nothing from a second
