@@ -32,7 +32,8 @@ class Estimate(NamedTuple):
 
     Attributes:
         mean: of the values.
-        half_width: of the 95 % interval of the mean (Student's t); None for one value.
+        half_width: of the 95 % interval of the mean (Student's t); None where seeds say nothing of it:
+            for one value, or the same one with every seed.
         values: by seed.
     """
 
@@ -57,9 +58,11 @@ class Summary(NamedTuple):
 
     @property
     def tied(self) -> bool | None:
-        """Whether the interval of `to_best` reaches 0; None where one seed cannot tell, or for the best."""
-        if self.to_best is None or self.to_best.half_width is None:
+        """Whether the interval of `to_best` reaches 0; None where seeds cannot tell, or for the best."""
+        if self.to_best is None:
             return None
+        if self.to_best.half_width is None:
+            return True if len(self.to_best.values) > 1 and self.to_best.mean == 0 else None
         return self.to_best.mean + self.to_best.half_width >= 0
 
     @property
@@ -74,7 +77,7 @@ def estimate(values: Sequence[float]) -> Estimate:
     """Return mean and 95 % interval: t(0.975, n - 1) s / sqrt(n), s the sample's standard deviation."""
     count = len(values)
     mean = math.fsum(values) / count
-    if count == 1:
+    if len({*values}) == 1:  # a deterministic method's figure is not certain: its test images are a sample
         return Estimate(mean, None, tuple(values))
     deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1))
     quantile = float(stats.t.ppf((1 + LEVEL) / 2, count - 1))

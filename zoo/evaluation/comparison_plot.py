@@ -29,7 +29,7 @@ def plot_comparison(
     caption += f"dots: each of {seeds} seed{'s' if seeds > 1 else ''}; mark: their mean"
     caption += f", line: its {LEVEL:.0%} interval (Student's t). " if seeds > 1 else ". "
     caption += "many, medium, few: mean over classes with > 100, 20 to 100, < 20 training images"
-    size = (1.6 + 1.35 * len(panels), 0.8 + 0.24 * len(names))
+    size = (1.6 + 1.35 * max(len(panels), 2), max(0.8 + 0.24 * len(names), 1.5))  # room for the words
     with figure_to(path, size, caption, title) as figure:
         axes_of = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
         for axes, key in zip(axes_of, panels, strict=True):
