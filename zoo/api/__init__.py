@@ -1,7 +1,8 @@
 """What users call: pretrain, finetune, reproduce, evaluate, convert, profile_step. Joins the rooms."""
 
 from zoo.api.classes import class_map
-from zoo.api.comparison import METHODS, RECORD, Comparison, compare
+from zoo.api.compared import METHODS
+from zoo.api.comparison import RECORD, Comparison, compare
 from zoo.api.conversion import convert
 from zoo.api.evaluation import evaluate
 from zoo.api.facts import hardware

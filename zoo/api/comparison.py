@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from zoo import release as releases
+from zoo.api.compared import base_recipe, checked_seeds, chosen_methods, require_same, with_methods
 from zoo.api.facts import hardware, versions
-from zoo.api.finetuning import plan_finetuning
 from zoo.api.pretraining import as_recipe, pretrain
 from zoo.data import ImageDataset, open_dataset
 from zoo.data.words import data_words
-from zoo.errors import TrainingError, ZooError, did_you_mean
+from zoo.errors import TrainingError, ZooError
 from zoo.evaluation.comparison import Summary, as_markdown, summarize
 from zoo.evaluation.comparison_plot import plot_comparison
 from zoo.files import write_text
@@ -23,23 +23,6 @@ from zoo.training import Recipe, pick_device
 from zoo.training.build import TIMM
 from zoo.training.methods import FromCenters, NearestCenter
 from zoo.training.progress import say
-
-METHODS: dict[str, dict[str, Any]] = {
-    "cross_entropy": {"name": "cross_entropy"},
-    "balanced_softmax": {"name": "balanced_softmax"},
-    "logit_adjustment": {"name": "logit_adjustment"},
-    "post_hoc_logit_adjustment": {"name": "post_hoc_logit_adjustment"},
-    "class_balanced_sampling": {"name": "class_balanced_sampling"},
-    "crt": {"name": "crt"},
-    "tau_normalized": {"name": "tau_normalized"},
-    "lws": {"name": "lws"},
-    "ldam_drw": {"name": "ldam_drw"},
-    "from_centers": {"name": "from_centers", "prior": False},
-    "from_centers_prior": {"name": "from_centers", "prior": True},
-    "nearest_center": {"name": "nearest_center", "centers": "learned", "similarity": "logit"},
-    "nearest_mean": {"name": "nearest_center", "centers": "means", "similarity": "cosine"},
-}
-"""Values of the recipe's key `method` that a comparison has by default, by the names of its rows."""
 
 RECORD = "comparison.json"
 
@@ -50,7 +33,7 @@ class Comparison(NamedTuple):
     Attributes:
         summaries: by method, best balanced accuracy first.
         record: what `comparison.json` holds: also every run's figures and folder.
-        left_out: methods that the start does not allow, with the reason.
+        left_out: methods that start or recipe do not allow, with the reason.
         folder: with the record, `comparison.md`, `comparison.png` and the runs' releases.
     """
 
@@ -74,15 +57,16 @@ def compare(
     """Fine-tune a release in several ways, over seeds, and compare the classifiers on the test split.
 
     Every method has the same recipe but for its key `method`; methods whose first training is the same share
-    it. Nothing is selected on the test split: the last epoch counts.
+    it. Nothing is selected on the test split: the last epoch counts, or the one that the
+    validation part of `training.early_stopping` chooses.
 
     Args:
         recipe: of the objective `classify`; the default of `finetune` when None.
         init: the release to start from.
         out: folder of the comparison; each run's release is in `out/METHOD/seed_N`.
         data: see `finetune`.
-        methods: names out of `METHODS`, or values of the recipe's key `method`; when None, all that the start
-            allows.
+        methods: names out of `METHODS`, or values of the recipe's key `method`; when None, all that start and
+            recipe allow.
         seeds: of the trainings.
         resume: go on with what lies in `out`; finished runs are taken as they are.
         overrides: see `pretrain`.
@@ -97,18 +81,21 @@ def compare(
         raise TrainingError(
             f'"{out}" is not an empty folder; go on with a comparison by --resume, or choose another --out'
         )
-    seeds = _checked_seeds(seeds)
-    common = ["objective.loss=cross_entropy", "training.sampling=instance", *overrides]
-    base, root, _ = plan_finetuning(recipe, init=init, data=data, overrides=common)
-    chosen = {name: _with_method(base, method) for name, method in _chosen(methods).items()}
-    train_set = open_dataset(base.data, "train", root)
+    seeds = checked_seeds(seeds)
+    base, root = base_recipe(recipe, init, data, overrides)
+    chosen, left_out = with_methods(base, chosen_methods(methods))
+    train_set, test_set = (open_dataset(base.data, split, root) for split in ("train", "test"))
     reason = _no_centers(base, train_set)
-    left_out = {name: reason for name, each in chosen.items() if reason and _needs_centers(each)}
+    left_out |= {name: reason for name, each in chosen.items() if reason and _needs_centers(each)}
     if left_out and methods is not None:
-        raise ZooError(f'method "{next(iter(left_out))}": {reason}')
-    if left_out:
-        say(f"left out: {', '.join(left_out)}: {reason}")
+        name, reason = next(iter(left_out.items()))
+        raise ZooError(f'method "{name}": {reason}')
+    for name, reason in left_out.items():
+        say(f"left out: {name}: {reason}")
     planned = [(name, seed) for seed in seeds for name in chosen if name not in left_out]
+    for name, seed in planned:  # before the first training
+        same = as_recipe(chosen[name], [f"training.seed={seed}"])
+        require_same(out / name / f"seed_{seed}", same, train_set, test_set)
     runs: dict[str, dict[int, dict[str, Any]]] = {}
     for number, (name, seed) in enumerate(planned, 1):
         say(f"{number} of {len(planned)}: {name}, seed {seed}")
@@ -128,42 +115,10 @@ def compare(
     return Comparison(summaries, record, left_out, out)
 
 
-def _checked_seeds(seeds: Sequence[int]) -> list[int]:
-    found = list(seeds)
-    if not found or len({*found}) < len(found) or any(type(seed) is not int or seed < 0 for seed in found):
-        raise ZooError(f"seeds: found {found}, expected different whole numbers from 0 on, e.g. 0, 1, 2")
-    return found
-
-
-def _chosen(methods: Iterable[str | Mapping[str, Any]] | None) -> dict[str, dict[str, Any]]:
-    """Return the methods by the names of their rows."""
-    if methods is None:
-        return METHODS
-    if isinstance(methods, (str, Mapping)):
-        raise ZooError(f"methods: found {methods!r}, expected a list")
-    chosen: dict[str, dict[str, Any]] = {}
-    for method in methods:
-        if isinstance(method, str):
-            if method not in METHODS:
-                raise ZooError(
-                    f'methods: unknown method "{method}".{did_you_mean(method, METHODS)} '
-                    f"Methods: {', '.join(METHODS)}"
-                )
-            name, value = method, METHODS[method]
-        else:
-            value = dict(method)
-            settings = [f"{key}_{value[key]}" for key in value if key != "name"]
-            name = "-".join([str(value.get("name", "")), *settings])
-        if name in chosen:
-            raise ZooError(f'methods: "{name}" is given twice')
-        chosen[name] = value
-    if not chosen:
-        raise ZooError(f"methods: found none, expected some of {', '.join(METHODS)}")
-    return chosen
-
-
-def _with_method(base: Recipe, method: Mapping[str, Any]) -> Recipe:
-    return as_recipe(base, [f"method={json.dumps(method)}", "evaluation=[{protocol: classifier}]"])
+def _released(base: Recipe) -> str:
+    """Say which state of a training its release has."""
+    state = "last epoch" if base.training.early_stopping is None else "epoch chosen on the validation part"
+    return state if base.training.ema is None else f"{state}, moving average of the weights"
 
 
 def _needs_centers(recipe: Recipe) -> bool:
@@ -201,6 +156,7 @@ def _record(
         "format": 1,
         "recipe": base.model_dump(mode="json"),
         "train_set": train_set.describe(),
+        "released": _released(base),
         "seeds": sorted(next(iter(runs.values()))),
         "methods": {
             name: {
@@ -227,5 +183,8 @@ def _write(out: Path, record: Mapping[str, Any], summaries: Mapping[str, Summary
     title = f"{start} on {data}"
     about = f"{base.backbone.arch}, {base.training.epochs} epochs"
     plot_comparison(summaries, out / "comparison.png", title=title, about=about)
-    write_text(out / "comparison.md", f"{title}: {about}, last epoch, test split\n\n{as_markdown(summaries)}")
+    write_text(
+        out / "comparison.md",
+        f"{title}: {about}, {record['released']}, test split\n\n{as_markdown(summaries)}",
+    )
     write_text(out / RECORD, json.dumps(record, indent=2) + "\n")

@@ -57,7 +57,7 @@ def training_facts(
         "hardware": hardware(pick_device(recipe.training.device), ranks),
         "ranks": ranks,
         "precision": recipe.training.precision,
-        **_start(recipe),
+        **start_facts(recipe),
         "seed": recipe.training.seed,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": versions(),
@@ -80,7 +80,7 @@ def versions() -> dict[str, str]:
     return {name: version(name) for name in ("torch", "timm", "torchvision")}
 
 
-def _start(recipe: Recipe) -> dict[str, str]:
+def start_facts(recipe: Recipe) -> dict[str, str]:
     """Say which weights the release that training started from has: its name may come to mean others."""
     if recipe.init is None or recipe.init.release.startswith(TIMM):
         return {}

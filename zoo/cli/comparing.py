@@ -39,7 +39,7 @@ def compare(
     )
     if rank() > 0:
         return
-    print("percent, test split, last epoch; mean over seeds ± 95 % interval\n")
+    print(f"percent, test split, {found.record['released']}; mean over seeds ± 95 % interval\n")
     print_columns(as_rows(found.summaries))
     for name, reason in found.left_out.items():
         print(f"left out: {name}: {reason}")

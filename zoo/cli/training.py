@@ -111,7 +111,7 @@ def finetune(
             data=data,
             out=out,
             methods=methods,
-            seeds=seeds or "0,1,2",
+            seeds="0,1,2" if seeds is None else seeds,
             resume=resume,
             overrides=overrides or [],
         )

@@ -56,7 +56,7 @@ def allowed_changes(earlier: Recipe, now: Recipe, folder: str) -> list[Change]:
     Raises:
         TrainingError: naming each difference with which it would be another training.
     """
-    changes = _differences(earlier.model_dump(mode="json"), now.model_dump(mode="json"))
+    changes = differences(earlier.model_dump(mode="json"), now.model_dump(mode="json"))
     others = [change for change in changes if change.key not in ALLOWED]
     if others:
         raise TrainingError(
@@ -68,13 +68,13 @@ def allowed_changes(earlier: Recipe, now: Recipe, folder: str) -> list[Change]:
     return changes
 
 
-def _differences(earlier: Any, now: Any, path: str = "") -> list[Change]:
+def differences(earlier: Any, now: Any, path: str = "") -> list[Change]:
     """List the keys in which two plain recipes differ."""
     if isinstance(earlier, dict) and isinstance(now, dict):
         keys = [*earlier, *(k for k in now if k not in earlier)]
         return [
             change
             for k in keys
-            for change in _differences(earlier.get(k), now.get(k), f"{path}.{k}" if path else k)
+            for change in differences(earlier.get(k), now.get(k), f"{path}.{k}" if path else k)
         ]
     return [] if earlier == now else [Change(path, earlier, now)]

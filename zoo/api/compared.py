@@ -1,0 +1,161 @@
+"""What a comparison compares: methods, seeds, the recipe that all share, and what is finished already."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from zoo import release as releases
+from zoo.api.facts import start_facts
+from zoo.api.finetuning import plan_finetuning
+from zoo.api.pretraining import as_recipe
+from zoo.data import ImageDataset
+from zoo.errors import RecipeError, TrainingError, ZooError, did_you_mean
+from zoo.training import Recipe
+from zoo.training.changes import differences
+
+METHODS: dict[str, dict[str, Any]] = {
+    "cross_entropy": {"name": "cross_entropy"},
+    "balanced_softmax": {"name": "balanced_softmax"},
+    "logit_adjustment": {"name": "logit_adjustment"},
+    "post_hoc_logit_adjustment": {"name": "post_hoc_logit_adjustment"},
+    "class_balanced_sampling": {"name": "class_balanced_sampling"},
+    "crt": {"name": "crt"},
+    "tau_normalized": {"name": "tau_normalized"},
+    "lws": {"name": "lws"},
+    "ldam_drw": {"name": "ldam_drw"},
+    "from_centers": {"name": "from_centers", "prior": False},
+    "from_centers_prior": {"name": "from_centers", "prior": True},
+    "nearest_center": {"name": "nearest_center", "centers": "learned", "similarity": "logit"},
+    "nearest_mean": {"name": "nearest_center", "centers": "means", "similarity": "cosine"},
+}
+"""Values of the recipe's key `method` that a comparison has by default, by the names of its rows."""
+
+_PLAIN = {
+    "objective.loss": "cross_entropy",
+    "objective.head": "linear",
+    "training.sampling": "instance",
+    "method": "null",
+}
+_DECIDED = {
+    "method": "a comparison chooses the method; give --methods",
+    "evaluation": "a comparison measures the protocol classifier",
+    "training.seed": "a comparison has several; give --seeds",
+    "init.head": "a comparison's methods choose the head",
+}
+# keys that no override may set, since the comparison would set them again
+
+_ADVICE = "Give what the comparison began with, or choose another --out"
+
+
+def checked_seeds(seeds: Sequence[int]) -> list[int]:
+    found = list(seeds) if isinstance(seeds, Iterable) else [seeds]
+    if (
+        not found
+        or not isinstance(seeds, Iterable)
+        or any(type(seed) is not int or not 0 <= seed < 1 << 63 for seed in found)
+        or len({*found}) < len(found)
+    ):
+        raise ZooError(f"seeds: found {seeds!r}, expected different whole numbers from 0 on, e.g. 0, 1, 2")
+    return found
+
+
+def base_recipe(
+    recipe: Recipe | str | Path | None, init: str | Path, data: str | Path | None, overrides: Sequence[str]
+) -> tuple[Recipe, Path | None]:
+    """Return what all methods have in common, and the folder of the data."""
+    if isinstance(overrides, str):
+        raise ZooError(f'overrides: found the text "{overrides}", expected a list of "KEY.KEY=VALUE"')
+    if recipe is not None:
+        recipe = as_recipe(recipe, ())
+        if recipe.objective.name != "classify":
+            raise ZooError(
+                f'a comparison needs a recipe of objective "classify", found "{recipe.objective.name}" in '
+                f"{recipe.name}"
+            )
+    for override in overrides:
+        key = override.partition("=")[0].strip()
+        decided = next((each for each in _DECIDED if f"{key}.".startswith(f"{each}.")), None)
+        if decided:
+            raise ZooError(f'--set "{override}": {_DECIDED[decided]}')
+    common = [*(f"{key}={value}" for key, value in _PLAIN.items()), *overrides]
+    planned = plan_finetuning(recipe, init=init, head="fresh", data=data, overrides=common)
+    return planned.recipe, planned.data
+
+
+def chosen_methods(methods: Iterable[str | Mapping[str, Any]] | None) -> dict[str, dict[str, Any]]:
+    """Return the methods by the names of their rows."""
+    if methods is None:
+        return METHODS
+    if isinstance(methods, (str, Mapping)) or not isinstance(methods, Iterable):
+        raise ZooError(f"methods: found {methods!r}, expected a list")
+    chosen: dict[str, dict[str, Any]] = {}
+    for method in methods:
+        if isinstance(method, str):
+            if method not in METHODS:
+                raise ZooError(
+                    f'methods: unknown method "{method}".{did_you_mean(method, METHODS)} '
+                    f"Methods: {', '.join(METHODS)}"
+                )
+            name, value = method, METHODS[method]
+        elif not isinstance(method, Mapping):
+            raise ZooError(f"methods: found {method!r}, expected a name, or a value of the key method")
+        else:
+            value = dict(method)
+            settings = [f"{key}_{value[key]}" for key in value if key != "name"]
+            name = "-".join([str(value.get("name", "")), *settings])
+        if name in chosen:
+            raise ZooError(f'methods: "{name}" is given twice')
+        chosen[name] = value
+    if not chosen:
+        raise ZooError(f"methods: found none, expected some of {', '.join(METHODS)}")
+    return chosen
+
+
+def with_methods(
+    base: Recipe, methods: Mapping[str, Mapping[str, Any]]
+) -> tuple[dict[str, Recipe], dict[str, str]]:
+    """Return the recipe of each method, and why the others do not fit the recipe that they share."""
+    made, refused = dict[str, Recipe](), dict[str, str]()
+    for name, method in methods.items():
+        changes = [f"method={json.dumps(method)}", "evaluation=[{protocol: classifier}]"]
+        try:
+            made[name] = as_recipe(base, changes)
+        except RecipeError as error:
+            refused[name] = str(error).removeprefix(f"{base.name}: ")
+    return made, refused
+
+
+def require_same(folder: Path, recipe: Recipe, train_set: ImageDataset, test_set: ImageDataset) -> None:
+    """Make sure that the release in `folder`, if there is one, is of this recipe, start and data.
+
+    Raises:
+        TrainingError: naming what is different.
+    """
+    if not (folder / "config.json").is_file():
+        return
+    made = releases.open(folder)
+    if made.config["zoo"]["recipe_sha256"] != recipe.sha256:
+        earlier = Recipe.load(folder / "recipe.yaml")
+        changes = differences(earlier.model_dump(mode="json"), recipe.model_dump(mode="json"))
+        found = "; ".join(f"{key} was {before!r}, is {now!r}" for key, before, now in changes)
+        raise TrainingError(f'"{folder}" is finished, by another recipe: {found}. {_ADVICE}')
+    facts = {
+        "training images": (made.config["zoo"]["dataset"]["sha256"], train_set.describe()["sha256"]),
+        "test images": (
+            made.metrics["evaluations"][0]["test_set"]["sha256"],
+            test_set.describe()["sha256"],
+        ),
+        "weights to start from": (
+            made.metrics["training"].get("init_weights_sha256"),
+            start_facts(recipe).get("init_weights_sha256"),
+        ),
+    }
+    for what, (before, now) in facts.items():
+        if before != now:
+            raise TrainingError(
+                f'"{folder}" is finished, with other {what}: their sha256 was {str(before)[:12]}..., is '
+                f"{str(now)[:12]}... {_ADVICE}"
+            )
