@@ -49,6 +49,9 @@ class SecondStage(Config):
 
     So whatever optimizer the encoder was trained with. The authors have lr 0.2 for 512 images, momentum and
     weight decay as here, 10 epochs for cRT and 5 for LWS (ImageNet-LT).
+
+    The encoder is in evaluation mode and stays as it is. In the authors' code (run_networks.py) its
+    parameters are fixed, too, but BatchNorm is in training mode: it follows the class-balanced batches.
     """
 
     epochs: PositiveInt = 10
