@@ -105,7 +105,7 @@ class Release:
         if self._centers is None:
             raise ReleaseError(
                 f"{self.name} has no centers: its objective {self.config['zoo']['objective']} learned none. "
-                'To classify with it: "zoo evaluate knn", or learn some with "zoo finetune RECIPE --init"'
+                'To classify with it: "zoo evaluate knn", or learn some with "zoo finetune --init NAME"'
             )
         return self._centers
 
