@@ -39,18 +39,18 @@ _PLAIN = {
     "training.sampling": "instance",
     "method": "null",
 }
-_DECIDED = {
+_DECIDED = {  # keys that no override may set: the comparison would set them again
     "method": "a comparison chooses the method; give --methods",
     "evaluation": "a comparison measures the protocol classifier",
     "training.seed": "a comparison has several; give --seeds",
     "init.head": "a comparison's methods choose the head",
 }
-# keys that no override may set, since the comparison would set them again
 
 _ADVICE = "Give what the comparison began with, or choose another --out"
 
 
 def checked_seeds(seeds: Sequence[int]) -> list[int]:
+    """Return the seeds if each is one, and none is given twice."""
     found = list(seeds) if isinstance(seeds, Iterable) else [seeds]
     if (
         not found
