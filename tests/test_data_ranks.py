@@ -24,8 +24,10 @@ STRONG = [
     {"op": "random_affine", "degrees": 20.0, "translate": [0.2, 0.1], "scale": [0.8, 1.2]},
     {"op": "auto_augment", "policy": "cifar10"},
     {"op": "solarize"},
+    {"op": "random_erasing", "p": 0.5},
 ]
 EVERY = [[*MOCO, {"op": "solarize"}], [*WEAK, {"op": "auto_augment", "policy": "svhn"}], STRONG]
+ONLY_PIL = [{"op": "timm_augment", "config": "rand-m5-mstd0.5-inc1"}, *WEAK]
 IMAGES = 333
 
 
@@ -35,6 +37,10 @@ def data():
     candidates = np.random.default_rng(0).random((IMAGES, 10)) < 0.3
     candidates[np.arange(IMAGES), dataset.labels] = True
     return dataset.with_candidates(candidates)
+
+
+def views_for(backend):
+    return [*EVERY, ONLY_PIL] if backend == "torchvision" else EVERY
 
 
 def together(batches):
@@ -49,13 +55,15 @@ def together(batches):
 
 def ranks(count, data, backend, start, stop, **keys):
     """The batches of each step, those of all ranks put together."""
-    feeds = [make(data, backend, views=EVERY, rank=r, world_size=count, **keys) for r in range(count)]
+    feeds = [
+        make(data, backend, views=views_for(backend), rank=r, world_size=count, **keys) for r in range(count)
+    ]
     return [together(batches) for batches in zip(*(feed.stream(start, stop) for feed in feeds), strict=True)]
 
 
 def test_every_operation_is_in_these_views():
     kinds = {op.model_fields["op"].default for op in get_args(get_args(ops.Op)[0])}
-    assert {op["op"] for view in EVERY for op in view} == kinds
+    assert {op["op"] for view in [*EVERY, ONLY_PIL] for op in view} == kinds
 
 
 @pytest.mark.parametrize("world_size", [2, 3, 5])
@@ -68,7 +76,7 @@ def test_the_ranks_rows_are_the_batch_of_one_rank(data, backend, batch_size, wor
     else:  # a whole epoch takes long: its end and the beginning of the next
         last = -(-IMAGES // batch_size) - 1
         start, stop = last, last + 2
-    one = list(make(data, backend, views=EVERY, **keys).stream(start, stop))
+    one = list(make(data, backend, views=views_for(backend), **keys).stream(start, stop))
     assert IMAGES % batch_size in {len(batch.index) for batch in one}
     for whole, put_together in zip(one, ranks(world_size, data, backend, start, stop, **keys), strict=True):
         assert same(whole, put_together)
@@ -106,7 +114,7 @@ def test_what_a_gpu_does_without_looking_at_values_is_the_same_for_a_ranks_rows(
 @pytest.mark.parametrize("backend", ["tensor", "stream"])
 def test_on_a_gpu_the_ranks_rows_are_the_batch_of_one_rank(data, backend):
     keys = {"batch_size": 100, "device": "cuda"}
-    one = list(make(data, backend, views=EVERY, **keys).stream(2, 5))
+    one = list(make(data, backend, views=views_for(backend), **keys).stream(2, 5))
     for whole, put_together in zip(one, ranks(3, data, backend, 2, 5, **keys), strict=True):
         assert torch.equal(whole.index, put_together.index)
         for ours, theirs in zip(put_together.views, whole.views, strict=True):

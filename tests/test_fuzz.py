@@ -47,6 +47,8 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.delenv("ZOO_NAMESPACE", raising=False)
+    # lightning, once imported by any test, sets it, and torch then looks for GPUs by NVIDIA's own library
+    monkeypatch.delenv("PYTORCH_NVML_BASED_CUDA_CHECK", raising=False)
     monkeypatch.chdir(tmp_path)
     yield tmp_path / "case"
 

@@ -233,7 +233,9 @@ def test_the_table_says_what_was_compared_how_and_where(
     assert any(line.startswith("tolerance: ") for line in lines)
     assert any(line.startswith("weights: ") and "SHA-256" in line for line in lines)
     assert any(line.startswith("recorded in: hardware 1 CPU core") for line in lines)
-    assert lines[-1].startswith(f"{PACO} was reproduced: 54 figures agree, ")
+    count = sum(figure.verdict != "not judged" for figure in again.figures)
+    assert count > 50
+    assert lines[-1].startswith(f"{PACO} was reproduced: {count} figures agree, ")
 
 
 def test_a_mismatch_is_status_1_and_one_clear_last_line(again: Reproduction, tmp_path: Path) -> None:
