@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from zoo import release as releases
 from zoo.api.facts import start_facts
 from zoo.api.finetuning import plan_finetuning
 from zoo.api.pretraining import as_recipe
-from zoo.data import ImageDataset
 from zoo.errors import RecipeError, TrainingError, ZooError, did_you_mean
 from zoo.training import Recipe
 from zoo.training.changes import differences
@@ -128,7 +127,14 @@ def with_methods(
     return made, refused
 
 
-def require_same(folder: Path, recipe: Recipe, train_set: ImageDataset, test_set: ImageDataset) -> None:
+class Images(NamedTuple):
+    """SHA-256 of the training and of the test images, as `ImageDataset.describe` has it."""
+
+    train: str
+    test: str
+
+
+def require_same(folder: Path, recipe: Recipe, images: Images) -> None:
     """Make sure that the release in `folder`, if there is one, is of this recipe, start and data.
 
     Raises:
@@ -143,11 +149,8 @@ def require_same(folder: Path, recipe: Recipe, train_set: ImageDataset, test_set
         found = "; ".join(f"{key} was {before!r}, is {now!r}" for key, before, now in changes)
         raise TrainingError(f'"{folder}" is finished, by another recipe: {found}. {_ADVICE}')
     facts = {
-        "training images": (made.config["zoo"]["dataset"]["sha256"], train_set.describe()["sha256"]),
-        "test images": (
-            made.metrics["evaluations"][0]["test_set"]["sha256"],
-            test_set.describe()["sha256"],
-        ),
+        "training images": (made.config["zoo"]["dataset"]["sha256"], images.train),
+        "test images": (made.metrics["evaluations"][0]["test_set"]["sha256"], images.test),
         "weights to start from": (
             made.metrics["training"].get("init_weights_sha256"),
             start_facts(recipe).get("init_weights_sha256"),

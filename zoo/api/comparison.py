@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from zoo import release as releases
-from zoo.api.compared import base_recipe, checked_seeds, chosen_methods, require_same, with_methods
+from zoo.api.compared import Images, base_recipe, checked_seeds, chosen_methods, require_same, with_methods
 from zoo.api.facts import hardware, versions
 from zoo.api.pretraining import as_recipe, pretrain
 from zoo.data import ImageDataset, open_dataset
@@ -92,24 +92,24 @@ def compare(
         raise ZooError(f'method "{name}": {reason}')
     for name, reason in left_out.items():
         say(f"left out: {name}: {reason}")
-    planned = [(name, seed) for seed in seeds for name in chosen if name not in left_out]
-    for name, seed in planned:  # before the first training
-        same = as_recipe(chosen[name], [f"training.seed={seed}"])
-        require_same(out / name / f"seed_{seed}", same, train_set, test_set)
+    planned = [
+        (name, seed, as_recipe(chosen[name], [f"training.seed={seed}"]), out / name / f"seed_{seed}")
+        for seed in seeds
+        for name in chosen
+        if name not in left_out
+    ]
+    trained_on = train_set.describe()
+    images = Images(trained_on["sha256"], test_set.describe()["sha256"])
+    for _, _, each, folder in planned:  # before the first training
+        require_same(folder, each, images)
     runs: dict[str, dict[int, dict[str, Any]]] = {}
-    for number, (name, seed) in enumerate(planned, 1):
+    for number, (name, seed, each, folder) in enumerate(planned, 1):
         say(f"{number} of {len(planned)}: {name}, seed {seed}")
-        made = pretrain(
-            as_recipe(chosen[name], [f"training.seed={seed}"]),
-            out=out / name / f"seed_{seed}",
-            data=root,
-            resume=True,
-            stages_at=out / "stages",
-        )
+        made = pretrain(each, out=folder, data=root, resume=True, stages_at=out / "stages")
         entries = made.metrics["evaluations"]
         runs.setdefault(name, {})[seed] = next(e["metrics"] for e in entries if e["protocol"] == "classifier")
     summaries = summarize(runs)
-    record = _record(chosen, runs, summaries, train_set, base, left_out)
+    record = _record(chosen, runs, summaries, trained_on, base, left_out)
     if rank() == 0:
         _write(out, record, summaries, base)
     return Comparison(summaries, record, left_out, out)
@@ -148,14 +148,14 @@ def _record(
     chosen: Mapping[str, Recipe],
     runs: Mapping[str, Mapping[int, Mapping[str, Any]]],
     summaries: Mapping[str, Summary],
-    train_set: ImageDataset,
+    trained_on: Mapping[str, Any],
     base: Recipe,
     left_out: Mapping[str, str],
 ) -> dict[str, Any]:
     return {
         "format": 1,
         "recipe": base.model_dump(mode="json"),
-        "train_set": train_set.describe(),
+        "train_set": dict(trained_on),
         "released": _released(base),
         "seeds": sorted(next(iter(runs.values()))),
         "methods": {

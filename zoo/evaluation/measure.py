@@ -58,11 +58,12 @@ def measure(
         torch.as_tensor(encoded.train_set.class_counts),
         encoded.test_set.class_names,
     )
+    trained_on = encoded.train_set.describe()  # hashes all names
     return {
         "protocol": protocol.protocol,
-        "data": data_words(encoded.train_set.describe()),
+        "data": data_words(trained_on),
         "split": "test",
-        "train_set": encoded.train_set.describe(),
+        "train_set": trained_on,
         "test_set": encoded.test_set.describe(),
         "metrics": answer.metrics(truth),
         "settings": settings_of(protocol),
