@@ -166,6 +166,7 @@ def _release(
     # Its folder is named by the encoder's weights, so what lies there can always be continued.
     probe_run = ProbeRun(recipe.name, recipe.backbone.arch, recipe.data, run.path, resume=True)
     entries = [measure_aloud(protocol, encoded, centers, probe_run) for protocol in recipe.evaluation]
+    dataset = train_set.describe()  # hashes all names
     pictures = {"features": run.path / "features.png"}
     with show_status("drawing: curves and a map of the test features"):
         if stages:
@@ -186,7 +187,7 @@ def _release(
                 pictures["centers"],
                 class_names=train_set.class_names,
                 title=f"{recipe.name}: class centers",
-                data=trained_on(train_set.describe()),
+                data=trained_on(dataset),
             )
     trained = together(objective, stages)
     changes = [row for stage in stages for row in stage.run.changes()]
@@ -207,7 +208,7 @@ def _release(
         class_names=train_set.class_names,
         centers=centers,
         objective=recipe.objective.name,
-        dataset=train_set.describe(),
+        dataset=dataset,
         recipe_text=recipe.to_yaml(),
         metrics={
             "format": 1,
