@@ -190,7 +190,7 @@ def test_bars_show_every_value_and_a_dash_for_what_is_missing(tmp_path, drawn):
 
 def test_mistakes_are_named_and_leave_no_file(tmp_path):
     x, y, centers = digits(30)
-    with pytest.raises(ZooError, match=r'found the ending "\.jpg", expected \.png or \.pdf'):
+    with pytest.raises(ZooError, match=r'found the ending "\.jpg", expected \.png, \.svg or \.pdf'):
         plot_curves(records(), tmp_path / "a.jpg")
     with pytest.raises(DataError, match="none of 1 records has a step and a scalar"):
         plot_curves([{"step": 1, "note": "x"}], tmp_path / "a.png")

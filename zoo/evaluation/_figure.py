@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
@@ -64,24 +64,30 @@ _STYLE = {
     "grid.linewidth": 0.6,
     "hatch.linewidth": 0.6,
     "pdf.fonttype": 42,
+    "svg.fonttype": "path",  # looks the same where the font is not installed
+    "svg.hashsalt": "zoo",
 }
 # What would make two equal figures differ as files.
-_METADATA = {".png": {"Software": None}, ".pdf": {"CreationDate": None}}
+_METADATA = {".png": {"Software": None}, ".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
 
 
 @contextmanager
 def figure_to(
-    path: Path | str, size: tuple[float, float], caption: str, title: str | None
+    path: Path | str | Sequence[Path], size: tuple[float, float], caption: str, title: str | None
 ) -> Iterator[Figure]:
-    """Give an empty figure of `size` inches, then write it to `path` (.png or .pdf) in one step.
+    """Give an empty figure of `size` inches, then write it to `path` (.png, .svg or .pdf) in one step.
+
+    With several paths the same figure is written to each.
 
     Raises:
         ZooError: for a file of another kind, before anything is drawn; if it cannot be written.
     """
-    path = Path(path)
-    if path.suffix not in _METADATA:
-        hint = did_you_mean(path.suffix, _METADATA)
-        raise ZooError(f'figure "{path}": found the ending "{path.suffix}", expected .png or .pdf.{hint}')
+    paths = [Path(path)] if isinstance(path, (str, Path)) else [*path]
+    for each in paths:
+        if each.suffix not in _METADATA:
+            hint = did_you_mean(each.suffix, _METADATA)
+            found = f'figure "{each}": found the ending "{each.suffix}"'
+            raise ZooError(f"{found}, expected .png, .svg or .pdf.{hint}")
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=size, dpi=200, layout="constrained")
         FigureCanvasAgg(figure)
@@ -90,8 +96,13 @@ def figure_to(
         caption = textwrap.fill(caption, int(18.5 * size[0]))  # characters of this font per inch
         figure.supxlabel(caption, fontsize=6.5, color="#555555", x=0.01, ha="left")
         yield figure
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format=path.suffix[1:], metadata=_METADATA[path.suffix])
+        for each in paths:
+            _write(figure, each)
+
+
+def _write(figure: Figure, path: Path) -> None:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=path.suffix[1:], metadata=_METADATA[path.suffix])
     try:
         write_atomic(path, lambda temporary: temporary.write_bytes(buffer.getvalue()))
     except OSError as error:

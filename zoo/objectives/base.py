@@ -48,11 +48,14 @@ class Output(NamedTuple):
         metrics: detached scalars to record.
         carry: what `update` needs after the optimizer step, detached: a tensor with one row per image, or a
             NamedTuple of such, so that the parts of a batch can be joined.
+        features: of the first view as they enter the loss `[B, D_f]`, not detached, for who looks at the
+            gradients of single images; None where a row is not one image of one class.
     """
 
     loss: Tensor
     metrics: dict[str, Tensor]
     carry: Any = None
+    features: Tensor | None = None
 
 
 class Objective(nn.Module):
@@ -74,6 +77,9 @@ class Objective(nn.Module):
         epoch: how far training is, in epochs with fraction; the loop sets it before each step. Not state: it
             follows from the loop's step.
         progress: the same as a share of the whole training, 0..1; schedules inside the objective read it.
+        observing: whether this step is looked at (the recipe's `training.observe_every`): metrics that cost
+            more than a few small operations are computed on such steps alone. They change nothing and draw no
+            random number.
         ranks: the processes that train together. A batch is this rank's rows, the loss their mean; contrasts
             within the batch reach over all ranks. `update` gets the rows of all.
     """
@@ -83,6 +89,7 @@ class Objective(nn.Module):
     from_candidates: ClassVar[bool] = False
     epoch: float = 0.0
     progress: float = 0.0
+    observing: bool = False
     ranks: Ranks = ALONE
 
     def __init__(self, config: Any, encoder: nn.Module, info: DataInfo) -> None:

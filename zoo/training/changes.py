@@ -31,10 +31,12 @@ ALLOWED = frozenset(
                 "channels_last",
                 "shard",
                 "skip_bad_steps",
+                "observe_every",
                 "log_every",
                 "checkpoint_every",
                 "checkpoint_minutes",
                 "keep_checkpoints",
+                "trackers",
             )
         ),
     }

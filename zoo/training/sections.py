@@ -129,6 +129,9 @@ class TrainingSection(Config):
     into one GPU; ignored where there is one rank."""
     skip_bad_steps: Annotated[int, Field(ge=0)] = 0
     """Steps whose loss or gradient is not finite that are left out before the run stops."""
+    observe_every: PositiveInt | None = 10
+    """Steps between looks at scores, gradients and centers, which cost more than an ordinary step's metrics;
+    what they see goes into metrics.jsonl and classes.jsonl. null: none."""
     log_every: PositiveInt
     """Steps between rows of metrics.jsonl; each row is the mean over them."""
     checkpoint_every: PositiveInt
@@ -137,3 +140,5 @@ class TrainingSection(Config):
     """Checkpoints also after so much time, within an epoch."""
     keep_checkpoints: PositiveInt = 2
     """How many checkpoints are kept, the newest ones; with 2 there is one to fall back on."""
+    trackers: list[Literal["tensorboard", "wandb", "trackio"]] = []
+    """Where the rows of metrics.jsonl go as well; each needs the extra of its name."""
