@@ -95,7 +95,7 @@ def diagnose(
             seen.append(looker.look_at(each))
     subjects = _subjects(opened, seen)
     made = {
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "date": datetime.now(UTC).isoformat(" ", timespec="minutes").replace("+00:00", " UTC"),
         "sample": f"at most {sample:,} test images of each, drawn with seed {seed}",
         "data": "each one's own" if data is None else str(data),
         "versions": ", ".join(f"{name} {number}" for name, number in _versions().items()),

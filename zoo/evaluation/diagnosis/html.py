@@ -94,6 +94,7 @@ def render(contents: Contents, folder: Path) -> str:
     text = environment.get_template("report.html.j2").render(
         contents=contents,
         page=contents.page,
+        shared=_shared(contents.subjects),
         facts=_facts_table(contents.subjects),
         pictures=[(each, _picture(each)) for each in contents.page.pictures],
         parts=_parts(drawn),
@@ -105,9 +106,20 @@ def render(contents: Contents, folder: Path) -> str:
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def _facts_table(subjects: Sequence[About]) -> Table:
-    """Return the facts of several subjects, a row for each."""
-    names = list(dict.fromkeys(name for about in subjects for name in about.facts))
+def _shared(subjects: Sequence[About]) -> dict[str, str]:
+    """Return the facts that are the same of all subjects; of a single one all."""
+    first = subjects[0].facts
+    return {
+        name: text for name, text in first.items() if all(each.facts.get(name) == text for each in subjects)
+    }
+
+
+def _facts_table(subjects: Sequence[About]) -> Table | None:
+    """Return the other facts, a row for each subject."""
+    shared = _shared(subjects)
+    names = dict.fromkeys(name for about in subjects for name in about.facts if name not in shared)
+    if not names:
+        return None
     rows = [[about.label, *(about.facts.get(name, "-") for name in names)] for about in subjects]
     return Table("The trainings side by side", ["", *names], rows)
 

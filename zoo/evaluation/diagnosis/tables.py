@@ -104,6 +104,11 @@ def _cell(found: Estimate | None, size: int) -> str:
 
 def in_figures(value: float, half_width: float | None = None) -> str:
     """Write a number with three significant figures, or to the second figure of its interval."""
+    text = _in_figures(value, half_width)
+    return text.replace("-", "\N{MINUS SIGN}")
+
+
+def _in_figures(value: float, half_width: float | None) -> str:
     size = abs(value) if half_width is None else half_width
     if size == 0 or not math.isfinite(size):
         return f"{value:g}"
