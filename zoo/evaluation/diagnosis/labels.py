@@ -115,14 +115,14 @@ def _leaves(value: Any, path: str) -> list[tuple[str, Any]]:
 def _of_groups(names: Sequence[str], recipes: Sequence[Recipe], folders: Sequence[Path]) -> list[str]:
     found = [""] * len(names)
     short = dict(zip(names, _short_names(names), strict=True))
-    for name in short:
+    for name, tag in short.items():
         members = [i for i, each in enumerate(names) if each == name]
         words = _words([recipes[i] for i in members]) if len(members) > 1 else [""]
         if not any(words) and len(words) > 1:  # too many to be said
             words = _tails([folders[i] for i in members])
         for i, text in zip(members, words, strict=True):
             named = len(short) > 1 or not text
-            found[i] = ", ".join(filter(None, [short[name] if named else "", text]))
+            found[i] = ", ".join(filter(None, [tag if named else "", text]))
     return _told_apart(found, folders)
 
 
