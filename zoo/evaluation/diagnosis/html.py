@@ -40,7 +40,8 @@ class Contents:
         page: shown first; its title is the report's.
         subjects: what is known of each.
         differences: in what the recipes differ, where they do.
-        tables: of numbers.
+        accuracies: tables, shown before the figures.
+        tables: of all other numbers, shown after them.
         figures: drawn or missing.
         made: how the report came to be: sample, seed, versions, date, and the `command` that makes it again.
     """
@@ -48,6 +49,7 @@ class Contents:
     page: Page
     subjects: Sequence[About]
     differences: Table | None
+    accuracies: Sequence[Table]
     tables: Sequence[Table]
     figures: Sequence[Drawn]
     made: Mapping[str, str]
