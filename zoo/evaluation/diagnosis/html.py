@@ -17,7 +17,7 @@ from PIL import Image
 from zoo.evaluation.diagnosis.figures import Drawn
 from zoo.evaluation.diagnosis.page import About, Page, Picture, Table
 
-__all__ = ["Contents", "render"]
+__all__ = ["Contents", "missing", "render"]
 
 _LARGEST_SVG = 600_000  # bytes; a larger one, of many points, is shown as PNG
 _AS_PNG = frozenset({"neighbours", "features"})  # grids of images, clouds of points
@@ -25,7 +25,7 @@ _SCALE = 1.3  # of a figure on a wide screen: its text is made for print
 _PNG_DPI, _CSS_DPI = 200, 96
 _POLICY = "default-src 'none'; img-src data:; style-src 'sha256-{}'; base-uri 'none'; form-action 'none'"
 _PARTS = {
-    "While training": ("scores", "p_sup", "balance", "extra"),
+    "Training": ("scores", "p_sup", "balance", "extra"),
     "Features": ("plane", "pairs", "hardness", "features", "neighbours"),
     "Classes": ("accuracy", "centers"),
 }
@@ -100,12 +100,21 @@ def render(contents: Contents, folder: Path) -> str:
         facts=_facts_table(contents.subjects),
         pictures=[(each, _picture(each)) for each in contents.page.pictures],
         parts=_parts(drawn),
-        missing=[each for each in contents.figures if each.missing is not None],
+        missing=missing(contents.figures),
         style=Markup(style),  # our own file
         policy=_POLICY.format(digest),
     )
     # a file's name need not be text
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def missing(figures: Sequence[Drawn]) -> dict[str, list[str]]:
+    """Return the reasons why figures are missing, each with their titles."""
+    found: dict[str, list[str]] = {}
+    for each in figures:
+        if each.missing is not None:
+            found.setdefault(each.missing, []).append(each.title)
+    return found
 
 
 def _shared(subjects: Sequence[About]) -> dict[str, str]:

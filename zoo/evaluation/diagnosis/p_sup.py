@@ -79,7 +79,7 @@ def weights_of(subject: Subject) -> Weights | None:
 def _lacks_alpha(subject: Subject) -> str | None:
     if weights_of(subject) is None:
         return f"objective {subject.objective} has no alpha that weighs samples against centers"
-    if int(subject.class_counts.min()) < 0:
+    if not len(subject.class_counts) or int(subject.class_counts.min()) < 0:
         return "the training images of each class are not known"
     return None
 

@@ -25,9 +25,9 @@ _COLUMNS = {**report.COLUMNS, "calibration_error": "calibration error"}
 _NO_MEASURE = frozenset({"test_images"})  # of an accuracy, and how many it is of
 _NOT_STEADY = frozenset({"lr", "images_per_second"})  # of which a deviation says nothing about learning
 _FEATURES = {
-    "uniformity": "uniformity: log E exp(-2 |x - y|^2)",
+    "uniformity": "uniformity: log E exp(-2 |x - y|²)",
     "tolerance": "tolerance: mean cosine within a class",
-    "alignment": "alignment of two views: E |q - k|^2",
+    "alignment": "alignment of two views: E |q - k|²",
     "accuracy": "accuracy in the sample, percent",
     "positive_score": "cosine of two views: mean",
     "positive_deviation": "cosine of two views: standard deviation",
