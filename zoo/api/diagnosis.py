@@ -275,13 +275,10 @@ def _data(opened: Opened) -> str:
 
 def _facts(subject: Subject, opened: Opened, seen: Seen) -> dict[str, str]:
     """Return what a reader has to know of a subject."""
-    counts = [count for count in seen.class_counts.tolist() if count >= 0]
-    images = (
-        f": {sum(counts):,} images, {len(counts)} classes of {max(counts):,} to {min(counts):,}"
-        if counts
-        else ""
-    )
     steps = [row["step"] for row in subject.rows if "step" in row]
+    rows = (
+        f"{len(steps):,} row{'s' if len(steps) > 1 else ''} up to step {max(steps):,}" if steps else "nothing"
+    )
     training = {} if opened.release is None else opened.release.metrics.get("training") or {}
     took = (
         f"{training['seconds']:,.0f} s on {training['hardware']}"
@@ -293,14 +290,21 @@ def _facts(subject: Subject, opened: Opened, seen: Seen) -> dict[str, str]:
         **({} if subject.label == subject.name else {"weights": subject.name}),
         "what": opened.state,
         "objective": subject.objective,
-        "trained on": f"{subject.data}{images}",
+        "trained on": f"{subject.data}{_images(seen.class_counts.tolist())}",
         "seed": "not known" if subject.seed is None else str(subject.seed),
-        "looked at": seen.looked_at,
+        "looked at": seen.looked_at + (f" ({seen.without_look})" if seen.without_look else ""),
         "class centers": centers,
-        "recorded": f"{len(steps):,} rows up to step {max(steps):,}" if steps else "nothing",
+        "recorded": rows,
         **({"training took": took} if took else {}),
         "folder": str(opened.folder),
     }
+
+
+def _images(counts: Sequence[int]) -> str:
+    if not counts or min(counts) < 0:
+        return ""
+    spread = f"{max(counts):,} to {min(counts):,}" if max(counts) > min(counts) else f"{max(counts):,}"
+    return f": {sum(counts):,} images, {len(counts)} class{'es' if len(counts) > 1 else ''} of {spread}"
 
 
 def _title(subjects: Sequence[Subject]) -> str:

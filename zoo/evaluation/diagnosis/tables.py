@@ -132,7 +132,8 @@ def numbers_tables(subjects: Sequence[Subject]) -> list[Table]:
         ]
         if rows:
             caption = f"{_SECTIONS.get(prefix, prefix)}.{_over(sizes)}"
-            tables.append(Table(caption, ["", *(_head(group, sizes) for group in by_group)], rows))
+            heads = ["value"] if len(subjects) == 1 else [_head(group, sizes) for group in by_group]
+            tables.append(Table(caption, ["", *heads], rows))
     return tables
 
 
