@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from zoo.evaluation import report
 from zoo.evaluation.comparison import Estimate, estimate
@@ -87,7 +87,7 @@ def accuracy_tables(subjects: Sequence[Subject]) -> list[Table]:
 
     def cells(group: str, protocol: str, shown: Sequence[str]) -> list[str]:
         numbers = by_group[group]
-        return [_cell(numbers.get(_named(protocol, metric)), sizes[group]) for metric in shown]
+        return [_cell(numbers.get(_named(protocol, metric)), sizes[group], str) for metric in shown]
 
     def shown(*protocols: str) -> list[str]:
         wanted = {_named(protocol, metric) for protocol in protocols for metric in metrics} & {*names}
@@ -178,10 +178,14 @@ def _words(name: str) -> str:
     return words.replace("p sup", "P_sup") or name
 
 
-def _cell(found: Estimate | None, size: int) -> str:
+def _cell(
+    found: Estimate | None,
+    size: int,
+    write: Callable[[Estimate], str] = lambda found: in_figures(found.mean, found.half_width),
+) -> str:
     if found is None:
         return "-"
-    text = in_figures(found.mean, found.half_width)
+    text = write(found)
     return text if len(found.values) == size else f"{text} (of {len(found.values)})"
 
 
