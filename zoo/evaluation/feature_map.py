@@ -235,7 +235,7 @@ def _draw_many(
 
 
 def _name_stars(axes: Axes, points: NDArray[Any], stars: NDArray[Any], names: Sequence[str]) -> None:
-    """Write each name beside its star; one that would lie upon another goes above or below it, with a line."""
+    """Write each name beside its star; one that would cover another goes above or below, with a line."""
     if not len(stars):
         return
     everything = np.concatenate([points, stars])
