@@ -69,6 +69,28 @@ def test_a_single_one_has_no_interval_and_what_it_lacks_is_a_dash() -> None:
     assert table.rows == [["loss", "0.500", "-"], ["P_sup", "-", "0.250"]]
 
 
+def test_groups_of_classes_and_optima_stand_in_order() -> None:
+    names = [
+        "p_sup_few",
+        "p_sup_many",
+        "p_sup_optimum",
+        "p_sup",
+        "p_sup_optimum_few",
+        "loss_ft",
+        "p_sup_medium",
+    ]
+    (table,) = numbers_tables([subject("a", "a", {f"recorded/{name}": 1.0 for name in names})])
+    assert [row[0] for row in table.rows] == [
+        "loss after FT",
+        "P_sup",
+        "P_sup, many",
+        "P_sup, medium",
+        "P_sup, few",
+        "P_sup, optimum",
+        "P_sup, optimum, few",
+    ]
+
+
 def test_a_number_that_some_seeds_lack_says_of_how_many_it_is() -> None:
     some = [*SEEDS, subject("s3", "g", {})]
     assert numbers_tables(some)[0].rows[0][1] == "2.0 ± 2.5 (of 3)"
