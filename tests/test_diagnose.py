@@ -127,7 +127,15 @@ def test_the_run_of_a_finished_release_is_the_release(paco: Release) -> None:
     ],
     ids=["moving average", "stages"],
 )
-def test_what_a_run_would_release_is_looked_at(name: str, changes: list[str], tmp_path: Path) -> None:
+def test_what_a_run_would_release_is_looked_at(
+    name: str, changes: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def draw(*arguments: Any, **_: Any) -> None:  # drawing is most of so short a run's time
+        next(each for each in arguments if isinstance(each, Path)).write_bytes(picture)
+
+    picture = next(zoo.open(PACO).path.glob("*.png")).read_bytes()
+    for drawing in ("plot_features", "plot_class_map", "plot_curves"):
+        monkeypatch.setattr(f"zoo.api.pretraining.{drawing}", draw, raising=False)
     brief = [*BRIEF, "training.epochs=2", "schedule.warmup_epochs=0", "evaluation=[]"]
     released = zoo.pretrain(name, out=tmp_path / "made", overrides=[*brief, *changes])
     shutil.copytree(tmp_path / "made" / "run", tmp_path / "copy" / "run")
