@@ -33,6 +33,7 @@ def test_a_recipe_becomes_a_release_folder_with_everything_in_it(paco: Release) 
         "centers.safetensors",
         "recipe.yaml",
         "metrics.json",
+        "history.json",
         "README.md",
         "centers.png",
         "curves.png",

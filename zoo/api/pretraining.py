@@ -24,6 +24,7 @@ from zoo.meeting import join
 from zoo.objectives import Objective
 from zoo.ranks import Ranks
 from zoo.release import Preprocess, Release, write_release
+from zoo.release import history as histories
 from zoo.release.format import LICENSE
 from zoo.training import Recipe, RunFolder, Stage, build_objective, cpu_threads, pick_device
 from zoo.training.closing import close
@@ -215,6 +216,7 @@ def _release(
             "training": training_facts(recipe, trained, train_set, ranks, changes, stages),
             "evaluations": entries,
         },
+        history=histories.gather(rows_of(stages)),
         pictures=pictures,
         description=recipe.description,
         license=_license(recipe, encoder),
