@@ -32,6 +32,7 @@ from zoo.training.progress import show_status
 from zoo.training.signals import interruptible
 from zoo.training.staged import rows_of, together, train_stages
 from zoo.training.stages import beginning
+from zoo.training.tracking import require_trackers
 
 
 def pretrain(
@@ -68,6 +69,7 @@ def pretrain(
         ZooError: for anything wrong with recipe, data or folder.
     """
     recipe = as_recipe(recipe, overrides)
+    require_trackers(recipe)
     out = Path(out)
     resume = resume or restarted()
     if (out / "config.json").is_file():
@@ -193,7 +195,7 @@ def _release(
     trained = together(objective, stages)
     changes = [row for stage in stages for row in stage.run.changes()]
     eval_view = recipe.views.eval
-    return write_release(
+    release = write_release(
         out,
         name=recipe.name,
         encoder=encoder,
@@ -221,6 +223,8 @@ def _release(
         description=recipe.description,
         license=_license(recipe, encoder),
     )
+    run.track_results(recipe, entries, pictures)
+    return release
 
 
 @contextmanager

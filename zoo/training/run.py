@@ -19,6 +19,7 @@ from zoo.training.checkpoint import Checkpoint, Checkpoints
 from zoo.training.disk import gone, writing
 from zoo.training.lock import hold
 from zoo.training.recipe import Recipe
+from zoo.training.tracking import Tracking, scalars_of
 
 __all__ = ["Checkpoint", "RunFolder"]
 
@@ -41,6 +42,7 @@ class RunFolder:
         self.data_file = path / "data.json"
         self._checkpoints = Checkpoints(path / "checkpoints")
         self._locked = False
+        self._tracking: Tracking | None = None
         self._identity: tuple[int, int] | None = None
 
     @contextmanager
@@ -61,6 +63,9 @@ class RunFolder:
                 yield
             finally:
                 self._locked = False
+                tracking, self._tracking = self._tracking, None
+                if tracking is not None:
+                    tracking.close()
 
     def claim(self, recipe: Recipe, *, resume: bool) -> None:
         """Claim the folder for `recipe`, whose trainings keep their state elsewhere.
@@ -92,6 +97,8 @@ class RunFolder:
             write_text(self.recipe_file, recipe.to_yaml())
             self.drop_rows_after(checkpoint.step if checkpoint else 0)
             self._identity = self._found()
+            step = checkpoint.step if checkpoint else 0
+            self._tracking = Tracking(recipe, self.path, step, self.rows())
         return checkpoint
 
     def _changes(self, recipe: Recipe, *, resume: bool) -> list[Change]:
@@ -171,6 +178,8 @@ class RunFolder:
             if self.metrics_file.exists():
                 sync(self.metrics_file)  # so that rows of finished steps outlive the machine as well
             self._checkpoints.write(checkpoint, keep)
+        if self._tracking is not None:
+            self._tracking.flush()
 
     def log(self, row: Mapping[str, float | int]) -> None:
         """Append one row to metrics.jsonl; values that are not finite become null.
@@ -185,6 +194,22 @@ class RunFolder:
             self.metrics_file.open("a", encoding="utf-8") as file,
         ):
             file.write(json.dumps(clean) + "\n")
+        if self._tracking is not None:
+            self._tracking.log(clean)
+
+    def track_results(
+        self, recipe: Recipe, entries: Sequence[Mapping[str, Any]], pictures: Mapping[str, Path]
+    ) -> None:
+        """Tell the recipe's trackers what was measured and drawn in the end; the folder has to be locked.
+
+        Args:
+            recipe: of a training here, or of a method whose trainings lie elsewhere.
+            entries: evaluations, as metrics.json of the release has them.
+            pictures: PNG files by name.
+        """
+        if self._tracking is None:
+            self._tracking = Tracking(recipe, self.path, 0, [])
+        self._tracking.results(scalars_of(entries), pictures)
 
     def note_unreadable(self, names: Sequence[str]) -> None:
         """Keep the names of unreadable images in `unreadable.txt` and say when there are new ones."""
@@ -216,6 +241,8 @@ class RunFolder:
         with self._own(), writing(f'"{self.metrics_file}"', self.path):
             text = "".join(json.dumps(row) + "\n" for row in rows)
             write_text(self.metrics_file, text, parents=False)
+        if self._tracking is not None:
+            self._tracking.drop_after(step)
 
     @contextmanager
     def _own(self) -> Iterator[None]:
