@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+_FLUSH = "x_transaction_log_flush_interval"  # of wandb, from 0.31 on
 PROJECT = "contrastive-zoo"
 """Where the runs are, unless WANDB_PROJECT or TRACKIO_PROJECT says otherwise."""
 
@@ -43,9 +44,11 @@ class Tracker(Protocol):
 
     Attributes:
         can_drop: whether rows that it has can be taken back; if not, they must not be sent again.
+        keeps_late: whether it keeps a step's values only when those of a later step come, or at the end.
     """
 
     can_drop: bool
+    keeps_late: bool
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         """Take in the values after a step."""
@@ -67,6 +70,7 @@ class TensorBoard:
     """Event files in `run/tensorboard`, by torch's own writer."""
 
     can_drop = True
+    keeps_late = False
 
     def __init__(self, about: About) -> None:
         self._folder = about.folder / "tensorboard"
@@ -106,12 +110,17 @@ class Wandb:
     """A run of Weights & Biases; offline its files lie in `run/wandb`, unless WANDB_DIR says otherwise."""
 
     can_drop = False
+    keeps_late = True
 
     def __init__(self, about: About) -> None:
         import wandb
 
         self._wandb = wandb
-        settings = {} if "WANDB_CONSOLE" in os.environ else {"console": "off"}  # what zoo prints is no log
+        settings: dict[str, Any] = {}
+        if "WANDB_CONSOLE" not in os.environ:
+            settings["console"] = "off"  # what zoo prints is no log
+        if _FLUSH in wandb.Settings.model_fields:
+            settings[_FLUSH] = 1.0  # seconds; of the default 15 a killed process takes all rows with it
         self._run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", PROJECT),
             name=os.environ.get("WANDB_NAME", about.name),
@@ -147,6 +156,7 @@ class Trackio:
     """A run of Trackio, in its own local database unless its environment variables say otherwise."""
 
     can_drop = False
+    keeps_late = False
 
     def __init__(self, about: About) -> None:
         import trackio

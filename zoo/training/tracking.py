@@ -127,6 +127,7 @@ class _Worker:
         self._kind = TRACKERS[name]
         self._has = int(known.get("step", 0))  # up to here nothing is sent again
         self._sent = self._has
+        self._told: int | None = None
         self._finished = bool(known.get("results", False))
         if self._kind.can_drop:
             self._has = min(self._has, about.step)
@@ -150,7 +151,8 @@ class _Worker:
 
     def _log(self, tracker: Tracker, step: int, values: Mapping[str, float]) -> None:
         # noted first: a process that is killed in between has a row too few there, and none twice
-        self._notes.add(self._name, {"step": step})
+        self._notes.add(self._name, {"step": step - 1 if tracker.keeps_late else step})
+        self._told = step
         tracker.log(step, values)
 
     def drop_after(self, step: int) -> None:
@@ -199,6 +201,8 @@ class _Worker:
             while (call := self._calls.get()) is not None:
                 call(tracker)
             tracker.close()
+            if self._told is not None:
+                self._notes.add(self._name, {"step": self._told})
         except BaseException as error:  # whatever a library of others does, SystemExit included
             self._failure = first_line(error)[:300]
 
