@@ -1,0 +1,161 @@
+"""What a report is about: one run or release, with what was recorded of it and what is seen on its images."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from zoo.evaluation.diagnosis import series
+from zoo.evaluation.diagnosis.look import Look
+from zoo.evaluation.diagnosis.series import Row
+from zoo.modules.centers import Centers
+
+LAST = 0.2
+"""Share of a scalar's records, at the end of a training, that means are taken over."""
+
+_TOP1 = "accuracy"
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """One run or release of a report.
+
+    Attributes:
+        label: short and unique in the report.
+        name: of the weights.
+        objective: the recipe's `objective.name`.
+        data: the data set in words.
+        seed: of the training; None where it is not known.
+        group: the label without the seed: subjects of one group differ in the seed alone.
+        recipe: as plain values; empty where there is none.
+        rows: of metrics.jsonl; may be empty.
+        class_rows: of classes.jsonl; may be empty.
+        class_names: of the C classes.
+        class_counts: training images of each class `[C]`, int64; -1 where not known.
+        centers: learned class centers, if there are any.
+        look: what is seen on a sample of the images; None where there are no images.
+        numbers: by `summary`.
+        without_look: why `look` is None, in words that complete "there is no look at its images: ...".
+    """
+
+    label: str
+    name: str
+    objective: str
+    data: str
+    seed: int | None
+    group: str
+    recipe: Mapping[str, Any]
+    rows: Sequence[Row]
+    class_rows: Sequence[Row]
+    class_names: Sequence[str]
+    class_counts: Tensor
+    centers: Centers | None = None
+    look: Look | None = None
+    numbers: dict[str, float] = field(default_factory=dict)
+    without_look: str | None = None
+
+
+def summary(subject: Subject, evaluations: Sequence[Row] = ()) -> dict[str, float]:
+    """Return a subject's numbers; what is not finite or not there is left out.
+
+    Args:
+        subject: its `numbers` are not read.
+        evaluations: the entries of its release's metrics.json. Of several of one protocol the first counts:
+            the recipe's own.
+
+    Returns:
+        Values by name:
+
+        - `recorded/NAME`: mean of every recorded scalar over the last fifth of its records;
+        - `deviation/NAME`: its standard deviation over the same records, 0 for what is steady;
+        - `features/NAME`: measures of the look: `uniformity`, `tolerance`, `alignment`, means and standard
+          deviations of the scores of two views (`positive_score`), of pairs of one class and of others,
+          `accuracy` in percent;
+        - `balance/NAME`: mean over the most frequent third of the classes by mean over the rarest third, of
+          `class_gradient`, `feature_gradient` and `center_gradient` over the whole training;
+        - `accuracy/PROTOCOL`: top-1 in percent; `accuracy/PROTOCOL/METRIC`: every other metric.
+    """
+    found = _recorded(subject.rows) | _balance(subject) | _accuracies(evaluations)
+    if subject.look is not None:
+        found |= {f"features/{name}": value for name, value in _seen(subject.look).items()}
+    return {name: value for name, value in found.items() if math.isfinite(value)}
+
+
+def at_the_end(rows: Sequence[Row], name: str) -> float | None:
+    """Return the mean of a scalar over the last fifth of its records; None where it has none."""
+    values = series.curve(rows, name).values
+    return float(_last(values).mean()) if len(values) else None
+
+
+def _last(values: series.Array) -> series.Array:
+    return values[-math.ceil(LAST * len(values)) :]
+
+
+def _recorded(rows: Sequence[Row]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for name in series.names(rows):
+        values = _last(series.curve(rows, name).values)
+        if len(values):
+            found[f"recorded/{name}"] = float(values.mean())
+        if len(values) > 1:
+            found[f"deviation/{name}"] = float(values.std(ddof=1))
+    return found
+
+
+def _balance(subject: Subject) -> dict[str, float]:
+    counts = subject.class_counts.double().numpy()
+    found: dict[str, float] = {}
+    for key in ("class_gradient", "feature_gradient", "center_gradient"):
+        values = series.class_means(subject.class_rows, key, len(counts))
+        ratio = None if values is None else series.head_to_tail(values, counts)
+        if ratio is not None:
+            found[f"balance/{key}"] = ratio
+    return found
+
+
+def _seen(look: Look) -> dict[str, float]:
+    found = {"uniformity": look.uniformity, "accuracy": look.accuracy}
+    optional = {"tolerance": look.tolerance, "alignment": look.alignment}
+    found |= {name: value for name, value in optional.items() if value is not None}
+    pairs = {"positive": look.positive_scores, "same_class": look.same_class, "other_class": look.other_class}
+    for name, scores in pairs.items():
+        if scores is not None and len(scores) > 1:
+            found |= {f"{name}_score": float(scores.mean()), f"{name}_deviation": float(scores.std())}
+    return found
+
+
+def _accuracies(evaluations: Sequence[Row]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    seen: set[str] = set()
+    for entry in evaluations:
+        protocol, metrics = entry.get("protocol"), entry.get("metrics")
+        if not isinstance(protocol, str) or not isinstance(metrics, Mapping) or protocol in seen:
+            continue
+        seen.add(protocol)
+        for name, value in metrics.items():
+            if series.is_number(value):
+                found[_key(protocol, name)] = float(value)
+    return found
+
+
+def _key(protocol: str, metric: Any) -> str:
+    return f"accuracy/{protocol}" if metric == _TOP1 else f"accuracy/{protocol}/{metric}"
+
+
+def counts_of(subject: Subject) -> series.Array:
+    """Return training images of each class `[C]` of the classes that were looked at; -1 where not known.
+
+    They are those of the subject's own training where the images are of the same classes.
+    """
+    look = subject.look
+    if look is None or tuple(look.class_names) == tuple(subject.class_names):
+        known = subject.class_counts
+        if look is None or int(known.min()) >= 0:
+            return np.asarray(known.double().numpy())
+    assert look is not None
+    return np.asarray(look.class_counts.double().numpy())
