@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 
 from zoo import release as releases
-from zoo.api.classes import trained_on
 from zoo.api.evaluation import measure_aloud
 from zoo.api.facts import training_facts
+from zoo.api.pictures import draw_pictures
 from zoo.data import ImageDataset, open_dataset
 from zoo.errors import DataError, Interrupted, RecipeError, TrainingError, ZooError
-from zoo.evaluation.class_map import MOST_DRAWN, plot_class_map
-from zoo.evaluation.feature_map import plot_features
 from zoo.evaluation.measure import Encoded, ProbeRun
-from zoo.evaluation.plots import plot_curves
 from zoo.launch import launched, restarted
 from zoo.meeting import join
 from zoo.objectives import Objective
@@ -170,28 +168,21 @@ def _release(
     probe_run = ProbeRun(recipe.name, recipe.backbone.arch, recipe.data, run.path, resume=True)
     entries = [measure_aloud(protocol, encoded, centers, probe_run) for protocol in recipe.evaluation]
     dataset = train_set.describe()  # hashes all names
-    pictures = {"features": run.path / "features.png"}
-    with show_status("drawing: curves and a map of the test features"):
-        if stages:
-            pictures = {"curves": run.path / "curves.png", **pictures}
-            plot_curves(rows_of(stages), pictures["curves"], title=recipe.name)
-        plot_features(
-            *encoded.test,
-            test_set.class_names,
+    rows = rows_of(stages)
+    class_rows: list[dict[str, Any]] = []
+    with show_status("drawing: curves, accuracies and a map of the test features"):
+        pictures = draw_pictures(
+            recipe,
+            train_set,
             centers,
-            pictures["features"],
-            seed=recipe.training.seed,
-            title=f"{recipe.name}: test features",
+            encoded.test,
+            test_set.class_names,
+            run.path,
+            rows=rows,
+            class_rows=class_rows,
+            entries=entries,
+            dataset=dataset,
         )
-        if centers is not None and 1 < len(centers.weight) <= MOST_DRAWN:
-            pictures["centers"] = run.path / "centers.png"
-            plot_class_map(
-                centers,
-                pictures["centers"],
-                class_names=train_set.class_names,
-                title=f"{recipe.name}: class centers",
-                data=trained_on(dataset),
-            )
     trained = together(objective, stages)
     changes = [row for stage in stages for row in stage.run.changes()]
     eval_view = recipe.views.eval
@@ -218,7 +209,7 @@ def _release(
             "training": training_facts(recipe, trained, train_set, ranks, changes, stages),
             "evaluations": entries,
         },
-        history=histories.gather(rows_of(stages)),
+        history=histories.gather(rows, class_rows),
         pictures=pictures,
         description=recipe.description,
         license=_license(recipe, encoder),
