@@ -82,6 +82,15 @@ def test_the_last_rows_of_classes_are_kept_and_numbers_are_short() -> None:
     assert [row["step"] for row in made["classes"]] == list(range(13, 21))
     assert made["classes"][0]["class_gradient"] == [4.33333, 0.0]
     assert history.gather([], given) is None
+    odd = [
+        {**CLASSES, "images": []},
+        {**CLASSES, "class_gradient": [1.0]},
+        {"step": 5},
+        {**CLASSES, "x": "y"},
+    ]
+    made = history.gather(rows(3), [*given, *odd])
+    assert made is not None
+    assert [row["step"] for row in made["classes"]] == list(range(13, 21)), "what is damaged is left out"
 
 
 def test_a_release_keeps_it_and_one_without_has_none(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -28,7 +27,7 @@ from zoo.training import Recipe, RunFolder, Stage, build_objective, cpu_threads,
 from zoo.training.closing import close
 from zoo.training.progress import show_status
 from zoo.training.signals import interruptible
-from zoo.training.staged import rows_of, together, train_stages
+from zoo.training.staged import class_rows_of, rows_of, together, train_stages
 from zoo.training.stages import beginning
 from zoo.training.tracking import require_trackers
 
@@ -169,7 +168,7 @@ def _release(
     entries = [measure_aloud(protocol, encoded, centers, probe_run) for protocol in recipe.evaluation]
     dataset = train_set.describe()  # hashes all names
     rows = rows_of(stages)
-    class_rows: list[dict[str, Any]] = []
+    class_rows = class_rows_of(stages)
     with show_status("drawing: curves, accuracies and a map of the test features"):
         pictures = draw_pictures(
             recipe,
