@@ -31,7 +31,7 @@ from zoo.evaluation.diagnosis.overlay import (
 )
 from zoo.evaluation.diagnosis.series import Array, class_means, most_frequent_first
 from zoo.evaluation.diagnosis.subject import Subject, counts_of
-from zoo.evaluation.metrics import FEW_BELOW, MANY_ABOVE
+from zoo.functional import FEW_BELOW, MANY_ABOVE
 
 _PANELS = {
     "class_gradient": "of a class in a step: all its images",
