@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,8 @@ from zoo.evaluation.features import Features
 from zoo.evaluation.plots import plot_curves
 from zoo.modules.centers import Centers
 from zoo.training import Recipe
+
+_SCORE = re.compile(r"(positive|negative|same_class)_(score|variance)(_ft)?")  # of which `scores` is
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -62,9 +65,6 @@ def draw_pictures(
     pictures = {"features": folder / "features.png"}
     title = f"{name}: test features"
     plot_features(*test, test_names, centers, pictures["features"], seed=seed, title=title)
-    if rows:
-        pictures["curves"] = folder / "curves.png"
-        plot_curves(rows, pictures["curves"], title=name)
     if centers is not None and 1 < len(centers.weight) <= MOST_DRAWN:
         pictures["centers"] = folder / "centers.png"
         plot_class_map(
@@ -98,4 +98,8 @@ def draw_pictures(
         except DataError:  # there is no record of it
             continue
         pictures[key] = folder / f"{key}.png"
+    if rows:
+        pictures["curves"] = folder / "curves.png"
+        others = [{key: value for key, value in row.items() if not _SCORE.fullmatch(key)} for row in rows]
+        plot_curves(others if "scores" in pictures else rows, pictures["curves"], title=name)
     return pictures
