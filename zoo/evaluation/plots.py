@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from zoo.errors import DataError
-from zoo.evaluation._figure import COLORS, FAINT, INK, figure_to, grid
+from zoo.evaluation._figure import COLORS, FAINT, INK, MARKERS, figure_to, grid
 from zoo.evaluation.feature_map import plot_features
 
 __all__ = ["plot_curves", "plot_features", "plot_shot_accuracy"]
@@ -52,6 +52,10 @@ class _Line(NamedTuple):
         return COLORS[_CLASSES.index(self.group) + 1 if self.group else 0]
 
     @property
+    def marker(self) -> str:
+        return MARKERS[_CLASSES.index(self.group) + 1] if self.group else "."
+
+    @property
     def dash(self) -> Any:
         return _VARIANTS.get(self.variant, "-")
 
@@ -60,10 +64,21 @@ def _legend(lines: Sequence[_Line]) -> list[Line2D]:
     """Say what the colours and dashes are that there are."""
     groups = [group for group in _CLASSES if any(line.group == group for line in lines)]
     variants = [variant for variant in _VARIANTS if any(line.variant == variant for line in lines)]
-    every = [("all classes", COLORS[0], "-")] if groups else []
-    every += [(f"{group}-shot", _Line("", "", group, "").color, "-") for group in groups]
-    every += [(_VARIANT_NAMES[variant], INK, _VARIANTS[variant]) for variant in variants]
-    return [Line2D([], [], label=label, color=color, linestyle=dash) for label, color, dash in every]
+    of_groups = [_Line("", "", group, "") for group in (["", *groups] if groups else [])]
+    return [
+        *(
+            Line2D(
+                [],
+                [],
+                label=f"{line.group}-shot" if line.group else "all classes",
+                color=line.color,
+                marker=line.marker,
+                markersize=3,
+            )
+            for line in of_groups
+        ),
+        *(Line2D([], [], label=_VARIANT_NAMES[v], color=INK, linestyle=_VARIANTS[v]) for v in variants),
+    ]
 
 
 def plot_curves(records: Sequence[Mapping[str, Any]], path: Path | str, *, title: str | None = None) -> None:
@@ -96,7 +111,8 @@ def plot_curves(records: Sequence[Mapping[str, Any]], path: Path | str, *, title
     names = list(panels_of)
     if not names:
         raise DataError(f"training curves: none of {len(records)} records has a step and a scalar metric")
-    columns = min((3, 4, 2), key=lambda n: -len(names) % n) if len(names) > 3 else len(names)
+    choices = (3, 4, 2) if len(names) <= 8 else (3, 4)
+    columns = min(choices, key=lambda n: -len(names) % n) if len(names) > 3 else len(names)
     rows_of_panels = math.ceil(len(names) / columns)
     caption = f"{len(rows):,} records, steps {rows[0]['step']:,} to {rows[-1]['step']:,}"
     epochs = [row["epoch"] for row in rows if _is_scalar(row.get("epoch"))]
@@ -105,7 +121,9 @@ def plot_curves(records: Sequence[Mapping[str, Any]], path: Path | str, *, title
     window = len(rows) // 50 if len(rows) > 100 else 1
     if window > 1:
         caption += f"; lines: running mean over {window} records, faint: the records"
-    with figure_to(path, (2.6 * columns + 0.2, 1.75 * rows_of_panels + 0.5), caption, title) as figure:
+    legend = _legend([line for lines in panels_of.values() for line in lines])
+    size = (2.6 * columns + 0.2, 1.75 * rows_of_panels + 0.5 + 0.2 * bool(legend))
+    with figure_to(path, size, caption, f"{title or ' '}\n " if legend else title) as figure:
         panels = figure.subplots(rows_of_panels, columns, squeeze=False, sharex=True).ravel()
         for axes, (name, lines) in zip(panels, panels_of.items(), strict=False):
             shown = [
@@ -116,7 +134,8 @@ def plot_curves(records: Sequence[Mapping[str, Any]], path: Path | str, *, title
             for line, each in zip(lines, shown, strict=True):
                 steps, values = np.array([s for s, _ in each]), np.array([v for _, v in each]) * scale
                 style: dict[str, Any] = {"color": line.color, "linestyle": line.dash}
-                marker = "." if len(values) < 30 else None
+                marker = line.marker if len(values) < 30 or line.group else None
+                style["markevery"] = max(1, len(values) // 10) if line.group else None
                 if window > 1 and len(values) > window:
                     if len(lines) == 1:
                         axes.plot(steps, values, alpha=0.25, linewidth=0.6, **style)
@@ -130,9 +149,9 @@ def plot_curves(records: Sequence[Mapping[str, Any]], path: Path | str, *, title
             grid(axes)
         for axes in panels[len(names) :]:
             axes.remove()
-        legend = _legend([line for lines in panels_of.values() for line in lines])
-        if legend:
-            figure.legend(handles=legend, loc="outside upper right", ncols=len(legend), handlelength=2.2)
+        if legend:  # in the second line of the title
+            at = {"loc": "upper left", "bbox_to_anchor": (0, 1 - 0.2 / size[1])}
+            figure.legend(handles=legend, ncols=len(legend), handlelength=2.4, columnspacing=1.2, **at)
         for i, axes in enumerate(panels[: len(names)]):
             if i + columns >= len(names):
                 axes.set_xlabel("step")
