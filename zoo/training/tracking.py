@@ -20,6 +20,9 @@ from zoo.files import read_text
 from zoo.training.recipe import Recipe
 from zoo.training.trackers import TRACKERS, About, Tracker
 
+NOTES = "trackers.jsonl"
+"""In the run's folder."""
+
 PATIENCE = 30.0
 """Seconds that the end of a run waits for trackers to finish."""
 
@@ -66,20 +69,23 @@ class Tracking:
     """
 
     def __init__(self, recipe: Recipe, folder: Path, step: int, rows: Sequence[Mapping[str, Any]]) -> None:
-        self._notes = _Notes(folder / "trackers.jsonl")
         self._last = step
         self._workers: list[_Worker] = []
-        for name in recipe.training.trackers:
+        names = dict.fromkeys(recipe.training.trackers)
+        if not names:
+            return
+        for name in names:
             _import(name)
-        for name in recipe.training.trackers:
-            known = self._notes.of(name)
+        notes = Notes(folder / NOTES)
+        for name in names:
+            known = notes.of(name)
             if "id" not in known:
-                self._notes.add(name, {"id": uuid.uuid4().hex[:_ID]})
-                known = self._notes.of(name)
+                notes.add(name, {"id": uuid.uuid4().hex[:_ID]})
+                known = notes.of(name)
             about = About(
                 recipe.name, known["id"], folder, recipe.model_dump(mode="json"), recipe.to_yaml(), step
             )
-            self._workers.append(_Worker(name, about, known, self._notes, rows))
+            self._workers.append(_Worker(name, about, known, notes, rows))
 
     def log(self, row: Mapping[str, float | int | None]) -> None:
         """Send a row of metrics.jsonl."""
@@ -120,7 +126,7 @@ class _Worker:
         name: str,
         about: About,
         known: Mapping[str, Any],
-        notes: _Notes,
+        notes: Notes,
         rows: Iterable[Mapping[str, Any]],
     ) -> None:
         self._name, self._about, self._notes = name, about, notes
@@ -207,8 +213,12 @@ class _Worker:
             self._failure = first_line(error)[:300]
 
 
-class _Notes:
-    """`trackers.jsonl`: lines of facts about each tracker, of which the last counts."""
+class Notes:
+    """`trackers.jsonl`: lines of facts about each tracker, of which the last counts; odd ones do not.
+
+    Raises:
+        TrainingError: for what is no file, or cannot be read.
+    """
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -227,6 +237,7 @@ class _Notes:
         return dict(self._facts.get(name, {}))
 
     def add(self, name: str, fact: Mapping[str, Any]) -> None:
+        """Append a fact, whichever thread it is that calls."""
         with self._lock, self._file.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"tracker": name, **fact}) + "\n")
         self._facts.setdefault(name, {}).update(fact)
