@@ -139,10 +139,10 @@ def test_the_history_goes_to_the_hub_and_back_and_leaves_with_the_version_that_l
     release = release_of(tmp_path / "r", encoder, history=made)
     zoo.push(release, "alice/r")
     assert zoo.open("alice/r").history == made
-    assert zoo.pull("alice/r", tmp_path / "pulled").history == made
+    assert zoo.pull("alice/r", out=tmp_path / "pulled").history == made
     release_of(tmp_path / "r", encoder)
     zoo.push(tmp_path / "r", "alice/r")
     assert zoo.open("alice/r").history is None
-    assert zoo.pull("alice/r", tmp_path / "pulled").history is None
+    assert zoo.pull("alice/r", out=tmp_path / "pulled").history is None
     assert zoo.open("alice/r@v1").history == made
     assert not (tmp_path / "pulled/history.json").exists()

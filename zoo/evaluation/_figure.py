@@ -93,11 +93,12 @@ def figure_to(
         FigureCanvasAgg(figure)
         if title:
             figure.suptitle(title, fontsize=10, fontweight="bold", x=0.01, ha="left")
-        caption = textwrap.fill(caption, int(18.5 * size[0]))  # characters of this font per inch
-        figure.supxlabel(caption, fontsize=6.5, color="#555555", x=0.01, ha="left")
+        caption = textwrap.fill(caption, int(17 * size[0]))  # characters of this font per inch
+        figure.supxlabel(caption, fontsize=7, color="#555555", x=0.01, ha="left")
         yield figure
         for each in paths:
             _write(figure, each)
+            figure.set_layout_engine("none")  # what follows lies where this does, without computing it again
 
 
 def _write(figure: Figure, path: Path) -> None:

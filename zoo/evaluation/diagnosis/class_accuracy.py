@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from zoo.errors import DataError
-from zoo.evaluation.diagnosis.balance import draw_accuracies
+from zoo.evaluation.diagnosis.accuracy import draw_accuracies
 from zoo.evaluation.diagnosis.overlay import Group, heading, legend_of, recorded
 from zoo.evaluation.diagnosis.series import Array
 from zoo.evaluation.diagnosis.subject import Subject

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 
 from zoo.errors import DataError
 from zoo.evaluation._figure import COLORS, INK, MARKERS, figure_to, grid
@@ -27,7 +28,7 @@ DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.
 """What a variant within a group is told apart by; groups have colours and markers."""
 
 _LONGEST = 44  # characters of a label in a legend
-_PER_INCH = 17.0  # characters of a caption
+_PER_INCH = 17  # characters of a caption, as `figure_to` breaks it
 
 
 class Group(NamedTuple):
@@ -93,15 +94,16 @@ def choose(
     reasons: dict[str, list[str]] = {}
     usable: list[Group] = []
     for group in groups_of(subjects):
-        able = []
-        for subject in group.subjects:
-            reason = lacks(subject)
-            if reason is None:
-                able.append(subject)
-            else:
-                reasons.setdefault(reason, []).append(subject.label)
+        found = [lacks(subject) for subject in group.subjects]
+        able = [subject for subject, reason in zip(group.subjects, found, strict=True) if reason is None]
         if able:
             usable.append(group._replace(subjects=tuple(able)))
+        alike = len({*found}) == 1
+        for subject, reason in zip(group.subjects, found, strict=True):
+            names = reasons.setdefault(reason, []) if reason is not None else []
+            name = group.label if alike else subject.label
+            if name not in names:
+                names.append(name)
     if not usable:
         if len(subjects) == 1 or len(reasons) == 1:
             raise DataError("; ".join(reasons))
@@ -199,7 +201,7 @@ def stack(
     columns = 1 if any(len(str(each.get_label())) > 22 * width / WIDTH for each in legend) else 2
     lines = -(-len(legend) // columns)
     above = 0.17 * lines + 0.05
-    below = 0.125 * len(textwrap.wrap(caption, int(_PER_INCH * width))) + 0.1
+    below = 0.13 * len(textwrap.wrap(caption, int(_PER_INCH * width))) + 0.1
     total = sum(heights) + above + below + 0.35
     ratios = ([above] if legend else []) + [*heights]
     with figure_to(paths, (width, total), caption, title) as figure:
@@ -262,6 +264,18 @@ def label_axes(axes: Axes, title: str, y: str, x: str | None = None) -> None:
     if x is not None:
         axes.set_xlabel(x)
     grid(axes)
+
+
+def ticks_of_decades(axis: Any) -> None:
+    """Write plain numbers along a logarithmic axis: 1, 2 and 5 of each decade, of many decades the 1."""
+    low, high = sorted(axis.get_view_interval())
+    if low > 0 and high / low < 6:
+        axis.set_major_locator(MaxNLocator(4))
+    else:
+        few = low > 0 and high / low < 5e3
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if few else (1,), numticks=12))
+    axis.set_major_formatter(StrMethodFormatter("{x:,g}"))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def heading(title: str, groups: Sequence[Group]) -> str:
