@@ -166,6 +166,20 @@ def test_without_images_the_rest_is_made_and_the_reason_said(tmp_path: Path, qui
         assert next(each for each in found.figures if each.key == "scores").missing is None
 
 
+def test_the_record_of_a_release_without_its_run_is_its_history(
+    copied: Path, paco: Release, tmp_path: Path, quick: None
+) -> None:
+    shutil.rmtree(copied / "run")
+    found = open_subject(copied)
+    assert [row["step"] for row in found.rows] == [row["step"] for row in open_subject(paco.path).rows]
+    assert found.rows[-1]["loss"] == pytest.approx(open_subject(paco.path).rows[-1]["loss"], rel=1e-4)
+    assert len(found.class_rows) == len(open_subject(paco.path).class_rows) > 0
+    (copied / "history.json").write_text("{")
+    report = zoo.diagnose(copied, out=tmp_path / "out", sample=SAMPLE)
+    assert report.subjects[0].rows == [] and report.subjects[0].look is not None
+    assert "No record: " in report.html.read_text()
+
+
 def test_a_damaged_checkpoint_leaves_the_record(unfinished: Path, tmp_path: Path, quick: None) -> None:
     for file in (unfinished / "run" / "checkpoints").glob("*.pt"):
         file.write_bytes(file.read_bytes()[:1000])
