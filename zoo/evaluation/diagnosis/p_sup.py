@@ -26,7 +26,7 @@ from zoo.evaluation.diagnosis.overlay import (
 )
 from zoo.evaluation.diagnosis.series import Array, curve, mean_curve, most_frequent_first, smooth
 from zoo.evaluation.diagnosis.subject import Subject, at_the_end
-from zoo.evaluation.metrics import FEW_BELOW, MANY_ABOVE
+from zoo.functional import FEW_BELOW, MANY_ABOVE
 
 _GROUPS = {"": "all classes", "_many": "many", "_medium": "medium", "_few": "few"}
 _RANGES = {
@@ -79,7 +79,7 @@ def weights_of(subject: Subject) -> Weights | None:
 def _lacks_alpha(subject: Subject) -> str | None:
     if weights_of(subject) is None:
         return f"objective {subject.objective} has no alpha that weighs samples against centers"
-    if int(subject.class_counts.min()) < 0:
+    if not len(subject.class_counts) or int(subject.class_counts.min()) < 0:
         return "the training images of each class are not known"
     return None
 
