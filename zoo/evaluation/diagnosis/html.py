@@ -1,0 +1,166 @@
+"""A report as one HTML file that opens from the disk: nothing external, no script, readable on a phone."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import jinja2
+from markupsafe import Markup
+from PIL import Image
+
+from zoo.evaluation.diagnosis.figures import Drawn
+from zoo.evaluation.diagnosis.page import About, Page, Picture, Table
+
+__all__ = ["Contents", "render"]
+
+_LARGEST_SVG = 600_000  # bytes; a larger one, of many points, is shown as PNG
+_AS_PNG = frozenset({"neighbours", "features"})  # grids of images, clouds of points
+_SCALE = 1.3  # of a figure on a wide screen: its text is made for print
+_PNG_DPI, _CSS_DPI = 200, 96
+_PARTS = {
+    "While training": ("scores", "p_sup", "balance", "extra"),
+    "Features": ("plane", "pairs", "hardness", "features", "neighbours"),
+    "Classes": ("accuracy", "centers"),
+}
+"""Headings and the keys of the figures below each; figures of other keys come last."""
+
+
+@dataclass(frozen=True)
+class Contents:
+    """All that a report says.
+
+    Attributes:
+        page: shown first; its title is the report's.
+        subjects: what is known of each.
+        differences: in what the recipes differ, where they do.
+        tables: of numbers.
+        figures: drawn or missing.
+        made: how the report came to be: sample, seed, versions, date.
+        command: makes it again.
+    """
+
+    page: Page
+    subjects: Sequence[About]
+    differences: Table | None
+    tables: Sequence[Table]
+    figures: Sequence[Drawn]
+    made: Mapping[str, str]
+    command: str
+
+
+class _Shown(NamedTuple):
+    """An `img` element: where its bytes are, and its size in CSS pixels."""
+
+    source: str
+    width: int
+    height: int
+
+
+class _Figure(NamedTuple):
+    drawn: Drawn
+    shown: _Shown
+    files: dict[str, str]
+    """Kind of file, and its address seen from the report."""
+
+
+class _Part(NamedTuple):
+    title: str
+    id: str
+    figures: list[_Figure]
+
+
+def render(contents: Contents, folder: Path) -> str:
+    """Return the report, for `report.html` in `folder`, where the figures lie.
+
+    The document allows its own style sheet, by its hash, and images inside it; anything else a browser would
+    refuse to load (Content-Security-Policy).
+    """
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("zoo.evaluation.diagnosis", ""),
+        autoescape=True,  # names of files, classes and recipes are others' text
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["slug"] = _slug
+    style = environment.get_template("report.css").render()
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    drawn = [_figure(each, folder) for each in contents.figures if each.missing is None]
+    text = environment.get_template("report.html.j2").render(
+        contents=contents,
+        page=contents.page,
+        facts=_facts_table(contents.subjects),
+        pictures=[(each, _picture(each)) for each in contents.page.pictures],
+        parts=_parts(drawn),
+        missing=[each for each in contents.figures if each.missing is not None],
+        style=Markup(style),  # noqa: S704  # our own file
+        policy=f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'",
+    )
+    # a file's name need not be text
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _facts_table(subjects: Sequence[About]) -> Table:
+    """Return the facts of several subjects, a row for each."""
+    names = list(dict.fromkeys(name for about in subjects for name in about.facts))
+    rows = [[about.label, *(about.facts.get(name, "-") for name in names)] for about in subjects]
+    return Table("The trainings side by side", ["", *names], rows)
+
+
+def _parts(figures: Sequence[_Figure]) -> list[_Part]:
+    known = {key for keys in _PARTS.values() for key in keys}
+    parts = []
+    for title, keys in _PARTS.items():
+        members = {each.drawn.key: each for each in figures}
+        parts.append(_Part(title, _slug(title), [members[key] for key in keys if key in members]))
+    parts.append(_Part("More", "more", [each for each in figures if each.drawn.key not in known]))
+    return [part for part in parts if part.figures]
+
+
+def _figure(drawn: Drawn, folder: Path) -> _Figure:
+    files = {"PNG": drawn.png, "SVG": drawn.svg}
+    found = {kind: file for kind, file in files.items() if file is not None}
+    as_svg = drawn.svg is not None and drawn.key not in _AS_PNG and drawn.svg.stat().st_size <= _LARGEST_SVG
+    file = drawn.svg if as_svg or drawn.png is None else drawn.png
+    assert file is not None  # what is not missing has a file
+    return _Figure(drawn, _shown(file), {kind: _address(each, folder) for kind, each in found.items()})
+
+
+def _picture(picture: Picture) -> _Shown:
+    return _shown(picture.file)
+
+
+def _shown(file: Path) -> _Shown:
+    data = file.read_bytes()
+    if file.suffix == ".svg":
+        kind, (width, height) = "image/svg+xml", _svg_size(data)
+    else:
+        kind = "image/png"
+        with Image.open(file) as image:
+            width, height = (pixels * _CSS_DPI / _PNG_DPI for pixels in image.size)
+    encoded = base64.b64encode(data).decode()
+    return _Shown(f"data:{kind};base64,{encoded}", round(width * _SCALE), round(height * _SCALE))
+
+
+def _svg_size(data: bytes) -> tuple[float, float]:
+    """Return width and height in CSS pixels of an SVG of matplotlib, which gives them in points."""
+    found = re.search(rb'<svg[^>]*?\bheight="([\d.]+)pt"[^>]*?\bwidth="([\d.]+)pt"', data) or re.search(
+        rb'<svg[^>]*?\bwidth="([\d.]+)pt"[^>]*?\bheight="([\d.]+)pt"', data
+    )
+    assert found is not None
+    first, second = (float(each) * _CSS_DPI / 72 for each in found.groups())
+    return (second, first) if found[0].find(b"height") < found[0].find(b"width") else (first, second)
+
+
+def _address(file: Path, folder: Path) -> str:
+    return file.relative_to(folder).as_posix()
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "part"

@@ -1,0 +1,167 @@
+"""Short names for several trainings: by what their recipes differ in."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from zoo.training.changes import ALLOWED
+
+SEED = "training.seed"
+_LONGEST = 24  # characters of a value in a label; a longer one is numbered
+_MOST = 3  # differing keys in a label; with more it is the name and the folder's
+_ABSENT = "absent"  # a key that a recipe of an older version, or of another objective, does not have
+
+Recipe = Mapping[str, Any]
+
+
+class Difference(NamedTuple):
+    """A key in which recipes differ.
+
+    Attributes:
+        key: e.g. `objective.tau`.
+        values: of each recipe; `"absent"` where it has no such key.
+    """
+
+    key: str
+    values: tuple[Any, ...]
+
+    def texts(self) -> list[str]:
+        """Return each value as text, as YAML has it; where there is nothing but one section, on or off."""
+        sections = [value for value in self.values if isinstance(value, Mapping)]
+        if sections and all(each == sections[0] for each in sections) and None in self.values:
+            return [{True: "on", False: "off"}[value is not None] for value in self.values]
+        return [_text(value) for value in self.values]
+
+
+def differences(recipes: Sequence[Recipe]) -> list[Difference]:
+    """Return in what recipes differ, but for how they are computed (`zoo.training.changes.ALLOWED`)."""
+    return [each for each in _differences(recipes, "") if each.key not in ALLOWED]
+
+
+def _differences(values: Sequence[Any], path: str) -> list[Difference]:
+    if all(value == values[0] for value in values):
+        return []
+    if not all(isinstance(value, Mapping) for value in values):
+        return [Difference(path, tuple(values))]
+    keys = dict.fromkeys(key for value in values for key in value)
+    found: list[Difference] = []
+    for key in keys:
+        below = f"{path}.{key}" if path else str(key)
+        found += _differences([value.get(key, _ABSENT) for value in values], below)
+    return found
+
+
+def labels(names: Sequence[str], recipes: Sequence[Recipe], folders: Sequence[Path]) -> list[str]:
+    """Return a short label for each of several trainings, no two alike.
+
+    A single one, and trainings of different weights' names, are called by their names; trainings of one name
+    by the values in which their recipes differ, such as `tau 0.2, seed 1`. Where that does not tell them
+    apart, or would be long, the folder does.
+    """
+    return _labels(names, recipes, folders, seeds=True)
+
+
+def groups(names: Sequence[str], recipes: Sequence[Recipe], folders: Sequence[Path]) -> list[str]:
+    """Return for each training the label of its group: those whose recipes differ in the seed alone."""
+    merged: dict[str, int] = {}
+    plain = [json.dumps(_seedless(recipe), sort_keys=True, default=str) for recipe in recipes]
+    first = [merged.setdefault(f"{name} {text}", i) for i, (name, text) in enumerate(zip(names, plain, strict=True))]
+    chosen = sorted(set(first))
+    found = _labels(
+        [names[i] for i in chosen], [recipes[i] for i in chosen], [folders[i] for i in chosen], seeds=False
+    )
+    return [found[chosen.index(i)] for i in first]
+
+
+def _seedless(recipe: Recipe) -> dict[str, Any]:
+    """Return the leaves of a recipe that decide what is computed, without the seed."""
+    return {key: value for key, value in _leaves(recipe, "") if key != SEED and key not in ALLOWED}
+
+
+def _leaves(value: Any, path: str) -> list[tuple[str, Any]]:
+    if not isinstance(value, Mapping) or not value:
+        return [(path, value)]
+    return [leaf for key, each in value.items() for leaf in _leaves(each, f"{path}.{key}" if path else str(key))]
+
+
+def _labels(
+    names: Sequence[str], recipes: Sequence[Recipe], folders: Sequence[Path], *, seeds: bool
+) -> list[str]:
+    found = [""] * len(names)
+    short = dict(zip(names, _short_names(names), strict=True))
+    for name in dict.fromkeys(names):
+        members = [i for i, each in enumerate(names) if each == name]
+        words = _words([recipes[i] for i in members], seeds=seeds) if len(members) > 1 else [""]
+        if len(set(words)) < len(words):  # the folder has to tell
+            tails = _tails([folders[i] for i in members])
+            words = [", ".join(filter(None, pair)) for pair in zip(words, tails, strict=True)]
+        for i, text in zip(members, words, strict=True):
+            several_names = len(short) > 1 or not text
+            found[i] = ", ".join(filter(None, [short[name] if several_names else "", text]))
+    repeated = Counter(found)
+    seen = Counter[str]()
+    for i, text in enumerate(found):  # the same folder's name, the same recipe
+        seen[text] += 1
+        if repeated[text] > 1:
+            found[i] = f"{text} ({seen[text]})"
+    return found
+
+
+def _words(recipes: Sequence[Recipe], *, seeds: bool) -> list[str]:
+    """Return the differing values of each recipe, or '' for all where there are too many."""
+    different = [each for each in differences(recipes) if each.key != "name" and (seeds or each.key != SEED)]
+    seed = [each for each in different if each.key == SEED]
+    others = [each for each in different if each.key != SEED]
+    if len(others) > _MOST:
+        return [""] * len(recipes)
+    last = Counter(each.key.rpartition(".")[2] for each in others)
+    parts: list[list[str]] = []
+    for each in [*others, *seed]:
+        leaf = each.key.rpartition(".")[2]
+        words = leaf if last[leaf] < 2 else each.key
+        parts.append([f"{words.replace('_', ' ')} {text}" for text in _brief(each.texts())])
+    return [", ".join(texts) for texts in zip(*parts, strict=True)] if parts else [""] * len(recipes)
+
+
+def _brief(texts: Sequence[str]) -> list[str]:
+    """Number values that are too long for a label, equal ones alike."""
+    if max(map(len, texts)) <= _LONGEST:
+        return list(texts)
+    order = list(dict.fromkeys(texts))
+    return [f"#{order.index(text) + 1}" for text in texts]
+
+
+def _short_names(names: Sequence[str]) -> list[str]:
+    """Leave out the architecture where all have the same."""
+    different = set(names)
+    archs = {name.partition(".")[0] for name in different}
+    tags = {name.partition(".")[2] for name in different}
+    if len(different) > 1 and len(archs) == 1 and "" not in tags:
+        return [name.partition(".")[2] for name in names]
+    return list(names)
+
+
+def _tails(folders: Sequence[Path]) -> list[str]:
+    """Return the part of each folder's path in which it differs from the others."""
+    parts = [folder.absolute().parts for folder in folders]
+    shared = 0
+    while all(len(each) > shared + 1 for each in parts) and len({each[shared] for each in parts}) == 1:
+        shared += 1
+    end = 0
+    while all(len(each) - end > shared + 1 for each in parts) and len({each[-1 - end] for each in parts}) == 1:
+        end += 1
+    return ["/".join(each[shared : len(each) - end]) for each in parts]
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return value if isinstance(value, str) else json.dumps(value, default=str)

@@ -1,0 +1,395 @@
+"""What an encoder makes of a sample of images: features, scores of pairs, accuracies, neighbours."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from zoo import backbones, functional
+from zoo.data import EvalView, ImageDataset, TrainLoader, ViewsConfig, eval_images
+from zoo.errors import DataError, ZooError
+from zoo.evaluation.encoded import BATCH, ProbeData
+from zoo.evaluation.features import Features, extract
+from zoo.evaluation.knn import knn_predict
+from zoo.modules.centers import Centers
+from zoo.seeding import derive_seed
+
+SMALLEST = 4
+"""Images that a sample needs: fewer have no pairs to speak of."""
+GALLERY = 10
+"""Training images that are encoded, for one of the sample."""
+KNN = {"k": 5, "tau": 0.07}
+"""What classifies without centers: few neighbours, since a rare class has few images."""
+
+_PAIRED = 4096  # images at most whose pairs enter uniformity and tolerance: N^2 numbers are formed
+_ANCHORS = 256  # images whose scores with all others are kept
+_QUERIES, _SHOWN = 4, 4  # query images, and neighbours shown of each
+_RAW = 32  # pixels of the side at most of an image as raw pixels
+_ROWS = 4096  # of logits at a time
+
+
+class Landmark(NamedTuple):
+    """Where a reference lies in the plane of uniformity and tolerance."""
+
+    uniformity: float
+    tolerance: float
+
+
+class Neighbours(NamedTuple):
+    """One query image of the test split and what is most similar to it.
+
+    Attributes:
+        image: the query `[3, h, w]`, uint8.
+        label: its class.
+        nearest: training images `[k, 3, h, w]`, most similar first.
+        nearest_labels: `[k]`.
+        nearest_scores: cosines `[k]`.
+        hardest: test images of another class `[k, 3, h, w]`, most similar first.
+        hardest_labels: `[k]`.
+        hardest_scores: `[k]`.
+    """
+
+    image: Tensor
+    label: int
+    nearest: Tensor
+    nearest_labels: Tensor
+    nearest_scores: Tensor
+    hardest: Tensor
+    hardest_labels: Tensor
+    hardest_scores: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Look:
+    """What was seen.
+
+    Attributes:
+        total: test images there are; the sample has N of them.
+        seed: of the sample, and of the two views.
+        index: which test images `[N]`, in random order.
+        class_names: of the C classes of these images.
+        class_counts: images of each in the training split `[C]`, int64.
+        features: unit rows `[N, D]` under the evaluation view.
+        norms: of the features before `[N]`.
+        labels: `[N]`.
+        uniformity: log E exp(-2 |x - y|^2) over pairs of the sample.
+        tolerance: mean cosine of pairs of one class; None where no class has two images.
+        scores: cosines of A anchors, the first of the sample, with all of it `[A, N]`.
+        positive_scores: cosines of two training views of the same image `[N]`; None: see `without_views`.
+        alignment: E |q - k|^2 of these views.
+        without_views: why there are no such views.
+        per_class: accuracy of each class in percent `[C]`, NaN for a class without a test image in the sample.
+        accuracy: over all images of the sample, in percent.
+        classifier: what classified, in words.
+        gallery: training images that were encoded, of `gallery_total`.
+        gallery_total: see above.
+        gradient: norm of the cross-entropy's gradient with respect to the features, at the released encoder
+            and centers, mean over the gallery's images of each class `[C]`, NaN for a class without; None
+            without centers.
+        neighbours: of some query images.
+        landmarks: by name, of those that were asked for.
+    """
+
+    total: int
+    seed: int
+    index: Tensor
+    class_names: Sequence[str]
+    class_counts: Tensor
+    features: Tensor
+    norms: Tensor
+    labels: Tensor
+    uniformity: float
+    tolerance: float | None
+    scores: Tensor
+    positive_scores: Tensor | None
+    alignment: float | None
+    without_views: str | None
+    per_class: Tensor
+    accuracy: float
+    classifier: str
+    gallery: int
+    gallery_total: int
+    gradient: Tensor | None
+    neighbours: Sequence[Neighbours]
+    landmarks: Mapping[str, Landmark] = field(default_factory=dict)
+
+
+def look(
+    encoder: nn.Module,
+    train_set: ImageDataset,
+    test_set: ImageDataset,
+    *,
+    view: EvalView,
+    mean: Sequence[float],
+    std: Sequence[float],
+    views: ViewsConfig | None = None,
+    image_size: int | None = None,
+    centers: Centers | None = None,
+    sample: int = 2000,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+    workers: int = 0,
+    max_bad_images: int = 0,
+    cache: bool = False,
+    landmarks: Mapping[str, nn.Module] | None = None,
+) -> Look:
+    """Look at an encoder through a seeded sample of the test images.
+
+    Test labels are used for measures and figures alone. The encoder is in evaluation mode throughout, and
+    scores are cosines of its pooled features: a release has no projection head.
+
+    Args:
+        encoder: headless, images `[B, 3, S, S]` to features `[B, D]`.
+        train_set: where neighbours come from; of more than ten times `sample` images, a seeded part.
+        test_set: what the sample is drawn from.
+        view: the evaluation view.
+        mean: of the channels, for values in 0..1.
+        std: likewise.
+        views: the recipe's, for two training views of each image; None where it has none.
+        image_size: the recipe's `data.image_size`.
+        centers: in the space of the features; without (or of another number of classes), kNN classifies.
+        sample: test images to look at; all of them when there are fewer.
+        seed: of the sample, the views' draws and the query images.
+        device: where to compute.
+        workers: processes that decode.
+        max_bad_images: of the training images, as in training.
+        cache: take decoded images from the file where a training has kept them.
+        landmarks: other encoders of the same images, by name; see `landmarks_of`.
+
+    Raises:
+        DataError: for an empty split, splits with other classes, images that cannot be read, or features
+            that are not finite.
+        ZooError: for `sample` below 4.
+    """
+    if sample < SMALLEST:
+        raise ZooError(f"sample: found {sample}, expected {SMALLEST} or more")
+    _check(train_set, test_set)
+    chosen = _choose(len(test_set), sample, derive_seed("look", seed))
+    tested = test_set.subset(chosen)
+    shown = _choose(len(train_set), GALLERY * sample, derive_seed("gallery", seed))
+    gallery = train_set.subset(np.sort(shown))
+    reading: Any = {"view": view, "mean": mean, "std": std, "device": device, "workers": workers}
+    probe = ProbeData(encoder, gallery, lambda _: torch.empty(0), **reading, cache=cache)
+    seen = probe.extract(encoder, tested, 0)
+    known = probe.extract(encoder, gallery, max_bad_images)
+    norms = seen.features.norm(dim=1)
+    if not bool(norms.isfinite().all()):
+        raise DataError("look: the features hold NaN or infinity; has the encoder diverged?")
+    features = F.normalize(seen.features, dim=1)
+    paired = features[:_PAIRED], seen.labels[:_PAIRED]
+    if centers is not None and len(centers.weight) != test_set.num_classes:
+        centers = None
+    predictions, classifier = _classify(seen, known, centers, test_set.num_classes)
+    positives, without = _positive_scores(encoder, tested, views, mean, std, image_size, seed, device)
+    others = {}
+    for name, other in (landmarks or {}).items():
+        unit = F.normalize(probe.extract(other, tested.subset(np.arange(len(paired[0]))), 0).features, dim=1)
+        others[name] = Landmark(float(functional.uniformity(unit)), _tolerance(unit, paired[1]) or math.nan)
+    return Look(
+        total=len(test_set),
+        seed=seed,
+        index=torch.from_numpy(chosen),
+        class_names=test_set.class_names,
+        class_counts=torch.from_numpy(train_set.class_counts),
+        features=features,
+        norms=norms,
+        labels=seen.labels,
+        uniformity=float(functional.uniformity(paired[0])),
+        tolerance=_tolerance(*paired),
+        scores=features[:_ANCHORS] @ features.T,
+        positive_scores=positives,
+        # of unit rows |q - k|^2 = 2 - 2 q.k
+        alignment=None if positives is None else float(2 - 2 * positives.double().mean()),
+        without_views=without,
+        per_class=_recall(predictions, seen.labels, test_set.num_classes),
+        accuracy=100 * float((predictions == seen.labels).double().mean()),
+        classifier=classifier,
+        gallery=len(known.labels),
+        gallery_total=len(train_set),
+        gradient=None if centers is None else _gradient(known, centers),
+        neighbours=_neighbours(tested, gallery, features, known, train_set.class_counts, reading),
+        landmarks=others,
+    )
+
+
+class RawPixels(nn.Module):
+    """The image itself as its features `[B, 3 s s]`, averaged to at most 32 x 32 pixels."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the pixels of normalised images `[B, 3, S, S]`."""
+        if max(images.shape[-2:]) > _RAW:
+            images = F.adaptive_avg_pool2d(images, _RAW)
+        return images.flatten(1)
+
+
+def landmarks_of(arch: str, model_args: Mapping[str, Any], *, seed: int) -> dict[str, nn.Module]:
+    """Return what a trained encoder is compared with: raw pixels, and its architecture with random weights.
+
+    The random weights are those that a training from scratch with `seed` begins with.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive_seed("weights", seed))
+        return {"raw pixels": RawPixels(), "random encoder": backbones.create(arch, **model_args)}
+
+
+def _check(train_set: ImageDataset, test_set: ImageDataset) -> None:
+    for split, dataset in (("training", train_set), ("test", test_set)):
+        least = SMALLEST if split == "test" else 1
+        if len(dataset) < least:
+            found = f"{len(dataset)} images" if len(dataset) else "no image"
+            raise DataError(f"look: the {split} split has {found}, expected {least} or more")
+    if tuple(train_set.class_names) != tuple(test_set.class_names):
+        raise DataError(
+            f"look: training and test split have other classes: {train_set.num_classes} and "
+            f"{test_set.num_classes}, or other names"
+        )
+
+
+def _choose(count: int, at_most: int, seed: int) -> NDArray[np.int64]:
+    """Return so many of `count` positions at most, in random order."""
+    order: NDArray[np.int64] = np.random.default_rng(seed).permutation(count)[:at_most].astype(np.int64)
+    return order
+
+
+def _tolerance(unit: Tensor, labels: Tensor) -> float | None:
+    value = float(functional.tolerance(unit, labels))
+    return None if math.isnan(value) else value
+
+
+def _classify(seen: Features, known: Features, centers: Centers | None, classes: int) -> tuple[Tensor, str]:
+    if centers is not None:
+        return centers.logits(seen.features).argmax(dim=1).cpu(), "the learned centers"
+    found = knn_predict(known.features, known.labels, seen.features, num_classes=classes, **KNN)  # type: ignore[arg-type]
+    k, tau = found.settings["k"], found.settings["tau"]
+    return found.predictions, f"kNN (k = {k}, tau = {tau:g}) among {len(known.labels):,} training images"
+
+
+def _recall(predictions: Tensor, labels: Tensor, classes: int) -> Tensor:
+    total = torch.bincount(labels, minlength=classes).double()
+    return 100 * torch.bincount(labels[predictions == labels], minlength=classes) / total  # 0 / 0 is NaN
+
+
+def _gradient(known: Features, centers: Centers) -> Tensor:
+    """Return |W^T (softmax(W x + b) - e_y)|, mean over the images of each class `[C]`; NaN for one without."""
+    weight = centers.weight.float().cpu()
+    sums = torch.zeros(len(weight), dtype=torch.float64)
+    for features, labels in zip(known.features.split(_ROWS), known.labels.split(_ROWS), strict=True):
+        error = centers.logits(features).float().softmax(dim=1)
+        error[torch.arange(len(labels)), labels] -= 1
+        sums.index_add_(0, labels, (error @ weight).norm(dim=1).double())
+    return sums / torch.bincount(known.labels, minlength=len(weight))
+
+
+def _positive_scores(
+    encoder: nn.Module,
+    tested: ImageDataset,
+    views: ViewsConfig | None,
+    mean: Sequence[float],
+    std: Sequence[float],
+    image_size: int | None,
+    seed: int,
+    device: torch.device | str,
+) -> tuple[Tensor | None, str | None]:
+    """Return cosines of two training views of each image `[N]`, in order, or why there are none."""
+    if views is None:
+        return None, "no recipe says how its training views were made"
+    if len(views.train) < 2:
+        return None, "its training takes one view of an image"
+    try:
+        loader = TrainLoader(
+            tested,
+            views.model_copy(update={"cache": False}),  # a sample is no data set to keep
+            mean=mean,
+            std=std,
+            batch_size=BATCH,
+            drop_last=False,
+            seed=derive_seed("look views", seed),
+            device=device,
+            image_size=image_size,
+        )
+        both = extract(encoder, _two_views(loader, len(tested)), device=device, count=2 * len(tested))
+    except DataError as error:  # images of several sizes, say, or too small for an operation
+        return None, str(error)
+    ordered = F.normalize(both.features[both.labels.argsort()], dim=1)
+    first, second = ordered.chunk(2)
+    return (first * second).sum(dim=1), None
+
+
+def _two_views(loader: TrainLoader, count: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield images with their position in the sample, that of second views raised by `count`."""
+    for batch in loader.stream(0, loader.steps_per_epoch):
+        yield batch.views[0], batch.index
+        yield batch.views[1], batch.index + count
+
+
+def _neighbours(
+    tested: ImageDataset,
+    gallery: ImageDataset,
+    features: Tensor,
+    known: Features,
+    class_counts: NDArray[np.int64],
+    reading: dict[str, Any],
+) -> list[Neighbours]:
+    """Return query images of classes from the most to the least frequent, and what is nearest to them."""
+    labels = torch.from_numpy(tested.labels.copy())
+    readable = _readable(gallery, len(known.labels))
+    bank = F.normalize(known.features, dim=1)
+    found = []
+    for query in _queries(tested.labels, class_counts):
+        label = int(labels[query])
+        similar = (bank @ features[query]).topk(min(_SHOWN, len(bank)))
+        other = torch.where(labels == label, -torch.inf, features @ features[query])
+        hard = other.topk(min(_SHOWN, int((labels != label).sum())))
+        places = readable[similar.indices.numpy()]
+        found.append(
+            Neighbours(
+                image=_pixels(tested, [query], reading)[0],
+                label=label,
+                nearest=_pixels(gallery, places, reading),
+                nearest_labels=known.labels[similar.indices],
+                nearest_scores=similar.values,
+                hardest=_pixels(tested, hard.indices.numpy(), reading),
+                hardest_labels=labels[hard.indices],
+                hardest_scores=hard.values,
+            )
+        )
+    return found
+
+
+def _queries(labels: NDArray[np.int64], class_counts: NDArray[np.int64]) -> list[int]:
+    """Return the first image of up to four classes, evenly spaced from the most to the least frequent."""
+    present = np.unique(labels)
+    ordered = present[np.argsort(-class_counts[present], kind="stable")]
+    places = np.unique(np.linspace(0, len(ordered) - 1, _QUERIES).round().astype(int))
+    return [int(np.flatnonzero(labels == c)[0]) for c in ordered[places]]
+
+
+def _readable(dataset: ImageDataset, count: int) -> NDArray[np.int64]:
+    """Return the positions of the `count` images that were encoded, since others cannot be read."""
+    if count == len(dataset):
+        return np.arange(count)
+    good = []
+    for index in range(len(dataset)):
+        try:
+            dataset.image(index)
+        except DataError:
+            continue
+        good.append(index)
+    return np.array(good, dtype=np.int64)
+
+
+def _pixels(dataset: ImageDataset, indices: Any, reading: dict[str, Any]) -> Tensor:
+    """Return images under the evaluation view `[M, 3, S, S]`, uint8."""
+    if len(indices) == 0:
+        return torch.empty(0, 3, 1, 1, dtype=torch.uint8)
+    plain = {"mean": (0.0,) * 3, "std": (1.0,) * 3, "device": "cpu", "batch_size": len(indices)}
+    batches = eval_images(dataset.subset(indices), reading["view"], **plain)  # type: ignore[arg-type]
+    return torch.cat([(images * 255).round().to(torch.uint8) for images, _ in batches])
