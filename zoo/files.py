@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import stat
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from zoo.errors import ZooError
 
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{32}")
 
@@ -75,6 +79,48 @@ def read_text(path: Path, most_bytes: int, errors: str = "strict") -> str:
 def write_text(path: Path, text: str, *, parents: bool = True) -> None:
     """Write `text` as UTF-8, atomically."""
     write_atomic(path, lambda temporary: temporary.write_text(text, encoding="utf-8"), parents=parents)
+
+
+@contextmanager
+def replacing(folder: Path) -> Iterator[Path]:
+    """Yield an empty folder beside `folder`; with all that is in it, it takes its place when the block ends.
+
+    On an error the old folder is left as it was.
+
+    Raises:
+        ZooError: if it cannot be written.
+    """
+    folder = folder.resolve()  # of a link, the folder that it stands for
+    staging, old = (folder.with_name(f".{folder.name}.{uuid.uuid4().hex}") for _ in range(2))
+    try:
+        with _explained(folder):
+            staging.mkdir(parents=True)
+        yield staging
+        with _explained(folder):
+            for file in staging.rglob("*"):
+                sync(file)
+            sync(staging)
+            if folder.exists():
+                folder.rename(old)
+            try:
+                staging.rename(folder)
+            except OSError:
+                if old.exists():
+                    old.rename(folder)
+                raise
+            sync(folder.parent)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+        if folder.exists():
+            shutil.rmtree(old, ignore_errors=True)
+
+
+@contextmanager
+def _explained(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ZooError(f'"{folder}" cannot be written: {error.strerror or error}') from None
 
 
 def temporary_files(folder: Path) -> list[Path]:

@@ -1,9 +1,10 @@
-"""What users call: pretrain, finetune, reproduce, evaluate, convert, profile_step. Joins the rooms."""
+"""What users call: pretrain, finetune, evaluate, diagnose, reproduce, convert, ... Joins the rooms."""
 
 from zoo.api.classes import class_map
 from zoo.api.compared import METHODS
 from zoo.api.comparison import RECORD, Comparison, compare
 from zoo.api.conversion import convert
+from zoo.api.diagnosis import Page, Report, diagnose
 from zoo.api.evaluation import evaluate
 from zoo.api.facts import hardware
 from zoo.api.finetuning import finetune, plan_finetuning
@@ -17,10 +18,13 @@ __all__ = [
     "PROTOCOLS",
     "RECORD",
     "Comparison",
+    "Page",
+    "Report",
     "Reproduction",
     "class_map",
     "compare",
     "convert",
+    "diagnose",
     "evaluate",
     "finetune",
     "hardware",

@@ -186,15 +186,29 @@ def resolve_data(data: str | Path | None, release: Release | None) -> tuple[Data
     if data is None or is_dir(data):
         if release is None:
             raise DataError("data: a model without a release needs a data spec, e.g. cifar100:DIR")
-        section = release.recipe.get("data")
-        if section is None:
-            raise DataError(
-                f"data: {release.name} was converted and names no data of its own; give a spec with --data, "
-                f"e.g. {f'folder:{data}' if data else 'cifar100:DIR'}"
-            )
-        config = parse(DataConfig, section, f"{release.name}: recipe.yaml: data")
-        return config.model_copy(update={"partial_labels": None}), data  # probes read true labels
+        return own_data(release.recipe, release.name, data), data
     return parse_data_spec(str(data))
+
+
+def own_data(recipe: Mapping[str, Any], name: str, folder: str | Path | None = None) -> DataConfig:
+    """Return the data that a recipe names, with the true labels, which probes read.
+
+    Args:
+        recipe: as plain values.
+        name: of the weights, for the error.
+        folder: that the caller gave, for the error.
+
+    Raises:
+        DataError: for a converted release, which names none.
+    """
+    section = recipe.get("data")
+    if section is None:
+        raise DataError(
+            f"data: {name} was converted and names no data of its own; give a spec with --data, "
+            f"e.g. {f'folder:{folder}' if folder else 'cifar100:DIR'}"
+        )
+    config = parse(DataConfig, section, f"{name}: recipe.yaml: data")
+    return config.model_copy(update={"partial_labels": None})
 
 
 def _preprocess_of(model: nn.Module) -> Preprocess:

@@ -85,7 +85,8 @@ class Opened:
         except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
             reason = str(error).splitlines()[0][:200]
             raise TrainingError(
-                f'the checkpoint of step {checkpoint.step} in "{self.run.path}" does not fit its recipe: {reason}'
+                f'the checkpoint of step {checkpoint.step} in "{self.run.path}" does not fit its recipe: '
+                f"{reason}"
             ) from None
         return objective.encoder, objective.centers()
 
@@ -198,7 +199,8 @@ def _rows(run: RunFolder) -> tuple[Rows, Rows]:
             found = folder.rows()
             for target, each in ((rows, found), (class_rows, _class_rows(folder))):
                 target += [
-                    {**row, "step": row["step"] + steps, "epoch": row.get("epoch", 0) + epochs} for row in each
+                    {**row, "step": row["step"] + steps, "epoch": row.get("epoch", 0) + epochs}
+                    for row in each
                 ]
             steps += max((row["step"] for row in found), default=0)
             epochs += max((row.get("epoch", 0) for row in found), default=0)

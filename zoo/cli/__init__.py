@@ -7,6 +7,7 @@ import os
 import sys
 
 from zoo.cli import centers as centers  # imported for the commands that they add
+from zoo.cli import diagnosis as diagnosis
 from zoo.cli import releases as releases
 from zoo.cli import training as training
 from zoo.cli.app import app

@@ -23,6 +23,7 @@ _LARGEST_SVG = 600_000  # bytes; a larger one, of many points, is shown as PNG
 _AS_PNG = frozenset({"neighbours", "features"})  # grids of images, clouds of points
 _SCALE = 1.3  # of a figure on a wide screen: its text is made for print
 _PNG_DPI, _CSS_DPI = 200, 96
+_POLICY = "default-src 'none'; img-src data:; style-src 'sha256-{}'; base-uri 'none'; form-action 'none'"
 _PARTS = {
     "While training": ("scores", "p_sup", "balance", "extra"),
     "Features": ("plane", "pairs", "hardness", "features", "neighbours"),
@@ -41,8 +42,7 @@ class Contents:
         differences: in what the recipes differ, where they do.
         tables: of numbers.
         figures: drawn or missing.
-        made: how the report came to be: sample, seed, versions, date.
-        command: makes it again.
+        made: how the report came to be: sample, seed, versions, date, and the `command` that makes it again.
     """
 
     page: Page
@@ -51,7 +51,6 @@ class Contents:
     tables: Sequence[Table]
     figures: Sequence[Drawn]
     made: Mapping[str, str]
-    command: str
 
 
 class _Shown(NamedTuple):
@@ -99,8 +98,8 @@ def render(contents: Contents, folder: Path) -> str:
         pictures=[(each, _picture(each)) for each in contents.page.pictures],
         parts=_parts(drawn),
         missing=[each for each in contents.figures if each.missing is not None],
-        style=Markup(style),  # noqa: S704  # our own file
-        policy=f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'",
+        style=Markup(style),  # our own file
+        policy=_POLICY.format(digest),
     )
     # a file's name need not be text
     return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -69,7 +69,10 @@ def groups(names: Sequence[str], recipes: Sequence[Recipe], folders: Sequence[Pa
     """Return for each training the label of its group: those whose recipes differ in the seed alone."""
     merged: dict[str, int] = {}
     plain = [json.dumps(_seedless(recipe), sort_keys=True, default=str) for recipe in recipes]
-    first = [merged.setdefault(f"{name} {text}", i) for i, (name, text) in enumerate(zip(names, plain, strict=True))]
+    first = [
+        merged.setdefault(f"{name} {text}", i)
+        for i, (name, text) in enumerate(zip(names, plain, strict=True))
+    ]
     chosen = sorted(set(first))
     found = _labels(
         [names[i] for i in chosen], [recipes[i] for i in chosen], [folders[i] for i in chosen], seeds=False
@@ -85,7 +88,9 @@ def _seedless(recipe: Recipe) -> dict[str, Any]:
 def _leaves(value: Any, path: str) -> list[tuple[str, Any]]:
     if not isinstance(value, Mapping) or not value:
         return [(path, value)]
-    return [leaf for key, each in value.items() for leaf in _leaves(each, f"{path}.{key}" if path else str(key))]
+    return [
+        leaf for key, each in value.items() for leaf in _leaves(each, f"{path}.{key}" if path else str(key))
+    ]
 
 
 def _labels(
@@ -152,7 +157,9 @@ def _tails(folders: Sequence[Path]) -> list[str]:
     while all(len(each) > shared + 1 for each in parts) and len({each[shared] for each in parts}) == 1:
         shared += 1
     end = 0
-    while all(len(each) - end > shared + 1 for each in parts) and len({each[-1 - end] for each in parts}) == 1:
+    while (
+        all(len(each) - end > shared + 1 for each in parts) and len({each[-1 - end] for each in parts}) == 1
+    ):
         end += 1
     return ["/".join(each[shared : len(each) - end]) for each in parts]
 

@@ -21,7 +21,10 @@ _WORDS = {"ft": "after FT", "p": "P", "sup": "sup", "lr": "learning rate", "gb":
 
 
 def differences_table(subjects: Sequence[Subject]) -> Table | None:
-    """Return in what the recipes differ, a row for each key or each subject; None where they do not, or for one subject."""
+    """Return in what the recipes differ; None where they do not.
+
+    There is a row for each key, or for each subject where there are more of those.
+    """
     if len(subjects) < 2:
         return None
     found = differences([subject.recipe for subject in subjects])
