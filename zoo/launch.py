@@ -10,7 +10,6 @@ _PLACE = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", 
 _crowd = 1
 
 
-
 def launched() -> int:
     """Return how many processes have been started for this job; 1 without a launcher."""
     return int(os.environ.get("WORLD_SIZE", "1"))

@@ -78,7 +78,9 @@ def findings(plan: Plan, numbers: Mapping[Run, Numbers], watch: Sequence[Watched
             if value is None:
                 continue
             label, line = _place(plan, axis, run)
-            lines.setdefault(line, {label: {} for label in axis.values}).setdefault(label, {})[run.seed] = value
+            lines.setdefault(line, {label: {} for label in axis.values}).setdefault(label, {})[run.seed] = (
+                value
+            )
         found.append(Found(watched, {line: trend(runs, axis.numbers) for line, runs in lines.items()}))
     return found
 
@@ -143,7 +145,9 @@ def sentences(plan: Plan, found: Sequence[Found], numbers: Mapping[Run, Numbers]
         name = watched.title.partition(" (")[0]
         if not trends:
             names = {each for by_run in numbers.values() for each in by_run}
-            missing = next((n for n in (watched.number, watched.minus) if n and n not in names), watched.number)
+            missing = next(
+                (n for n in (watched.number, watched.minus) if n and n not in names), watched.number
+            )
             texts.append(f'No finished run has the number "{missing}".{did_you_mean(missing, names)}')
             continue
         for line, each in trends.items():

@@ -13,7 +13,7 @@ import torch
 
 from zoo.api.pretraining import pretrain
 from zoo.api.swept import Run
-from zoo.errors import InUse, Interrupted, TrainingError, ZooError
+from zoo.errors import Interrupted, InUse, TrainingError, ZooError
 from zoo.files import read_text, write_text
 from zoo.launch import job, local_rank
 from zoo.training.disk import writing

@@ -48,6 +48,7 @@ class Sweep(NamedTuple):
 
     Attributes:
         found: each watched number's trends.
+        table: a row for each point.
         record: what `sweep.json` holds: also every run's changes, folder and numbers.
         failed: why runs failed, by `POINT/seed_N`.
         folder: with the record, `sweep.md`, `sweep.png`, `sweep.svg`, the runs' releases and `report/`.
@@ -55,6 +56,7 @@ class Sweep(NamedTuple):
     """
 
     found: list[Found]
+    table: Table
     record: dict[str, Any]
     failed: dict[str, str]
     folder: Path
@@ -232,7 +234,7 @@ def _conclude(
     with writing(f'"{out / SWEEP}"', out):
         write_text(out / "sweep.md", result.markdown(numbers, found))
         write_text(out / SWEEP, json.dumps(record, indent=2) + "\n")  # last: by it the sweep is whole
-    return Sweep(found, record, failed, out, report)
+    return Sweep(found, result.table(numbers), record, failed, out, report)
 
 
 class _Result:

@@ -6,6 +6,7 @@ import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -80,7 +81,8 @@ class Axis(NamedTuple):
         return None
 
 
-class Run(NamedTuple):
+@dataclass(frozen=True, eq=False)  # a key of its own: recipes are none
+class Run:
     """One training of a sweep.
 
     Attributes:
@@ -228,7 +230,9 @@ def _labelled(key: str, given: Any) -> dict[str, Any]:
             raise ZooError(f'--set "{key}": the value {repeated} is given twice')
         values = dict(zip(labels, given, strict=True))
     else:
-        raise ZooError(f'--set "{key}": found {given!r}, expected a list of values, or values by their labels')
+        raise ZooError(
+            f'--set "{key}": found {given!r}, expected a list of values, or values by their labels'
+        )
     if not values:
         raise ZooError(f'--set "{key}": found no value, expected one or several, e.g. objective.tau=0.1,0.2')
     texts = [_override(key, value) for value in values.values()]
@@ -291,7 +295,11 @@ def _without_common_end(tags: Sequence[str]) -> list[str]:
     """Return tags such as `ce_digits_lt50`, `paco_digits_lt50` without the words that all end in."""
     words = [tag.split("_") for tag in tags]
     shared = 0
-    while len(tags) > 1 and all(len(w) > shared + 1 for w in words) and len({w[-shared - 1] for w in words}) == 1:
+    while (
+        len(tags) > 1
+        and all(len(w) > shared + 1 for w in words)
+        and len({w[-shared - 1] for w in words}) == 1
+    ):
         shared += 1
     return ["_".join(w[: len(w) - shared]) for w in words]
 

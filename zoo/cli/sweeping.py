@@ -46,7 +46,6 @@ def sweep(
     torchrun's, those of a SLURM array job, or others started with --resume. The status is 1 if a run failed.
     """
     from zoo import api
-    from zoo.api.found import table_of
 
     found = api.sweep(
         *recipes,
@@ -60,9 +59,8 @@ def sweep(
     if found is None:
         print("nothing is left to train here; the process that finishes last writes the report")
         return
-    shown = table_of(found.record)
-    print(f"{shown.caption}\n")
-    print_columns([shown.head, *shown.rows])
+    print(f"{found.table.caption}\n")
+    print_columns([found.table.head, *found.table.rows])
     print(f"\nfound:   {found.folder / 'sweep.md'}\nreport:  {found.report.html}")
     if found.failed:
         name, why = next(iter(found.failed.items()))

@@ -46,7 +46,9 @@ def plot_sweep(
     rows = math.ceil(max(len(panels), 1) / columns)
     lines = list(dict.fromkeys(line for trends in panels.values() for line in trends))
     drawn = lines[:_MOST_LINES]
-    seeds = max((len(e.values) for ts in panels.values() for t in ts.values() for e in t.points.values()), default=1)
+    seeds = max(
+        (len(e.values) for ts in panels.values() for t in ts.values() for e in t.points.values()), default=1
+    )
     caption = f"{about}. " if about else ""
     caption += f"Dots: each of {seeds} seeds; marks: their means" if seeds > 1 else "One seed"
     caption += f"; bars: their {LEVEL:.0%} intervals (Student's t)." if seeds > 1 else "."
@@ -77,9 +79,7 @@ def plot_sweep(
             figure.legend(handles, names, loc="outside upper left", ncols=2, fontsize=7.5)
 
 
-def _draw(
-    axes: Axes, trend: Trend, places: Mapping[str, float], number: int, count: int, line: str
-) -> None:
+def _draw(axes: Axes, trend: Trend, places: Mapping[str, float], number: int, count: int, line: str) -> None:
     """Draw the line of one value of the second axis; lines stand a little beside each other."""
     span = max(places.values()) - min(places.values()) or 1.0
     aside = 0.015 * span * (number - (count - 1) / 2)

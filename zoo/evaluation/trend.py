@@ -80,7 +80,7 @@ def trend(runs: Mapping[str, BySeed], values: Mapping[str, float] | None = None)
     intervals are of one comparison each: nothing corrects for their number.
 
     Args:
-        runs: the number by the value's label and by seed, in the axis's order. What is not finite is left out.
+        runs: the number by the value's label and by seed, in the axis's order; only finite values count.
         values: what the labels stand for, where they are numbers; the order becomes theirs.
     """
     finite = {
@@ -180,12 +180,14 @@ def _between(change: Change, number: str, first: str, last: str) -> str:
         return f"From {first} to {last}, {number} stays the same with all {seeds} seeds."
     ends = f"from {short(change.before)} to {short(change.after)}"
     if verdict == "one seed":
-        return f"From {first} to {last}, {number} goes {ends} with the one seed, which tells nothing of chance."
-    agree = f"{change.agree} of {seeds} seeds agree in direction"
+        return (
+            f"From {first} to {last}, {number} goes {ends} with the one seed, which tells nothing of chance."
+        )
+    agree = f"{change.agree} of {seeds} seeds in this direction"
     if verdict == "not told apart":
         return (
-            f"From {first} to {last}, {number} goes {ends}; the {seeds} seeds do not tell this from no change: "
-            f"{written(difference)}, {agree}."
+            f"From {first} to {last}, {number} goes {ends}, which the {seeds} seeds do not tell from no change "
+            f"(difference {written(difference)}; {agree})."
         )
     size = Estimate(abs(difference.mean), difference.half_width, ())
     return f"From {first} to {last}, {number} {verdict} by {written(size)} ({ends}; {agree})."
@@ -215,7 +217,7 @@ def _expected(ends: Change, expects: str | None) -> list[str]:
 
 
 NOTE = (
-    f"± is the {LEVEL:.0%} interval of the mean over seeds (Student's t); differences are taken seed by seed. "
-    "Each interval is of one comparison: nothing corrects for their number."
+    f"± is the {LEVEL:.0%} interval of the mean over seeds (Student's t); differences are taken seed by "
+    "seed. Each interval is of one comparison: nothing corrects for their number."
 )
 """What tables and sentences of trends mean."""
