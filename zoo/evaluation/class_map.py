@@ -59,26 +59,50 @@ def plot_class_map(
         raise DataError("class map: the centers hold NaN or infinity; has the training diverged?")
     similarity = centers.similarity().detach().double().cpu().numpy()
     order = cluster(similarity)
-    shown = similarity[np.ix_(order, order)]
-    np.fill_diagonal(shown, np.nan)
-    low, high = float(np.nanmin(shown)), float(np.nanmax(shown))
     counts = centers.class_counts.tolist()
-    labels = [_label(names[c], counts[c]) for c in order]
-    known = min(counts) >= 0 and classes <= _NAMED
     caption = f"Cosine similarity of the {classes} learned class centers (D = {dim})"
     caption += f", {data}" if data else ""
     caption += "; order: average linkage, similar classes beside each other"
-    caption += "; in brackets: training images" if known else ""
+    caption += "; in brackets: training images" if counts_shown(counts) else ""
     side = min(max(2.6, 0.115 * classes), 16.0)
     with figure_to(path, (side + 1.9, side + 1.1), caption, title) as figure:
-        axes = figure.subplots()
-        # made to look the same to colour-blind people; what is alike is dark
-        cmap = colormaps["cividis_r"].with_extremes(bad="white")
-        image = axes.imshow(shown, cmap=cmap, vmin=low, vmax=high, interpolation="nearest")
-        _name_axes(axes, labels)
-        if classes <= _WRITTEN:
-            _write(axes, shown, (low + high) / 2)
-        figure.colorbar(image, ax=axes, label="cosine", shrink=0.6, aspect=25, pad=0.02)
+        draw_class_map(figure.subplots(), similarity, order, names, counts)
+
+
+def counts_shown(counts: Sequence[int]) -> bool:
+    """Whether a map of classes with so many training images each has the numbers behind their names."""
+    return min(counts) >= 0 and len(counts) <= _NAMED
+
+
+def draw_class_map(
+    axes: Axes,
+    similarity: NDArray[np.float64],
+    order: NDArray[np.int64],
+    names: Sequence[str],
+    counts: Sequence[int],
+    *,
+    named: int = _NAMED,
+) -> None:
+    """Draw cosines into axes, with their own colour bar.
+
+    Args:
+        axes: where.
+        similarity: `[C, C]`.
+        order: of the classes from the top, `[C]`.
+        names: of the C classes.
+        counts: training images of each; -1 where not known.
+        named: classes up to which each has its name.
+    """
+    shown = similarity[np.ix_(order, order)]
+    np.fill_diagonal(shown, np.nan)
+    low, high = float(np.nanmin(shown)), float(np.nanmax(shown))
+    # made to look the same to colour-blind people; what is alike is dark
+    cmap = colormaps["cividis_r"].with_extremes(bad="white")
+    image = axes.imshow(shown, cmap=cmap, vmin=low, vmax=high, interpolation="nearest")
+    _name_axes(axes, [_label(names[c], counts[c]) for c in order], named)
+    if len(order) <= _WRITTEN:
+        _write(axes, shown, (low + high) / 2)
+    axes.figure.colorbar(image, ax=axes, label="cosine", shrink=0.6, aspect=25, pad=0.02)
 
 
 def cluster(similarity: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -96,10 +120,10 @@ def _label(name: str, count: int) -> str:
     return f"{short} ({count:,})" if count >= 0 else short
 
 
-def _name_axes(axes: Axes, labels: Sequence[str]) -> None:
+def _name_axes(axes: Axes, labels: Sequence[str], named: int) -> None:
     for spine in axes.spines.values():
         spine.set_visible(False)
-    if len(labels) > _NAMED:
+    if len(labels) > named:
         axes.set_xticks([])
         axes.set_yticks([])
         axes.set_xlabel(f"{len(labels)} classes")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch.nn.functional as F
@@ -67,6 +67,51 @@ def plot_features(
         DataError: for fewer than four features, or tensors that do not fit each other.
         ZooError: for an unknown method.
     """
+    mapped = map_features(
+        features, labels, class_names, centers, method=method, seed=seed, max_points=max_points
+    )
+    with figure_to(path, (4.6, 4.4), mapped.caption, title) as figure:
+        draw_feature_map(figure.subplots(), mapped)
+
+
+class FeatureMap(NamedTuple):
+    """Features in two dimensions.
+
+    Attributes:
+        points: `[N, 2]`.
+        labels: their classes `[N]`.
+        stars: the class centers `[C, 2]`, or `[0, 2]`.
+        class_names: of the C classes.
+        counts: training images of each class `[C]`, where there are centers.
+        method: how it was made.
+        caption: the same in words.
+    """
+
+    points: NDArray[Any]
+    labels: NDArray[Any]
+    stars: NDArray[Any]
+    class_names: Sequence[str]
+    counts: NDArray[Any] | None
+    method: Method
+    caption: str
+
+
+def map_features(
+    features: Tensor,
+    labels: Tensor,
+    class_names: Sequence[str],
+    centers: Centers | None,
+    *,
+    method: Method = "tsne",
+    seed: int = 0,
+    max_points: int = 2000,
+) -> FeatureMap:
+    """Embed features, and the class centers jointly, as `plot_features` draws them.
+
+    Raises:
+        DataError: for fewer than four features, or tensors that do not fit each other.
+        ZooError: for an unknown method.
+    """
     if method not in _METHODS:
         raise ZooError(
             f'feature map: found method "{method}", expected tsne or pca.{did_you_mean(method, _METHODS)}'
@@ -98,19 +143,23 @@ def plot_features(
     caption = f"{how} of {of} features (D = {features.shape[1]}; centred, unit norm), seed {seed}"
     if centers is not None:
         caption += f"; stars: the {len(stars)} class centers (names in italics), embedded jointly"
-    with figure_to(path, (4.6, 4.4), caption, title) as figure:
-        axes = figure.subplots()
-        if len(class_names) <= len(COLORS):
-            _draw_few(axes, points, shown, stars, class_names)
-        else:
-            _draw_many(axes, points, shown, stars, class_names, counts=counts)
-        axes.set_xticks([])
-        axes.set_yticks([])
-        axes.set_aspect("equal", adjustable="datalim")
-        axes.margins(0.06)
-        name = "t-SNE" if method == "tsne" else "principal component"
-        axes.set_xlabel(f"{name} 1")
-        axes.set_ylabel(f"{name} 2")
+    return FeatureMap(points, shown, stars, tuple(class_names), counts, method, caption)
+
+
+def draw_feature_map(axes: Axes, mapped: FeatureMap) -> None:
+    """Draw what `map_features` made."""
+    if len(mapped.class_names) <= len(COLORS):
+        _draw_few(axes, mapped.points, mapped.labels, mapped.stars, mapped.class_names)
+    else:
+        parts = mapped.points, mapped.labels, mapped.stars, mapped.class_names
+        _draw_many(axes, *parts, counts=mapped.counts)
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.set_aspect("equal", adjustable="datalim")
+    axes.margins(0.06)
+    name = "t-SNE" if mapped.method == "tsne" else "principal component"
+    axes.set_xlabel(f"{name} 1")
+    axes.set_ylabel(f"{name} 2")
 
 
 def _directions(vectors: Tensor) -> NDArray[np.float32]:

@@ -121,6 +121,25 @@ class Look:
     neighbours: Sequence[Neighbours]
     landmarks: Mapping[str, Landmark] = field(default_factory=dict)
 
+    @property
+    def negative_scores(self) -> Tensor:
+        """Cosines of the anchors with every other image of the sample `[A, N - 1]`: unlabelled negatives."""
+        others = torch.ones_like(self.scores, dtype=torch.bool).fill_diagonal_(False)
+        return self.scores[others].view(len(self.scores), -1)
+
+    @property
+    def same_class(self) -> Tensor:
+        """Cosines of the anchors with other images of their class."""
+        return self.scores[self._alike().fill_diagonal_(False)]
+
+    @property
+    def other_class(self) -> Tensor:
+        """Cosines of the anchors with images of other classes."""
+        return self.scores[~self._alike()]
+
+    def _alike(self) -> Tensor:
+        return self.labels[: len(self.scores), None] == self.labels
+
 
 def look(
     encoder: nn.Module,

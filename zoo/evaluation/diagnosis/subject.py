@@ -5,19 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
 from torch import Tensor
 
+from zoo.evaluation.diagnosis import series
+from zoo.evaluation.diagnosis.look import Look
+from zoo.evaluation.diagnosis.series import Row
 from zoo.modules.centers import Centers
 
-if TYPE_CHECKING:
-    from zoo.evaluation.diagnosis.look import Look
-
-Row = Mapping[str, Any]
-
 LAST = 0.2
-"""Share of the recorded steps, at the end of a training, that `summary` takes means over."""
+"""Share of a scalar's records, at the end of a training, that means are taken over."""
+
+_TOP1 = "accuracy"
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +61,7 @@ class Subject:
 
 
 def summary(subject: Subject, evaluations: Sequence[Row] = ()) -> dict[str, float]:
-    """Return a subject's numbers, for tables and sweeps; what is not finite or not there is left out.
+    """Return a subject's numbers; what is not finite or not there is left out.
 
     Args:
         subject: its `numbers` are not read.
@@ -68,9 +69,93 @@ def summary(subject: Subject, evaluations: Sequence[Row] = ()) -> dict[str, floa
             the recipe's own.
 
     Returns:
-        Values by name. `recorded/NAME`: mean of every scalar over the last fifth of its recorded steps;
-        `deviation/NAME`: its standard deviation over the same steps, how steady it is. `features/NAME`:
-        measures of the look. `balance/...`: ratios of the most frequent to the rarest third of the classes.
-        `accuracy/PROTOCOL`: top-1 in percent, and `accuracy/PROTOCOL/METRIC` every other metric.
+        Values by name:
+
+        - `recorded/NAME`: mean of every recorded scalar over the last fifth of its records;
+        - `deviation/NAME`: its standard deviation over the same records, 0 for what is steady;
+        - `features/NAME`: measures of the look: `uniformity`, `tolerance`, `alignment`, means and standard
+          deviations of the scores of two views (`positive_score`), of pairs of one class and of others,
+          `accuracy` in percent;
+        - `balance/NAME`: mean over the most frequent third of the classes by mean over the rarest third, of
+          `class_gradient`, `feature_gradient` and `center_gradient` over the whole training;
+        - `accuracy/PROTOCOL`: top-1 in percent; `accuracy/PROTOCOL/METRIC`: every other metric.
     """
-    raise NotImplementedError
+    found = _recorded(subject.rows) | _balance(subject) | _accuracies(evaluations)
+    if subject.look is not None:
+        found |= {f"features/{name}": value for name, value in _seen(subject.look).items()}
+    return {name: value for name, value in found.items() if math.isfinite(value)}
+
+
+def at_the_end(rows: Sequence[Row], name: str) -> float | None:
+    """Return the mean of a scalar over the last fifth of its records; None where it has none."""
+    values = series.curve(rows, name).values
+    return float(_last(values).mean()) if len(values) else None
+
+
+def _last(values: series.Array) -> series.Array:
+    return values[-math.ceil(LAST * len(values)) :]
+
+
+def _recorded(rows: Sequence[Row]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for name in series.names(rows):
+        values = _last(series.curve(rows, name).values)
+        if len(values):
+            found[f"recorded/{name}"] = float(values.mean())
+        if len(values) > 1:
+            found[f"deviation/{name}"] = float(values.std(ddof=1))
+    return found
+
+
+def _balance(subject: Subject) -> dict[str, float]:
+    counts = subject.class_counts.double().numpy()
+    found: dict[str, float] = {}
+    for key in ("class_gradient", "feature_gradient", "center_gradient"):
+        values = series.class_means(subject.class_rows, key, len(counts))
+        ratio = None if values is None else series.head_to_tail(values, counts)
+        if ratio is not None:
+            found[f"balance/{key}"] = ratio
+    return found
+
+
+def _seen(look: Look) -> dict[str, float]:
+    found = {"uniformity": look.uniformity, "accuracy": look.accuracy}
+    optional = {"tolerance": look.tolerance, "alignment": look.alignment}
+    found |= {name: value for name, value in optional.items() if value is not None}
+    pairs = {"positive": look.positive_scores, "same_class": look.same_class, "other_class": look.other_class}
+    for name, scores in pairs.items():
+        if scores is not None and len(scores) > 1:
+            found |= {f"{name}_score": float(scores.mean()), f"{name}_deviation": float(scores.std())}
+    return found
+
+
+def _accuracies(evaluations: Sequence[Row]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    seen: set[str] = set()
+    for entry in evaluations:
+        protocol, metrics = entry.get("protocol"), entry.get("metrics")
+        if not isinstance(protocol, str) or not isinstance(metrics, Mapping) or protocol in seen:
+            continue
+        seen.add(protocol)
+        for name, value in metrics.items():
+            if series.is_number(value):
+                found[_key(protocol, name)] = float(value)
+    return found
+
+
+def _key(protocol: str, metric: Any) -> str:
+    return f"accuracy/{protocol}" if metric == _TOP1 else f"accuracy/{protocol}/{metric}"
+
+
+def counts_of(subject: Subject) -> series.Array:
+    """Return training images of each class `[C]` of the classes that were looked at; -1 where not known.
+
+    They are those of the subject's own training where the images are of the same classes.
+    """
+    look = subject.look
+    if look is None or tuple(look.class_names) == tuple(subject.class_names):
+        known = subject.class_counts
+        if look is None or int(known.min()) >= 0:
+            return np.asarray(known.double().numpy())
+    assert look is not None
+    return np.asarray(look.class_counts.double().numpy())

@@ -1,0 +1,249 @@
+"""Which classes a training listens to: gradients over the classes, and accuracies by their images."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator, NullFormatter, ScalarFormatter
+
+from zoo.evaluation._figure import FAINT
+from zoo.evaluation.diagnosis.overlay import (
+    DASHES,
+    Chosen,
+    Group,
+    choose,
+    draw_means,
+    finite,
+    heading,
+    label_axes,
+    legend_of,
+    no_look,
+    recorded,
+    seen,
+    short,
+    stack,
+    variant,
+)
+from zoo.evaluation.diagnosis.series import Array, class_means, most_frequent_first
+from zoo.evaluation.diagnosis.subject import Subject, counts_of
+from zoo.evaluation.metrics import FEW_BELOW, MANY_ABOVE
+
+_PANELS = {
+    "class_gradient": "of a class in a step: all its images",
+    "feature_gradient": "of one image: mean in its class",
+    "center_gradient": "of the class's center",
+}
+_NAMED = 20  # classes up to which each has a tick
+_BINS = 10  # of training images, over which accuracies of many classes are averaged
+
+_CLOSED = "closed form"
+
+Gradients = Mapping[str, Array]
+
+
+def gradients(subject: Subject) -> tuple[Gradients, bool]:
+    """Return gradient norms of each class `[C]` by name, and whether they are computed, not recorded.
+
+    Recorded ones are means over the training. Else they are cross-entropy's at the released encoder and
+    centers, over training images under the evaluation view.
+    """
+    classes = len(subject.class_counts)
+    found = {key: class_means(subject.class_rows, key, classes) for key in _PANELS}
+    known = {key: values for key, values in found.items() if values is not None and np.isfinite(values).any()}
+    if known or subject.look is None or subject.look.gradient is None:
+        return known, False
+    each = np.asarray(subject.look.gradient.double().numpy())
+    counts = subject.class_counts.double().numpy()
+    return {"feature_gradient": each, "class_gradient": each * counts / counts.sum()}, True
+
+
+def _lacks_gradients(subject: Subject) -> str | None:
+    if len(subject.class_counts) < 2:
+        return "one class"
+    if int(subject.class_counts.min()) < 0:
+        return "the training images of each class are not known"
+    if gradients(subject)[0]:
+        return None
+    return "no record of its classes' gradients, and no centers to compute them with" + (
+        "" if subject.look is not None or subject.centers is None else " on images"
+    )
+
+
+def plot_balance(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
+    """Draw gradient norms over the classes, the most frequent first, each with mean 1; return the caption.
+
+    Raises:
+        DataError: where no subject has any.
+    """
+    chosen = choose(subjects, _lacks_gradients)
+    found = {id(s): gradients(s) for s in chosen.subjects}
+    first = chosen.subjects[0]
+    same = [g for g in chosen.groups if len(g.subjects[0].class_counts) == len(first.class_counts)]
+    if len(same) < len(chosen.groups):
+        others = ", ".join(g.label for g in chosen.groups if g not in same)
+        chosen = Chosen(tuple(same), f"{chosen.left_out}Not drawn: {others}: another number of classes. ")
+    panels = [key for key in _PANELS if any(key in found[id(s)][0] for s in chosen.subjects)]
+    closed = [s for s in chosen.subjects if found[id(s)][1]]
+    caption = "2-norm of the loss's gradient with respect to pooled features (centers: their weights), "
+    caption += f"divided by its mean over the {len(first.class_counts)} classes"
+    caption += f"; mean over training on {recorded(chosen.subjects)}. " if len(closed) < len(found) else ". "
+    if closed:
+        look = closed[0].look
+        images = "" if look is None else f"{look.gallery:,} of {look.gallery_total:,} "
+        whom = "" if len(closed) == len(chosen.subjects) else f" for {', '.join(s.label for s in closed)}"
+        caption += f"Not recorded but computed{whom}: cross-entropy's gradient at the released encoder and "
+        caption += f"centers, {images}training images of {first.data}, evaluation view. "
+    caption += "Faint: each seed; line: their mean. " if len(chosen.subjects) > len(chosen.groups) else ""
+    caption = (caption + chosen.left_out).strip()
+    legend = legend_of(chosen.groups)
+    for handle, group in zip(legend, chosen.groups, strict=False):
+        if group.subjects[0] in closed:
+            handle.set_label(f"{short(group.label, 28)} ({_CLOSED})")
+            handle.set_linestyle(DASHES[1])
+    if "class_gradient" in panels:
+        legend.append(variant("as the class's images", DASHES[2], color=FAINT))
+    title = heading("Gradients over the classes", chosen.groups)
+    with stack(paths, [1.6] * len(panels), caption, title, legend, sharex=True) as axes_of:
+        for axes, key in zip(axes_of, panels, strict=True):
+            if key == "class_gradient":
+                _draw_share(axes, first)
+            for group in chosen.groups:
+                _draw_group(axes, group, [(s, *found[id(s)]) for s in group.subjects], key)
+            axes.set_yscale("log")
+            axes.yaxis.set_major_formatter(ScalarFormatter())
+            axes.yaxis.set_minor_formatter(NullFormatter())
+            label_axes(axes, _PANELS[key], "relative to mean")
+        _name_classes(axes_of[-1], first)
+    return caption
+
+
+def _draw_share(axes: Axes, subject: Subject) -> None:
+    counts = _sorted(subject, subject.class_counts.double().numpy())
+    rank = np.arange(1, len(counts) + 1)
+    axes.plot(rank, finite(counts / counts.mean()), color=FAINT, linestyle=DASHES[2], linewidth=1.4, zorder=1)
+
+
+def _draw_group(axes: Axes, group: Group, members: Sequence[Any], key: str) -> None:
+    lines = []
+    for subject, values, _ in members:
+        if key in values:
+            ordered = _sorted(subject, values[key] / np.nanmean(values[key]))
+            lines.append(_even(ordered))
+    if not lines:
+        return
+    mean = np.nanmean([y for _, y in lines], axis=0)
+    dash = DASHES[1] if members[0][2] else DASHES[0]
+    draw_means(axes, group, lines, (lines[0][0], finite(mean)), dash=dash, marked=10)
+
+
+def _even(values: Array) -> tuple[Array, Array]:
+    """Return ranks and values; of many classes, running means over 5 % of them, as single ones scatter."""
+    window = len(values) // 20
+    rank = np.arange(1, len(values) + 1, dtype=float)
+    if window < 2 or not np.isfinite(values).all():
+        return rank, values
+    kernel = np.ones(window) / window
+    return np.convolve(rank, kernel, mode="valid"), np.convolve(values, kernel, mode="valid")
+
+
+def _sorted(subject: Subject, values: Array) -> Array:
+    return values[most_frequent_first(subject.class_counts.double().numpy())]
+
+
+def _name_classes(axes: Axes, subject: Subject) -> None:
+    counts = subject.class_counts.tolist()
+    order = most_frequent_first(np.asarray(counts, dtype=float))
+    if len(order) <= _NAMED and max(len(subject.class_names[c]) for c in order) <= 3:
+        axes.set_xticks(range(1, len(order) + 1), [f"{subject.class_names[c]}\n{counts[c]}" for c in order])
+        axes.set_xlabel("class, and its training images")
+        return
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    window = len(order) // 20
+    smoothed = f"; running means over {window}" if window > 1 else ""
+    axes.set_xlabel(f"classes by frequency ({max(counts):,} to {min(counts):,} images{smoothed})")
+
+
+def plot_accuracy(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
+    """Draw each class's accuracy against its training images; return the caption.
+
+    Raises:
+        DataError: where no subject has a look.
+    """
+    chosen = choose(subjects, no_look)
+    classifiers = dict.fromkeys(s.look.classifier for s in chosen.subjects if s.look is not None)
+    caption = f"Top-1 accuracy of each class by {' / '.join(classifiers)}; {seen(chosen.subjects)}. "
+    counts = {id(s): counts_of(s) for s in chosen.subjects}
+    many = max(len(each) for each in counts.values()) > _NAMED
+    level = all(each.min() == each.max() for each in counts.values())
+    if level:
+        caption += f"Every class has {counts[id(chosen.subjects[0])][0]:,.0f} training images. "
+    elif many:
+        caption += "Points: classes; lines: means over classes of about as many images. "
+    caption += "Means over seeds. " if len(chosen.subjects) > len(chosen.groups) else ""
+    caption = (caption + chosen.left_out).strip()
+    title = heading("Accuracy by training images", chosen.groups)
+    with stack(paths, [2.6], caption, title, legend_of(chosen.groups)) as (axes,):
+        for group in chosen.groups:
+            every = [s.look.per_class.double().numpy() for s in group.subjects if s.look is not None]
+            same = [each for each in every if len(each) == len(every[0])]
+            own = counts[id(group.subjects[0])]
+            _draw_accuracies(axes, group, own, same, level=level, many=many)
+        if not level:
+            axes.set_xscale("log")
+            axes.xaxis.set_major_formatter(ScalarFormatter())
+            axes.xaxis.set_minor_formatter(NullFormatter())
+            _mark_groups(axes)
+        axes.set_ylim(-4, 104)
+        x = "classes, from the worst to the best" if level else "training images of the class"
+        label_axes(axes, "", "top-1 accuracy (%)", x)
+        if level:
+            axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    return caption
+
+
+def _draw_accuracies(
+    axes: Axes, group: Group, counts: Array, every: Sequence[Array], *, level: bool, many: bool
+) -> None:
+    mean = np.mean(every, axis=0)
+    present = np.isfinite(mean)
+    style: dict[str, Any] = {"color": group.color, "marker": group.marker, "markeredgewidth": 0}
+    if level:
+        y = np.sort(mean[present])
+        axes.plot(np.arange(1, len(y) + 1), y, markersize=4, markevery=max(len(y) // 10, 1), **style)
+        return
+    x, y = np.maximum(counts[present], 0.5), mean[present]  # a class without training images is at 0.5
+    if not many:
+        order = np.argsort(x, kind="stable")
+        axes.plot(x[order], y[order], markersize=4.5, linewidth=0.9, **style)
+        for each in every if len(every) > 1 else ():
+            axes.plot(x, each[present], linestyle="", markersize=3, alpha=0.4, **style)
+        return
+    axes.plot(x, y, linestyle="", markersize=3, alpha=0.45, **style)
+    edges = np.geomspace(x.min(), x.max() * (1 + 1e-9), _BINS + 1)
+    place = np.clip(np.digitize(x, edges) - 1, 0, _BINS - 1)
+    filled = np.unique(place)
+    centers = [math.exp(np.log(x[place == b]).mean()) for b in filled]
+    axes.plot(centers, [y[place == b].mean() for b in filled], linewidth=1.5, markersize=5, **style)
+
+
+def _mark_groups(axes: Axes) -> None:
+    low, high = axes.get_xlim()
+    for edge in (FEW_BELOW, MANY_ABOVE):
+        if low < edge < high:
+            axes.axvline(edge, color=FAINT, linewidth=0.8, linestyle=DASHES[2], zorder=0)
+    for name, start, stop in (
+        ("few", low, FEW_BELOW),
+        ("medium", FEW_BELOW, MANY_ABOVE),
+        ("many", MANY_ABOVE, high),
+    ):
+        start, stop = max(start, low), min(stop, high)
+        if start < stop and math.log(stop / start) > 0.06 * math.log(high / low):
+            middle = math.sqrt(start * stop)
+            axes.text(middle, 1.0, name, fontsize=7, color=FAINT, ha="center", va="bottom",
+                      transform=axes.get_xaxis_transform())
+    axes.set_xlim(low, high)

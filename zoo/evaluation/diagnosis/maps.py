@@ -1,0 +1,145 @@
+"""Maps: which classes an encoder holds to be alike, and where its features lie."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from zoo.evaluation.class_map import MOST_DRAWN, cluster, counts_shown, draw_class_map
+from zoo.evaluation.diagnosis.look import Look
+from zoo.evaluation.diagnosis.overlay import STACKED, choose, heading, no_look, seen, short, stack
+from zoo.evaluation.diagnosis.series import Array
+from zoo.evaluation.diagnosis.subject import Subject, counts_of
+from zoo.evaluation.feature_map import draw_feature_map, map_features
+
+_POINTS = 2000
+_NAMED = 50  # classes up to which a column's width has room for their names
+_MAP_WIDTH = 4.2
+
+
+class _Means(NamedTuple):
+    """Vectors of classes, their similarity, and what they are."""
+
+    similarity: Array
+    names: Sequence[str]
+    counts: list[int]
+    what: str
+
+
+def _vectors(subject: Subject) -> _Means | None:
+    """Return the learned centers; without, the class means of features, from which their mean is taken."""
+    if subject.centers is not None:
+        similarity = subject.centers.similarity().detach().double().cpu().numpy()
+        counts = subject.centers.class_counts.tolist()
+        return _Means(similarity, subject.class_names, counts, "the learned class centers")
+    if subject.look is None:
+        return None
+    look = subject.look
+    classes = len(look.class_names)
+    present = torch.bincount(look.labels, minlength=classes) > 0
+    means = torch.zeros(classes, look.features.shape[1]).index_add_(0, look.labels, look.features)[present]
+    means = F.normalize(means, dim=1)
+    unit = F.normalize(means - means.mean(dim=0), dim=1).double()
+    names = [name for name, there in zip(look.class_names, present.tolist(), strict=True) if there]
+    counts = torch.as_tensor(counts_of(subject)).long()[present].tolist()
+    what = f"mean features of each class, less their own mean ({short(subject.label)} learned no centers)"
+    return _Means((unit @ unit.T).clamp(-1, 1).numpy(), names, counts, what)
+
+
+def _lacks_classes(subject: Subject) -> str | None:
+    if subject.centers is None and subject.look is None:
+        return f"no centers, and {no_look(subject)}"
+    classes = len(subject.class_names if subject.centers is not None or subject.look is None
+                  else subject.look.labels.unique())
+    if classes < 2:
+        return "one class"
+    if classes > MOST_DRAWN:
+        return f"{classes:,} classes, at most {MOST_DRAWN:,} are drawn"
+    if subject.centers is not None and not bool(subject.centers.weight.isfinite().all()):
+        return "its centers hold NaN or infinity"
+    return None
+
+
+def plot_centers(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
+    """Draw which classes are alike, by centers or mean features; return the caption.
+
+    Of a group with several seeds, its first subject.
+
+    Raises:
+        DataError: where no subject has either.
+    """
+    chosen = choose(subjects, _lacks_classes, STACKED)
+    drawn = [group.subjects[0] for group in chosen.groups]
+    vectors = [found for subject in drawn if (found := _vectors(subject)) is not None]
+    order = cluster(vectors[0].similarity)
+    shared = all(each.names == vectors[0].names for each in vectors)
+    orders = [order if shared else cluster(each.similarity) for each in vectors]
+    classes = len(order)
+    named = classes <= _NAMED
+    caption = f"Cosine similarity of {' / '.join(dict.fromkeys(each.what for each in vectors))}. "
+    if any(s.centers is None for s in drawn):
+        caption += f"Means over {seen([s for s in drawn if s.centers is None])}. "
+    trained = [s for s in drawn if s.centers is not None]
+    if trained:
+        seeds = ", ".join(str(s.seed) for s in trained if s.seed is not None)
+        caption += f"Centers trained on {' / '.join(dict.fromkeys(s.data for s in trained))}"
+        caption += f", seed {seeds}. " if seeds else ". "
+    caption += f"{classes} classes; order: average linkage"
+    caption += f" of {short(drawn[0].label)}. " if len(drawn) > 1 and shared else ". "
+    caption += "In brackets: training images. " if named and counts_shown(vectors[0].counts) else ""
+    several = len(chosen.subjects) > len(chosen.groups)
+    caption += "Of each group one seed is drawn. " if several else ""
+    caption = (caption + chosen.left_out).strip()
+    side = max(3.0, 0.085 * classes) if named else 3.2
+    title = heading("Which classes are alike", chosen.groups)
+    with stack(paths, [side] * len(drawn), caption, title, width=max(_MAP_WIDTH, side + 1.2)) as axes_of:
+        for axes, group, found, own in zip(axes_of, chosen.groups, vectors, orders, strict=True):
+            draw_class_map(axes, found.similarity, own, found.names, found.counts, named=_NAMED)
+            if len(drawn) > 1:
+                axes.set_title(short(group.label), loc="left")
+    return caption
+
+
+def plot_map(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
+    """Draw features in two dimensions with the learned centers among them; return the caption.
+
+    Of a group with several seeds, its first subject.
+
+    Raises:
+        DataError: where no subject has a look.
+    """
+    chosen = choose(subjects, no_look, STACKED)
+    drawn = [group.subjects[0] for group in chosen.groups]
+    maps = []
+    for subject in drawn:
+        look = subject.look
+        assert look is not None  # chosen for it
+        features = _raw(look)
+        centers = subject.centers
+        if centers is not None and len(centers.weight) != len(look.class_names):
+            centers = None
+        if centers is not None and int(centers.class_counts.min()) < 0 and len(look.class_names) > 10:
+            centers = centers._replace(class_counts=look.class_counts)
+        maps.append(
+            map_features(features, look.labels, look.class_names, centers, seed=look.seed, max_points=_POINTS)
+        )
+    caption = f"{' / '.join(dict.fromkeys(each.caption for each in maps))}. {seen(drawn)}. "
+    several = len(chosen.subjects) > len(chosen.groups)
+    caption += "Of each group one seed is drawn. " if several else ""
+    caption = (caption + chosen.left_out).strip()
+    title = heading("A map of features", chosen.groups)
+    with stack(paths, [3.5] * len(drawn), caption, title, width=_MAP_WIDTH) as axes_of:
+        for axes, group, mapped in zip(axes_of, chosen.groups, maps, strict=True):
+            draw_feature_map(axes, mapped)
+            if len(drawn) > 1:
+                axes.set_title(short(group.label), loc="left")
+    return caption
+
+
+def _raw(look: Look) -> Tensor:
+    return look.features * look.norms[:, None]

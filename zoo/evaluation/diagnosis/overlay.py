@@ -1,0 +1,277 @@
+"""How several subjects share a figure: a colour and a marker for each group, a mean over its seeds."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+
+from zoo.errors import DataError
+from zoo.evaluation._figure import COLORS, INK, MARKERS, figure_to, grid
+from zoo.evaluation.diagnosis.look import Look
+from zoo.evaluation.diagnosis.subject import Subject
+
+WIDTH = 3.6
+"""Inches of a figure: what a column of a paper has, and what a telephone shows at a readable size."""
+
+OVERLAID, STACKED = 8, 4
+"""Groups at most that one panel holds, and that have a panel each in figures of maps and images."""
+
+DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))
+"""What a variant within a group is told apart by; groups have colours and markers."""
+
+_LONGEST = 44  # characters of a label in a legend
+_PER_INCH = 17.0  # characters of a caption
+
+
+class Group(NamedTuple):
+    """Subjects that differ in the seed alone, and how they are drawn everywhere in a report.
+
+    Attributes:
+        label: of the group; of its only subject where it has one.
+        subjects: one or more.
+        place: in the report, which decides colour and marker.
+    """
+
+    label: str
+    subjects: tuple[Subject, ...]
+    place: int
+
+    @property
+    def color(self) -> str:
+        """Of its lines and points."""
+        return COLORS[self.place % len(COLORS)]
+
+    @property
+    def marker(self) -> str:
+        """Tells it apart in grey."""
+        return MARKERS[self.place % len(MARKERS)]
+
+
+class Chosen(NamedTuple):
+    """Which groups a figure draws, and words on those that it does not."""
+
+    groups: tuple[Group, ...]
+    left_out: str
+
+    @property
+    def subjects(self) -> list[Subject]:
+        """All that are drawn."""
+        return [subject for group in self.groups for subject in group.subjects]
+
+
+def groups_of(subjects: Sequence[Subject]) -> list[Group]:
+    """Return the groups in the order of their first subjects."""
+    found: dict[str, list[Subject]] = {}
+    for subject in subjects:
+        found.setdefault(subject.group, []).append(subject)
+    return [
+        Group(members[0].label if len(members) == 1 else label, tuple(members), place)
+        for place, (label, members) in enumerate(found.items())
+    ]
+
+
+def choose(
+    subjects: Sequence[Subject], lacks: Callable[[Subject], str | None], most: int = OVERLAID
+) -> Chosen:
+    """Choose what to draw: at most so many groups, of those that lack nothing.
+
+    Args:
+        subjects: of the report.
+        lacks: why a subject cannot be drawn, or None.
+        most: groups.
+
+    Raises:
+        DataError: where none can be drawn: each one's reason.
+    """
+    reasons: dict[str, list[str]] = {}
+    usable: list[Group] = []
+    for group in groups_of(subjects):
+        able = []
+        for subject in group.subjects:
+            reason = lacks(subject)
+            if reason is None:
+                able.append(subject)
+            else:
+                reasons.setdefault(reason, []).append(subject.label)
+        if able:
+            usable.append(group._replace(subjects=tuple(able)))
+    if not usable:
+        if len(subjects) == 1 or len(reasons) == 1:
+            raise DataError("; ".join(reasons))
+        raise DataError("; ".join(f"{', '.join(labels)}: {reason}" for reason, labels in reasons.items()))
+    words = [f"{', '.join(labels)}: {reason}" for reason, labels in reasons.items()]
+    if len(usable) > most:
+        words.append(f"{', '.join(group.label for group in usable[most:])}: more than {most} are not drawn")
+    return Chosen(tuple(usable[:most]), f"Not drawn: {'; '.join(words)}. " if words else "")
+
+
+def no_record(subject: Subject) -> str | None:
+    """Say why nothing that was recorded in training can be drawn, if so."""
+    return None if subject.rows else "no record of its training"
+
+
+def no_look(subject: Subject) -> str | None:
+    """Say why nothing of its images can be drawn, if so."""
+    if subject.look is not None:
+        return None
+    return "no look at its images" + (f" ({subject.without_look})" if subject.without_look else "")
+
+
+def recorded(subjects: Sequence[Subject]) -> str:
+    """Say what recorded scalars are of: data and seeds of the trainings."""
+    return f"{_joined(s.data for s in subjects)}, training split, {_seeds(subjects)}"
+
+
+def seen(subjects: Sequence[Subject]) -> str:
+    """Say what looks are at: data, split, sample and seed."""
+    looks = [subject.look for subject in subjects if subject.look is not None]
+    samples = _joined(f"{_sample(each)} (drawn with seed {each.seed})" for each in looks)
+    return f"{_joined(s.data for s in subjects)}: {samples}; {_seeds(subjects)}"
+
+
+def _sample(look: Look) -> str:
+    if len(look.index) == look.total:
+        return f"all {look.total:,} test images"
+    return f"{len(look.index):,} of {look.total:,} test images"
+
+
+def _seeds(subjects: Sequence[Subject]) -> str:
+    known = sorted({s.seed for s in subjects if s.seed is not None})
+    if not known:
+        return "seed of the training not known"
+    return f"training seed{'s' if len(known) > 1 else ''} {', '.join(map(str, known))}"
+
+
+def _joined(words: Any) -> str:
+    return " / ".join(dict.fromkeys(words))
+
+
+def short(label: str, longest: int = _LONGEST) -> str:
+    """Return a label that fits."""
+    return label if len(label) <= longest else f"{label[: longest - 1]}…"
+
+
+def legend_of(groups: Sequence[Group], *, lines: bool = True) -> list[Line2D]:
+    """Return an entry of a legend for each group; none for one group, which the title names."""
+    if len(groups) == 1:
+        return []
+    style: dict[str, Any] = {"markersize": 4, "linewidth": 1.4 if lines else 0}
+    return [
+        Line2D([], [], color=group.color, marker=group.marker, label=short(group.label), **style)
+        for group in groups
+    ]
+
+
+def variant(label: str, dash: Any, *, color: str = INK, width: float = 1.4) -> Line2D:
+    """Return an entry of a legend for a variant within groups."""
+    return Line2D([], [], color=color, linestyle=dash, linewidth=width, label=label)
+
+
+@contextmanager
+def stack(
+    paths: Sequence[Path],
+    heights: Sequence[float],
+    caption: str,
+    title: str,
+    legend: Sequence[Any] = (),
+    *,
+    sharex: bool = False,
+    width: float = WIDTH,
+) -> Iterator[list[Axes]]:
+    """Give panels one below the other, under a legend; then write the figure to every path.
+
+    Args:
+        paths: .png, .svg or .pdf.
+        heights: inches of each panel.
+        caption: below the panels.
+        title: above them.
+        legend: handles.
+        sharex: whether the panels have one x axis.
+        width: inches of the figure.
+    """
+    columns = 1 if any(len(str(each.get_label())) > 22 * width / WIDTH for each in legend) else 2
+    lines = -(-len(legend) // columns)
+    above = 0.17 * lines + 0.05
+    below = 0.125 * len(textwrap.wrap(caption, int(_PER_INCH * width))) + 0.1
+    total = sum(heights) + above + below + 0.35
+    ratios = ([above] if legend else []) + [*heights]
+    with figure_to(paths, (width, total), caption, title) as figure:
+        every = figure.subplots(len(ratios), 1, squeeze=False, height_ratios=ratios)[:, 0]
+        axes = list(every)
+        if legend:
+            top = axes.pop(0)
+            top.axis("off")
+            style: dict[str, Any] = {"handlelength": 2.4, "columnspacing": 1.2, "labelspacing": 0.25}
+            top.legend(handles=list(legend), loc="upper left", ncols=columns, borderaxespad=0, **style)
+        if sharex:
+            for each in axes[1:]:
+                each.sharex(axes[0])
+            for each in axes[:-1]:
+                each.tick_params(labelbottom=False)
+        yield axes
+
+
+def draw_means(
+    axes: Axes,
+    group: Group,
+    lines: Sequence[tuple[Any, Any]],
+    mean: tuple[Any, Any],
+    *,
+    dash: Any = "-",
+    marked: int = 6,
+) -> None:
+    """Draw a group's mean as a line with a few markers, and where it has several seeds, each faintly.
+
+    Args:
+        axes: where.
+        group: gives colour and marker.
+        lines: x and y of each subject.
+        mean: x and y of their mean.
+        dash: of the line.
+        marked: markers on the line.
+    """
+    if len(lines) > 1:
+        for x, y in lines:
+            axes.plot(x, y, color=group.color, linewidth=0.6, alpha=0.4, linestyle=dash)
+    x, y = mean
+    every = max(len(x) // marked, 1)
+    start = min(group.place * every // 8, max(len(x) - 1, 0))  # so that the groups' markers do not coincide
+    axes.plot(
+        x,
+        y,
+        color=group.color,
+        linestyle=dash,
+        linewidth=1.4,
+        marker=group.marker,
+        markersize=3.5,
+        markevery=(start, every),
+    )
+
+
+def label_axes(axes: Axes, title: str, y: str, x: str | None = None) -> None:
+    """Name a panel and its axes, and draw a faint grid."""
+    axes.set_title(title, loc="left")
+    axes.set_ylabel(y)
+    if x is not None:
+        axes.set_xlabel(x)
+    grid(axes)
+
+
+def heading(title: str, groups: Sequence[Group]) -> str:
+    """Return a figure's title; with one group it names it."""
+    if len(groups) > 1:
+        return title
+    return "\n".join([title, *textwrap.wrap(short(groups[0].label, 80), 44)])
+
+
+def finite(values: Any) -> Any:
+    """Return values with what is not positive as NaN, for a logarithmic axis."""
+    values = np.asarray(values, dtype=float)
+    return np.where(values > 0, values, np.nan)

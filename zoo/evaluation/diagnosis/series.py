@@ -1,0 +1,123 @@
+"""What was recorded, as arrays: scalars over steps, and gradients over classes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Row = Mapping[str, Any]
+"""Of metrics.jsonl or classes.jsonl."""
+
+Array = NDArray[np.float64]
+
+
+class Curve(NamedTuple):
+    """One scalar of a run: the steps at which it was recorded `[T]`, and its values `[T]`, all finite."""
+
+    steps: Array
+    values: Array
+
+
+def curve(rows: Sequence[Row], name: str) -> Curve:
+    """Return the recorded values of a scalar in the order of steps; of a step recorded twice, the last."""
+    found = {row["step"]: row[name] for row in rows if is_number(row.get("step")) and is_number(row.get(name))}
+    steps = sorted(found)
+    return Curve(np.array(steps, dtype=float), np.array([found[step] for step in steps], dtype=float))
+
+
+def names(rows: Iterable[Row]) -> list[str]:
+    """Return the scalars that any row has, in alphabetical order."""
+    found = {key for row in rows for key, value in row.items() if is_number(value)}
+    return sorted(found - {"step", "epoch"})
+
+
+def is_number(value: object) -> bool:
+    """Whether a value of a row is a finite number."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def smooth(found: Curve, window: int) -> Curve:
+    """Return running means over `window` records, of steps and values alike."""
+    if window < 2 or len(found.values) <= window:
+        return found
+    kernel = np.ones(window) / window
+    return Curve(*(np.convolve(values, kernel, mode="valid") for values in found))
+
+
+def mean_curve(curves: Sequence[Curve]) -> Curve:
+    """Return the mean of several runs' curves, over the steps that all of them reach."""
+    if len(curves) == 1:
+        return curves[0]
+    first = max(each.steps[0] for each in curves)
+    last = min(each.steps[-1] for each in curves)
+    steps = np.unique(np.concatenate([each.steps for each in curves]))
+    steps = steps[(steps >= first) & (steps <= last)]
+    if not len(steps):  # one ended before another began
+        return Curve(steps, steps)
+    return Curve(steps, np.mean([np.interp(steps, *each) for each in curves], axis=0))
+
+
+def class_means(class_rows: Sequence[Row], key: str, classes: int) -> Array | None:
+    """Return a quantity of each class over a whole training `[C]`, from the rows of classes.jsonl.
+
+    A row's value counts by the images it was observed on: those of the class for `feature_gradient`, a mean
+    per image; those of all classes for what is a mean per step. NaN for a class that was never observed.
+
+    Args:
+        class_rows: may be empty.
+        key: of the rows.
+        classes: C; a row of another number is left out.
+
+    Returns:
+        None where no row has the key.
+    """
+    total, weights = np.zeros(classes), np.zeros(classes)
+    any_row = False
+    for row in class_rows:
+        values, images = _numbers(row.get(key), classes), _numbers(row.get("images"), classes)
+        if values is None or images is None:
+            continue
+        any_row = True
+        images = np.nan_to_num(images)
+        weight = images if key == "feature_gradient" else np.full(classes, images.sum())
+        known = np.isfinite(values)
+        total[known] += (values * weight)[known]
+        weights[known] += weight[known]
+    if not any_row:
+        return None
+    return np.divide(total, weights, out=np.full(classes, np.nan), where=weights > 0)
+
+
+def _numbers(values: Any, classes: int) -> Array | None:
+    if not isinstance(values, Sequence) or isinstance(values, str) or len(values) != classes:
+        return None
+    return np.array([value if is_number(value) else math.nan for value in values], dtype=float)
+
+
+def most_frequent_first(counts: Array) -> NDArray[np.int64]:
+    """Return the classes `[C]` from the most to the least frequent."""
+    return np.argsort(-counts, kind="stable").astype(np.int64)
+
+
+def head_to_tail(values: Array, counts: Array) -> float | None:
+    """Return the mean of a quantity over the most frequent third of the classes by that over the rarest third.
+
+    Args:
+        values: `[C]`; classes with NaN are left out.
+        counts: training images `[C]`; -1 where not known.
+
+    Returns:
+        None for fewer than two classes, unknown counts, or nothing in the rarest third.
+    """
+    third = max(len(values) // 3, 1)
+    if len(values) < 2 or counts.min() < 0:
+        return None
+    ordered = values[most_frequent_first(counts)]
+    head, tail = (part[np.isfinite(part)] for part in (ordered[:third], ordered[-third:]))
+    if not len(head) or not len(tail) or tail.mean() <= 0:
+        return None
+    return float(head.mean() / tail.mean())
