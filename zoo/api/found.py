@@ -88,6 +88,8 @@ def findings(plan: Plan, numbers: Mapping[Run, Numbers], watch: Sequence[Watched
 def value_of(watched: Watched, numbers: Numbers) -> float | None:
     """Return the number of one run, or None where it has none."""
     value = numbers.get(watched.number)
+    if value is None and watched.instead is not None:
+        value = numbers.get(watched.instead)
     if value is not None and watched.minus is not None:
         other = numbers.get(watched.minus)
         value = None if other is None else value - other

@@ -35,6 +35,8 @@ class Watched(Config):
     """As in `Subject.numbers`, e.g. `features/uniformity`."""
     minus: str | None = None
     """Another one that is taken from it, e.g. an optimum."""
+    instead: str | None = None
+    """What counts for a run that has no such number."""
     title: str
     """What a figure's axis says."""
     meaning: str = ""
@@ -190,7 +192,7 @@ def plan_sweep(
 def checked_watch(watch: Sequence[Watched]) -> tuple[Watched, ...]:
     """Return them if each is of a kind that there is; which numbers a run has is seen when it is finished."""
     for each in watch:
-        for number in (each.number, each.minus):
+        for number in (each.number, each.minus, each.instead):
             kind = "" if number is None else number.partition("/")[0]
             if number is not None and (kind not in KINDS or not number.partition("/")[2]):
                 raise ZooError(
