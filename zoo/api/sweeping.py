@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from zoo import catalog
 from zoo.api import sharing
 from zoo.api.compared import Images, checked_seeds, require_same
 from zoo.api.diagnosis import Report, diagnose
@@ -27,12 +28,12 @@ from zoo.api.found import (
 )
 from zoo.api.swept import Plan, Run, SweepFile, Watched, is_sweep, plan_sweep, read_sweep
 from zoo.data import open_dataset
-from zoo.errors import RecipeError, ZooError
+from zoo.errors import RecipeError, ZooError, did_you_mean
 from zoo.evaluation.diagnosis.page import Page, Picture, Table
 from zoo.evaluation.diagnosis.subject import Subject
 from zoo.evaluation.sweep_plot import plot_sweep
 from zoo.evaluation.trend import NOTE
-from zoo.files import write_text
+from zoo.files import is_file, write_text
 from zoo.launch import alone, handed_on, launched, rank, restarted
 from zoo.training import Recipe, RunFolder, pick_device
 from zoo.training.changes import allowed_changes
@@ -123,6 +124,11 @@ def _file_of(recipes: Sequence[Recipe | str | Path]) -> SweepFile | None:
     files = [each for each in recipes if not isinstance(each, Recipe) and is_sweep(each)]
     if files and len(recipes) > 1:
         raise RecipeError(f'sweep: found "{files[0]}" and {len(recipes) - 1} more, expected a sweep alone')
+    if not files and len(recipes) == 1 and not isinstance(recipes[0], Recipe):
+        name = str(recipes[0])
+        hint = did_you_mean(name, catalog.list_sweeps())
+        if hint and not is_file(name) and name not in catalog.list_recipes():
+            raise RecipeError(f'neither a recipe nor a sweep: "{name}".{hint}')
     return read_sweep(files[0]) if files else None
 
 

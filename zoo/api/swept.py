@@ -226,6 +226,8 @@ def _labelled(key: str, given: Any) -> dict[str, Any]:
     if isinstance(given, Mapping):
         values = {str(label): value for label, value in given.items()}
     elif isinstance(given, Sequence) and not isinstance(given, str):
+        for value in given:
+            _override(key, value)  # that it is a plain one
         labels = [_label(value, given) for value in given]
         repeated = next((each for i, each in enumerate(labels) if each in labels[:i]), None)
         if repeated is not None:
