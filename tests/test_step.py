@@ -16,7 +16,7 @@ import torch.utils.checkpoint
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tests.objective_helpers import SETTINGS, batch
+from tests.objective_helpers import INFO, SETTINGS, batch
 from tests.test_training import RECIPES, assert_same_state, recipe, run
 from zoo.data import Batch, open_dataset
 from zoo.errors import RecipeError, TrainingError
@@ -223,9 +223,10 @@ class FakeGraphs:
 def graphed(r: Recipe, steps: int) -> tuple[Stepper, FakeGraphs, list[Output]]:
     stepper, batches = stepper_and_batches(r, steps)
     graphs = FakeGraphs(stepper.objective)
-    stepper._run = GraphedStep(
+    step = GraphedStep(
         stepper._update, stepper.objective, stepper.optimizer, capture=graphs, aside=lambda f: f()
     )
+    stepper._run, stepper._run_observed = step, step.beside()
     stepper._device_lr = [torch.zeros((), dtype=torch.float64) for _ in stepper.optimizer.param_groups]
     return stepper, graphs, [stepper(step, each) for step, each in enumerate(batches)]
 
@@ -346,7 +347,7 @@ def test_optimizers_and_objectives_that_cannot_be_captured_are_refused() -> None
         pass
 
     stepper, _ = stepper_and_batches(recipe("classify"), 1)
-    unknown = Unknown(stepper.objective.config, stepper.objective.encoder, None)  # type: ignore[arg-type]
+    unknown = Unknown(stepper.objective.config, stepper.objective.encoder, INFO)
     with pytest.raises(RecipeError, match='objective "classify" cannot be captured'):
         GraphedStep(stepper._update, unknown, stepper.optimizer)
 

@@ -24,7 +24,13 @@ from zoo.evaluation.diagnosis.labels import groups, labels
 from zoo.evaluation.diagnosis.look import SMALLEST
 from zoo.evaluation.diagnosis.page import About, Page
 from zoo.evaluation.diagnosis.subject import Subject, summary
-from zoo.evaluation.diagnosis.tables import differences_table, numbers_tables, plain_numbers, record_of
+from zoo.evaluation.diagnosis.tables import (
+    accuracy_tables,
+    differences_table,
+    numbers_tables,
+    plain_numbers,
+    record_of,
+)
 from zoo.files import is_dir, is_file, names_in, replacing, write_text
 from zoo.training import pick_device
 from zoo.training.progress import show_status
@@ -95,7 +101,7 @@ def diagnose(
             seen.append(looker.look_at(each))
     subjects = _subjects(opened, seen)
     made = {
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "date": datetime.now(UTC).isoformat(" ", timespec="minutes").replace("+00:00", " UTC"),
         "sample": f"at most {sample:,} test images of each, drawn with seed {seed}",
         "data": "each one's own" if data is None else str(data),
         "versions": ", ".join(f"{name} {number}" for name, number in _versions().items()),
@@ -112,6 +118,7 @@ def diagnose(
                 for subject, each, found in zip(subjects, opened, seen, strict=True)
             ],
             differences_table(subjects),
+            accuracy_tables(subjects),
             numbers_tables(subjects),
             figures,
             made,

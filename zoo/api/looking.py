@@ -81,7 +81,7 @@ class Looker:
             config, root = self._data_of(opened)
             train_set, test_set = self._open(config, "train", root), self._open(config, "test", root)
         except ZooError as error:
-            without = f"its images cannot be opened: {_sentence(error)}"
+            without = _sentence(error)
         try:
             encoder, centers = opened.load(self._training_set(opened))
         except ZooError as error:

@@ -12,7 +12,7 @@ from torch import nn
 from zoo import release as releases
 from zoo.catalog import recipe_text
 from zoo.data import DataConfig, ImageDataset
-from zoo.errors import ReleaseError, TrainingError, ZooError, did_you_mean
+from zoo.errors import ReleaseError, TrainingError, ZooError
 from zoo.files import is_dir, is_file, names_in
 from zoo.modules import Centers
 from zoo.release import Release
@@ -121,13 +121,10 @@ def _is_release(folder: Path) -> bool:
 
 def _neither(folder: Path) -> ZooError:
     found = names_in(folder)
-    inside = [
-        str(folder / each)
-        for each in found
-        if _is_release(folder / each) or is_file(folder / each / "run" / "recipe.yaml")
-    ]
-    beside = [str(folder.parent / each) for each in names_in(folder.parent) if each != folder.name]
-    hint = f' Did you mean "{inside[0]}"?' if inside else did_you_mean(folder, beside)
+    below = [folder / each for each in found]
+    below += [each / name for each in below for name in names_in(each)]
+    inside = [each for each in below if _is_release(each) or is_file(each / "run" / "recipe.yaml")]
+    hint = f' Did you mean "{inside[0]}"?' if inside else ""
     shown = ", ".join(found[:4]) + (", ..." if len(found) > 4 else "") if found else "nothing"
     return ZooError(
         f'"{folder}": neither a release nor a run: found {shown}, expected {CONFIG} (a release), '

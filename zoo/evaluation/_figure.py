@@ -98,6 +98,7 @@ def figure_to(
         yield figure
         for each in paths:
             _write(figure, each)
+            figure.set_layout_engine("none")  # what follows lies where this does, without computing it again
 
 
 def _write(figure: Figure, path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from zoo.evaluation.metrics import FEW_BELOW, MANY_ABOVE
+from zoo.functional import FEW_BELOW, MANY_ABOVE
 
 RISK = 0.05
 """How often two equally good models may differ by more than the default tolerance."""

@@ -10,9 +10,7 @@ from torch import Tensor
 
 from zoo.errors import DataError
 from zoo.evaluation._checks import check_labels
-
-MANY_ABOVE = 100  # training images; Liu et al. 2019 (OLTR), the groups of every long-tail table since
-FEW_BELOW = 20
+from zoo.functional import frequency_groups
 
 
 def classification_metrics(
@@ -49,9 +47,7 @@ def classification_metrics(
     if train_counts is not None:
         if tuple(train_counts.shape) != (num_classes,):
             raise DataError(f"train_counts: found {tuple(train_counts.shape)}, expected ({num_classes},)")
-        counts = train_counts.cpu()
-        many, few = counts > MANY_ABOVE, counts < FEW_BELOW
-        for name, members in (("many", many), ("medium", ~many & ~few), ("few", few)):
+        for name, members in frequency_groups(train_counts.cpu()).items():
             chosen = recall[members & present]
             groups[name] = float(chosen.mean()) if len(chosen) else None
     return {

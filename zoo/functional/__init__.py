@@ -18,6 +18,9 @@ from zoo.functional.contrastive import (
 )
 from zoo.functional.diagnostics import (
     alignment,
+    center_cosine,
+    group_means,
+    pair_moments,
     relative_penalty,
     score_moments,
     tolerance,
@@ -30,9 +33,12 @@ from zoo.functional.features import (
     sample_beta,
 )
 from zoo.functional.long_tail import (
+    FEW_BELOW,
     LOWEST_LOGIT,
+    MANY_ABOVE,
     class_balanced_weights,
     class_means,
+    frequency_groups,
     ldam,
     ldam_margins,
     logit_adjusted,
@@ -41,6 +47,12 @@ from zoo.functional.long_tail import (
     post_hoc_adjusted,
     scale_classes,
     tau_normalize,
+)
+from zoo.functional.probabilities import (
+    Probabilities,
+    paco_optimum,
+    paco_probabilities,
+    sup_con_probabilities,
 )
 from zoo.functional.supervised import (
     balanced_softmax,
@@ -52,14 +64,20 @@ from zoo.functional.supervised import (
 )
 
 __all__ = [
+    "FEW_BELOW",
     "LOWEST_LOGIT",
+    "MANY_ABOVE",
+    "Probabilities",
     "alignment",
     "balanced_softmax",
+    "center_cosine",
     "class_balanced_weights",
     "class_means",
     "disambiguate",
     "ema_update",
     "extrapolate",
+    "frequency_groups",
+    "group_means",
     "hard_contrastive",
     "hard_simple",
     "in_batch_info_nce",
@@ -76,6 +94,9 @@ __all__ = [
     "never",
     "nt_xent",
     "paco",
+    "paco_optimum",
+    "paco_probabilities",
+    "pair_moments",
     "post_hoc_adjusted",
     "relative_penalty",
     "sample_beta",
@@ -83,6 +104,7 @@ __all__ = [
     "score_moments",
     "simple_contrastive",
     "sup_con",
+    "sup_con_probabilities",
     "tau_normalize",
     "tolerance",
     "uniformity",

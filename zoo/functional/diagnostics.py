@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import torch
 import torch.nn.functional as F
@@ -92,14 +93,67 @@ def tolerance(z: Tensor, labels: Tensor) -> Tensor:
 
     Args:
         z: unit rows `[N, D]`.
-        labels: classes `[N]`.
+        labels: classes `[N]`; rows of a negative one, which is unknown, are in no pair.
 
     Returns:
         `[]`; NaN when no two rows share a class. Source: https://arxiv.org/abs/2012.09740, equation 9.
     """
     z = full(z)
-    same = labels[:, None] == labels
+    same = (labels[:, None] == labels) & (labels >= 0)
     same.fill_diagonal_(False)
     with torch.autocast(z.device.type, enabled=False):
-        similarity: Tensor = (z @ z.T)[same]
-    return similarity.mean()
+        similarity = z @ z.T
+    # no selection by the mask: how much it selects, a GPU would be waited for
+    return similarity.masked_fill(~same, 0).sum() / same.sum()
+
+
+def pair_moments(scores: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and variance of the chosen ones of some scores.
+
+    Args:
+        scores: of pairs `[N, K]`.
+        chosen: which of them count `[N, K]`, bool.
+
+    Returns:
+        `(mean [], variance [])`, of the population; NaN when none counts.
+    """
+    count = chosen.sum()
+    mean = scores.masked_fill(~chosen, 0).sum() / count
+    return mean, (scores - mean).masked_fill_(~chosen, 0).square_().sum() / count
+
+
+def center_cosine(weight: Tensor) -> Tensor:
+    """Mean cosine between two different class centers.
+
+    The sum of u_a . u_b over all pairs is |sum_a u_a|^2, C of them of a center with itself: it takes O(C D).
+
+    Args:
+        weight: centers `[C, D]`.
+
+    Returns:
+        `[]`; NaN for one center. -1 / (C - 1) is the least there can be: a regular simplex.
+    """
+    unit = F.normalize(full(weight), dim=1)
+    own = unit.square().sum()  # a center that is zero has no direction: it counts as at right angles to all
+    count = len(unit)
+    return (unit.sum(dim=0).square().sum() - own) / (torch.ones_like(own) * count * (count - 1))
+
+
+def group_means(values: Tensor, labels: Tensor, groups: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Mean of the values whose class is in each group.
+
+    Args:
+        values: `[N]`.
+        labels: their classes `[N]`; negative ones are in no group.
+        groups: by name the classes that belong to it `[C]`, bool.
+
+    Returns:
+        By name `[]`; NaN for a group of which there is no value.
+    """
+    known = labels >= 0
+    place = labels.clamp(min=0)
+    means = {}
+    for name, members in groups.items():
+        inside = members[place] & known
+        means[name] = values.masked_fill(~inside, 0).sum() / inside.sum()
+    return means

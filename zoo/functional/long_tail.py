@@ -18,7 +18,21 @@ from zoo.functional.supervised import log_prior
 LOWEST_LOGIT = -6e4
 """The logit of a class that is never to be predicted: below what any classifier gives, and finite in fp16."""
 
+MANY_ABOVE = 100
+"""Training images of a class: Liu et al. 2019 (OLTR), https://arxiv.org/abs/1904.05160, as all since."""
+FEW_BELOW = 20
+
 Similarity = Literal["logit", "cosine", "euclidean"]
+
+
+def frequency_groups(class_counts: Tensor) -> dict[str, Tensor]:
+    """Return which classes have many (> 100), medium (20 to 100) and few (< 20) training images, `[C]` bool.
+
+    Args:
+        class_counts: training images of each class `[C]`.
+    """
+    many, few = class_counts > MANY_ABOVE, class_counts < FEW_BELOW
+    return {"many": many, "medium": ~many & ~few, "few": few}
 
 
 def logit_adjusted(

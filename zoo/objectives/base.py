@@ -9,6 +9,7 @@ import torch
 from timm.models._manipulate import group_with_matcher
 from torch import Tensor, nn
 
+from zoo import functional
 from zoo.config import Config
 from zoo.data.batch import Batch
 from zoo.modules import Centers, Temperature
@@ -39,6 +40,15 @@ class DataInfo(NamedTuple):
         """C."""
         return len(self.class_counts)
 
+    def groups(self) -> dict[str, Tensor]:
+        """By name, which classes have many, medium and few images `[C]`, bool.
+
+        Classes without any are left out, and so are groups without a class.
+        """
+        there = self.class_counts > 0
+        groups = functional.frequency_groups(self.class_counts)
+        return {name: members & there for name, members in groups.items() if bool((members & there).any())}
+
 
 class Output(NamedTuple):
     """What one forward pass gives.
@@ -49,7 +59,8 @@ class Output(NamedTuple):
         carry: what `update` needs after the optimizer step, detached: a tensor with one row per image, or a
             NamedTuple of such, so that the parts of a batch can be joined.
         features: of the first view as they enter the loss `[B, D_f]`, not detached, for who looks at the
-            gradients of single images; None where a row is not one image of one class.
+            gradients of single images; None where a row is not one image of one class, and where an
+            objective does not say.
     """
 
     loss: Tensor
@@ -72,6 +83,8 @@ class Objective(nn.Module):
 
     Attributes:
         Config: schema of the recipe's section.
+        group_names: of the classes with many, medium and few training images, those that there are.
+        group_members: which classes these have `[G, C]`, bool; no part of the state.
         num_views: how many views a batch must have.
         from_candidates: whether it learns from candidate sets (the recipe's `data.partial_labels`).
         epoch: how far training is, in epochs with fraction; the loop sets it before each step. Not state: it
@@ -91,11 +104,17 @@ class Objective(nn.Module):
     progress: float = 0.0
     observing: bool = False
     ranks: Ranks = ALONE
+    group_names: tuple[str, ...]
+    group_members: Tensor
 
     def __init__(self, config: Any, encoder: nn.Module, info: DataInfo) -> None:
         super().__init__()
         self.config = config
         self.encoder = encoder
+        groups = info.groups()
+        self.group_names = tuple(groups)
+        members = torch.stack([*groups.values()]) if groups else torch.zeros(0, info.num_classes)
+        self.register_buffer("group_members", members.bool(), persistent=False)
 
     def join(self, ranks: Ranks) -> None:
         """Train as one of several ranks: this objective and every part that has to know."""
@@ -154,6 +173,17 @@ class Objective(nn.Module):
 
     def centers(self) -> Centers | None:
         """Return the learned class centers, or None for objectives without."""
+        return None
+
+    def class_groups(self) -> dict[str, Tensor]:
+        """Return by name which classes have many, medium and few training images `[C]`, bool."""
+        return dict(zip(self.group_names, self.group_members.unbind(), strict=True))
+
+    def center_parameter(self) -> Tensor | None:
+        """Return the parameter whose rows, one per class `[C, ...]`, become the centers; None: there is none.
+
+        Its gradient is what each class's center is moved by.
+        """
         return None
 
 

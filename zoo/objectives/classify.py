@@ -16,6 +16,7 @@ from zoo.config import Config
 from zoo.errors import TrainingError
 from zoo.functional.precision import full
 from zoo.modules import Centers, CosineClassifier, ScaledClassifier
+from zoo.objectives import measures
 from zoo.objectives.base import Batch, DataInfo, Objective, ObjectiveConfig, Output
 from zoo.objectives.mixing import MixConfig, mix
 
@@ -139,9 +140,15 @@ class Classify(Objective):
             images, targets, labels = mix(self.config.mix, images, labels, len(self.class_counts))
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.config.freeze_encoder):
             features = self.encoder(images)
+        if self.observing and torch.is_grad_enabled() and not features.requires_grad:
+            features.requires_grad_()  # of a frozen encoder: its own gradient has no other use
         logits = full(self.classifier(features))
         accuracy = 100 * (logits.detach().argmax(dim=1) == labels).float().mean()
-        return Output(self._loss(logits, targets), {"train_accuracy": accuracy})
+        metrics = {"train_accuracy": accuracy}
+        if self.observing:
+            metrics |= measures.centers(self._weight_and_bias()[0], self.class_groups())
+        mixed = targets.ndim > 1
+        return Output(self._loss(logits, targets), metrics, features=None if mixed else features)
 
     def _loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the loss `[]` of logits `[B, C]` (cosines for LDAM) and labels `[B]`, or shares `[B, C]`."""
@@ -191,16 +198,23 @@ class Classify(Objective):
         take out, changes no order of classes. A loss that knows the class counts has never pushed away a
         class without images; that class is never predicted.
         """
-        if isinstance(self.config.loss, LDAMLoss):
-            weight = self.config.loss.scale * F.normalize(self.classifier.weight, dim=1)
-            bias = torch.zeros_like(weight[:, 0])
-        elif isinstance(self.classifier, ScaledClassifier):
-            weight, bias = self.classifier.scaled()
-        else:
-            weight, bias = self.classifier.weight, self.classifier.bias
+        weight, bias = self._weight_and_bias()
         if self.config.loss != "cross_entropy":
             weight, bias = functional.never(weight, bias, self.class_counts == 0)
         return Centers(weight.detach(), bias.detach(), self.class_counts)
+
+    def _weight_and_bias(self) -> tuple[Tensor, Tensor]:
+        if isinstance(self.config.loss, LDAMLoss):
+            weight = self.config.loss.scale * F.normalize(self.classifier.weight, dim=1)
+            return weight, torch.zeros_like(weight[:, 0])
+        if isinstance(self.classifier, ScaledClassifier):
+            return self.classifier.scaled()
+        return self.classifier.weight, self.classifier.bias
+
+    def center_parameter(self) -> Tensor:
+        """See `Objective.center_parameter`; of a scaled head it is not trained."""
+        weight: Tensor = self.classifier.weight
+        return weight
 
 
 _HEADS = {"linear": nn.Linear, "cosine": CosineClassifier, "scaled": ScaledClassifier}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Annotated, NamedTuple
 
 import torch
@@ -22,11 +22,9 @@ from zoo.modules import (
     transform,
     value_at,
 )
+from zoo.objectives import measures
 from zoo.objectives.base import ObjectiveConfig
 from zoo.ranks import ALONE, Ranks
-
-SCORED_KEYS = 4096
-"""Of how many keys score statistics are recorded at least, of queues that have so many."""
 
 
 class ProjectionConfig(ObjectiveConfig):
@@ -126,6 +124,7 @@ def look_up(
     *,
     labelled: bool,
     ranks: Ranks = ALONE,
+    observed: Tensor | None = None,
 ) -> tuple[Dictionary, dict[str, Tensor]]:
     """Join a step's pairs with the queue, transformed by FT once its epoch has come.
 
@@ -136,17 +135,18 @@ def look_up(
         epoch: how far training is.
         labelled: the loss reads the queue's labels: negatives are mixed within their class alone.
         ranks: the processes that each have some rows of the batch.
+        observed: on steps that are looked at the queries' classes `[B]`, of the same kind as the queue's.
 
     Returns:
         What enters the loss, and score statistics to record, before and (`_ft`) after FT.
     """
     found = Dictionary(pair.q, pair.k, queue.keys, queue.labels, queue.valid)
-    metrics = _scores(found, labelled, "")
+    metrics = _scores(found, labelled, "", observed)
     if ft is not None and is_on(ft, epoch):
         labels = queue.labels if labelled else None
         q, k, keys, valid = transform(pair.q, pair.k, queue.keys, queue.valid, ft, labels, ranks=ranks)
         found = Dictionary(q, k, keys, queue.labels.repeat(len(valid) // len(queue)), valid)
-        metrics |= _scores(found, labelled, "_ft")
+        metrics |= _scores(found, labelled, "_ft", observed)
     return found, metrics
 
 
@@ -156,17 +156,33 @@ def is_on(ft: FeatureTransformConfig | None, epoch: float) -> bool:
 
 
 @torch.no_grad()
-def _scores(dictionary: Dictionary, labelled: bool, suffix: str) -> dict[str, Tensor]:
+def _scores(
+    dictionary: Dictionary, labelled: bool, suffix: str, observed: Tensor | None
+) -> dict[str, Tensor]:
     """Score statistics whose curves the FT paper reads: https://arxiv.org/abs/2108.02982, section 3."""
-    metrics = {f"positive_score{suffix}": (dictionary.q * dictionary.k).sum(dim=1).mean()}
+    q, queue = dictionary.q, dictionary.queue
+    positive = (q * dictionary.k).sum(dim=1)
+    metrics = {f"positive_score{suffix}": positive.mean()}
+    if observed is not None:
+        metrics[f"positive_variance{suffix}"] = positive.var(correction=0)
     if not labelled:  # with labels the queue holds positives too
-        # of some thousands of keys, evenly spaced: of all 65,536, a third of the loss's own time
-        some = slice(None, None, max(len(dictionary.queue) // SCORED_KEYS, 1))
-        mean, variance = functional.score_moments(
-            dictionary.q, dictionary.queue[some], dictionary.valid[some]
-        )
+        chosen = measures.some(queue)
+        mean, variance = functional.score_moments(q, queue[chosen], dictionary.valid[chosen])
         metrics |= {f"negative_score{suffix}": mean, f"negative_variance{suffix}": variance}
+    elif observed is not None:
+        metrics |= measures.scores_by_class(q, observed, queue, dictionary.queue_labels, suffix)
     return metrics
+
+
+def encode(
+    encoder: nn.Module, head: Callable[[Tensor], Tensor], views: tuple[Tensor, ...]
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """Encode one view after the other; return the first's features `[B, D_f]`, all projections `[B, D]`."""
+    features, projected = list[Tensor](), list[Tensor]()
+    for view in views:
+        features.append(encoder(view))
+        projected.append(head(features[-1]))
+    return features[0], tuple(projected)
 
 
 class MomentumContrast(nn.Module):
@@ -192,11 +208,11 @@ class MomentumContrast(nn.Module):
         return Projected(features, normalize(self.head(features)), normalize(self.teacher(views[1])))
 
     def look_up(
-        self, pair: Projected, epoch: float, *, labelled: bool
+        self, pair: Projected, epoch: float, *, labelled: bool, observed: Tensor | None = None
     ) -> tuple[Dictionary, dict[str, Tensor]]:
         """Join a step's pairs with the queue; see the function of that name."""
         ft = self.config.feature_transform
-        return look_up(pair, self.queue, ft, epoch, labelled=labelled, ranks=self.ranks)
+        return look_up(pair, self.queue, ft, epoch, labelled=labelled, ranks=self.ranks, observed=observed)
 
     def constants(self, epoch: float, progress: float) -> tuple[Hashable, ...]:
         """Return what of a step is no tensor: the key encoder's momentum, and whether FT has begun."""

@@ -6,9 +6,10 @@ from collections.abc import Hashable
 from typing import Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from zoo.modules import Centers, KeyQueue
+from zoo.objectives import measures
 from zoo.objectives.base import Batch, DataInfo, Objective, Output
 from zoo.objectives.contrast import Projected, from_others, is_on, look_up, normalize, projection
 from zoo.objectives.paco import CenterConfig, LearnedCenters
@@ -47,7 +48,15 @@ class GPaCo(Objective):
         logits = [self.learned(x) for x in features]
         pair = Projected(features[0], q, k)
         ft = self.config.feature_transform
-        found, metrics = look_up(pair, self.queue, ft, self.epoch, labelled=True, ranks=self.ranks)
+        found, metrics = look_up(
+            pair,
+            self.queue,
+            ft,
+            self.epoch,
+            labelled=True,
+            ranks=self.ranks,
+            observed=batch.labels if self.observing else None,
+        )
         others = from_others(self.ranks, found.q, found.k, batch.labels)
         # the mean over the 2B anchors: A(i) is the same set in both halves
         swapped = found._replace(q=found.k, k=found.q)
@@ -57,7 +66,10 @@ class GPaCo(Objective):
             + self.learned.loss(swapped, batch.labels, logits[1], tau, others)
         )
         metrics |= self.learned.metrics(logits[0], batch.labels, tau)
-        return Output(loss, metrics, carry=k.detach())
+        if self.observing:
+            metrics |= measures.sphere(q, k, batch.labels)
+            metrics |= self.learned.measure(found, batch.labels, logits[0], tau, others, self.class_groups())
+        return Output(loss, metrics, carry=k.detach(), features=features[0])
 
     def constants(self) -> Hashable:
         """See `Objective.constants`."""
@@ -68,6 +80,10 @@ class GPaCo(Objective):
     def update(self, batch: Batch, output: Output) -> None:
         """Enqueue the second view's projections with their labels."""
         self.queue.enqueue(output.carry, batch.labels)
+
+    def center_parameter(self) -> Tensor:
+        """See `Objective.center_parameter`."""
+        return self.learned.classifier.weight
 
     def centers(self) -> Centers:
         """Return the centers learned so far."""

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from zoo import functional
 from zoo.functional.precision import full
+from zoo.objectives import measures
 from zoo.objectives.base import Batch, DataInfo, Objective, Output
-from zoo.objectives.contrast import ProjectionConfig, normalize, projection
+from zoo.objectives.contrast import ProjectionConfig, encode, normalize, projection
 
 
 class MarginConfig(ProjectionConfig):
@@ -43,9 +44,18 @@ class Margin(Objective):
 
     def forward(self, batch: Batch) -> Output:
         """Compare every view with every other."""
-        z = torch.cat([full(self.head(self.encoder(view))) for view in batch.views])
+        features, projected = encode(self.encoder, self.head, batch.views)
+        z = torch.cat([full(each) for each in projected])
         if self.config.normalize:
             z = normalize(z)
+        output = self._compare(z, batch)
+        if self.observing and self.config.normalize:  # the measures are of unit rows
+            first, second = z.chunk(2)
+            output.metrics.update(measures.sphere(first, second, batch.labels))
+        return output._replace(features=features)
+
+    def _compare(self, z: Tensor, batch: Batch) -> Output:
+        """Compare the views `[2B, D]`."""
         identity = (batch.labels if self.config.pairs == "class" else batch.index).repeat(2)
         if not self.ranks.alone:
             return self._over_ranks(z, identity)

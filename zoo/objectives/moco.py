@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from zoo import functional
 from zoo.config import Config
 from zoo.modules import Temperature, TemperatureConfig
+from zoo.objectives import measures
 from zoo.objectives.base import Batch, DataInfo, Objective, Output
 from zoo.objectives.contrast import Dictionary, MomentumConfig, MomentumContrast
 
@@ -87,12 +88,15 @@ class MoCo(Objective):
     def forward(self, batch: Batch) -> Output:
         """Contrast the first view's queries with the second view's keys and the queue."""
         pair = self.contrast(self.encoder, batch.views)
-        found, metrics = self.contrast.look_up(pair, self.epoch, labelled=False)
+        observed = batch.labels if self.observing else None
+        found, metrics = self.contrast.look_up(pair, self.epoch, labelled=False, observed=observed)
+        if self.observing:
+            metrics |= measures.sphere(pair.q, pair.k, batch.labels)
         tau: float | Tensor = 1.0  # for the simple losses, which do not read it
         if self.temperature is not None:
             tau = self.temperature(self.progress)
             metrics |= self.temperature.metrics(tau, found.q.device)
-        return Output(_loss(self.config.loss, found, tau), metrics, carry=pair.k)
+        return Output(_loss(self.config.loss, found, tau), metrics, carry=pair.k, features=pair.features)
 
     def constants(self) -> Hashable:
         """See `Objective.constants`."""

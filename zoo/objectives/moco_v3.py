@@ -21,8 +21,9 @@ from zoo.modules import (
     set_sincos_positions,
     value_at,
 )
+from zoo.objectives import measures
 from zoo.objectives.base import Batch, DataInfo, Objective, ObjectiveConfig, Output
-from zoo.objectives.contrast import normalize
+from zoo.objectives.contrast import encode, normalize
 
 Layers = Annotated[int, Field(ge=1)]
 
@@ -88,13 +89,19 @@ class MoCoV3(Objective):
 
     def forward(self, batch: Batch) -> Output:
         """Contrast predictions and keys across the two views, in both directions."""
-        q1, q2 = (normalize(self.predictor(self.projector(self.encoder(view)))) for view in batch.views)
+        features, predicted = encode(
+            self.encoder, lambda features: self.predictor(self.projector(features)), batch.views
+        )
+        q1, q2 = map(normalize, predicted)
         k1, k2 = (normalize(self.teacher(view)) for view in batch.views)
         tau = self.temperature(self.progress)
         others1, others2 = self._from_others(k1, k2)
         loss = _contrast(q1, k2, tau, others2) + _contrast(q2, k1, tau, others1)
         score = 0.5 * ((q1 * k2).sum(dim=1).mean() + (q2 * k1).sum(dim=1).mean())
-        return Output(loss, {"positive_score": score.detach(), **self.temperature.metrics(tau, score.device)})
+        metrics = {"positive_score": score.detach(), **self.temperature.metrics(tau, score.device)}
+        if self.observing:
+            metrics |= measures.scores_in_batch(q1, k2) | measures.sphere(q1, k2, batch.labels)
+        return Output(loss, metrics, features=features)
 
     def _from_others(self, k1: Tensor, k2: Tensor) -> Sequence[Tensor | None]:
         """Return the other ranks' keys of both views; None with one rank."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import Annotated, Literal
 
 import torch
@@ -13,6 +13,7 @@ from zoo import functional
 from zoo.backbones import feature_dim
 from zoo.functional.precision import full
 from zoo.modules import LOWEST_TAU, Centers, Temperature, TemperatureConfig
+from zoo.objectives import measures
 from zoo.objectives.base import Batch, DataInfo, Objective, Output
 from zoo.objectives.contrast import Dictionary, MomentumConfig, MomentumContrast, QueueConfig, from_others
 
@@ -97,6 +98,53 @@ class LearnedCenters(nn.Module):
         )
 
     @torch.no_grad()
+    def measure(
+        self,
+        found: Dictionary,
+        labels: Tensor,
+        center_logits: Tensor,
+        tau: float | Tensor,
+        others: tuple[Tensor, Tensor] | None,
+        groups: Mapping[str, Tensor],
+    ) -> dict[str, Tensor]:
+        """Return what to record of centers and probabilities on a step that is looked at.
+
+        Args:
+            found: what enters the loss; this and the rest as `loss` has it.
+            labels: classes `[N]`.
+            center_logits: `[N, C]`.
+            tau: temperature of the samples' scores.
+            others: what other ranks have of the batch.
+            groups: classes by how many training images they have.
+        """
+        config = self.config
+        chosen = functional.paco_probabilities(
+            found.q,
+            found.k,
+            labels,
+            found.queue,
+            found.queue_labels,
+            center_logits,
+            self.log_prior,
+            tau=tau,
+            gamma=config.gamma,
+            center_tau=config.center_tau,
+            others=others,
+            anchors=measures.ANCHORS,
+        )
+        optimum = None
+        if config.gamma > 0:  # without samples in the denominator the loss has no minimum
+            optimum = functional.paco_optimum(
+                chosen.positives,
+                alpha=config.alpha,
+                beta=config.beta,
+                gamma=config.gamma,
+                label_smoothing=config.label_smoothing,
+            )
+        metrics = measures.probabilities(chosen, optimum, labels[: measures.ANCHORS], groups)
+        return metrics | measures.centers(self.classifier.weight, groups)
+
+    @torch.no_grad()
     def metrics(self, center_logits: Tensor, labels: Tensor, tau: float | Tensor) -> dict[str, Tensor]:
         """Return what to record of the classifier."""
         accuracy = 100 * (center_logits.argmax(dim=1) == labels).float().mean()
@@ -124,12 +172,17 @@ class PaCo(Objective):
     def forward(self, batch: Batch) -> Output:
         """Contrast the first view with the second's keys, the batch itself, the queue and the centers."""
         pair = self.contrast(self.encoder, batch.views)
-        found, metrics = self.contrast.look_up(pair, self.epoch, labelled=True)
+        observed = batch.labels if self.observing else None
+        found, metrics = self.contrast.look_up(pair, self.epoch, labelled=True, observed=observed)
         logits = self.learned(pair.features)
         tau = self.learned.temperature(self.progress)
         others = from_others(self.ranks, found.q, found.k, batch.labels)
         loss = self.learned.loss(found, batch.labels, logits, tau, others)
-        return Output(loss, metrics | self.learned.metrics(logits, batch.labels, tau), carry=pair.k)
+        metrics |= self.learned.metrics(logits, batch.labels, tau)
+        if self.observing:
+            metrics |= measures.sphere(pair.q, pair.k, batch.labels)
+            metrics |= self.learned.measure(found, batch.labels, logits, tau, others, self.class_groups())
+        return Output(loss, metrics, carry=pair.k, features=pair.features)
 
     def constants(self) -> Hashable:
         """See `Objective.constants`."""
@@ -140,6 +193,10 @@ class PaCo(Objective):
     def update(self, batch: Batch, output: Output) -> None:
         """Move the key encoder, then enqueue this step's keys with their labels."""
         self.contrast.update(self.encoder, output.carry, batch.labels, self.progress)
+
+    def center_parameter(self) -> Tensor:
+        """See `Objective.center_parameter`."""
+        return self.learned.classifier.weight
 
     def centers(self) -> Centers:
         """Return the centers learned so far."""

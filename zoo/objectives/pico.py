@@ -15,6 +15,7 @@ from zoo.backbones import feature_dim
 from zoo.errors import TrainingError
 from zoo.functional.precision import full
 from zoo.modules import Centers, Share, Temperature, TemperatureConfig, value_at
+from zoo.objectives import measures
 from zoo.objectives.base import Batch, DataInfo, Objective, Output
 from zoo.objectives.contrast import MomentumConfig, MomentumContrast, Projected, from_others
 
@@ -92,6 +93,9 @@ class PiCO(Objective):
             )
         classification = F.cross_entropy(logits, targets)
         contrast, metrics = self._contrast(pair, predicted, labelled=warmed_up)
+        if self.observing:
+            metrics |= measures.sphere(pair.q, pair.k, batch.labels)
+            metrics |= measures.centers(self.classifier.weight, self.class_groups())
         metrics |= {
             "classification_loss": classification.detach(),
             "contrast_loss": contrast.detach(),
@@ -100,12 +104,14 @@ class PiCO(Objective):
             "target_confidence": targets.amax(dim=1).mean(),
         }
         carry = _Carry(pair.k, pair.q.detach(), predicted, targets)
-        return Output(classification + self.config.contrast_weight * contrast, metrics, carry)
+        loss = classification + self.config.contrast_weight * contrast
+        return Output(loss, metrics, carry, features=pair.features)
 
     def _contrast(
         self, pair: Projected, predicted: Tensor, *, labelled: bool
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        found, metrics = self.contrast.look_up(pair, self.epoch, labelled=labelled)
+        observed = predicted if self.observing else None
+        found, metrics = self.contrast.look_up(pair, self.epoch, labelled=labelled, observed=observed)
         tau = self.temperature(self.progress)
         metrics |= self.temperature.metrics(tau, found.q.device)
         q, k, queue, queue_labels, valid = found
@@ -142,6 +148,10 @@ class PiCO(Objective):
             "disambiguation_accuracy": round(100 * _agreement(self.targets, labels).item(), 2),
             "target_confidence": round(self.targets.amax(dim=1).mean().item(), 4),
         }
+
+    def center_parameter(self) -> Tensor:
+        """See `Objective.center_parameter`."""
+        return self.classifier.weight
 
     def centers(self) -> Centers:
         """Return the classifier's rows, and the prototypes in the projection's space."""

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from zoo import functional
 from zoo.modules import Temperature, TemperatureConfig
+from zoo.objectives import measures
 from zoo.objectives.base import Batch, DataInfo, Objective, Output
-from zoo.objectives.contrast import ProjectionConfig, normalize, projection
+from zoo.objectives.contrast import ProjectionConfig, encode, normalize, projection
 
 
 class SimCLRConfig(ProjectionConfig):
@@ -37,16 +38,19 @@ class SimCLR(Objective):
 
     def forward(self, batch: Batch) -> Output:
         """Contrast every view with the batch's 2B - 1 others."""
-        a, b = (normalize(self.head(self.encoder(view))) for view in batch.views)
+        features, projected = encode(self.encoder, self.head, batch.views)
+        a, b = map(normalize, projected)
         tau = self.temperature(self.progress)
         metrics = {
             "positive_score": (a * b).sum(dim=1).mean().detach(),
             **self.temperature.metrics(tau, a.device),
         }
+        if self.observing:
+            metrics |= measures.scores_in_batch(a, b) | measures.sphere(a, b, batch.labels)
         others: Tensor | None = None
         if not self.ranks.alone:
             others = torch.cat(self.ranks.others(torch.cat([a, b], dim=1)).chunk(2, dim=1))
-        return Output(functional.nt_xent(a, b, tau=tau, others=others), metrics)
+        return Output(functional.nt_xent(a, b, tau=tau, others=others), metrics, features=features)
 
     def constants(self) -> Hashable:
         """See `Objective.constants`."""

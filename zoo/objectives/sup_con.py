@@ -10,6 +10,7 @@ from torch import nn
 
 from zoo import functional
 from zoo.modules import Temperature, TemperatureConfig
+from zoo.objectives import measures
 from zoo.objectives.base import Batch, DataInfo, Objective, Output
 from zoo.objectives.contrast import MomentumConfig, MomentumContrast, from_others
 
@@ -39,12 +40,23 @@ class SupCon(Objective):
     def forward(self, batch: Batch) -> Output:
         """Contrast the first view with the second's keys, the batch itself and the queue."""
         pair = self.contrast(self.encoder, batch.views)
-        found, metrics = self.contrast.look_up(pair, self.epoch, labelled=True)
+        observed = batch.labels if self.observing else None
+        found, metrics = self.contrast.look_up(pair, self.epoch, labelled=True, observed=observed)
         tau = self.temperature(self.progress)
         q, k, queue, queue_labels, _ = found
         others = from_others(self.ranks, q, k, batch.labels)
         loss = functional.sup_con(q, k, batch.labels, queue, queue_labels, tau=tau, others=others)
-        return Output(loss, metrics | self.temperature.metrics(tau, loss.device), carry=pair.k)
+        metrics |= self.temperature.metrics(tau, loss.device)
+        if self.observing:
+            metrics |= measures.sphere(pair.q, pair.k, batch.labels)
+            probability, positives = functional.sup_con_probabilities(
+                q, k, batch.labels, queue, queue_labels, tau=tau, others=others, anchors=measures.ANCHORS
+            )
+            metrics |= {
+                "pair_probability": probability.mean(),
+                "pair_probability_optimum": (1 / positives).mean(),
+            }
+        return Output(loss, metrics, carry=pair.k, features=pair.features)
 
     def constants(self) -> Hashable:
         """See `Objective.constants`."""

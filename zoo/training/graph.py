@@ -65,8 +65,10 @@ class GraphedStep:
                 group["capturable"] = True
         self._advance = advance
         self._objective = objective
+        self._optimizer = optimizer
         self._capture = capture or _capture
         self._aside = aside or _Aside()
+        self._judges = True
         self._shapes: list[torch.Size] | None = None
         self._images = 0
         self._constants: Hashable = None
@@ -106,13 +108,25 @@ class GraphedStep:
         """Do a step on `batch` without a graph."""
         return self._aside(lambda: self._advance(batch))
 
+    def beside(self) -> GraphedStep:
+        """Return another one, for the rarer steps of the same training that do something more.
+
+        It has a graph and memory of its own, and the same stream for what is not captured. How often the
+        constants change is for this one to judge, which sees more of the steps.
+        """
+        other = GraphedStep(
+            self._advance, self._objective, self._optimizer, capture=self._capture, aside=self._aside
+        )
+        other._judges = False
+        return other
+
     def forget(self) -> None:
         """Capture anew: tensors that the step reads have come to lie elsewhere."""
         self._replay, self._ordinary, self._changes = None, WARM_UP, 0
 
     def _change(self, constants: Hashable) -> None:
         self._changes += 1
-        if self._changes > WARM_UP:
+        if self._changes > WARM_UP and self._judges:
             raise RecipeError(
                 f'training.cuda_graph: objective "{self._objective.config.name}" changes its constants with '
                 f"every step (now {constants}); expected no scheduled temperature or momentum, or "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
+from typing import Any
 
 from zoo.errors import TrainingError
 from zoo.ranks import Ranks
@@ -149,6 +150,11 @@ class Keeper:
         """Append a row to the metrics."""
         if self._first:
             self._run.log(row)
+
+    def log_classes(self, row: Mapping[str, Any]) -> None:
+        """Append a row to what is recorded of the classes."""
+        if self._first:
+            self._run.log_classes(row)
 
     def note_unreadable(self, names: Sequence[str]) -> None:
         """Keep the names of unreadable images."""

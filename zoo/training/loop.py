@@ -208,7 +208,7 @@ class _Loop:
                 raise SeenLate(done, self._trouble or "the loss of another rank became nan or inf")
             over = looks and not trouble and self._look()
             if (due or over) and not trouble:
-                keeper.save(done)
+                self._save()
             if signal:
                 self._stop.number = signal
                 raise Interrupted(
@@ -217,6 +217,14 @@ class _Loop:
                 )
             if over:
                 return
+
+    def _save(self) -> None:
+        """Begin to write the state, and before it what was seen of the classes until here."""
+        facts = {"step": self.done, "epoch": self.done / self._loader.steps_per_epoch}
+        row = self._stepper.observation.class_row(facts)
+        if row is not None:
+            self._keeper.log_classes(row)
+        self._keeper.save(self.done)
 
     def _look(self) -> bool:
         """Look at the validation part; return whether training ends here."""
@@ -251,7 +259,7 @@ class _Loop:
         if len(skipped) >= limit:
             self._close_row()
             self._take_rows(report, wait=True)
-            self._keeper.save(self.done)
+            self._save()
             raise end_at(bad, self.total, self._section, self._keeper.kept())
         skipped.append(bad.step)
         self._say(f"{bad} in step {bad.step}: left out, as {len(skipped)} of at most {limit} bad steps")

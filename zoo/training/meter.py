@@ -33,7 +33,7 @@ class Meter:
 
     def __init__(self, ranks: Ranks = ALONE) -> None:
         self._ranks = ranks
-        self._steps: list[dict[str, Tensor]] = []
+        self._steps: list[tuple[float, dict[str, Tensor]]] = []
         self._images = 0
         self._began = time.monotonic()
         self._underway: deque[_Underway] = deque()
@@ -46,29 +46,37 @@ class Meter:
             rows: how many these are.
             total: images of all ranks.
         """
-        values = {"loss": output.loss.detach(), **output.metrics}
-        if not self._ranks.alone:  # so that the mean over ranks is the mean over images
-            values = {name: value * (rows * self._ranks.size / total) for name, value in values.items()}
-        self._steps.append(values)
+        # so that the mean over ranks is the mean over images
+        weight = 1.0 if self._ranks.alone else rows * self._ranks.size / total
+        self._steps.append((weight, {"loss": output.loss.detach(), **output.metrics}))
         self._images += total
 
     def close(self, facts: Row) -> None:
         """End the interval: a row of `facts`, `images_per_second` and the means is to come; begin anew.
 
-        A metric that is NaN on some steps (the negatives' scores before there is a negative) is averaged
-        over the others; the loss is not, so that one bad step shows. An interval without a step gives no row.
+        A metric that is NaN on some steps or ranks (the negatives' scores before there is a negative, what is
+        of a class that is not in the batch), or that some steps do not have, is averaged over the others; the
+        loss is not, so that one bad step shows. An interval without a step gives no row.
         """
         if not self._steps:
             return
         now = time.monotonic()
         row = {**facts, "images_per_second": self._images / max(now - self._began, 1e-9)}
-        means: dict[str, Tensor] = {}
-        for name in sorted({name for step in self._steps for name in step}):
-            values = torch.stack([step[name].float() for step in self._steps if name in step])
-            means[name] = values.mean() if name == "loss" else values.nanmean()
+        names = tuple(sorted({name for _, step in self._steps for name in step}))
+        sums, counts = list[Tensor](), list[Tensor]()
+        for name in names:
+            having = [(weight, step[name].float()) for weight, step in self._steps if name in step]
+            values = torch.stack([value if weight == 1 else value * weight for weight, value in having])
+            if name == "loss":
+                sums.append(values.mean())
+                counts.append(torch.ones_like(sums[-1]))
+            else:
+                sums.append(values.nansum())
+                counts.append(torch.stack([~value.isnan() * weight for weight, value in having]).sum())
         self._steps, self._images, self._began = [], 0, now
-        together = torch.stack(list(means.values()))
-        self._ranks.average_([together])
+        both = torch.stack([*sums, *counts])
+        self._ranks.average_([both])
+        together = both[: len(names)] / both[len(names) :]
         arrived = None
         if together.device.type == "cuda":
             together = torch.empty_like(together, device="cpu", pin_memory=True).copy_(
@@ -76,7 +84,7 @@ class Meter:
             )
             arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
             arrived.record()
-        self._underway.append(_Underway(row, tuple(means), together, arrived))
+        self._underway.append(_Underway(row, names, together, arrived))
 
     def rows(self, *, wait: bool) -> list[Row]:
         """Return the rows that have arrived since the last call, oldest first; with `wait`, all."""

@@ -35,7 +35,8 @@ def split(batch: Batch, count: int) -> list[Batch]:
 def join(outputs: Sequence[Output], shares: Sequence[float]) -> Output:
     """Join the outputs of a batch's parts, whose shares of its images are `shares`.
 
-    Loss and metrics are weighted means; rows to carry follow each other as they did in the batch.
+    Loss and metrics are weighted means, of metrics over the parts in which they are not NaN (a class, say, is
+    not in all of them); rows to carry follow each other as they did in the batch.
     """
     if len(outputs) == 1:
         return outputs[0]
@@ -44,9 +45,14 @@ def join(outputs: Sequence[Output], shares: Sequence[float]) -> Output:
         # by numbers: a tensor of them would be copied from the host, which waits and which no graph can hold
         return torch.stack([value * share for value, share in zip(values, shares, strict=True)]).sum()
 
+    def mean_of_found(values: Sequence[Tensor]) -> Tensor:
+        weighted = torch.stack([value * share for value, share in zip(values, shares, strict=True)])
+        found = torch.stack([~value.isnan() * share for value, share in zip(values, shares, strict=True)])
+        return weighted.nansum() / found.sum()
+
     return Output(
         mean([output.loss.detach() for output in outputs]),
-        {name: mean([output.metrics[name] for output in outputs]) for name in outputs[0].metrics},
+        {name: mean_of_found([output.metrics[name] for output in outputs]) for name in outputs[0].metrics},
         _rows([output.carry for output in outputs]),
     )
 

@@ -27,7 +27,9 @@ _STEPS = 1 << 53  # more than there can be
 
 
 class RunFolder:
-    """`<out>/run`: `recipe.yaml`, `data.json`, `metrics.jsonl`, `changes.jsonl` and `checkpoints/`.
+    """`<out>/run`: `recipe.yaml`, `data.json`, `changes.jsonl` and `checkpoints/`, and what was recorded.
+
+    `metrics.jsonl` has rows of numbers, `classes.jsonl` one row a checkpoint of numbers for every class.
 
     Args:
         path: the folder; created when it is locked.
@@ -36,6 +38,7 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.metrics_file = path / "metrics.jsonl"
+        self.classes_file = path / "classes.jsonl"
         self.recipe_file = path / "recipe.yaml"
         self.changes_file = path / "changes.jsonl"
         self.data_file = path / "data.json"
@@ -168,8 +171,8 @@ class RunFolder:
             TrainingError: if it cannot be written; earlier checkpoints are untouched.
         """
         with self._own(), writing(f'"{self.metrics_file}"', self.path):
-            if self.metrics_file.exists():
-                sync(self.metrics_file)  # so that rows of finished steps outlive the machine as well
+            for file in filter(Path.exists, (self.metrics_file, self.classes_file)):
+                sync(file)  # so that rows of finished steps outlive the machine as well
             self._checkpoints.write(checkpoint, keep)
 
     def log(self, row: Mapping[str, float | int]) -> None:
@@ -178,13 +181,21 @@ class RunFolder:
         Raises:
             TrainingError: if it cannot be written.
         """
-        clean = {k: v if math.isfinite(v) else None for k, v in row.items()}
-        with (
-            self._own(),
-            writing(f'"{self.metrics_file}"', self.path),
-            self.metrics_file.open("a", encoding="utf-8") as file,
-        ):
-            file.write(json.dumps(clean) + "\n")
+        self._append(self.metrics_file, {k: v if math.isfinite(v) else None for k, v in row.items()})
+
+    def log_classes(self, row: Mapping[str, Any]) -> None:
+        """Append one row to classes.jsonl, unless it has grown so large that it might not be read again.
+
+        Raises:
+            TrainingError: if it cannot be written.
+        """
+        file = self.classes_file
+        if not file.exists() or file.stat().st_size < _LARGEST // 2:
+            self._append(file, row)
+
+    def _append(self, to: Path, row: Mapping[str, Any]) -> None:
+        with self._own(), writing(f'"{to}"', self.path), to.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
 
     def note_unreadable(self, names: Sequence[str]) -> None:
         """Keep the names of unreadable images in `unreadable.txt` and say when there are new ones."""
@@ -206,16 +217,31 @@ class RunFolder:
         """Return the rows of metrics.jsonl; a last line cut off by a crash is left out."""
         return _json_lines(self.metrics_file)
 
+    def class_rows(self) -> list[dict[str, Any]]:
+        """Return the rows of classes.jsonl, one of each checkpoint before which there was a look.
+
+        Each has, of the looks since the row before it, `step` and `epoch` of its end, and lists over the C
+        classes: `images` that were seen; `feature_gradient`, the mean over these of the norm of the gradient
+        of an image's own loss with respect to its features, None without an image; `class_gradient`, what the
+        class contributes to a step, the sum of these norms over the batch's images of the class divided by
+        the batch size; `center_gradient`, the mean norm of the gradient of the class's center. Of the last
+        three each is None as a whole where the objective does not say, or has no centers.
+        """
+        return [row for row in _json_lines(self.classes_file) if isinstance(row.get("images"), list)]
+
     def changes(self) -> list[dict[str, Any]]:
         """Return what was changed in the recipe while the run went on: rows of step, key, from and to."""
         return [row for row in _json_lines(self.changes_file) if row.keys() >= {"key", "from", "to"}]
 
     def drop_rows_after(self, step: int) -> None:
-        """Forget rows of metrics.jsonl that the steps after the checkpoint will write again."""
-        rows = [row for row in self.rows() if row["step"] <= step]
-        with self._own(), writing(f'"{self.metrics_file}"', self.path):
-            text = "".join(json.dumps(row) + "\n" for row in rows)
-            write_text(self.metrics_file, text, parents=False)
+        """Forget recorded rows that the steps after the checkpoint will write again."""
+        self._write_rows(self.metrics_file, [row for row in self.rows() if row["step"] <= step])
+        if self.classes_file.exists():
+            self._write_rows(self.classes_file, [row for row in self.class_rows() if row["step"] <= step])
+
+    def _write_rows(self, file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+        with self._own(), writing(f'"{file}"', self.path):
+            write_text(file, "".join(json.dumps(row) + "\n" for row in rows), parents=False)
 
     @contextmanager
     def _own(self) -> Iterator[None]:

@@ -158,12 +158,20 @@ def together(objective: Objective, stages: Sequence[Stage]) -> Trained:
 
 def rows_of(stages: Sequence[Stage]) -> list[dict[str, Any]]:
     """Return the metrics of all stages as one run's: steps and epochs go on counting."""
-    rows, steps, epochs = list[dict[str, Any]](), 0, 0
-    for stage in stages:
-        rows += [
-            {**row, "step": row["step"] + steps, "epoch": row.get("epoch", 0) + epochs}
-            for row in stage.run.rows()
+    return _as_one(stages, [stage.run.rows() for stage in stages])
+
+
+def class_rows_of(stages: Sequence[Stage]) -> list[dict[str, Any]]:
+    """Return what was recorded of the classes in all stages as one run's."""
+    return _as_one(stages, [stage.run.class_rows() for stage in stages])
+
+
+def _as_one(stages: Sequence[Stage], rows_of_each: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    joined, steps, epochs = list[dict[str, Any]](), 0, 0
+    for stage, rows in zip(stages, rows_of_each, strict=True):
+        joined += [
+            {**row, "step": row["step"] + steps, "epoch": row.get("epoch", 0) + epochs} for row in rows
         ]
         steps += stage.trained.steps
         epochs += stage.epochs
-    return rows
+    return joined

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -18,6 +18,7 @@ from zoo.seeding import derive_seed
 from zoo.training.acceleration import checkpoint_activations, frozen_statistics
 from zoo.training.average import Average
 from zoo.training.graph import GraphedStep
+from zoo.training.observation import Observation
 from zoo.training.optim import base_rate, build_optimizer, build_schedule, with_own_kernels
 from zoo.training.parallel import Parallel, distributed, optimizer_with_shards, whole, with_shards
 from zoo.training.parts import gathered, join, layouts, split
@@ -87,11 +88,15 @@ class Stepper:
         self.watch: Callable[[Output], None] | None = None
         """Is given each step's output when its gradients are there; an error it raises leaves the weights
         as they were."""
+        self.observation = Observation(objective, section.observe_every, ranks)
+        self._unit = torch.ones((), device=device)
         self._run: Callable[[Batch], Output] = self._update
+        self._run_observed: Callable[[Batch], Output] = self._update
         self._device_lr: list[Tensor] = []
         self._total = 0  # images of the whole batch
         if section.cuda_graph and device.type == "cuda" and ranks.alone:
-            self._run = GraphedStep(self._update, objective, self.optimizer)
+            self._run = graphed = GraphedStep(self._update, objective, self.optimizer)
+            self._run_observed = graphed if section.observe_every == 1 else graphed.beside()
             self._device_lr = [torch.zeros((), device=device) for _ in self.optimizer.param_groups]
 
     def __call__(self, step: int, batch: Batch, total: int | None = None) -> Output:
@@ -110,10 +115,14 @@ class Stepper:
         self._total = len(batch.index) if total is None else total
         self.objective.epoch = step / self.steps_per_epoch
         self.objective.progress = step / self.steps
-        whole_step = self._run
+        self.objective.observing = self.observation.due(step)
+        whole_step = self._run_observed if self.objective.observing else self._run
         if self.watch is not None and isinstance(whole_step, GraphedStep):
             whole_step = whole_step.ordinary
-        output = whole_step(batch)
+        try:
+            output = whole_step(batch)
+        finally:
+            self.objective.observing = False
         if self.average is not None:
             with self.span("ema"):  # its decay changes with every update: no part of a graph
                 self.average.update()
@@ -134,22 +143,23 @@ class Stepper:
         places = layouts(rows, self.accumulate)
         parts = split(batch, len(places))
         shares = [len(part.index) / len(batch.index) for part in parts]
+        # gradients become the mean over ranks, of which each has its rows
+        of_rank = [] if ranks.alone else [ranks.size * len(batch.index) / self._total]
         outputs = []
-        for part, share, counts in zip(parts, shares, places, strict=True):
-            ranks.counts = counts
-            with self.parallel.sending(part is parts[-1]):
-                with self.span("forward"), self.autocast:
-                    output: Output = self.parallel.forward(part)
-                with self.span("backward"), frozen_statistics(self.objective.encoder, self.checkpointing):
-                    loss = output.loss if len(parts) == 1 else output.loss * share
-                    if not ranks.alone:  # gradients become the mean over ranks, of which each has its rows
-                        loss = loss * (ranks.size * len(batch.index) / self._total)
-                    self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
-            outputs.append(output._replace(loss=output.loss.detach()))
+        with self.observation.watching() as features:
+            for part, share, counts in zip(parts, shares, places, strict=True):
+                ranks.counts = counts
+                weights = of_rank if len(parts) == 1 else [share, *of_rank]
+                outputs.append(self._gradients(part, weights, last=part is parts[-1]))
         output = join(outputs, shares)
         ranks.counts = rows
         if self.watch is not None:
             self.watch(output)
+        if self.objective.observing:
+            seen = self.observation.take(
+                features, [part.labels for part in parts], self._total, self.scaler.scale(self._unit)
+            )
+            output = output._replace(metrics={**output.metrics, **seen})
         with self.span("optimizer"):
             if self.clip_grad is not None:
                 self.scaler.unscale_(self.optimizer)
@@ -160,6 +170,18 @@ class Stepper:
             ranks.average_(self.statistics)
             self.objective.update(*gathered(batch, output, ranks))
         return output
+
+    def _gradients(self, part: Batch, weights: Sequence[float], *, last: bool) -> Output:
+        """Add one part's gradients, of its loss times `weights`, to those that are there."""
+        with self.parallel.sending(last):
+            with self.span("forward"), self.autocast:
+                output: Output = self.parallel.forward(part)
+            with self.span("backward"), frozen_statistics(self.objective.encoder, self.checkpointing):
+                loss = output.loss
+                for weight in weights:
+                    loss = loss * weight
+                self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+        return output._replace(loss=output.loss.detach(), features=None)
 
     def state(self) -> dict[str, dict[str, Any]]:
         """Return all state; the schedule has none, it follows from the step.
@@ -181,5 +203,7 @@ class Stepper:
         self.scaler.load_state_dict(state["scaler"])
         if self.average is not None:
             self.average.load_state(state["average"])
-        if isinstance(self._run, GraphedStep):
-            self._run.forget()  # the optimizer's state lies elsewhere now
+        self.observation.forget()
+        for run in (self._run, self._run_observed):
+            if isinstance(run, GraphedStep):
+                run.forget()  # the optimizer's state lies elsewhere now

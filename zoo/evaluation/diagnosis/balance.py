@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import MaxNLocator, NullFormatter, ScalarFormatter
+from matplotlib.ticker import MaxNLocator
 
 from zoo.evaluation._figure import FAINT
 from zoo.evaluation.diagnosis.overlay import (
@@ -22,16 +21,14 @@ from zoo.evaluation.diagnosis.overlay import (
     heading,
     label_axes,
     legend_of,
-    no_look,
     recorded,
-    seen,
     short,
     stack,
+    ticks_of_decades,
     variant,
 )
 from zoo.evaluation.diagnosis.series import Array, class_means, most_frequent_first
-from zoo.evaluation.diagnosis.subject import Subject, counts_of
-from zoo.evaluation.metrics import FEW_BELOW, MANY_ABOVE
+from zoo.evaluation.diagnosis.subject import Subject
 
 _PANELS = {
     "class_gradient": "of a class in a step: all its images",
@@ -39,7 +36,6 @@ _PANELS = {
     "center_gradient": "of the class's center",
 }
 _NAMED = 20  # classes up to which each has a tick
-_BINS = 10  # of training images, over which accuracies of many classes are averaged
 
 _CLOSED = "closed form"
 
@@ -115,8 +111,7 @@ def plot_balance(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
             for group in chosen.groups:
                 _draw_group(axes, group, [(s, *found[id(s)]) for s in group.subjects], key)
             axes.set_yscale("log")
-            axes.yaxis.set_major_formatter(ScalarFormatter())
-            axes.yaxis.set_minor_formatter(NullFormatter())
+            ticks_of_decades(axes.yaxis)
             label_axes(axes, _PANELS[key], "relative to mean")
         _name_classes(axes_of[-1], first)
     return caption
@@ -166,84 +161,3 @@ def _name_classes(axes: Axes, subject: Subject) -> None:
     window = len(order) // 20
     smoothed = f"; running means over {window}" if window > 1 else ""
     axes.set_xlabel(f"classes by frequency ({max(counts):,} to {min(counts):,} images{smoothed})")
-
-
-def plot_accuracy(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
-    """Draw each class's accuracy against its training images; return the caption.
-
-    Raises:
-        DataError: where no subject has a look.
-    """
-    chosen = choose(subjects, no_look)
-    classifiers = dict.fromkeys(s.look.classifier for s in chosen.subjects if s.look is not None)
-    caption = f"Top-1 accuracy of each class by {' / '.join(classifiers)}; {seen(chosen.subjects)}. "
-    counts = {id(s): counts_of(s) for s in chosen.subjects}
-    many = max(len(each) for each in counts.values()) > _NAMED
-    level = all(each.min() == each.max() for each in counts.values())
-    if level:
-        caption += f"Every class has {counts[id(chosen.subjects[0])][0]:,.0f} training images. "
-    elif many:
-        caption += "Points: classes; lines: means over classes of about as many images. "
-    caption += "Means over seeds. " if len(chosen.subjects) > len(chosen.groups) else ""
-    caption = (caption + chosen.left_out).strip()
-    title = heading("Accuracy by training images", chosen.groups)
-    with stack(paths, [2.6], caption, title, legend_of(chosen.groups)) as (axes,):
-        for group in chosen.groups:
-            every = [s.look.per_class.double().numpy() for s in group.subjects if s.look is not None]
-            same = [each for each in every if len(each) == len(every[0])]
-            own = counts[id(group.subjects[0])]
-            _draw_accuracies(axes, group, own, same, level=level, many=many)
-        if not level:
-            axes.set_xscale("log")
-            axes.xaxis.set_major_formatter(ScalarFormatter())
-            axes.xaxis.set_minor_formatter(NullFormatter())
-            _mark_groups(axes)
-        axes.set_ylim(-4, 104)
-        x = "classes, from the worst to the best" if level else "training images of the class"
-        label_axes(axes, "", "top-1 accuracy (%)", x)
-        if level:
-            axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-    return caption
-
-
-def _draw_accuracies(
-    axes: Axes, group: Group, counts: Array, every: Sequence[Array], *, level: bool, many: bool
-) -> None:
-    mean = np.mean(every, axis=0)
-    present = np.isfinite(mean)
-    style: dict[str, Any] = {"color": group.color, "marker": group.marker, "markeredgewidth": 0}
-    if level:
-        y = np.sort(mean[present])
-        axes.plot(np.arange(1, len(y) + 1), y, markersize=4, markevery=max(len(y) // 10, 1), **style)
-        return
-    x, y = np.maximum(counts[present], 0.5), mean[present]  # a class without training images is at 0.5
-    if not many:
-        order = np.argsort(x, kind="stable")
-        axes.plot(x[order], y[order], markersize=4.5, linewidth=0.9, **style)
-        for each in every if len(every) > 1 else ():
-            axes.plot(x, each[present], linestyle="", markersize=3, alpha=0.4, **style)
-        return
-    axes.plot(x, y, linestyle="", markersize=3, alpha=0.45, **style)
-    edges = np.geomspace(x.min(), x.max() * (1 + 1e-9), _BINS + 1)
-    place = np.clip(np.digitize(x, edges) - 1, 0, _BINS - 1)
-    filled = np.unique(place)
-    centers = [math.exp(np.log(x[place == b]).mean()) for b in filled]
-    axes.plot(centers, [y[place == b].mean() for b in filled], linewidth=1.5, markersize=5, **style)
-
-
-def _mark_groups(axes: Axes) -> None:
-    low, high = axes.get_xlim()
-    for edge in (FEW_BELOW, MANY_ABOVE):
-        if low < edge < high:
-            axes.axvline(edge, color=FAINT, linewidth=0.8, linestyle=DASHES[2], zorder=0)
-    for name, start, stop in (
-        ("few", low, FEW_BELOW),
-        ("medium", FEW_BELOW, MANY_ABOVE),
-        ("many", MANY_ABOVE, high),
-    ):
-        start, stop = max(start, low), min(stop, high)
-        if start < stop and math.log(stop / start) > 0.06 * math.log(high / low):
-            middle = math.sqrt(start * stop)
-            axes.text(middle, 1.0, name, fontsize=7, color=FAINT, ha="center", va="bottom",
-                      transform=axes.get_xaxis_transform())
-    axes.set_xlim(low, high)

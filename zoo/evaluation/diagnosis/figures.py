@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from zoo.errors import DataError, ZooError, did_you_mean
-from zoo.evaluation.diagnosis.balance import plot_accuracy, plot_balance
+from zoo.evaluation.diagnosis.accuracy import plot_accuracy
+from zoo.evaluation.diagnosis.balance import plot_balance
 from zoo.evaluation.diagnosis.maps import plot_centers, plot_map
 from zoo.evaluation.diagnosis.neighbours import plot_neighbours
 from zoo.evaluation.diagnosis.p_sup import plot_extra, plot_p_sup
@@ -72,58 +73,58 @@ FIGURES: dict[str, Kind] = {
     ),
     "hardness": Kind(
         "How hard negatives count at each temperature",
-        "A small temperature gives nearly all of the gradient to the negatives that are most similar; a large "
-        "one treats all alike (Wang and Liu 2021, arXiv 2012.09740, section 3.2).",
+        "A small temperature gives nearly all of the gradient to the most similar negatives; a large one "
+        "treats all alike (Wang and Liu 2021, arXiv 2012.09740, section 3.2).",
         plot_hardness,
     ),
     "plane": Kind(
         "Uniformity and tolerance",
         "To the left features fill the sphere more evenly; further up images of a class are closer together. "
         "Small temperatures move an encoder to the left and down (Wang and Liu 2021, arXiv 2012.09740, "
-        "section 4; Wang and Isola 2020, arXiv 2005.10242).",
+        "equation 9; Wang and Isola 2020, arXiv 2005.10242).",
         plot_plane,
     ),
     "balance": Kind(
         "Gradients over the classes, the most frequent first",
-        "A line that falls to the right is a training that listens to frequent classes; a level one listens to "
-        "all. Parametric centers make it more level (Cui et al. 2021, arXiv 2107.12028, figure 2).",
+        "A line that falls to the right is a training that listens to frequent classes; a level one listens "
+        "to all. Parametric centers make it more level (Cui et al. 2021, arXiv 2107.12028, figure 2).",
         plot_balance,
     ),
     "extra": Kind(
         "The extra loss that centers add",
         "Between its supervised and its contrastive part PaCo has a loss of its own, whose minimum says how "
         "much of the softmax the centers should hold: less for a class with many samples in the queue "
-        "(Cui et al. 2021, arXiv 2107.12028, section 3.3).",
+        '(Cui et al. 2021, arXiv 2107.12028, "PaCo under balanced setting").',
         plot_extra,
     ),
     "p_sup": Kind(
         "P_sup in training and its optimum",
         "The recorded line heads for the dashed one as far as images and labels allow it; a gap for few-shot "
-        "classes says that their centers hold less than they should (arXiv 2107.12028, section 3.3).",
+        "classes says that their centers hold less than they should (Cui et al. 2021).",
         plot_p_sup,
     ),
     "centers": Kind(
         "Which classes are alike",
-        "Dark cells are pairs of classes that lie in nearly the same direction: where images are mistaken for "
-        "one another. Blocks along the diagonal are groups of classes.",
+        "Dark cells are pairs of classes that lie in nearly the same direction: one is easily taken for "
+        "the other. Blocks along the diagonal are groups of classes.",
         plot_centers,
     ),
     "features": Kind(
         "A map of the test features",
-        "Neighbours on the map are neighbours in the feature space; distances between groups, and their sizes, "
-        "mean little in t-SNE (van der Maaten and Hinton 2008; https://distill.pub/2016/misread-tsne).",
+        "Neighbours on the map are neighbours in the feature space; distances between groups, and their "
+        "sizes, mean little in t-SNE (van der Maaten and Hinton 2008; https://distill.pub/2016/misread-tsne).",
         plot_map,
     ),
     "accuracy": Kind(
         "Accuracy of each class against its training images",
-        "A rise to the right is what a long tail costs; many, medium and few are the usual groups of more than "
-        "100, 20 to 100 and fewer than 20 training images (Liu et al. 2019, arXiv 1904.05160).",
+        "A rise to the right is what a long tail costs; many, medium and few are the usual groups of more "
+        "than 100, 20 to 100 and fewer than 20 training images (Liu et al. 2019, arXiv 1904.05160).",
         plot_accuracy,
     ),
     "neighbours": Kind(
         "Nearest neighbours and hardest negatives",
-        "What the neighbours share with the query is what the encoder looks at; hardest negatives that are no "
-        "mistake to the eye show where labels or augmentation ask for something else.",
+        "What the neighbours share with the query is what the encoder looks at; hardest negatives that are "
+        "no mistake to the eye show where labels or augmentation ask for something else.",
         plot_neighbours,
     ),
 }

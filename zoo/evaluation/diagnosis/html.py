@@ -17,7 +17,7 @@ from PIL import Image
 from zoo.evaluation.diagnosis.figures import Drawn
 from zoo.evaluation.diagnosis.page import About, Page, Picture, Table
 
-__all__ = ["Contents", "render"]
+__all__ = ["Contents", "missing", "render"]
 
 _LARGEST_SVG = 600_000  # bytes; a larger one, of many points, is shown as PNG
 _AS_PNG = frozenset({"neighbours", "features"})  # grids of images, clouds of points
@@ -25,7 +25,7 @@ _SCALE = 1.3  # of a figure on a wide screen: its text is made for print
 _PNG_DPI, _CSS_DPI = 200, 96
 _POLICY = "default-src 'none'; img-src data:; style-src 'sha256-{}'; base-uri 'none'; form-action 'none'"
 _PARTS = {
-    "While training": ("scores", "p_sup", "balance", "extra"),
+    "Training": ("scores", "p_sup", "balance", "extra"),
     "Features": ("plane", "pairs", "hardness", "features", "neighbours"),
     "Classes": ("accuracy", "centers"),
 }
@@ -40,7 +40,8 @@ class Contents:
         page: shown first; its title is the report's.
         subjects: what is known of each.
         differences: in what the recipes differ, where they do.
-        tables: of numbers.
+        accuracies: tables, shown before the figures.
+        tables: of all other numbers, shown after them.
         figures: drawn or missing.
         made: how the report came to be: sample, seed, versions, date, and the `command` that makes it again.
     """
@@ -48,6 +49,7 @@ class Contents:
     page: Page
     subjects: Sequence[About]
     differences: Table | None
+    accuracies: Sequence[Table]
     tables: Sequence[Table]
     figures: Sequence[Drawn]
     made: Mapping[str, str]
@@ -94,10 +96,11 @@ def render(contents: Contents, folder: Path) -> str:
     text = environment.get_template("report.html.j2").render(
         contents=contents,
         page=contents.page,
+        shared=_shared(contents.subjects),
         facts=_facts_table(contents.subjects),
         pictures=[(each, _picture(each)) for each in contents.page.pictures],
         parts=_parts(drawn),
-        missing=[each for each in contents.figures if each.missing is not None],
+        missing=missing(contents.figures),
         style=Markup(style),  # our own file
         policy=_POLICY.format(digest),
     )
@@ -105,9 +108,29 @@ def render(contents: Contents, folder: Path) -> str:
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def _facts_table(subjects: Sequence[About]) -> Table:
-    """Return the facts of several subjects, a row for each."""
-    names = list(dict.fromkeys(name for about in subjects for name in about.facts))
+def missing(figures: Sequence[Drawn]) -> dict[str, list[str]]:
+    """Return the reasons why figures are missing, each with their titles."""
+    found: dict[str, list[str]] = {}
+    for each in figures:
+        if each.missing is not None:
+            found.setdefault(each.missing, []).append(each.title)
+    return found
+
+
+def _shared(subjects: Sequence[About]) -> dict[str, str]:
+    """Return the facts that are the same of all subjects; of a single one all."""
+    first = subjects[0].facts
+    return {
+        name: text for name, text in first.items() if all(each.facts.get(name) == text for each in subjects)
+    }
+
+
+def _facts_table(subjects: Sequence[About]) -> Table | None:
+    """Return the other facts, a row for each subject."""
+    shared = _shared(subjects)
+    names = dict.fromkeys(name for about in subjects for name in about.facts if name not in shared)
+    if not names:
+        return None
     rows = [[about.label, *(about.facts.get(name, "-") for name in names)] for about in subjects]
     return Table("The trainings side by side", ["", *names], rows)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -58,26 +59,44 @@ def _differences(values: Sequence[Any], path: str) -> list[Difference]:
 def labels(names: Sequence[str], recipes: Sequence[Recipe], folders: Sequence[Path]) -> list[str]:
     """Return a short label for each of several trainings, no two alike.
 
-    A single one, and trainings of different weights' names, are called by their names; trainings of one name
-    by the values in which their recipes differ, such as `tau 0.2, seed 1`. Where that does not tell them
-    apart, or would be long, the folder does.
+    That of its group, and the seed where there are several; of seeds of one recipe the seed alone. Equal
+    trainings are told apart by their folders.
     """
-    return _labels(names, recipes, folders, seeds=True)
+    of_groups = groups(names, recipes, folders)
+    seeds = [_seed(recipe) for recipe in recipes]
+    alone = len(set(of_groups)) == 1 and len(set(seeds)) == len(seeds)
+    found = []
+    for group, name, seed in zip(of_groups, names, seeds, strict=True):
+        several = len({other for each, other in zip(names, seeds, strict=True) if each == name}) > 1
+        said = several and seed is not None
+        found.append(", ".join([*([] if said and alone else [group]), *([f"seed {seed}"] if said else [])]))
+    return _told_apart(found, folders)
 
 
 def groups(names: Sequence[str], recipes: Sequence[Recipe], folders: Sequence[Path]) -> list[str]:
-    """Return for each training the label of its group: those whose recipes differ in the seed alone."""
+    """Return for each training the label of its group: those whose recipes differ in the seed alone.
+
+    Groups of different weights' names are called by these; groups of one name by the values in which their
+    recipes differ, such as `tau 0.2`, or by their folder where that would be long.
+    """
     merged: dict[str, int] = {}
     plain = [json.dumps(_seedless(recipe), sort_keys=True, default=str) for recipe in recipes]
-    first = [
-        merged.setdefault(f"{name} {text}", i)
-        for i, (name, text) in enumerate(zip(names, plain, strict=True))
-    ]
+    keys = [f"{name} {text}" for name, text in zip(names, plain, strict=True)]
+    first = [merged.setdefault(key, i) for i, key in enumerate(keys)]
     chosen = sorted(set(first))
-    found = _labels(
-        [names[i] for i in chosen], [recipes[i] for i in chosen], [folders[i] for i in chosen], seeds=False
-    )
+    around = [_around([folder for folder, i in zip(folders, first, strict=True) if i == j]) for j in chosen]
+    found = _of_groups([names[i] for i in chosen], [recipes[i] for i in chosen], around)
     return [found[chosen.index(i)] for i in first]
+
+
+def _seed(recipe: Recipe) -> Any:
+    training = recipe.get("training")
+    return training.get("seed") if isinstance(training, Mapping) else None
+
+
+def _around(folders: Sequence[Path]) -> Path:
+    """Return the folder that all lie in; of a single one itself."""
+    return Path(os.path.commonpath([folder.absolute() for folder in folders]))
 
 
 def _seedless(recipe: Recipe) -> dict[str, Any]:
@@ -93,42 +112,47 @@ def _leaves(value: Any, path: str) -> list[tuple[str, Any]]:
     ]
 
 
-def _labels(
-    names: Sequence[str], recipes: Sequence[Recipe], folders: Sequence[Path], *, seeds: bool
-) -> list[str]:
+def _of_groups(names: Sequence[str], recipes: Sequence[Recipe], folders: Sequence[Path]) -> list[str]:
     found = [""] * len(names)
     short = dict(zip(names, _short_names(names), strict=True))
-    for name in dict.fromkeys(names):
+    for name, tag in short.items():
         members = [i for i, each in enumerate(names) if each == name]
-        words = _words([recipes[i] for i in members], seeds=seeds) if len(members) > 1 else [""]
-        if len(set(words)) < len(words):  # the folder has to tell
-            tails = _tails([folders[i] for i in members])
-            words = [", ".join(filter(None, pair)) for pair in zip(words, tails, strict=True)]
+        words = _words([recipes[i] for i in members]) if len(members) > 1 else [""]
+        if not any(words) and len(words) > 1:  # too many to be said
+            words = _tails([folders[i] for i in members])
         for i, text in zip(members, words, strict=True):
-            several_names = len(short) > 1 or not text
-            found[i] = ", ".join(filter(None, [short[name] if several_names else "", text]))
-    repeated = Counter(found)
-    seen = Counter[str]()
-    for i, text in enumerate(found):  # the same folder's name, the same recipe
+            named = len(short) > 1 or not text
+            found[i] = ", ".join(filter(None, [tag if named else "", text]))
+    return _told_apart(found, folders)
+
+
+def _told_apart(texts: Sequence[str], folders: Sequence[Path]) -> list[str]:
+    """Add to equal texts in what their folders differ, or a number."""
+    found = list(texts)
+    for text in set(texts):
+        members = [i for i, each in enumerate(texts) if each == text]
+        if len(members) > 1:
+            for i, tail in zip(members, _tails([folders[i] for i in members]), strict=True):
+                found[i] = f"{text}, {tail}" if tail else text
+    counts, seen = Counter(found), Counter[str]()
+    for i, text in enumerate(found):
         seen[text] += 1
-        if repeated[text] > 1:
+        if counts[text] > 1:
             found[i] = f"{text} ({seen[text]})"
     return found
 
 
-def _words(recipes: Sequence[Recipe], *, seeds: bool) -> list[str]:
+def _words(recipes: Sequence[Recipe]) -> list[str]:
     """Return the differing values of each recipe, or '' for all where there are too many."""
-    different = [each for each in differences(recipes) if each.key != "name" and (seeds or each.key != SEED)]
-    seed = [each for each in different if each.key == SEED]
-    others = [each for each in different if each.key != SEED]
-    if len(others) > _MOST:
+    different = [each for each in differences(recipes) if each.key not in ("name", SEED)]
+    if len(different) > _MOST:
         return [""] * len(recipes)
-    last = Counter(each.key.rpartition(".")[2] for each in others)
+    last = Counter(each.key.rpartition(".")[2] for each in different)
     parts: list[list[str]] = []
-    for each in [*others, *seed]:
+    for each in different:
         leaf = each.key.rpartition(".")[2]
-        words = leaf if last[leaf] < 2 else each.key
-        parts.append([f"{words.replace('_', ' ')} {text}" for text in _brief(each.texts())])
+        words = leaf.replace("_", " ") if last[leaf] < 2 else each.key
+        parts.append([f"{words} {text}" for text in _brief(each.texts())])
     return [", ".join(texts) for texts in zip(*parts, strict=True)] if parts else [""] * len(recipes)
 
 

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from zoo import backbones, functional
-from zoo.data import EvalView, ImageDataset, TrainLoader, ViewsConfig, eval_images
+from zoo.data import EvalView, ImageDataset, TrainLoader, ViewsConfig
 from zoo.errors import DataError, ZooError
+from zoo.evaluation.diagnosis.similar import Neighbours, find_neighbours
 from zoo.evaluation.encoded import BATCH, ProbeData
 from zoo.evaluation.features import Features, extract
 from zoo.evaluation.knn import knn_predict
@@ -31,7 +32,6 @@ KNN = {"k": 5, "tau": 0.07}
 
 _PAIRED = 4096  # images at most whose pairs enter uniformity and tolerance: N^2 numbers are formed
 _ANCHORS = 256  # images whose scores with all others are kept
-_QUERIES, _SHOWN = 4, 4  # query images, and neighbours shown of each
 _RAW = 32  # pixels of the side at most of an image as raw pixels
 _ROWS = 4096  # of logits at a time
 
@@ -41,30 +41,6 @@ class Landmark(NamedTuple):
 
     uniformity: float
     tolerance: float
-
-
-class Neighbours(NamedTuple):
-    """One query image of the test split and what is most similar to it.
-
-    Attributes:
-        image: the query `[3, h, w]`, uint8.
-        label: its class.
-        nearest: training images `[k, 3, h, w]`, most similar first.
-        nearest_labels: `[k]`.
-        nearest_scores: cosines `[k]`.
-        hardest: test images of another class `[k, 3, h, w]`, most similar first.
-        hardest_labels: `[k]`.
-        hardest_scores: `[k]`.
-    """
-
-    image: Tensor
-    label: int
-    nearest: Tensor
-    nearest_labels: Tensor
-    nearest_scores: Tensor
-    hardest: Tensor
-    hardest_labels: Tensor
-    hardest_scores: Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +62,7 @@ class Look:
         positive_scores: cosines of two training views of the same image `[N]`; None: see `without_views`.
         alignment: E |q - k|^2 of these views.
         without_views: why there are no such views.
-        per_class: accuracy of each class in percent `[C]`, NaN for a class without a test image in the sample.
+        per_class: accuracy of each class in percent `[C]`; NaN for one without a test image in the sample.
         accuracy: over all images of the sample, in percent.
         classifier: what classified, in words.
         gallery: training images that were encoded, of `gallery_total`.
@@ -234,7 +210,7 @@ def look(
         gallery=len(known.labels),
         gallery_total=len(train_set),
         gradient=None if centers is None else _gradient(known, centers),
-        neighbours=_neighbours(tested, gallery, features, known, train_set.class_counts, reading),
+        neighbours=find_neighbours(tested, gallery, features, known, train_set.class_counts, view),
         landmarks=others,
     )
 
@@ -297,10 +273,11 @@ def _recall(predictions: Tensor, labels: Tensor, classes: int) -> Tensor:
 
 
 def _gradient(known: Features, centers: Centers) -> Tensor:
-    """Return |W^T (softmax(W x + b) - e_y)|, mean over the images of each class `[C]`; NaN for one without."""
+    """Return the mean |W^T (softmax(W x + b) - e_y)| over the images of each class `[C]`; NaN without any."""
     weight = centers.weight.float().cpu()
     sums = torch.zeros(len(weight), dtype=torch.float64)
-    for features, labels in zip(known.features.split(_ROWS), known.labels.split(_ROWS), strict=True):
+    parts = (torch.split(each, _ROWS) for each in known)
+    for features, labels in zip(*parts, strict=True):
         error = centers.logits(features).float().softmax(dim=1)
         error[torch.arange(len(labels)), labels] -= 1
         sums.index_add_(0, labels, (error @ weight).norm(dim=1).double())
@@ -347,68 +324,3 @@ def _two_views(loader: TrainLoader, count: int) -> Iterator[tuple[Tensor, Tensor
     for batch in loader.stream(0, loader.steps_per_epoch):
         yield batch.views[0], batch.index
         yield batch.views[1], batch.index + count
-
-
-def _neighbours(
-    tested: ImageDataset,
-    gallery: ImageDataset,
-    features: Tensor,
-    known: Features,
-    class_counts: NDArray[np.int64],
-    reading: dict[str, Any],
-) -> list[Neighbours]:
-    """Return query images of classes from the most to the least frequent, and what is nearest to them."""
-    labels = torch.from_numpy(tested.labels.copy())
-    readable = _readable(gallery, len(known.labels))
-    bank = F.normalize(known.features, dim=1)
-    found = []
-    for query in _queries(tested.labels, class_counts):
-        label = int(labels[query])
-        similar = (bank @ features[query]).topk(min(_SHOWN, len(bank)))
-        other = torch.where(labels == label, -torch.inf, features @ features[query])
-        hard = other.topk(min(_SHOWN, int((labels != label).sum())))
-        places = readable[similar.indices.numpy()]
-        found.append(
-            Neighbours(
-                image=_pixels(tested, [query], reading)[0],
-                label=label,
-                nearest=_pixels(gallery, places, reading),
-                nearest_labels=known.labels[similar.indices],
-                nearest_scores=similar.values,
-                hardest=_pixels(tested, hard.indices.numpy(), reading),
-                hardest_labels=labels[hard.indices],
-                hardest_scores=hard.values,
-            )
-        )
-    return found
-
-
-def _queries(labels: NDArray[np.int64], class_counts: NDArray[np.int64]) -> list[int]:
-    """Return the first image of up to four classes, evenly spaced from the most to the least frequent."""
-    present = np.unique(labels)
-    ordered = present[np.argsort(-class_counts[present], kind="stable")]
-    places = np.unique(np.linspace(0, len(ordered) - 1, _QUERIES).round().astype(int))
-    return [int(np.flatnonzero(labels == c)[0]) for c in ordered[places]]
-
-
-def _readable(dataset: ImageDataset, count: int) -> NDArray[np.int64]:
-    """Return the positions of the `count` images that were encoded, since others cannot be read."""
-    if count == len(dataset):
-        return np.arange(count)
-    good = []
-    for index in range(len(dataset)):
-        try:
-            dataset.image(index)
-        except DataError:
-            continue
-        good.append(index)
-    return np.array(good, dtype=np.int64)
-
-
-def _pixels(dataset: ImageDataset, indices: Any, reading: dict[str, Any]) -> Tensor:
-    """Return images under the evaluation view `[M, 3, S, S]`, uint8."""
-    if len(indices) == 0:
-        return torch.empty(0, 3, 1, 1, dtype=torch.uint8)
-    plain = {"mean": (0.0,) * 3, "std": (1.0,) * 3, "device": "cpu", "batch_size": len(indices)}
-    batches = eval_images(dataset.subset(indices), reading["view"], **plain)  # type: ignore[arg-type]
-    return torch.cat([(images * 255).round().to(torch.uint8) for images, _ in batches])

@@ -26,7 +26,7 @@ class _Means(NamedTuple):
     """Vectors of classes, their similarity, and what they are."""
 
     similarity: Array
-    names: Sequence[str]
+    names: list[str]
     counts: list[int]
     what: str
 
@@ -36,7 +36,7 @@ def _vectors(subject: Subject) -> _Means | None:
     if subject.centers is not None:
         similarity = subject.centers.similarity().detach().double().cpu().numpy()
         counts = subject.centers.class_counts.tolist()
-        return _Means(similarity, subject.class_names, counts, "the learned class centers")
+        return _Means(similarity, list(subject.class_names), counts, "the learned class centers")
     if subject.look is None:
         return None
     look = subject.look
@@ -47,15 +47,17 @@ def _vectors(subject: Subject) -> _Means | None:
     unit = F.normalize(means - means.mean(dim=0), dim=1).double()
     names = [name for name, there in zip(look.class_names, present.tolist(), strict=True) if there]
     counts = torch.as_tensor(counts_of(subject)).long()[present].tolist()
-    what = f"mean features of each class, less their own mean ({short(subject.label)} learned no centers)"
+    what = f"the classes' mean features, less the mean of these (of {short(subject.label)}, without centers)"
     return _Means((unit @ unit.T).clamp(-1, 1).numpy(), names, counts, what)
 
 
 def _lacks_classes(subject: Subject) -> str | None:
     if subject.centers is None and subject.look is None:
         return f"no centers, and {no_look(subject)}"
-    classes = len(subject.class_names if subject.centers is not None or subject.look is None
-                  else subject.look.labels.unique())
+    if subject.centers is not None or subject.look is None:
+        classes = len(subject.class_names)
+    else:
+        classes = len({*subject.look.labels.tolist()})
     if classes < 2:
         return "one class"
     if classes > MOST_DRAWN:
@@ -128,7 +130,8 @@ def plot_map(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
         maps.append(
             map_features(features, look.labels, look.class_names, centers, seed=look.seed, max_points=_POINTS)
         )
-    caption = f"{' / '.join(dict.fromkeys(each.caption for each in maps))}. {seen(drawn)}. "
+    (how, *others) = dict.fromkeys(each.caption for each in maps)
+    caption = f"{max([how, *others], key=len)}. {seen(drawn)}. "
     several = len(chosen.subjects) > len(chosen.groups)
     caption += "Of each group one seed is drawn. " if several else ""
     caption = (caption + chosen.left_out).strip()

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.patches import Patch
+from matplotlib.patches import Patch, Rectangle
 from torch import Tensor
 
-from zoo.evaluation._figure import COLORS, FAINT, INK
-from zoo.evaluation.diagnosis.look import Neighbours
+from zoo.evaluation._figure import COLORS, INK
 from zoo.evaluation.diagnosis.overlay import WIDTH, choose, heading, no_look, seen, short, stack
+from zoo.evaluation.diagnosis.similar import Neighbours
 from zoo.evaluation.diagnosis.subject import Subject
 
 _MOST = 3  # groups
-_ROW = 0.98  # inches of a row of images with its two lines of text
+_SIDE, _TEXT = 0.92, 0.46  # of an image, and of the two lines above it, in columns
+_ROW = _SIDE + _TEXT
+_COLUMN = 0.74  # inches
 _NAME = 11  # characters that fit above an image
 _RIGHT, _WRONG = COLORS[0], COLORS[3]
 
@@ -41,8 +44,12 @@ def plot_neighbours(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
     assert look is not None  # chosen for it
     columns = 1 + max(len(query.nearest) for query in look.neighbours)
     rows = [len(subject.look.neighbours) for subject in drawn if subject.look is not None]
-    caption = "First row of each query: it and the most similar training images; second: the most similar test "
-    caption += "images of other classes. Above: class and cosine of pooled features. Queries: the first image "
+    caption = (
+        "First row of each query: it and the most similar training images; second: the most similar test "
+    )
+    caption += (
+        "images of other classes. Above: class and cosine of pooled features. Queries: the first image "
+    )
     caption += "in the sample of classes from the most to the least frequent. "
     if look.gallery < look.gallery_total:
         caption += f"Neighbours among {look.gallery:,} of {look.gallery_total:,} training images. "
@@ -54,9 +61,11 @@ def plot_neighbours(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
     caption = (caption + chosen.left_out).strip()
     legend = [
         Patch(facecolor="white", edgecolor=_RIGHT, linewidth=1.8, label="the query's class"),
-        Patch(facecolor="white", edgecolor=_WRONG, linewidth=1.8, linestyle=(0, (2, 1)), label="another class"),
+        Patch(
+            facecolor="white", edgecolor=_WRONG, linewidth=1.8, linestyle=(0, (2, 1)), label="another class"
+        ),
     ]
-    heights = [2 * _ROW * count + 0.2 for count in rows]
+    heights = [2 * _ROW * _COLUMN * count + 0.2 for count in rows]
     title = heading("What is most similar", chosen.groups)
     with stack(paths, heights, caption, title, legend, width=WIDTH + 0.2) as axes_of:
         for axes, group, subject in zip(axes_of, chosen.groups, drawn, strict=True):
@@ -65,26 +74,18 @@ def plot_neighbours(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
             if len(drawn) > 1:
                 axes.set_title(short(group.label), loc="left")
             for place, query in enumerate(subject.look.neighbours):
-                _draw_query(axes, query, place, rows[0], columns, subject.look.class_names)
+                _draw_query(axes, query, place, subject.look.class_names)
+            axes.set_xlim(-0.03, columns)
+            axes.set_ylim(-2 * _ROW * len(subject.look.neighbours) - 0.03, 0.05)
+            axes.set_anchor("NW")
     return caption
 
 
-def _draw_query(
-    axes: Axes, query: Neighbours, place: int, queries: int, columns: int, names: Sequence[str]
-) -> None:
-    def cell(row: int, column: int) -> Axes:
-        height, width = 1 / (2 * queries), 1 / columns
-        box = (column * width, 1 - (2 * place + row + 1) * height, width * 0.92, height * 0.68)
-        inside: Axes = axes.inset_axes(box)
-        inside.set_xticks([])
-        inside.set_yticks([])
-        return inside
-
-    _draw_image(cell(0, 0), query.image, f"query\n{short(names[query.label], _NAME)}", INK, "-")
-    below = cell(1, 0)
-    for spine in below.spines.values():
-        spine.set_visible(False)
-    below.text(0.0, 0.5, "of other\nclasses", fontsize=7, color=FAINT, va="center", transform=below.transAxes)
+def _draw_query(axes: Axes, query: Neighbours, place: int, names: Sequence[str]) -> None:
+    """Draw two rows of images; one image is a unit wide."""
+    top = -2 * _ROW * place
+    _draw_image(axes, (0, top), query.image, f"query\n{short(names[query.label], _NAME)}", INK, "-")
+    axes.text(0, top - 1.5 * _ROW, "hardest\nnegatives", fontsize=7, color=INK, va="center")
     for row, images, labels, scores in (
         (0, query.nearest, query.nearest_labels, query.nearest_scores),
         (1, query.hardest, query.hardest_labels, query.hardest_scores),
@@ -92,17 +93,18 @@ def _draw_query(
         for column, (image, label, score) in enumerate(
             zip(images, labels.tolist(), scores.tolist(), strict=True), 1
         ):
-            right = label == query.label
             text = f"{short(names[label], _NAME)}\n{score:.2f}"
-            dash = "-" if right else (0, (2, 1))
-            _draw_image(cell(row, column), image, text, _RIGHT if right else _WRONG, dash)
+            color, dash = (_RIGHT, "-") if label == query.label else (_WRONG, (0, (2, 1)))
+            _draw_image(axes, (column, top - row * _ROW), image, text, color, dash)
 
 
-def _draw_image(axes: Axes, image: Tensor, text: str, color: str, dash: object) -> None:
-    axes.imshow(np.asarray(image.permute(1, 2, 0).numpy()), interpolation="nearest")
-    axes.set_title(text, fontsize=7, pad=2, loc="left", color=INK, parse_math=False)
-    for spine in axes.spines.values():
-        spine.set_visible(True)
-        spine.set_color(color)
-        spine.set_linewidth(1.8)
-        spine.set_linestyle(dash)  # type: ignore[arg-type]
+def _draw_image(
+    axes: Axes, at: tuple[float, float], image: Tensor, text: str, color: str, dash: object
+) -> None:
+    x, y = at
+    low = y - _TEXT - _SIDE
+    extent = (x, x + _SIDE, low, low + _SIDE)
+    axes.imshow(np.asarray(image.permute(1, 2, 0).numpy()), interpolation="nearest", extent=extent, zorder=1)
+    style: dict[str, Any] = {"linewidth": 1.8, "linestyle": dash, "capstyle": "butt", "zorder": 2}
+    axes.add_patch(Rectangle((x, low), _SIDE, _SIDE, fill=False, edgecolor=color, **style))
+    axes.text(x, low + _SIDE + 0.05, text, fontsize=7, color=INK, va="bottom", parse_math=False)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 
 from zoo.errors import DataError
 from zoo.evaluation._figure import COLORS, INK, MARKERS, figure_to, grid
@@ -93,15 +94,16 @@ def choose(
     reasons: dict[str, list[str]] = {}
     usable: list[Group] = []
     for group in groups_of(subjects):
-        able = []
-        for subject in group.subjects:
-            reason = lacks(subject)
-            if reason is None:
-                able.append(subject)
-            else:
-                reasons.setdefault(reason, []).append(subject.label)
+        found = [lacks(subject) for subject in group.subjects]
+        able = [subject for subject, reason in zip(group.subjects, found, strict=True) if reason is None]
         if able:
             usable.append(group._replace(subjects=tuple(able)))
+        alike = len({*found}) == 1
+        for subject, reason in zip(group.subjects, found, strict=True):
+            names = reasons.setdefault(reason, []) if reason is not None else []
+            name = group.label if alike else subject.label
+            if name not in names:
+                names.append(name)
     if not usable:
         if len(subjects) == 1 or len(reasons) == 1:
             raise DataError("; ".join(reasons))
@@ -262,6 +264,18 @@ def label_axes(axes: Axes, title: str, y: str, x: str | None = None) -> None:
     if x is not None:
         axes.set_xlabel(x)
     grid(axes)
+
+
+def ticks_of_decades(axis: Any) -> None:
+    """Write plain numbers along a logarithmic axis: 1, 2 and 5 of each decade, of many decades the 1."""
+    low, high = sorted(axis.get_view_interval())
+    if low > 0 and high / low < 6:
+        axis.set_major_locator(MaxNLocator(4))
+    else:
+        few = low > 0 and high / low < 5e3
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if few else (1,), numticks=12))
+    axis.set_major_formatter(StrMethodFormatter("{x:,g}"))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def heading(title: str, groups: Sequence[Group]) -> str:

@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.lines import Line2D
 
-from zoo.evaluation._figure import INK
+from zoo.evaluation._figure import COLORS, INK
 from zoo.evaluation.diagnosis.overlay import (
-    COLORS,
     DASHES,
     STACKED,
     choose,
@@ -53,11 +52,13 @@ class Weights(NamedTuple):
 
     def positives(self, counts: Array) -> Array:
         """Return K* of classes: how many of the queue's keys are of the class, |queue| q(y)."""
-        return self.queue * counts / counts.sum()
+        expected: Array = self.queue * counts / counts.sum()
+        return expected
 
     def loss(self, p: Array, positives: float) -> Array:
         """Return L_extra(P) = -beta log P - alpha K* log(1 - P) for P in (0, 1)."""
-        return -self.beta * np.log(p) - self.alpha * positives * np.log1p(-p)
+        value: Array = -self.beta * np.log(p) - self.alpha * positives * np.log1p(-p)
+        return value
 
     def optimum(self, positives: float) -> float:
         """Return where it is smallest: beta / (beta + alpha K*)."""
@@ -78,7 +79,7 @@ def weights_of(subject: Subject) -> Weights | None:
 def _lacks_alpha(subject: Subject) -> str | None:
     if weights_of(subject) is None:
         return f"objective {subject.objective} has no alpha that weighs samples against centers"
-    if int(subject.class_counts.min()) < 0:
+    if not len(subject.class_counts) or int(subject.class_counts.min()) < 0:
         return "the training images of each class are not known"
     return None
 
@@ -119,22 +120,44 @@ def plot_extra(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
             counts = subject.class_counts.double().numpy()
             order = most_frequent_first(counts)
             lowest = np.inf
-            for (_, color, dash, marker), c in zip(styles, (order[0], order[len(order) // 2], order[-1]),
-                                                  strict=True):
+            for (_, color, dash, marker), c in zip(
+                styles, (order[0], order[len(order) // 2], order[-1]), strict=True
+            ):
                 positives = float(weights.positives(counts)[c])
                 axes.plot(p, weights.loss(p, positives), color=color, linestyle=dash, linewidth=1.3)
                 best = np.array([min(weights.optimum(positives), 0.999)])
                 low = weights.loss(best, positives)
                 lowest = min(lowest, float(low[0]))
-                axes.plot(best, low, marker=marker, color=color, markersize=7, markeredgecolor=INK, zorder=3)
+                axes.plot(
+                    best,
+                    low,
+                    marker=marker,
+                    color=color,
+                    markersize=7,
+                    markeredgecolor=INK,
+                    zorder=3,
+                    clip_on=False,
+                )
                 at = _recorded(group.subjects, counts[c])
                 if at is not None:
-                    axes.plot(at, weights.loss(np.array([at]), positives), marker=marker, color=color,
-                              markersize=6, markerfacecolor="white", markeredgewidth=1.4, zorder=4)
+                    axes.plot(
+                        at,
+                        weights.loss(np.array([at]), positives),
+                        marker=marker,
+                        color=color,
+                        markersize=6,
+                        markerfacecolor="white",
+                        markeredgewidth=1.4,
+                        zorder=4,
+                        clip_on=False,
+                    )
             axes.set_ylim(lowest - 0.25, lowest + _HIGHEST)
             words = f"α = {weights.alpha:g}, |queue| = {weights.queue:,}"
-            label_axes(axes, words if len(chosen.groups) == 1 else f"{short(group.label, 26)}: {words}",
-                       "L_extra (nats)")
+            label_axes(
+                axes,
+                words if len(chosen.groups) == 1 else f"{short(group.label, 26)}: {words}",
+                "L_extra (nats)",
+            )
         axes_of[-1].set_xlim(0, 1)
         axes_of[-1].set_xlabel("P, probability of all centers together")
     return caption
@@ -166,7 +189,9 @@ def plot_p_sup(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
     chosen = choose(subjects, _lacks_p_sup)
     every = chosen.subjects
     panels = [g for g in _GROUPS if any(len(curve(s.rows, f"p_sup{g}").steps) for s in every)]
-    caption = "P_sup: mass of the softmax on all centers, mean over anchors; optimum: β / (β + α |P(i)|) with "
+    caption = (
+        "P_sup: mass of the softmax on all centers, mean over anchors; optimum: β / (β + α |P(i)|) with "
+    )
     caption += f"the positives that were really there. Recorded on {recorded(every)}. "
     long = any(len(curve(s.rows, f"p_sup{g}").steps) > 100 for s in every for g in panels)
     caption += "Lines: running means over 2 % of the records. " if long else ""

@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from torch import Tensor
 
-from zoo.evaluation._figure import COLORS, FAINT
+from zoo.evaluation._figure import FAINT
 from zoo.evaluation.diagnosis.look import Look
 from zoo.evaluation.diagnosis.overlay import (
     DASHES,
@@ -31,7 +31,7 @@ from zoo.evaluation.diagnosis.overlay import (
 from zoo.evaluation.diagnosis.series import Array
 from zoo.evaluation.diagnosis.subject import Subject, at_the_end
 
-_BINS = 60
+_BINS = 50
 _TAUS = (0.05, 0.1, 0.2, 0.5, 1.0)
 _FEWEST = 5  # negatives in a bin of scores whose mean penalty is drawn
 
@@ -57,7 +57,14 @@ def plot_pairs(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
     caption += "Faint: each seed; line: their mean. " if len(chosen.subjects) > len(chosen.groups) else ""
     caption = (caption + chosen.left_out).strip()
     title = heading("Scores of pairs of images", chosen.groups)
-    with stack(paths, [1.3] * len(chosen.groups), caption, title, legend, sharex=True) as axes_of:
+    with stack(
+        paths,
+        [2.0 if len(chosen.groups) == 1 else 1.3] * len(chosen.groups),
+        caption,
+        title,
+        legend,
+        sharex=True,
+    ) as axes_of:
         for axes, group in zip(axes_of, chosen.groups, strict=True):
             for kind, dash in (("other", "fill"), ("same", DASHES[1]), ("views", DASHES[0])):
                 every = [scores[id(s)][kind] for s in group.subjects if kind in scores[id(s)]]
@@ -149,7 +156,9 @@ def plot_hardness(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
         for handle, group in zip(legend, chosen.groups, strict=True):
             tau = tau_of(group.subjects[0])
             handle.set_label(f"{short(group.label, 34)} ({'no τ' if tau is None else f'τ = {tau:g}'})")
-    caption = f"Mean over {len(_look(chosen.subjects[0]).scores)} anchors of N exp(s/τ) / Σ exp(s/τ) over the "
+    caption = (
+        f"Mean over {len(_look(chosen.subjects[0]).scores)} anchors of N exp(s/τ) / Σ exp(s/τ) over the "
+    )
     caption += "other images, by their score s; 1: every negative counts alike. Below: these scores. Cosines "
     caption += f"of pooled features, {seen(chosen.subjects)}; training takes them of projections. "
     caption = (caption + chosen.left_out).strip()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -50,7 +51,7 @@ def plot_plane(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
             points = np.array(
                 [(s.look.uniformity, s.look.tolerance) for s in group.subjects if s.look is not None]
             )
-            style = {"color": group.color, "marker": group.marker, "linestyle": ""}
+            style: dict[str, Any] = {"color": group.color, "marker": group.marker, "linestyle": ""}
             if len(points) > 1:
                 axes.plot(*points.T, markersize=3.5, alpha=0.5, markeredgewidth=0, **style)
             axes.plot(*points.mean(axis=0), markersize=8, markeredgecolor="white", **style)

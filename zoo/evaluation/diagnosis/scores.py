@@ -1,4 +1,4 @@
-"""Scores of positive and negative pairs over a training, as the paper of feature transformation reads them."""
+"""Scores of positive and negative pairs over a training, as FT's paper reads them."""
 
 from __future__ import annotations
 

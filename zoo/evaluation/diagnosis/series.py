@@ -24,7 +24,9 @@ class Curve(NamedTuple):
 
 def curve(rows: Sequence[Row], name: str) -> Curve:
     """Return the recorded values of a scalar in the order of steps; of a step recorded twice, the last."""
-    found = {row["step"]: row[name] for row in rows if is_number(row.get("step")) and is_number(row.get(name))}
+    found = {
+        row["step"]: row[name] for row in rows if is_number(row.get("step")) and is_number(row.get(name))
+    }
     steps = sorted(found)
     return Curve(np.array(steps, dtype=float), np.array([found[step] for step in steps], dtype=float))
 
@@ -89,7 +91,8 @@ def class_means(class_rows: Sequence[Row], key: str, classes: int) -> Array | No
         weights[known] += weight[known]
     if not any_row:
         return None
-    return np.divide(total, weights, out=np.full(classes, np.nan), where=weights > 0)
+    means: Array = np.divide(total, weights, out=np.full(classes, np.nan), where=weights > 0)
+    return means
 
 
 def _numbers(values: Any, classes: int) -> Array | None:
@@ -104,7 +107,7 @@ def most_frequent_first(counts: Array) -> NDArray[np.int64]:
 
 
 def head_to_tail(values: Array, counts: Array) -> float | None:
-    """Return the mean of a quantity over the most frequent third of the classes by that over the rarest third.
+    """Return a quantity's mean over the most frequent third of the classes by that over the rarest third.
 
     Args:
         values: `[C]`; classes with NaN are left out.

@@ -3,21 +3,41 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from zoo.evaluation import report
 from zoo.evaluation.comparison import Estimate, estimate
 from zoo.evaluation.diagnosis.labels import differences
 from zoo.evaluation.diagnosis.page import Table
 from zoo.evaluation.diagnosis.subject import Subject
 
+_ACCURACY = "accuracy"
 _SECTIONS = {
-    "accuracy": "Accuracies of the release's own evaluations, in percent",
     "features": "Features of the sample of test images",
-    "recorded": "Recorded while training: means over the last fifth of the recorded steps",
+    "recorded": "Recorded while training: means over the last fifth of the records",
+    "deviation": "How steady: standard deviation over the same records",
+    "balance": "Balance: mean over the most frequent third of the classes by mean over the rarest third",
 }
 """Prefix of a number's name, and the caption of the table that has those numbers; in the order shown."""
 
-_WORDS = {"ft": "after FT", "p": "P", "sup": "sup", "lr": "learning rate", "gb": "GB", "map": "mAP"}
+_COLUMNS = {**report.COLUMNS, "calibration_error": "calibration error"}
+_NO_MEASURE = frozenset({"test_images"})  # of an accuracy, and how many it is of
+_NOT_STEADY = frozenset({"lr", "images_per_second"})  # of which a deviation says nothing about learning
+_FEATURES = {
+    "uniformity": "uniformity: log E exp(-2 |x - y|²)",
+    "tolerance": "tolerance: mean cosine within a class",
+    "alignment": "alignment of two views: E |q - k|²",
+    "accuracy": "accuracy in the sample, percent",
+    "positive_score": "cosine of two views: mean",
+    "positive_deviation": "cosine of two views: standard deviation",
+    "same_class_score": "cosine within a class: mean",
+    "same_class_deviation": "cosine within a class: standard deviation",
+    "other_class_score": "cosine with other classes: mean",
+    "other_class_deviation": "cosine with other classes: standard deviation",
+}
+_WORDS = {"ft": "after FT", "lr": "learning rate"}
+_SEEDS = " Mean over seeds ± 95 % interval of the mean (Student's t)."
 
 
 def differences_table(subjects: Sequence[Subject]) -> Table | None:
@@ -53,25 +73,88 @@ def estimates(subjects: Sequence[Subject]) -> dict[str, dict[str, Estimate]]:
     return found
 
 
-def numbers_tables(subjects: Sequence[Subject]) -> list[Table]:
-    """Return the tables of all numbers: a row for each, a column for each group of subjects."""
-    by_group = estimates(subjects)
+def accuracy_tables(subjects: Sequence[Subject]) -> list[Table]:
+    """Return the accuracies of the releases' own evaluations, in percent.
+
+    Of a single group one table with a row for each protocol, else a table for each protocol with a row for
+    each group.
+    """
+    by_group, sizes = estimates(subjects), _sizes(subjects)
     names = dict.fromkeys(name for numbers in by_group.values() for name in numbers)
-    sizes = {group: sum(subject.group == group for subject in subjects) for group in by_group}
-    heads = [group if sizes[group] < 2 else f"{group} ({sizes[group]} seeds)" for group in by_group]
-    several = " Mean over seeds ± 95 % interval of the mean (Student's t)." if max(sizes.values()) > 1 else ""
+    split = [name.split("/") for name in names if name.startswith(f"{_ACCURACY}/")]
+    protocols = dict.fromkeys(parts[1] for parts in split)
+    metrics = dict.fromkeys(["accuracy", *_COLUMNS, *(parts[2] for parts in split if len(parts) > 2)])
+
+    def cells(group: str, protocol: str, shown: Sequence[str]) -> list[str]:
+        numbers = by_group[group]
+        return [_cell(numbers.get(_named(protocol, metric)), sizes[group]) for metric in shown]
+
+    def shown(*protocols: str) -> list[str]:
+        wanted = {_named(protocol, metric) for protocol in protocols for metric in metrics} & {*names}
+        return [
+            metric
+            for metric in metrics
+            if metric not in _NO_MEASURE and any(_named(protocol, metric) in wanted for protocol in protocols)
+        ]
+
+    def heads(metrics: Sequence[str]) -> list[str]:
+        return [_COLUMNS.get(metric, metric.replace("_", " ")) for metric in metrics]
+
+    caption = "Percent, test split, as the release records it."
+    if not protocols:
+        return []
+    if len(by_group) == 1:
+        (group,) = by_group
+        columns = shown(*protocols)
+        rows = [[protocol, *cells(group, protocol, columns)] for protocol in protocols]
+        return [Table(f"{caption}{_over(sizes)}", ["protocol", *heads(columns)], rows)]
+    return [
+        Table(
+            f"Protocol {protocol}. {caption}{_over(sizes)}",
+            ["", *heads(columns := shown(protocol))],
+            [[_head(group, sizes), *cells(group, protocol, columns)] for group in by_group],
+        )
+        for protocol in protocols
+    ]
+
+
+def numbers_tables(subjects: Sequence[Subject]) -> list[Table]:
+    """Return the tables of all other numbers: a row for each, a column for each group of subjects."""
+    by_group, sizes = estimates(subjects), _sizes(subjects)
+    names = dict.fromkeys(name for numbers in by_group.values() for name in numbers)
     prefixes = dict.fromkeys([*_SECTIONS, *(name.partition("/")[0] for name in names)])
     tables = []
     for prefix in prefixes:
         rows = [
             [_words(name), *(_cell(by_group[group].get(name), sizes[group]) for group in by_group)]
             for name in names
-            if name.partition("/")[0] == prefix
+            if name.partition("/")[0] == prefix and not _left_out(name)
         ]
         if rows:
-            caption = _SECTIONS.get(prefix, prefix)
-            tables.append(Table(f"{caption}.{several}", ["", *heads], rows))
+            caption = f"{_SECTIONS.get(prefix, prefix)}.{_over(sizes)}"
+            tables.append(Table(caption, ["", *(_head(group, sizes) for group in by_group)], rows))
     return tables
+
+
+def _sizes(subjects: Sequence[Subject]) -> Counter[str]:
+    return Counter(subject.group for subject in subjects)
+
+
+def _over(sizes: Mapping[str, int]) -> str:
+    return _SEEDS if max(sizes.values()) > 1 else ""
+
+
+def _head(group: str, sizes: Mapping[str, int]) -> str:
+    return group if sizes[group] < 2 else f"{group} ({sizes[group]} seeds)"
+
+
+def _named(protocol: str, metric: str) -> str:
+    return f"{_ACCURACY}/{protocol}" + ("" if metric == "accuracy" else f"/{metric}")
+
+
+def _left_out(name: str) -> bool:
+    prefix, _, rest = name.partition("/")
+    return prefix == _ACCURACY or (prefix == "deviation" and rest in _NOT_STEADY)
 
 
 def record_of(subjects: Sequence[Subject]) -> dict[str, dict[str, dict[str, float | int | None]]]:
@@ -86,13 +169,12 @@ def record_of(subjects: Sequence[Subject]) -> dict[str, dict[str, dict[str, floa
 
 
 def _words(name: str) -> str:
-    """Return a number's name as a person reads it; protocols stay as they are written."""
+    """Return a number's name as a person reads it."""
     prefix, _, rest = name.partition("/")
-    if prefix != "recorded":
-        return rest.replace("_", " ").replace("/", ", ") or name
-    words = [_WORDS.get(word, word) for word in rest.split("_")]
-    text = " ".join(words)
-    return text.replace("P sup", "P_sup")
+    if prefix == "features" and rest in _FEATURES:
+        return _FEATURES[rest].replace("-2", "\N{MINUS SIGN}2").replace("- ", "\N{MINUS SIGN} ")
+    words = " ".join(_WORDS.get(word, word) for word in rest.split("_"))
+    return words.replace("p sup", "P_sup") or name
 
 
 def _cell(found: Estimate | None, size: int) -> str:
@@ -104,6 +186,11 @@ def _cell(found: Estimate | None, size: int) -> str:
 
 def in_figures(value: float, half_width: float | None = None) -> str:
     """Write a number with three significant figures, or to the second figure of its interval."""
+    text = _in_figures(value, half_width)
+    return text.replace("-", "\N{MINUS SIGN}")
+
+
+def _in_figures(value: float, half_width: float | None) -> str:
     size = abs(value) if half_width is None else half_width
     if size == 0 or not math.isfinite(size):
         return f"{value:g}"

@@ -1,0 +1,128 @@
+"""What a class's accuracy owes to its training images."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+
+from zoo.evaluation._figure import FAINT
+from zoo.evaluation.diagnosis.overlay import (
+    DASHES,
+    Group,
+    choose,
+    heading,
+    label_axes,
+    legend_of,
+    no_look,
+    seen,
+    short,
+    stack,
+    ticks_of_decades,
+)
+from zoo.evaluation.diagnosis.series import Array
+from zoo.evaluation.diagnosis.subject import Subject, counts_of
+from zoo.evaluation.metrics import FEW_BELOW, MANY_ABOVE
+
+_JOINED = 20  # classes up to which a line joins them
+_BINS = 10  # of training images, over which accuracies of more classes are averaged
+
+
+def plot_accuracy(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
+    """Draw each class's accuracy against its training images; return the caption.
+
+    Raises:
+        DataError: where no subject has a look.
+    """
+    chosen = choose(subjects, no_look)
+    caption = f"Top-1 accuracy of each class by {_classifiers(chosen.groups)}; {seen(chosen.subjects)}. "
+    counts = {id(s): counts_of(s) for s in chosen.subjects}
+    many = max(len(each) for each in counts.values()) > _JOINED
+    level = all(each.min() == each.max() for each in counts.values())
+    if level:
+        caption += f"Every class has {counts[id(chosen.subjects[0])][0]:,.0f} training images. "
+    elif many:
+        caption += "Points: classes; lines: means over classes of about as many images. "
+    caption += "Means over seeds. " if len(chosen.subjects) > len(chosen.groups) else ""
+    caption = (caption + chosen.left_out).strip()
+    title = heading("Accuracy by training images", chosen.groups)
+    with stack(paths, [2.6], caption, title, legend_of(chosen.groups)) as (axes,):
+        for group in chosen.groups:
+            every = [s.look.per_class.double().numpy() for s in group.subjects if s.look is not None]
+            same = [each for each in every if len(each) == len(every[0])]
+            own = counts[id(group.subjects[0])]
+            _draw_accuracies(axes, group, own, same, level=level, many=many)
+        if not level:
+            axes.set_xscale("log")
+            ticks_of_decades(axes.xaxis)
+            _mark_groups(axes)
+        axes.set_ylim(-4, 104)
+        x = "classes, from the worst to the best" if level else "training images of the class"
+        label_axes(axes, "", "top-1 accuracy (%)", x)
+        if level:
+            axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    return caption
+
+
+def _classifiers(groups: Sequence[Group]) -> str:
+    """Say what classified, and where several did, which group by which."""
+    by: dict[str, list[str]] = {}
+    for group in groups:
+        look = group.subjects[0].look
+        if look is not None:
+            by.setdefault(look.classifier, []).append(short(group.label))
+    if len(by) == 1:
+        return next(iter(by))
+    return "; ".join(f"{what} ({', '.join(labels)})" for what, labels in by.items())
+
+
+def _draw_accuracies(
+    axes: Axes, group: Group, counts: Array, every: Sequence[Array], *, level: bool, many: bool
+) -> None:
+    mean = np.mean(every, axis=0)
+    present = np.isfinite(mean)
+    style: dict[str, Any] = {"color": group.color, "marker": group.marker, "markeredgewidth": 0}
+    if level:
+        y = np.sort(mean[present])
+        axes.plot(np.arange(1, len(y) + 1), y, markersize=4, markevery=max(len(y) // 10, 1), **style)
+        return
+    x, y = np.maximum(counts[present], 0.5), mean[present]  # a class without training images is at 0.5
+    if not many:
+        order = np.argsort(x, kind="stable")
+        axes.plot(x[order], y[order], markersize=4.5, linewidth=0.9, **style)
+        for each in every if len(every) > 1 else ():
+            axes.plot(x, each[present], linestyle="", markersize=3, alpha=0.4, **style)
+        return
+    axes.plot(x, y, linestyle="", markersize=3, alpha=0.45, **style)
+    edges = np.geomspace(x.min(), x.max() * (1 + 1e-9), _BINS + 1)
+    place = np.clip(np.digitize(x, edges) - 1, 0, _BINS - 1)
+    filled = np.unique(place)
+    centers = [math.exp(np.log(x[place == b]).mean()) for b in filled]
+    axes.plot(centers, [y[place == b].mean() for b in filled], linewidth=1.5, markersize=5, **style)
+
+
+def _mark_groups(axes: Axes) -> None:
+    low, high = axes.get_xlim()
+    for edge in (FEW_BELOW, MANY_ABOVE):
+        if low < edge < high:
+            axes.axvline(edge, color=FAINT, linewidth=0.8, linestyle=DASHES[2], zorder=0)
+    edges = [low, *(min(max(edge, low), high) for edge in (FEW_BELOW, MANY_ABOVE)), high]
+    for name, start, stop in zip(("few", "medium", "many"), edges[:-1], edges[1:], strict=True):
+        if start < stop and math.log(stop / start) > 0.06 * math.log(high / low):
+            middle = math.sqrt(start * stop)
+            axes.text(
+                middle,
+                1.0,
+                name,
+                fontsize=7,
+                color=FAINT,
+                ha="center",
+                va="bottom",
+                transform=axes.get_xaxis_transform(),
+            )
+    axes.set_xlim(low, high)

@@ -1,0 +1,170 @@
+"""What training does to the classes: the gradients of images and centers, looked at on some of the steps.
+
+On such a step the gradient of the loss with respect to every image's pooled features is kept, which the
+backward pass computes anyway, and what it says is added up by class on the device. Nothing here changes the
+training, draws a random number or waits for the device.
+
+Source of the view: Cui et al. 2021 (PaCo), https://arxiv.org/abs/2107.12028, figure 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from zoo.functional.precision import full
+from zoo.objectives import Objective, Output
+from zoo.ranks import Ranks
+
+MOST_CLASSES = 10_000
+"""Of more classes nothing is written class by class."""
+
+ClassRow = dict[str, Any]
+
+
+class Observation:
+    """Measures of single steps, and sums over classes since the last row.
+
+    Args:
+        objective: already on its device.
+        every: steps between looks; None: none.
+        ranks: that do the step together; the sums are over all of them.
+    """
+
+    def __init__(self, objective: Objective, every: int | None, ranks: Ranks) -> None:
+        self._objective, self._every, self._ranks = objective, every, ranks
+        members = objective.group_members
+        self._classes = members.shape[1]
+        self._has_features = self._has_centers = False
+        # in float64, which counts up to any number of images: images, feature gradients, what these are of a
+        # step, center gradients; then steps
+        self._sums = torch.zeros(4, self._classes, dtype=torch.float64, device=members.device)
+        self._steps = torch.zeros((), dtype=torch.float64, device=members.device)
+
+    def due(self, step: int) -> bool:
+        """Whether step number `step` (from 0) is looked at."""
+        return self._every is not None and (step + 1) % self._every == 0
+
+    @contextmanager
+    def watching(self) -> Iterator[list[Tensor]]:
+        """Collect what every forward in the block says its features are, and keep their gradients.
+
+        On steps that are not looked at there are none.
+
+        From a hook on the objective itself: what wraps it for several ranks may hand on copies.
+        """
+        seen: list[Tensor] = []
+        if not self._objective.observing:
+            yield seen
+            return
+
+        def keep(_module: nn.Module, _inputs: Any, output: Output) -> None:
+            if output.features is not None and output.features.requires_grad:
+                output.features.retain_grad()
+                seen.append(output.features)
+
+        handle = self._objective.register_forward_hook(keep)
+        try:
+            yield seen
+        finally:
+            handle.remove()
+
+    @torch.no_grad()
+    def take(
+        self, features: Sequence[Tensor], labels: Sequence[Tensor], total: int, scale: Tensor
+    ) -> dict[str, Tensor]:
+        """Take in a step whose gradients are there, neither clipped nor unscaled.
+
+        An image's gradient is that of its own loss, whatever the size of the batch: of the mean over the
+        batch, times `total`. A step whose gradients are not finite, as fp16 has them now and then, counts for
+        nothing.
+
+        Args:
+            features: of this rank's images, in parts `[b, D_f]`; none if the objective does not say.
+            labels: their classes, in parts `[b]`; -1 where unknown.
+            total: images of all ranks.
+            scale: what the loss was multiplied by before the backward pass `[]`.
+
+        Returns:
+            What to record of this step: `gradient_norm`, and `feature_gradient_GROUP`.
+        """
+        trained = [p.grad for p in self._objective.parameters() if p.grad is not None]
+        norm = _whole(nn.utils.get_total_norm(trained)).to(scale.device) / scale
+        images, gradients = self._by_class(features, labels)
+        gradients = gradients * (total / self._ranks.size) / scale
+        good = norm.isfinite() & gradients.isfinite().all()
+        centers = self._center_gradients()
+        sums = torch.stack([images, gradients, gradients / total, centers / scale])
+        self._sums += sums.masked_fill_(~good, 0)
+        self._steps += good
+        metrics = {"gradient_norm": norm.masked_fill(~good, torch.nan)}
+        if features:
+            self._has_features = True
+            for group, members in self._objective.class_groups().items():
+                mean = (sums[1] * members).sum() / (sums[0] * members).sum()
+                metrics[f"feature_gradient_{group}"] = mean.float()
+        return metrics
+
+    def _by_class(self, features: Sequence[Tensor], labels: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """Return how many images each class has, and the sum of their gradients' norms; both `[C]`."""
+        sums = self._sums.new_zeros(2, self._classes + 1)  # the last one is for unknown classes
+        for part, of_part in enumerate(labels):
+            place = torch.where(of_part >= 0, of_part, self._classes)
+            sums[0].index_add_(0, place, torch.ones_like(place, dtype=sums.dtype))
+            if features:
+                gradient = features[part].grad
+                assert gradient is not None
+                norms = full(gradient).flatten(start_dim=1).norm(dim=1)
+                sums[1].index_add_(0, place, norms.to(sums.dtype))
+        images, gradients = self._ranks.sum(sums)[:, : self._classes]
+        return images, gradients
+
+    def _center_gradients(self) -> Tensor:
+        """Return the norm of the gradient of each class's center `[C]`; zeros where there are none."""
+        centers = self._objective.center_parameter()
+        if centers is None or centers.grad is None:
+            return self._sums.new_zeros(self._classes)
+        self._has_centers = True
+        return _whole(full(centers.grad).flatten(start_dim=1).norm(dim=1)).to(self._sums.dtype)
+
+    def class_row(self, facts: Mapping[str, float]) -> ClassRow | None:
+        """Return the row of what was seen since the last one, and begin anew; None if nothing was.
+
+        Waits for the device: for when a checkpoint is due, which waits for it as well.
+        """
+        steps = float(self._steps)
+        if steps == 0 or self._classes > MOST_CLASSES or not (self._has_features or self._has_centers):
+            self.forget()
+            return None
+        images, gradients, contributions, centers = self._sums.tolist()
+        self.forget()
+        means = [g / n if n else None for g, n in zip(gradients, images, strict=True)]
+        return {
+            **facts,
+            "images": [int(n) for n in images],
+            "feature_gradient": [_short(mean) for mean in means] if self._has_features else None,
+            "class_gradient": [_short(each / steps) for each in contributions]
+            if self._has_features
+            else None,
+            "center_gradient": [_short(each / steps) for each in centers] if self._has_centers else None,
+        }
+
+    def forget(self) -> None:
+        """Begin anew."""
+        self._sums.zero_()
+        self._steps.zero_()
+
+
+def _whole(tensor: Tensor) -> Tensor:
+    """Put a sharded result together; all ranks have to call it."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def _short(value: float | None) -> float | None:
+    """Keep six digits: thousands of classes are written at every checkpoint."""
+    return None if value is None else float(f"{value:.6g}")
