@@ -27,7 +27,7 @@ from zoo.evaluation.diagnosis.overlay import (
 )
 from zoo.evaluation.diagnosis.series import Array
 from zoo.evaluation.diagnosis.subject import Subject, counts_of
-from zoo.evaluation.metrics import FEW_BELOW, MANY_ABOVE
+from zoo.functional import FEW_BELOW, MANY_ABOVE
 
 _JOINED = 20  # classes up to which a line joins them
 _BINS = 10  # of training images, over which accuracies of more classes are averaged

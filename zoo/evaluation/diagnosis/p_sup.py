@@ -26,7 +26,7 @@ from zoo.evaluation.diagnosis.overlay import (
 )
 from zoo.evaluation.diagnosis.series import Array, curve, mean_curve, most_frequent_first, smooth
 from zoo.evaluation.diagnosis.subject import Subject, at_the_end
-from zoo.evaluation.metrics import FEW_BELOW, MANY_ABOVE
+from zoo.functional import FEW_BELOW, MANY_ABOVE
 
 _GROUPS = {"": "all classes", "_many": "many", "_medium": "medium", "_few": "few"}
 _RANGES = {
