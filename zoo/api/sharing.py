@@ -102,6 +102,7 @@ def train_all(
             (run.folder / _FAILED).unlink(missing_ok=True)
             pretrain(run.recipe, out=run.folder, data=data, resume=True)
         except InUse:  # another process was faster
+            say(f"{who}{words(run)}, seed {run.seed}: another process is training it")
             tries[run.folder] += 1
             time.sleep(0.2)
         except Interrupted:
