@@ -21,10 +21,12 @@ def test_the_steps_of_several_ranks_are_those_of_one_with_the_whole_batch() -> N
     """With averaged gradients and with shards, in float64: weights, queue, labels, pointer, optimizer."""
     done = torchrun("tests/programs/steps.py", ranks=2)
     assert done.returncode == 0, done.stderr
-    found = re.findall(r"^(.+): loss (\S+) state (\S+) \((.+?)\) same (\w+)$", done.stdout, re.MULTILINE)
+    line = r"^(.+): loss (\S+) observed (\S+) state (\S+) \((.+?)\) same (\w+)$"
+    found = re.findall(line, done.stdout, re.MULTILINE)
     assert len(found) == 14
-    for case, loss, state, worst, same in found:
+    for case, loss, observed, state, worst, same in found:
         limit = 1e-6 if "classify" in case else 1e-9  # its logits are float32
         assert float(loss) < limit, (case, loss)
+        assert float(observed) < 2e-5, (case, observed)  # in float32, and in six digits
         assert float(state) < 1e-9, (case, worst, state)
         assert same == "True", case

@@ -1,11 +1,12 @@
 """Started by torchrun in tests/test_ranks.py: the real steps of every objective, on all ranks and on one.
 
-Prints for each case the largest difference of losses and of states from one rank's, and whether the ranks
-states are the same bits. The encoders have no BatchNorm unless `sync_batchnorm` is set.
+Prints for each case the largest difference of losses, of what was observed and of states from one rank's, and
+whether the ranks' states are the same bits. The encoders have no BatchNorm unless `sync_batchnorm` is set.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator
 
@@ -29,6 +30,7 @@ SHORT = (
     "training.device=cpu",
     "training.precision=fp32",
     "views.backend=tensor",
+    "training.observe_every=2",
 )
 QUEUE = ("objective.queue_size=100",)
 
@@ -91,18 +93,23 @@ def rows_of(batch: Batch, rows: slice) -> Batch:
     return Batch(views, batch.labels[rows], batch.index[rows], candidates)
 
 
-def train(recipe: Recipe, ranks: Ranks) -> tuple[list[Tensor], dict[str, Tensor]]:
-    """Return the whole batch's losses and the state after some steps."""
+def train(recipe: Recipe, ranks: Ranks) -> tuple[list[Tensor], dict[str, Tensor], list[float]]:
+    """Return the whole batch's losses, the state after some steps, and what was observed in them."""
     objective, loader = build(recipe)
     stepper = Stepper(objective, recipe, loader.steps_per_epoch, CPU, ranks=ranks)
-    losses = []
+    losses, observed = [], []
     for step, batch in enumerate(loader.stream(0, STEPS)):
         total = len(batch.index)
         own = rows_of(batch, ranks.rows(total))
-        loss = stepper(step, own, total).loss.detach()
-        losses.append(ranks.sum(loss * len(own.index) / total))
+        output = stepper(step, own, total)
+        losses.append(ranks.sum(output.loss.detach() * len(own.index) / total))
+        observed += [float(v) for name, v in sorted(output.metrics.items()) if "gradient" in name]
         if step == STEPS // 2:  # as after a resume, with shards put together and cut again
             stepper.load_state(stepper.state())
+    row = stepper.observation.class_row({})  # of step 6: the others were forgotten with the state
+    assert row is not None
+    for values in row.values():
+        observed += [-1.0 if value is None else value for value in values or [0.0]]
     state = stepper.state()
     moments = {
         f"optimizer {number} {name}": value
@@ -110,7 +117,7 @@ def train(recipe: Recipe, ranks: Ranks) -> tuple[list[Tensor], dict[str, Tensor]
         for name, value in values.items()
         if isinstance(value, Tensor)
     }
-    return losses, {**state["objective"], **moments}
+    return losses, {**state["objective"], **moments}, observed
 
 
 with join("cpu") as ranks:
@@ -119,8 +126,13 @@ with join("cpu") as ranks:
         if len(sys.argv) > 1 and case not in sys.argv[1:]:
             continue
         recipe = Recipe.load(name, changes)
-        losses, state = train(recipe, ranks)
-        expected, one = train(recipe, ALONE)
+        losses, state, observed = train(recipe, ranks)
+        expected, one, seen = train(recipe, ALONE)
+        assert len(observed) > 20
+        observation = max(
+            0.0 if math.isnan(a) and math.isnan(b) else abs(a - b)  # a group that is not in the batch
+            for a, b in zip(observed, seen, strict=True)
+        )
         loss = max(float((a - b).abs()) for a, b in zip(losses, expected, strict=True))
         apart = {key: float((state[key].double() - one[key].double()).abs().max()) for key in one}
         worst = max(apart, key=lambda key: apart[key])
@@ -132,7 +144,8 @@ with join("cpu") as ranks:
         )
         if ranks.rank == 0:
             print(
-                f"{case}: loss {loss:.1e} state {apart[worst]:.1e} ({worst}) same {same}\n",
+                f"{case}: loss {loss:.1e} observed {observation:.1e} state {apart[worst]:.1e} ({worst}) "
+                f"same {same}\n",
                 end="",
                 flush=True,
             )

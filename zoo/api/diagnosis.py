@@ -10,17 +10,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import zoo
+from zoo.api import described
 from zoo.api.facts import versions
 from zoo.api.looking import Looker, Seen
 from zoo.api.subjects import Opened, open_subject
-from zoo.data.words import data_words
 from zoo.errors import ZooError, did_you_mean
 from zoo.evaluation.diagnosis.figures import Drawn, draw
 from zoo.evaluation.diagnosis.html import Contents, render
-from zoo.evaluation.diagnosis.labels import groups, labels
+from zoo.evaluation.diagnosis.labels import groups, labels, seed_of
 from zoo.evaluation.diagnosis.look import SMALLEST
 from zoo.evaluation.diagnosis.page import About, Page
 from zoo.evaluation.diagnosis.subject import Subject, summary
@@ -28,7 +27,6 @@ from zoo.evaluation.diagnosis.tables import (
     accuracy_tables,
     differences_table,
     numbers_tables,
-    plain_numbers,
     record_of,
 )
 from zoo.files import is_dir, is_file, names_in, replacing, write_text
@@ -110,11 +108,11 @@ def diagnose(
     with replacing(folder) as staging:
         with show_status(f"drawing {len(subjects)} side by side" if len(subjects) > 1 else "drawing"):
             figures = draw(subjects, staging / _FIGURES)
-        first = page(subjects) if callable(page) else page or Page(_title(subjects))
+        first = page(subjects) if callable(page) else page or Page(described.title(subjects))
         contents = Contents(
             first,
             [
-                About(subject.label, _facts(subject, each, found), found.notes)
+                About(subject.label, described.facts(subject, each, found), found.notes)
                 for subject, each, found in zip(subjects, opened, seen, strict=True)
             ],
             differences_table(subjects),
@@ -131,7 +129,7 @@ def diagnose(
             "seed": seed,
             "versions": _versions(),
             "subjects": [
-                _record(subject, each, found)
+                described.record(subject, each, found)
                 for subject, each, found in zip(subjects, opened, seen, strict=True)
             ],
             "groups": record_of(subjects),
@@ -148,24 +146,6 @@ def diagnose(
 def _moved(drawn: Drawn, folder: Path) -> Drawn:
     png, svg = (None if file is None else folder / file.name for file in (drawn.png, drawn.svg))
     return replace(drawn, png=png, svg=svg)
-
-
-def _record(subject: Subject, opened: Opened, seen: Seen) -> dict[str, Any]:
-    """Return what numbers.json says of a subject."""
-    return {
-        "label": subject.label,
-        "group": subject.group,
-        "name": subject.name,
-        "objective": subject.objective,
-        "data": subject.data,
-        "seed": subject.seed,
-        "folder": str(opened.folder),
-        "state": opened.state,
-        "looked_at": seen.looked_at,
-        "without_look": seen.without_look,
-        "notes": list(seen.notes),
-        "numbers": plain_numbers(subject.numbers),
-    }
 
 
 def _write(file: Path, text: str) -> None:
@@ -241,8 +221,8 @@ def _subjects(opened: Sequence[Opened], seen: Sequence[Seen]) -> list[Subject]:
             label=label,
             name=each.name,
             objective=each.objective,
-            data=_data(each),
-            seed=_seed(each),
+            data=described.data_of(each),
+            seed=seed_of(each.recipe),
             group=group,
             recipe=each.recipe,
             rows=each.rows,
@@ -256,62 +236,6 @@ def _subjects(opened: Sequence[Opened], seen: Sequence[Seen]) -> list[Subject]:
         evaluations = [] if each.release is None else each.release.metrics["evaluations"]
         subjects.append(replace(subject, numbers=summary(subject, evaluations)))
     return subjects
-
-
-def _seed(opened: Opened) -> int | None:
-    seed = (opened.recipe.get("training") or {}).get("seed")
-    return seed if isinstance(seed, int) else None
-
-
-def _data(opened: Opened) -> str:
-    """Say what a training learned from; the recipe says it where there is no release yet."""
-    if opened.release is not None:
-        described = opened.release.config["zoo"]["dataset"]
-        return data_words(described) if described.get("name") else "data that are not recorded"
-    section = opened.recipe["data"]
-    source = section["source"]
-    return data_words({**section, "name": source.get("name") or source["kind"]})
-
-
-def _facts(subject: Subject, opened: Opened, seen: Seen) -> dict[str, str]:
-    """Return what a reader has to know of a subject."""
-    counts = [count for count in seen.class_counts.tolist() if count >= 0]
-    images = (
-        f": {sum(counts):,} images, {len(counts)} classes of {max(counts):,} to {min(counts):,}"
-        if counts
-        else ""
-    )
-    steps = [row["step"] for row in subject.rows if "step" in row]
-    training = {} if opened.release is None else opened.release.metrics.get("training") or {}
-    took = (
-        f"{training['seconds']:,.0f} s on {training['hardware']}"
-        if training.get("hardware") and training.get("seconds")
-        else None
-    )
-    centers = "none" if seen.centers is None else f"{len(seen.centers.weight)} learned"
-    return {
-        **({} if subject.label == subject.name else {"weights": subject.name}),
-        "what": opened.state,
-        "objective": subject.objective,
-        "trained on": f"{subject.data}{images}",
-        "seed": "not known" if subject.seed is None else str(subject.seed),
-        "looked at": seen.looked_at,
-        "class centers": centers,
-        "recorded": f"{len(steps):,} rows up to step {max(steps):,}" if steps else "nothing",
-        **({"training took": took} if took else {}),
-        "folder": str(opened.folder),
-    }
-
-
-def _title(subjects: Sequence[Subject]) -> str:
-    if len(subjects) == 1:
-        return subjects[0].name
-    names = list(dict.fromkeys(subject.name for subject in subjects))
-    return (
-        f"{len(subjects)} trainings of {names[0]}"
-        if len(names) == 1
-        else f"{len(subjects)} trainings side by side"
-    )
 
 
 def _versions() -> dict[str, str]:

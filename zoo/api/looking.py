@@ -88,7 +88,7 @@ class Looker:
             without = without or f"its encoder cannot be loaded: {_sentence(error)}"
             notes.append(f"No encoder: {error}")
         names, counts = _classes(opened, centers, train_set if self._spec is None else None)
-        seen, looked_at = None, "none"
+        seen, looked_at = None, "no image"
         if encoder is not None and train_set is not None and test_set is not None:
             try:
                 seen = self._look(opened, encoder, centers, train_set, test_set, config, notes)

@@ -205,7 +205,7 @@ def _rows(run: RunFolder) -> tuple[Rows, Rows]:
 
 
 def _class_rows(run: RunFolder) -> Rows:
-    return run.class_rows() if hasattr(run, "class_rows") else []
+    return run.class_rows()
 
 
 def _history(release: Release) -> tuple[Rows, Rows]:

@@ -93,8 +93,8 @@ def figure_to(
         FigureCanvasAgg(figure)
         if title:
             figure.suptitle(title, fontsize=10, fontweight="bold", x=0.01, ha="left")
-        caption = textwrap.fill(caption, int(18.5 * size[0]))  # characters of this font per inch
-        figure.supxlabel(caption, fontsize=6.5, color="#555555", x=0.01, ha="left")
+        caption = textwrap.fill(caption, int(17 * size[0]))  # characters of this font per inch
+        figure.supxlabel(caption, fontsize=7, color="#555555", x=0.01, ha="left")
         yield figure
         for each in paths:
             _write(figure, each)

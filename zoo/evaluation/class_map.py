@@ -82,6 +82,8 @@ def draw_class_map(
     counts: Sequence[int],
     *,
     named: int = _NAMED,
+    written: int = _WRITTEN,
+    smallest: float = 5.5,
 ) -> None:
     """Draw cosines into axes, with their own colour bar.
 
@@ -92,6 +94,8 @@ def draw_class_map(
         names: of the C classes.
         counts: training images of each; -1 where not known.
         named: classes up to which each has its name.
+        written: classes up to which each cell has its number.
+        smallest: points of the letters where there are many names.
     """
     shown = similarity[np.ix_(order, order)]
     np.fill_diagonal(shown, np.nan)
@@ -99,9 +103,9 @@ def draw_class_map(
     # made to look the same to colour-blind people; what is alike is dark
     cmap = colormaps["cividis_r"].with_extremes(bad="white")
     image = axes.imshow(shown, cmap=cmap, vmin=low, vmax=high, interpolation="nearest")
-    _name_axes(axes, [_label(names[c], counts[c]) for c in order], named)
-    if len(order) <= _WRITTEN:
-        _write(axes, shown, (low + high) / 2)
+    _name_axes(axes, [_label(names[c], counts[c]) for c in order], named, smallest)
+    if len(order) <= written:
+        _write(axes, shown, (low + high) / 2, max(smallest, 6.0))
     axes.figure.colorbar(image, ax=axes, label="cosine", shrink=0.6, aspect=25, pad=0.02)
 
 
@@ -120,7 +124,7 @@ def _label(name: str, count: int) -> str:
     return f"{short} ({count:,})" if count >= 0 else short
 
 
-def _name_axes(axes: Axes, labels: Sequence[str], named: int) -> None:
+def _name_axes(axes: Axes, labels: Sequence[str], named: int, smallest: float) -> None:
     for spine in axes.spines.values():
         spine.set_visible(False)
     if len(labels) > named:
@@ -128,7 +132,7 @@ def _name_axes(axes: Axes, labels: Sequence[str], named: int) -> None:
         axes.set_yticks([])
         axes.set_xlabel(f"{len(labels)} classes")
         return
-    size = 7.5 if len(labels) <= _WRITTEN else 5.5
+    size = 7.5 if len(labels) <= _WRITTEN else smallest
     ticks = range(len(labels))
     style: dict[str, Any] = {"fontsize": size, "parse_math": False}
     axes.set_yticks(ticks, labels, **style)
@@ -138,9 +142,9 @@ def _name_axes(axes: Axes, labels: Sequence[str], named: int) -> None:
     axes.tick_params(length=0)
 
 
-def _write(axes: Axes, shown: NDArray[np.float64], middle: float) -> None:
+def _write(axes: Axes, shown: NDArray[np.float64], middle: float, size: float) -> None:
     for row, column in np.argwhere(np.isfinite(shown)):
         value = shown[row, column]
         color = "white" if value > middle else INK  # on the dark half of the colours
         text = f"{value:.2f}".replace("0.", ".", 1).replace("-", "−")
-        axes.text(column, row, text, ha="center", va="center", fontsize=6, color=color)
+        axes.text(column, row, text, ha="center", va="center", fontsize=size, color=color)

@@ -21,13 +21,15 @@ from torch import Tensor
 
 from zoo.errors import DataError, ZooError, did_you_mean
 from zoo.evaluation._checks import check_features, check_labels
-from zoo.evaluation._figure import COLORS, INK, MARKERS, figure_to
+from zoo.evaluation._figure import COLORS, FAINT, INK, MARKERS, figure_to
 from zoo.modules.centers import Centers
 from zoo.seeding import derive_seed
 
 Method = Literal["tsne", "pca"]
 _METHODS = ("tsne", "pca")
 _HALO = [withStroke(linewidth=2.2, foreground="white")]
+_LETTER, _LINE = 0.018, 0.034  # of a map's side, what a letter and a line of a star's name take up
+_LINE_POINTS = 8.5
 _NAMED = 5  # of many classes, the centers of this many most and least frequent ones are named
 
 
@@ -193,7 +195,7 @@ def _draw_few(
     for c in range(len(stars)):
         x, y = stars[c]
         axes.scatter(x, y, s=170, c=COLORS[c], marker="*", linewidths=0.9, edgecolors="black", zorder=4)
-        _name_star(axes, stars[c], names[c])
+    _name_stars(axes, points, stars, names[: len(stars)])
     for c, name in enumerate(names):
         own = points[labels == c]
         if len(own):
@@ -228,11 +230,27 @@ def _draw_many(
     style: dict[str, Any] = {"marker": "*", "linewidths": 0.6, "edgecolors": "black", "zorder": 4}
     axes.scatter(x, y, s=60, c=value, cmap=cmap, norm=norm, **style)
     order = np.argsort(-counts, kind="stable")
-    for c in (*order[:_NAMED], *order[-_NAMED:]):
-        _name_star(axes, stars[c], names[c])
+    chosen = [*order[:_NAMED], *order[-_NAMED:]]
+    _name_stars(axes, points, stars[chosen], [names[c] for c in chosen])
 
 
-def _name_star(axes: Axes, star: NDArray[Any], name: str) -> None:
-    x, y = star
+def _name_stars(axes: Axes, points: NDArray[Any], stars: NDArray[Any], names: Sequence[str]) -> None:
+    """Write each name beside its star; one that would cover another goes above or below, with a line."""
+    if not len(stars):
+        return
+    everything = np.concatenate([points, stars])
+    low, span = everything.min(axis=0), np.ptp(everything, axis=0).max() or 1.0
+    taken: list[tuple[float, float, float]] = []
     style: dict[str, Any] = {"fontsize": 7, "fontstyle": "italic", "color": INK, "path_effects": _HALO}
-    axes.annotate(name, (x, y), (5, 4), textcoords="offset points", zorder=3, **style)  # under all stars
+    line = {"arrowstyle": "-", "color": FAINT, "linewidth": 0.5, "shrinkA": 0, "shrinkB": 0}
+    for star, name in sorted(zip(stars, names, strict=True), key=lambda each: float(each[0][1])):
+        x, y = (star - low) / span
+        width, up, away = _LETTER * len(name), 0, 1 if y < 0.7 else -1  # into the map, not out of it
+        while any(abs(y + up * _LINE - b) < _LINE and x < a + w and a < x + width for a, b, w in taken):
+            up += away
+        taken.append((float(x), float(y + up * _LINE), width))
+        points_up = 4 + up * _LINE_POINTS
+        arrow = line if abs(up) > 1 else None
+        axes.annotate(
+            name, star, (5, points_up), textcoords="offset points", zorder=3, arrowprops=arrow, **style
+        )  # under all stars

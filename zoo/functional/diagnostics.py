@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 import torch
 import torch.nn.functional as F
@@ -139,21 +138,16 @@ def center_cosine(weight: Tensor) -> Tensor:
     return (unit.sum(dim=0).square().sum() - own) / (torch.ones_like(own) * count * (count - 1))
 
 
-def group_means(values: Tensor, labels: Tensor, groups: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def group_means(values: Tensor, labels: Tensor, members: Tensor) -> Tensor:
     """Mean of the values whose class is in each group.
 
     Args:
         values: `[N]`.
         labels: their classes `[N]`; negative ones are in no group.
-        groups: by name the classes that belong to it `[C]`, bool.
+        members: which classes belong to each group `[G, C]`, bool.
 
     Returns:
-        By name `[]`; NaN for a group of which there is no value.
+        `[G]`; NaN for a group of which there is no value.
     """
-    known = labels >= 0
-    place = labels.clamp(min=0)
-    means = {}
-    for name, members in groups.items():
-        inside = members[place] & known
-        means[name] = values.masked_fill(~inside, 0).sum() / inside.sum()
-    return means
+    inside = members[:, labels.clamp(min=0)] & (labels >= 0)
+    return torch.where(inside, values, 0).sum(dim=1) / inside.sum(dim=1)

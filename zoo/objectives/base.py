@@ -13,6 +13,7 @@ from zoo import functional
 from zoo.config import Config
 from zoo.data.batch import Batch
 from zoo.modules import Centers, Temperature
+from zoo.objectives.measures import Groups
 from zoo.ranks import ALONE, Ranks
 
 __all__ = ["Batch", "Centers", "DataInfo", "Objective", "ObjectiveConfig", "Output"]
@@ -175,9 +176,9 @@ class Objective(nn.Module):
         """Return the learned class centers, or None for objectives without."""
         return None
 
-    def class_groups(self) -> dict[str, Tensor]:
-        """Return by name which classes have many, medium and few training images `[C]`, bool."""
-        return dict(zip(self.group_names, self.group_members.unbind(), strict=True))
+    def class_groups(self) -> Groups:
+        """Return which classes have many, medium and few training images, without empty groups."""
+        return Groups(self.group_names, self.group_members)
 
     def center_parameter(self) -> Tensor | None:
         """Return the parameter whose rows, one per class `[C, ...]`, become the centers; None: there is none.

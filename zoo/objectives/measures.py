@@ -7,12 +7,34 @@ on values, so ranks, parts of a batch and replays of a graph have the same ones.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from zoo import functional
+from zoo.functional.precision import full
+
+
+class Groups(NamedTuple):
+    """Classes by how many training images they have.
+
+    Attributes:
+        names: of G groups.
+        members: which classes each has `[G, C]`, bool.
+    """
+
+    names: tuple[str, ...]
+    members: Tensor
+
+    def means(self, name: str, values: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        """Return `NAME_GROUP`, the mean of the values `[N]` whose classes are `labels` `[N]`, of each."""
+        return self.named(name, functional.group_means(values, labels, self.members))
+
+    def named(self, name: str, values: Tensor) -> dict[str, Tensor]:
+        """Return values `[G]` as `NAME_GROUP`."""
+        return {f"{name}_{group}": value for group, value in zip(self.names, values.unbind(), strict=True)}
+
 
 ROWS = 256
 """Of how many images pairs are formed at most."""
@@ -94,7 +116,7 @@ def probabilities(
     found: functional.Probabilities,
     optimum: functional.Probabilities | None,
     labels: Tensor,
-    groups: Mapping[str, Tensor],
+    groups: Groups,
 ) -> dict[str, Tensor]:
     """Means of what the anchors give to their positives, and of what they would where the loss is least.
 
@@ -102,27 +124,22 @@ def probabilities(
         found: of n anchors.
         optimum: of the same; None where there is none.
         labels: their classes `[n]`.
-        groups: by name the classes that belong to it `[C]`; P_sup is recorded of each.
+        groups: P_sup is recorded of each.
     """
     metrics = dict[str, Tensor]()
     for sides, suffix in ((found, ""), (optimum, "_optimum")):
-        if sides is None:
-            continue
-        metrics |= {
-            f"p_sup{suffix}": sides.p_sup.mean(),
-            f"center_probability{suffix}": sides.center.mean(),
-            f"pair_probability{suffix}": sides.pair.mean(),
-        }
-        means = functional.group_means(sides.p_sup, labels, groups)
-        metrics |= {f"p_sup{suffix}_{group}": value for group, value in means.items()}
+        if sides is not None:
+            means = torch.stack([sides.p_sup, sides.center, sides.pair]).mean(dim=1).unbind()
+            names = ("p_sup", "center_probability", "pair_probability")
+            metrics |= {f"{name}{suffix}": mean for name, mean in zip(names, means, strict=True)}
+            metrics |= groups.means(f"p_sup{suffix}", sides.p_sup, labels)
     return metrics
 
 
 @torch.no_grad()
-def centers(weight: Tensor, groups: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def centers(weight: Tensor, groups: Groups) -> dict[str, Tensor]:
     """Norms of the centers `[C, D_f]` by group, and the mean cosine between two of them."""
-    weight = weight.detach()
+    weight = full(weight.detach())
     classes = torch.arange(len(weight), device=weight.device)
-    norms = functional.group_means(weight.float().norm(dim=1), classes, groups)
-    metrics = {f"center_norm_{group}": value for group, value in norms.items()}
+    metrics = groups.means("center_norm", weight.norm(dim=1), classes)
     return metrics if len(weight) < 2 else {**metrics, "center_cosine": functional.center_cosine(weight)}

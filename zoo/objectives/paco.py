@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from typing import Annotated, Literal
 
 import torch
@@ -105,7 +105,7 @@ class LearnedCenters(nn.Module):
         center_logits: Tensor,
         tau: float | Tensor,
         others: tuple[Tensor, Tensor] | None,
-        groups: Mapping[str, Tensor],
+        groups: measures.Groups,
     ) -> dict[str, Tensor]:
         """Return what to record of centers and probabilities on a step that is looked at.
 

@@ -62,21 +62,22 @@ class Meter:
             return
         now = time.monotonic()
         row = {**facts, "images_per_second": self._images / max(now - self._began, 1e-9)}
-        names = tuple(sorted({name for _, step in self._steps for name in step}))
-        sums, counts = list[Tensor](), list[Tensor]()
-        for name in names:
-            having = [(weight, step[name].float()) for weight, step in self._steps if name in step]
-            values = torch.stack([value if weight == 1 else value * weight for weight, value in having])
-            if name == "loss":
-                sums.append(values.mean())
-                counts.append(torch.ones_like(sums[-1]))
-            else:
-                sums.append(values.nansum())
-                counts.append(torch.stack([~value.isnan() * weight for weight, value in having]).sum())
+        names = tuple(sorted({name for _, step in self._steps for name in step} - {"loss"}))
+        nothing = torch.full_like(self._steps[0][1]["loss"], torch.nan, dtype=torch.float32)
+        losses, table, found = list[Tensor](), list[Tensor](), list[Tensor]()
+        for weight, step in self._steps:
+            losses.append(step["loss"] * weight)
+            # a row of the table for each step: few operations, however many metrics there are
+            row_of_step = torch.stack([nothing, *(step.get(name, nothing).float() for name in names)])
+            found.append(~row_of_step.isnan() * weight)
+            table.append(row_of_step * weight)
         self._steps, self._images, self._began = [], 0, now
-        both = torch.stack([*sums, *counts])
+        loss = torch.stack(losses).float().mean()
+        sums, counts = torch.stack(table).nansum(dim=0), torch.stack(found).sum(dim=0)
+        both = torch.cat([loss[None], sums[1:], counts[1:]])
         self._ranks.average_([both])
-        together = both[: len(names)] / both[len(names) :]
+        means = both[1 : len(names) + 1] / both[len(names) + 1 :]
+        together = torch.cat([both[:1], means])
         arrived = None
         if together.device.type == "cuda":
             together = torch.empty_like(together, device="cpu", pin_memory=True).copy_(
@@ -84,7 +85,7 @@ class Meter:
             )
             arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
             arrived.record()
-        self._underway.append(_Underway(row, names, together, arrived))
+        self._underway.append(_Underway(row, ("loss", *names), together, arrived))
 
     def rows(self, *, wait: bool) -> list[Row]:
         """Return the rows that have arrived since the last call, oldest first; with `wait`, all."""

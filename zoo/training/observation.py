@@ -52,23 +52,21 @@ class Observation:
 
     @contextmanager
     def watching(self) -> Iterator[list[Tensor]]:
-        """Collect what every forward in the block says its features are, and keep their gradients.
+        """Collect what every forward in the block says its features are, whose gradients are then kept.
 
-        On steps that are not looked at there are none.
-
-        From a hook on the objective itself: what wraps it for several ranks may hand on copies.
+        On steps that are not looked at there are none. The hook is on the objective itself and comes first:
+        what wraps it for several ranks may hand on copies, and gets an output without features.
         """
         seen: list[Tensor] = []
-        if not self._objective.observing:
-            yield seen
-            return
 
-        def keep(_module: nn.Module, _inputs: Any, output: Output) -> None:
-            if output.features is not None and output.features.requires_grad:
-                output.features.retain_grad()
-                seen.append(output.features)
+        def take(_module: nn.Module, _inputs: Any, output: Output) -> Output:
+            features = output.features
+            if self._objective.observing and features is not None and features.requires_grad:
+                features.retain_grad()
+                seen.append(features)
+            return output._replace(features=None)
 
-        handle = self._objective.register_forward_hook(keep)
+        handle = self._objective.register_forward_hook(take, prepend=True)
         try:
             yield seen
         finally:
@@ -76,7 +74,12 @@ class Observation:
 
     @torch.no_grad()
     def take(
-        self, features: Sequence[Tensor], labels: Sequence[Tensor], total: int, scale: Tensor
+        self,
+        parameters: Sequence[Tensor],
+        features: Sequence[Tensor],
+        labels: Sequence[Tensor],
+        total: int,
+        scale: Tensor,
     ) -> dict[str, Tensor]:
         """Take in a step whose gradients are there, neither clipped nor unscaled.
 
@@ -85,6 +88,7 @@ class Observation:
         nothing.
 
         Args:
+            parameters: that are trained.
             features: of this rank's images, in parts `[b, D_f]`; none if the objective does not say.
             labels: their classes, in parts `[b]`; -1 where unknown.
             total: images of all ranks.
@@ -93,8 +97,12 @@ class Observation:
         Returns:
             What to record of this step: `gradient_norm`, and `feature_gradient_GROUP`.
         """
-        trained = [p.grad for p in self._objective.parameters() if p.grad is not None]
-        norm = _whole(nn.utils.get_total_norm(trained)).to(scale.device) / scale
+        norm = (
+            _whole(nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])).to(
+                scale.device
+            )
+            / scale
+        )
         images, gradients = self._by_class(features, labels)
         gradients = gradients * (total / self._ranks.size) / scale
         good = norm.isfinite() & gradients.isfinite().all()
@@ -105,9 +113,9 @@ class Observation:
         metrics = {"gradient_norm": norm.masked_fill(~good, torch.nan)}
         if features:
             self._has_features = True
-            for group, members in self._objective.class_groups().items():
-                mean = (sums[1] * members).sum() / (sums[0] * members).sum()
-                metrics[f"feature_gradient_{group}"] = mean.float()
+            groups = self._objective.class_groups()
+            images, gradients = (groups.members.to(sums.dtype) @ sums[:2].T).unbind(dim=1)
+            metrics |= groups.named("feature_gradient", (gradients / images).float())
         return metrics
 
     def _by_class(self, features: Sequence[Tensor], labels: Sequence[Tensor]) -> tuple[Tensor, Tensor]:

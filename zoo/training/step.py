@@ -157,7 +157,11 @@ class Stepper:
             self.watch(output)
         if self.objective.observing:
             seen = self.observation.take(
-                features, [part.labels for part in parts], self._total, self.scaler.scale(self._unit)
+                self.parameters,
+                features,
+                [part.labels for part in parts],
+                self._total,
+                self.scaler.scale(self._unit),
             )
             output = output._replace(metrics={**output.metrics, **seen})
         with self.span("optimizer"):
@@ -181,7 +185,7 @@ class Stepper:
                 for weight in weights:
                     loss = loss * weight
                 self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
-        return output._replace(loss=output.loss.detach(), features=None)
+        return output._replace(loss=output.loss.detach())
 
     def state(self) -> dict[str, dict[str, Any]]:
         """Return all state; the schedule has none, it follows from the step.

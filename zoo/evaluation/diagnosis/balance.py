@@ -37,6 +37,7 @@ _PANELS = {
 }
 _NAMED = 20  # classes up to which each has a tick
 
+_WINDOWS = 20  # windows of classes, where there are so many that running means are drawn
 _CLOSED = "closed form"
 
 Gradients = Mapping[str, Array]
@@ -60,7 +61,7 @@ def gradients(subject: Subject) -> tuple[Gradients, bool]:
 
 def _lacks_gradients(subject: Subject) -> str | None:
     if len(subject.class_counts) < 2:
-        return "one class"
+        return "one class" if len(subject.class_counts) else "its classes are not known"
     if int(subject.class_counts.min()) < 0:
         return "the training images of each class are not known"
     if gradients(subject)[0]:
@@ -94,6 +95,8 @@ def plot_balance(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
         whom = "" if len(closed) == len(chosen.subjects) else f" for {', '.join(s.label for s in closed)}"
         caption += f"Not recorded but computed{whom}: cross-entropy's gradient at the released encoder and "
         caption += f"centers, {images}training images of {first.data}, evaluation view. "
+    window = len(first.class_counts) // _WINDOWS
+    caption += f"Running means over {window} classes. " if window > 1 else ""
     caption += "Faint: each seed; line: their mean. " if len(chosen.subjects) > len(chosen.groups) else ""
     caption = (caption + chosen.left_out).strip()
     legend = legend_of(chosen.groups)
@@ -137,8 +140,8 @@ def _draw_group(axes: Axes, group: Group, members: Sequence[Any], key: str) -> N
 
 
 def _even(values: Array) -> tuple[Array, Array]:
-    """Return ranks and values; of many classes, running means over 5 % of them, as single ones scatter."""
-    window = len(values) // 20
+    """Return ranks and values; of many classes, running means, as single ones scatter."""
+    window = len(values) // _WINDOWS
     rank = np.arange(1, len(values) + 1, dtype=float)
     if window < 2 or not np.isfinite(values).all():
         return rank, values
@@ -158,6 +161,4 @@ def _name_classes(axes: Axes, subject: Subject) -> None:
         axes.set_xlabel("class, and its training images")
         return
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-    window = len(order) // 20
-    smoothed = f"; running means over {window}" if window > 1 else ""
-    axes.set_xlabel(f"classes by frequency ({max(counts):,} to {min(counts):,} images{smoothed})")
+    axes.set_xlabel(f"place of the class ({max(counts):,} to {min(counts):,} training images)")

@@ -140,8 +140,8 @@ def _parts(figures: Sequence[_Figure]) -> list[_Part]:
     parts = []
     for title, keys in _PARTS.items():
         members = {each.drawn.key: each for each in figures}
-        parts.append(_Part(title, _slug(title), [members[key] for key in keys if key in members]))
-    parts.append(_Part("More", "more", [each for each in figures if each.drawn.key not in known]))
+        parts.append(_Part(title, f"part-{_slug(title)}", [members[key] for key in keys if key in members]))
+    parts.append(_Part("More", "part-more", [each for each in figures if each.drawn.key not in known]))
     return [part for part in parts if part.figures]
 
 

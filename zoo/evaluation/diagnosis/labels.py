@@ -63,7 +63,7 @@ def labels(names: Sequence[str], recipes: Sequence[Recipe], folders: Sequence[Pa
     trainings are told apart by their folders.
     """
     of_groups = groups(names, recipes, folders)
-    seeds = [_seed(recipe) for recipe in recipes]
+    seeds = [seed_of(recipe) for recipe in recipes]
     alone = len(set(of_groups)) == 1 and len(set(seeds)) == len(seeds)
     found = []
     for group, name, seed in zip(of_groups, names, seeds, strict=True):
@@ -89,9 +89,11 @@ def groups(names: Sequence[str], recipes: Sequence[Recipe], folders: Sequence[Pa
     return [found[chosen.index(i)] for i in first]
 
 
-def _seed(recipe: Recipe) -> Any:
+def seed_of(recipe: Recipe) -> int | None:
+    """Return the seed of a training; None where the recipe, of a converted release say, has none."""
     training = recipe.get("training")
-    return training.get("seed") if isinstance(training, Mapping) else None
+    seed = training.get("seed") if isinstance(training, Mapping) else None
+    return seed if isinstance(seed, int) else None
 
 
 def _around(folders: Sequence[Path]) -> Path:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from matplotlib.axes import Axes
 from torch import Tensor
 
 from zoo.evaluation.class_map import MOST_DRAWN, cluster, counts_shown, draw_class_map
@@ -18,7 +20,8 @@ from zoo.evaluation.diagnosis.subject import Subject, counts_of
 from zoo.evaluation.feature_map import draw_feature_map, map_features
 
 _POINTS = 2000
-_NAMED = 50  # classes up to which a column's width has room for their names
+_NAMED, _WRITTEN = 24, 12  # classes up to which a column's width has room for names, and numbers in cells
+_PAIRS = 6  # of more classes, so many pairs that are most alike are named below
 _MAP_WIDTH = 4.2
 
 
@@ -97,14 +100,30 @@ def plot_centers(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
     several = len(chosen.subjects) > len(chosen.groups)
     caption += "Of each group one seed is drawn. " if several else ""
     caption = (caption + chosen.left_out).strip()
-    side = max(3.0, 0.085 * classes) if named else 3.2
     title = heading("Which classes are alike", chosen.groups)
-    with stack(paths, [side] * len(drawn), caption, title, width=max(_MAP_WIDTH, side + 1.2)) as axes_of:
-        for axes, group, found, own in zip(axes_of, chosen.groups, vectors, orders, strict=True):
-            draw_class_map(axes, found.similarity, own, found.names, found.counts, named=_NAMED)
+    each = [3.2] if named else [3.0, 0.14 * _PAIRS + 0.1]
+    style: dict[str, Any] = {"named": _NAMED, "written": _WRITTEN, "smallest": 7.0}
+    with stack(paths, each * len(drawn), caption, title, width=_MAP_WIDTH) as axes_of:
+        for place, (group, found, own) in enumerate(zip(chosen.groups, vectors, orders, strict=True)):
+            axes = axes_of[place * len(each)]
+            draw_class_map(axes, found.similarity, own, found.names, found.counts, **style)
             if len(drawn) > 1:
                 axes.set_title(short(group.label), loc="left")
+            if not named:
+                _name_pairs(axes_of[2 * place + 1], found)
     return caption
+
+
+def _name_pairs(axes: Axes, found: _Means) -> None:
+    """Write which classes are most alike."""
+    axes.axis("off")
+    rows, columns = np.triu_indices(len(found.names), 1)
+    cosines = found.similarity[rows, columns]
+    best = np.argsort(-cosines, kind="stable")[:_PAIRS]
+    pairs = [[short(found.names[place[i]], 24) for place in (rows, columns)] for i in best]
+    lines = [f"{cosines[i]:.2f}  {', '.join(pair)}" for i, pair in zip(best, pairs, strict=True)]
+    text = "\n".join(["most alike", *lines])
+    axes.text(0, 1, text, fontsize=7.5, va="top", parse_math=False, transform=axes.transAxes)
 
 
 def plot_map(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:

@@ -28,7 +28,7 @@ DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.
 """What a variant within a group is told apart by; groups have colours and markers."""
 
 _LONGEST = 44  # characters of a label in a legend
-_PER_INCH = 17.0  # characters of a caption
+_PER_INCH = 17  # characters of a caption, as `figure_to` breaks it
 
 
 class Group(NamedTuple):
@@ -201,7 +201,7 @@ def stack(
     columns = 1 if any(len(str(each.get_label())) > 22 * width / WIDTH for each in legend) else 2
     lines = -(-len(legend) // columns)
     above = 0.17 * lines + 0.05
-    below = 0.125 * len(textwrap.wrap(caption, int(_PER_INCH * width))) + 0.1
+    below = 0.13 * len(textwrap.wrap(caption, int(_PER_INCH * width))) + 0.1
     total = sum(heights) + above + below + 0.35
     ratios = ([above] if legend else []) + [*heights]
     with figure_to(paths, (width, total), caption, title) as figure:

@@ -59,7 +59,9 @@ def plot_scores(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
     legend = legend_of(chosen.groups)
     legend += [variant("before FT", DASHES[0]), variant("after FT", DASHES[1])] if after else []
     title = heading("Scores of pairs in training", chosen.groups)
-    with stack(paths, [1.2] * len(panels), caption.strip(), title, legend, sharex=True) as axes_of:
+    with stack(
+        paths, [1.2 if len(panels) > 2 else 1.7] * len(panels), caption.strip(), title, legend, sharex=True
+    ) as axes_of:
         for axes, name in zip(axes_of, panels, strict=True):
             for group in chosen.groups:
                 for suffix, dash in (("", DASHES[0]), ("_ft", DASHES[1])):

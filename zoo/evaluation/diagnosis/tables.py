@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from zoo.evaluation import report
 from zoo.evaluation.comparison import Estimate, estimate
@@ -24,6 +24,7 @@ _SECTIONS = {
 _COLUMNS = {**report.COLUMNS, "calibration_error": "calibration error"}
 _NO_MEASURE = frozenset({"test_images"})  # of an accuracy, and how many it is of
 _NOT_STEADY = frozenset({"lr", "images_per_second"})  # of which a deviation says nothing about learning
+_GROUPS = ("", "many", "medium", "few")
 _FEATURES = {
     "uniformity": "uniformity: log E exp(-2 |x - y|²)",
     "tolerance": "tolerance: mean cosine within a class",
@@ -87,7 +88,7 @@ def accuracy_tables(subjects: Sequence[Subject]) -> list[Table]:
 
     def cells(group: str, protocol: str, shown: Sequence[str]) -> list[str]:
         numbers = by_group[group]
-        return [_cell(numbers.get(_named(protocol, metric)), sizes[group]) for metric in shown]
+        return [_cell(numbers.get(_named(protocol, metric)), sizes[group], str) for metric in shown]
 
     def shown(*protocols: str) -> list[str]:
         wanted = {_named(protocol, metric) for protocol in protocols for metric in metrics} & {*names}
@@ -127,12 +128,13 @@ def numbers_tables(subjects: Sequence[Subject]) -> list[Table]:
     for prefix in prefixes:
         rows = [
             [_words(name), *(_cell(by_group[group].get(name), sizes[group]) for group in by_group)]
-            for name in names
+            for name in sorted(names, key=_order)
             if name.partition("/")[0] == prefix and not _left_out(name)
         ]
         if rows:
             caption = f"{_SECTIONS.get(prefix, prefix)}.{_over(sizes)}"
-            tables.append(Table(caption, ["", *(_head(group, sizes) for group in by_group)], rows))
+            heads = ["value"] if len(subjects) == 1 else [_head(group, sizes) for group in by_group]
+            tables.append(Table(caption, ["", *heads], rows))
     return tables
 
 
@@ -173,14 +175,33 @@ def _words(name: str) -> str:
     prefix, _, rest = name.partition("/")
     if prefix == "features" and rest in _FEATURES:
         return _FEATURES[rest].replace("-2", "\N{MINUS SIGN}2").replace("- ", "\N{MINUS SIGN} ")
-    words = " ".join(_WORDS.get(word, word) for word in rest.split("_"))
-    return words.replace("p sup", "P_sup") or name
+    stem, optimum, group = _parts(rest)
+    words = " ".join(_WORDS.get(word, word) for word in stem.split("_")).replace("p sup", "P_sup")
+    return f"{words}{', optimum' if optimum else ''}{f', {group}' if group else ''}" or name
 
 
-def _cell(found: Estimate | None, size: int) -> str:
+def _order(name: str) -> tuple[str, bool, int]:
+    """Sort groups of classes as everywhere, an optimum after what it is of; features as they come."""
+    prefix, _, rest = name.partition("/")
+    stem, optimum, group = _parts(rest)
+    return (stem if prefix != "features" else "", optimum, _GROUPS.index(group))
+
+
+def _parts(name: str) -> tuple[str, bool, str]:
+    """Split a recorded scalar's name, e.g. `p_sup_optimum_few`."""
+    group = next((each for each in _GROUPS if each and name.endswith(f"_{each}")), "")
+    name = name.removesuffix(f"_{group}")
+    return name.removesuffix("_optimum"), name.endswith("_optimum"), group
+
+
+def _cell(
+    found: Estimate | None,
+    size: int,
+    write: Callable[[Estimate], str] = lambda found: in_figures(found.mean, found.half_width),
+) -> str:
     if found is None:
         return "-"
-    text = in_figures(found.mean, found.half_width)
+    text = write(found)
     return text if len(found.values) == size else f"{text} (of {len(found.values)})"
 
 

@@ -1,0 +1,505 @@
+"""The figures of a report: what they show of what is known, and what they say where it is not."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+import torch
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from PIL import Image
+
+from tests.diagnosis_helpers import COUNTS, DATA, MOCO, PACO, class_rows, moco_rows, paco_rows, subject
+from zoo import functional
+from zoo import release as releases
+from zoo.errors import DataError, ZooError
+from zoo.evaluation._figure import COLORS, MARKERS
+from zoo.evaluation.diagnosis import figures, series
+from zoo.evaluation.diagnosis.figures import FIGURES, draw
+from zoo.evaluation.diagnosis.p_sup import Weights
+from zoo.evaluation.diagnosis.subject import Subject, summary
+
+
+@pytest.fixture
+def saved(monkeypatch):
+    """Every figure that is written, once for each file, to ask what is in it."""
+    found: list[Figure] = []
+    save = Figure.savefig
+    monkeypatch.setattr(Figure, "savefig", lambda self, *a, **k: (found.append(self), save(self, *a, **k))[1])
+    return found
+
+
+def texts(figure: Figure) -> str:
+    return " ".join(t.get_text() for t in figure.findobj(mpl.text.Text)).replace("\n", " ")
+
+
+def only(key, subjects, folder):
+    (drawn,) = draw(subjects, folder, only=[key])
+    assert drawn.missing is None, drawn.missing
+    return drawn
+
+
+def lines_of(axes, color):
+    return [line for line in axes.lines if to_hex(line.get_color()).lower() == color.lower()]
+
+
+def seeds(name=MOCO, group="tau 0.1", rows=moco_rows, **changes):
+    return [
+        subject(name, label=f"{group}, seed {s}", group=group, seed=s, rows=rows(s), **changes)
+        for s in (0, 1, 2)
+    ]
+
+
+# --- what was recorded
+
+
+def test_a_curve_is_in_the_order_of_steps_with_the_last_word_on_each():
+    rows = [
+        {"step": 20, "loss": 2.0, "epoch": 2},
+        {"step": 10, "loss": 1.0},
+        {"step": 20, "loss": 3.0},
+        {"step": 30, "loss": None, "note": "text", "flag": True},
+        {"step": 40, "loss": math.nan},
+        {"loss": 7.0},
+    ]
+    found = series.curve(rows, "loss")
+    assert found.steps.tolist() == [10, 20] and found.values.tolist() == [1, 3]
+    assert series.names(rows) == ["loss"]
+    assert series.curve(rows, "absent").values.tolist() == []
+
+
+def test_the_mean_of_curves_covers_the_steps_that_all_reach():
+    a = series.Curve(np.array([0.0, 10, 20]), np.array([0.0, 10, 20]))
+    b = series.Curve(np.array([10.0, 30]), np.array([1.0, 3]))
+    mean = series.mean_curve([a, b])
+    assert mean.steps.tolist() == [10, 20]
+    assert mean.values.tolist() == [(10 + 1) / 2, (20 + 2) / 2]
+    smoothed = series.smooth(series.Curve(np.arange(5.0), np.array([0.0, 3, 6, 0, 0])), 3)
+    assert smoothed.steps.tolist() == [1, 2, 3] and np.allclose(smoothed.values, [3, 3, 2])
+
+
+def test_class_means_weigh_by_what_was_observed():
+    rows = [
+        {"step": 1, "images": [3, 1], "feature_gradient": [2.0, None], "class_gradient": [1.0, 0.0]},
+        {"step": 2, "images": [1, 1], "feature_gradient": [6.0, 5.0], "class_gradient": [4.0, 3.0]},
+        {"step": 3, "images": [1, 1, 1], "feature_gradient": [9.0] * 3, "class_gradient": [9.0] * 3},
+    ]
+    assert series.class_means(rows, "feature_gradient", 2).tolist() == [(3 * 2 + 6) / 4, 5]
+    assert series.class_means(rows, "class_gradient", 2).tolist() == [(4 * 1 + 2 * 4) / 6, (2 * 3) / 6]
+    assert series.class_means(rows, "center_gradient", 2) is None
+    assert series.class_means([], "class_gradient", 2) is None
+
+
+def test_head_to_tail_compares_thirds_of_the_classes():
+    counts = np.array([1.0, 50, 10, 100, 5, 20])
+    values = np.array([1.0, 6, 3, 8, 3, np.nan])  # head: 100 and 50 images; tail: 5 and 1
+    assert series.head_to_tail(values, counts) == (8 + 6) / 2 / ((3 + 1) / 2)
+    assert series.head_to_tail(values, -np.ones(6)) is None
+    assert series.head_to_tail(np.array([1.0]), np.array([5.0])) is None
+
+
+# --- numbers
+
+
+def test_numbers_are_means_over_the_last_fifth_of_what_was_recorded():
+    rows = [{"step": i, "epoch": i, "loss": float(i)} for i in range(1, 11)]
+    rows[9]["p_sup"], rows[1]["p_sup"], rows[0]["bad"] = 0.5, 0.1, None
+    found = summary(
+        subject(rows=rows, class_rows=class_rows(2.0)), releases.open(PACO).metrics["evaluations"]
+    )
+    assert found["recorded/loss"] == 9.5
+    assert found["deviation/loss"] == pytest.approx(math.sqrt(0.5))
+    assert found["recorded/p_sup"] == 0.5  # the last fifth of two records is one
+    assert "recorded/bad" not in found and "recorded/epoch" not in found
+    head, tail = COUNTS[:3].mean(), COUNTS[-3:].mean()
+    assert found["balance/feature_gradient"] == pytest.approx(head / tail)
+    assert found["balance/class_gradient"] == pytest.approx(
+        (COUNTS[:3] ** 2).mean() / (COUNTS[-3:] ** 2).mean()
+    )
+    assert found["accuracy/classifier"] == pytest.approx(92.13893967093236)
+    assert found["accuracy/knn/few"] == pytest.approx(81.27781213495498)
+    look = subject().look
+    assert found["features/uniformity"] == look.uniformity and found["features/tolerance"] == look.tolerance
+    assert found["features/positive_score"] == pytest.approx(float(look.positive_scores.mean()))
+    assert all(math.isfinite(value) for value in found.values())
+
+
+def test_of_several_evaluations_of_a_protocol_the_first_counts_and_others_are_passed_over():
+    entries = [
+        {"protocol": "knn", "metrics": {"accuracy": 50.0, "per_class": [1.0], "many": None}},
+        {"protocol": "knn", "metrics": {"accuracy": 60.0, "few": 1.0}},
+        {"protocol": "retrieval", "metrics": {"map": 30.0}},
+        {"metrics": {"accuracy": 1.0}},
+        {"protocol": "linear", "metrics": None},
+    ]
+    bare = subject(look=None)
+    assert summary(bare, entries) == {"accuracy/knn": 50.0, "accuracy/retrieval/map": 30.0}
+
+
+# --- each figure
+
+
+def test_scores_are_the_recorded_ones_before_and_after_ft(tmp_path, saved):
+    one = subject(MOCO, rows=moco_rows())
+    drawn = only("scores", [one], tmp_path)
+    panels = {axes.get_title(loc="left"): axes for axes in saved[0].axes}
+    assert "pairs of one class: mean" not in panels
+    before, after = panels["positive pairs: mean"].lines
+    assert before.get_xydata().tolist() == [[row["step"], row["positive_score"]] for row in one.rows]
+    assert after.get_xydata().tolist() == [
+        [row["step"], row["positive_score_ft"]] for row in one.rows if "positive_score_ft" in row
+    ]
+    assert before.get_linestyle() != after.get_linestyle()
+    assert len(panels["negative pairs: mean"].lines) == 1
+    assert DATA in drawn.caption and "training seed 0" in drawn.caption
+    assert " ".join(drawn.caption.split()) in " ".join(texts(saved[0]).split())
+
+
+def test_seeds_of_a_group_are_faint_behind_their_mean(tmp_path, saved):
+    members = seeds()
+    other = subject(PACO, label="PaCo", group="PaCo", rows=paco_rows())
+    drawn = only("scores", [*members, other], tmp_path)
+    axes = saved[0].axes[1]  # below the legend
+    first = [line for line in lines_of(axes, COLORS[0]) if line.get_linestyle() == "-"]
+    *faint, mean = first
+    assert len(faint) == 3 and all(line.get_alpha() < 0.5 for line in faint)
+    assert np.allclose(mean.get_ydata(), np.mean([line.get_ydata() for line in faint], axis=0))
+    assert mean.get_marker() == MARKERS[0]
+    (second,) = lines_of(axes, COLORS[1])
+    assert second.get_marker() == MARKERS[1]
+    assert "training seeds 0, 1, 2" in drawn.caption and "Faint: each seed" in drawn.caption
+
+
+def test_a_ninth_group_is_left_out_and_named(tmp_path, saved):
+    nine = [subject(label=f"run {i}", group=f"run {i}", rows=paco_rows(i)) for i in range(9)]
+    drawn = only("p_sup", nine, tmp_path)
+    assert "Not drawn: run 8: more than 8 are not drawn." in drawn.caption
+    handles = saved[0].axes[0].get_legend().legend_handles[:8]
+    assert len({handle.get_marker() for handle in handles}) == 8
+    assert len({handle.get_color() for handle in handles}) == 8
+
+
+def test_pairs_are_densities_of_the_looks_scores(tmp_path, saved):
+    one = subject()
+    drawn = only("pairs", [one], tmp_path)
+    steps = [patch for patch in saved[0].axes[1].patches if type(patch).__name__ == "StepPatch"]
+    areas = [float((s.get_data().values * np.diff(s.get_data().edges)).sum()) for s in steps]
+    assert np.allclose(areas, 1)
+    expected = {"other": one.look.other_class, "same": one.look.same_class, "views": one.look.positive_scores}
+    for step, scores in zip((steps[0], *steps[2:]), expected.values(), strict=True):
+        values, edges, _ = step.get_data()
+        mean = (values * np.diff(edges) * (edges[:-1] + edges[1:]) / 2).sum()
+        assert mean == pytest.approx(float(scores.double().mean()), abs=float(np.diff(edges)[0]))
+    assert "all 547 test images (drawn with seed 0)" in drawn.caption
+    without = subject(
+        look=replace(one.look, positive_scores=None, without_views="its training takes one view")
+    )
+    assert "Without two views where its training takes one view" in only("pairs", [without], tmp_path).caption
+
+
+def test_hardness_is_the_relative_penalty_of_real_negatives(tmp_path, saved):
+    one = subject()
+    only("hardness", [one], tmp_path)
+    legend, above, _ = saved[0].axes
+    labels = [text.get_text() for text in legend.get_legend().get_texts()]
+    assert labels == ["τ = 0.05", "τ = 0.1 (its own)", "τ = 0.2", "τ = 0.5", "τ = 1"]
+    anchors = len(one.look.scores)
+    valid = ~torch.eye(len(one.look.features), dtype=torch.bool)[:anchors]
+    for tau, line in zip((0.05, 0.1, 0.2, 0.5, 1.0), above.lines, strict=False):
+        rows = [
+            functional.relative_penalty(
+                one.look.features[i : i + 1].double(), one.look.features.double(), tau=tau, valid=valid[i]
+            )
+            for i in range(anchors)
+        ]
+        weights = torch.cat(rows)[valid].numpy() * (len(one.look.features) - 1)
+        scores = one.look.scores.double()[valid].numpy()
+        x, y = line.get_data()
+        width = x[1] - x[0]
+        for place in range(0, len(x), 7):
+            inside = (scores >= x[place] - width / 2) & (scores < x[place] + width / 2)
+            if inside.sum() >= 5:
+                assert y[place] == pytest.approx(weights[inside].mean(), rel=1e-3)
+    # several: each at its own temperature, none for those without
+    plain = subject(label="ce", group="ce", recipe={"objective": {"name": "classify"}})
+    only("hardness", [one, plain], tmp_path)
+    labels = [text.get_text() for text in saved[-1].axes[0].get_legend().get_texts()]
+    assert labels == ["paco_digits_lt50 (τ = 0.1)", "ce (no τ)"]
+
+
+def test_the_plane_has_every_subject_and_landmark_at_its_place(tmp_path, saved):
+    two = [subject(), subject(MOCO)]
+    only("plane", two, tmp_path)
+    (axes,) = saved[0].axes[1:]
+    at = {tuple(line.get_xydata()[0]) for line in axes.lines if len(line.get_xydata()) == 1}
+    looks = [each.look for each in two]
+    expected = {(look.uniformity, look.tolerance) for look in looks}
+    expected |= {tuple(mark) for look in looks for mark in look.landmarks.values()}
+    assert at == expected
+    assert {"raw pixels", "random encoder"} <= {t.get_text() for t in axes.texts}
+    nowhere = subject(look=replace(two[0].look, tolerance=None))
+    (missing,) = draw([nowhere], tmp_path, only=["plane"])
+    assert missing.missing == "no two images of the sample share a class"
+
+
+def test_balance_has_mean_one_over_classes_from_the_most_to_the_least_frequent(tmp_path, saved):
+    shuffled = np.random.default_rng(0).permutation(10)
+    rows = [
+        {k: [v[c] for c in shuffled] if isinstance(v, list) else v for k, v in row.items()}
+        for row in class_rows(1.5)
+    ]
+    one = subject(class_rows=rows, class_counts=torch.from_numpy(COUNTS[shuffled]))
+    other = subject(label="ce", group="ce", class_rows=class_rows(1.0, centers=False))
+    only("balance", [one, other], tmp_path)
+    panels = {axes.get_title(loc="left"): axes for axes in saved[0].axes}
+    assert [*panels][1:] == [
+        "of a class in a step: all its images",
+        "of one image: mean in its class",
+        "of the class's center",
+    ]
+    share = panels["of a class in a step: all its images"]
+    steep, level = (lines_of(share, COLORS[i])[0].get_ydata() for i in (0, 1))
+    assert np.allclose(steep, COUNTS**1.5 / (COUNTS**1.5).mean())
+    assert np.allclose(level, COUNTS / COUNTS.mean())
+    assert np.allclose(lines_of(panels["of one image: mean in its class"], COLORS[1])[0].get_ydata(), 1)
+    assert len(lines_of(panels["of the class's center"], COLORS[1])) == 0
+
+
+def test_balance_without_a_record_is_computed_and_said(tmp_path, saved):
+    one = subject()
+    drawn = only("balance", [one], tmp_path)
+    assert "Not recorded but computed: cross-entropy's gradient at the released encoder" in drawn.caption
+    assert "344 of 344 training images" in drawn.caption
+    share, each = saved[0].axes[1:]
+    gradient = one.look.gradient.numpy()
+    assert np.allclose(lines_of(each, COLORS[0])[0].get_ydata(), gradient / gradient.mean())
+    whole = gradient * COUNTS
+    assert np.allclose(lines_of(share, COLORS[0])[0].get_ydata(), whole / whole.mean())
+
+
+def test_the_extra_loss_is_smallest_where_the_paper_says():
+    weights = Weights(alpha=0.05, beta=1.0, queue=8192)
+    p = np.linspace(1e-4, 1 - 1e-4, 100_000)
+    counts = np.array([1.0, 999.0])
+    positives = float(weights.positives(counts)[0])  # q* = 0.001
+    assert positives == pytest.approx(8.192)
+    assert p[weights.loss(p, positives).argmin()] == pytest.approx(0.71, abs=0.005)
+    for other in (Weights(0.05, 1, 8192), Weights(0.3, 2, 100), Weights(0.0, 1, 10)):
+        for k in (0.5, 3.0, 80.0):
+            lowest = p[other.loss(p, k).argmin()]
+            assert other.optimum(k) == pytest.approx(lowest, abs=2e-4)
+
+
+def test_extra_marks_each_minimum_and_what_was_recorded(tmp_path, saved):
+    one = subject(rows=paco_rows())
+    only("extra", [one], tmp_path)
+    marks = [line for line in saved[0].axes[1].lines if len(line.get_xdata()) == 1]
+    solid = [m for m in marks if m.get_markerfacecolor() != "white"]
+    expected = [1 / (1 + 0.01 * 256 * n / COUNTS.sum()) for n in (125, 14, 2)]
+    assert np.allclose([m.get_xdata()[0] for m in solid], expected)
+    hollow = [m.get_xdata()[0] for m in marks if m.get_markerfacecolor() == "white"]
+    last = one.rows[-math.ceil(0.2 * len(one.rows)) :]
+    means = [np.mean([row[f"p_sup{g}"] for row in last]) for g in ("_many", "_few", "_few")]
+    assert np.allclose(hollow, means)
+
+
+def test_p_sup_is_drawn_against_its_optimum_for_each_group(tmp_path, saved):
+    one = subject(rows=paco_rows())
+    drawn = only("p_sup", [one], tmp_path)
+    panels = saved[0].axes[1:]
+    assert [axes.get_title(loc="left") for axes in panels] == [
+        "all classes",
+        "many (> 100 training images)",
+        "medium (20 to 100)",
+        "few (< 20)",
+    ]
+    for axes, name in zip(panels, ("", "_many", "_medium", "_few"), strict=True):
+        found, best = (line.get_ydata() for line in axes.lines)
+        assert found.tolist() == [row[f"p_sup{name}"] for row in one.rows]
+        assert best.tolist() == [row[f"p_sup_optimum{name}"] for row in one.rows]
+        assert axes.get_ylim()[0] < 0.01 and axes.get_ylim()[1] > 0.99
+    assert "training seed 0" in drawn.caption
+
+
+def test_centers_are_drawn_or_the_mean_features(tmp_path, saved):
+    two = [subject(), subject(MOCO)]
+    drawn = only("centers", two, tmp_path)
+    images = [axes.images[0].get_array() for axes in saved[0].axes if axes.images]
+    similarity = two[0].centers.similarity().numpy()
+    shown = np.sort(images[0].compressed())
+    assert np.allclose(shown, np.sort(similarity[~np.eye(10, dtype=bool)]), atol=1e-6)
+    look = two[1].look
+    means = torch.stack([look.features[look.labels == c].sum(0) for c in range(10)])
+    means = torch.nn.functional.normalize(means, dim=1)
+    unit = torch.nn.functional.normalize(means - means.mean(0), dim=1).double()
+    expected = np.sort((unit @ unit.T).numpy()[~np.eye(10, dtype=bool)])
+    assert np.allclose(np.sort(images[1].compressed()), expected, atol=1e-5)
+    assert "moco_v2_ft_digits_lt50, without centers" in drawn.caption
+    rows = [[t.get_text() for t in axes.get_yticklabels()] for axes in saved[0].axes if axes.images]
+    assert rows[0] == rows[1] and "0 (125)" in rows[0]  # one order, so that maps can be compared
+
+
+def test_accuracy_stands_against_training_images(tmp_path, saved):
+    one = subject()
+    only("accuracy", [one, *seeds()], tmp_path)
+    (axes,) = saved[0].axes[1:]
+    assert axes.get_xscale() == "log"
+    line = lines_of(axes, COLORS[0])[0]
+    assert line.get_xdata().tolist() == sorted(COUNTS)
+    assert np.allclose(line.get_ydata(), one.look.per_class.numpy()[::-1])
+    assert {"few", "medium", "many"} <= {t.get_text() for t in axes.texts}
+    level = subject(class_counts=torch.full((10,), 125))
+    drawn = only("accuracy", [level], tmp_path)
+    assert "Every class has 125 training images" in drawn.caption
+    assert np.allclose(saved[-1].axes[0].lines[0].get_ydata(), np.sort(one.look.per_class.numpy()))
+
+
+def test_neighbours_are_images_with_the_class_and_cosine_of_each(tmp_path, saved):
+    one = subject()
+    drawn = only("neighbours", [one], tmp_path)
+    axes = saved[0].axes[-1]
+    queries = one.look.neighbours
+    assert len(axes.images) == sum(1 + len(q.nearest) + len(q.hardest) for q in queries)
+    assert np.array_equal(np.asarray(axes.images[0].get_array()), queries[0].image.permute(1, 2, 0).numpy())
+    written = [t.get_text() for t in axes.texts]
+    for query in queries:
+        for label, score in zip(query.nearest_labels.tolist(), query.nearest_scores.tolist(), strict=True):
+            assert f"{label}\n{score:.2f}" in written
+    assert "all 344 training images" in drawn.caption
+
+
+# --- all of them
+
+
+def everything() -> list[Subject]:
+    """Three groups, one with three seeds, one without a record."""
+    paco = subject(rows=paco_rows(), class_rows=class_rows(1.1))
+    return [paco, *seeds(), subject(MOCO, label="no record", group="no record")]
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    """Folder, result and matplotlib's figures of all there is."""
+    folder, kept = tmp_path_factory.mktemp("report"), []
+    save = Figure.savefig
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Figure, "savefig", lambda self, *a, **k: (kept.append(self), save(self, *a, **k))[1])
+        drawn = draw(everything(), folder)
+    return folder, drawn, kept[::2]
+
+
+def test_every_figure_is_there_as_png_and_svg(report):
+    folder, drawn, _ = report
+    assert [each.key for each in drawn] == [*FIGURES]
+    assert {path.name for path in folder.iterdir()} == {f"{k}.{e}" for k in FIGURES for e in ("png", "svg")}
+    for each in drawn:
+        assert each.missing is None and each.png.is_file() and each.svg.is_file()
+        assert "digits" in each.caption and "seed" in each.caption, each.key
+        assert len(each.reading) > 60 and each.title
+        svg = each.svg.read_text()
+        assert svg.lstrip().startswith("<?xml") and "<script" not in svg
+
+
+def test_letters_are_large_enough_and_lie_inside(report):
+    folder, _, kept = report
+    assert len(kept) == len(FIGURES)
+    for figure in kept:
+        assert figure.get_size_inches()[0] <= 4.3  # a column of a paper, a telephone
+        for text in figure.findobj(mpl.text.Text):
+            if text.get_text().strip() and text.get_visible():
+                assert text.get_fontsize() >= 7, text.get_text()
+    for path in folder.glob("*.png"):
+        pixels = np.asarray(Image.open(path).convert("RGB"))
+        for edge in (pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]):
+            assert (edge == 255).all(), path.name  # nothing is cut off
+
+
+def test_the_same_subjects_give_the_same_files(tmp_path, report):
+    folder, *_ = report
+    keys = ("scores", "plane", "balance", "neighbours")
+    draw(everything(), tmp_path, only=keys)
+    for key in keys:
+        for ending in ("png", "svg"):
+            name = f"{key}.{ending}"
+            assert (tmp_path / name).read_bytes() == (folder / name).read_bytes(), name
+
+
+def test_what_is_missing_says_why_and_the_rest_is_made(tmp_path):
+    bare = subject(MOCO, look=None, without_look="the data folder is not here")
+    found = {each.key: each.missing for each in draw([bare], tmp_path)}
+    assert found == {
+        "scores": "no record of its training",
+        "pairs": "no look at its images (the data folder is not here)",
+        "hardness": "no look at its images (the data folder is not here)",
+        "plane": "no look at its images (the data folder is not here)",
+        "balance": "no record of its classes' gradients, and no centers to compute them with",
+        "extra": "objective moco has no alpha that weighs samples against centers",
+        "p_sup": "objective moco has no centers beside samples in its softmax",
+        "centers": "no centers, and no look at its images (the data folder is not here)",
+        "features": "no look at its images (the data folder is not here)",
+        "accuracy": "no look at its images (the data folder is not here)",
+        "neighbours": "no look at its images (the data folder is not here)",
+    }
+    assert list(tmp_path.iterdir()) == []
+    # a release without images and records still shows its centers and its optimum
+    found = {each.key: each.missing for each in draw([subject(look=None)], tmp_path)}
+    assert {key for key, missing in found.items() if missing is None} == {"extra", "centers"}
+
+
+def test_one_class_unknown_counts_and_old_records_are_told(tmp_path):
+    one_class = subject(
+        class_names=["0"], class_counts=torch.tensor([125]), centers=None, look=None, class_rows=class_rows()
+    )
+    unknown = subject(class_counts=torch.full((10,), -1), rows=moco_rows(), look=None)
+    old = subject(rows=[{"step": 1, "loss": 1.0}])
+    cases = {
+        ("balance", "one class"): one_class,
+        ("balance", "the training images of each class are not known"): unknown,
+        ("extra", "the training images of each class are not known"): unknown,
+        ("p_sup", "its record has no P_sup"): old,
+        ("scores", "its record has no scores of pairs: objective paco has none, or none was recorded"): old,
+    }
+    for (key, why), given in cases.items():
+        (drawn,) = draw([given], tmp_path, only=[key])
+        assert drawn.missing is not None and drawn.missing.startswith(why), (key, drawn.missing)
+        assert drawn.png is None and drawn.svg is None and drawn.caption == ""
+
+
+def test_one_that_lacks_something_does_not_take_the_others_with_it(tmp_path):
+    drawn = only("scores", [*seeds(), subject(label="bare", group="bare")], tmp_path)
+    assert "Not drawn: bare: no record of its training." in drawn.caption
+    (neither,) = draw([subject(label="a", group="a"), subject(MOCO, look=None)], tmp_path, only=["p_sup"])
+    assert neither.missing == (
+        "a: no record of its training; "
+        "moco_v2_ft_digits_lt50: objective moco has no centers beside samples in its softmax"
+    )
+
+
+def test_unexpected_errors_and_full_disks_are_not_taken_for_missing_data(tmp_path, monkeypatch):
+    def broken(subjects, paths):
+        raise KeyError("a mistake of ours")
+
+    kind = FIGURES["plane"]
+    monkeypatch.setitem(FIGURES, "plane", kind._replace(plot=broken))
+    with pytest.raises(KeyError):
+        draw([subject()], tmp_path, only=["plane"])
+    monkeypatch.setitem(FIGURES, "plane", kind)
+    (tmp_path / "plane.png").mkdir()
+    with pytest.raises(ZooError, match=r"plane\.png\" cannot be written") as caught:
+        draw([subject()], tmp_path, only=["plane"])
+    assert not isinstance(caught.value, DataError)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ZooError, match="cannot be made"):
+        draw([subject()], tmp_path / "file" / "figures")
+
+
+def test_mistakes_are_named(tmp_path):
+    with pytest.raises(ZooError, match=r'found "scors", expected some of .* Did you mean "scores"'):
+        draw([subject()], tmp_path, only=["scors"])
+    with pytest.raises(ZooError, match="found no subject"):
+        draw([], tmp_path)
+    assert figures.FIGURES is FIGURES

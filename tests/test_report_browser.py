@@ -1,0 +1,177 @@
+"""Reports in Debian's Chromium, as a reader opens them: from the disk, on a desk and on a phone."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("selenium")
+
+import zoo
+from tests.browser import CHROMIUM, WANTED, Browser, browser, found
+from tests.test_api import picture_folder
+from zoo.evaluation.diagnosis.page import Picture, Table
+from zoo.release import Release
+
+pytestmark = pytest.mark.skipif(not found(), reason=f"no {CHROMIUM}; {WANTED}=1 makes that an error")
+
+PACO = "cifar_resnet20.paco_digits_lt50"
+PHONE = 360  # CSS pixels
+SAMPLE = 60
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with browser(tmp_path_factory.mktemp("profile")) as started:
+        yield started
+
+
+def page(subjects: Any) -> zoo.Page:
+    """A page as a sweep has it, with all that could be too wide for a phone."""
+    wide = Table(
+        "Every run", ["run", *(f"column_{i}" for i in range(12))], [["a" * 40, *["1.234 ± 0.567"] * 12]]
+    )
+    picture = next(zoo.open(PACO).path.glob("*.png"))
+    command = f"zoo sweep {'x' * 200} --set objective.tau=0.05,0.1"
+    return zoo.Page(
+        "Of what use is tau?" * 3, ["w" * 300, "a <b>word"], [command], [wide], [Picture(picture, "it", "it")]
+    )
+
+
+@pytest.fixture(scope="module")
+def reports(moco: Release, paco: Release, tmp_path_factory: pytest.TempPathFactory) -> dict[str, zoo.Report]:
+    root = tmp_path_factory.mktemp("reports")
+    pictures = picture_folder(root / "pictures")
+    for file in (pictures / "val").rglob("*.png"):
+        file.unlink()
+    return {
+        "one": zoo.diagnose(PACO, out=root / "one", sample=SAMPLE),
+        "several": zoo.diagnose(paco.path, PACO, moco.path, out=root / "several", sample=SAMPLE, page=page),
+        "lacking": zoo.diagnose(PACO, data=f"folder:{pictures}", out=root / "lacking", sample=SAMPLE),
+    }
+
+
+NAMES = ("one", "several", "lacking")
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [1280, PHONE])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_report_opens_from_the_disk_alone(
+    name: str, width: int, dark: bool, reports: dict[str, zoo.Report], chromium: Browser
+) -> None:
+    report = reports[name]
+    chromium.open(report.html, width, dark=dark)
+    images = chromium.run(
+        "return [...document.images].map(i => [i.alt, i.complete, i.naturalWidth, i.clientWidth])"
+    )
+    drawn = [each for each in report.figures if each.missing is None]
+    assert len(images) == len(drawn) + (name == "several")
+    for alt, complete, natural, shown in images:
+        assert alt and complete and natural > 0 and 0 < shown <= width
+    assert chromium.run("return document.documentElement.scrollWidth") == width
+    assert chromium.messages() == []
+    assert {*chromium.requests()} == {report.html.absolute().as_uri(), "data:"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_report_has_the_marks_that_screen_readers_and_keyboards_go_by(
+    name: str, reports: dict[str, zoo.Report], chromium: Browser
+) -> None:
+    chromium.open(reports[name].html, PHONE)
+    assert chromium.run("return document.documentElement.lang") == "en"
+    for mark in ("header", "nav", "main", "footer", "h1"):
+        assert chromium.run(f"return document.querySelectorAll('body {mark}').length") == 1, mark
+    levels = chromium.run("return [...document.querySelectorAll('h1,h2,h3')].map(h => +h.tagName[1])")
+    assert levels[0] == 1 and all(after <= before + 1 for before, after in itertools.pairwise(levels))
+    lost = chromium.run(
+        "const seen = new Set([...document.querySelectorAll('[id]')].map(e => e.id));"
+        "const refs = [...document.querySelectorAll('a[href^=\"#\"]')].map(a => a.hash.slice(1));"
+        "for (const name of ['aria-labelledby', 'aria-describedby'])"
+        "  document.querySelectorAll('[' + name + ']').forEach(e => refs.push(e.getAttribute(name)));"
+        "return [refs.filter(r => !seen.has(r)), document.querySelectorAll('[id]').length - seen.size]"
+    )
+    assert lost == [[], 0]  # every reference has its one target
+    # what scrolls sideways can be reached by the keyboard, and says what it is
+    hidden = chromium.run(
+        "return [...document.querySelectorAll('main *')].filter(e => e.scrollWidth > e.clientWidth + 1 &&"
+        " ['auto', 'scroll'].includes(getComputedStyle(e).overflowX) &&"
+        " !(e.tabIndex === 0 && (e.ariaLabel || e.getAttribute('aria-labelledby')))).length"
+    )
+    assert hidden == 0
+    small = chromium.run(
+        "return [...document.querySelectorAll('main *')].filter(e => e.childElementCount === 0 &&"
+        " e.textContent.trim() && parseFloat(getComputedStyle(e).fontSize) < 12).map(e => e.textContent)"
+    )
+    assert small == []
+
+
+def test_links_beside_the_figures_lead_to_their_files(
+    reports: dict[str, zoo.Report], chromium: Browser
+) -> None:
+    report = reports["one"]
+    chromium.open(report.html)
+    links = chromium.run("return [...document.querySelectorAll('a')].map(a => a.getAttribute('href'))")
+    files = {each for each in links if not each.startswith("#")}
+    assert len(files) == 2 * sum(each.missing is None for each in report.figures) + 1
+    assert all((report.folder / each).is_file() for each in files)
+
+
+def test_the_policy_keeps_a_report_from_loading_or_running_anything(
+    reports: dict[str, zoo.Report], chromium: Browser, tmp_path: Path
+) -> None:
+    changed = tmp_path / "changed.html"
+    pixel = tmp_path / "pixel.png"
+    pixel.write_bytes(next(zoo.open(PACO).path.glob("*.png")).read_bytes())
+    text = reports["one"].html.read_text()
+    foreign = f'<script>document.title = "ran"</script><img id="foreign" src="{pixel.as_uri()}" alt="x">'
+    changed.write_text(text.replace("</main>", f"{foreign}</main>"))
+    chromium.open(changed)
+    assert chromium.run("return document.title") == PACO
+    assert chromium.run("return document.getElementById('foreign').naturalWidth") == 0
+    assert any("Content Security Policy" in message for message in chromium.messages())
+
+
+def test_text_and_ground_are_far_enough_apart_in_light_and_dark(
+    reports: dict[str, zoo.Report], chromium: Browser
+) -> None:
+    for dark in (False, True):
+        chromium.open(reports["several"].html, dark=dark)
+        pairs = chromium.run(
+            "const ground = e => { for (; e; e = e.parentElement) {"
+            " const c = getComputedStyle(e).backgroundColor; if (c !== 'rgba(0, 0, 0, 0)') return c; } return 'rgb(255, 255, 255)' };"
+            "return [...document.querySelectorAll('h1,h2,p,td,th,dt,dd,a,figcaption,code')].map(e =>"
+            " [getComputedStyle(e).color, ground(e)])"
+        )
+        for ink, ground in {tuple(pair) for pair in pairs}:
+            assert _contrast(ink, ground) >= 4.5, (dark, ink, ground)  # WCAG 2.2, AA
+
+
+def _contrast(one: str, other: str) -> float:
+    """Return the contrast ratio of two `rgb(r, g, b)` by WCAG 2.2."""
+
+    def luminance(color: str) -> float:
+        parts = [int(each) / 255 for each in color.removeprefix("rgb(").removesuffix(")").split(",")]
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    dark, light = sorted((luminance(one), luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def test_on_paper_nothing_is_cut_off(reports: dict[str, zoo.Report], chromium: Browser) -> None:
+    chromium.open(reports["one"].html, 700)
+    chromium.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    try:
+        assert chromium.run("return getComputedStyle(document.querySelector('nav')).display") == "none"
+        cut = chromium.run(
+            "return [...document.querySelectorAll('main .scroll')].filter(e => "
+            "getComputedStyle(e).overflowX !== 'visible').length"
+        )
+        assert cut == 0
+    finally:
+        chromium.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
