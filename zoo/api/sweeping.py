@@ -261,13 +261,14 @@ class _Result:
         """Draw the sweep, and return what the report begins with."""
         numbers = dict(zip(runs, (subject.numbers for subject in subjects), strict=True))
         found = self.found(numbers)
-        self.draw(found, subjects[0].data)
+        about = self.caption(subjects)
+        self.draw(found, about)
         return Page(
             title=self.title,
             paragraphs=[*self.about(), *sentences(self.plan, found, numbers), *self.failures(), NOTE],
             commands=[self.command],
             tables=[self.table(numbers)],
-            pictures=[Picture(self.out / "sweep.svg", self.alt(found), self.caption(subjects[0].data))],
+            pictures=[Picture(self.out / "sweep.svg", self.alt(found), about)],
         )
 
     @property
@@ -290,16 +291,23 @@ class _Result:
     def table(self, numbers: Mapping[Run, Numbers]) -> Table:
         return table(self.plan, numbers, self.watch(numbers))
 
-    def caption(self, data: str) -> str:
-        recipe = self.plan.runs[0].recipe
-        seeds = ", ".join(map(str, self.plan.seeds))
-        return f"{recipe.backbone.arch} on {data}, {recipe.training.epochs} epochs; training seeds {seeds}"
+    def caption(self, subjects: Sequence[Subject]) -> str:
+        """Say what all runs have in common: a sweep may vary the rest."""
+        recipes = [run.recipe for run in self.plan.runs]
+        shared = (
+            ("{}", {recipe.backbone.arch for recipe in recipes}),
+            ("{}", {subject.data for subject in subjects}),
+            ("{} epochs", {recipe.training.epochs for recipe in recipes}),
+        )
+        words = [text.format(*values) for text, values in shared if len(values) == 1]
+        plural = "s" if len(self.plan.seeds) > 1 else ""
+        return ", ".join([*words, f"training seed{plural} {', '.join(map(str, self.plan.seeds))}"])
 
     def alt(self, found: Sequence[Found]) -> str:
         titles = ", ".join(each.watched.title for each in found)
         return f"{titles} against {along(self.plan).title}: every seed, means and intervals, as in the table"
 
-    def draw(self, found: Sequence[Found], data: str) -> None:
+    def draw(self, found: Sequence[Found], about: str) -> None:
         axis = along(self.plan)
         plot_sweep(
             {each.watched.title: each.trends for each in found if each.trends},
@@ -307,7 +315,7 @@ class _Result:
             axis=axis.title,
             labels=list(axis.values),
             values=axis.numbers,
-            about=self.caption(data),
+            about=about,
         )
 
     def markdown(self, numbers: Mapping[Run, Numbers], found: Sequence[Found]) -> str:

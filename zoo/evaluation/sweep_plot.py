@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from zoo.evaluation.trend import Trend
 
 _WIDTH, _HEIGHT = 3.4, 2.3  # inches of a panel
 _STYLES = ("-", "--", ":", "-.")
+_LETTERS = 34  # of a line beside an axis
 _MOST_LINES = 8
 _MOST_TICKS = 8
 _CHARACTERS = 40  # of all tick labels side by side
@@ -65,29 +67,35 @@ def plot_sweep(
         for axes, (words, trends) in zip(flat, panels.items(), strict=False):
             for number, line in enumerate(drawn):
                 if line in trends:
-                    _draw(axes, trends[line], places, number, len(drawn), line)
-            axes.set_ylabel(words)
+                    _draw(axes, trends[line], places, number, len(drawn), line, joined=values is not None)
+            axes.set_ylabel(textwrap.fill(words, _LETTERS))
             axes.set_xlabel(name)
             axes.set_xticks([places[label] for label in ticks], ticks)
             axes.set_xticks([], minor=True)
             span = max(places.values()) - min(places.values()) or 1.0
             axes.set_xlim(min(places.values()) - 0.08 * span, max(places.values()) + 0.08 * span)
             axes.margins(y=0.12)
+            if "%" in words:  # an interval may reach beyond what can be
+                low, high = axes.get_ylim()
+                axes.set_ylim(max(low, -2.0), min(high, 102.0))
             grid(axes, "y")
+        figure.align_ylabels()
         if len(drawn) > 1:
             handles, names = flat[0].get_legend_handles_labels()
             figure.legend(handles, names, loc="outside upper left", ncols=2, fontsize=7.5)
 
 
-def _draw(axes: Axes, trend: Trend, places: Mapping[str, float], number: int, count: int, line: str) -> None:
-    """Draw the line of one value of the second axis; lines stand a little beside each other."""
+def _draw(
+    axes: Axes, trend: Trend, places: Mapping[str, float], number: int, count: int, line: str, *, joined: bool
+) -> None:
+    """Draw what belongs to one value of the second axis, a little beside the others; `joined` by a line."""
     span = max(places.values()) - min(places.values()) or 1.0
     aside = 0.015 * span * (number - (count - 1) / 2)
     color, marker = COLORS[number % len(COLORS)], MARKERS[number % len(MARKERS)]
     at = [places[label] + aside for label in trend.points]
     for place, found in zip(at, trend.points.values(), strict=True):
         axes.plot(
-            [place + 0.012 * span] * len(found.values),
+            [place + 0.02 * span] * len(found.values),
             found.values,
             "o",
             color=color,
@@ -101,7 +109,7 @@ def _draw(axes: Axes, trend: Trend, places: Mapping[str, float], number: int, co
         yerr=[found.half_width or 0.0 for found in trend.points.values()],
         color=color,
         marker=marker,
-        linestyle=_STYLES[number % len(_STYLES)],
+        linestyle=_STYLES[number % len(_STYLES)] if joined else "none",
         linewidth=1.1,
         markersize=4,
         elinewidth=0.9,
