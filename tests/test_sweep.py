@@ -198,7 +198,7 @@ def test_a_run_that_diverges_is_said_and_the_others_go_on(
     assert "3 of 3: lr 0.1, seed 0" in said.err and "lr 1e+30, seed 0 failed: " in said.err
     assert "report:" in said.out
     text = (tmp_path / "out" / "sweep.md").read_text()
-    assert "1 of 3 runs failed and are left out. lr_1e+30/seed_0: " in text and "| lr 1e+30 | - |" in text
+    assert "1 of 3 runs failed and are left out. lr_1e+30/seed_0: " in text and "| 1e+30 | - |" in text
     record = json.loads((tmp_path / "out" / "sweep.json").read_text())
     assert [("failed" in run, bool(run["numbers"])) for run in record["runs"]] == [
         (True, False),

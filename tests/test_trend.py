@@ -57,7 +57,7 @@ def test_chance_is_seldom_called_a_direction() -> None:
 def test_what_the_seeds_do_not_tell_apart_is_said_so() -> None:
     found = trend({"0.1": {0: 1.0, 1: 2.0}, "1.0": {0: 1.5, 1: 1.9}}, VALUES)
     text = along(found, expects="rises")
-    assert "which the 2 seeds do not tell from no change (difference 0.2 ± 3.8; 1 of 2 seeds in this" in text
+    assert "which 2 seeds do not tell from no change (difference 0.2 ± 3.8; 1 of 2 seeds in this" in text
     assert text.endswith("these runs do not show it.")
     assert "Spearman" not in text  # of two values it would say nothing more
 
@@ -97,7 +97,7 @@ def test_values_are_put_in_order_and_a_mean_inside_beyond_the_ends_is_told() -> 
 def test_categories_are_each_compared_with_the_first() -> None:
     runs = {"sup_con": {0: 3.0, 1: 3.2}, "ce": {0: 2.9, 1: 2.1}, "paco": {0: 1.0, 1: 1.1}}
     text = in_words(trend(runs), number="the ratio", along="recipe", ordered=False, expects="falls")
-    assert "From sup_con to ce, the ratio goes from 3.10 to 2.50, which the 2 seeds do not tell" in text
+    assert "From sup_con to ce, the ratio goes from 3.10 to 2.50, which 2 seeds do not tell" in text
     assert "From sup_con to paco, the ratio falls by 2.05 ± 0.64" in text
     assert text.endswith("so it does here.") and "Spearman" not in text and "inside the range" not in text
 

@@ -123,7 +123,7 @@ def table(plan: Plan, numbers: Mapping[Run, Numbers], watch: Sequence[Watched]) 
     rows = []
     for point in plan.points:
         runs = [run for run in plan.runs if run.point == point]
-        cells = [point_words(plan, runs[0])]
+        cells = [runs[0].labels[0] if len(plan.axes) == 1 else point_words(plan, runs[0])]
         for watched in watch:
             values = [value_of(watched, numbers.get(run, {})) for run in runs]
             there = [value for value in values if value is not None]

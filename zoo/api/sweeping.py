@@ -43,6 +43,8 @@ from zoo.training.signals import interruptible
 
 SWEEP = "sweep.json"
 
+_NARROW = "sweep_narrow.svg"  # the same in one column, for a phone
+
 
 class Sweep(NamedTuple):
     """What `sweep` found.
@@ -268,7 +270,7 @@ class _Result:
             paragraphs=[*self.about(), *sentences(self.plan, found, numbers), *self.failures(), NOTE],
             commands=[self.command],
             tables=[self.table(numbers)],
-            pictures=[Picture(self.out / "sweep.svg", self.alt(found), about)],
+            pictures=[Picture(self.out / _NARROW, self.alt(found), about)],
         )
 
     @property
@@ -309,14 +311,17 @@ class _Result:
 
     def draw(self, found: Sequence[Found], about: str) -> None:
         axis = along(self.plan)
-        plot_sweep(
-            {each.watched.title: each.trends for each in found if each.trends},
-            [self.out / "sweep.png", self.out / "sweep.svg"],
-            axis=axis.title,
-            labels=list(axis.values),
-            values=axis.numbers,
-            about=about,
-        )
+        files = [self.out / "sweep.png", self.out / "sweep.svg"]
+        for paths, columns in ((files, None), ([self.out / _NARROW], 1)):
+            plot_sweep(
+                {each.watched.title: each.trends for each in found if each.trends},
+                paths,
+                axis=axis.title,
+                labels=list(axis.values),
+                values=axis.numbers,
+                about=about,
+                columns=columns,
+            )
 
     def markdown(self, numbers: Mapping[Run, Numbers], found: Sequence[Found]) -> str:
         shown = self.table(numbers)

@@ -25,7 +25,7 @@ KINDS = ("recorded", "deviation", "features", "balance", "accuracy")
 
 _DECIDED = {"training.seed": "a sweep has several; give --seeds", "name": "points are named by their values"}
 _LONGEST = 40  # characters of a label
-_RESERVED = ("report", "sweep.json", "sweep.md", "sweep.png", "sweep.svg", "plan.json")
+_RESERVED = ("report", "sweep.json", "sweep.md", "sweep.png", "sweep.svg", "sweep_narrow.svg", "plan.json")
 
 
 class Watched(Config):

@@ -31,6 +31,7 @@ def plot_sweep(
     values: Mapping[str, float] | None = None,
     about: str = "",
     title: str | None = None,
+    columns: int | None = None,
 ) -> None:
     """Draw one panel for each number, and in it one line for each value of a second axis.
 
@@ -43,8 +44,9 @@ def plot_sweep(
             span a decade or more, or their distances from 1 do, as those of momenta.
         about: data, seeds and the like, for the caption.
         title: heading of the figure.
+        columns: of panels; by their number when None.
     """
-    columns = 1 if len(panels) <= 3 else 2
+    columns = columns or (1 if len(panels) <= 3 else 2)
     rows = math.ceil(max(len(panels), 1) / columns)
     lines = list(dict.fromkeys(line for trends in panels.values() for line in trends))
     drawn = lines[:_MOST_LINES]

@@ -186,7 +186,7 @@ def _between(change: Change, number: str, first: str, last: str) -> str:
     agree = f"{change.agree} of {seeds} seeds in this direction"
     if verdict == "not told apart":
         return (
-            f"From {first} to {last}, {number} goes {ends}, which the {seeds} seeds do not tell from no change "
+            f"From {first} to {last}, {number} goes {ends}, which {seeds} seeds do not tell from no change "
             f"(difference {written(difference)}; {agree})."
         )
     size = Estimate(abs(difference.mean), difference.half_width, ())
