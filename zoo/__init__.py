@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         Page,
         Report,
         Reproduction,
+        Sweep,
         class_map,
         compare,
         convert,
@@ -25,8 +26,9 @@ if TYPE_CHECKING:
         finetune,
         pretrain,
         reproduce,
+        sweep,
     )
-    from zoo.catalog import list_models, list_recipes
+    from zoo.catalog import list_models, list_recipes, list_sweeps
     from zoo.modules.centers import Centers
     from zoo.release import HubRelease, Release, list_hub, load, open
     from zoo.release.hub.pull import pull
@@ -42,6 +44,7 @@ __all__ = [
     "Release",
     "Report",
     "Reproduction",
+    "Sweep",
     "ZooError",
     "class_map",
     "compare",
@@ -52,12 +55,14 @@ __all__ = [
     "list_hub",
     "list_models",
     "list_recipes",
+    "list_sweeps",
     "load",
     "open",
     "pretrain",
     "pull",
     "push",
     "reproduce",
+    "sweep",
 ]
 
 _HOME_OF = {
@@ -68,6 +73,7 @@ _HOME_OF = {
     "Release": "zoo.release",
     "Report": "zoo.api",
     "Reproduction": "zoo.api",
+    "Sweep": "zoo.api",
     "class_map": "zoo.api",
     "compare": "zoo.api",
     "convert": "zoo.api",
@@ -77,12 +83,14 @@ _HOME_OF = {
     "list_hub": "zoo.release",
     "list_models": "zoo.catalog",
     "list_recipes": "zoo.catalog",
+    "list_sweeps": "zoo.catalog",
     "load": "zoo.release",
     "open": "zoo.release",
     "pretrain": "zoo.api",
     "pull": "zoo.release.hub.pull",
     "push": "zoo.release.hub.push",
     "reproduce": "zoo.api",
+    "sweep": "zoo.api",
 }
 _SUBMODULES = frozenset(
     {"api", "backbones", "catalog", "config", "data", "evaluation", "functional", "modules", "objectives"}

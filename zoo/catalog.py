@@ -30,6 +30,18 @@ def list_models(pattern: str = "*") -> list[str]:
     return sorted(p.parent.name for p in configs if fnmatchcase(p.parent.name, pattern))
 
 
+def list_sweeps(pattern: str = "*") -> list[str]:
+    """Return the names of the shipped sweeps that match a shell `pattern`, sorted."""
+    return sorted(
+        p.stem for p in (_shared("recipes") / "sweeps").glob("*.yaml") if fnmatchcase(p.stem, pattern)
+    )
+
+
+def sweep_path(name: str) -> Path:
+    """Return the file of the shipped sweep `name`; it need not exist."""
+    return _shared("recipes") / "sweeps" / f"{name}.yaml"
+
+
 def recipe_header(text: str) -> dict[str, str]:
     """Read the facts in a recipe's first comment lines, `# Target: ...`, with their continuation lines.
 

@@ -45,6 +45,10 @@ class TrainingError(ZooError):
     """A run cannot start, continue or be saved."""
 
 
+class InUse(TrainingError):
+    """Another process holds a run's folder."""
+
+
 class RanksLost(TrainingError):
     """Another process of a training on several devices is gone; `resume` continues from the last checkpoint.
 

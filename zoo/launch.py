@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_PLACE = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "ROLE_RANK")
+_crowd = 1
 
 
 def launched() -> int:
@@ -23,3 +28,41 @@ def local_rank() -> int:
 def restarted() -> bool:
     """Whether torchrun has started this job again after a failure."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+
+
+def handed_on() -> bool:
+    """Whether a launcher hands on the signals that it gets, so that one may come twice."""
+    return launched() > 1 or "TORCHELASTIC_RUN_ID" in os.environ
+
+
+def job() -> str | None:
+    """Name what started several processes with one command, the same in all of them.
+
+    That is a start of torchrun (on however many nodes), or an array job of SLURM; None for a process that
+    a person started.
+    """
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        names = ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT")
+        return "torchrun " + " ".join(os.environ.get(name, "") for name in names)
+    array = os.environ.get("SLURM_ARRAY_JOB_ID")
+    return None if array is None else f"slurm {array}"
+
+
+def crowd() -> int:
+    """Return how many processes were started together, also inside `alone`: they share a terminal."""
+    return max(launched(), _crowd)
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Let this process, and those that it starts, act inside the block as if no launcher had started it."""
+    global _crowd  # noqa: PLW0603
+    before, kept = _crowd, {name: os.environ[name] for name in _PLACE if name in os.environ}
+    _crowd = crowd()
+    for name in kept:
+        del os.environ[name]
+    try:
+        yield
+    finally:
+        os.environ.update(kept)
+        _crowd = before

@@ -11,16 +11,19 @@ from zoo.api.finetuning import finetune, plan_finetuning
 from zoo.api.pretraining import pretrain
 from zoo.api.profiling import profile_step
 from zoo.api.reproduction import Reproduction, reproduce
+from zoo.api.sweeping import SWEEP, Sweep, sweep
 from zoo.training.protocols import PROTOCOLS
 
 __all__ = [
     "METHODS",
     "PROTOCOLS",
     "RECORD",
+    "SWEEP",
     "Comparison",
     "Page",
     "Report",
     "Reproduction",
+    "Sweep",
     "class_map",
     "compare",
     "convert",
@@ -32,4 +35,5 @@ __all__ = [
     "pretrain",
     "profile_step",
     "reproduce",
+    "sweep",
 ]

@@ -45,7 +45,7 @@ _DECIDED = {  # keys that no override may set: the comparison would set them aga
     "init.head": "a comparison's methods choose the head",
 }
 
-_ADVICE = "Give what the comparison began with, or choose another --out"
+_ADVICE = "Give what it began with, or choose another --out"
 
 
 def checked_seeds(seeds: Sequence[int]) -> list[int]:
@@ -148,9 +148,10 @@ def require_same(folder: Path, recipe: Recipe, images: Images) -> None:
         changes = differences(earlier.model_dump(mode="json"), recipe.model_dump(mode="json"))
         found = "; ".join(f"{key} was {before!r}, is {now!r}" for key, before, now in changes)
         raise TrainingError(f'"{folder}" is finished, by another recipe: {found}. {_ADVICE}')
+    measured = made.metrics["evaluations"]
     facts = {
         "training images": (made.config["zoo"]["dataset"]["sha256"], images.train),
-        "test images": (made.metrics["evaluations"][0]["test_set"]["sha256"], images.test),
+        "test images": (measured[0]["test_set"]["sha256"] if measured else images.test, images.test),
         "weights to start from": (
             made.metrics["training"].get("init_weights_sha256"),
             start_facts(recipe).get("init_weights_sha256"),

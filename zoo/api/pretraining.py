@@ -16,7 +16,7 @@ from zoo.api.pictures import draw_pictures
 from zoo.data import ImageDataset, open_dataset
 from zoo.errors import DataError, Interrupted, RecipeError, TrainingError, ZooError
 from zoo.evaluation.measure import Encoded, ProbeRun
-from zoo.launch import launched, restarted
+from zoo.launch import handed_on, restarted
 from zoo.meeting import join
 from zoo.objectives import Objective
 from zoo.ranks import Ranks
@@ -77,7 +77,7 @@ def pretrain(
     begun = [RunFolder(out / "run")]
     at = None if stages_at is None else Path(stages_at)
     with (
-        interruptible(lambda: _saved(begun[-1]), once=launched() == 1),
+        interruptible(lambda: _saved(begun[-1]), once=not handed_on()),
         join(pick_device(recipe.training.device).type) as ranks,
     ):
         release = _pretrain(recipe, begun, out, data, ranks, resume=resume, at=at)

@@ -9,6 +9,7 @@ import sys
 from zoo.cli import centers as centers  # imported for the commands that they add
 from zoo.cli import diagnosis as diagnosis
 from zoo.cli import releases as releases
+from zoo.cli import sweeping as sweeping
 from zoo.cli import training as training
 from zoo.cli.app import app
 from zoo.errors import ZooError

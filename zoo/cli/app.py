@@ -18,7 +18,7 @@ app = typer.Typer(
     help="Pretrained contrastive encoders you can load, reproduce, publish and fine-tune.",
 )
 
-DISTRIBUTED = ("pretrain", "finetune", "reproduce")
+DISTRIBUTED = ("pretrain", "finetune", "reproduce", "sweep")
 
 
 @app.callback()

@@ -26,7 +26,7 @@ def list_(
         typer.Option("--hub", metavar="ORG", help="List the releases of a user or organisation on the Hub."),
     ] = None,
 ) -> None:
-    """List weights and recipes: what each trains on what, the published figure, and what was run here.
+    """List weights, recipes and sweeps: what trains on what, the published figure, what was run here.
 
     A text without wildcards finds every name that contains it. Behind a target, [V] says that it was read in
     the authors' repository, [M] that it is quoted from memory; "zoo show NAME" has the details.
@@ -42,15 +42,23 @@ def list_(
             )
         print_hub(found)
         return
-    models, recipes = catalog.list_models(wild), catalog.list_recipes(wild)
-    if not models and not recipes:
+    models, recipes, sweeps = (
+        listed(wild) for listed in (catalog.list_models, catalog.list_recipes, catalog.list_sweeps)
+    )
+    if not models and not recipes and not sweeps:
         raise RecipeError(f'nothing matches "{pattern}"; "zoo list" shows all names')
-    print_names(models, recipes)
+    print_names(models, recipes, sweeps)
 
 
 @app.command()
-def show(name: Annotated[str, typer.Argument(help="Weights name, folder, org/repo, or recipe.")]) -> None:
-    """Show a release's facts and figures and how its name was read, or a recipe as it stands."""
+def show(
+    name: Annotated[str, typer.Argument(help="Weights name, folder, org/repo, recipe or sweep.")],
+) -> None:
+    """Show a release's facts and figures and how its name was read, or a recipe or sweep as it stands."""
+    if name in catalog.list_sweeps() and not is_file(name):
+        path = catalog.sweep_path(name)
+        print(f"# {path}\n{catalog.recipe_text(path)}", end="")
+        return
     reading = _release_of(name)
     if reading is not None:
         from zoo.release import Release, source

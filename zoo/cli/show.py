@@ -18,12 +18,13 @@ if TYPE_CHECKING:
     from zoo.release.names import Reading
 
 
-def print_names(models: Iterable[str], recipes: Iterable[str]) -> None:
-    """Print one line for every shipped release and recipe."""
+def print_names(models: Iterable[str], recipes: Iterable[str], sweeps: Iterable[str] = ()) -> None:
+    """Print one line for every shipped release, recipe and sweep."""
     rows = [("NAME", "OBJECTIVE", "DATA", "TARGET", "RUN HERE", "WEIGHTS")]
     for name in sorted({*models, *recipes}):
         facts = _summary(name) if name in recipes else ("",) * 4
         rows.append((name, *facts, "shipped" if name in models else ""))
+    rows += [(name, *_sweep_summary(name), "") for name in sorted(sweeps)]
     print_columns(rows)
 
 
@@ -47,6 +48,18 @@ def _summary(name: str) -> tuple[str, str, str, str]:
     data = header.get("Data") or _data(recipe["data"])
     learned = _objective(recipe["objective"], recipe.get("method"))
     return learned, data, f"{target} {mark[0]}" if mark else target, here
+
+
+def _sweep_summary(name: str) -> tuple[str, str, str, str]:
+    """Return the same of a sweep: what its recipes learn, and what it varies in the place of a target."""
+    path = catalog.sweep_path(name)
+    text = catalog.recipe_text(path)
+    sections = load_yaml(catalog.recipe_sections(text, "recipes", "set"), path.name)
+    recipes = [_summary(recipe) for recipe in sections["recipes"]]
+    varied = [key for key, values in sections["set"].items() if len(values) > 1]
+    learned = ", ".join(dict.fromkeys(facts[0] for facts in recipes))
+    here = re.split("[:;]", catalog.recipe_header(text).get("Here", ""))[0]
+    return f"sweep of {learned}", recipes[0][1], f"over {', '.join(varied) or 'recipes'}", here
 
 
 def _objective(section: Mapping[str, Any], method: Mapping[str, Any] | None) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from zoo.errors import TrainingError
+from zoo.errors import InUse
 from zoo.files import read_text, write_text
 from zoo.training.disk import writing
 
@@ -34,7 +34,8 @@ def hold(folder: Path, *, used: Path) -> Iterator[None]:
     being, it is removed again.
 
     Raises:
-        TrainingError: naming the process that holds it, or if it cannot be written.
+        InUse: naming the process that holds it.
+        TrainingError: if it cannot be written.
     """
     made = [path for path in (folder, *folder.parents) if not path.exists()]
     lock, holder = FileLock(folder / ".lock"), folder / ".holder.json"
@@ -56,6 +57,42 @@ def hold(folder: Path, *, used: Path) -> Iterator[None]:
             lock.release()
 
 
+def is_held(folder: Path) -> bool:
+    """Whether a process holds `folder`; what a dead one has left gives it up soon, `hold` waits for that."""
+    if not (folder / ".lock").exists():
+        return False
+    try:
+        with FileLock(folder / ".lock").acquire(timeout=0):
+            return False
+    except Timeout:
+        return not _is_dead(folder / ".holder.json")
+    except (OSError, NotImplementedError):  # no locks here, or not for us: whoever needs the folder says so
+        return False
+
+
+@contextmanager
+def turn(file: Path) -> Iterator[None]:
+    """Let one process after another into the block; where the file system has no locks, all of them.
+
+    Raises:
+        TrainingError: if `file`, or its folder, cannot be written.
+    """
+    lock, locked = FileLock(file), True
+    with writing(f'"{file}"', file.parent):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            lock.acquire()
+        except (OSError, NotImplementedError) as error:
+            if isinstance(error, OSError) and error.errno not in _NO_LOCKS:
+                raise
+            locked = False
+    try:
+        yield
+    finally:
+        if locked:
+            lock.release()
+
+
 def _acquire(lock: FileLock, holder: Path, folder: Path) -> bool:
     deadline = time.monotonic() + PATIENCE
     while True:
@@ -64,7 +101,7 @@ def _acquire(lock: FileLock, holder: Path, folder: Path) -> bool:
             return True
         except Timeout:
             if time.monotonic() > deadline or not _is_dead(holder):
-                raise TrainingError(
+                raise InUse(
                     f'run folder "{folder}" is in use by {_describe(holder)}; wait for it or stop it, or '
                     "choose another --out"
                 ) from None

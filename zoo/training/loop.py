@@ -12,6 +12,7 @@ import torch
 
 from zoo.data import Batch, ImageDataset, TrainLoader
 from zoo.errors import Interrupted
+from zoo.launch import handed_on
 from zoo.objectives import Objective
 from zoo.ranks import ALONE, Ranks
 from zoo.training.acceleration import compiled, fastest_kernels
@@ -99,7 +100,7 @@ def train(
             compiled(objective, section.compile),
             torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
             Keeper(run, recipe, stepper, ranks, stopping) as keeper,
-            stop_on_signal(once=ranks.alone) as stop,
+            stop_on_signal(once=ranks.alone and not handed_on()) as stop,
         ):
             loop = _Loop(recipe, loader, size, stepper, keeper, stop, stopping)
             with explained(stepper, recipe, device, loop.where, keeper.kept):

@@ -11,7 +11,7 @@ from datetime import timedelta
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from zoo.launch import rank
+from zoo.launch import crowd, rank
 
 PLAIN_INTERVAL = 10.0  # seconds between lines where there is no terminal
 
@@ -35,7 +35,7 @@ def show_progress(name: str, total: int, start: int) -> Iterator[Report]:
             f"{row['images_per_second']:,.0f} images/s  {left} left"
         )
 
-    if console.is_terminal:
+    if console.is_terminal and crowd() == 1:  # several bars would write over each other
         console.print(name)  # on a line of its own: with the bar it would not fit into 80 columns
         with Progress(BarColumn(bar_width=12), TextColumn("{task.description}"), console=console) as bar:
             task = bar.add_task("starting", total=total, completed=start)
@@ -68,7 +68,7 @@ def show_status(text: str) -> Iterator[None]:
     console = Console(stderr=True)
     if rank() > 0:
         yield
-    elif console.is_terminal:
+    elif console.is_terminal and crowd() == 1:
         with console.status(text):
             yield
     else:

@@ -1,0 +1,510 @@
+"""`zoo.sweep`: what is laid out, trained, continued, refused, and written."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+import zoo
+from tests.programs.plain_sweep import draw_nothing
+from zoo import catalog
+from zoo.api import sharing
+from zoo.api.swept import Plan, Watched, is_sweep, plan_sweep, read_sweep
+from zoo.cli import app
+from zoo.errors import Interrupted, InUse, RecipeError, TrainingError, ZooError
+from zoo.launch import alone, crowd, handed_on, job, launched, local_rank, rank
+from zoo.training import Recipe, RunFolder
+
+CE = "cifar_resnet20.ce_digits_lt50"
+PACO = "cifar_resnet20.paco_digits_lt50"
+TINY: dict[str, Any] = {
+    "training.epochs": [2],
+    "schedule.warmup_epochs": [0],
+    "training.batch_size": [10],
+    "training.log_every": [1],
+    "training.device": ["cpu"],
+    "data.subset": [{"per_class": 2}],  # 20 images
+    "evaluation": [[{"protocol": "classifier"}]],
+}
+
+
+def sweep(out: Path, *recipes: str, **settings: Any) -> zoo.Sweep:
+    vary = {**TINY, "optimizer.lr": [0.01, 0.1], **settings.pop("vary", {})}
+    found = zoo.sweep(*(recipes or (CE,)), out=out, vary=vary, **{"seeds": [0], **settings})
+    assert found is not None
+    return found
+
+
+def plan(vary: dict[str, Any], *recipes: str, seeds: tuple[int, ...] = (0, 1)) -> Plan:
+    return plan_sweep(recipes or (CE,), vary, seeds, None, Path("out"))
+
+
+def in_shell(*arguments: str) -> None:
+    typer.main.get_command(app)(list(arguments), standalone_mode=False)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _plain_pictures() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("plot_features", "plot_class_map", "plot_curves"):
+            patch.setattr(f"zoo.api.pretraining.{name}", draw_nothing)
+        patch.setattr("zoo.api.diagnosis.draw", lambda *_: [])
+        yield
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> zoo.Sweep:
+    return sweep(
+        tmp_path_factory.mktemp("sweep") / "out",
+        CE,
+        PACO,
+        seeds=[0, 3],
+        watch=["recorded/loss", "accuracy/classifier"],
+    )
+
+
+def test_a_sweep_leaves_a_release_for_every_run_and_says_what_moves(done: zoo.Sweep) -> None:
+    record = json.loads((done.folder / "sweep.json").read_text())
+    assert record == json.loads(json.dumps(done.record)) and done.failed == {}
+    assert record["axes"] == {
+        "optimizer.lr": {"0.01": 0.01, "0.1": 0.1},
+        "recipe": {"ce": "ce", "paco": "paco"},
+    }
+    assert len(record["runs"]) == 8
+    for run in record["runs"]:
+        release = zoo.open(done.folder / run["folder"])
+        lr, recipe = run["values"]["optimizer.lr"], run["values"]["recipe"]
+        assert release.recipe["training"]["seed"] == run["seed"] in (0, 3)
+        assert release.recipe["optimizer"]["lr"] == float(lr) and f".{recipe}_digits" in release.name
+        assert run["folder"] == f"lr_{lr}-{recipe}/seed_{run['seed']}"
+        (entry,) = release.metrics["evaluations"]
+        assert run["numbers"]["accuracy/classifier"] == entry["metrics"]["accuracy"]
+        rows = RunFolder(release.path / "run").rows()
+        assert run["numbers"]["recorded/loss"] == pytest.approx(rows[-1]["loss"])  # a fifth of 4 rows is one
+        # the recorded changes make the same training
+        again = Recipe.load(run["recipe"], [*run["changes"], f"training.seed={run['seed']}"])
+        assert again.sha256 == release.config["zoo"]["recipe_sha256"]
+    loss, accuracy = done.found
+    assert {*loss.trends} == {*accuracy.trends} == {"ce", "paco"}
+    first = [run["numbers"]["recorded/loss"] for run in record["runs"] if run["point"] == "lr_0.01-ce"]
+    assert loss.trends["ce"].points["0.01"].values == pytest.approx(first)
+    assert record["found"][0]["trends"]["paco"]["changes"][0]["value"] == "0.1"
+
+
+def test_words_table_and_picture_are_in_text_and_report(done: zoo.Sweep) -> None:
+    text, html = (done.folder / "sweep.md").read_text(), done.report.html.read_text()
+    assert done.report.html == done.folder / "report" / "report.html"
+    for both in (text, html):
+        assert "ce: From lr 0.01 to lr 0.1, loss" in both and "paco: From lr 0.01 to lr 0.1" in both
+        assert "nothing corrects for their number" in both and "zoo sweep" in both
+    assert len(re.findall(r"\n\| lr 0", text)) == 4 and "| lr 0.1, paco |" in text
+    assert all((done.folder / f"sweep.{kind}").stat().st_size > 5_000 for kind in ("png", "svg"))
+    assert 'role="img"' in html or "data:image/" in html
+    assert len(done.report.subjects) == 8
+
+
+def test_the_command_in_the_record_makes_the_same_plan(
+    done: zoo.Sweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import shlex
+
+    asked: dict[str, Any] = {}
+
+    def note(*recipes: str, **settings: Any) -> None:
+        asked.update(settings, recipes=recipes)
+
+    monkeypatch.setattr("zoo.api.sweep", note)
+    in_shell(*shlex.split(done.record["command"])[1:])
+    again = plan_sweep(asked["recipes"], asked["vary"], asked["seeds"], None, asked["out"])
+    assert [run.folder for run in again.runs] == [done.folder / run["folder"] for run in done.record["runs"]]
+    assert all(sharing.is_finished(run) for run in again.runs)
+    for run in again.runs:
+        assert run.recipe.sha256 == zoo.open(run.folder).config["zoo"]["recipe_sha256"]
+
+
+def test_finished_runs_are_taken_as_they_are_and_values_can_be_added(done: zoo.Sweep, tmp_path: Path) -> None:
+    import shutil
+
+    shutil.copytree(done.folder, tmp_path / "out")
+    files = [*(tmp_path / "out").glob("*/*/metrics.json")]
+    before = {file: file.stat().st_mtime_ns for file in files}
+    more = sweep(tmp_path / "out", CE, PACO, vary={"optimizer.lr": [0.1, 0.2]}, seeds=[3], resume=True)
+    assert {run["folder"] for run in more.record["runs"]} == {
+        f"lr_{lr}-{recipe}/seed_3" for lr in (0.1, 0.2) for recipe in ("ce", "paco")
+    }
+    assert all(file.stat().st_mtime_ns == time for file, time in before.items()) and len(before) == 8
+
+
+@pytest.mark.parametrize(
+    ("vary", "message"),
+    [
+        ({"training.epochs": [3]}, "training.epochs was 2, is 3"),
+        ({"data.subset": [{"per_class": 1}]}, "data.subset.per_class was 2, is 1"),
+    ],
+)
+def test_finished_runs_of_other_settings_are_refused_before_any_training(
+    done: zoo.Sweep, vary: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(TrainingError, match=message):
+        sweep(done.folder, CE, PACO, vary={**vary, "optimizer.lr": [0.7, 0.1]}, resume=True)
+    assert not (done.folder / "lr_0.7-ce").exists()
+
+
+def test_a_run_begun_with_other_settings_is_refused_before_any_training(tmp_path: Path) -> None:
+    begun = tmp_path / "out" / "lr_0.1" / "seed_0" / "run"
+    vary = {**TINY, "optimizer.lr": [0.01, 0.1]}
+    recipe = next(run.recipe for run in plan(vary).runs if run.point == "lr_0.1" and run.seed == 0)
+    RunFolder(begun).claim(recipe, resume=False)
+    with pytest.raises(TrainingError, match=r"training\.epochs was 2, is 5"):
+        sweep(tmp_path / "out", vary={"training.epochs": [5]}, resume=True)
+    assert not (tmp_path / "out" / "lr_0.01").exists()
+
+
+def test_a_folder_in_use_is_refused_without_resume(done: zoo.Sweep, tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match="is not an empty folder; go on with a sweep by --resume"):
+        sweep(done.folder)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(TrainingError, match="is no folder"):
+        sweep(tmp_path / "file")
+
+
+@pytest.mark.filterwarnings("ignore:the loss became")
+def test_a_run_that_diverges_is_said_and_the_others_go_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sets = [word for key, (value,) in TINY.items() for word in ("--set", f"{key}={json.dumps(value)}")]
+    command = [
+        "sweep",
+        CE,
+        *sets,
+        "--set",
+        "optimizer.lr=1e30,0.01,0.1",
+        "--seeds",
+        "0",
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    with pytest.raises(ZooError, match=r"1 of 3 runs failed, e\.g\. lr_1e\+30/seed_0: .* became"):
+        in_shell(*command)
+    said = capsys.readouterr()
+    assert "3 of 3: lr 0.1, seed 0" in said.err and "lr 1e+30, seed 0 failed: " in said.err
+    assert "report:" in said.out
+    text = (tmp_path / "out" / "sweep.md").read_text()
+    assert "1 of 3 runs failed and are left out. lr_1e+30/seed_0: " in text and "| 1e+30 | - |" in text
+    record = json.loads((tmp_path / "out" / "sweep.json").read_text())
+    assert [("failed" in run, bool(run["numbers"])) for run in record["runs"]] == [
+        (True, False),
+        *[(False, True)] * 2,
+    ]
+
+
+@pytest.mark.filterwarnings("ignore:the loss became")
+def test_when_all_runs_fail_that_is_the_error(tmp_path: Path) -> None:
+    with pytest.raises(ZooError, match=r"none of the 2 runs could be trained: .* became"):
+        sweep(tmp_path / "out", vary={"optimizer.lr": [1e30, 2e30]})
+
+
+def test_what_failed_before_is_tried_again_and_only_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[str] = []
+
+    def fail(recipe: Recipe, *, out: Path, **_: Any) -> None:
+        tried.append(out.parent.name)
+        raise TrainingError("the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sharing, "pretrain", fail)
+        with pytest.raises(ZooError, match="none of the 2 runs could be trained: the disk is full"):
+            sweep(tmp_path / "out")
+    assert tried == ["lr_0.01", "lr_0.1"]
+    assert sweep(tmp_path / "out", resume=True).failed == {}
+    assert not [*(tmp_path / "out").rglob("failed.json")]
+
+
+def test_a_signal_between_two_runs_stops_all_and_says_how_far_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(recipe: Recipe, *, out: Path, **_: Any) -> None:
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    monkeypatch.setattr(sharing, "pretrain", stop)
+    with pytest.raises(Interrupted, match=r"stopped by SIGUSR1; 0 of 2 runs are finished.*--resume"):
+        sweep(tmp_path / "out")
+
+
+def test_runs_that_others_hold_are_left_to_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[str] = []
+
+    def held(recipe: Recipe, *, out: Path, **_: Any) -> None:
+        tried.append(out.parent.name)
+        raise InUse("by process 7")
+
+    monkeypatch.setattr(sharing, "pretrain", held)
+    vary = {**TINY, "optimizer.lr": [0.01, 0.1]}
+    assert zoo.sweep(CE, out=tmp_path / "out", vary=vary, seeds=[0]) is None
+    assert tried == ["lr_0.01"] * 3 + ["lr_0.1"] * 3
+    tried.clear()
+    monkeypatch.setattr(sharing, "is_held", lambda folder: True)
+    assert zoo.sweep(CE, out=tmp_path / "out", vary=vary, seeds=[0], resume=True) is None
+    assert tried == []
+
+
+def test_processes_of_one_job_may_all_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "17")
+    sharing.begin(tmp_path / "out", {}, resume=False)
+    sharing.begin(tmp_path / "out", {}, resume=False)
+    monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "18")
+    with pytest.raises(TrainingError, match="not an empty folder"):
+        sharing.begin(tmp_path / "out", {}, resume=False)
+    monkeypatch.delenv("SLURM_ARRAY_JOB_ID")
+    with pytest.raises(TrainingError, match="not an empty folder"):
+        sharing.begin(tmp_path / "out", {}, resume=False)
+    sharing.begin(tmp_path / "out", {}, resume=True)
+
+
+def test_alone_hides_the_launcher_and_gives_it_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"WORLD_SIZE": "4", "RANK": "2", "LOCAL_RANK": "1"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "a")
+    monkeypatch.setenv("MASTER_PORT", "29400")
+    assert (launched(), rank(), local_rank(), crowd()) == (4, 2, 1, 4)
+    with alone(), alone():
+        assert (launched(), rank(), local_rank(), crowd()) == (1, 0, 0, 4)
+        assert handed_on() and job() == "torchrun a  29400"
+    assert (launched(), rank(), local_rank(), crowd()) == (4, 2, 1, 4)
+    monkeypatch.undo()
+    assert crowd() == 1 and not handed_on() and job() is None
+
+
+# What is laid out.
+
+
+def test_one_value_is_an_override_and_several_are_an_axis() -> None:
+    found = plan(
+        {"objective.label_smoothing": [0.1], "optimizer.lr": [0.1, 0.2], "training.batch_size": [8, 16]}
+    )
+    assert [axis.key for axis in found.axes] == ["optimizer.lr", "training.batch_size"]
+    assert [*found.points] == [f"lr_{lr}-batch_size_{size}" for lr in (0.1, 0.2) for size in (8, 16)]
+    assert [run.seed for run in found.runs] == [0] * 4 + [1] * 4  # whole sets of points first
+    assert all(run.recipe.objective.label_smoothing == 0.1 for run in found.runs)  # type: ignore[union-attr]
+    last = found.runs[-1]
+    assert (last.recipe.optimizer.lr, last.recipe.training.batch_size, last.recipe.training.seed) == (
+        0.2,
+        16,
+        1,
+    )
+    assert last.folder == Path("out/lr_0.2-batch_size_16/seed_1")
+
+
+def test_values_are_lists_sections_words_and_null_with_readable_names() -> None:
+    mix = {"mixup": 0.8, "cutmix": 0.0, "probability": 1.0, "switch_probability": 0.5, "mode": "batch"}
+    found = plan({"objective.mix": [None, mix, {**mix, "mixup": 0.2}]})
+    assert [*found.points] == ["mix_null", "mix_mixup_0.8", "mix_mixup_0.2"]
+    found = plan({"schedule.milestones": [[1, 2], [3]], "schedule.name": ["multistep"]})
+    assert [*found.points] == ["milestones_1_2", "milestones_3"]
+    found = plan({"objective.mix": {"no mixing": None, "mixed/../": mix}})
+    assert [*found.points] == ["mix_no_mixing", "mix_mixed"]
+    assert all(run.folder.parts[:2] == ("out", run.point) for run in found.runs)
+
+
+def test_folders_are_safe_and_differ_whatever_the_values() -> None:
+    words = ["a", "A", "a ", "ä", "ö", "../../x", "report", "x" * 300, "x" * 301, "-", ""]
+    found = plan({"description": words})
+    names = [*found.points]
+    assert len({name.lower() for name in names}) == len(words)
+    assert all(name.replace("_", "").replace(".", "").replace("-", "").isalnum() for name in names)
+    assert all(len(name) < 110 and not name.startswith((".", "-")) for name in names)
+
+
+def test_recipes_are_named_by_what_tells_them_apart() -> None:
+    found = plan({}, "cifar_resnet20.sup_con_digits_lt50", CE, PACO)
+    assert [*found.points] == ["sup_con", "ce", "paco"] and found.axes[0].numbers is None
+    found = plan({}, "resnet50.moco_v1_in1k", "resnet50.moco_v2_in1k")
+    assert [*found.points] == ["moco_v1", "moco_v2"]
+    assert [*plan({}).points] == ["ce_digits_lt50"]  # over seeds alone
+
+
+@pytest.mark.parametrize(
+    ("vary", "message"),
+    [
+        ({"optimizer.lr": []}, r'--set "optimizer.lr": found no value'),
+        ({"optimizer.lr": 0.1}, r"found 0\.1, expected a list of values"),
+        ({"optimizer.lr": "0.1,0.2"}, "expected a list of values"),
+        ({"optimizer.lr": [0.1, 0.1]}, r"the value 0\.1 is given twice"),
+        ({"optimizer.lr": {"a": 0.1, "b": 0.1}}, "the same value under two labels"),
+        ({"optimizer.lr": [0.1, float("nan")]}, "found nan, expected a plain value"),
+        ({"optimizer.lr": [0.1, {1, 2}]}, "expected a plain value"),
+        ({"optimizer.lr": [0.1, -1]}, r'"optimizer.lr": found -1'),
+        ({"optimizer.lrr": [0.1, 0.2]}, r'unknown key "optimizer.lrr".*Did you mean "lr"'),
+        ({"optimzer.lr": [0.1, 0.2]}, r'unknown key "optimzer".*Did you mean "optimizer"'),
+        ({"training.seed": [1, 2]}, "give --seeds"),
+        ({"training": [{}]}, "give --seeds"),
+        ({"name": ["a", "b"]}, "points are named by their values"),
+    ],
+)
+def test_values_that_cannot_be_are_refused(vary: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(ZooError, match=message):
+        zoo.sweep(CE, out=tmp_path / "out", vary=vary)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("recipes", "settings", "message"),
+    [
+        ((), {}, "found no recipe"),
+        ((CE, CE), {}, "is given twice"),
+        ((CE,), {"seeds": [0]}, "nothing varies.*for a single run: zoo pretrain"),
+        (("cifar_resnet20.ce_digits_lt5",), {}, 'no recipe .*Did you mean "cifar_resnet20.ce_digits_lt50"'),
+        (("temperatur",), {}, 'Did you mean "temperature"'),
+        (("temperature", "momentum"), {}, "expected a sweep alone"),
+        ((CE,), {"seeds": [0, 0]}, "^seeds: "),
+        ((CE,), {"watch": ["feature/uniformity"]}, 'found "feature/uniformity".*Did you mean "features"'),
+        ((CE,), {"watch": ["features/"]}, 'watch: found "features/"'),
+        ((CE,), {"watch": []}, r"watch: found \[\]"),
+        ((CE,), {"watch": "features/uniformity"}, "watch: found 'features/uniformity', expected a list"),
+        ((CE,), {"watch": ["accuracy/knn", "accuracy/knn"]}, "expected different numbers"),
+    ],
+)
+def test_what_no_sweep_is_is_refused(
+    recipes: tuple[str, ...], settings: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ZooError, match=message):
+        zoo.sweep(*recipes, out=tmp_path / "out", **settings)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["a.b=1"], {"a.b": [1]}),
+        (["a.b=0.05,0.1, 1e-3"], {"a.b": [0.05, 0.1, 0.001]}),
+        (
+            ["a=[160,180],[]", "b=null,{x: {y: 1}, z: w}"],
+            {"a": [[160, 180], []], "b": [None, {"x": {"y": 1}, "z": "w"}]},
+        ),
+        (["a=true,off,'1,2'"], {"a": [True, "off", "1,2"]}),
+    ],
+)
+def test_the_shell_reads_values(
+    options: list[str], expected: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: dict[str, Any] = {}
+    monkeypatch.setattr("zoo.api.sweep", lambda *_, **settings: asked.update(settings))
+    in_shell("sweep", CE, "--seeds", "4,5", *(word for option in options for word in ("--set", option)))
+    assert asked["vary"] == expected and asked["seeds"] == [4, 5] and asked["watch"] is None
+    assert asked["out"] == Path("runs/sweeps") / CE
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--set", "tau"], r'--set "tau": expected KEY\.KEY=VALUE,VALUE'),
+        (["--set", "=1,2"], "expected KEY"),
+        (["--set", "a=1]"], 'a=1]": not valid YAML'),
+        (["--set", "a=1", "--set", "a=2"], '"a" is given twice; give all its values at once'),
+        (["--set", "optimizer.lr="], "found no value"),
+        (["--seeds", "x"], "seeds: found .'x'., expected different whole numbers"),
+        (["--seeds", ""], r"seeds: found \[\]"),
+    ],
+)
+def test_the_shell_refuses_what_it_cannot_read(options: list[str], message: str, tmp_path: Path) -> None:
+    with pytest.raises(ZooError, match=message):
+        in_shell("sweep", CE, "--out", str(tmp_path / "out"), *options)
+    assert not (tmp_path / "out").exists()
+
+
+# Written down.
+
+
+@pytest.mark.parametrize("name", catalog.list_sweeps())
+def test_a_shipped_sweep_is_whole(name: str) -> None:
+    written = read_sweep(name)
+    found = plan_sweep(written.recipes, written.set, written.seeds, written.watch, Path("out"))
+    assert is_sweep(name) and len(found.seeds) >= 3 and len(found.axes) == 1
+    text = catalog.sweep_path(name).read_text()
+    header = catalog.recipe_header(text)
+    assert f"#   zoo sweep {name}\n" in text and header["Takes"]
+    assert (header["Here"] == "not run") == (written.found is None)
+    assert written.question.endswith("?") and any(each.expects for each in written.watch)
+    assert all(run.recipe.data.source.kind == "digits" for run in found.runs)
+
+
+def test_there_are_the_five_of_the_notes_and_zoo_lists_and_shows_them(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    names = ["class_gradients", "feature_transform", "momentum", "p_sup", "temperature"]
+    assert catalog.list_sweeps() == names == zoo.list_sweeps()
+    in_shell("list", "temper")
+    assert "sweep of moco" in capsys.readouterr().out
+    in_shell("show", "temperature")
+    assert "question: Does a small temperature" in capsys.readouterr().out
+
+
+def test_a_sweep_of_ones_own_runs_and_what_is_given_beside_it_counts(tmp_path: Path) -> None:
+    lines = [
+        "question: Does a larger rate lower the loss?",
+        "source: nobody",
+        f"recipes: [{CE}]",
+        f"set: {json.dumps({**TINY, 'optimizer.lr': {'small': 0.01, 'large': 0.1}})}",
+        "seeds: [0, 1, 2]",
+        "watch: [{number: recorded/loss, title: loss (nats), expects: falls, meaning: Lower is better.}, "
+        "{number: recorded/los, instead: recorded/loss, minus: recorded/loss, title: nothing}]",
+        "found: null",
+    ]
+    file = tmp_path / "mine.yaml"
+    file.write_text("\n".join(lines))
+    found = zoo.sweep(file, out=tmp_path / "out", seeds=[1], vary={"training.epochs": [1]})
+    assert found is not None and [run["folder"] for run in found.record["runs"]] == [
+        "lr_small/seed_1",
+        "lr_large/seed_1",
+    ]
+    assert zoo.open(tmp_path / "out" / "lr_small" / "seed_1").recipe["training"]["epochs"] == 1
+    text = (tmp_path / "out" / "sweep.md").read_text()
+    assert text.startswith("# Does a larger rate lower the loss?\n\nSource: nobody\n")
+    assert (
+        "with the one seed, which tells nothing of chance. The source expects that it falls: these runs do"
+        in text
+    )
+    assert "Lower is better." in text and found.found[1].trends[""].points["small"].mean == 0.0
+
+
+def test_a_number_that_no_run_has_is_named_with_the_nearest(done: zoo.Sweep, tmp_path: Path) -> None:
+    import shutil
+
+    shutil.copytree(done.folder, tmp_path / "out")
+    watch = ["recorded/los"]
+    found = sweep(tmp_path / "out", CE, PACO, seeds=[0, 3], watch=watch, resume=True)
+    text = (tmp_path / "out" / "sweep.md").read_text()
+    assert 'No finished run has the number "recorded/los". Did you mean "recorded/loss"?' in text
+    assert found.found == [(Watched(number="recorded/los", title="los"), {})]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("set: {}", "nothing varies"),
+        ("seed: [1]", 'unknown key "seed".*Did you mean "seeds"'),
+        ("watch: [{number: recorded/loss, title: loss, expects: grows}]", "expects"),
+    ],
+)
+def test_a_sweep_file_with_a_mistake_is_refused(change: str, message: str, tmp_path: Path) -> None:
+    text = catalog.sweep_path("temperature").read_text()
+    key = change.partition(":")[0]
+    kept, skipping = [], False
+    for line in text.splitlines():
+        skipping = line.startswith(f"{key}:") or (skipping and line.startswith((" ", "-")))
+        if not skipping:
+            kept.append(line)
+    file = tmp_path / "mine.yaml"
+    file.write_text("\n".join([*kept, change]))
+    with pytest.raises(RecipeError if key != "set" else ZooError, match=message):
+        zoo.sweep(file, out=tmp_path / "out", seeds=[0])

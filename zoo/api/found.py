@@ -1,0 +1,201 @@
+"""What a sweep found: trends of the numbers that are watched, as tables, sentences and a record."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from zoo.api.swept import RECIPE, Axis, Plan, Run, Watched
+from zoo.errors import did_you_mean
+from zoo.evaluation.comparison import Estimate, estimate
+from zoo.evaluation.diagnosis.page import Table
+from zoo.evaluation.trend import Trend, in_words, trend, written
+
+Numbers = Mapping[str, float]
+"""`Subject.numbers` of one run."""
+
+_USUAL = (
+    "features/uniformity",
+    "features/tolerance",
+    "features/alignment",
+    "recorded/positive_score",
+    "recorded/negative_score",
+    "recorded/negative_variance",
+    "recorded/p_sup",
+)
+_MOST = 8
+
+
+class Found(NamedTuple):
+    """What was found for one number.
+
+    Attributes:
+        watched: the number.
+        trends: along the sweep's first axis, by the values of the others ("" where there is none).
+    """
+
+    watched: Watched
+    trends: dict[str, Trend]
+
+
+def usual_numbers(finished: Sequence[Numbers]) -> tuple[Watched, ...]:
+    """Return what is watched where nothing is asked for: accuracies and the usual measures, at most 8."""
+    names = list(dict.fromkeys(name for numbers in finished for name in numbers))
+    accuracies = [name for name in names if name.startswith("accuracy/") and name.count("/") == 1]
+    chosen = [*accuracies, *(name for name in _USUAL if name in names)][:_MOST]
+    unit = {"accuracy": " accuracy (%)"}
+    return tuple(
+        Watched(
+            number=name,
+            title=name.partition("/")[2].replace("_", " ") + unit.get(name.partition("/")[0], ""),
+        )
+        for name in chosen
+    )
+
+
+def along(plan: Plan) -> Axis:
+    """Return the axis that figures have below: the first of numbers, else the first."""
+    if not plan.axes:
+        return Axis(RECIPE, dict.fromkeys(plan.points, None))
+    return next((axis for axis in plan.axes if axis.numbers), plan.axes[0])
+
+
+def findings(plan: Plan, numbers: Mapping[Run, Numbers], watch: Sequence[Watched]) -> list[Found]:
+    """Summarise each number over the runs that have it.
+
+    Args:
+        plan: the sweep.
+        numbers: of the finished runs.
+        watch: the numbers.
+    """
+    axis = along(plan)
+    found = []
+    for watched in watch:
+        lines: dict[str, dict[str, dict[int, float]]] = {}
+        for run in plan.runs:
+            value = value_of(watched, numbers.get(run, {}))
+            if value is None:
+                continue
+            label, line = _place(plan, axis, run)
+            lines.setdefault(line, {label: {} for label in axis.values}).setdefault(label, {})[run.seed] = (
+                value
+            )
+        found.append(Found(watched, {line: trend(runs, axis.numbers) for line, runs in lines.items()}))
+    return found
+
+
+def value_of(watched: Watched, numbers: Numbers) -> float | None:
+    """Return the number of one run, or None where it has none."""
+    value = numbers.get(watched.number)
+    if value is None and watched.instead is not None:
+        value = numbers.get(watched.instead)
+    if value is not None and watched.minus is not None:
+        other = numbers.get(watched.minus)
+        value = None if other is None else value - other
+    return None if value is None or not math.isfinite(value) else value
+
+
+def _place(plan: Plan, axis: Axis, run: Run) -> tuple[str, str]:
+    """Return a run's label on the axis, and those on the others in one text."""
+    if not plan.axes:
+        return run.point, ""
+    others = [
+        label if each.key == RECIPE else f"{each.title} {label}"
+        for each, label in zip(plan.axes, run.labels, strict=True)
+        if each is not axis
+    ]
+    own = next(label for each, label in zip(plan.axes, run.labels, strict=True) if each is axis)
+    return own, ", ".join(others)
+
+
+def point_words(plan: Plan, run: Run) -> str:
+    """Return a point's values as a person reads them, e.g. `tau 0.1`."""
+    texts = [
+        label if axis.key == RECIPE else f"{axis.title} {label}"
+        for axis, label in zip(plan.axes, run.labels, strict=True)
+    ]
+    return ", ".join(texts) or run.point
+
+
+def table(plan: Plan, numbers: Mapping[Run, Numbers], watch: Sequence[Watched]) -> Table:
+    """Return a row for each point: mean and interval of each number over the seeds that have it."""
+    rows = []
+    for point in plan.points:
+        runs = [run for run in plan.runs if run.point == point]
+        cells = [runs[0].labels[0] if len(plan.axes) == 1 else point_words(plan, runs[0])]
+        for watched in watch:
+            values = [value_of(watched, numbers.get(run, {})) for run in runs]
+            there = [value for value in values if value is not None]
+            missing = f" (n={len(there)})" if there and len(there) < len(runs) else ""
+            cells.append(written(estimate(there)) + missing if there else "-")
+        rows.append(cells)
+    seeds = "seed " if len(plan.seeds) == 1 else "mean ± 95 % interval over seeds "
+    heading = " and ".join(axis.title for axis in plan.axes) or RECIPE
+    return Table(
+        f"Every point: {seeds}{', '.join(map(str, plan.seeds))}",
+        [heading, *(watched.title for watched in watch)],
+        rows,
+    )
+
+
+def sentences(plan: Plan, found: Sequence[Found], numbers: Mapping[Run, Numbers]) -> list[str]:
+    """Return a paragraph for each number: what the runs say, how it reads, what the source expects."""
+    axis = along(plan)
+    texts = []
+    for watched, trends in found:
+        name = watched.title.partition(" (")[0]
+        if not trends:
+            names = {each for by_run in numbers.values() for each in by_run}
+            missing = next(
+                (n for n in (watched.number, watched.minus) if n and n not in names), watched.number
+            )
+            texts.append(f'No finished run has the number "{missing}".{did_you_mean(missing, names)}')
+            continue
+        for line, each in trends.items():
+            words = in_words(
+                each, number=name, along=axis.title, expects=watched.expects, ordered=axis.numbers is not None
+            )
+            texts.append(f"{line}: {words}" if line else words)
+        if watched.meaning:
+            texts[-1] += f" {watched.meaning}"
+    return texts
+
+
+def as_record(found: Sequence[Found]) -> list[dict[str, Any]]:
+    """Return the same as plain values."""
+    return [
+        {
+            **watched.model_dump(mode="json"),
+            "trends": {
+                line: {
+                    "points": {
+                        label: {"mean": e.mean, "half_width": e.half_width, "values": list(e.values)}
+                        for label, e in each.points.items()
+                    },
+                    "changes": [
+                        {
+                            "value": change.value,
+                            "verdict": change.verdict,
+                            "agree": change.agree,
+                            **({} if change.difference is None else _plain(change.difference)),
+                        }
+                        for change in each.changes
+                    ],
+                    "spearman": each.correlation,
+                    "runs": each.runs,
+                }
+                for line, each in trends.items()
+            },
+        }
+        for watched, trends in found
+    ]
+
+
+def _plain(difference: Estimate) -> dict[str, Any]:
+    """Return a paired difference as plain values."""
+    return {
+        "difference": difference.mean,
+        "half_width": difference.half_width,
+        "by_seed": list(difference.values),
+    }
