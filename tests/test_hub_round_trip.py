@@ -137,11 +137,11 @@ def test_the_history_goes_to_the_hub_and_back_and_leaves_with_the_version_that_l
     made = history.gather([{"step": i, "epoch": i / 2, "loss": 1 / i} for i in range(1, 700)])
     encoder = trained_encoder()
     release = release_of(tmp_path / "r", encoder, history=made)
-    zoo.push(release, "alice/r")
+    zoo.push(release, "alice/r", token=hub.token)
     assert zoo.open("alice/r").history == made
     assert zoo.pull("alice/r", out=tmp_path / "pulled").history == made
     release_of(tmp_path / "r", encoder)
-    zoo.push(tmp_path / "r", "alice/r")
+    zoo.push(tmp_path / "r", "alice/r", token=hub.token)
     assert zoo.open("alice/r").history is None
     assert zoo.pull("alice/r", out=tmp_path / "pulled").history is None
     assert zoo.open("alice/r@v1").history == made

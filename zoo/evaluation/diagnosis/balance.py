@@ -134,7 +134,9 @@ def _draw_group(axes: Axes, group: Group, members: Sequence[Any], key: str) -> N
             lines.append(_even(ordered))
     if not lines:
         return
-    mean = np.nanmean([y for _, y in lines], axis=0)
+    each = np.array([y for _, y in lines])
+    known = np.isfinite(each).sum(axis=0)
+    mean = np.where(known > 0, np.nansum(each, axis=0) / np.maximum(known, 1), np.nan)
     dash = DASHES[1] if members[0][2] else DASHES[0]
     draw_means(axes, group, lines, (lines[0][0], finite(mean)), dash=dash, marked=10)
 
