@@ -153,11 +153,8 @@ def plot_extra(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
                     )
             axes.set_ylim(lowest - 0.25, lowest + _HIGHEST)
             words = f"α = {weights.alpha:g}, |queue| = {weights.queue:,}"
-            label_axes(
-                axes,
-                words if len(chosen.groups) == 1 else f"{short(group.label, 26)}: {words}",
-                "L_extra (nats)",
-            )
+            above = words if len(chosen.groups) == 1 else f"{short(group.label)}\n{words}"
+            label_axes(axes, above, "L_extra (nats)")
         axes_of[-1].set_xlim(0, 1)
         axes_of[-1].set_xlabel("P, probability of all centers together")
     return caption
