@@ -112,6 +112,18 @@ def test_a_report_has_the_marks_that_screen_readers_and_keyboards_go_by(
     assert small == []
 
 
+def test_on_a_phone_the_column_that_stays_leaves_room_for_those_that_scroll(
+    reports: dict[str, zoo.Report], chromium: Browser
+) -> None:
+    chromium.open(reports["several"].html, PHONE)
+    shares = chromium.run(
+        "return [...document.querySelectorAll('.scroll')].filter(e => e.querySelector('table')).map(e =>"
+        " [...e.querySelectorAll('tr > :first-child')].reduce((w, c) => Math.max(w, c.offsetWidth), 0)"
+        " / e.clientWidth)"
+    )
+    assert len(shares) > 4 and max(shares) < 0.55
+
+
 def test_links_beside_the_figures_lead_to_their_files(
     reports: dict[str, zoo.Report], chromium: Browser
 ) -> None:
