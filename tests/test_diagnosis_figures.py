@@ -22,6 +22,7 @@ from zoo.evaluation.diagnosis import figures, series
 from zoo.evaluation.diagnosis.figures import FIGURES, draw
 from zoo.evaluation.diagnosis.p_sup import Weights
 from zoo.evaluation.diagnosis.subject import Subject, summary
+from zoo.modules.centers import Centers
 
 
 @pytest.fixture
@@ -47,7 +48,7 @@ def lines_of(axes, color):
     return [line for line in axes.lines if to_hex(line.get_color()).lower() == color.lower()]
 
 
-def seeds(name=MOCO, group="tau 0.1", rows=moco_rows, **changes):
+def seeds(name=MOCO, group="MoCo, momentum 0.99, FT from epoch 20", rows=moco_rows, **changes):
     return [
         subject(name, label=f"{group}, seed {s}", group=group, seed=s, rows=rows(s), **changes)
         for s in (0, 1, 2)
@@ -370,6 +371,59 @@ def test_neighbours_are_images_with_the_class_and_cosine_of_each(tmp_path, saved
         for label, score in zip(query.nearest_labels.tolist(), query.nearest_scores.tolist(), strict=True):
             assert f"{label}\n{score:.2f}" in written
     assert "all 344 training images" in drawn.caption
+
+
+def many_classes(classes: int, **changes):
+    """A subject of so many classes with random features and centers."""
+    draw_ = torch.Generator().manual_seed(0)
+    counts = torch.from_numpy(np.geomspace(500, 5, classes).astype(int))
+    weight = torch.randn(classes, 16, generator=draw_)
+    labels = torch.arange(classes).repeat(3)
+    features = torch.nn.functional.normalize(
+        weight[labels] + torch.randn(3 * classes, 16, generator=draw_), dim=1
+    )
+    names = [f"a class with a long name {c}" for c in range(classes)]
+    look = replace(
+        subject().look,
+        class_names=names,
+        class_counts=counts,
+        features=features,
+        norms=torch.ones(3 * classes),
+        labels=labels,
+        index=torch.arange(3 * classes),
+        per_class=torch.linspace(90, 10, classes).double(),
+        scores=features @ features.T,
+        gradient=torch.linspace(1, 3, classes).double(),
+    )
+    centers = Centers(weight, torch.zeros(classes), counts)
+    given = dict(class_names=names, class_counts=counts, centers=centers, look=look)
+    return subject(**given | changes)
+
+
+def test_a_hundred_classes_are_named_where_there_is_room(tmp_path, saved):
+    hundred = many_classes(100)
+    found = {
+        each.key: each
+        for each in draw([hundred], tmp_path, only=["centers", "accuracy", "balance", "features"])
+    }
+    assert all(each.missing is None for each in found.values())
+    balance, centers, _, accuracy = saved[::2]
+    similarity = hundred.centers.similarity().fill_diagonal_(-2)
+    a, b = divmod(int(similarity.argmax()), 100)
+    assert f"{float(similarity.max()):.2f}  a class with a long nam" in texts(centers)
+    assert f"most alike {float(similarity.max()):.2f}" in texts(centers) and a != b
+    assert "running means over 5 classes" in found["balance"].caption.lower()
+    line = lines_of(balance.axes[-1], COLORS[0])[0]
+    each = hundred.look.gradient.numpy() / hundred.look.gradient.numpy().mean()
+    assert np.allclose(line.get_ydata(), np.convolve(each, np.ones(5) / 5, mode="valid"))
+    points, means = accuracy.axes[0].lines[:2]
+    assert len(points.get_xdata()) == 100 and 5 <= len(means.get_xdata()) <= 10
+    assert np.all(np.diff(means.get_ydata()) > 0)  # the more images the better, as it was made
+    for path in tmp_path.glob("*.png"):
+        pixels = np.asarray(Image.open(path).convert("RGB"))
+        assert all((edge == 255).all() for edge in (pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]))
+    (drawn,) = draw([many_classes(1001)], tmp_path, only=["centers"])
+    assert drawn.missing == "1,001 classes, at most 1,000 are drawn"
 
 
 # --- all of them

@@ -98,7 +98,18 @@ def figure_to(
         yield figure
         for each in paths:
             _write(figure, each)
-            figure.set_layout_engine("none")  # what follows lies where this does, without computing it again
+            _settle(figure)
+
+
+def _settle(figure: Figure) -> None:
+    """Leave everything where it was drawn: the next file shows the same, and nothing is computed again.
+
+    Rounded, since the solver's last digits differ from run to run, and SVG's names are made of them.
+    """
+    figure.set_layout_engine("none")
+    for axes in figure.axes:
+        left, bottom, width, height = (round(edge, 6) for edge in axes.get_position(original=True).bounds)
+        axes.set_position((left, bottom, width, height))
 
 
 def _write(figure: Figure, path: Path) -> None:

@@ -61,7 +61,7 @@ def gradients(subject: Subject) -> tuple[Gradients, bool]:
 
 def _lacks_gradients(subject: Subject) -> str | None:
     if len(subject.class_counts) < 2:
-        return "one class"
+        return "one class" if len(subject.class_counts) else "its classes are not known"
     if int(subject.class_counts.min()) < 0:
         return "the training images of each class are not known"
     if gradients(subject)[0]:

@@ -43,7 +43,9 @@ def plot_plane(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
         for place, (name, mark) in enumerate(marks):
             at = (mark.uniformity, mark.tolerance)
             marker = _LANDMARKS[place % len(_LANDMARKS)]
-            axes.plot(*at, marker, color=INK, markersize=6, markeredgewidth=0)
+            axes.plot(
+                *at, marker, color=INK, markersize=7, markeredgecolor="white", markeredgewidth=0.6, zorder=4
+            )
             axes.annotate(
                 name, at, (0, 6), textcoords="offset points", ha="center", fontsize=7, annotation_clip=False
             )
