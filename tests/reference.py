@@ -121,6 +121,31 @@ def paco_of_anchor(
     return loss / sum(w for w, _ in terms) if reduction == "mean" else loss
 
 
+def paco_probabilities_of_anchor(
+    i: int,
+    q: Tensor,
+    k: Tensor,
+    labels: Tensor,
+    queue: Tensor,
+    queue_labels: Tensor,
+    center_logits: Tensor,
+    log_prior: Tensor,
+    tau: Number,
+    gamma: float,
+    center_tau: float,
+    others: tuple[Tensor, Tensor] | None,
+) -> list[float]:
+    """P_sup, probability of the own center, mean probability of a true pair, and the number of true pairs."""
+    samples = _contrasts(i, q, k, labels, queue, queue_labels)
+    if others is not None:
+        samples += [(others[0][j], int(others[1][j])) for j in range(len(others[0]))]
+    centers = [_exp(z + p, center_tau) for z, p in zip(center_logits[i], log_prior, strict=True)]
+    total = sum(centers) + gamma * sum(_exp(_dot(q[i], z), tau) for z, _ in samples)
+    pairs = [_exp(_dot(q[i], z), tau) / total for z, label in samples if label == labels[i]]
+    own = centers[int(labels[i])] / total
+    return [float(sum(centers) / total), float(own), float(sum(pairs) / len(pairs)), float(len(pairs))]
+
+
 def paco(
     q: Tensor,
     k: Tensor,

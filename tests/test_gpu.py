@@ -228,3 +228,24 @@ def test_a_graph_replays_each_layers_own_rate(tmp_path: Path) -> None:
     graphed = run(recipe("classify", "optimizer.layer_decay=0.5", "training.cuda_graph=true"), tmp_path / "b")
     for (name, a), b in zip(plain.named_parameters(), graphed.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4, msg=name)
+
+
+@pytest.mark.parametrize("graph", ["false", "true"])
+@pytest.mark.parametrize("kind", RECIPES)
+def test_looking_changes_nothing_waits_for_nothing_and_is_captured(kind: str, graph: str) -> None:
+    losses_of_both, rows = [], []
+    for every in ("null", "2"):
+        changes = (f"training.observe_every={every}", f"training.cuda_graph={graph}", "training.epochs=4")
+        loader, stepper = loader_and_stepper(recipe(kind, *changes))
+        outputs = []
+        for step, batch in enumerate(loader.stream(0, 20)):
+            torch.cuda.set_sync_debug_mode("default" if step < 18 else "error")
+            try:
+                outputs.append(stepper(step, batch))
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
+        assert ("gradient_norm" in outputs[19].metrics) == (every == "2")
+        losses_of_both.append([float(output.loss) for output in outputs])
+        rows.append(stepper.observation.class_row({}))
+    assert losses_of_both[0] == pytest.approx(losses_of_both[1], rel=0.02)
+    assert rows[0] is None and rows[1] is not None and sum(rows[1]["images"]) > 10 * 24

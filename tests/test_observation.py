@@ -1,0 +1,313 @@
+"""Looking at a training must not change it, and must see what is there."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tests.objective_helpers import SETTINGS
+from tests.test_step import CONSTANT, CPU, FakeGraphs, NoWaiting, stepper_and_batches
+from tests.test_training import RECIPES, recipe, run
+from zoo import backbones
+from zoo.data import Batch
+from zoo.objectives import DataInfo, Objective, ObjectiveConfig, Output
+from zoo.training import RunFolder, observation
+from zoo.training.graph import GraphedStep
+from zoo.training.meter import Meter
+from zoo.training.parts import join
+from zoo.training.staged import class_rows_of, rows_of
+from zoo.training.step import Stepper
+
+VIT = ("name=test_vit.x", "backbone.arch=test_vit", "backbone.args={img_size: 32, patch_size: 8}")
+OBSERVED = {
+    "projecting": {"alignment", "uniformity", "tolerance"},
+    "paco": {"p_sup", "p_sup_few", "p_sup_optimum_many", "pair_probability", "center_norm_few"},
+    "gpaco": {"center_probability", "center_probability_optimum", "same_class_score", "center_cosine"},
+    "sup_con": {"pair_probability", "pair_probability_optimum", "negative_variance", "same_class_variance"},
+    "moco": {"positive_variance", "positive_variance_ft"},
+    "classify": {"center_norm_medium", "center_cosine"},
+    "pico": {"center_norm_many"},
+}
+
+
+@pytest.mark.parametrize("kind", RECIPES)
+def test_looking_changes_no_bit_of_the_training_and_draws_nothing(kind: str) -> None:
+    states, names = [], []
+    for every in ("null", "1", "2"):
+        r = recipe(kind, f"training.observe_every={every}", "training.batch_size=32")
+        stepper, batches = stepper_and_batches(r, 4)
+        outputs = [stepper(step, each) for step, each in enumerate(batches)]
+        assert not stepper.objective.observing
+        states.append({**stepper.objective.state_dict(), "generator": torch.get_rng_state()})
+        names.append([set(output.metrics) for output in outputs])
+    for name, value in states[0].items():
+        assert torch.equal(value, states[1][name]) and torch.equal(value, states[2][name]), name
+    never, always, other = names
+    assert [other[0], other[2]] == [never[0], never[2]] and [other[1], other[3]] == [always[1], always[3]]
+    expected = {"gradient_norm", "feature_gradient_many", *OBSERVED.get(kind, set())}
+    expected |= set() if kind == "classify" else OBSERVED["projecting"]
+    assert expected <= always[3] and not (expected - {"negative_variance"}) & never[3]
+
+
+def of_images(stepper: Stepper, batch: Batch) -> Tensor:
+    """Gradient of each image's own cross-entropy with respect to its features: |W^T (p - y)|."""
+    objective: Any = stepper.objective
+    with torch.no_grad():
+        logits = objective.classifier(objective.encoder(batch.views[0]))
+        wrong = logits.softmax(dim=1) - F.one_hot(batch.labels, logits.shape[1])
+        return (wrong @ objective.classifier.weight).norm(dim=1)
+
+
+PLAIN = ("objective.loss=cross_entropy", "training.observe_every=1", *VIT)
+
+
+@pytest.mark.parametrize("accumulate", [1, 4])
+@pytest.mark.parametrize("scale", [1.0, 1024.0])
+@pytest.mark.parametrize("clip", ["null", "0.01"])
+def test_gradients_are_of_each_images_own_loss_in_parts_scaled_and_clipped_too(
+    accumulate: int, scale: float, clip: str
+) -> None:
+    r = recipe("classify", *PLAIN, f"training.accumulate={accumulate}", f"training.clip_grad={clip}")
+    r = r.model_copy(update={"training": r.training.model_copy(update={"batch_size": 64})})
+    stepper, (batch, *_) = stepper_and_batches(r, 1)
+    stepper.scaler = torch.amp.GradScaler("cpu", enabled=scale != 1, init_scale=scale)
+    expected = of_images(stepper, batch)
+    alone = [p.detach().clone().requires_grad_() for p in stepper.parameters]
+    named = dict(zip([n for n, _ in stepper.objective.named_parameters()], alone, strict=True))
+    loss = torch.func.functional_call(stepper.objective, named, (batch,)).loss
+    gradients = dict(zip(named, torch.autograd.grad(loss, alone), strict=True))
+    counts = stepper.objective.class_counts
+    output = stepper(0, batch)
+    row = stepper.observation.class_row({"step": 1})
+    assert row is not None
+    norm = math.sqrt(sum(float(each.square().sum()) for each in gradients.values()))
+    assert float(output.metrics["gradient_norm"]) == pytest.approx(norm, rel=1e-4)
+    for name, members in (("many", counts > 100), ("few", counts < 20)):
+        chosen = expected[members[batch.labels]]
+        assert float(output.metrics[f"feature_gradient_{name}"]) == pytest.approx(
+            float(chosen.mean()), rel=1e-4
+        )
+    for c in range(10):
+        of_class = expected[batch.labels == c]
+        assert row["images"][c] == len(of_class)
+        if len(of_class):
+            assert row["feature_gradient"][c] == pytest.approx(float(of_class.mean()), rel=1e-4)
+        else:
+            assert row["feature_gradient"][c] is None
+        assert row["class_gradient"][c] == pytest.approx(float(of_class.sum()) / 64, rel=1e-4)
+    centers = gradients["classifier.weight"].norm(dim=1)
+    assert row["center_gradient"] == pytest.approx(centers.tolist(), rel=1e-4)
+
+
+def test_a_row_is_of_the_steps_since_the_last_one() -> None:
+    stepper, batches = stepper_and_batches(recipe("classify", *PLAIN), 5)
+    expected = torch.zeros(2, 10)
+    for step, batch in enumerate(batches):
+        if step == 2:
+            first = stepper.observation.class_row({"step": 2})
+            assert first is not None and sum(first["images"]) == 128
+        if step >= 2:
+            norms = of_images(stepper, batch)
+            expected[0].index_add_(0, batch.labels, norms / len(batch.labels) / 3)
+            expected[1].index_add_(0, batch.labels, torch.ones_like(norms))
+        stepper(step, batch)
+    row = stepper.observation.class_row({"step": 5})
+    assert row is not None and row["images"] == expected[1].tolist()
+    assert row["class_gradient"] == pytest.approx(expected[0].tolist(), rel=1e-4)
+    assert stepper.observation.class_row({"step": 5}) is None
+
+
+def test_a_step_whose_scaled_gradients_overflow_counts_for_nothing() -> None:
+    stepper, batches = stepper_and_batches(recipe("classify", *PLAIN), 2)
+    stepper.scaler = torch.amp.GradScaler("cpu", enabled=True, init_scale=3e38, backoff_factor=1e-36)
+    metrics = stepper(0, batches[0]).metrics
+    assert metrics["gradient_norm"].isnan() and metrics["feature_gradient_many"].isnan()
+    stepper(1, batches[1])
+    row = stepper.observation.class_row({})
+    assert row is not None and sum(row["images"]) == 64 and math.isfinite(sum(row["class_gradient"]))
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_compiled_and_low_precision_encoders_are_seen(precision: str) -> None:
+    r = recipe("paco", "training.observe_every=1", f"training.precision={precision}")
+    stepper, (batch, *_) = stepper_and_batches(r, 1)
+    metrics = stepper(0, batch).metrics
+    assert all(value.isfinite() for name, value in metrics.items() if "gradient" in name)
+    assert metrics["feature_gradient_many"] > 0
+
+
+def test_captured_steps_look_as_others_do() -> None:
+    r = recipe("paco", "training.epochs=5", "training.observe_every=3", "training.drop_last=true")
+    plain, batches = stepper_and_batches(r, 22)
+    expected = [plain(step, each) for step, each in enumerate(batches)]
+    stepper, _ = stepper_and_batches(r, 1)
+    graphs = FakeGraphs(stepper.objective)
+    step = GraphedStep(
+        stepper._update, stepper.objective, stepper.optimizer, capture=graphs, aside=lambda f: f()
+    )
+    stepper._run, stepper._run_observed = step, step.beside()
+    stepper._device_lr = [torch.zeros((), dtype=torch.float64) for _ in stepper.optimizer.param_groups]
+    found = [stepper(number, each) for number, each in enumerate(batches)]
+    assert graphs.captures == 2  # one of ordinary steps, one of those that are looked at
+    assert graphs.replays == 22 - 2 * 3
+    assert "p_sup" in found[20].metrics and "p_sup" not in found[19].metrics
+    for a, b in zip(expected, found, strict=True):
+        assert {*a.metrics} == {*b.metrics}
+        for name, value in a.metrics.items():
+            torch.testing.assert_close(value.float(), b.metrics[name], rtol=1e-4, atol=1e-5, equal_nan=True)
+    rows = [each.observation.class_row({}) for each in (plain, stepper)]
+    assert rows[0] is not None and rows[1] is not None and rows[0]["images"] == rows[1]["images"]
+    assert rows[0]["class_gradient"] == pytest.approx(rows[1]["class_gradient"], rel=1e-3)
+
+
+def test_rare_looks_do_not_take_a_slow_change_of_constants_for_one_with_every_step() -> None:
+    """They see a new epoch, or phase, each time; the ordinary steps see many of one kind between."""
+    stepper, batches = stepper_and_batches(recipe("classify", "training.drop_last=true"), 10)
+    phase = [0]
+    stepper.objective.constants = lambda: (phase[0],)  # type: ignore[method-assign]
+    graphs = FakeGraphs(stepper.objective)
+    step = GraphedStep(
+        stepper._update, stepper.objective, stepper.optimizer, capture=graphs, aside=lambda f: f()
+    ).beside()
+    for each in batches:
+        phase[0] += 1
+        step(each)
+    assert graphs.captures == 0
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize("kind", SETTINGS)
+def test_no_look_waits_for_the_device(kind: str, accumulate: int) -> None:
+    r = recipe(kind, *CONSTANT.get(kind, ()), f"training.accumulate={accumulate}", "training.epochs=3")
+    stepper, batches = stepper_and_batches(r, 3)
+    meter = Meter()
+    for step, each in enumerate(batches):
+        if step == 0:
+            stepper(step, each)
+            continue
+        stepper.objective.observing = True
+        with NoWaiting():
+            output = stepper._update(each)
+        assert output.features is None  # nothing keeps the graph
+        meter.add(output, len(each.index), len(each.index))
+    with NoWaiting():
+        meter.close({})
+
+
+@pytest.mark.parametrize("changes", [(), ("objective.freeze_encoder=true",)])
+def test_a_frozen_encoders_features_have_gradients_too(changes: tuple[str, ...]) -> None:
+    stepper, (batch, *_) = stepper_and_batches(recipe("classify", *PLAIN, *changes), 1)
+    expected = of_images(stepper, batch).mean()
+    stepper(0, batch)
+    row = stepper.observation.class_row({})
+    assert row is not None
+    assert sum(row["class_gradient"]) == pytest.approx(float(expected), rel=1e-3)
+
+
+def test_mixed_images_have_no_gradient_of_their_own() -> None:
+    mix = "objective.mix={mixup: 0.8, cutmix: 0.0, probability: 1.0, switch_probability: 0.5, mode: batch}"
+    stepper, (batch, *_) = stepper_and_batches(recipe("classify", *PLAIN, mix), 1)
+    metrics = stepper(0, batch).metrics
+    assert "gradient_norm" in metrics and "feature_gradient_many" not in metrics
+    row = stepper.observation.class_row({})
+    assert row is not None and row["feature_gradient"] is None and row["class_gradient"] is None
+    assert sum(row["center_gradient"]) > 0
+
+
+def test_an_objective_that_says_nothing_of_its_features_trains_as_before() -> None:
+    class Plain(Objective):
+        num_views = 1
+
+        def __init__(self, encoder: nn.Module) -> None:
+            super().__init__(ObjectiveConfig(name="plain"), encoder, DataInfo(torch.ones(10)))
+
+        def forward(self, batch: Batch) -> Output:
+            return Output(self.encoder(batch.views[0]).square().mean(), {})
+
+    r = recipe("classify", "training.observe_every=1")
+    _, (batch, *_) = stepper_and_batches(r, 1)
+    stepper = Stepper(Plain(backbones.create("cifar_resnet20")).train(), r, 6, CPU)
+    assert [*stepper(0, batch).metrics] == ["gradient_norm"]
+    assert stepper.observation.class_row({}) is None
+
+
+# --- on disk
+
+
+def test_rows_are_written_with_the_checkpoints_and_again_after_a_kill(tmp_path: Path) -> None:
+    r = recipe("paco", "training.observe_every=4")
+    run(r, tmp_path / "a")
+    folder = RunFolder(tmp_path / "a")
+    rows = folder.class_rows()
+    assert [(row["step"], row["epoch"]) for row in rows] == [(6, 1.0), (12, 2.0)]
+    assert [sum(row["images"]) for row in rows] == [64, 64 + 24]  # step 4; steps 8 and 12
+    folder.checkpoints()[0].unlink()  # as if killed before the last one was written
+    with folder.classes_file.open("a") as file:
+        file.write('{"step": 13, "images": [1')  # a line cut off by the kill
+    run(r, tmp_path / "a", resume=True)
+    assert folder.class_rows() == rows
+    assert "gradient_norm" in folder.rows()[3] and "gradient_norm" not in folder.rows()[4]
+
+
+def test_without_looks_nothing_is_written(tmp_path: Path) -> None:
+    run(recipe("classify", "training.observe_every=null"), tmp_path / "a")
+    assert not RunFolder(tmp_path / "a").classes_file.exists()
+    assert RunFolder(tmp_path / "a").class_rows() == []
+
+
+def test_too_many_classes_are_not_written_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(observation, "MOST_CLASSES", 9)
+    stepper, (batch, *_) = stepper_and_batches(recipe("classify", *PLAIN), 1)
+    assert "feature_gradient_many" in stepper(0, batch).metrics
+    assert stepper.observation.class_row({}) is None
+
+
+def test_rows_of_stages_go_on_counting(tmp_path: Path) -> None:
+    stages: list[Any] = []
+    for name in "ab":
+        folder = RunFolder(tmp_path / name)
+        folder.path.mkdir()
+        folder.log({"step": 5, "epoch": 1.0, "loss": 1.0})
+        folder.log_classes({"step": 5, "epoch": 1.0, "images": [1, 2]})
+        stages.append(SimpleNamespace(run=folder, trained=SimpleNamespace(steps=10), epochs=2))
+    assert [(row["step"], row["epoch"]) for row in class_rows_of(stages)] == [(5, 1.0), (15, 3.0)]
+    assert [(row["step"], row["epoch"]) for row in rows_of(stages)] == [(5, 1.0), (15, 3.0)]
+
+
+# --- means of what is not in every part, step or rank
+
+
+def test_parts_and_ranks_without_a_value_are_left_out_of_its_mean() -> None:
+    nan = torch.tensor(torch.nan)
+    outputs = [Output(torch.tensor(1.0), {"a": torch.tensor(2.0)}), Output(torch.tensor(1.0), {"a": nan})]
+    assert join(outputs, [0.25, 0.75]).metrics["a"].item() == 2.0
+    assert join([outputs[1]] * 2, [0.5, 0.5]).metrics["a"].isnan()
+
+    class Two:
+        """Two ranks with 3 and 1 images, of which the second's numbers are given."""
+
+        alone, size = False, 2
+
+        def __init__(self) -> None:
+            self.sent: list[Tensor] = []
+
+        def average_(self, tensors: list[Tensor]) -> None:
+            self.sent += [tensor.clone() for tensor in tensors]
+
+    sent = []
+    for rows, value in ((3, torch.tensor(4.0)), (1, nan)):
+        ranks: Any = Two()
+        meter = Meter(ranks)
+        metrics = {"few": value, "all": torch.tensor(float(rows))}
+        meter.add(Output(torch.tensor(float(rows)), metrics), rows, 4)
+        meter.close({})
+        sent += ranks.sent
+    loss, of_all, of_few, *counts = (sum(sent) / 2).tolist()  # type: ignore[union-attr]
+    assert (loss, of_all / counts[0], of_few / counts[1]) == (2.5, 2.5, 4.0)
