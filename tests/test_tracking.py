@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 import zoo
+from tests.programs.tracked import CHANGES
 from zoo.errors import RecipeError, TrainingError
 from zoo.training import Recipe, RunFolder, trackers, tracking
 from zoo.training.run import Checkpoint
@@ -166,6 +167,13 @@ def test_trackio_has_one_run_with_every_row_once_the_recipe_the_results_and_the_
         stored = tracked / "trackio/media" / picture["file_path"]
         assert stored.read_bytes() == (tracked / f"out/{name}.png").read_bytes()
     assert json.loads(configs[0][0])["objective"]["name"] == "paco"
+
+
+def test_a_tracked_training_is_the_same_training(tracked: Path, tmp_path: Path) -> None:
+    changes = [change for change in CHANGES if "trackers" not in change]
+    plain = zoo.pretrain(PACO, out=tmp_path / "plain", overrides=changes)
+    hashes = [release.config["zoo"]["weights_sha256"] for release in (plain, zoo.open(tracked / "out"))]
+    assert hashes[0] == hashes[1]
 
 
 # --- with a tracker of our own ------------------------------------------------------------------------------
