@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import zoo
 from tests.release_helpers import plain_timm, reads_folders
 from zoo.data import open_dataset
 from zoo.release import Release
-from zoo.training import Recipe
+from zoo.training import Recipe, RunFolder
 
 PACO = "cifar_resnet20.paco_digits_lt50"
 
@@ -33,10 +34,14 @@ def test_a_recipe_becomes_a_release_folder_with_everything_in_it(paco: Release) 
         "centers.safetensors",
         "recipe.yaml",
         "metrics.json",
+        "history.json",
         "README.md",
+        "accuracy.png",
+        "balance.png",
         "centers.png",
         "curves.png",
         "features.png",
+        "scores.png",
         "run",
     }
     paco.verify()
@@ -359,3 +364,22 @@ def test_channels_last_training_with_large_features_is_released(tmp_path: Path) 
     ]
     release = zoo.pretrain("cifar_resnet20.ce_digits_lt50", out=tmp_path / "e", overrides=changes)
     assert release.load(head="centers").num_classes == 10
+
+
+def test_the_record_of_the_training_and_its_pictures_are_in_release_and_card(
+    paco: Release, moco: Release
+) -> None:
+    for release, pictures in ((paco, 6), (moco, 5)):  # without centers
+        history = release.history
+        assert history is not None
+        rows = RunFolder(release.path / "run").rows()
+        steps = sorted({row["step"] for row in rows})
+        assert history["columns"]["step"] == steps
+        last = {row["step"]: row["loss"] for row in rows if "loss" in row}[steps[-1]]
+        assert history["columns"]["loss"][-1] == pytest.approx(last, rel=1e-5)
+        assert history["classes"], "classes.jsonl comes with it"
+        assert len(history["classes"][-1]["images"]) == 10
+        shown = re.findall(r"^!\[.+\]\((\w+)\.png\)$", release.card, re.MULTILINE)
+        assert sorted(f"{name}.png" for name in shown) == sorted(f.name for f in release.path.glob("*.png"))
+        assert len(shown) == pictures
+        assert shown[:3] == ["curves", "scores", "balance"]

@@ -193,7 +193,7 @@ def test_what_cannot_be_drawn_is_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(zoo.ZooError, match=message):
             plot_class_map(broken, tmp_path / "map.png")
-    with pytest.raises(zoo.ZooError, match=r"\.png or \.pdf"):
+    with pytest.raises(zoo.ZooError, match=r"\.png, \.svg or \.pdf"):
         zoo.class_map(PACO, tmp_path / "map.jpg")
 
 

@@ -127,7 +127,15 @@ def test_the_run_of_a_finished_release_is_the_release(paco: Release) -> None:
     ],
     ids=["moving average", "stages"],
 )
-def test_what_a_run_would_release_is_looked_at(name: str, changes: list[str], tmp_path: Path) -> None:
+def test_what_a_run_would_release_is_looked_at(
+    name: str, changes: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def draw(*arguments: Any, **_: Any) -> None:  # drawing is most of so short a run's time
+        next(each for each in arguments if isinstance(each, Path)).write_bytes(picture)
+
+    picture = next(zoo.open(PACO).path.glob("*.png")).read_bytes()
+    for drawing in ("plot_features", "plot_class_map", "plot_curves"):
+        monkeypatch.setattr(f"zoo.api.pretraining.{drawing}", draw, raising=False)
     brief = [*BRIEF, "training.epochs=2", "schedule.warmup_epochs=0", "evaluation=[]"]
     released = zoo.pretrain(name, out=tmp_path / "made", overrides=[*brief, *changes])
     shutil.copytree(tmp_path / "made" / "run", tmp_path / "copy" / "run")
@@ -156,6 +164,20 @@ def test_without_images_the_rest_is_made_and_the_reason_said(tmp_path: Path, qui
         assert subject.without_look is not None and "no data folder given" in subject.without_look
         assert "no data folder given" in found.html.read_text()
         assert next(each for each in found.figures if each.key == "scores").missing is None
+
+
+def test_the_record_of_a_release_without_its_run_is_its_history(
+    copied: Path, paco: Release, tmp_path: Path, quick: None
+) -> None:
+    shutil.rmtree(copied / "run")
+    found = open_subject(copied)
+    assert [row["step"] for row in found.rows] == [row["step"] for row in open_subject(paco.path).rows]
+    assert found.rows[-1]["loss"] == pytest.approx(open_subject(paco.path).rows[-1]["loss"], rel=1e-4)
+    assert len(found.class_rows) == len(open_subject(paco.path).class_rows) > 0
+    (copied / "history.json").write_text("{")
+    report = zoo.diagnose(copied, out=tmp_path / "out", sample=SAMPLE)
+    assert report.subjects[0].rows == [] and report.subjects[0].look is not None
+    assert "No record: " in report.html.read_text()
 
 
 def test_a_damaged_checkpoint_leaves_the_record(unfinished: Path, tmp_path: Path, quick: None) -> None:

@@ -205,3 +205,26 @@ def test_mistakes_are_named_and_leave_no_file(tmp_path):
     with pytest.raises(DataError, match="found 63 dimensions, expected 64"):
         plot_features(x[:, 1:], y, NAMES, centers, tmp_path / "a.png")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_lines_of_one_quantity_share_a_panel_and_are_told_apart_without_colour(tmp_path, drawn):
+    rows = [
+        {"step": i, "loss": 1.0, "p_sup": 0.5, "p_sup_many": 0.4, "p_sup_few": 0.6, "p_sup_optimum_few": 0.7,
+         "negative_score": 0.1, "negative_score_ft": 0.2, "many": 3.0}
+        for i in range(40)
+    ]  # fmt: skip
+    plot_curves(rows, tmp_path / "curves.png", title="a run")
+    (figure,) = drawn
+    panels = {axes.get_title(loc="left"): axes for axes in figure.axes}
+    assert set(panels) == {"loss", "p sup", "negative score", "many"}
+    looks = [(line.get_marker(), line.get_linestyle()) for line in panels["p sup"].lines]
+    assert len(looks) == len(set(looks)) == 4
+    solid, dashed = panels["negative score"].lines
+    assert (solid.get_linestyle(), dashed.get_linestyle()) == ("-", "--")
+    assert np.allclose(dashed.get_ydata(), 0.2)
+    words = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert words == ["all classes", "many-shot", "few-shot", "theoretical optimum", "after FT"]
+    title, legend = figure._suptitle.get_window_extent(), figure.legends[0].get_window_extent()
+    first_line = title.y0 + title.height * 0.55
+    assert legend.y1 <= first_line + 2, "the legend lies below the title's words"
+    assert legend.x1 <= figure.bbox.x1

@@ -26,7 +26,7 @@ from zoo.release.format import read_json
 ROOT = Path(__file__).resolve().parents[1]
 SECONDS, MEMORY = 20.0, 2 << 30
 # Cases that take a moment (a conversion, an evaluation) are few here.
-FEW = dict.fromkeys(("release", "card", "counts"), 4) | dict.fromkeys(
+FEW = dict.fromkeys(("release", "card", "counts", "history"), 4) | dict.fromkeys(
     ("weights", "checkpoint", "safetensors"), 6
 )
 SHORT = dict.fromkeys(KINDS, 10) | dict.fromkeys(("settings", "spec", "override", "list"), 30) | FEW

@@ -1,5 +1,6 @@
 """The card says what the release records, and evaluations and pictures come into both."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from huggingface_hub import ModelCard
 import zoo
 from tests.release_helpers import release_of, some_centers, trained_encoder
 from zoo.errors import ReleaseError
+from zoo.release.card import check_card
 
 KNN = {
     "protocol": "knn",
@@ -109,3 +111,26 @@ def test_a_folder_that_cannot_be_written_is_a_clear_error(release, monkeypatch):
     monkeypatch.undo()
     assert release.card == before
     assert len(release.metrics["evaluations"]) == 1
+
+
+def test_pictures_of_a_training_are_grouped_with_words_for_who_sees_them_and_who_does_not(release, tmp_path):
+    (tmp_path / "source.png").write_bytes(b"png")
+    names = ("accuracy", "balance", "centers", "curves", "features", "mine", "scores")
+    release.add_pictures(dict.fromkeys(names, tmp_path / "source.png"))
+    card = release.card
+    shown = re.findall(r"^(?:### (.+)|!\[(.+)\]\((\w+)\.png\))$", card, re.MULTILINE)
+    assert [heading or name for heading, _, name in shown] == [
+        "How the training went",
+        *("curves", "scores", "balance"),
+        "What it learned",
+        *("features", "centers", "accuracy"),
+        "Further",
+        "mine",
+    ]
+    alts = [alt for _, alt, name in shown if name and name != "mine"]
+    assert len(set(alts)) == 6
+    assert all(len(alt.split()) > 6 for alt in alts), "a file's name says nothing to who does not see it"
+    for alt in alts:
+        sentence = card[: card.index(f"![{alt}]")].rstrip().splitlines()[-1]
+        assert sentence.endswith("."), "above each stands how to read it"
+    check_card(release.path, release.config)

@@ -73,7 +73,7 @@ class Looker:
 
     def look_at(self, opened: Opened) -> Seen:
         """Look at one; what cannot be had is left out, with the reason."""
-        notes: list[str] = []
+        notes = list(opened.notes)
         encoder, centers = None, None
         train_set = test_set = None
         without = None

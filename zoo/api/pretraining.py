@@ -10,27 +10,26 @@ import torch
 from torch import nn
 
 from zoo import release as releases
-from zoo.api.classes import trained_on
 from zoo.api.evaluation import measure_aloud
 from zoo.api.facts import training_facts
+from zoo.api.pictures import draw_pictures
 from zoo.data import ImageDataset, open_dataset
 from zoo.errors import DataError, Interrupted, RecipeError, TrainingError, ZooError
-from zoo.evaluation.class_map import MOST_DRAWN, plot_class_map
-from zoo.evaluation.feature_map import plot_features
 from zoo.evaluation.measure import Encoded, ProbeRun
-from zoo.evaluation.plots import plot_curves
 from zoo.launch import handed_on, restarted
 from zoo.meeting import join
 from zoo.objectives import Objective
 from zoo.ranks import Ranks
 from zoo.release import Preprocess, Release, write_release
+from zoo.release import history as histories
 from zoo.release.format import LICENSE
 from zoo.training import Recipe, RunFolder, Stage, build_objective, cpu_threads, pick_device
 from zoo.training.closing import close
 from zoo.training.progress import show_status
 from zoo.training.signals import interruptible
-from zoo.training.staged import rows_of, together, train_stages
+from zoo.training.staged import class_rows_of, rows_of, together, train_stages
 from zoo.training.stages import beginning
+from zoo.training.tracking import require_trackers
 
 
 def pretrain(
@@ -67,6 +66,7 @@ def pretrain(
         ZooError: for anything wrong with recipe, data or folder.
     """
     recipe = as_recipe(recipe, overrides)
+    require_trackers(recipe)
     out = Path(out)
     resume = resume or restarted()
     if (out / "config.json").is_file():
@@ -167,32 +167,25 @@ def _release(
     probe_run = ProbeRun(recipe.name, recipe.backbone.arch, recipe.data, run.path, resume=True)
     entries = [measure_aloud(protocol, encoded, centers, probe_run) for protocol in recipe.evaluation]
     dataset = train_set.describe()  # hashes all names
-    pictures = {"features": run.path / "features.png"}
-    with show_status("drawing: curves and a map of the test features"):
-        if stages:
-            pictures = {"curves": run.path / "curves.png", **pictures}
-            plot_curves(rows_of(stages), pictures["curves"], title=recipe.name)
-        plot_features(
-            *encoded.test,
-            test_set.class_names,
+    rows = rows_of(stages)
+    class_rows = class_rows_of(stages)
+    with show_status("drawing: curves, accuracies and a map of the test features"):
+        pictures = draw_pictures(
+            recipe,
+            train_set,
             centers,
-            pictures["features"],
-            seed=recipe.training.seed,
-            title=f"{recipe.name}: test features",
+            encoded.test,
+            test_set.class_names,
+            run.path,
+            rows=rows,
+            class_rows=class_rows,
+            entries=entries,
+            dataset=dataset,
         )
-        if centers is not None and 1 < len(centers.weight) <= MOST_DRAWN:
-            pictures["centers"] = run.path / "centers.png"
-            plot_class_map(
-                centers,
-                pictures["centers"],
-                class_names=train_set.class_names,
-                title=f"{recipe.name}: class centers",
-                data=trained_on(dataset),
-            )
     trained = together(objective, stages)
     changes = [row for stage in stages for row in stage.run.changes()]
     eval_view = recipe.views.eval
-    return write_release(
+    release = write_release(
         out,
         name=recipe.name,
         encoder=encoder,
@@ -215,10 +208,13 @@ def _release(
             "training": training_facts(recipe, trained, train_set, ranks, changes, stages),
             "evaluations": entries,
         },
+        history=histories.gather(rows, class_rows),
         pictures=pictures,
         description=recipe.description,
         license=_license(recipe, encoder),
     )
+    run.track_results(recipe, entries, pictures)
+    return release
 
 
 @contextmanager

@@ -211,7 +211,8 @@ def _recipe_of(release: Release) -> Recipe:
     """Read the recipe that the release was trained by, once all its files are what it says they are."""
     release.verify()
     file = release.path / format.RECIPE
-    return Recipe.from_yaml(format.read_text(file), str(file))
+    # who repeats a training need not have the trackers of who made it
+    return Recipe.from_yaml(format.read_text(file), str(file), ["training.trackers=[]"])
 
 
 def _check_start(recipe: Recipe, release: Release) -> None:

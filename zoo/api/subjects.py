@@ -18,6 +18,7 @@ from zoo.modules import Centers
 from zoo.release import Release
 from zoo.release.files import WRITING
 from zoo.release.format import CONFIG
+from zoo.release.history import rows_of
 from zoo.training import Recipe, RunFolder, build_objective
 from zoo.training.stages import stages, what
 from zoo.training.verified import step_of
@@ -136,8 +137,9 @@ def _of_release(release: Release) -> Opened:
     recipe = release.recipe
     folder = release.path / "run"
     rows, class_rows = _rows(RunFolder(folder)) if is_file(folder / "recipe.yaml") else ([], [])
+    notes: tuple[str, ...] = ()
     if not rows:
-        rows, class_rows = _history(release)
+        rows, class_rows, notes = _history(release)
     training = release.metrics.get("training") or {}
     trained = [f"{training['epochs']} epochs"] if training.get("epochs") else []
     return Opened(
@@ -149,6 +151,7 @@ def _of_release(release: Release) -> Opened:
         class_rows=class_rows,
         state=", ".join(["release", *trained]),
         release=release,
+        notes=notes,
     )
 
 
@@ -208,14 +211,10 @@ def _class_rows(run: RunFolder) -> Rows:
     return run.class_rows()
 
 
-def _history(release: Release) -> tuple[Rows, Rows]:
-    """Return what a release keeps of the rows of its training."""
-    history = getattr(release, "history", None)
-    if not history:
-        return [], []
-    columns = history["columns"]
-    rows = [
-        {name: value for name, value in zip(columns, values, strict=True) if value is not None}
-        for values in zip(*columns.values(), strict=True)
-    ]
-    return rows, history.get("classes") or []
+def _history(release: Release) -> tuple[Rows, Rows, tuple[str, ...]]:
+    """Return what a release keeps of the rows of its training, and why there is none of a damaged record."""
+    try:
+        history = release.history
+    except ReleaseError as error:
+        return [], [], (f"No record: {error}",)
+    return ([], [], ()) if history is None else (rows_of(history), history["classes"], ())

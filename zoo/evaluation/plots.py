@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from zoo.errors import DataError
-from zoo.evaluation._figure import COLORS, FAINT, INK, figure_to, grid
+from zoo.evaluation._figure import COLORS, FAINT, INK, MARKERS, figure_to, grid
 from zoo.evaluation.feature_map import plot_features
 
 __all__ = ["plot_curves", "plot_features", "plot_shot_accuracy"]
@@ -20,12 +21,71 @@ _GROUPS = {"accuracy": "overall", "many": "many", "medium": "medium", "few": "fe
 _HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "++++")
 _NAMES = {"lr": "learning rate", "images_per_second": "throughput"}
 _UNITS = {"loss": "nats", "validation_loss": "nats", "images_per_second": "images / s"}
+_CLASSES = ("many", "medium", "few")  # groups by training images
+_VARIANTS: dict[str, Any] = {"optimum": (0, (1, 1)), "ft": (0, (4, 1.5))}
+_VARIANT_NAMES = {"optimum": "theoretical optimum", "ft": "after FT"}
 _FIRST = ("loss", "lr", "images_per_second")
 
 
-def plot_curves(records: Sequence[Mapping[str, Any]], path: Path | str, *, title: str | None = None) -> None:
-    """Draw every scalar of a run's `metrics.jsonl` against the step, one panel each.
+class _Line(NamedTuple):
+    """A recorded scalar: which quantity it is, of which classes, and whether its optimum or after FT."""
 
+    name: str
+    quantity: str
+    group: str
+    variant: str
+
+    @classmethod
+    def of(cls, name: str) -> _Line:
+        """Read a name as `QUANTITY[_optimum|_ft][_many|_medium|_few]`."""
+        quantity, group, variant = name, "", ""
+        for each in _CLASSES:
+            if quantity.endswith(f"_{each}"):
+                quantity, group = quantity.removesuffix(f"_{each}"), each
+        for each in _VARIANTS:
+            if quantity.endswith(f"_{each}"):
+                quantity, variant = quantity.removesuffix(f"_{each}"), each
+        return cls(name, quantity, group, variant)
+
+    @property
+    def color(self) -> str:
+        return COLORS[_CLASSES.index(self.group) + 1 if self.group else 0]
+
+    @property
+    def marker(self) -> str:
+        return MARKERS[_CLASSES.index(self.group) + 1] if self.group else "."
+
+    @property
+    def dash(self) -> Any:
+        return _VARIANTS.get(self.variant, "-")
+
+
+def _legend(lines: Sequence[_Line]) -> list[Line2D]:
+    """Say what the colours and dashes are that there are."""
+    groups = [group for group in _CLASSES if any(line.group == group for line in lines)]
+    variants = [variant for variant in _VARIANTS if any(line.variant == variant for line in lines)]
+    of_groups = [_Line("", "", group, "") for group in (["", *groups] if groups else [])]
+    return [
+        *(
+            Line2D(
+                [],
+                [],
+                label=f"{line.group}-shot" if line.group else "all classes",
+                color=line.color,
+                marker=line.marker,
+                markersize=3,
+            )
+            for line in of_groups
+        ),
+        *(Line2D([], [], label=_VARIANT_NAMES[v], color=INK, linestyle=_VARIANTS[v]) for v in variants),
+    ]
+
+
+def plot_curves(records: Sequence[Mapping[str, Any]], path: Path | str, *, title: str | None = None) -> None:
+    """Draw every scalar of a run's `metrics.jsonl` against the step, one panel for each quantity.
+
+    A quantity recorded of many-, medium- and few-shot classes, with its theoretical optimum (`_optimum`), or
+    after feature transformation too (`_ft`), has its lines in one panel, told apart by colour and dashes.
     A step that was run twice (before and after a resume) counts once, as last recorded. Beyond 100
     records the line is a running mean over 2 % of them and the records are shown faintly behind it.
 
@@ -44,10 +104,15 @@ def plot_curves(records: Sequence[Mapping[str, Any]], path: Path | str, *, title
             together.setdefault(row["step"], {}).update(row)
     rows = [together[step] for step in sorted(together)]
     keys = {key for row in rows for key, value in row.items() if _is_scalar(value)} - {"step", "epoch"}
-    names = [*(k for k in _FIRST if k in keys), *sorted(keys.difference(_FIRST))]
+    panels_of: dict[str, list[_Line]] = {}
+    for name in [*(k for k in _FIRST if k in keys), *sorted(keys.difference(_FIRST))]:
+        line = _Line.of(name)
+        panels_of.setdefault(line.quantity, []).append(line)
+    names = list(panels_of)
     if not names:
         raise DataError(f"training curves: none of {len(records)} records has a step and a scalar metric")
-    columns = min((3, 4, 2), key=lambda n: -len(names) % n) if len(names) > 3 else len(names)
+    choices = (3, 4, 2) if len(names) <= 8 else (3, 4)
+    columns = min(choices, key=lambda n: -len(names) % n) if len(names) > 3 else len(names)
     rows_of_panels = math.ceil(len(names) / columns)
     caption = f"{len(rows):,} records, steps {rows[0]['step']:,} to {rows[-1]['step']:,}"
     epochs = [row["epoch"] for row in rows if _is_scalar(row.get("epoch"))]
@@ -56,17 +121,26 @@ def plot_curves(records: Sequence[Mapping[str, Any]], path: Path | str, *, title
     window = len(rows) // 50 if len(rows) > 100 else 1
     if window > 1:
         caption += f"; lines: running mean over {window} records, faint: the records"
-    with figure_to(path, (2.6 * columns + 0.2, 1.75 * rows_of_panels + 0.5), caption, title) as figure:
+    legend = _legend([line for lines in panels_of.values() for line in lines])
+    size = (2.6 * columns + 0.2, 1.75 * rows_of_panels + 0.5 + 0.2 * bool(legend))
+    with figure_to(path, size, caption, f"{title or ' '}\n " if legend else title) as figure:
         panels = figure.subplots(rows_of_panels, columns, squeeze=False, sharex=True).ravel()
-        for axes, name in zip(panels, names, strict=False):
-            shown = [(row["step"], row[name]) for row in rows if _is_scalar(row.get(name))]
-            steps, values = np.array([s for s, _ in shown]), np.array([v for _, v in shown], dtype=float)
-            marker = "." if len(values) < 30 else None
-            values, unit = _scaled(values, name)
-            if window > 1 and len(values) > window:
-                axes.plot(steps, values, color=COLORS[0], alpha=0.25, linewidth=0.6)
-                steps, values = _running_mean(steps, window), _running_mean(values, window)
-            axes.plot(steps, values, color=COLORS[0], linewidth=1.2, marker=marker, markersize=3)
+        for axes, (name, lines) in zip(panels, panels_of.items(), strict=False):
+            shown = [
+                [(row["step"], row[line.name]) for row in rows if _is_scalar(row.get(line.name))]
+                for line in lines
+            ]
+            scale, unit = _scale([value for each in shown for _, value in each], name)
+            for line, each in zip(lines, shown, strict=True):
+                steps, values = np.array([s for s, _ in each]), np.array([v for _, v in each]) * scale
+                style: dict[str, Any] = {"color": line.color, "linestyle": line.dash}
+                marker = line.marker if len(values) < 30 or line.group else None
+                style["markevery"] = max(1, len(values) // 10) if line.group else None
+                if window > 1 and len(values) > window:
+                    if len(lines) == 1:
+                        axes.plot(steps, values, alpha=0.25, linewidth=0.6, **style)
+                    steps, values = _running_mean(steps, window), _running_mean(values, window)
+                axes.plot(steps, values, linewidth=1.2, marker=marker, markersize=3, **style)
             axes.set_title(_NAMES.get(name, name.replace("_", " ")), loc="left")
             axes.set_ylabel(unit)
             axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
@@ -75,6 +149,9 @@ def plot_curves(records: Sequence[Mapping[str, Any]], path: Path | str, *, title
             grid(axes)
         for axes in panels[len(names) :]:
             axes.remove()
+        if legend:  # in the second line of the title
+            at = {"loc": "upper left", "bbox_to_anchor": (0, 1 - 0.2 / size[1])}
+            figure.legend(handles=legend, ncols=len(legend), handlelength=2.4, columnspacing=1.2, **at)
         for i, axes in enumerate(panels[: len(names)]):
             if i + columns >= len(names):
                 axes.set_xlabel("step")
@@ -89,18 +166,18 @@ def _running_mean(values: np.ndarray[Any, Any], window: int) -> np.ndarray[Any, 
     return np.convolve(values, np.ones(window) / window, mode="valid")
 
 
-def _scaled(values: np.ndarray[Any, Any], name: str) -> tuple[np.ndarray[Any, Any], str]:
-    """Return values of readable size and the label of their axis, with the power of ten taken out."""
+def _scale(values: Sequence[float], name: str) -> tuple[float, str]:
+    """Return what brings values to a readable size, and the label of their axis with the power of ten."""
     unit = _UNITS.get(name, "")
     if "score" in name:
         unit = "variance of cosine" if "var" in name else "cosine"
     elif "accuracy" in name:
         unit = "%"
-    largest = np.abs(values[np.isfinite(values)]).max(initial=0.0)
+    largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
     exponent = math.floor(math.log10(largest)) if largest > 0 else 0
     if -3 < exponent < 5:
-        return values, unit
-    return values / 10.0**exponent, rf"{unit} $\times 10^{{{exponent}}}$".strip()
+        return 1.0, unit
+    return 10.0**-exponent, rf"{unit} $\times 10^{{{exponent}}}$".strip()
 
 
 def plot_shot_accuracy(

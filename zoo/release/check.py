@@ -8,7 +8,7 @@ import torch
 
 from zoo import backbones
 from zoo.errors import ReleaseError
-from zoo.release import build, format
+from zoo.release import build, format, history
 from zoo.release.release import Release
 from zoo.release.tensors import check_centers, read_tensors
 
@@ -18,8 +18,8 @@ def check_release(release: Release) -> None:
 
     Its files are its own, not links to others; `config.json` is strict (`schema.check`); weights, centers and
     recipe have their recorded hashes; the weights are those of the architecture; centers fit, and are the
-    classifier where there is one; the recipe is YAML, `metrics.json` has its sections. The card is for
-    `card.check_card`.
+    classifier where there is one; the recipe is YAML, `metrics.json` has its
+    sections and `history.json`, where there is one, its columns. The card is for `card.check_card`.
 
     Raises:
         ReleaseError: naming the first file that is not as it should be.
@@ -45,6 +45,7 @@ def check_release(release: Release) -> None:
     release.verify()
     _check_classifier(release)
     format.read_metrics(folder)
+    history.read(folder)
     format.read_text(folder / format.CARD)
 
 
@@ -52,7 +53,8 @@ def _files(folder: Path) -> list[Path]:
     """Return the release's files; what else lies in the folder is nobody's business."""
     names = (format.CONFIG, format.WEIGHTS, format.RECIPE, format.METRICS, format.CARD)
     centers = [folder / format.CENTERS] if (folder / format.CENTERS).is_symlink() else []
-    return [*(folder / name for name in names), *centers, *sorted(folder.glob(format.PICTURES))]
+    record = [folder / format.HISTORY] if history.is_in(folder) else []
+    return [*(folder / name for name in names), *centers, *record, *sorted(folder.glob(format.PICTURES))]
 
 
 def _check_own(file: Path) -> None:

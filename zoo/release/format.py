@@ -24,6 +24,7 @@ WEIGHTS = "model.safetensors"
 CENTERS = "centers.safetensors"
 RECIPE = "recipe.yaml"
 METRICS = "metrics.json"
+HISTORY = "history.json"
 CARD = "README.md"
 PICTURES = "*.png"
 PICTURE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.png")  # of these, those that a release may have
@@ -34,7 +35,7 @@ TRAINING_NUMBERS = ("epochs", "steps", "images", "seconds", "images_per_second")
 ACCURACIES = ("accuracy", "balanced_accuracy", "many", "medium", "few")
 EVALUATION_WORDS = ("protocol", "data", "split")
 RECIPE_SECTIONS = ("data", "init", "objective", "views")  # of which evaluations and cards use parts
-MAX_TEXT_BYTES = 8 << 20  # of config, metrics and card: many times what 10,000 classes need
+MAX_TEXT_BYTES = 8 << 20  # of config, metrics, history and card: many times what 10,000 classes need
 
 _PICKLES = tuple(bytes([0x80, protocol]) for protocol in range(2, 6))
 

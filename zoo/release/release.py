@@ -19,6 +19,7 @@ from zoo.errors import ReleaseError
 from zoo.files import is_file, write_text
 from zoo.modules.centers import Centers
 from zoo.release import card, files, format, tensors, verified
+from zoo.release import history as histories
 from zoo.release.build import build
 
 
@@ -64,6 +65,14 @@ class Release:
     def metrics(self) -> dict[str, Any]:
         """`{"format": 1, "training": {...}, "evaluations": [{protocol, data, split, metrics, ...}]}`."""
         return format.read_metrics(self.path)
+
+    @property
+    def history(self) -> histories.History | None:
+        """How the training went: the recorded rows, thinned, as columns; None where none were recorded.
+
+        See `zoo.release.history.History` for its form; `rows_of` there makes rows of it again.
+        """
+        return histories.read(self.path)
 
     @property
     def centers(self) -> Centers | None:

@@ -16,6 +16,7 @@ from zoo import backbones
 from zoo.errors import ReleaseError, did_you_mean
 from zoo.modules.centers import Centers
 from zoo.release import card, files, format, schema
+from zoo.release import history as histories
 from zoo.release.build import check_arguments
 from zoo.release.release import Release
 
@@ -34,6 +35,7 @@ def write_release(
     dataset: Mapping[str, Any],
     recipe_text: str,
     metrics: Mapping[str, Any],
+    history: Mapping[str, Any] | None = None,
     pictures: Mapping[str, Path] | None = None,
     description: str = "",
     license: str = format.LICENSE,
@@ -56,6 +58,7 @@ def write_release(
         dataset: plain facts about the training data: `name`, and if it is on the Hub `hub_id`.
         recipe_text: the exact recipe as YAML, overrides applied.
         metrics: `{"training": {...}, "evaluations": [...]}`, see `Release.add_evaluation`.
+        history: how the training went, as `history.gather` makes it; None where nothing was recorded.
         pictures: PNG files by name.
         description: the card's hand-written paragraph.
         license: of the weights, as the Hub writes it; "unknown" where it is not known.
@@ -82,7 +85,7 @@ def write_release(
     )
     try:
         # Only an old release's own pictures are leftovers; a folder of the user's may hold others.
-        stale = (format.CENTERS, format.PICTURES) if (folder / format.CONFIG).exists() else ()
+        stale = (format.CENTERS, format.HISTORY, format.PICTURES) if (folder / format.CONFIG).exists() else ()
         with files.replacing(folder, last=format.CONFIG, stale=stale) as staging:
             save_file(_plain(model.state_dict()), staging / format.WEIGHTS, metadata={"format": "pt"})
             if centers is not None:
@@ -91,6 +94,9 @@ def write_release(
             (staging / format.RECIPE).write_text(recipe_text, encoding="utf-8")
             record = {"format": schema.FORMAT, "training": {}, "evaluations": [], **metrics}
             (staging / format.METRICS).write_text(format.to_json(record), encoding="utf-8")
+            if history is not None:
+                (staging / format.HISTORY).write_text(histories.to_json(history), encoding="utf-8")
+                histories.read(staging)  # nobody else could read what is refused here
             for picture, file in pictures.items():
                 files.copy(Path(file), staging / f"{picture}.png")
             config["zoo"] = {

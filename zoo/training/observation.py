@@ -41,9 +41,10 @@ class Observation:
         members = objective.group_members
         self._classes = members.shape[1]
         self._has_features = self._has_centers = False
-        # in float64, which counts up to any number of images: images, feature gradients, what these are of a
-        # step, center gradients; then steps
-        self._sums = torch.zeros(4, self._classes, dtype=torch.float64, device=members.device)
+        self._members = members.double()
+        # Images, feature gradients, what these are of a step, center gradients; the last column is for images
+        # of no known class. In float64, which counts up to any number of images.
+        self._sums = torch.zeros(4, self._classes + 1, dtype=torch.float64, device=members.device)
         self._steps = torch.zeros((), dtype=torch.float64, device=members.device)
 
     def due(self, step: int) -> bool:
@@ -97,48 +98,44 @@ class Observation:
         Returns:
             What to record of this step: `gradient_norm`, and `feature_gradient_GROUP`.
         """
-        norm = (
-            _whole(nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])).to(
-                scale.device
-            )
-            / scale
-        )
-        images, gradients = self._by_class(features, labels)
-        gradients = gradients * (total / self._ranks.size) / scale
-        good = norm.isfinite() & gradients.isfinite().all()
-        centers = self._center_gradients()
-        sums = torch.stack([images, gradients, gradients / total, centers / scale])
-        self._sums += sums.masked_fill_(~good, 0)
+        norm = _whole(nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None]))
+        norm = norm / scale
+        sums = self._by_class(features, labels, total, scale)
+        self._add_centers(sums[3, : self._classes], scale)
+        good = norm.isfinite() & sums.isfinite().all()
+        sums = torch.where(good, sums, 0)
+        self._sums += sums
         self._steps += good
-        metrics = {"gradient_norm": norm.masked_fill(~good, torch.nan)}
+        metrics = {"gradient_norm": torch.where(good, norm, torch.nan)}
         if features:
             self._has_features = True
             groups = self._objective.class_groups()
-            images, gradients = (groups.members.to(sums.dtype) @ sums[:2].T).unbind(dim=1)
+            images, gradients = (self._members @ sums[:2, : self._classes].T).unbind(dim=1)
             metrics |= groups.named("feature_gradient", (gradients / images).float())
         return metrics
 
-    def _by_class(self, features: Sequence[Tensor], labels: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        """Return how many images each class has, and the sum of their gradients' norms; both `[C]`."""
-        sums = self._sums.new_zeros(2, self._classes + 1)  # the last one is for unknown classes
+    def _by_class(
+        self, features: Sequence[Tensor], labels: Sequence[Tensor], total: int, scale: Tensor
+    ) -> Tensor:
+        """Return sums as those that are kept, of this step: all but the centers'."""
+        sums = torch.zeros_like(self._sums)
         for part, of_part in enumerate(labels):
-            place = torch.where(of_part >= 0, of_part, self._classes)
-            sums[0].index_add_(0, place, torch.ones_like(place, dtype=sums.dtype))
+            seen = [torch.ones_like(of_part, dtype=sums.dtype)]
             if features:
                 gradient = features[part].grad
                 assert gradient is not None
-                norms = full(gradient).flatten(start_dim=1).norm(dim=1)
-                sums[1].index_add_(0, place, norms.to(sums.dtype))
-        images, gradients = self._ranks.sum(sums)[:, : self._classes]
-        return images, gradients
+                norms = full(gradient).flatten(start_dim=1).norm(dim=1).to(sums.dtype) / scale
+                seen += [norms * (total / self._ranks.size), norms / self._ranks.size]
+            place = torch.where(of_part >= 0, of_part, self._classes)
+            sums[: len(seen)].index_add_(1, place, torch.stack(seen))
+        return self._ranks.sum(sums)
 
-    def _center_gradients(self) -> Tensor:
-        """Return the norm of the gradient of each class's center `[C]`; zeros where there are none."""
+    def _add_centers(self, sums: Tensor, scale: Tensor) -> None:
+        """Add the norm of the gradient of each class's center to `sums` `[C]`."""
         centers = self._objective.center_parameter()
-        if centers is None or centers.grad is None:
-            return self._sums.new_zeros(self._classes)
-        self._has_centers = True
-        return _whole(full(centers.grad).flatten(start_dim=1).norm(dim=1)).to(self._sums.dtype)
+        if centers is not None and centers.grad is not None:
+            self._has_centers = True
+            sums += _whole(full(centers.grad).flatten(start_dim=1).norm(dim=1)) / scale
 
     def class_row(self, facts: Mapping[str, float]) -> ClassRow | None:
         """Return the row of what was seen since the last one, and begin anew; None if nothing was.
@@ -149,7 +146,7 @@ class Observation:
         if steps == 0 or self._classes > MOST_CLASSES or not (self._has_features or self._has_centers):
             self.forget()
             return None
-        images, gradients, contributions, centers = self._sums.tolist()
+        images, gradients, contributions, centers = self._sums[:, : self._classes].tolist()
         self.forget()
         means = [g / n if n else None for g, n in zip(gradients, images, strict=True)]
         return {

@@ -19,6 +19,7 @@ from zoo.training.checkpoint import Checkpoint, Checkpoints
 from zoo.training.disk import gone, writing
 from zoo.training.lock import hold
 from zoo.training.recipe import Recipe
+from zoo.training.tracking import Tracking, scalars_of
 
 __all__ = ["Checkpoint", "RunFolder"]
 
@@ -44,6 +45,7 @@ class RunFolder:
         self.data_file = path / "data.json"
         self._checkpoints = Checkpoints(path / "checkpoints")
         self._locked = False
+        self._tracking: Tracking | None = None
         self._identity: tuple[int, int] | None = None
 
     @contextmanager
@@ -64,6 +66,9 @@ class RunFolder:
                 yield
             finally:
                 self._locked = False
+                tracking, self._tracking = self._tracking, None
+                if tracking is not None:
+                    tracking.close()
 
     def claim(self, recipe: Recipe, *, resume: bool) -> None:
         """Claim the folder for `recipe`, whose trainings keep their state elsewhere.
@@ -95,6 +100,8 @@ class RunFolder:
             write_text(self.recipe_file, recipe.to_yaml())
             self.drop_rows_after(checkpoint.step if checkpoint else 0)
             self._identity = self._found()
+            step = checkpoint.step if checkpoint else 0
+            self._tracking = Tracking(recipe, self.path, step, self.rows())
         return checkpoint
 
     def _changes(self, recipe: Recipe, *, resume: bool) -> list[Change]:
@@ -174,6 +181,8 @@ class RunFolder:
             for file in filter(Path.exists, (self.metrics_file, self.classes_file)):
                 sync(file)  # so that rows of finished steps outlive the machine as well
             self._checkpoints.write(checkpoint, keep)
+        if self._tracking is not None:
+            self._tracking.flush()
 
     def log(self, row: Mapping[str, float | int]) -> None:
         """Append one row to metrics.jsonl; values that are not finite become null.
@@ -181,7 +190,24 @@ class RunFolder:
         Raises:
             TrainingError: if it cannot be written.
         """
-        self._append(self.metrics_file, {k: v if math.isfinite(v) else None for k, v in row.items()})
+        clean = {k: v if math.isfinite(v) else None for k, v in row.items()}
+        self._append(self.metrics_file, clean)
+        if self._tracking is not None:
+            self._tracking.log(clean)
+
+    def track_results(
+        self, recipe: Recipe, entries: Sequence[Mapping[str, Any]], pictures: Mapping[str, Path]
+    ) -> None:
+        """Tell the recipe's trackers what was measured and drawn in the end; the folder has to be locked.
+
+        Args:
+            recipe: of a training here, or of a method whose trainings lie elsewhere.
+            entries: evaluations, as metrics.json of the release has them.
+            pictures: PNG files by name.
+        """
+        if self._tracking is None:
+            self._tracking = Tracking(recipe, self.path, 0, [])
+        self._tracking.results(scalars_of(entries), pictures)
 
     def log_classes(self, row: Mapping[str, Any]) -> None:
         """Append one row to classes.jsonl, unless it has grown so large that it might not be read again.
@@ -238,6 +264,8 @@ class RunFolder:
         self._write_rows(self.metrics_file, [row for row in self.rows() if row["step"] <= step])
         if self.classes_file.exists():
             self._write_rows(self.classes_file, [row for row in self.class_rows() if row["step"] <= step])
+        if self._tracking is not None:
+            self._tracking.drop_after(step)
 
     def _write_rows(self, file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
         with self._own(), writing(f'"{file}"', self.path):

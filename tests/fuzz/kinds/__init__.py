@@ -10,7 +10,7 @@ from tests.fuzz.kinds.images import images
 from tests.fuzz.kinds.lists import candidates, counts, lists
 from tests.fuzz.kinds.parquet import parquet
 from tests.fuzz.kinds.recipes import built, overrides, recipes
-from tests.fuzz.kinds.releases import cards, releases, weights
+from tests.fuzz.kinds.releases import cards, histories, releases, weights
 from tests.fuzz.kinds.runs import runs
 from tests.fuzz.kinds.settings import settings, specs
 
@@ -24,6 +24,7 @@ KINDS: dict[str, Kind] = {
     "image": images,
     "parquet": parquet,
     "release": releases,
+    "history": histories,
     "weights": weights,
     "card": cards,
     "checkpoint": archives,

@@ -20,6 +20,8 @@ from tests.fuzz.case import Case, WrongResultError, command
 from zoo import catalog
 from zoo.config import load_yaml
 from zoo.errors import ZooError
+from zoo.evaluation.plots import plot_curves
+from zoo.release import history
 from zoo.release.card.check import check_card
 from zoo.release.check import check_release
 
@@ -72,7 +74,7 @@ def _calls(folder: Path) -> dict[str, Callable[[], object]]:
 
     def attributes() -> None:
         release = zoo.open(target)
-        for read in ("recipe", "metrics", "centers", "class_names", "card", "preprocess", "name"):
+        for read in ("recipe", "metrics", "history", "centers", "class_names", "card", "preprocess", "name"):
             getattr(release, read)
 
     def check() -> None:
@@ -211,6 +213,60 @@ def _replaced(random: Random, file: Path) -> str:
     elif kind == "empty":
         file.touch()
     return kind
+
+
+def histories(random: Random, folder: Path) -> Case:
+    """The record of the training: columns of numbers, and rows of classes."""
+    target = _copied(folder)
+    file = target / "history.json"
+    file.write_bytes(_history())
+    way = random.randrange(10)
+    if way == 0:
+        note = _replaced(random, file)
+    elif way < 3:
+        file.write_bytes(mutate.octets(random, _history(), tuple(_seed().values())[3:]))
+        note = "bytes"
+    else:
+        data = json.loads(_history())
+        section = random.choice(("columns", "classes", "rows", ""))
+        if section:
+            data[section], note = mutate.tree(random, data[section])
+        else:
+            data, note = mutate.tree(random, data)
+        file.write_bytes(mutate.to_json(random, data))
+
+    def draw() -> None:
+        found = zoo.open(target).history
+        if found is not None:
+            rows = history.rows_of(found)
+            plot_curves([{**row, "step": int(row["step"])} for row in rows], folder / "curves.png")
+            if history.gather(rows, found["classes"]) is None:
+                raise WrongResultError("a history that was read makes none")
+
+    calls = _calls(folder)
+    return Case(
+        {"draw": draw, **{key: calls[key] for key in ("attributes", "check", "card")}},
+        (*_NAMES, "history.json"),
+        f"history: {note}",
+    )
+
+
+@cache
+def _history() -> bytes:
+    rows = [
+        {"step": i, "epoch": i / 4, "lr": 0.1, "loss": 1 / i, "p_sup_many": None if i % 2 else 0.5}
+        for i in range(1, 9)
+    ]
+    classes = {
+        "step": 8,
+        "epoch": 2.0,
+        "images": [3, 0],
+        "feature_gradient": [0.5, None],
+        "center_gradient": None,
+    }
+    made = history.gather(rows, [{**classes, "step": 4}, classes])
+    assert made is not None
+    return history.to_json(made).encode()
 
 
 def weights(random: Random, folder: Path) -> Case:

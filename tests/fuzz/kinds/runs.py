@@ -23,10 +23,12 @@ from zoo.api.facts import training_facts
 from zoo.data import ImageDataset, open_dataset
 from zoo.evaluation.plots import plot_curves
 from zoo.ranks import ALONE
+from zoo.release import history
 from zoo.training import Recipe, RunFolder, Trained, build_objective
 from zoo.training.keeper import Keeper
 from zoo.training.run import Checkpoint
 from zoo.training.step import Stepper
+from zoo.training.tracking import NOTES, Notes
 
 _RECIPE = "cifar_resnet20.balanced_softmax_digits_lt50"
 _CHANGE = {"step": 4, "key": "training.log_every", "from": 10, "to": 20}
@@ -69,6 +71,9 @@ def _seed() -> dict[str, bytes]:
             run.save(Checkpoint(step, 1.5, _state(), (2,)))
         run.keep_to(_data())
         run.changes_file.write_text(json.dumps(_CHANGE) + "\n")
+        (run.path / NOTES).write_text(
+            '{"tracker": "wandb", "id": "0123abcd"}\n{"tracker": "wandb", "step": 8}\n'
+        )
         (run.path / "unreadable.txt").write_text("a.png\n")
         (run.path / ".holder.json").write_text(json.dumps({"pid": 1, "host": "x", "since": "y"}))
         files = [file for file in Path(name).rglob("*") if file.is_file()]
@@ -238,8 +243,15 @@ def runs(random: Random, folder: Path) -> Case:
         trained = Trained(stepper.objective, step, 1, keeper.seconds(), [], tuple(keeper.skipped))
         training_facts(_recipe(), trained, _data(), changes=RunFolder(run).changes())
 
+    def release() -> None:
+        made = history.gather(RunFolder(run).rows(), RunFolder(run).class_rows())
+        if made is not None:
+            history.check(json.loads(history.to_json(made)), "run")  # which the release would be refused for
+
     return Case(
         {
+            "trackers": lambda: Notes(run / NOTES).of("wandb"),
+            "release": release,
             "load": lambda: RunFolder(run).load(),
             "rows": lambda: RunFolder(run).rows(),
             "anew": lambda: RunFolder(run).start(_recipe(), resume=False),

@@ -51,12 +51,37 @@ def plot_accuracy(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
     caption += "Means over seeds. " if len(chosen.subjects) > len(chosen.groups) else ""
     caption = (caption + chosen.left_out).strip()
     title = heading("Accuracy by training images", chosen.groups)
-    with stack(paths, [2.6], caption, title, legend_of(chosen.groups)) as (axes,):
-        for group in chosen.groups:
-            every = [s.look.per_class.double().numpy() for s in group.subjects if s.look is not None]
-            same = [each for each in every if len(each) == len(every[0])]
-            own = counts[id(group.subjects[0])]
-            _draw_accuracies(axes, group, own, same, level=level, many=many)
+    members = []
+    for group in chosen.groups:
+        every = [s.look.per_class.double().numpy() for s in group.subjects if s.look is not None]
+        same = [each for each in every if len(each) == len(every[0])]
+        members.append((group, counts[id(group.subjects[0])], same))
+    draw_accuracies(paths, members, caption, title, legend_of(chosen.groups))
+    return caption
+
+
+def draw_accuracies(
+    paths: Sequence[Path],
+    members: Sequence[tuple[Group, Array, Sequence[Array]]],
+    caption: str,
+    title: str,
+    legend: Sequence[Any],
+) -> None:
+    """Draw accuracies of classes against their training images.
+
+    Args:
+        paths: .png, .svg or .pdf.
+        members: of each group the training images of each class `[C]`, and accuracies `[C]` in percent of
+            each of its subjects, NaN for a class without a test image.
+        caption: below.
+        title: above.
+        legend: handles.
+    """
+    many = max(len(counts) for _, counts, _ in members) > _JOINED
+    level = all(counts.min() == counts.max() for _, counts, _ in members)
+    with stack(paths, [2.6], caption, title, legend) as (axes,):
+        for group, counts, every in members:
+            _draw_accuracies(axes, group, counts, every, level=level, many=many)
         if not level:
             axes.set_xscale("log")
             ticks_of_decades(axes.xaxis)
@@ -66,7 +91,6 @@ def plot_accuracy(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
         label_axes(axes, "", "top-1 accuracy (%)", x)
         if level:
             axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-    return caption
 
 
 def _classifiers(groups: Sequence[Group]) -> str:

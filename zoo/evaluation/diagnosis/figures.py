@@ -87,7 +87,8 @@ FIGURES: dict[str, Kind] = {
     "balance": Kind(
         "Gradients over the classes, the most frequent first",
         "A line that falls to the right is a training that listens to frequent classes; a level one listens "
-        "to all. Parametric centers make it more level (Cui et al. 2021, arXiv 2107.12028, figure 2).",
+        "to all. On ImageNet-LT it falls more steeply with supervised contrast than with parametric centers "
+        "(Cui et al. 2021, arXiv 2107.12028, figure 2).",
         plot_balance,
     ),
     "extra": Kind(

@@ -228,6 +228,7 @@ def draw_means(
     *,
     dash: Any = "-",
     marked: int = 6,
+    color: str | None = None,
 ) -> None:
     """Draw a group's mean as a line with a few markers, and where it has several seeds, each faintly.
 
@@ -238,17 +239,19 @@ def draw_means(
         mean: x and y of their mean.
         dash: of the line.
         marked: markers on the line.
+        color: other than the group's.
     """
+    color = color or group.color
     if len(lines) > 1:
         for x, y in lines:
-            axes.plot(x, y, color=group.color, linewidth=0.6, alpha=0.4, linestyle=dash)
+            axes.plot(x, y, color=color, linewidth=0.6, alpha=0.4, linestyle=dash)
     x, y = mean
     every = max(len(x) // marked, 1)
     start = min(group.place * every // 8, max(len(x) - 1, 0))  # so that the groups' markers do not coincide
     axes.plot(
         x,
         y,
-        color=group.color,
+        color=color,
         linestyle=dash,
         linewidth=1.4,
         marker=group.marker,

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.lines import Line2D
 
-from zoo.evaluation._figure import COLORS, INK
+from zoo.evaluation._figure import COLORS, FAINT, INK
 from zoo.evaluation.diagnosis.overlay import (
     DASHES,
     STACKED,
@@ -197,8 +197,9 @@ def plot_p_sup(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
     caption += "Lines: running means over 2 % of the records. " if long else ""
     caption += "Faint: each seed; line: their mean. " if len(every) > len(chosen.groups) else ""
     caption = (caption + chosen.left_out).strip()
+    one = len(chosen.groups) == 1
     legend: list[Any] = legend_of(chosen.groups)
-    legend += [variant("recorded", DASHES[0]), variant("optimum", DASHES[1])]
+    legend += [variant("recorded", DASHES[0]), variant("optimum", DASHES[1], color=FAINT if one else INK)]
     title = heading("P_sup and its optimum", chosen.groups)
     with stack(paths, [1.3] * len(panels), caption, title, legend, sharex=True) as axes_of:
         for axes, suffix in zip(axes_of, panels, strict=True):
@@ -207,7 +208,8 @@ def plot_p_sup(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
                     found = [curve(s.rows, name) for s in group.subjects]
                     found = [smooth(each, len(each.steps) // 50) for each in found if len(each.steps)]
                     if found:
-                        draw_means(axes, group, found, mean_curve(found), dash=dash)
+                        color = FAINT if one and dash != DASHES[0] else None  # two of a kind
+                        draw_means(axes, group, found, mean_curve(found), dash=dash, color=color)
             label_axes(axes, _GROUPS[suffix] + _RANGES.get(suffix, ""), "probability")
             axes.set_ylim(-0.03, 1.03)
         axes_of[-1].set_xlabel("optimizer step")

@@ -10,7 +10,7 @@ from typing import Any
 from huggingface_hub import ModelCard
 
 from zoo.release import format
-from zoo.release.card import sections
+from zoo.release.card import pictures, sections
 from zoo.release.card.metadata import metadata
 
 # What stands between these lines is the user's, and survives when evaluations or pictures are added.
@@ -36,7 +36,7 @@ def render(folder: Path, config: Mapping[str, Any]) -> str:
         sections.use(config, placeholder(zoo["name"])),
         sections.centers(config, recipe),
         sections.results(evaluations),
-        sections.pictures(_pictures(folder)),
+        pictures.section(_pictures(folder)),
         sections.model(config),
         sections.training(zoo, training, recipe_text),
         sections.limits(config, training),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from zoo import backbones
@@ -135,12 +134,6 @@ def _recall_first(name: str) -> tuple[bool, int]:
     """Order recalls by their k, and before other metrics."""
     k = name.rpartition("_")[2]
     return not k.isdigit(), int(k) if k.isdigit() else 0
-
-
-def pictures(names: list[str]) -> str:
-    """The release's pictures."""
-    shown = [f"![{Path(name).stem.replace('_', ' ')}]({name})" for name in names]
-    return "## Pictures\n\n" + "\n\n".join(shown) if shown else ""
 
 
 def model(config: Mapping[str, Any]) -> str:

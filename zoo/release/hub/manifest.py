@@ -21,11 +21,12 @@ LIMITS = {
     format.CONFIG: format.MAX_TEXT_BYTES,
     format.RECIPE: MAX_YAML_BYTES,
     format.METRICS: format.MAX_TEXT_BYTES,
+    format.HISTORY: format.MAX_TEXT_BYTES,
     format.CARD: 4 * _MIB,
 }
 PICTURE_LIMIT, MAX_PICTURES = 32 * _MIB, 100
 NEEDED = (format.CONFIG, format.RECIPE, format.METRICS, format.CARD, format.WEIGHTS)
-_KNOWN = {*NEEDED, format.CENTERS}
+_KNOWN = {*NEEDED, format.CENTERS, format.HISTORY}
 _PICKLES = {".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".tar", ".t7", ".joblib"}
 _WEIGHTS = _PICKLES | {
     ".safetensors",

@@ -1,0 +1,176 @@
+"""How a training went lies in the release: thinned, checked, and absent where nothing was recorded."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.release_helpers import release_of, trained_encoder
+from zoo.errors import ReleaseError
+from zoo.release import Release, history
+from zoo.release.check import check_release
+
+CLASSES = {
+    "step": 20,
+    "epoch": 2.0,
+    "images": [30, 0],
+    "feature_gradient": [0.5, None],
+    "class_gradient": [0.25, 0.0],
+    "center_gradient": None,
+}
+
+
+def rows(count: int) -> list[dict[str, Any]]:
+    return [{"step": 10 * i, "epoch": i / 4, "loss": float(i), "lr": 0.1} for i in range(1, count + 1)]
+
+
+def test_few_rows_stay_as_they_are() -> None:
+    made = history.gather([*rows(3), {"step": 30, "epoch": 0.75, "validation_loss": 0.5}], [CLASSES])
+    assert made is not None
+    assert made["columns"] == {
+        "step": [10, 20, 30],
+        "epoch": [0.25, 0.5, 0.75],
+        "loss": [1.0, 2.0, 3.0],
+        "lr": [0.1, 0.1, 0.1],
+        "validation_loss": [None, None, 0.5],
+    }
+    assert made["rows"] == [1, 1, 1]
+    assert made["classes"] == [CLASSES]
+    assert history.rows_of(made)[0] == rows(1)[0]  # without what was not recorded
+    assert json.loads(history.to_json(made)) == made
+
+
+@pytest.mark.parametrize("count", [400, 401, 402, 1000, 12_345])
+def test_many_rows_become_means_that_keep_ends_sum_and_order(count: int) -> None:
+    given = rows(count)
+    for row in given[::3]:
+        row["observed"] = 2.0
+    made = history.gather(given)
+    assert made is not None
+    columns, sizes = made["columns"], made["rows"]
+    assert len(columns["step"]) == min(count, 400) == len(sizes)
+    assert sum(sizes) == count
+    assert max(sizes) - min(sizes[1:-1]) <= 1
+    assert (columns["step"][0], columns["loss"][0]) == (10, 1.0)
+    assert (columns["step"][-1], columns["loss"][-1]) == (10 * count, float(count))
+    mean = sum(n * loss for n, loss in zip(sizes, columns["loss"], strict=True)) / count
+    assert mean == pytest.approx((count + 1) / 2, rel=1e-5)
+    assert columns["step"] == [10 * sum(sizes[: i + 1]) for i in range(len(sizes))]  # of a block its last
+    assert set(columns["observed"]) <= {2.0, None}  # the mean of those that there are, not over all
+    history.check(made, "history")
+
+
+def test_counts_so_far_are_not_averaged_and_what_is_not_finite_is_left_out() -> None:
+    given = [{**row, "skipped": i, "score": None} for i, row in enumerate(rows(1000))]
+    given[5]["loss"] = float("nan")
+    made = history.gather(given)
+    assert made is not None
+    ends = [sum(made["rows"][: i + 1]) - 1 for i in range(400)]
+    assert made["columns"]["skipped"] == ends
+    assert "score" not in made["columns"]  # which no row has
+    assert None not in made["columns"]["loss"]
+    history.check(made, "history")
+
+
+def test_the_last_rows_of_classes_are_kept_and_numbers_are_short() -> None:
+    given = [{**CLASSES, "step": i, "class_gradient": [i / 3, 0.0]} for i in range(1, 21)]
+    made = history.gather(rows(3), given)
+    assert made is not None
+    assert [row["step"] for row in made["classes"]] == list(range(13, 21))
+    assert made["classes"][0]["class_gradient"] == [4.33333, 0.0]
+    assert history.gather([], given) is None
+    odd = [
+        {**CLASSES, "images": []},
+        {**CLASSES, "class_gradient": [1.0]},
+        {"step": 5},
+        {**CLASSES, "x": "y"},
+    ]
+    made = history.gather(rows(3), [*given, *odd])
+    assert made is not None
+    assert [row["step"] for row in made["classes"]] == list(range(13, 21)), "what is damaged is left out"
+
+
+def test_a_release_keeps_it_and_one_without_has_none(tmp_path: Path) -> None:
+    encoder = trained_encoder()
+    made = history.gather(rows(1000), [CLASSES])
+    release = release_of(tmp_path / "r", encoder, history=made)
+    assert release.history == made
+    check_release(release)
+    assert (release.path / "history.json").stat().st_size < 40_000
+    # written again without, nothing of the old one is left
+    assert release_of(tmp_path / "r", encoder).history is None
+    assert not (tmp_path / "r/history.json").exists()
+
+
+def test_what_cannot_be_read_is_not_written(tmp_path: Path) -> None:
+    made = history.gather(rows(3))
+    assert made is not None
+    made["columns"]["loss"].pop()
+    with pytest.raises(ReleaseError, match=r"columns\.loss.: found 2 values, expected 3"):
+        release_of(tmp_path / "r", trained_encoder(), history=made)
+    assert not (tmp_path / "r").exists()
+
+
+@pytest.fixture(scope="module")
+def release(tmp_path_factory: pytest.TempPathFactory) -> Release:
+    made = history.gather(rows(3), [CLASSES])
+    return release_of(tmp_path_factory.mktemp("history") / "r", trained_encoder(), history=made)
+
+
+def damaged(change: str) -> Any:
+    made: Any = history.gather(rows(3), [CLASSES])
+    exec(change, {"h": made})
+    return made
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("h['format'] = 2", "\"format\": found '2', this version of zoo reads 1"),
+        ("h['colums'] = h.pop('columns')", "unknown key 'colums'"),
+        ("del h['columns']", '"columns": found nothing, expected lists'),
+        ("h['columns'] = 5", '"columns": found a int'),
+        ("del h['columns']['epoch']", '"columns": epoch is missing'),
+        ("h['columns']['step'] = []", '"columns.step": found 0 rows, expected 1 to 400'),
+        ("h['columns']['step'] = list(range(401))", "found 401 rows"),
+        ("h['columns']['step'][1] = 10", "each above the one before"),
+        ("h['columns']['step'][1] = 2.5", "whole numbers"),
+        ("h['columns']['loss'][1] = 'low'", "columns.loss\": found 'low', expected a finite number or null"),
+        ("h['columns']['loss'][1] = True", "found 'True'"),
+        ("h['columns']['\\x1b[2J'] = [1, 2, 3]", "control characters"),
+        ("h['rows'] = [1, 0, 1]", '"rows": expected how many'),
+        ("del h['rows']", '"rows": found nothing, expected a list'),
+        ("h['classes'] = {}", '"classes": found a dict'),
+        ("h['classes'] *= 9", "at most 8"),
+        ("h['classes'][0]['images'] = None", '"images": found nothing, expected a list'),
+        ("h['classes'][0]['images'][0] = -1", '"images": expected numbers of images'),
+        ("h['classes'][0]['class_gradient'].append(1.0)", 'class_gradient": found 3 values, expected 2'),
+        ("del h['classes'][0]['step']", '"classes.0": expected a section with a step'),
+    ],
+)
+def test_a_damaged_one_is_refused_and_nothing_else_of_the_release(
+    release: Release, change: str, message: str
+) -> None:
+    file = release.path / "history.json"
+    file.write_text(json.dumps(damaged(change)))
+    with pytest.raises(ReleaseError) as error:
+        _ = release.history
+    assert message in str(error.value)
+    assert "history.json" in str(error.value)
+    release.load()
+    with pytest.raises(ReleaseError, match=r"history\.json"):  # but it is not published
+        check_release(release)
+
+
+def test_what_is_no_json_is_refused(release: Release) -> None:
+    for content in (b"", b"{", b"[1]", b"\x80\x04pickle", b'{"format": 1, "columns": {"step": [NaN]}}'):
+        (release.path / "history.json").write_bytes(content)
+        with pytest.raises(ReleaseError, match=r"history\.json"):
+            _ = release.history
+    (release.path / "history.json").unlink()
+    (release.path / "history.json").symlink_to("nowhere")
+    with pytest.raises(ReleaseError, match=r"history\.json"):
+        _ = release.history

@@ -1,0 +1,63 @@
+"""Accuracy of each class against its training images, as a release's evaluations have recorded it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from zoo.errors import DataError
+from zoo.evaluation.diagnosis.accuracy import draw_accuracies
+from zoo.evaluation.diagnosis.overlay import Group, heading, legend_of, recorded
+from zoo.evaluation.diagnosis.series import Array
+from zoo.evaluation.diagnosis.subject import Subject
+
+_MOST = 4  # protocols, further ones would hide each other
+
+
+def plot_class_accuracy(subject: Subject, entries: Sequence[Mapping[str, Any]], paths: Sequence[Path]) -> str:
+    """Draw what each protocol has measured on the release's own test images; return the caption.
+
+    Of several evaluations by one protocol the first is drawn.
+
+    Args:
+        subject: gives name, seed and training images.
+        entries: of metrics.json; those with an accuracy of every class are drawn, four at most.
+        paths: .png, .svg or .pdf.
+
+    Raises:
+        DataError: where no evaluation has accuracies of the classes, or their training images are not known.
+    """
+    counts = np.asarray(subject.class_counts.double().numpy())
+    found: dict[str, tuple[Array, Mapping[str, Any]]] = {}
+    for entry in entries:
+        values = per_class(entry, len(counts))
+        if values is not None:
+            found.setdefault(str(entry["protocol"]), (values, entry))
+    if len(counts) < 2:
+        raise DataError("one class")
+    if not found:
+        raise DataError("no evaluation has accuracies of its classes")
+    if counts.min() < 0:
+        raise DataError("the training images of each class are not known")
+    drawn = dict(list(found.items())[:_MOST])
+    groups = [Group(protocol, (subject,), place) for place, protocol in enumerate(drawn)]
+    _, first = next(iter(drawn.values()))
+    images = first["metrics"].get("test_images")
+    caption = f"Top-1 accuracy of each class by {' / '.join(drawn)}; {first['data']}, {first['split']} split"
+    caption += f", all {images:,} images" if isinstance(images, int) else ""
+    caption += f". Trained on {recorded([subject])}."
+    members = [(group, counts, [values]) for group, (values, _) in zip(groups, drawn.values(), strict=True)]
+    title = heading("Accuracy by training images", [groups[0]._replace(label=subject.name)])
+    draw_accuracies(paths, members, caption, title, legend_of(groups))
+    return caption
+
+
+def per_class(entry: Mapping[str, Any], classes: int) -> Array | None:
+    """Return the accuracy of each class in percent `[C]`, NaN without a test image; None if not recorded."""
+    values = (entry.get("metrics") or {}).get("per_class")
+    if not isinstance(values, list) or len(values) != classes:
+        return None
+    return np.asarray([np.nan if value is None else value for value in values], dtype=float)

@@ -1,0 +1,77 @@
+"""The card's pictures: grouped by what they show, each with a sentence, and words for who does not see it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+
+class _Picture(NamedTuple):
+    """A picture that a release may have.
+
+    Attributes:
+        alt: what is on it, for a screen reader.
+        reading: how to read it.
+    """
+
+    alt: str
+    reading: str
+
+
+_GROUPS: dict[str, dict[str, _Picture]] = {
+    "How the training went": {
+        "curves": _Picture(
+            "Line charts of loss, learning rate and what else was recorded, against the training step",
+            "What was recorded of the training; each point is a mean over the steps since the one before.",
+        ),
+        "scores": _Picture(
+            "Line charts of mean and variance of the scores of positive and negative pairs, against the step",
+            "The cosines that the loss sees: positive pairs should rise, the variance of the negative ones "
+            "should stay steady. Dashed lines are after feature transformation, where it was used.",
+        ),
+        "balance": _Picture(
+            "Line chart of gradient norms over the classes, from the most to the least frequent",
+            "Which classes the training listened to: a line that falls to the right favours frequent ones, a "
+            "level one favours none.",
+        ),
+    },
+    "What it learned": {
+        "features": _Picture(
+            "Scatter plot of the test images' features in two dimensions, coloured by class",
+            "Neighbours on the map are neighbours in the feature space; how far apart groups are, and how "
+            "large, means little. Stars are learned class centers, where there are any.",
+        ),
+        "centers": _Picture(
+            "Heat map of the cosine similarity of every two learned class centers",
+            "Dark cells are classes that the weights hold to be alike, and are likely to confuse.",
+        ),
+        "accuracy": _Picture(
+            "Chart of the accuracy of each class against its number of training images",
+            "A line that rises to the right is what rare classes lose by being rare.",
+        ),
+    },
+}
+
+
+def section(names: Iterable[str]) -> str:
+    """Return the section of the pictures that there are; '' without any.
+
+    Args:
+        names: of PNG files in the release's folder. Those that a training draws come in groups, others last.
+    """
+    files = {Path(name).stem: name for name in names}
+    parts: list[str] = []
+    for heading, known in _GROUPS.items():
+        shown = [
+            f"{picture.reading}\n\n![{picture.alt}]({files.pop(stem)})"
+            for stem, picture in known.items()
+            if stem in files
+        ]
+        if shown:
+            parts += [f"### {heading}", *shown]
+    others = [f"![{stem.replace('_', ' ')}]({name})" for stem, name in files.items()]
+    if others and parts:
+        parts.append("### Further")
+    parts += others
+    return "\n\n".join(["## Pictures", *parts]) if parts else ""

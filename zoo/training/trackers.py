@@ -1,0 +1,203 @@
+"""TensorBoard, Weights & Biases and Trackio: what each is told of a run, in its own terms.
+
+What none of them is told here is where to write, or whether to be online: their environment variables decide
+(WANDB_MODE, WANDB_DIR, WANDB_PROJECT, TRACKIO_DIR, TRACKIO_PROJECT, ...). Each module is imported when it is
+used; each of the classes is one run, whose methods are called one after another.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+_FLUSH = "x_transaction_log_flush_interval"  # of wandb, from 0.31 on
+PROJECT = "contrastive-zoo"
+"""Where the runs are, unless WANDB_PROJECT or TRACKIO_PROJECT says otherwise."""
+
+
+@dataclass(frozen=True)
+class About:
+    """What a tracker is told of a run when it begins or goes on.
+
+    Attributes:
+        name: the recipe's.
+        id: tells this run from others of the recipe; the same when it goes on.
+        folder: of the run.
+        recipe: as plain values, which the tracker keeps as the run's configuration.
+        text: the recipe as YAML.
+        step: the run goes on after it; 0 at the beginning.
+    """
+
+    name: str
+    id: str
+    folder: Path
+    recipe: Mapping[str, Any]
+    text: str
+    step: int
+
+
+class Tracker(Protocol):
+    """A run that a tracker shows.
+
+    Attributes:
+        can_drop: whether rows that it has can be taken back; if not, they must not be sent again.
+        keeps_late: whether it keeps a step's values only when those of a later step come, or at the end.
+    """
+
+    can_drop: bool
+    keeps_late: bool
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        """Take in the values after a step."""
+
+    def results(self, step: int, values: Mapping[str, float], pictures: Mapping[str, Path]) -> None:
+        """Take in what was measured and drawn at the end."""
+
+    def drop_after(self, step: int) -> None:
+        """Forget what came after a step, where that can be."""
+
+    def flush(self) -> None:
+        """Write what it holds back."""
+
+    def close(self) -> None:
+        """End for now; the run may go on later."""
+
+
+class TensorBoard:
+    """Event files in `run/tensorboard`, by torch's own writer."""
+
+    can_drop = True
+    keeps_late = False
+
+    def __init__(self, about: About) -> None:
+        self._folder = about.folder / "tensorboard"
+        begun = self._folder.exists()
+        self._open(about.step + 1 if begun else None)
+        if not begun:
+            indented = "\n".join(f"    {line}" for line in about.text.splitlines())  # Markdown's code
+            self._writer.add_text("recipe", indented, 0)
+
+    def _open(self, purge_step: int | None) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        # readers forget what earlier files have from `purge_step` on
+        self._writer = SummaryWriter(str(self._folder), purge_step=purge_step, flush_secs=10)
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        for name, value in values.items():
+            self._writer.add_scalar(name, value, step)
+
+    def results(self, step: int, values: Mapping[str, float], pictures: Mapping[str, Path]) -> None:
+        self.log(step, values)
+        for name, file in pictures.items():
+            self._writer.add_image(f"pictures/{name}", _pixels(file), step, dataformats="HWC")
+
+    def drop_after(self, step: int) -> None:
+        self.close()
+        self._open(step + 1)
+
+    def flush(self) -> None:
+        self._writer.flush()
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class Wandb:
+    """A run of Weights & Biases; offline its files lie in `run/wandb`, unless WANDB_DIR says otherwise."""
+
+    can_drop = False
+    keeps_late = True
+
+    def __init__(self, about: About) -> None:
+        import wandb
+
+        self._wandb = wandb
+        settings: dict[str, Any] = {}
+        if "WANDB_CONSOLE" not in os.environ:
+            settings["console"] = "off"  # what zoo prints is no log
+        if _FLUSH in wandb.Settings.model_fields:
+            settings[_FLUSH] = 1.0  # seconds; of the default 15 a killed process takes all rows with it
+        self._run = wandb.init(
+            project=os.environ.get("WANDB_PROJECT", PROJECT),
+            name=os.environ.get("WANDB_NAME", about.name),
+            id=about.id,
+            dir=os.environ.get("WANDB_DIR", str(about.folder)),
+            config=dict(about.recipe),
+            allow_val_change=True,  # how it is computed may change when it goes on
+            resume="allow",
+            reinit="create_new",  # beside a run of the program that calls zoo
+            settings=settings,
+        )
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        self._run.log(dict(values), step=step)
+
+    def results(self, step: int, values: Mapping[str, float], pictures: Mapping[str, Path]) -> None:
+        self._run.summary.update(dict(values))
+        images = {f"pictures/{name}": self._wandb.Image(str(file)) for name, file in pictures.items()}
+        if images:
+            self._run.log(images, step=step)
+
+    def drop_after(self, step: int) -> None:
+        pass
+
+    def flush(self) -> None:
+        pass  # another process has it already
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+class Trackio:
+    """A run of Trackio, in its own local database unless its environment variables say otherwise."""
+
+    can_drop = False
+    keeps_late = False
+
+    def __init__(self, about: About) -> None:
+        import trackio
+
+        self._trackio = trackio
+        self._run = trackio.init(
+            project=os.environ.get("TRACKIO_PROJECT", PROJECT),
+            name=f"{about.name}-{about.id}",  # by its name it is found again
+            config=dict(about.recipe),
+            resume="allow",
+            embed=False,
+        )
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        self._run.log(dict(values), step=step)
+
+    def results(self, step: int, values: Mapping[str, float], pictures: Mapping[str, Path]) -> None:
+        images = {f"pictures/{name}": self._trackio.Image(str(file)) for name, file in pictures.items()}
+        self._run.log({**values, **images}, step=step)
+
+    def drop_after(self, step: int) -> None:
+        pass
+
+    def flush(self) -> None:
+        pass  # it writes every half second
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+TRACKERS: Mapping[str, type[TensorBoard] | type[Wandb] | type[Trackio]] = {
+    "tensorboard": TensorBoard,
+    "wandb": Wandb,
+    "trackio": Trackio,
+}
+"""By the name of the recipe, of the package and of the extra that brings it."""
+
+
+def _pixels(file: Path) -> Any:
+    import numpy as np
+    from PIL import Image
+
+    with Image.open(file) as image:
+        return np.asarray(image.convert("RGB"))
