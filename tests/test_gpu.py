@@ -228,3 +228,16 @@ def test_a_graph_replays_each_layers_own_rate(tmp_path: Path) -> None:
     graphed = run(recipe("classify", "optimizer.layer_decay=0.5", "training.cuda_graph=true"), tmp_path / "b")
     for (name, a), b in zip(plain.named_parameters(), graphed.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4, msg=name)
+
+
+def test_processes_of_a_sweep_take_the_gpus_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    from zoo.api.sharing import take_gpu
+
+    before = torch.cuda.current_device()
+    try:
+        for place in range(torch.cuda.device_count() + 1):
+            monkeypatch.setenv("LOCAL_RANK", str(place))
+            take_gpu()
+            assert torch.cuda.current_device() == place % torch.cuda.device_count()
+    finally:
+        torch.cuda.set_device(before)
