@@ -16,6 +16,7 @@ import typer
 from safetensors.torch import load_file
 
 import zoo
+from tests.programs.plain_sweep import draw_nothing
 from tests.torchrun import ROOT, environment, torchrun
 from zoo.api import METHODS
 from zoo.api.compared import base_recipe, with_methods
@@ -59,14 +60,8 @@ def in_shell(out: Path, *options: str) -> list[str]:
 @pytest.fixture(scope="module", autouse=True)
 def _plain_pictures() -> Iterator[None]:
     """Let runs draw nothing: that is most of their time, and tested elsewhere."""
-    picture = next(zoo.open(PACO).path.glob("*.png")).read_bytes()
-
-    def draw(*arguments: Any, **_: Any) -> None:
-        next(each for each in arguments if isinstance(each, Path)).write_bytes(picture)
-
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("plot_features", "plot_class_map", "plot_curves"):
-            patch.setattr(f"zoo.api.pretraining.{name}", draw)
+        patch.setattr("zoo.api.pretraining.draw_pictures", draw_nothing)
         yield
 
 

@@ -54,8 +54,7 @@ def in_shell(*arguments: str) -> None:
 @pytest.fixture(scope="module", autouse=True)
 def _plain_pictures() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("plot_features", "plot_class_map", "plot_curves"):
-            patch.setattr(f"zoo.api.pretraining.{name}", draw_nothing)
+        patch.setattr("zoo.api.pretraining.draw_pictures", draw_nothing)
         patch.setattr("zoo.api.diagnosis.draw", lambda *_: [])
         yield
 

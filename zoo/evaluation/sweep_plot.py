@@ -75,7 +75,8 @@ def plot_sweep(
             axes.set_xticks([places[label] for label in ticks], ticks)
             axes.set_xticks([], minor=True)
             span = max(places.values()) - min(places.values()) or 1.0
-            axes.set_xlim(min(places.values()) - 0.08 * span, max(places.values()) + 0.08 * span)
+            aside = span * (0.2 if values is None else 0.08)  # words need more room than numbers
+            axes.set_xlim(min(places.values()) - aside, max(places.values()) + aside)
             axes.margins(y=0.12)
             if "%" in words:  # an interval may reach beyond what can be
                 low, high = axes.get_ylim()
