@@ -135,7 +135,7 @@ def test_a_step_whose_scaled_gradients_overflow_counts_for_nothing() -> None:
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_compiled_and_low_precision_encoders_are_seen(precision: str) -> None:
+def test_encoders_of_low_precision_are_seen(precision: str) -> None:
     r = recipe("paco", "training.observe_every=1", f"training.precision={precision}")
     stepper, (batch, *_) = stepper_and_batches(r, 1)
     metrics = stepper(0, batch).metrics

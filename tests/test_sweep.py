@@ -17,7 +17,8 @@ import zoo
 from tests.programs.plain_sweep import draw_nothing
 from zoo import catalog
 from zoo.api import sharing
-from zoo.api.swept import Plan, Watched, is_sweep, plan_sweep, read_sweep
+from zoo.api.sweep_file import Watched, is_sweep, read_sweep
+from zoo.api.swept import Plan, plan_sweep
 from zoo.cli import app
 from zoo.errors import Interrupted, InUse, RecipeError, TrainingError, ZooError
 from zoo.launch import alone, crowd, handed_on, job, launched, local_rank, rank

@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from zoo.api.swept import RECIPE, Axis, Plan, Run, Watched
+from zoo.api.sweep_file import Watched
+from zoo.api.swept import RECIPE, Axis, Plan, Run
 from zoo.errors import did_you_mean
 from zoo.evaluation.comparison import Estimate, estimate
 from zoo.evaluation.diagnosis.page import Table

@@ -8,13 +8,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
-from zoo import catalog
 from zoo.api.pretraining import as_recipe
-from zoo.config import Config, load_yaml, parse
+from zoo.api.sweep_file import Watched
 from zoo.errors import RecipeError, ZooError, did_you_mean
-from zoo.files import is_file
 from zoo.training import Recipe
 
 RECIPE = "recipe"
@@ -26,37 +24,6 @@ KINDS = ("recorded", "deviation", "features", "balance", "accuracy")
 _DECIDED = {"training.seed": "a sweep has several; give --seeds", "name": "points are named by their values"}
 _LONGEST = 40  # characters of a label
 _RESERVED = ("report", "sweep.json", "sweep.md", "sweep.png", "sweep.svg", "sweep_narrow.svg", "plan.json")
-
-
-class Watched(Config):
-    """A number that a sweep is about."""
-
-    number: str
-    """As in `Subject.numbers`, e.g. `features/uniformity`."""
-    minus: str | None = None
-    """Another one that is taken from it, e.g. an optimum."""
-    instead: str | None = None
-    """What counts for a run that has no such number."""
-    title: str
-    """What a figure's axis says."""
-    meaning: str = ""
-    """A sentence on how to read it."""
-    expects: Literal["rises", "falls"] | None = None
-    """What the source says of it between the first value and the last."""
-
-
-class SweepFile(Config):
-    """A sweep that somebody has written down: the keys of `recipes/sweeps/NAME.yaml`."""
-
-    question: str
-    source: str
-    recipes: list[str]
-    set: dict[str, Any]
-    """By key of the recipe a list of values, or of values by their labels. One value is an override."""
-    seeds: list[int]
-    watch: list[Watched]
-    found: str | None
-    """What was found, with date and machine."""
 
 
 class Axis(NamedTuple):
@@ -105,6 +72,11 @@ class Run:
     folder: Path
     base: str
 
+    @property
+    def id(self) -> str:
+        """Its name in the sweep."""
+        return f"{self.point}/seed_{self.seed}"
+
 
 class Plan(NamedTuple):
     """All that a sweep will do.
@@ -125,23 +97,6 @@ class Plan(NamedTuple):
     def points(self) -> dict[str, tuple[str, ...]]:
         """The labels of each point, by its name."""
         return {run.point: run.labels for run in self.runs}
-
-
-def is_sweep(name: str | Path) -> bool:
-    """Whether `name` is a shipped sweep, or a file that asks a question, as no recipe does."""
-    if is_file(name):
-        return re.search(r"^question:", catalog.recipe_text(Path(name)), re.MULTILINE) is not None
-    return str(name) in catalog.list_sweeps()
-
-
-def read_sweep(name: str | Path) -> SweepFile:
-    """Read a sweep by name or from a file.
-
-    Raises:
-        RecipeError: naming the file, and the key that is wrong.
-    """
-    path = Path(name) if is_file(name) else catalog.sweep_path(str(name))
-    return parse(SweepFile, load_yaml(catalog.recipe_text(path), path.name), path.name)
 
 
 def plan_sweep(

@@ -13,18 +13,16 @@ from typing import Any
 from zoo.catalog import recipe_text
 from zoo.data import ImageDataset
 from zoo.errors import TrainingError
-from zoo.files import read_text, sync, temporary_files, write_text
+from zoo.files import sync, temporary_files, write_text
 from zoo.training.changes import Change, allowed_changes
 from zoo.training.checkpoint import Checkpoint, Checkpoints
 from zoo.training.disk import gone, writing
 from zoo.training.lock import hold
 from zoo.training.recipe import Recipe
+from zoo.training.records import LARGEST, json_lines, lines
 from zoo.training.tracking import Tracking, scalars_of
 
 __all__ = ["Checkpoint", "RunFolder"]
-
-_LARGEST = 256 << 20  # bytes: a million rows of metrics
-_STEPS = 1 << 53  # more than there can be
 
 
 class RunFolder:
@@ -131,7 +129,7 @@ class RunFolder:
         facts = dataset.describe()
         found = {key: facts[key] for key in ("num_images", "sha256")}
         try:
-            begun = json.loads("".join(_lines(self.data_file)))
+            begun = json.loads("".join(lines(self.data_file)))
         except (ValueError, RecursionError):
             begun = None
         if isinstance(begun, dict) and begun.get("sha256") not in (None, found["sha256"]):
@@ -216,7 +214,7 @@ class RunFolder:
             TrainingError: if it cannot be written.
         """
         file = self.classes_file
-        if not file.exists() or file.stat().st_size < _LARGEST // 2:
+        if not file.exists() or file.stat().st_size < LARGEST // 2:
             self._append(file, row)
 
     def _append(self, to: Path, row: Mapping[str, Any]) -> None:
@@ -226,7 +224,7 @@ class RunFolder:
     def note_unreadable(self, names: Sequence[str]) -> None:
         """Keep the names of unreadable images in `unreadable.txt` and say when there are new ones."""
         file = self.path / "unreadable.txt"
-        known = _lines(file)
+        known = lines(file)
         # a file's name need not be text
         texts = [name.encode(errors="backslashreplace").decode() for name in names]
         new = [text for text in texts if text not in known]
@@ -241,7 +239,7 @@ class RunFolder:
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the rows of metrics.jsonl; a last line cut off by a crash is left out."""
-        return _json_lines(self.metrics_file)
+        return json_lines(self.metrics_file)
 
     def class_rows(self) -> list[dict[str, Any]]:
         """Return the rows of classes.jsonl, one of each checkpoint before which there was a look.
@@ -253,11 +251,11 @@ class RunFolder:
         the batch size; `center_gradient`, the mean norm of the gradient of the class's center. Of the last
         three each is None as a whole where the objective does not say, or has no centers.
         """
-        return [row for row in _json_lines(self.classes_file) if isinstance(row.get("images"), list)]
+        return [row for row in json_lines(self.classes_file) if isinstance(row.get("images"), list)]
 
     def changes(self) -> list[dict[str, Any]]:
         """Return what was changed in the recipe while the run went on: rows of step, key, from and to."""
-        return [row for row in _json_lines(self.changes_file) if row.keys() >= {"key", "from", "to"}]
+        return [row for row in json_lines(self.changes_file) if row.keys() >= {"key", "from", "to"}]
 
     def drop_rows_after(self, step: int) -> None:
         """Forget recorded rows that the steps after the checkpoint will write again."""
@@ -294,30 +292,3 @@ class RunFolder:
 def _images(facts: Mapping[str, Any]) -> str:
     digest = str(facts.get("sha256"))[:12]
     return f"{str(facts.get('num_images'))[:20]} images (sha256 {digest}...)"
-
-
-def _json_lines(file: Path) -> list[dict[str, Any]]:
-    """Return the rows of a file that have a step; what is no row is left out."""
-    rows = []
-    for line in _lines(file):
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(row, dict) and type(row.get("step")) is int and 0 <= row["step"] < _STEPS:
-            rows.append(row)
-    return rows
-
-
-def _lines(file: Path) -> list[str]:
-    """Return the lines of a file of the run; none if it is not there.
-
-    Raises:
-        TrainingError: for what is no file, cannot be read, or is larger than a run makes it.
-    """
-    if not file.exists():
-        return []
-    try:
-        return read_text(file, _LARGEST, errors="replace").splitlines()
-    except OSError as error:
-        raise TrainingError(f'"{file}" cannot be read: {error}') from None

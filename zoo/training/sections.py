@@ -129,7 +129,7 @@ class TrainingSection(Config):
     into one GPU; ignored where there is one rank."""
     skip_bad_steps: Annotated[int, Field(ge=0)] = 0
     """Steps whose loss or gradient is not finite that are left out before the run stops."""
-    observe_every: PositiveInt | None = 10
+    observe_every: PositiveInt | None = 20
     """Steps between looks at scores, gradients and centers, which cost more than an ordinary step's metrics;
     what they see goes into metrics.jsonl and classes.jsonl. null: none."""
     log_every: PositiveInt
