@@ -34,8 +34,10 @@ def main(out: Path) -> None:
         theirs = timm.create_model(f"local-dir:{folder}", pretrained=True, num_classes=0).eval()(images)
         assert torch.equal(ours, theirs), folder
         of_centers = () if release.centers is None else ("centers.png",)
-        for picture in ("curves.png", "features.png", *of_centers):
+        of_pairs = ("scores.png",) if release.config["zoo"]["objective"] in ("moco", "paco") else ()
+        for picture in ("curves.png", "features.png", "balance.png", "accuracy.png", *of_centers, *of_pairs):
             assert (folder / picture).stat().st_size > 10_000, picture
+        assert release.history is not None and "gradient_norm" in release.history["columns"], folder
     assert (out / "accuracy.png").is_file()
     paco = balanced(out / "cifar_resnet20.paco_digits_lt50", "classifier")
     cross_entropy = balanced(out / "cifar_resnet20.ce_digits_lt50", "classifier")

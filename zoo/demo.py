@@ -123,8 +123,11 @@ Done in {seconds:.0f} s. Pictures:
       test features with the learned class centers
   {folder / "centers.png"}
       which classes the centers hold to be alike
-  {folder / "curves.png"}
-      training curves
+  {folder / "curves.png"}, scores.png, balance.png
+      how the training went: all curves, scores of pairs, gradients over the classes
+
+See what it learned, in one page for a browser:
+  zoo diagnose {folder}
 
 Load what you made:
   import zoo
