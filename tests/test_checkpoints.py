@@ -359,7 +359,7 @@ def test_a_disk_that_cannot_hold_one_checkpoint_shows_before_the_first_step(tmp_
 @pytest.mark.parametrize(
     ("size", "problem"),
     [
-        (4_000, r"figure \".*curves\.png\" cannot be written: File too large\. "),
+        (4_000, r"figure \".*features\.png\" cannot be written: File too large\. "),
         (800_000, r"the release cannot be written: .*File too large"),
     ],
 )
