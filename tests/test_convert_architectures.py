@@ -51,7 +51,8 @@ def test_an_encoder_of_one_s_own_is_taken_from_lightly_alone(tmp_path: Path) -> 
     arch = "mobilenetv3_small_050"
     release = zoo.convert(file, "lightly", tmp_path / "ok", arch=arch, size=32)
     with torch.no_grad():
-        assert torch.equal(release.load().eval()(made.images()), model.backbone(made.images()))
+        found, expected = release.load().eval()(made.images()), model.backbone(made.images())
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
     message = refusal(file, "solo-learn", tmp_path, arch=arch)
     assert "it may compute something else; expected one of resnet18, resnet34" in message
 

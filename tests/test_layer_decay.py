@@ -15,12 +15,15 @@ from tests.test_step import graphed
 from tests.test_training import assert_same_state, recipe, run
 from zoo.data import open_dataset
 from zoo.errors import RecipeError
-from zoo.objectives.base import Objective
+from zoo.objectives.base import DataInfo, Objective
 from zoo.training import Recipe, RunFolder, build_objective
 from zoo.training.optim import base_rate, build_optimizer, build_schedule
 from zoo.training.sections import OptimizerSection, ScheduleSection
 
 CE = "cifar_resnet20.ce_digits_lt50"
+
+
+INFO = DataInfo(torch.ones(2, dtype=torch.long))
 
 
 def built(*changes: str) -> tuple[Objective, Recipe]:
@@ -96,7 +99,7 @@ def test_frozen_parameters_are_in_no_group() -> None:
 def test_layers_are_those_of_timm_for_the_same_model_with_a_classifier(arch: str) -> None:
     with torch.device("meta"):
         whole, encoder = timm.create_model(arch, num_classes=7), timm.create_model(arch, num_classes=0)
-        objective = Objective(None, encoder, None)  # type: ignore[arg-type]  # keeps neither
+        objective = Objective(None, encoder, INFO)
         objective.add_module("projector", nn.Linear(2, 2))
 
     def scales(model: nn.Module) -> dict[str, float]:
@@ -197,4 +200,4 @@ def test_an_encoder_without_layers_is_refused_in_one_line() -> None:
         name="momentum", lr=0.1, weight_decay=0.0, momentum=0.9, decay_norm_and_bias=True, layer_decay=0.7
     )
     with pytest.raises(RecipeError, match=r"optimizer\.layer_decay: found 0\.7.*expected null"):
-        build_optimizer(Objective(None, Plain(), None), section)  # type: ignore[arg-type]
+        build_optimizer(Objective(None, Plain(), INFO), section)

@@ -55,7 +55,7 @@ OTHERS: dict[str, tuple[str, int, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("case", [*WITH_BUFFERS, *OTHERS])
-def test_features_are_bit_equal_to_the_encoders_and_to_plain_timms(case, tmp_path, monkeypatch):
+def test_features_are_those_of_the_encoder_and_of_plain_timm(case, tmp_path, monkeypatch):
     arch, size, model_args = {**WITH_BUFFERS, **OTHERS}[case]
     if not timm.is_model(arch):
         pytest.skip(f"timm {timm.__version__} has no {arch}")
@@ -78,12 +78,15 @@ def test_features_are_bit_equal_to_the_encoders_and_to_plain_timms(case, tmp_pat
     with torch.no_grad():
         features = encoder(images)
         assert features.std() > 0
-        assert torch.equal(loaded(images), features)
+        # the same weights; some processors sum in another order where a tensor lies elsewhere in memory
+        torch.testing.assert_close(loaded(images), features, rtol=1e-4, atol=1e-5)
     assert not any(tensor.is_meta for tensor in [*loaded.parameters(), *loaded.buffers()])
     if not (case in ("swin_transformer", "swin_transformer_v2") and Version("1.0.31") > TIMM):
         # Those take weights without a classifier for an old format's, in timm before 1.0.31.
         plain = plain_timm(tmp_path / "release", num_classes=0)
         with torch.no_grad():
-            assert torch.equal(plain(images), features)
+            torch.testing.assert_close(plain(images), features, rtol=1e-4, atol=1e-5)
+    parameters = dict(loaded.named_parameters())
+    assert all(torch.equal(parameters[name], each) for name, each in encoder.named_parameters())
     buffers = dict(loaded.named_buffers())
     assert all(torch.equal(buffers[name], buffer) for name, buffer in encoder.named_buffers())

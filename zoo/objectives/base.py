@@ -44,8 +44,11 @@ class DataInfo(NamedTuple):
     def groups(self) -> dict[str, Tensor]:
         """By name, which classes have many, medium and few images `[C]`, bool.
 
-        Classes without any are left out, and so are groups without a class.
+        Classes without any are left out, and so are groups without a class. Counts without values, on the
+        meta device, have none.
         """
+        if self.class_counts.is_meta:
+            return {}
         there = self.class_counts > 0
         groups = functional.frequency_groups(self.class_counts)
         return {name: members & there for name, members in groups.items() if bool((members & there).any())}
