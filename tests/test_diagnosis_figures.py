@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 
 import matplotlib as mpl
 import numpy as np
@@ -21,7 +22,7 @@ from zoo.evaluation._figure import COLORS, MARKERS
 from zoo.evaluation.diagnosis import figures, series
 from zoo.evaluation.diagnosis.figures import FIGURES, draw
 from zoo.evaluation.diagnosis.p_sup import Weights
-from zoo.evaluation.diagnosis.subject import Subject, summary
+from zoo.evaluation.diagnosis.subject import Subject, at_the_end, summary
 from zoo.modules.centers import Centers
 
 
@@ -93,6 +94,25 @@ def test_class_means_weigh_by_what_was_observed():
     assert series.class_means(rows, "class_gradient", 2).tolist() == [(4 * 1 + 2 * 4) / 6, (2 * 3) / 6]
     assert series.class_means(rows, "center_gradient", 2) is None
     assert series.class_means([], "class_gradient", 2) is None
+    looks = [{**row, "looks": n} for row, n in zip(rows, (1, 3, 1), strict=True)]
+    assert series.class_means(looks, "class_gradient", 2).tolist() == [(1 + 3 * 4) / 4, 3 * 3 / 4]
+    assert series.class_means(looks, "feature_gradient", 2).tolist() == [(3 * 2 + 6) / 4, 5]
+
+
+def test_a_training_that_was_stopped_has_the_numbers_of_one_that_was_not():
+    """A signal closes a row early; it stands for fewer steps."""
+    losses = [math.sin(step) + step for step in range(1, 101)]
+
+    def recorded(ends: list[int]) -> dict[str, float]:
+        parts = pairwise([0, *ends])
+        rows = [{"step": b, "loss": sum(losses[a:b]) / (b - a), "epoch": b / 10} for a, b in parts]
+        return summary(subject(rows=rows, class_rows=[]))
+
+    tens = list(range(10, 101, 10))
+    whole = sum(losses[80:]) / 20
+    assert recorded(tens)["recorded/loss"] == pytest.approx(whole)
+    assert recorded(sorted([*tens, 83, 97]))["recorded/loss"] == pytest.approx(whole)
+    assert at_the_end([{"step": 7, "p": 0.5}], "p") == 0.5 and at_the_end([], "p") is None
 
 
 def test_head_to_tail_compares_thirds_of_the_classes():

@@ -120,11 +120,15 @@ def test_the_papers_optima() -> None:
 
 
 def test_moments_of_chosen_pairs() -> None:
-    scores = torch.tensor([[1.0, 2.0, 30.0], [4.0, -5.0, 6.0]])
-    chosen = torch.tensor([[True, True, False], [False, False, True]])
-    mean, variance = functional.pair_moments(scores, chosen)
+    scores = torch.tensor([[1.0, 2.0, 30.0], [4.0, -5.0, 6.0], [7.0, 8.0, 9.0]])
+    chosen = torch.tensor([[True, True, False], [False, False, True], [False, False, False]])
+    moments = functional.anchor_moments(scores, chosen)
+    assert moments[:2].tolist() == [[1.5, 0.25, 2], [6, 0, 1]]
+    assert moments[2].isnan().tolist() == [True, True, False] and moments[2, 2] == 0
+    mean, variance = functional.pooled_moments(moments)
     assert (float(mean), float(variance)) == pytest.approx((3.0, 14 / 3))
-    assert all(value.isnan() for value in functional.pair_moments(scores, torch.zeros_like(chosen)))
+    nowhere = functional.anchor_moments(scores, torch.zeros_like(chosen))
+    assert all(value.isnan() for value in functional.pooled_moments(nowhere))
 
 
 def test_centers_of_a_simplex_are_as_far_apart_as_can_be() -> None:
@@ -162,7 +166,9 @@ def test_tolerance_takes_unknown_classes_for_no_class() -> None:
 
 def test_scores_are_parted_by_class() -> None:
     q, queue = rows(6, seed=1), rows(9, seed=3)
-    found = measures.scores_by_class(q, LABELS, queue, QUEUE_LABELS, "_ft")
+    scores_of = measures.scores_by_class(q, LABELS, queue, QUEUE_LABELS)
+    given = {f"{name}_ft": moments for name, moments in scores_of.items()}
+    found = measures.measure(measures.seen(LABELS, scores=given), measures.Groups((), torch.zeros(0, 4)))
     pairs: dict[str, list[float]] = {"same_class": [], "negative": []}
     for i, j in ((i, j) for i in range(6) for j in range(9) if QUEUE_LABELS[j] >= 0):
         same = LABELS[i] == QUEUE_LABELS[j]
@@ -175,7 +181,9 @@ def test_scores_are_parted_by_class() -> None:
 
 def test_scores_in_a_batch_and_geometry_on_the_sphere() -> None:
     a, b = rows(5, seed=1), rows(5, seed=2)
-    found = measures.scores_in_batch(a, b)
+    scores_of = measures.scores_in_batch(a, b)
+    labels = torch.zeros(5, dtype=torch.int64)
+    found = measures.measure(measures.seen(labels, scores=scores_of), measures.Groups((), torch.zeros(0, 4)))
     apart = torch.stack([a[i] @ b[j] for i in range(5) for j in range(5) if i != j])
     assert float(found["negative_score"]) == pytest.approx(float(apart.mean()))
     assert float(found["negative_variance"]) == pytest.approx(float(apart.var(correction=0)))

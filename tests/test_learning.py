@@ -100,7 +100,8 @@ def test_ft_lowers_positive_scores_and_raises_the_negatives_variance(tmp_path: P
     within an epoch the encoder answers with closer pairs. The raw negatives' variance is the higher one in
     the end, though mixing lowers it within a step.
     """
-    changes = ["training.epochs=40", "training.log_every=1", "evaluation=[]"]
+    each = ["training.log_every=1", "training.observe_every=1"]
+    changes = ["training.epochs=40", *each, "evaluation=[]"]
     runs = []
     for ft in ("start_epoch=10", None):
         change = f"objective.feature_transform.{ft}" if ft else "objective.feature_transform=null"

@@ -67,17 +67,19 @@ def test_everything_but_the_teacher_gets_a_gradient(name: str) -> None:
 def test_feature_transform_works_with_every_queue_and_leaves_its_keys_alone(name: str) -> None:
     objective = build(name, feature_transform=FT)
     step(objective, batch(1))
+    objective.observing = True
     objective.epoch = 1.99
-    assert "positive_score_ft" not in objective(batch(2)).metrics
+    assert "positive_ft" not in objective(batch(2)).seen.scores
     objective.epoch = 2.0
     plain = build(name)
     plain.load_state_dict(objective.state_dict())
-    plain.epoch = 2.0
+    plain.epoch, plain.observing = 2.0, True
     output = objective(batch(2))
-    assert output.metrics["positive_score_ft"] < output.metrics["positive_score"]
+    scores = {key: moments[:, 0].mean() for key, moments in output.seen.scores.items()}
+    assert scores["positive_ft"] < scores["positive"]
     # scores and loss are transformed, what is enqueued is not
     before = plain(batch(2))
-    torch.testing.assert_close(output.metrics["positive_score"], before.metrics["positive_score"])
+    torch.testing.assert_close(scores["positive"], before.seen.scores["positive"][:, 0].mean())
     assert abs(output.loss - before.loss) > 1e-3
     objective.update(batch(2), output)
     queue = objective.queue if name == "gpaco" else objective.contrast.queue

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tests.objective_helpers import SETTINGS
+from tests.programs.tiny import norm_free
 from tests.test_step import CONSTANT, CPU, FakeGraphs, NoWaiting, stepper_and_batches
 from tests.test_training import RECIPES, recipe, run
 from zoo import backbones
@@ -53,7 +54,9 @@ def test_looking_changes_no_bit_of_the_training_and_draws_nothing(kind: str) -> 
     assert [other[0], other[2]] == [never[0], never[2]] and [other[1], other[3]] == [always[1], always[3]]
     expected = {"gradient_norm", "feature_gradient_many", *OBSERVED.get(kind, set())}
     expected |= set() if kind == "classify" else OBSERVED["projecting"]
-    assert expected <= always[3] and not (expected - {"negative_variance"}) & never[3]
+    assert expected <= always[3]
+    at_hand = {"train_accuracy", "disambiguation_accuracy", "target_confidence", "tau"}
+    assert never[3] <= at_hand | {"classification_loss", "contrast_loss"}  # no score, and no distance
 
 
 def of_images(stepper: Stepper, batch: Batch) -> Tensor:
@@ -121,7 +124,34 @@ def test_a_row_is_of_the_steps_since_the_last_one() -> None:
     row = stepper.observation.class_row({"step": 5})
     assert row is not None and row["images"] == expected[1].tolist()
     assert row["class_gradient"] == pytest.approx(expected[0].tolist(), rel=1e-4)
+    assert row["looks"] == 3 and first["looks"] == 2
     assert stepper.observation.class_row({"step": 5}) is None
+
+
+def test_what_is_measured_is_of_the_whole_batch_however_it_is_cut_into_parts() -> None:
+    measured = []
+    for accumulate in (1, 4):
+        changes = ("objective.key_groups=1", "objective.head_batchnorm=false", "training.observe_every=1")
+        r = recipe("moco", *changes, f"training.accumulate={accumulate}", "training.batch_size=48")
+        r = r.model_copy(update={"objective": r.objective.model_copy(update={"feature_transform": None})})
+        with norm_free():
+            stepper, batches = stepper_and_batches(r, 2)
+        metrics = [stepper(step, each).metrics for step, each in enumerate(batches)][1]
+        measured.append({name: float(value) for name, value in metrics.items()})
+    one, four = measured
+    assert {"negative_variance", "positive_variance", "uniformity", "tolerance"} <= one.keys()
+    for name, value in one.items():
+        assert four[name] == pytest.approx(value, rel=1e-3, abs=1e-5), name
+
+
+def test_the_last_step_is_looked_at_in_any_case() -> None:
+    r = recipe("classify", "training.observe_every=1000")
+    stepper, (batch, *_) = stepper_and_batches(r, 1)
+    assert [step for step in range(stepper.steps) if stepper.observation.due(step)] == [stepper.steps - 1]
+    assert "gradient_norm" not in stepper(0, batch).metrics
+    assert "gradient_norm" in stepper(stepper.steps - 1, batch).metrics
+    never, _ = stepper_and_batches(recipe("classify", "training.observe_every=null"), 1)
+    assert not never.observation.due(never.steps - 1)
 
 
 def test_a_step_whose_scaled_gradients_overflow_counts_for_nothing() -> None:
@@ -247,6 +277,7 @@ def test_rows_are_written_with_the_checkpoints_and_again_after_a_kill(tmp_path: 
     folder = RunFolder(tmp_path / "a")
     rows = folder.class_rows()
     assert [(row["step"], row["epoch"]) for row in rows] == [(6, 1.0), (12, 2.0)]
+    assert [row["looks"] for row in rows] == [1, 2]
     assert [sum(row["images"]) for row in rows] == [64, 64 + 24]  # step 4; steps 8 and 12
     folder.checkpoints()[0].unlink()  # as if killed before the last one was written
     with folder.classes_file.open("a") as file:

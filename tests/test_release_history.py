@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.release_helpers import release_of, trained_encoder
 from zoo.errors import ReleaseError
+from zoo.evaluation.diagnosis import series
 from zoo.release import Release, history
 from zoo.release.check import check_release
 
@@ -75,22 +78,53 @@ def test_counts_so_far_are_not_averaged_and_what_is_not_finite_is_left_out() -> 
     history.check(made, "history")
 
 
-def test_the_last_rows_of_classes_are_kept_and_numbers_are_short() -> None:
-    given = [{**CLASSES, "step": i, "class_gradient": [i / 3, 0.0]} for i in range(1, 21)]
+def test_few_rows_of_classes_are_kept_with_short_numbers_and_what_is_damaged_is_left_out() -> None:
+    given = [{**CLASSES, "step": i, "class_gradient": [i / 3, 0.0], "looks": i} for i in range(13, 21)]
     made = history.gather(rows(3), given)
     assert made is not None
     assert [row["step"] for row in made["classes"]] == list(range(13, 21))
-    assert made["classes"][0]["class_gradient"] == [4.33333, 0.0]
+    assert made["classes"][0]["class_gradient"] == [4.33333, 0.0] and made["classes"][0]["looks"] == 13
     assert history.gather([], given) is None
     odd = [
         {**CLASSES, "images": []},
         {**CLASSES, "class_gradient": [1.0]},
         {"step": 5},
         {**CLASSES, "x": "y"},
+        {**CLASSES, "looks": 0},
     ]
     made = history.gather(rows(3), [*given, *odd])
     assert made is not None
-    assert [row["step"] for row in made["classes"]] == list(range(13, 21)), "what is damaged is left out"
+    assert [row["step"] for row in made["classes"]] == list(range(13, 21))
+
+
+@pytest.mark.parametrize("counted", [True, False])
+@pytest.mark.parametrize("count", [8, 9, 40, 203])
+def test_means_over_the_training_are_the_same_with_the_run_and_without(count: int, counted: bool) -> None:
+    """Of classes rows with few looks, as interruptions leave them, and without an image of a class."""
+    draw = random.Random(0)
+    given: list[dict[str, Any]] = []
+    for i in range(count):
+        images = [draw.randrange(1, 40), draw.randrange(2)]
+        row = {"step": i + 1, "epoch": (i + 1) / 4, "looks": draw.choice([1, 10]), "images": images}
+        row["feature_gradient"] = [draw.random() + 100 / (i + 1) if n else None for n in images]
+        row["class_gradient"] = [draw.random() + 100 / (i + 1) for _ in images]
+        row["center_gradient"] = None
+        given.append(row if counted else {name: value for name, value in row.items() if name != "looks"})
+    made = history.gather(rows(3), given)
+    assert made is not None
+    history.check(made, "history")
+    kept = made["classes"]
+    assert len(kept) == 8 and kept[-1]["step"] == count and kept[0]["step"] == round(count / 8)
+    for name in ("images", "looks") if counted else ("images",):
+        assert np.sum([row[name] for row in kept], axis=0).tolist() == (
+            np.sum([row[name] for row in given], axis=0).tolist()
+        )
+    for name in ("feature_gradient", "class_gradient"):
+        expected = series.class_means(given, name, 2)
+        found = series.class_means(kept, name, 2)
+        assert expected is not None and found is not None
+        assert found.tolist() == pytest.approx(expected.tolist(), rel=1e-4, nan_ok=True)
+    assert series.class_means(kept, "center_gradient", 2) is None
 
 
 def test_a_release_keeps_it_and_one_without_has_none(tmp_path: Path) -> None:
@@ -148,6 +182,8 @@ def damaged(change: str) -> Any:
         ("h['classes'][0]['images'] = None", '"images": found nothing, expected a list'),
         ("h['classes'][0]['images'][0] = -1", '"images": expected numbers of images'),
         ("h['classes'][0]['class_gradient'].append(1.0)", 'class_gradient": found 3 values, expected 2'),
+        ("h['classes'][0]['looks'] = 0", "\"looks\": found '0', expected 1 or more"),
+        ("h['classes'][0]['looks'] = [3]", "\"looks\": found '[3]'"),
         ("del h['classes'][0]['step']", '"classes.0": expected a section with a step'),
     ],
 )

@@ -215,7 +215,7 @@ def test_loss_that_is_not_finite_stops_the_run_before_it_is_saved(tmp_path: Path
 
 
 def test_metrics_rows_are_plain_json_with_what_a_person_needs(tmp_path: Path) -> None:
-    run(recipe("moco", "training.log_every=4"), tmp_path)
+    run(recipe("moco", "training.log_every=4", "training.observe_every=2"), tmp_path)
     lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
     rows = [json.loads(line) for line in lines]
     assert [row["step"] for row in rows] == [4, 6, 8, 12]  # every 4 steps, and before each checkpoint

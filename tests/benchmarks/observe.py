@@ -2,7 +2,8 @@
 
 Two trainings of the same weights do the same steps in turn, one with every step looked at and one with none;
 both fetch the row of their metrics. A recipe looks at one step in `training.observe_every`: that is the share
-of the difference that its step pays. The gate: after all steps both have the same weights, bit for bit.
+of the difference that its step pays. The gates: the other training records no score, distance or gradient, so
+that all of what looking costs is in the difference; after all steps both have the same weights, bit for bit.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from zoo.training.step import Stepper
 DIGITS = ("cifar_resnet20.paco_digits_lt50", "cifar_resnet20.moco_v2_ft_digits_lt50")
 CIFAR = ("cifar_resnet32.paco_cifar100_lt100", "resnet18_cifar.moco_v2_ft_cifar100")
 R32 = ("name=cifar_resnet32.x", "backbone={arch: cifar_resnet32}", "training.batch_size=128")
+AT_HAND = {"train_accuracy", "tau"}
 IMAGES, CLASSES = 640, 100
 
 
@@ -54,6 +56,8 @@ def _row(recipe: Recipe, dataset: ImageDataset, device: torch.device, *, rounds:
     batch = next(iter(open_loader(dataset, recipe, device).stream(0, 1)))
     looked_at, plain = (_training(recipe, dataset, device, each) for each in (1, None))
     step = recipe.training.epochs // 2 * 100
+    recorded = plain[0](step, batch).metrics.keys() - AT_HAND
+    looked_at[0](step, batch)
 
     def do(training: tuple[Stepper, Meter]) -> None:
         stepper, meter = training
@@ -70,7 +74,8 @@ def _row(recipe: Recipe, dataset: ImageDataset, device: torch.device, *, rounds:
         )
     states = [training[0].objective.state_dict() for training in (looked_at, plain)]
     apart = sum(not torch.equal(value, states[1][key]) for key, value in states[0].items())
-    green = gate("tensors of the state that differ", apart, 0)
+    green = gate("measures of an ordinary step", len(recorded), 0)
+    green += "; " + gate("tensors of the state that differ", apart, 0)
     more = " as a CUDA graph" if recipe.training.cuda_graph else ""
     return Row(
         f"observed {recipe.objective.name} step, {recipe.backbone.arch}, batch {len(batch.index)}{more}",

@@ -184,8 +184,7 @@ def differences(joined: dict[str, Tensor], alone: dict[str, Tensor]) -> float:
 
 def compared(output: Output) -> dict[str, Tensor]:
     """Metrics whose mean over ranks is that of one rank; percents are means in float32."""
-    apart = ("negative_variance", "same_distance", "other_distance")  # of own queries, of own pairs
-    metrics = {name: v for name, v in output.metrics.items() if not name.startswith(apart)}
+    metrics = output.metrics
     accuracies = {name: v for name, v in metrics.items() if name.endswith("accuracy")}
     percents = {name: v.double().round(decimals=3) for name, v in accuracies.items()}
     return {name: v for name, v in (metrics | percents).items() if not v.isnan()}

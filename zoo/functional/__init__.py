@@ -18,9 +18,10 @@ from zoo.functional.contrastive import (
 )
 from zoo.functional.diagnostics import (
     alignment,
+    anchor_moments,
     center_cosine,
     group_means,
-    pair_moments,
+    pooled_moments,
     relative_penalty,
     score_moments,
     tolerance,
@@ -69,6 +70,7 @@ __all__ = [
     "MANY_ABOVE",
     "Probabilities",
     "alignment",
+    "anchor_moments",
     "balanced_softmax",
     "center_cosine",
     "class_balanced_weights",
@@ -96,7 +98,7 @@ __all__ = [
     "paco",
     "paco_optimum",
     "paco_probabilities",
-    "pair_moments",
+    "pooled_moments",
     "post_hoc_adjusted",
     "relative_penalty",
     "sample_beta",

@@ -106,19 +106,37 @@ def tolerance(z: Tensor, labels: Tensor) -> Tensor:
     return similarity.masked_fill(~same, 0).sum() / same.sum()
 
 
-def pair_moments(scores: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and variance of the chosen ones of some scores.
+def anchor_moments(scores: Tensor, chosen: Tensor) -> Tensor:
+    """Mean and variance of the chosen ones of each anchor's scores, and how many these are.
 
     Args:
         scores: of pairs `[N, K]`.
         chosen: which of them count `[N, K]`, bool.
 
     Returns:
-        `(mean [], variance [])`, of the population; NaN when none counts.
+        `[N, 3]`, in this order; mean and variance, of the population, are NaN where none counts.
     """
-    count = chosen.sum()
-    mean = scores.masked_fill(~chosen, 0).sum() / count
-    return mean, (scores - mean).masked_fill_(~chosen, 0).square_().sum() / count
+    count = chosen.sum(dim=1)
+    mean = scores.masked_fill(~chosen, 0).sum(dim=1) / count
+    squares = (scores - mean[:, None]).masked_fill_(~chosen, 0).square_()
+    return torch.stack([mean, squares.sum(dim=1) / count, count.to(scores.dtype)], dim=1)
+
+
+def pooled_moments(moments: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and variance of several anchors' scores taken together.
+
+    Var = sum_i n_i (var_i + (mean_i - mean)^2) / sum_i n_i: no large numbers cancel.
+
+    Args:
+        moments: of each anchor mean, variance and how many scores `[N, 3]`, as `anchor_moments` gives them.
+
+    Returns:
+        `(mean [], variance [])`, of the population; NaN when there is no score.
+    """
+    means, variances, counts = moments.unbind(dim=1)
+    there, total = counts > 0, counts.sum()
+    mean = torch.where(there, means * counts, 0).sum() / total
+    return mean, torch.where(there, (variances + (means - mean).square()) * counts, 0).sum() / total
 
 
 def center_cosine(weight: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from zoo import functional
 from zoo.config import Config
 from zoo.data.batch import Batch
 from zoo.modules import Centers, Temperature
-from zoo.objectives.measures import Groups
+from zoo.objectives.measures import Groups, Seen
 from zoo.ranks import ALONE, Ranks
 
 __all__ = ["Batch", "Centers", "DataInfo", "Objective", "ObjectiveConfig", "Output"]
@@ -65,12 +65,15 @@ class Output(NamedTuple):
         features: of the first view as they enter the loss `[B, D_f]`, not detached, for who looks at the
             gradients of single images; None where a row is not one image of one class, and where an
             objective does not say.
+        seen: on a step that is looked at, of which images what is measured; None where an objective does not
+            say.
     """
 
     loss: Tensor
     metrics: dict[str, Tensor]
     carry: Any = None
     features: Tensor | None = None
+    seen: Seen | None = None
 
 
 class Objective(nn.Module):
@@ -94,9 +97,9 @@ class Objective(nn.Module):
         epoch: how far training is, in epochs with fraction; the loop sets it before each step. Not state: it
             follows from the loop's step.
         progress: the same as a share of the whole training, 0..1; schedules inside the objective read it.
-        observing: whether this step is looked at (the recipe's `training.observe_every`): metrics that cost
-            more than a few small operations are computed on such steps alone. They change nothing and draw no
-            random number.
+        observing: whether this step is looked at (the recipe's `training.observe_every`): what costs
+            more than it has at hand is measured on such steps alone. It changes nothing and draws no random
+            number.
         ranks: the processes that train together. A batch is this rank's rows, the loss their mean; contrasts
             within the batch reach over all ranks. `update` gets the rows of all.
     """

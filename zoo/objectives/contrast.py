@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from zoo import functional
 from zoo.backbones import feature_dim
 from zoo.functional.precision import full
 from zoo.modules import (
@@ -138,16 +137,18 @@ def look_up(
         observed: on steps that are looked at the queries' classes `[B]`, of the same kind as the queue's.
 
     Returns:
-        What enters the loss, and score statistics to record, before and (`_ft`) after FT.
+        What enters the loss, and where `observed` is given moments `[n, 3]` of the scores of the first
+        queries by name, before and (`_ft`) after FT.
     """
     found = Dictionary(pair.q, pair.k, queue.keys, queue.labels, queue.valid)
-    metrics = _scores(found, labelled, "", observed)
+    scores = {} if observed is None else _scores(found, labelled, "", observed)
     if ft is not None and is_on(ft, epoch):
         labels = queue.labels if labelled else None
         q, k, keys, valid = transform(pair.q, pair.k, queue.keys, queue.valid, ft, labels, ranks=ranks)
         found = Dictionary(q, k, keys, queue.labels.repeat(len(valid) // len(queue)), valid)
-        metrics |= _scores(found, labelled, "_ft", observed)
-    return found, metrics
+        if observed is not None:
+            scores |= _scores(found, labelled, "_ft", observed)
+    return found, scores
 
 
 def is_on(ft: FeatureTransformConfig | None, epoch: float) -> bool:
@@ -156,22 +157,15 @@ def is_on(ft: FeatureTransformConfig | None, epoch: float) -> bool:
 
 
 @torch.no_grad()
-def _scores(
-    dictionary: Dictionary, labelled: bool, suffix: str, observed: Tensor | None
-) -> dict[str, Tensor]:
-    """Score statistics whose curves the FT paper reads: https://arxiv.org/abs/2108.02982, section 3."""
-    q, queue = dictionary.q, dictionary.queue
-    positive = (q * dictionary.k).sum(dim=1)
-    metrics = {f"positive_score{suffix}": positive.mean()}
-    if observed is not None:
-        metrics[f"positive_variance{suffix}"] = positive.var(correction=0)
-    if not labelled:  # with labels the queue holds positives too
-        chosen = measures.some(queue)
-        mean, variance = functional.score_moments(q, queue[chosen], dictionary.valid[chosen])
-        metrics |= {f"negative_score{suffix}": mean, f"negative_variance{suffix}": variance}
-    elif observed is not None:
-        metrics |= measures.scores_by_class(q, observed, queue, dictionary.queue_labels, suffix)
-    return metrics
+def _scores(dictionary: Dictionary, labelled: bool, suffix: str, observed: Tensor) -> dict[str, Tensor]:
+    """Scores whose curves the FT paper reads: https://arxiv.org/abs/2108.02982, section 3."""
+    q, k, queue, queue_labels, valid = dictionary
+    scores = {"positive": measures.own_scores(q, k)}
+    if labelled:  # the queue holds positives too
+        scores |= measures.scores_by_class(q, observed, queue, queue_labels)
+    else:
+        scores["negative"] = measures.scores_in_queue(q, queue, valid)
+    return {f"{name}{suffix}": moments for name, moments in scores.items()}
 
 
 def encode(

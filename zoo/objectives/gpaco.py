@@ -48,7 +48,7 @@ class GPaCo(Objective):
         logits = [self.learned(x) for x in features]
         pair = Projected(features[0], q, k)
         ft = self.config.feature_transform
-        found, metrics = look_up(
+        found, scores = look_up(
             pair,
             self.queue,
             ft,
@@ -65,11 +65,12 @@ class GPaCo(Objective):
             self.learned.loss(found, batch.labels, logits[0], tau, others)
             + self.learned.loss(swapped, batch.labels, logits[1], tau, others)
         )
-        metrics |= self.learned.metrics(logits[0], batch.labels, tau)
+        metrics, seen = self.learned.metrics(logits[0], batch.labels, tau), None
         if self.observing:
-            metrics |= measures.sphere(q, k, batch.labels)
-            metrics |= self.learned.measure(found, batch.labels, logits[0], tau, others, self.class_groups())
-        return Output(loss, metrics, carry=k.detach(), features=features[0])
+            values = self.learned.probabilities(found, batch.labels, logits[0], tau, others)
+            seen = measures.seen(batch.labels, (q, k), scores, values)
+            metrics |= measures.centers(self.learned.classifier.weight, self.class_groups())
+        return Output(loss, metrics, carry=k.detach(), features=features[0], seen=seen)
 
     def constants(self) -> Hashable:
         """See `Objective.constants`."""

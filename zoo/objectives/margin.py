@@ -49,10 +49,10 @@ class Margin(Objective):
         if self.config.normalize:
             z = normalize(z)
         output = self._compare(z, batch)
+        seen = None
         if self.observing and self.config.normalize:  # the measures are of unit rows
-            first, second = z.chunk(2)
-            output.metrics.update(measures.sphere(first, second, batch.labels))
-        return output._replace(features=features)
+            seen = measures.seen(batch.labels, z.chunk(2))
+        return output._replace(features=features, seen=seen)
 
     def _compare(self, z: Tensor, batch: Batch) -> Output:
         """Compare the views `[2B, D]`."""
@@ -64,7 +64,8 @@ class Margin(Objective):
         loss = functional.margin_contrastive(
             a, b, same, margin=self.config.margin, squared_margin=self.config.squared_margin
         )
-        return Output(loss, _distances((a - b).detach().norm(dim=1), same))
+        metrics = self._distances((a - b).detach().norm(dim=1), same) if self.observing else {}
+        return Output(loss, metrics)
 
     def _over_ranks(self, z: Tensor, identity: Tensor) -> Output:
         """Compare this rank's views `[2n, D]` with those of all."""
@@ -78,19 +79,19 @@ class Margin(Objective):
             margin=self.config.margin,
             squared_margin=self.config.squared_margin,
         )
+        if not self.observing:
+            return Output(loss, {})
         with torch.no_grad():
             distance = torch.cdist(z, everyone, compute_mode="donot_use_mm_for_euclid_dist")
             # of a view and itself it is 0: only in the count they have to be left out
-            return Output(loss, _distances(distance, same, itself=len(z)))
+            return Output(loss, self._distances(distance, same, itself=len(z)))
+
+    def _distances(self, distance: Tensor, same: Tensor, itself: int = 0) -> dict[str, Tensor]:
+        """Mean distances of all ranks' pairs of both kinds; `itself` of the same ones are no pairs."""
+        own = [(distance * same).sum(), same.sum() - itself, (distance * ~same).sum(), (~same).sum()]
+        sums = self.ranks.sum(torch.stack([each.to(distance.dtype) for each in own]))
+        return {"same_distance": sums[0] / sums[1], "other_distance": sums[2] / sums[3]}
 
     def constants(self) -> Hashable:
         """See `Objective.constants`."""
         return ()
-
-
-def _distances(distance: Tensor, same: Tensor, itself: int = 0) -> dict[str, Tensor]:
-    """Mean distances of the pairs of both kinds; `itself` of the same ones are no pairs."""
-    return {
-        "same_distance": (distance * same).sum() / (same.sum() - itself),
-        "other_distance": (distance * ~same).sum() / (~same).sum(),
-    }

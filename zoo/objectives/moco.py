@@ -89,14 +89,15 @@ class MoCo(Objective):
         """Contrast the first view's queries with the second view's keys and the queue."""
         pair = self.contrast(self.encoder, batch.views)
         observed = batch.labels if self.observing else None
-        found, metrics = self.contrast.look_up(pair, self.epoch, labelled=False, observed=observed)
-        if self.observing:
-            metrics |= measures.sphere(pair.q, pair.k, batch.labels)
+        found, scores = self.contrast.look_up(pair, self.epoch, labelled=False, observed=observed)
+        seen = measures.seen(batch.labels, (pair.q, pair.k), scores) if self.observing else None
+        metrics = dict[str, Tensor]()
         tau: float | Tensor = 1.0  # for the simple losses, which do not read it
         if self.temperature is not None:
             tau = self.temperature(self.progress)
-            metrics |= self.temperature.metrics(tau, found.q.device)
-        return Output(_loss(self.config.loss, found, tau), metrics, carry=pair.k, features=pair.features)
+            metrics = self.temperature.metrics(tau, found.q.device)
+        loss = _loss(self.config.loss, found, tau)
+        return Output(loss, metrics, carry=pair.k, features=pair.features, seen=seen)
 
     def constants(self) -> Hashable:
         """See `Objective.constants`."""

@@ -97,11 +97,10 @@ class MoCoV3(Objective):
         tau = self.temperature(self.progress)
         others1, others2 = self._from_others(k1, k2)
         loss = _contrast(q1, k2, tau, others2) + _contrast(q2, k1, tau, others1)
-        score = 0.5 * ((q1 * k2).sum(dim=1).mean() + (q2 * k1).sum(dim=1).mean())
-        metrics = {"positive_score": score.detach(), **self.temperature.metrics(tau, score.device)}
+        seen = None
         if self.observing:
-            metrics |= measures.scores_in_batch(q1, k2) | measures.sphere(q1, k2, batch.labels)
-        return Output(loss, metrics, features=features)
+            seen = measures.seen(batch.labels, (q1, k2), measures.scores_in_batch(q1, k2, others2))
+        return Output(loss, self.temperature.metrics(tau, q1.device), features=features, seen=seen)
 
     def _from_others(self, k1: Tensor, k2: Tensor) -> Sequence[Tensor | None]:
         """Return the other ranks' keys of both views; None with one rank."""

@@ -98,16 +98,15 @@ class LearnedCenters(nn.Module):
         )
 
     @torch.no_grad()
-    def measure(
+    def probabilities(
         self,
         found: Dictionary,
         labels: Tensor,
         center_logits: Tensor,
         tau: float | Tensor,
         others: tuple[Tensor, Tensor] | None,
-        groups: measures.Groups,
     ) -> dict[str, Tensor]:
-        """Return what to record of centers and probabilities on a step that is looked at.
+        """Return the probabilities `[n]` of the first anchors by name, for a step that is looked at.
 
         Args:
             found: what enters the loss; this and the rest as `loss` has it.
@@ -115,7 +114,6 @@ class LearnedCenters(nn.Module):
             center_logits: `[N, C]`.
             tau: temperature of the samples' scores.
             others: what other ranks have of the batch.
-            groups: classes by how many training images they have.
         """
         config = self.config
         chosen = functional.paco_probabilities(
@@ -130,7 +128,7 @@ class LearnedCenters(nn.Module):
             gamma=config.gamma,
             center_tau=config.center_tau,
             others=others,
-            anchors=measures.ANCHORS,
+            anchors=measures.ROWS,
         )
         optimum = None
         if config.gamma > 0:  # without samples in the denominator the loss has no minimum
@@ -141,8 +139,7 @@ class LearnedCenters(nn.Module):
                 gamma=config.gamma,
                 label_smoothing=config.label_smoothing,
             )
-        metrics = measures.probabilities(chosen, optimum, labels[: measures.ANCHORS], groups)
-        return metrics | measures.centers(self.classifier.weight, groups)
+        return measures.probabilities(chosen, optimum)
 
     @torch.no_grad()
     def metrics(self, center_logits: Tensor, labels: Tensor, tau: float | Tensor) -> dict[str, Tensor]:
@@ -173,16 +170,17 @@ class PaCo(Objective):
         """Contrast the first view with the second's keys, the batch itself, the queue and the centers."""
         pair = self.contrast(self.encoder, batch.views)
         observed = batch.labels if self.observing else None
-        found, metrics = self.contrast.look_up(pair, self.epoch, labelled=True, observed=observed)
+        found, scores = self.contrast.look_up(pair, self.epoch, labelled=True, observed=observed)
         logits = self.learned(pair.features)
         tau = self.learned.temperature(self.progress)
         others = from_others(self.ranks, found.q, found.k, batch.labels)
         loss = self.learned.loss(found, batch.labels, logits, tau, others)
-        metrics |= self.learned.metrics(logits, batch.labels, tau)
+        metrics, seen = self.learned.metrics(logits, batch.labels, tau), None
         if self.observing:
-            metrics |= measures.sphere(pair.q, pair.k, batch.labels)
-            metrics |= self.learned.measure(found, batch.labels, logits, tau, others, self.class_groups())
-        return Output(loss, metrics, carry=pair.k, features=pair.features)
+            values = self.learned.probabilities(found, batch.labels, logits, tau, others)
+            seen = measures.seen(batch.labels, (pair.q, pair.k), scores, values)
+            metrics |= measures.centers(self.learned.classifier.weight, self.class_groups())
+        return Output(loss, metrics, carry=pair.k, features=pair.features, seen=seen)
 
     def constants(self) -> Hashable:
         """See `Objective.constants`."""

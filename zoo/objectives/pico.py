@@ -92,9 +92,11 @@ class PiCO(Objective):
                 value_at(self.config.target_momentum, self.progress),
             )
         classification = F.cross_entropy(logits, targets)
-        contrast, metrics = self._contrast(pair, predicted, labelled=warmed_up)
+        tau = self.temperature(self.progress)
+        contrast, scores = self._contrast(pair, predicted, tau, labelled=warmed_up)
+        seen, metrics = None, self.temperature.metrics(tau, pair.q.device)
         if self.observing:
-            metrics |= measures.sphere(pair.q, pair.k, batch.labels)
+            seen = measures.seen(batch.labels, (pair.q, pair.k), scores)
             metrics |= measures.centers(self.classifier.weight, self.class_groups())
         metrics |= {
             "classification_loss": classification.detach(),
@@ -105,20 +107,18 @@ class PiCO(Objective):
         }
         carry = _Carry(pair.k, pair.q.detach(), predicted, targets)
         loss = classification + self.config.contrast_weight * contrast
-        return Output(loss, metrics, carry, features=pair.features)
+        return Output(loss, metrics, carry, features=pair.features, seen=seen)
 
     def _contrast(
-        self, pair: Projected, predicted: Tensor, *, labelled: bool
+        self, pair: Projected, predicted: Tensor, tau: float | Tensor, *, labelled: bool
     ) -> tuple[Tensor, dict[str, Tensor]]:
         observed = predicted if self.observing else None
-        found, metrics = self.contrast.look_up(pair, self.epoch, labelled=labelled, observed=observed)
-        tau = self.temperature(self.progress)
-        metrics |= self.temperature.metrics(tau, found.q.device)
+        found, scores = self.contrast.look_up(pair, self.epoch, labelled=labelled, observed=observed)
         q, k, queue, queue_labels, valid = found
         if labelled:
             others = from_others(self.ranks, q, k, predicted)
-            return functional.sup_con(q, k, predicted, queue, queue_labels, tau=tau, others=others), metrics
-        return functional.info_nce(q, k, queue, tau=tau, valid=valid), metrics
+            return functional.sup_con(q, k, predicted, queue, queue_labels, tau=tau, others=others), scores
+        return functional.info_nce(q, k, queue, tau=tau, valid=valid), scores
 
     def constants(self) -> Hashable:
         """See `Objective.constants`."""

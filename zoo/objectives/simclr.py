@@ -41,16 +41,16 @@ class SimCLR(Objective):
         features, projected = encode(self.encoder, self.head, batch.views)
         a, b = map(normalize, projected)
         tau = self.temperature(self.progress)
-        metrics = {
-            "positive_score": (a * b).sum(dim=1).mean().detach(),
-            **self.temperature.metrics(tau, a.device),
-        }
-        if self.observing:
-            metrics |= measures.scores_in_batch(a, b) | measures.sphere(a, b, batch.labels)
         others: Tensor | None = None
+        theirs: Tensor | None = None
         if not self.ranks.alone:
-            others = torch.cat(self.ranks.others(torch.cat([a, b], dim=1)).chunk(2, dim=1))
-        return Output(functional.nt_xent(a, b, tau=tau, others=others), metrics, features=features)
+            of_a, theirs = self.ranks.others(torch.cat([a, b], dim=1)).chunk(2, dim=1)
+            others = torch.cat([of_a, theirs])
+        seen = None
+        if self.observing:
+            seen = measures.seen(batch.labels, (a, b), measures.scores_in_batch(a, b, theirs))
+        loss = functional.nt_xent(a, b, tau=tau, others=others)
+        return Output(loss, self.temperature.metrics(tau, a.device), features=features, seen=seen)
 
     def constants(self) -> Hashable:
         """See `Objective.constants`."""

@@ -41,22 +41,20 @@ class SupCon(Objective):
         """Contrast the first view with the second's keys, the batch itself and the queue."""
         pair = self.contrast(self.encoder, batch.views)
         observed = batch.labels if self.observing else None
-        found, metrics = self.contrast.look_up(pair, self.epoch, labelled=True, observed=observed)
+        found, scores = self.contrast.look_up(pair, self.epoch, labelled=True, observed=observed)
         tau = self.temperature(self.progress)
         q, k, queue, queue_labels, _ = found
         others = from_others(self.ranks, q, k, batch.labels)
         loss = functional.sup_con(q, k, batch.labels, queue, queue_labels, tau=tau, others=others)
-        metrics |= self.temperature.metrics(tau, loss.device)
+        seen = None
         if self.observing:
-            metrics |= measures.sphere(pair.q, pair.k, batch.labels)
             probability, positives = functional.sup_con_probabilities(
-                q, k, batch.labels, queue, queue_labels, tau=tau, others=others, anchors=measures.ANCHORS
+                q, k, batch.labels, queue, queue_labels, tau=tau, others=others, anchors=measures.ROWS
             )
-            metrics |= {
-                "pair_probability": probability.mean(),
-                "pair_probability_optimum": (1 / positives).mean(),
-            }
-        return Output(loss, metrics, carry=pair.k, features=pair.features)
+            values = {"pair_probability": probability, "pair_probability_optimum": 1 / positives}
+            seen = measures.seen(batch.labels, (pair.q, pair.k), scores, values)
+        metrics = self.temperature.metrics(tau, loss.device)
+        return Output(loss, metrics, carry=pair.k, features=pair.features, seen=seen)
 
     def constants(self) -> Hashable:
         """See `Objective.constants`."""

@@ -10,6 +10,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from zoo.config import plain_kind
 from zoo.errors import ReleaseError
 from zoo.release import format, schema
@@ -21,6 +23,7 @@ MOST_CLASSES = 10_000
 _STEPS = 1 << 53
 _LONGEST_NAME = 200
 _AT = ("step", "epoch")
+_OF_ROW = (*_AT, "looks")  # of a row of classes; everything else is a list
 _COUNTS = ("skipped",)  # so far: a block has the last one, not their mean
 _KEYS = ("format", "rows", "columns", "classes")
 
@@ -28,7 +31,8 @@ History = dict[str, Any]
 """`{"format": 1, "rows": [R], "columns": {"step": [R], "epoch": [R], NAME: [R]}, "classes": [{...}]}`.
 
 `rows` says of how many recorded rows each one is the mean; null in a column is a value that was not recorded.
-`classes` are rows of classes.jsonl, each with `step`, `epoch` and lists of C values, or null for a list.
+`classes` are rows of classes.jsonl, each with `step`, `epoch`, how many `looks` it is of, and lists of C
+values, or null for a list.
 """
 
 
@@ -36,8 +40,8 @@ def gather(rows: Sequence[Mapping[str, Any]], class_rows: Sequence[Mapping[str, 
     """Make the history of what a run recorded, or None of nothing.
 
     Above 400 rows the first and the last stay as they are, and of the others every block of neighbours
-    becomes its mean, at the step of its last, as each row is the mean of the steps before it. Of the classes'
-    rows the last 8 are kept. Numbers keep six digits.
+    becomes its mean, at the step of its last, as each row is the mean of the steps before it. The classes'
+    rows become 8 such blocks of the whole training. Numbers keep six digits.
 
     Args:
         rows: of metrics.jsonl, in order; rows of one step (a look at the validation part) become one.
@@ -64,7 +68,7 @@ def gather(rows: Sequence[Mapping[str, Any]], class_rows: Sequence[Mapping[str, 
         "format": FORMAT,
         "rows": [len(block) for block in blocks],
         "columns": columns,
-        "classes": [row for row in map(_shortened, class_rows) if _is_class_row(row)][-MOST_CLASS_ROWS:],
+        "classes": _class_blocks(class_rows),
     }
 
 
@@ -161,12 +165,14 @@ def _is_class_row(row: Mapping[str, Any]) -> bool:
 def _check_class_row(row: object, where: str) -> None:
     if not isinstance(row, dict) or not _is_step(row.get("step")) or not _is_number(row.get("epoch")):
         raise ReleaseError(f"{where}: expected a section with a step, an epoch and lists by name")
+    if "looks" in row and not (_is_step(row["looks"]) and row["looks"] > 0):
+        raise ReleaseError(f'{where}: "looks": found {str(row["looks"])[:40]!r}, expected 1 or more')
     images = row.get("images")
     size = len(images) if isinstance(images, list) else 0
     if not 0 < size <= MOST_CLASSES:
         raise ReleaseError(f'{where}: "images": found {plain_kind(images)}, expected a list of numbers')
     for name, values in row.items():
-        if name not in _AT and values is not None:
+        if name not in _OF_ROW and values is not None:
             _check_list(values, size, f'{where}: "{name[:60]}"')
     if not all(_is_number(value) and value >= 0 for value in images):  # type: ignore[union-attr]
         raise ReleaseError(f'{where}: "images": expected numbers of images')
@@ -194,11 +200,50 @@ def _blocks(rows: Sequence[Mapping[str, Any]]) -> list[Sequence[Mapping[str, Any
     return [rows[:1], *(inner[a:b] for a, b in pairwise(edges)), rows[-1:]]
 
 
-def _shortened(row: Mapping[str, Any]) -> dict[str, Any]:
+def _class_blocks(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Part the classes' rows into at most `MOST_CLASS_ROWS` blocks, each of which becomes its mean."""
+    rows = [row for row in map(_plain_row, rows) if _is_class_row(row)]
+    rows = [row for row in rows if len(row["images"]) == len(rows[-1]["images"])]
+    counted = all("looks" in row for row in rows)
+    parts = min(len(rows), MOST_CLASS_ROWS)
+    edges = [round(i * len(rows) / parts) for i in range(parts + 1)] if parts else []
+    return [_class_mean(rows[a:b], counted) for a, b in pairwise(edges)]
+
+
+def _class_mean(block: Sequence[Mapping[str, Any]], counted: bool) -> dict[str, Any]:
+    """Return several rows of classes as one.
+
+    As where the rows are read (`class_means` of a report), a value counts by what it is a mean of: a class's
+    images for `feature_gradient`, else the looks, or where not all rows say how many, the images of all.
+    """
+    if len(block) == 1:
+        return {name: _shortened(value) for name, value in block[0].items()}
+    images = np.array([row["images"] for row in block], dtype=float)
+    looks = np.array([[row["looks"]] for row in block], float) if counted else images.sum(axis=1)[:, None]
+    mean: dict[str, Any] = {name: block[-1][name] for name in _AT}
+    if counted:
+        mean["looks"] = sum(row["looks"] for row in block)
+    mean["images"] = [sum(of_class) for of_class in zip(*(row["images"] for row in block), strict=True)]
+    for name in dict.fromkeys(name for row in block for name in row if name not in (*_OF_ROW, "images")):
+        lists = [row.get(name) or [None] * images.shape[1] for row in block]
+        values = np.array(lists, dtype=float)  # None is NaN
+        weights = np.where(np.isfinite(values), images if name == "feature_gradient" else looks, 0)
+        total = weights.sum(axis=0)
+        sums = (np.nan_to_num(values) * weights).sum(axis=0)
+        means = [_short(float(s / n)) if n else None for s, n in zip(sums, total, strict=True)]
+        mean[name] = None if all(row.get(name) is None for row in block) else means
+    return mean
+
+
+def _plain_row(row: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        name: [_short(_number(v)) for v in value] if isinstance(value, list | tuple) else value
+        name: [_number(v) for v in value] if isinstance(value, list | tuple) else value
         for name, value in row.items()
     }
+
+
+def _shortened(value: Any) -> Any:
+    return [_short(each) for each in value] if isinstance(value, list) else value
 
 
 def _number(value: object) -> float | int | None:

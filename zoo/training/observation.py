@@ -19,7 +19,9 @@ from torch.distributed.tensor import DTensor
 
 from zoo.functional.precision import full
 from zoo.objectives import Objective, Output
+from zoo.objectives.measures import ROWS, Seen, measure
 from zoo.ranks import Ranks
+from zoo.training.nested import map_tensors, tensors_in
 
 MOST_CLASSES = 10_000
 """Of more classes nothing is written class by class."""
@@ -33,11 +35,12 @@ class Observation:
     Args:
         objective: already on its device.
         every: steps between looks; None: none.
-        ranks: that do the step together; the sums are over all of them.
+        ranks: that do the step together; measures and sums are over all of them.
+        steps: of the whole training, the last of which is looked at in any case.
     """
 
-    def __init__(self, objective: Objective, every: int | None, ranks: Ranks) -> None:
-        self._objective, self._every, self._ranks = objective, every, ranks
+    def __init__(self, objective: Objective, every: int | None, ranks: Ranks, steps: int) -> None:
+        self._objective, self._every, self._ranks, self._last = objective, every, ranks, steps
         members = objective.group_members
         self._classes = members.shape[1]
         self._has_features = self._has_centers = False
@@ -49,7 +52,9 @@ class Observation:
 
     def due(self, step: int) -> bool:
         """Whether step number `step` (from 0) is looked at."""
-        return self._every is not None and (step + 1) % self._every == 0
+        if self._every is None:
+            return False
+        return (step + 1) % self._every == 0 or step + 1 == self._last
 
     @contextmanager
     def watching(self) -> Iterator[list[Tensor]]:
@@ -84,9 +89,10 @@ class Observation:
     ) -> dict[str, Tensor]:
         """Take in a step whose gradients are there, neither clipped nor unscaled.
 
-        An image's gradient is that of its own loss, whatever the size of the batch: of the mean over the
-        batch, times `total`. A step whose gradients are not finite, as fp16 has them now and then, counts for
-        nothing.
+        An image's gradient is that of the whole batch's loss with respect to its features: also of what it is
+        to others, as a contrast. The loss, a mean over the batch, is taken times `total`, so that an image
+        that is in its own term alone has that term's gradient, whatever the size of the batch. A step whose
+        gradients are not finite, as fp16 has them now and then, counts for nothing.
 
         Args:
             parameters: that are trained.
@@ -113,6 +119,24 @@ class Observation:
             images, gradients = (self._members @ sums[:2, : self._classes].T).unbind(dim=1)
             metrics |= groups.named("feature_gradient", (gradients / images).float())
         return metrics
+
+    @torch.no_grad()
+    def measure(self, seen: Seen | None) -> dict[str, Tensor]:
+        """Return what to record of the first images of the whole batch, the same on every rank.
+
+        Args:
+            seen: what this rank's part of the batch has of them; None if the objective does not say.
+        """
+        if seen is None:
+            return {}
+        ranks, counts = self._ranks, self._ranks.counts
+        first = map_tensors(seen, lambda rows: rows[:ROWS])
+        ranks.counts = tuple(min(count, ROWS) for count in counts)
+        try:
+            everyones = iter(ranks.gather_rows(tensors_in(first)))
+        finally:
+            ranks.counts = counts
+        return measure(map_tensors(first, lambda _: next(everyones)), self._objective.class_groups())
 
     def _by_class(
         self, features: Sequence[Tensor], labels: Sequence[Tensor], total: int, scale: Tensor
@@ -151,6 +175,7 @@ class Observation:
         means = [g / n if n else None for g, n in zip(gradients, images, strict=True)]
         return {
             **facts,
+            "looks": int(steps),
             "images": [int(n) for n in images],
             "feature_gradient": [_short(mean) for mean in means] if self._has_features else None,
             "class_gradient": [_short(each / steps) for each in contributions]

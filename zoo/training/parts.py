@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -36,7 +36,7 @@ def join(outputs: Sequence[Output], shares: Sequence[float]) -> Output:
     """Join the outputs of a batch's parts, whose shares of its images are `shares`.
 
     Loss and metrics are weighted means, of metrics over the parts in which they are not NaN (a class, say, is
-    not in all of them); rows to carry follow each other as they did in the batch.
+    not in all of them); rows to carry and to measure follow each other as they did in the batch.
     """
     if len(outputs) == 1:
         return outputs[0]
@@ -54,6 +54,7 @@ def join(outputs: Sequence[Output], shares: Sequence[float]) -> Output:
         mean([output.loss.detach() for output in outputs]),
         {name: mean_of_found([output.metrics[name] for output in outputs]) for name in outputs[0].metrics},
         _rows([output.carry for output in outputs]),
+        seen=_rows([output.seen for output in outputs]),
     )
 
 
@@ -67,10 +68,13 @@ def gathered(batch: Batch, output: Output, ranks: Ranks) -> tuple[Batch, Output]
 
 
 def _rows(carried: Sequence[Any]) -> Any:
-    """Concatenate tensors `[b, ...]`, or tuples of them, along their rows."""
+    """Concatenate tensors `[b, ...]`, or tuples and dicts of them, along their rows."""
     first = carried[0]
     if first is None:
         return None
     if isinstance(first, Tensor):
         return torch.cat(list(carried))
-    return type(first)(*(_rows(field) for field in zip(*carried, strict=True)))
+    if isinstance(first, Mapping):
+        return {name: _rows([each[name] for each in carried]) for name in first}
+    fields = [_rows(field) for field in zip(*carried, strict=True)]
+    return type(first)(*fields) if hasattr(first, "_fields") else tuple(fields)

@@ -244,9 +244,10 @@ class RunFolder:
     def class_rows(self) -> list[dict[str, Any]]:
         """Return the rows of classes.jsonl, one of each checkpoint before which there was a look.
 
-        Each has, of the looks since the row before it, `step` and `epoch` of its end, and lists over the C
-        classes: `images` that were seen; `feature_gradient`, the mean over these of the norm of the gradient
-        of an image's own loss with respect to its features, None without an image; `class_gradient`, what the
+        Each has `step` and `epoch` of its end, how many `looks` it is of, all since the row before it, and
+        lists over the C classes: `images` that were seen; `feature_gradient`, the mean over these of the norm
+        of the gradient of the batch's loss, taken times the batch size, with respect to an image's features,
+        None without an image (in a contrast this has what the image is to others); `class_gradient`, what the
         class contributes to a step, the sum of these norms over the batch's images of the class divided by
         the batch size; `center_gradient`, the mean norm of the gradient of the class's center. Of the last
         three each is None as a whole where the objective does not say, or has no centers.

@@ -88,7 +88,7 @@ class Stepper:
         self.watch: Callable[[Output], None] | None = None
         """Is given each step's output when its gradients are there; an error it raises leaves the weights
         as they were."""
-        self.observation = Observation(objective, section.observe_every, ranks)
+        self.observation = Observation(objective, section.observe_every, ranks, self.steps)
         self._unit = torch.ones((), device=device)
         self._run: Callable[[Batch], Output] = self._update
         self._run_observed: Callable[[Batch], Output] = self._update
@@ -163,7 +163,8 @@ class Stepper:
                 self._total,
                 self.scaler.scale(self._unit),
             )
-            output = output._replace(metrics={**output.metrics, **seen})
+            measured = self.observation.measure(output.seen)
+            output = output._replace(metrics={**output.metrics, **measured, **seen}, seen=None)
         with self.span("optimizer"):
             if self.clip_grad is not None:
                 self.scaler.unscale_(self.optimizer)

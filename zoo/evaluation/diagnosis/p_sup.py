@@ -174,7 +174,7 @@ def _lacks_p_sup(subject: Subject) -> str | None:
         return no_record(subject)
     if any(len(curve(subject.rows, f"p_sup{group}").steps) for group in _GROUPS):
         return None
-    return "its record has no P_sup (the recipe's training.observe_every was null, or it is older)"
+    return "its record has no P_sup (training.observe_every was null, no look was due yet, or it is older)"
 
 
 def plot_p_sup(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:

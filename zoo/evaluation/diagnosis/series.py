@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,6 +30,22 @@ def curve(rows: Sequence[Row], name: str) -> Curve:
     }
     steps = sorted(found)
     return Curve(np.array(steps, dtype=float), np.array([found[step] for step in steps], dtype=float))
+
+
+def ending(rows: Sequence[Row], name: str, share: float) -> tuple[Array, Array]:
+    """Return the last records of a scalar `[T]`, and for how many steps each of them stands `[T]`.
+
+    A row is the mean of the steps since the row before it: where a training was stopped and went on, or in a
+    release's history, that is not the same number for all. Together they are of at least `share` of the steps
+    that the scalar has records of.
+    """
+    found = curve(rows, name)
+    steps = sorted({row["step"] for row in rows if is_number(row.get("step"))})
+    lengths = {step: max(step - before, 1) for before, step in pairwise([0, *steps])}
+    weights = np.array([lengths[step] for step in found.steps], dtype=float)
+    reached = np.cumsum(weights[::-1])
+    count = int(np.searchsorted(reached, (share - 1e-9) * weights.sum())) + 1
+    return found.values[-count:], weights[-count:]
 
 
 def names(rows: Iterable[Row]) -> list[str]:
@@ -66,8 +83,9 @@ def mean_curve(curves: Sequence[Curve]) -> Curve:
 def class_means(class_rows: Sequence[Row], key: str, classes: int) -> Array | None:
     """Return a quantity of each class over a whole training `[C]`, from the rows of classes.jsonl.
 
-    A row's value counts by the images it was observed on: those of the class for `feature_gradient`, a mean
-    per image; those of all classes for what is a mean per step. NaN for a class that was never observed.
+    A row's value counts by what it is a mean of: images of the class for `feature_gradient`, steps that were
+    looked at for everything else (where a row of an older run does not say how many, the images of all
+    classes). NaN for a class that was never observed.
 
     Args:
         class_rows: may be empty.
@@ -78,14 +96,15 @@ def class_means(class_rows: Sequence[Row], key: str, classes: int) -> Array | No
         None where no row has the key.
     """
     total, weights = np.zeros(classes), np.zeros(classes)
-    any_row = False
+    any_row, counted = False, all(is_number(row.get("looks")) for row in class_rows)
     for row in class_rows:
         values, images = _numbers(row.get(key), classes), _numbers(row.get("images"), classes)
         if values is None or images is None:
             continue
         any_row = True
         images = np.nan_to_num(images)
-        weight = images if key == "feature_gradient" else np.full(classes, images.sum())
+        looks = row["looks"] if counted else images.sum()
+        weight = images if key == "feature_gradient" else np.full(classes, float(looks))
         known = np.isfinite(values)
         total[known] += (values * weight)[known]
         weights[known] += weight[known]

@@ -16,7 +16,7 @@ from zoo.evaluation.diagnosis.series import Row
 from zoo.modules.centers import Centers
 
 LAST = 0.2
-"""Share of a scalar's records, at the end of a training, that means are taken over."""
+"""Share of the steps that a scalar has records of, at the end of a training, that means are taken over."""
 
 _TOP1 = "accuracy"
 
@@ -71,7 +71,8 @@ def summary(subject: Subject, evaluations: Sequence[Row] = ()) -> dict[str, floa
     Returns:
         Values by name:
 
-        - `recorded/NAME`: mean of every recorded scalar over the last fifth of its records;
+        - `recorded/NAME`: mean of every recorded scalar over the last fifth of its records, each of which
+          counts by the steps that it is the mean of;
         - `deviation/NAME`: its standard deviation over the same records, 0 for what is steady;
         - `features/NAME`: measures of the look: `uniformity`, `tolerance`, `alignment`, means and standard
           deviations of the scores of two views (`positive_score`), of pairs of one class and of others,
@@ -88,22 +89,21 @@ def summary(subject: Subject, evaluations: Sequence[Row] = ()) -> dict[str, floa
 
 def at_the_end(rows: Sequence[Row], name: str) -> float | None:
     """Return the mean of a scalar over the last fifth of its records; None where it has none."""
-    values = series.curve(rows, name).values
-    return float(_last(values).mean()) if len(values) else None
-
-
-def _last(values: series.Array) -> series.Array:
-    return values[-math.ceil(LAST * len(values)) :]
+    values, weights = series.ending(rows, name, LAST)
+    return float(np.average(values, weights=weights)) if len(values) else None
 
 
 def _recorded(rows: Sequence[Row]) -> dict[str, float]:
     found: dict[str, float] = {}
     for name in series.names(rows):
-        values = _last(series.curve(rows, name).values)
-        if len(values):
-            found[f"recorded/{name}"] = float(values.mean())
+        values, weights = series.ending(rows, name, LAST)
+        if not len(values):
+            continue
+        mean = np.average(values, weights=weights)
+        found[f"recorded/{name}"] = float(mean)
         if len(values) > 1:
-            found[f"deviation/{name}"] = float(values.std(ddof=1))
+            variance = np.average((values - mean) ** 2, weights=weights) * len(values) / (len(values) - 1)
+            found[f"deviation/{name}"] = float(np.sqrt(variance))
     return found
 
 
