@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import signal
 import sqlite3
 import struct
@@ -389,6 +390,61 @@ def test_a_package_that_does_not_work_is_one_too(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(tracking.importlib, "import_module", broken)
     with pytest.raises(TrainingError, match="cannot be imported: module has no attribute x"):
         Tracking(RECIPE, tmp_path, 0, [])
+
+
+@pytest.fixture
+def logged_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody has logged in to Weights & Biases, and nothing says that it is to stay offline."""
+    for name in [name for name in os.environ if name.startswith(("WANDB_", "NETRC"))]:
+        monkeypatch.delenv(name)
+    for name in ("HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / "home"))
+
+
+@pytest.mark.usefixtures("logged_out")
+def test_wandb_without_a_key_is_an_error_before_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(TrainingError, match=r'"wandb" cannot begin.*"wandb login".*WANDB_MODE=offline'):
+        zoo.pretrain(PACO, out=tmp_path / "out", overrides=["training.trackers=[tensorboard,wandb]"])
+    assert not (tmp_path / "out").exists()
+    monkeypatch.setenv("WANDB_API_KEY", "short")
+    with pytest.raises(TrainingError, match=r"WANDB_API_KEY"):
+        require_trackers(RECIPE)
+    for variable, value in (("WANDB_API_KEY", "0" * 40), ("WANDB_MODE", "offline"), ("RANK", "1")):
+        with monkeypatch.context() as patch:
+            patch.delenv("WANDB_API_KEY")
+            patch.setenv(variable, value)
+            patch.setenv("WORLD_SIZE", "2")
+            require_trackers(RECIPE)
+
+
+@pytest.mark.usefixtures("logged_out")
+def test_wandb_never_asks_at_the_terminal_beside_the_training(tmp_path: Path) -> None:
+    """Its thread would hold the terminal's input when the process ends, which Python then aborts."""
+    program = (
+        "import sys, pathlib; from zoo.training import Recipe; from zoo.training.tracking import Tracking\n"
+        f"recipe = Recipe.load({PACO!r}, ['training.trackers=[wandb]'])\n"
+        "told = Tracking(recipe, pathlib.Path(sys.argv[1]), 0, [])\n"
+        "told.log({'step': 1, 'loss': 0.5})\n"
+        "told.close()\n"
+    )
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path)], cwd=ROOT, stdin=theirs, stdout=theirs, stderr=theirs
+    ) as process:
+        os.close(theirs)
+        said = b""
+        try:
+            while part := os.read(ours, 65536):
+                said += part
+        except OSError:  # how Linux says that the other end is closed
+            pass
+        assert process.wait(60) == 0, said
+    os.close(ours)
+    assert b"wandb has failed" in said
+    assert b"API key" in said or b"api_key" in said
+    assert b"choice" not in said
 
 
 def test_an_unknown_tracker_is_refused_with_the_nearest_name() -> None:
