@@ -329,6 +329,32 @@ def test_results_are_sent_once_and_a_checkpoint_flushes(fake: type[Fake], tmp_pa
     assert steps(fake) == ["open", "close"]
 
 
+def test_results_of_a_method_are_shown_with_the_training_that_is_its_own(
+    fake: type[Fake], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    changes = ["training.epochs=1", "schedule.warmup_epochs=0", "training.device=cpu", "training.threads=1"]
+    changes += ["training.trackers=[wandb]", "evaluation=[{protocol: classifier}]"]
+    base = "cifar_resnet20.ce_digits_lt50"
+    zoo.pretrain(base, out=tmp_path / "crt", overrides=[*changes, "method={name: crt, epochs: 1}"])
+    ids = [told[2] for told in fake.told if told[0] == "open"]
+    assert ids == [ids[0], ids[1], ids[1]]  # two trainings, of which the second goes on for the results
+    (result,) = (told for told in fake.told if told[0] == "results")
+    last = RunFolder(next((tmp_path / "crt/run").glob("crt-*"))).rows()[-1]["step"]
+    assert result[1] == last > 1
+    assert "evaluation/classifier/accuracy" in result[2]
+
+    # another method that has no training of its own but shares one
+    fake.told.clear()
+    stage = tmp_path / "crt/run"
+    change = "method={name: tau_normalized}"
+    zoo.pretrain(base, out=tmp_path / "tau", overrides=[*changes, change], stages_at=stage)
+    ids = [told[2] for told in fake.told if told[0] == "open"]
+    results = [told[1] for told in fake.told if told[0] == "results"]
+    assert len({*ids}) == len(ids) == 2
+    assert results[0] > 1
+
+
 @pytest.mark.parametrize("what", ["open", "log", "flush", "results", "close"])
 def test_a_tracker_that_fails_warns_once_and_the_run_goes_on(
     fake: type[Fake], tmp_path: Path, what: str

@@ -120,7 +120,9 @@ def _pretrain(
             objective = stages[-1].trained.objective
         if ranks.rank == 0:
             with _trained_already(run):
-                release = _release(recipe, objective, stages, train_set, test_set, run, out, ranks.size)
+                release = _release(
+                    recipe, objective, stages, train_set, test_set, run, out, ranks.size, shared=at is not None
+                )
         ranks.wait()
     return release
 
@@ -143,8 +145,13 @@ def _release(
     run: RunFolder,
     out: Path,
     ranks: int,
+    *,
+    shared: bool,
 ) -> Release:
-    """Measure what was trained, draw it, and write its release."""
+    """Measure what was trained, draw it, and write its release.
+
+    `shared` says that the stages may be other recipes' too.
+    """
     encoder, centers = objective.encoder, objective.centers()
     # as it lies in memory when it is loaded: in another layout `zoo evaluate` would round otherwise
     encoder.to(memory_format=torch.contiguous_format)
@@ -213,7 +220,12 @@ def _release(
         description=recipe.description,
         license=_license(recipe, encoder),
     )
-    run.track_results(recipe, entries, pictures)
+    last = stages[-1] if stages else None
+    if last is not None and not shared and recipe.method is not None and last.name == recipe.method.name:
+        with last.run.locked():  # the method's own training, which trackers show: its results belong there
+            last.run.track_results(last.recipe, entries, pictures, step=last.trained.steps)
+    else:
+        run.track_results(recipe, entries, pictures, step=trained.steps)
     return release
 
 
