@@ -120,7 +120,9 @@ def test_curves_have_a_panel_for_each_scalar_with_its_unit(tmp_path, drawn):
 
 def test_the_map_draws_each_class_and_each_center_in_its_color(tmp_path, drawn):
     x, y, centers = digits()
-    plot_features(x, y, NAMES, centers, tmp_path / "m.png", title="Digits", seed=4, data="Test split of digits")
+    plot_features(
+        x, y, NAMES, centers, tmp_path / "m.png", title="Digits", seed=4, data="Test split of digits"
+    )
     (figure,) = drawn
     groups = figure.axes[0].collections
     assert [len(g.get_offsets()) for g in groups[:10]] == torch.bincount(y).tolist()
@@ -129,8 +131,8 @@ def test_the_map_draws_each_class_and_each_center_in_its_color(tmp_path, drawn):
         assert np.allclose(groups[c].get_facecolor()[0, :3], groups[10 + c].get_facecolor()[0, :3])
     assert len({tuple(g.get_facecolor()[0, :3]) for g in groups}) == 10
     assert (
-        "Test split of digits. t-SNE (perplexity 30) of all 300 features (D = 64; centred, unit norm), seed 4; stars: the 10"
-        in texts(figure)
+        "Test split of digits. t-SNE (perplexity 30) of all 300 features (D = 64; centred, unit norm), seed 4; "
+        "stars: the 10" in texts(figure)
     )
     # class means are the centers here: each star lies nearest to the median of its own class
     medians = np.stack([np.median(np.asarray(g.get_offsets()), axis=0) for g in groups[:10]])
@@ -227,6 +229,7 @@ def test_lines_of_one_quantity_share_a_panel_and_are_told_apart_without_colour(t
     words = [text.get_text() for text in figure.legends[0].get_texts()]
     assert words == ["all classes", "many-shot", "few-shot", "theoretical optimum", "after FT"]
     title, legend = figure._suptitle.get_window_extent(), figure.legends[0].get_window_extent()
-    first_line = title.y0 + title.height * 0.55
+    first_line = title.y0 + title.height * 0.7  # of three
     assert legend.y1 <= first_line + 2, "the legend lies below the title's words"
     assert legend.x1 <= figure.bbox.x1
+    assert legend.y0 >= max(axes.get_tightbbox().y1 for axes in figure.axes), "and above the panels"

@@ -18,9 +18,9 @@ from zoo.errors import DataError
 from zoo.evaluation.class_map import MOST_DRAWN, plot_class_map
 from zoo.evaluation.diagnosis.balance import plot_balance
 from zoo.evaluation.diagnosis.class_accuracy import plot_class_accuracy
+from zoo.evaluation.diagnosis.overlay import recorded
 from zoo.evaluation.diagnosis.scores import plot_scores
 from zoo.evaluation.diagnosis.subject import Subject
-from zoo.evaluation.diagnosis.overlay import recorded
 from zoo.evaluation.feature_map import FEWEST, plot_features
 from zoo.evaluation.features import Features
 from zoo.evaluation.plots import plot_curves
@@ -67,7 +67,9 @@ def draw_pictures(
     pictures: dict[str, Path] = {}
     if test is not None and len(test.features) < FEWEST:
         few = len(test.features)
-        warnings.warn(f"{few} test images are too few for a map of their features, which takes {FEWEST}", stacklevel=2)
+        warnings.warn(
+            f"{few} test images are too few for a map of their features, which takes {FEWEST}", stacklevel=2
+        )
     elif test is not None:
         pictures["features"] = folder / "features.png"
         plot_features(

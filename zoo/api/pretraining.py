@@ -123,7 +123,15 @@ def _pretrain(
         if ranks.rank == 0:
             with _trained_already(run):
                 release = _release(
-                    recipe, objective, stages, train_set, test_set, run, out, ranks.size, shared=at is not None
+                    recipe,
+                    objective,
+                    stages,
+                    train_set,
+                    test_set,
+                    run,
+                    out,
+                    ranks.size,
+                    shared=at is not None,
                 )
         ranks.wait()
     return release
