@@ -120,9 +120,7 @@ def test_curves_have_a_panel_for_each_scalar_with_its_unit(tmp_path, drawn):
 
 def test_the_map_draws_each_class_and_each_center_in_its_color(tmp_path, drawn):
     x, y, centers = digits()
-    plot_features(
-        x, y, NAMES, centers, tmp_path / "m.png", title="Digits", seed=4, data="Test split of digits"
-    )
+    plot_features(x, y, NAMES, centers, tmp_path / "m.png", title="Digits", seed=4, data="Test split")
     (figure,) = drawn
     groups = figure.axes[0].collections
     assert [len(g.get_offsets()) for g in groups[:10]] == torch.bincount(y).tolist()
@@ -131,7 +129,7 @@ def test_the_map_draws_each_class_and_each_center_in_its_color(tmp_path, drawn):
         assert np.allclose(groups[c].get_facecolor()[0, :3], groups[10 + c].get_facecolor()[0, :3])
     assert len({tuple(g.get_facecolor()[0, :3]) for g in groups}) == 10
     assert (
-        "Test split of digits. t-SNE (perplexity 30) of all 300 features (D = 64; centred, unit norm), seed 4; "
+        "Test split. t-SNE (perplexity 30) of all 300 features (D = 64; centred, unit norm), seed 4; "
         "stars: the 10" in texts(figure)
     )
     # class means are the centers here: each star lies nearest to the median of its own class

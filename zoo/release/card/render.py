@@ -51,7 +51,7 @@ def render(folder: Path, config: Mapping[str, Any]) -> str:
 def _level(dataset: Mapping[str, Any]) -> bool:
     """Whether all classes are known to have as many training images."""
     counts = dataset.get("class_counts")
-    return bool(counts) and counts["smallest"] == counts["largest"]
+    return counts is not None and counts["smallest"] == counts["largest"]
 
 
 def _pictures(folder: Path) -> list[str]:
