@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -272,6 +273,35 @@ def test_an_unreadable_test_image_is_named_and_the_training_can_be_finished_afte
     picture_folder(data)
     release = zoo.pretrain(PACO, out=tmp_path / "out", data=data, overrides=FOLDER, resume=True)
     assert release.metrics["evaluations"]
+
+
+def test_few_test_images_make_a_release_without_a_map(tmp_path: Path) -> None:
+    data = picture_folder(tmp_path / "pictures")
+    for image in (data / "val").glob("*/0[1-5].png"):
+        image.unlink()  # one of each class is left
+    with pytest.warns(UserWarning, match="2 test images are too few for a map"):
+        release = zoo.pretrain(PACO, out=tmp_path / "out", data=data, overrides=FOLDER)
+    assert {e["metrics"]["test_images"] for e in release.metrics["evaluations"]} == {2}
+    pictures = {file.stem for file in release.path.glob("*.png")}
+    assert "features" not in pictures
+    assert {"curves", "centers", "accuracy"} <= pictures
+    assert "features.png" not in release.card
+
+
+def test_without_test_images_a_training_that_measures_nothing_makes_a_release(tmp_path: Path) -> None:
+    data = picture_folder(tmp_path / "pictures")
+    shutil.rmtree(data / "val")
+    with pytest.raises(zoo.ZooError, match='no test folder "val"'):
+        zoo.pretrain(PACO, out=tmp_path / "out", data=data, overrides=FOLDER)
+    assert not (tmp_path / "out").exists()
+    for base, method in ((PACO, "null"), ("cifar_resnet20.ce_digits_lt50", "{name: tau_normalized}")):
+        changes = [*FOLDER, "evaluation=[]", f"method={method}"]
+        with pytest.warns(UserWarning, match=r'no map of test features: folder: no test folder "val"'):
+            release = zoo.pretrain(base, out=tmp_path / base, data=data, overrides=changes)
+        assert release.metrics["evaluations"] == []
+        assert (release.path / "curves.png").is_file() and not (release.path / "features.png").exists()
+    with pytest.raises(zoo.ZooError, match='no test folder "val"'):
+        zoo.evaluate(release, "knn", data)
 
 
 def test_evaluations_on_other_data_or_with_other_seeds_stand_side_by_side(

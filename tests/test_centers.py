@@ -174,7 +174,7 @@ def test_the_map_is_dark_where_classes_are_alike_and_the_same_each_time(tmp_path
     assert alike < different - 0.2
 
 
-@pytest.mark.parametrize("classes", [2, 300])
+@pytest.mark.parametrize("classes", [2, 200, 300])
 def test_the_map_of_two_and_of_hundreds_of_classes_is_drawn(classes: int, tmp_path: Path) -> None:
     generator = torch.Generator().manual_seed(0)
     weight = torch.randn(classes, 8, generator=generator)
@@ -182,6 +182,8 @@ def test_the_map_of_two_and_of_hundreds_of_classes_is_drawn(classes: int, tmp_pa
     unknown = torch.full((classes,), -1)
     plot_class_map(Centers(weight, weight[:, 0], unknown, class_names=names), tmp_path / "map.png")
     assert (tmp_path / "map.png").stat().st_size > 10_000
+    width = matplotlib.image.imread(tmp_path / "map.png").shape[1]
+    assert (width > 3000) == (classes == 200), "only names take more than a thousand pixels and a bar"
 
 
 def test_what_cannot_be_drawn_is_refused(tmp_path: Path) -> None:

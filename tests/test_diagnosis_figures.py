@@ -20,6 +20,7 @@ from zoo import release as releases
 from zoo.errors import DataError, ZooError
 from zoo.evaluation._figure import COLORS, MARKERS
 from zoo.evaluation.diagnosis import figures, series
+from zoo.evaluation.diagnosis.class_accuracy import plot_class_accuracy
 from zoo.evaluation.diagnosis.figures import FIGURES, draw
 from zoo.evaluation.diagnosis.p_sup import Weights
 from zoo.evaluation.diagnosis.subject import Subject, at_the_end, summary
@@ -418,6 +419,38 @@ def many_classes(classes: int, **changes):
     centers = Centers(weight, torch.zeros(classes), counts)
     given = dict(class_names=names, class_counts=counts, centers=centers, look=look)
     return subject(**given | changes)
+
+
+def test_running_means_over_classes_leave_out_those_that_were_never_looked_at(tmp_path, saved):
+    values = [None if c % 3 == 1 or 40 <= c < 60 else float(c + 1) for c in range(100)]
+    images = [0 if value is None else 2 for value in values]
+    row = {"step": 10, "epoch": 1.0, "images": images, "feature_gradient": values}
+    look = many_classes(100)
+    drawn = only("balance", [replace(look, look=None, class_rows=[row])], tmp_path)
+    assert "Running means over 5 classes, of those that were looked at." in drawn.caption
+    (line,) = lines_of(saved[0].axes[-1], COLORS[0])
+    order = np.argsort(-look.class_counts.numpy(), kind="stable")
+    known = np.array([np.nan if value is None else value for value in values])[order]
+    known /= np.nanmean(known)
+    windows = [each[np.isfinite(each)] for each in np.lib.stride_tricks.sliding_window_view(known, 5)]
+    expected = np.array([each.mean() if len(each) else np.nan for each in windows])
+    assert np.isnan(expected).sum() == 16
+    assert np.allclose(np.asarray(line.get_ydata(), dtype=float), expected, equal_nan=True)
+
+
+def test_a_releases_accuracies_are_named_by_what_they_are_drawn_against(tmp_path, saved):
+    entry = {
+        "protocol": "knn",
+        "data": "digits",
+        "split": "test",
+        "metrics": {"per_class": [90.0 + c for c in range(10)], "test_images": 360},
+    }
+    level = subject(class_counts=torch.full((10,), 80))
+    said = plot_class_accuracy(level, [entry], [tmp_path / "a.png"])
+    assert "Every class has 80 training images: sorted by accuracy." in said
+    assert "Accuracy of each class" in texts(saved[0]) and "by training images" not in texts(saved[0])
+    said = plot_class_accuracy(subject(), [entry], [tmp_path / "b.png"])
+    assert "sorted" not in said and "Accuracy by training images" in texts(saved[1])
 
 
 def test_a_hundred_classes_are_named_where_there_is_room(tmp_path, saved):

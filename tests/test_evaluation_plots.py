@@ -102,12 +102,14 @@ def test_curves_have_a_panel_for_each_scalar_with_its_unit(tmp_path, drawn):
         {"epoch": 3},
     ]
     rows += [{"step": 120, "epoch": 12, "knn_accuracy": 55.0}]
-    plot_curves(rows, tmp_path / "c.png", title="A run")
+    plot_curves(rows, tmp_path / "c.png", title="A run", data="Trained on digits, seed 7")
     (figure,) = drawn
     titles = [a.get_title(loc="left") for a in figure.axes]
-    assert titles == ["loss", "learning rate", "knn accuracy", "positive score"]
-    assert [a.get_ylabel() for a in figure.axes] == ["nats", r"$\times 10^{-4}$", "%", "cosine"]
-    assert "121 records, steps 0 to 120, epochs 0 to 12; lines: running mean over 2 records" in texts(figure)
+    assert titles == ["loss", "learning rate", "knn accuracy", "positive pairs"]
+    assert [a.get_ylabel() for a in figure.axes] == ["nats", r"$\times 10^{-4}$", "%", "inner product"]
+    words = " ".join(texts(figure).split())
+    assert "Trained on digits, seed 7. 121 records, steps 0 to 120, epochs 0 to 12; lines: running" in words
+    assert figure.get_size_inches()[0] <= 4.8, "letters of 7 points can be read at a telephone's width"
     raw, mean = figure.axes[0].lines
     assert len(raw.get_xdata()) == 120  # the repeated steps count once, as last recorded
     assert raw.get_ydata()[[0, 5]].tolist() == [5.0, 7.0]
@@ -118,7 +120,7 @@ def test_curves_have_a_panel_for_each_scalar_with_its_unit(tmp_path, drawn):
 
 def test_the_map_draws_each_class_and_each_center_in_its_color(tmp_path, drawn):
     x, y, centers = digits()
-    plot_features(x, y, NAMES, centers, tmp_path / "m.png", title="Digits", seed=4)
+    plot_features(x, y, NAMES, centers, tmp_path / "m.png", title="Digits", seed=4, data="Test split")
     (figure,) = drawn
     groups = figure.axes[0].collections
     assert [len(g.get_offsets()) for g in groups[:10]] == torch.bincount(y).tolist()
@@ -127,8 +129,8 @@ def test_the_map_draws_each_class_and_each_center_in_its_color(tmp_path, drawn):
         assert np.allclose(groups[c].get_facecolor()[0, :3], groups[10 + c].get_facecolor()[0, :3])
     assert len({tuple(g.get_facecolor()[0, :3]) for g in groups}) == 10
     assert (
-        "t-SNE (perplexity 30) of all 300 features (D = 64; centred, unit norm), seed 4; stars: the 10"
-        in texts(figure)
+        "Test split. t-SNE (perplexity 30) of all 300 features (D = 64; centred, unit norm), seed 4; "
+        "stars: the 10" in texts(figure)
     )
     # class means are the centers here: each star lies nearest to the median of its own class
     medians = np.stack([np.median(np.asarray(g.get_offsets()), axis=0) for g in groups[:10]])
@@ -216,15 +218,16 @@ def test_lines_of_one_quantity_share_a_panel_and_are_told_apart_without_colour(t
     plot_curves(rows, tmp_path / "curves.png", title="a run")
     (figure,) = drawn
     panels = {axes.get_title(loc="left"): axes for axes in figure.axes}
-    assert set(panels) == {"loss", "p sup", "negative score", "many"}
-    looks = [(line.get_marker(), line.get_linestyle()) for line in panels["p sup"].lines]
+    assert set(panels) == {"loss", "P_sup: all centers", "negative pairs", "many"}
+    looks = [(line.get_marker(), line.get_linestyle()) for line in panels["P_sup: all centers"].lines]
     assert len(looks) == len(set(looks)) == 4
-    solid, dashed = panels["negative score"].lines
+    solid, dashed = panels["negative pairs"].lines
     assert (solid.get_linestyle(), dashed.get_linestyle()) == ("-", "--")
     assert np.allclose(dashed.get_ydata(), 0.2)
     words = [text.get_text() for text in figure.legends[0].get_texts()]
     assert words == ["all classes", "many-shot", "few-shot", "theoretical optimum", "after FT"]
     title, legend = figure._suptitle.get_window_extent(), figure.legends[0].get_window_extent()
-    first_line = title.y0 + title.height * 0.55
+    first_line = title.y0 + title.height * 0.7  # of three
     assert legend.y1 <= first_line + 2, "the legend lies below the title's words"
     assert legend.x1 <= figure.bbox.x1
+    assert legend.y0 >= max(axes.get_tightbbox().y1 for axes in figure.axes), "and above the panels"

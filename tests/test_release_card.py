@@ -134,3 +134,14 @@ def test_pictures_of_a_training_are_grouped_with_words_for_who_sees_them_and_who
         sentence = card[: card.index(f"![{alt}]")].rstrip().splitlines()[-1]
         assert sentence.endswith("."), "above each stands how to read it"
     check_card(release.path, release.config)
+
+
+@pytest.mark.parametrize("smallest", [5, 250])
+def test_a_card_says_of_balanced_classes_nothing_of_rare_ones(tmp_path, smallest):
+    (tmp_path / "source.png").write_bytes(b"png")
+    dataset = {"name": "digits", "class_counts": {"largest": 250, "smallest": smallest}}
+    found = release_of(tmp_path / "r", trained_encoder(), dataset=dataset)
+    found.add_pictures(dict.fromkeys(("accuracy", "balance"), tmp_path / "source.png"))
+    level = smallest == 250
+    assert ("being rare" in found.card) == ("falls to the right" in found.card) == (not level)
+    assert ("sorted from the worst to the best](accuracy.png)" in found.card) == level

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import signal
 import sqlite3
 import struct
@@ -328,6 +329,32 @@ def test_results_are_sent_once_and_a_checkpoint_flushes(fake: type[Fake], tmp_pa
     assert steps(fake) == ["open", "close"]
 
 
+def test_results_of_a_method_are_shown_with_the_training_that_is_its_own(
+    fake: type[Fake], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    changes = ["training.epochs=1", "schedule.warmup_epochs=0", "training.device=cpu", "training.threads=1"]
+    changes += ["training.trackers=[wandb]", "evaluation=[{protocol: classifier}]"]
+    base = "cifar_resnet20.ce_digits_lt50"
+    zoo.pretrain(base, out=tmp_path / "crt", overrides=[*changes, "method={name: crt, epochs: 1}"])
+    ids = [told[2] for told in fake.told if told[0] == "open"]
+    assert ids == [ids[0], ids[1], ids[1]]  # two trainings, of which the second goes on for the results
+    (result,) = (told for told in fake.told if told[0] == "results")
+    last = RunFolder(next((tmp_path / "crt/run").glob("crt-*"))).rows()[-1]["step"]
+    assert result[1] == last > 1
+    assert "evaluation/classifier/accuracy" in result[2]
+
+    # another method that has no training of its own but shares one
+    fake.told.clear()
+    stage = tmp_path / "crt/run"
+    change = "method={name: tau_normalized}"
+    zoo.pretrain(base, out=tmp_path / "tau", overrides=[*changes, change], stages_at=stage)
+    ids = [told[2] for told in fake.told if told[0] == "open"]
+    results = [told[1] for told in fake.told if told[0] == "results"]
+    assert len({*ids}) == len(ids) == 2
+    assert results[0] > 1
+
+
 @pytest.mark.parametrize("what", ["open", "log", "flush", "results", "close"])
 def test_a_tracker_that_fails_warns_once_and_the_run_goes_on(
     fake: type[Fake], tmp_path: Path, what: str
@@ -389,6 +416,61 @@ def test_a_package_that_does_not_work_is_one_too(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(tracking.importlib, "import_module", broken)
     with pytest.raises(TrainingError, match="cannot be imported: module has no attribute x"):
         Tracking(RECIPE, tmp_path, 0, [])
+
+
+@pytest.fixture
+def logged_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody has logged in to Weights & Biases, and nothing says that it is to stay offline."""
+    for name in [name for name in os.environ if name.startswith(("WANDB_", "NETRC"))]:
+        monkeypatch.delenv(name)
+    for name in ("HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / "home"))
+
+
+@pytest.mark.usefixtures("logged_out")
+def test_wandb_without_a_key_is_an_error_before_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(TrainingError, match=r'"wandb" cannot begin.*"wandb login".*WANDB_MODE=offline'):
+        zoo.pretrain(PACO, out=tmp_path / "out", overrides=["training.trackers=[tensorboard,wandb]"])
+    assert not (tmp_path / "out").exists()
+    monkeypatch.setenv("WANDB_API_KEY", "short")
+    with pytest.raises(TrainingError, match=r"WANDB_API_KEY"):
+        require_trackers(RECIPE)
+    for variable, value in (("WANDB_API_KEY", "0" * 40), ("WANDB_MODE", "offline"), ("RANK", "1")):
+        with monkeypatch.context() as patch:
+            patch.delenv("WANDB_API_KEY")
+            patch.setenv(variable, value)
+            patch.setenv("WORLD_SIZE", "2")
+            require_trackers(RECIPE)
+
+
+@pytest.mark.usefixtures("logged_out")
+def test_wandb_never_asks_at_the_terminal_beside_the_training(tmp_path: Path) -> None:
+    """Its thread would hold the terminal's input when the process ends, which Python then aborts."""
+    program = (
+        "import sys, pathlib; from zoo.training import Recipe; from zoo.training.tracking import Tracking\n"
+        f"recipe = Recipe.load({PACO!r}, ['training.trackers=[wandb]'])\n"
+        "told = Tracking(recipe, pathlib.Path(sys.argv[1]), 0, [])\n"
+        "told.log({'step': 1, 'loss': 0.5})\n"
+        "told.close()\n"
+    )
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path)], cwd=ROOT, stdin=theirs, stdout=theirs, stderr=theirs
+    ) as process:
+        os.close(theirs)
+        said = b""
+        try:
+            while part := os.read(ours, 65536):
+                said += part
+        except OSError:  # how Linux says that the other end is closed
+            pass
+        assert process.wait(60) == 0, said
+    os.close(ours)
+    assert b"wandb has failed" in said
+    assert b"API key" in said or b"api_key" in said
+    assert b"choice" not in said
 
 
 def test_an_unknown_tracker_is_refused_with_the_nearest_name() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,9 +18,10 @@ from zoo.errors import DataError
 from zoo.evaluation.class_map import MOST_DRAWN, plot_class_map
 from zoo.evaluation.diagnosis.balance import plot_balance
 from zoo.evaluation.diagnosis.class_accuracy import plot_class_accuracy
+from zoo.evaluation.diagnosis.overlay import recorded
 from zoo.evaluation.diagnosis.scores import plot_scores
 from zoo.evaluation.diagnosis.subject import Subject
-from zoo.evaluation.feature_map import plot_features
+from zoo.evaluation.feature_map import FEWEST, plot_features
 from zoo.evaluation.features import Features
 from zoo.evaluation.plots import plot_curves
 from zoo.modules.centers import Centers
@@ -34,7 +36,7 @@ def draw_pictures(
     recipe: Recipe,
     train_set: ImageDataset,
     centers: Centers | None,
-    test: Features,
+    test: Features | None,
     test_names: Sequence[str],
     folder: Path,
     *,
@@ -49,7 +51,7 @@ def draw_pictures(
         recipe: of the training.
         train_set: its images.
         centers: that it learned.
-        test: features of the test images, and their labels.
+        test: features of the test images, and their labels; None where there are no such images.
         test_names: names of the test images' classes.
         folder: of the run.
         rows: of metrics.jsonl; none where nothing was trained.
@@ -58,13 +60,27 @@ def draw_pictures(
         dataset: what the release records of the training images.
 
     Returns:
-        The files by name: always `features`, and of `curves`, `scores`, `balance`, `centers` and `accuracy`
-        those with a record.
+        The files by name: of `features`, `curves`, `scores`, `balance`, `centers` and `accuracy` those that
+        there is enough for.
     """
     name, seed = recipe.name, recipe.training.seed
-    pictures = {"features": folder / "features.png"}
-    title = f"{name}: test features"
-    plot_features(*test, test_names, centers, pictures["features"], seed=seed, title=title)
+    pictures: dict[str, Path] = {}
+    if test is not None and len(test.features) < FEWEST:
+        few = len(test.features)
+        warnings.warn(
+            f"{few} test images are too few for a map of their features, which takes {FEWEST}", stacklevel=2
+        )
+    elif test is not None:
+        pictures["features"] = folder / "features.png"
+        plot_features(
+            *test,
+            test_names,
+            centers,
+            pictures["features"],
+            seed=seed,
+            title=f"{name}: test features",
+            data=f"Test split; encoder {trained_on(dataset)}",
+        )
     if centers is not None and 1 < len(centers.weight) <= MOST_DRAWN:
         pictures["centers"] = folder / "centers.png"
         plot_class_map(
@@ -101,5 +117,10 @@ def draw_pictures(
     if rows:
         pictures["curves"] = folder / "curves.png"
         others = [{key: value for key, value in row.items() if not _SCORE.fullmatch(key)} for row in rows]
-        plot_curves(others if "scores" in pictures else rows, pictures["curves"], title=name)
+        plot_curves(
+            others if "scores" in pictures else rows,
+            pictures["curves"],
+            title=name,
+            data=f"Recorded while training on {recorded([subject])}",
+        )
     return pictures

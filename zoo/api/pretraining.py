@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from zoo import release as releases
 from zoo.api.evaluation import measure_aloud
@@ -15,6 +16,7 @@ from zoo.api.facts import training_facts
 from zoo.api.pictures import draw_pictures
 from zoo.data import ImageDataset, open_dataset
 from zoo.errors import DataError, Interrupted, RecipeError, TrainingError, ZooError
+from zoo.evaluation.encoded import ProbeData, Reading
 from zoo.evaluation.measure import Encoded, ProbeRun
 from zoo.launch import handed_on, restarted
 from zoo.meeting import join
@@ -104,7 +106,7 @@ def _pretrain(
     (run,) = begun
     with ranks.in_turn():  # what one fetches or decodes, the others find
         train_set = open_dataset(recipe.data, "train", data)
-        test_set = open_dataset(recipe.data, "test", data)
+        test_set = _test_set(recipe, data, ranks)
         objective = build_objective(beginning(recipe), train_set)
     if recipe.evaluation and train_set.num_classes < 2:
         raise DataError(
@@ -120,9 +122,31 @@ def _pretrain(
             objective = stages[-1].trained.objective
         if ranks.rank == 0:
             with _trained_already(run):
-                release = _release(recipe, objective, stages, train_set, test_set, run, out, ranks.size)
+                release = _release(
+                    recipe,
+                    objective,
+                    stages,
+                    train_set,
+                    test_set,
+                    run,
+                    out,
+                    ranks.size,
+                    shared=at is not None,
+                )
         ranks.wait()
     return release
+
+
+def _test_set(recipe: Recipe, data: str | Path | None, ranks: Ranks) -> ImageDataset | None:
+    """Return the test images; None where there are none, and nothing is to be measured on them."""
+    try:
+        return open_dataset(recipe.data, "test", data)
+    except DataError as error:
+        if recipe.evaluation:
+            raise
+        if ranks.rank == 0:
+            warnings.warn(f"the release gets no map of test features: {error}", stacklevel=2)
+        return None
 
 
 def as_recipe(recipe: Recipe | str | Path, overrides: Sequence[str]) -> Recipe:
@@ -139,19 +163,21 @@ def _release(
     objective: Objective,
     stages: Sequence[Stage],
     train_set: ImageDataset,
-    test_set: ImageDataset,
+    test_set: ImageDataset | None,
     run: RunFolder,
     out: Path,
     ranks: int,
+    *,
+    shared: bool,
 ) -> Release:
-    """Measure what was trained, draw it, and write its release."""
+    """Measure what was trained, draw it, and write its release.
+
+    `shared` says that the stages may be other recipes' too.
+    """
     encoder, centers = objective.encoder, objective.centers()
     # as it lies in memory when it is loaded: in another layout `zoo evaluate` would round otherwise
     encoder.to(memory_format=torch.contiguous_format)
-    encoded = Encoded(
-        encoder,
-        train_set,  # all of it, also where a part was for validation: as `zoo evaluate` will have it
-        test_set,
+    reading = Reading(
         view=recipe.views.eval,
         mean=recipe.data.mean,
         std=recipe.data.std,
@@ -160,12 +186,19 @@ def _release(
         max_bad_images=recipe.data.max_bad_images,
         cache=recipe.views.cache,
     )
+    # all training images, also where a part was for validation: as `zoo evaluate` will have it
+    encoded = None if test_set is None else Encoded(encoder, train_set, test_set, **reading)
     if recipe.method is not None:
         assert centers is not None  # a method is one of the objective `classify`
-        centers = close(recipe.method, centers, lambda: encoded.train)
+        known = encoded or ProbeData(encoder, train_set, _no_test_images, **reading)
+        centers = close(recipe.method, centers, lambda: known.train)
     # Its folder is named by the encoder's weights, so what lies there can always be continued.
     probe_run = ProbeRun(recipe.name, recipe.backbone.arch, recipe.data, run.path, resume=True)
-    entries = [measure_aloud(protocol, encoded, centers, probe_run) for protocol in recipe.evaluation]
+    entries = [
+        measure_aloud(protocol, encoded, centers, probe_run)
+        for protocol in recipe.evaluation
+        if encoded is not None
+    ]
     dataset = train_set.describe()  # hashes all names
     rows = rows_of(stages)
     class_rows = class_rows_of(stages)
@@ -174,8 +207,8 @@ def _release(
             recipe,
             train_set,
             centers,
-            encoded.test,
-            test_set.class_names,
+            None if encoded is None else encoded.test,
+            train_set.class_names,
             run.path,
             rows=rows,
             class_rows=class_rows,
@@ -213,8 +246,17 @@ def _release(
         description=recipe.description,
         license=_license(recipe, encoder),
     )
-    run.track_results(recipe, entries, pictures)
+    last = stages[-1] if stages else None
+    if last is not None and not shared and recipe.method is not None and last.name == recipe.method.name:
+        with last.run.locked():  # the method's own training, which trackers show: its results belong there
+            last.run.track_results(last.recipe, entries, pictures, step=last.trained.steps)
+    else:
+        run.track_results(recipe, entries, pictures, step=trained.steps)
     return release
+
+
+def _no_test_images(encoder: nn.Module) -> Tensor:
+    raise DataError("there are no test images")
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from zoo.modules.centers import Centers
 
 _WRITTEN = 20  # of so many classes at most, the numbers are written into the cells
 _NAMED = 200  # of so many at most, every class has its name
+_NAMELESS = 5.0  # inches of a map without names, a thousand pixels
 _LONGEST_NAME = 24
 MOST_DRAWN = 1000
 """Classes up to which a training draws this by itself: time and memory grow with their square."""
@@ -65,6 +66,8 @@ def plot_class_map(
     caption += "; order: average linkage, similar classes beside each other"
     caption += "; in brackets: training images" if counts_shown(counts) else ""
     side = min(max(2.6, 0.115 * classes), 16.0)
+    if classes > _NAMED:  # without names to be read, larger is only slower to load
+        side = _NAMELESS
     with figure_to(path, (side + 1.9, side + 1.1), caption, title) as figure:
         draw_class_map(figure.subplots(), similarity, order, names, counts)
 
@@ -102,7 +105,7 @@ def draw_class_map(
     low, high = float(np.nanmin(shown)), float(np.nanmax(shown))
     # made to look the same to colour-blind people; what is alike is dark
     cmap = colormaps["cividis_r"].with_extremes(bad="white")
-    image = axes.imshow(shown, cmap=cmap, vmin=low, vmax=high, interpolation="nearest")
+    image = axes.imshow(shown, cmap=cmap, vmin=low, vmax=high, interpolation="antialiased")
     _name_axes(axes, [_label(names[c], counts[c]) for c in order], named, smallest)
     if len(order) <= written:
         _write(axes, shown, (low + high) / 2, max(smallest, 6.0))

@@ -27,6 +27,8 @@ from zoo.seeding import derive_seed
 
 Method = Literal["tsne", "pca"]
 _METHODS = ("tsne", "pca")
+FEWEST = 4
+"""Features at least that a map is made of."""
 _HALO = [withStroke(linewidth=2.2, foreground="white")]
 _LETTER, _LINE = 0.018, 0.034  # of a map's side, what a letter and a line of a star's name take up
 _LINE_POINTS = 8.5
@@ -44,6 +46,7 @@ def plot_features(
     seed: int = 0,
     title: str | None = None,
     max_points: int = 2000,
+    data: str = "",
 ) -> None:
     """Draw features, and the directions of the class centers as stars, embedded jointly.
 
@@ -64,6 +67,7 @@ def plot_features(
         seed: of t-SNE and of the choice of points.
         title: heading of the figure; name the data set and the model.
         max_points: above this, a random subset is shown, as the caption says.
+        data: what the features are of, and what the encoder was trained on, for the caption.
 
     Raises:
         DataError: for fewer than four features, or tensors that do not fit each other.
@@ -72,7 +76,8 @@ def plot_features(
     mapped = map_features(
         features, labels, class_names, centers, method=method, seed=seed, max_points=max_points
     )
-    with figure_to(path, (4.6, 4.4), mapped.caption, title) as figure:
+    caption = f"{data}. {mapped.caption}" if data else mapped.caption
+    with figure_to(path, (4.6, 4.4), caption, title) as figure:
         draw_feature_map(figure.subplots(), mapped)
 
 
@@ -124,7 +129,7 @@ def map_features(
     check_labels(labels, "feature map: labels", count=len(features), num_classes=len(class_names))
     if centers is not None and len(centers.weight) != len(class_names):
         raise DataError(f"feature map: found {len(centers.weight)} centers for {len(class_names)} classes")
-    if min(len(features), max_points) < 4:
+    if min(len(features), max_points) < FEWEST:
         raise DataError(f"feature map: found {min(len(features), max_points)} points, expected four or more")
     rows = np.arange(len(features))
     rng = np.random.default_rng(derive_seed("plots", seed))

@@ -19,12 +19,46 @@ __all__ = ["plot_curves", "plot_features", "plot_shot_accuracy"]
 
 _GROUPS = {"accuracy": "overall", "many": "many", "medium": "medium", "few": "few"}
 _HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "++++")
-_NAMES = {"lr": "learning rate", "images_per_second": "throughput"}
-_UNITS = {"loss": "nats", "validation_loss": "nats", "images_per_second": "images / s"}
+_NAMES = {
+    "lr": "learning rate",
+    "images_per_second": "throughput",
+    "p_sup": "P_sup: all centers",
+    "center_probability": "P of the own center",
+    "pair_probability": "P of a positive pair",
+    "center_norm": "norm of centers",
+    "center_cosine": "pairs of centers",
+    "feature_gradient": "gradient of features",
+    "gradient_norm": "gradient of weights",
+    "positive_score": "positive pairs",
+    "positive_variance": "positive pairs",
+    "negative_score": "negative pairs",
+    "negative_variance": "negative pairs",
+    "same_class_score": "pairs of one class",
+    "same_class_variance": "pairs of one class",
+}
+_UNITS = {
+    "loss": "nats",
+    "validation_loss": "nats",
+    "images_per_second": "images / s",
+    "p_sup": "probability",
+    "center_probability": "probability",
+    "pair_probability": "probability",
+    "target_confidence": "probability",
+    "center_norm": "2-norm",
+    "gradient_norm": "2-norm",
+    "feature_gradient": "2-norm",
+    "center_cosine": "mean cosine",
+    "tolerance": "mean cosine",
+    "alignment": "E |q − k|²",
+    "uniformity": "log E exp(−2 d²)",
+    "same_distance": "distance",
+    "other_distance": "distance",
+}
 _CLASSES = ("many", "medium", "few")  # groups by training images
 _VARIANTS: dict[str, Any] = {"optimum": (0, (1, 1)), "ft": (0, (4, 1.5))}
 _VARIANT_NAMES = {"optimum": "theoretical optimum", "ft": "after FT"}
 _FIRST = ("loss", "lr", "images_per_second")
+_SINGLE, _HALF, _HEIGHT = 3.6, 2.4, 1.75  # inches: readable at a telephone's width
 
 
 class _Line(NamedTuple):
@@ -81,7 +115,9 @@ def _legend(lines: Sequence[_Line]) -> list[Line2D]:
     ]
 
 
-def plot_curves(records: Sequence[Mapping[str, Any]], path: Path | str, *, title: str | None = None) -> None:
+def plot_curves(
+    records: Sequence[Mapping[str, Any]], path: Path | str, *, title: str | None = None, data: str = ""
+) -> None:
     """Draw every scalar of a run's `metrics.jsonl` against the step, one panel for each quantity.
 
     A quantity recorded of many-, medium- and few-shot classes, with its theoretical optimum (`_optimum`), or
@@ -94,6 +130,7 @@ def plot_curves(records: Sequence[Mapping[str, Any]], path: Path | str, *, title
             scalar metrics; a row need not have all of them.
         path: .png or .pdf.
         title: heading of the figure.
+        data: what was trained on, and with which seed, for the caption.
 
     Raises:
         DataError: when no row has a step and a scalar.
@@ -111,19 +148,22 @@ def plot_curves(records: Sequence[Mapping[str, Any]], path: Path | str, *, title
     names = list(panels_of)
     if not names:
         raise DataError(f"training curves: none of {len(records)} records has a step and a scalar metric")
-    choices = (3, 4, 2) if len(names) <= 8 else (3, 4)
-    columns = min(choices, key=lambda n: -len(names) % n) if len(names) > 3 else len(names)
+    columns = 1 if len(names) <= 3 else 2
     rows_of_panels = math.ceil(len(names) / columns)
-    caption = f"{len(rows):,} records, steps {rows[0]['step']:,} to {rows[-1]['step']:,}"
+    caption = f"{data}. " if data else ""
+    caption += f"{len(rows):,} records, steps {rows[0]['step']:,} to {rows[-1]['step']:,}"
     epochs = [row["epoch"] for row in rows if _is_scalar(row.get("epoch"))]
     if epochs:
-        caption += f", epochs {epochs[0]:g} to {epochs[-1]:g}"
+        caption += f", epochs {round(epochs[0], 2):g} to {round(epochs[-1], 2):g}"
     window = len(rows) // 50 if len(rows) > 100 else 1
     if window > 1:
         caption += f"; lines: running mean over {window} records, faint: the records"
     legend = _legend([line for lines in panels_of.values() for line in lines])
-    size = (2.6 * columns + 0.2, 1.75 * rows_of_panels + 0.5 + 0.2 * bool(legend))
-    with figure_to(path, size, caption, f"{title or ' '}\n " if legend else title) as figure:
+    entries = 2 if columns == 1 else 3  # of the legend in a line
+    above = math.ceil(len(legend) / entries)
+    size = (_SINGLE if columns == 1 else 2 * _HALF, _HEIGHT * rows_of_panels + 0.5 + 0.2 * above)
+    heading = (title or " ") + "\n " * above if legend else title
+    with figure_to(path, size, caption, heading) as figure:
         panels = figure.subplots(rows_of_panels, columns, squeeze=False, sharex=True).ravel()
         for axes, (name, lines) in zip(panels, panels_of.items(), strict=False):
             shown = [
@@ -149,9 +189,10 @@ def plot_curves(records: Sequence[Mapping[str, Any]], path: Path | str, *, title
             grid(axes)
         for axes in panels[len(names) :]:
             axes.remove()
-        if legend:  # in the second line of the title
-            at = {"loc": "upper left", "bbox_to_anchor": (0, 1 - 0.2 / size[1])}
-            figure.legend(handles=legend, ncols=len(legend), handlelength=2.4, columnspacing=1.2, **at)
+        if legend:  # in the title's lines from the second on
+            style = {"ncols": entries, "handlelength": 2.4, "columnspacing": 1.2, "labelspacing": 0.2}
+            at = (0, 1 - 0.2 / size[1])
+            figure.legend(handles=legend, loc="upper left", bbox_to_anchor=at, **style)
         for i, axes in enumerate(panels[: len(names)]):
             if i + columns >= len(names):
                 axes.set_xlabel("step")
@@ -169,8 +210,10 @@ def _running_mean(values: np.ndarray[Any, Any], window: int) -> np.ndarray[Any, 
 def _scale(values: Sequence[float], name: str) -> tuple[float, str]:
     """Return what brings values to a readable size, and the label of their axis with the power of ten."""
     unit = _UNITS.get(name, "")
-    if "score" in name:
-        unit = "variance of cosine" if "var" in name else "cosine"
+    if name.endswith("_score"):
+        unit = "inner product"
+    elif name.endswith("_variance"):
+        unit = "variance"
     elif "accuracy" in name:
         unit = "%"
     largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)

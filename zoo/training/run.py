@@ -194,7 +194,12 @@ class RunFolder:
             self._tracking.log(clean)
 
     def track_results(
-        self, recipe: Recipe, entries: Sequence[Mapping[str, Any]], pictures: Mapping[str, Path]
+        self,
+        recipe: Recipe,
+        entries: Sequence[Mapping[str, Any]],
+        pictures: Mapping[str, Path],
+        *,
+        step: int = 0,
     ) -> None:
         """Tell the recipe's trackers what was measured and drawn in the end; the folder has to be locked.
 
@@ -202,9 +207,10 @@ class RunFolder:
             recipe: of a training here, or of a method whose trainings lie elsewhere.
             entries: evaluations, as metrics.json of the release has them.
             pictures: PNG files by name.
+            step: the training's last.
         """
         if self._tracking is None:
-            self._tracking = Tracking(recipe, self.path, 0, [])
+            self._tracking = Tracking(recipe, self.path, step, self.rows())
         self._tracking.results(scalars_of(entries), pictures)
 
     def log_classes(self, row: Mapping[str, Any]) -> None:

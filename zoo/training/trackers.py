@@ -8,6 +8,8 @@ used; each of the classes is one run, whose methods are called one after another
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +18,17 @@ from typing import Any, Protocol
 _FLUSH = "x_transaction_log_flush_interval"  # of wandb, from 0.31 on
 PROJECT = "contrastive-zoo"
 """Where the runs are, unless WANDB_PROJECT or TRACKIO_PROJECT says otherwise."""
+
+# In a process of its own, which has no terminal to ask at: wandb settles its mode for good when it is first
+# asked, and what it reads (variables, two settings files, netrc) is its own affair.
+_LOGIN = """
+import sys, wandb
+try:
+    wandb.login(verify=False)
+except Exception as error:
+    sys.exit(" ".join(str(error).split())[:300])
+"""
+_LOGIN_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -115,6 +128,8 @@ class Wandb:
     def __init__(self, about: About) -> None:
         import wandb
 
+        if (lack := wandb_lacks()) is not None:  # it would ask at the terminal, from this thread
+            raise RuntimeError(lack)
         self._wandb = wandb
         settings: dict[str, Any] = {}
         if "WANDB_CONSOLE" not in os.environ:
@@ -193,6 +208,34 @@ TRACKERS: Mapping[str, type[TensorBoard] | type[Wandb] | type[Trackio]] = {
     "trackio": Trackio,
 }
 """By the name of the recipe, of the package and of the extra that brings it."""
+
+
+def wandb_lacks() -> str | None:
+    """Say why wandb could not begin a run without asking, e.g. that no API key is known; None if it could.
+
+    Nothing is sent to its server, so a key may still be refused.
+    """
+    if os.environ.get("WANDB_MODE") in ("offline", "dryrun", "disabled"):
+        return None
+    if getattr(sys.modules.get("wandb"), "run", None) is not None:
+        return None  # the program that calls zoo has one already
+    try:
+        tried = subprocess.run(
+            [sys.executable, "-P", "-c", _LOGIN],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_LOGIN_SECONDS,
+            env=os.environ | {"WANDB_SILENT": "true"},
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"wandb.login() has not ended after {_LOGIN_SECONDS:g} s"
+    if tried.returncode == 0:
+        return None
+    said = tried.stderr.strip().splitlines() or [f"wandb.login() ended with status {tried.returncode}"]
+    return said[-1].strip()
 
 
 def _pixels(file: Path) -> Any:

@@ -17,8 +17,9 @@ from typing import Any
 
 from zoo.errors import TrainingError, first_line
 from zoo.files import read_text
+from zoo.launch import rank
 from zoo.training.recipe import Recipe
-from zoo.training.trackers import TRACKERS, About, Tracker
+from zoo.training.trackers import TRACKERS, About, Tracker, wandb_lacks
 
 NOTES = "trackers.jsonl"
 """In the run's folder."""
@@ -33,14 +34,21 @@ _Call = Callable[[Tracker], None]
 
 
 def require_trackers(recipe: Recipe) -> None:
-    """Make sure that the packages of the recipe's trackers are there.
+    """Make sure that the packages of the recipe's trackers are there, and that none will ask for a key.
 
     Raises:
-        TrainingError: naming the extra.
+        TrainingError: naming the extra, or how to log in.
     """
     for name in recipe.training.trackers:
         if importlib.util.find_spec(name) is None:
             raise _absent(name, "it is not installed")
+    # only the first process has trackers: others' nodes need no key
+    if "wandb" in recipe.training.trackers and rank() == 0 and (lack := wandb_lacks()) is not None:
+        raise TrainingError(
+            f'training.trackers: "wandb" cannot begin a run: {lack.rstrip(".")}. Expected "wandb login" '
+            "beforehand (or WANDB_API_KEY), WANDB_MODE=offline in the environment, or training.trackers "
+            "without it; metrics.jsonl is written in any case"
+        )
 
 
 def _absent(name: str, why: str) -> TrainingError:

@@ -50,7 +50,7 @@ def plot_accuracy(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
         caption += "Points: classes; lines: means over classes of about as many images. "
     caption += "Means over seeds. " if len(chosen.subjects) > len(chosen.groups) else ""
     caption = (caption + chosen.left_out).strip()
-    title = heading("Accuracy by training images", chosen.groups)
+    title = heading("Accuracy of each class" if level else "Accuracy by training images", chosen.groups)
     members = []
     for group in chosen.groups:
         every = [s.look.per_class.double().numpy() for s in group.subjects if s.look is not None]

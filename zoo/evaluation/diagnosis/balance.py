@@ -96,7 +96,7 @@ def plot_balance(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
         caption += f"Not recorded but computed{whom}: cross-entropy's gradient at the released encoder and "
         caption += f"centers, {images}training images of {first.data}, evaluation view. "
     window = len(first.class_counts) // _WINDOWS
-    caption += f"Running means over {window} classes. " if window > 1 else ""
+    caption += f"Running means over {window} classes{_gaps(chosen, found)}. " if window > 1 else ""
     caption += "Faint: each seed; line: their mean. " if len(chosen.subjects) > len(chosen.groups) else ""
     caption = (caption + chosen.left_out).strip()
     legend = legend_of(chosen.groups)
@@ -118,6 +118,12 @@ def plot_balance(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
             label_axes(axes, _PANELS[key], "relative to mean")
         _name_classes(axes_of[-1], first)
     return caption
+
+
+def _gaps(chosen: Chosen, found: Mapping[int, tuple[Gradients, bool]]) -> str:
+    """Say that a mean leaves out classes that were never looked at, where there are some."""
+    every = [values for s in chosen.subjects for values in found[id(s)][0].values()]
+    return "" if all(np.isfinite(values).all() for values in every) else ", of those that were looked at"
 
 
 def _draw_share(axes: Axes, subject: Subject) -> None:
@@ -142,13 +148,17 @@ def _draw_group(axes: Axes, group: Group, members: Sequence[Any], key: str) -> N
 
 
 def _even(values: Array) -> tuple[Array, Array]:
-    """Return ranks and values; of many classes, running means, as single ones scatter."""
+    """Return ranks and values; of many classes, running means of those that have a value."""
     window = len(values) // _WINDOWS
     rank = np.arange(1, len(values) + 1, dtype=float)
-    if window < 2 or not np.isfinite(values).all():
+    if window < 2:
         return rank, values
-    kernel = np.ones(window) / window
-    return np.convolve(rank, kernel, mode="valid"), np.convolve(values, kernel, mode="valid")
+    known = np.isfinite(values)
+    ones = np.ones(window)
+    total = np.convolve(np.where(known, values, 0.0), ones, mode="valid")
+    count = np.convolve(known.astype(float), ones, mode="valid")
+    means = np.divide(total, count, out=np.full(len(total), np.nan), where=count > 0)
+    return np.convolve(rank, ones / window, mode="valid"), means
 
 
 def _sorted(subject: Subject, values: Array) -> Array:

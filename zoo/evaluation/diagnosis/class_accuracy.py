@@ -50,7 +50,10 @@ def plot_class_accuracy(subject: Subject, entries: Sequence[Mapping[str, Any]], 
     caption += f", all {images:,} images" if isinstance(images, int) else ""
     caption += f". Trained on {recorded([subject])}."
     members = [(group, counts, [values]) for group, (values, _) in zip(groups, drawn.values(), strict=True)]
-    title = heading("Accuracy by training images", [groups[0]._replace(label=subject.name)])
+    if counts.min() == counts.max():
+        caption += f" Every class has {counts[0]:,.0f} training images: sorted by accuracy."
+    title = "Accuracy of each class" if counts.min() == counts.max() else "Accuracy by training images"
+    title = heading(title, [groups[0]._replace(label=subject.name)])
     draw_accuracies(paths, members, caption, title, legend_of(groups))
     return caption
 

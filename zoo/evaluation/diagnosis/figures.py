@@ -119,7 +119,8 @@ FIGURES: dict[str, Kind] = {
     "accuracy": Kind(
         "Accuracy of each class against its training images",
         "A rise to the right is what a long tail costs; many, medium and few are the usual groups of more "
-        "than 100, 20 to 100 and fewer than 20 training images (Liu et al. 2019, arXiv 1904.05160).",
+        "than 100, 20 to 100 and fewer than 20 training images (Liu et al. 2019, arXiv 1904.05160). Classes "
+        "that all have as many images are sorted by accuracy instead, so that such a line always rises.",
         plot_accuracy,
     ),
     "neighbours": Kind(

@@ -22,13 +22,14 @@ from zoo.evaluation.diagnosis.overlay import (
 from zoo.evaluation.diagnosis.series import curve, mean_curve, smooth
 from zoo.evaluation.diagnosis.subject import Subject
 
+_SCORE = "inner product"
 _PANELS = {
-    "positive_score": ("positive pairs: mean", "cosine"),
-    "positive_variance": ("positive pairs: variance", "cosine²"),
-    "negative_score": ("negative pairs: mean", "cosine"),
-    "negative_variance": ("negative pairs: variance", "cosine²"),
-    "same_class_score": ("pairs of one class: mean", "cosine"),
-    "same_class_variance": ("pairs of one class: variance", "cosine²"),
+    "positive_score": ("positive pairs: mean", _SCORE),
+    "positive_variance": ("positive pairs: variance", f"{_SCORE}²"),
+    "negative_score": ("negative pairs: mean", _SCORE),
+    "negative_variance": ("negative pairs: variance", f"{_SCORE}²"),
+    "same_class_score": ("pairs of one class: mean", _SCORE),
+    "same_class_variance": ("pairs of one class: variance", f"{_SCORE}²"),
 }
 _SHOWN = 100  # records that are shown one by one; of more, running means over 2 %
 
@@ -51,7 +52,9 @@ def plot_scores(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
     every = chosen.subjects
     panels = [name for name in _PANELS if any(len(curve(s.rows, name).steps) for s in every)]
     after = any(len(curve(s.rows, f"{name}_ft").steps) for s in every for name in panels)
-    caption = f"Scores that enter the loss, recorded while training on {recorded(every)}. "
+    caption = "Scores that enter the loss: inner products, which are cosines as long as norms are 1"
+    caption += ", so not after FT" if after else ""
+    caption += f"; recorded while training on {recorded(every)}. "
     smoothed = any(len(curve(s.rows, name).steps) > _SHOWN for s in every for name in panels)
     caption += "Lines: running means over 2 % of the records. " if smoothed else ""
     caption += "Faint: each seed; line: their mean. " if len(every) > len(chosen.groups) else ""

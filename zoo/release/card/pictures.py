@@ -23,12 +23,14 @@ _GROUPS: dict[str, dict[str, _Picture]] = {
     "How the training went": {
         "curves": _Picture(
             "Line charts of loss, learning rate and what else was recorded, against the training step",
-            "What was recorded of the training; each point is a mean over the steps since the one before.",
+            "What was recorded of the training. Loss and throughput are means over all steps since the point "
+            "before; what is looked at every few steps is a mean over those steps.",
         ),
         "scores": _Picture(
             "Line charts of mean and variance of the scores of positive and negative pairs, against the step",
-            "The cosines that the loss sees: positive pairs should rise, the variance of the negative ones "
-            "should stay steady. Dashed lines are after feature transformation, where it was used.",
+            "The inner products that the loss sees: those of positive pairs should rise, the variance of the "
+            "negative ones should stay steady. Dashed lines are after feature transformation (FT), where it "
+            "was used: it changes norms, so these are no cosines.",
         ),
         "balance": _Picture(
             "Line chart of gradient norms over the classes, from the most to the least frequent",
@@ -54,18 +56,33 @@ _GROUPS: dict[str, dict[str, _Picture]] = {
 }
 
 
-def section(names: Iterable[str]) -> str:
+# What is said instead where all classes have as many training images.
+_LEVEL: dict[str, _Picture] = {
+    "balance": _Picture(
+        "Line chart of gradient norms over the classes",
+        "Which classes the training listened to; all have as many training images.",
+    ),
+    "accuracy": _Picture(
+        "Chart of the accuracy of each class, sorted from the worst to the best",
+        "How much worse than the others the worst classes are recognised; all have as many training images.",
+    ),
+}
+
+
+def section(names: Iterable[str], *, level: bool = False) -> str:
     """Return the section of the pictures that there are; '' without any.
 
     Args:
         names: of PNG files in the release's folder. Those that a training draws come in groups, others last.
+        level: whether all classes have as many training images.
     """
     files = {Path(name).stem: name for name in names}
     parts: list[str] = []
     for heading, known in _GROUPS.items():
+        words = {stem: _LEVEL.get(stem, picture) if level else picture for stem, picture in known.items()}
         shown = [
             f"{picture.reading}\n\n![{picture.alt}]({files.pop(stem)})"
-            for stem, picture in known.items()
+            for stem, picture in words.items()
             if stem in files
         ]
         if shown:

@@ -36,7 +36,7 @@ def render(folder: Path, config: Mapping[str, Any]) -> str:
         sections.use(config, placeholder(zoo["name"])),
         sections.centers(config, recipe),
         sections.results(evaluations),
-        pictures.section(_pictures(folder)),
+        pictures.section(_pictures(folder), level=_level(zoo["dataset"])),
         sections.model(config),
         sections.training(zoo, training, recipe_text),
         sections.limits(config, training),
@@ -46,6 +46,12 @@ def render(folder: Path, config: Mapping[str, Any]) -> str:
     ]
     body = "\n\n".join(part for part in parts if part)
     return str(ModelCard(f"---\n{metadata(config, recipe, metrics).to_yaml()}\n---\n\n{body}\n"))
+
+
+def _level(dataset: Mapping[str, Any]) -> bool:
+    """Whether all classes are known to have as many training images."""
+    counts = dataset.get("class_counts")
+    return counts is not None and counts["smallest"] == counts["largest"]
 
 
 def _pictures(folder: Path) -> list[str]:
