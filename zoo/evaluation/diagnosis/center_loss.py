@@ -71,7 +71,7 @@ def _of_paco(objective: Mapping[str, Any], counts: Tensor) -> CenterLoss | str:
 def _of_classifier(objective: Mapping[str, Any], counts: Tensor) -> CenterLoss | str:
     loss, smoothing = objective.get("loss"), objective.get("label_smoothing")
     settings = loss if isinstance(loss, Mapping) else {"name": loss}
-    kind = settings.get("name")
+    kind = str(settings.get("name"))
     adjusted = {"cross_entropy": 0.0, "balanced_softmax": 1.0, "logit_adjustment": settings.get("tau")}
     share = adjusted.get(kind)
     if _number(share) and _number(smoothing):
