@@ -321,8 +321,8 @@ def test_balance_without_a_record_is_computed_and_said(tmp_path, saved):
     drawn = only("balance", [one], tmp_path)
     assert (
         "Not recorded but computed, at the released encoder and centers, after training: the softmax over "
-        "its centers without the samples, with log prior; 344 of 344 training images of digits, long tail 50, "
-        "evaluation view."
+        "its centers without the samples, with log prior; 344 of 344 training images of digits, "
+        "long tail 50, evaluation view."
     ) in drawn.caption
     assert "in a step" not in drawn.caption and "ean over training" not in drawn.caption
     share, each = saved[0].axes[1:]
