@@ -480,7 +480,7 @@ def test_a_caption_says_of_which_subject_what_holds(tmp_path):
     recorded = subject(rows=paco_rows(), label="recorded", group="recorded")
     extra = only("extra", [recorded, subject(label="bare", group="bare", data="one")], tmp_path).caption
     assert "digits, long tail 50, training split" in extra and "one" not in extra.replace("bare", "").split()
-    assert "No P was recorded of bare. " in extra
+    assert "No P was recorded of bare." in extra
 
 
 def test_every_map_of_many_classes_names_its_pairs(tmp_path, saved):
