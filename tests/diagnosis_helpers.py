@@ -12,6 +12,7 @@ import torch
 from zoo import release as releases
 from zoo.config import parse
 from zoo.data import DataConfig, ImageDataset, ViewsConfig, open_dataset
+from zoo.evaluation.diagnosis.center_loss import center_loss
 from zoo.evaluation.diagnosis.look import Look, landmarks_of, look
 from zoo.evaluation.diagnosis.subject import Subject
 
@@ -40,7 +41,10 @@ def looked(name: str, sample: int = 2000, seed: int = 0) -> Look:
     """A look at a shipped release."""
     release = releases.open(name)
     marks = landmarks_of("cifar_resnet20", {}, seed=0)
-    settings = dict(centers=release.centers, sample=sample, seed=seed, landmarks=marks)
+    loss = "no centers"
+    if release.centers is not None:
+        loss = center_loss(release.recipe, release.centers.class_counts)
+    settings = dict(centers=release.centers, center_loss=loss, sample=sample, seed=seed, landmarks=marks)
     return look(release.load(), *digits(), **reading(name), **settings)
 
 

@@ -16,7 +16,7 @@ import typer
 import zoo
 from tests.conftest import BRIEF
 from tests.test_api import FOLDER, picture_folder
-from zoo.api import diagnosis
+from zoo.api import diagnosis, looking
 from zoo.api.subjects import open_subject
 from zoo.cli.app import app
 from zoo.data import open_dataset
@@ -201,6 +201,58 @@ def test_other_images_of_other_classes_are_looked_at_without_the_centers(tmp_pat
     assert subject.look is not None and subject.look.class_names == ("dark", "light")
     assert len(subject.class_names) == 10 and subject.look.classifier.startswith("kNN")
     assert "of 10 other classes than the 2 of the data" in found.html.read_text()
+
+
+def test_captions_name_the_data_that_were_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def draw(subjects: Any, folder: Path) -> list[Drawn]:
+        return figures.draw(subjects, folder, only=("pairs", "neighbours", "balance"))
+
+    monkeypatch.setattr(diagnosis, "draw", draw)
+    data = picture_folder(tmp_path / "pictures")
+    found = zoo.diagnose(PACO, data=f"folder:{data}", out=tmp_path / "a", sample=SAMPLE)
+    pairs, balance, neighbours = found.figures
+    look = found.subjects[0].look
+    assert look is not None and found.subjects[0].data == "digits, long tail 50"
+    for each in (pairs, neighbours):
+        assert f"{look.data}: all {look.total} test images" in each.caption
+        assert look.data == "pictures" and "digits" not in each.caption
+    assert f"all {look.gallery} training images of pictures" in neighbours.caption
+    assert "cannot be computed" in str(balance.missing) or "no centers" in str(balance.missing)
+    assert f"test images of {look.data}" in found.html.read_text()
+    own = zoo.diagnose(PACO, out=tmp_path / "b", sample=SAMPLE)
+    pairs, balance, neighbours = own.figures
+    assert "digits: 60 of 547 test images" in pairs.caption
+    assert "all 344 training images of digits, long tail 50" in neighbours.caption
+    assert "its centers without the samples, with log prior" in balance.caption or balance.missing is None
+
+
+def test_an_unfinished_run_is_of_the_data_that_its_files_name(
+    unfinished: Path, tmp_path: Path, quick: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = looking.open_dataset
+
+    def renamed(*arguments: Any) -> Any:  # as parquet files are, which say what they hold
+        found = real(*arguments)
+        found.settings["name"] = "named by its files"
+        return found
+
+    monkeypatch.setattr(looking, "open_dataset", renamed)
+    (subject,) = zoo.diagnose(unfinished, out=tmp_path / "out", sample=SAMPLE).subjects
+    assert subject.look is not None and subject.look.data == "named by its files"
+    assert subject.data == "named by its files, long tail 50"
+    assert subject.data == subject.look.training_data
+
+
+def test_landmarks_are_there_for_the_next_one_where_a_look_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise ZooError("not this one")
+
+    looker = looking.Looker("digits", SAMPLE, 0, torch.device("cpu"), 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(looking, "look", refuse)
+        assert looker.look_at(open_subject(PACO)).without_look == "not this one"
+    found = looker.look_at(open_subject(MOCO)).look
+    assert found is not None and set(found.landmarks) == {"raw pixels", "random encoder"}
 
 
 def test_one_class_and_an_empty_split_are_said(tmp_path: Path) -> None:

@@ -18,10 +18,12 @@ from tests.diagnosis_helpers import COUNTS, DATA, MOCO, PACO, class_rows, moco_r
 from zoo import functional
 from zoo import release as releases
 from zoo.errors import DataError, ZooError
-from zoo.evaluation._figure import COLORS, MARKERS
+from zoo.evaluation._figure import COLORS, FAINT, MARKERS
 from zoo.evaluation.diagnosis import figures, series
 from zoo.evaluation.diagnosis.class_accuracy import plot_class_accuracy
 from zoo.evaluation.diagnosis.figures import FIGURES, draw
+from zoo.evaluation.diagnosis.look import Landmark
+from zoo.evaluation.diagnosis.overlay import brief, short
 from zoo.evaluation.diagnosis.p_sup import Weights
 from zoo.evaluation.diagnosis.subject import Subject, at_the_end, summary
 from zoo.modules.centers import Centers
@@ -44,6 +46,10 @@ def only(key, subjects, folder):
     (drawn,) = draw(subjects, folder, only=[key])
     assert drawn.missing is None, drawn.missing
     return drawn
+
+
+def legend_texts(figure: Figure) -> list[str]:
+    return [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
 
 
 def lines_of(axes, color):
@@ -262,7 +268,22 @@ def test_the_plane_has_every_subject_and_landmark_at_its_place(tmp_path, saved):
     expected = {(look.uniformity, look.tolerance) for look in looks}
     expected |= {tuple(mark) for look in looks for mark in look.landmarks.values()}
     assert at == expected
-    assert {"raw pixels", "random encoder"} <= {t.get_text() for t in axes.texts}
+    names = legend_texts(saved[0])
+    assert names[2:] == ["raw pixels", "random encoder"]
+    elsewhere = {name: Landmark(-2.0, 0.1 * i) for i, name in enumerate(looks[0].landmarks)}
+    away = subject(label="away", group="away", look=replace(looks[0], data="cifar10", landmarks=elsewhere))
+    only("plane", [*two, away], tmp_path)
+    of = ["raw pixels, digits", "random encoder, digits", "raw pixels, cifar10", "random encoder, cifar10"]
+    assert legend_texts(saved[-1])[3:] == of
+    wide = subject(label="wide", group="wide")
+    wide = replace(
+        wide,
+        name="wide.paco_digits_lt50",
+        look=replace(looks[0], landmarks={"random encoder": Landmark(-3.0, 0.5)}),
+    )
+    only("plane", [two[0], wide], tmp_path)
+    of = ["raw pixels", "random encoder, cifar_resnet20", "random encoder, wide"]
+    assert legend_texts(saved[-1])[2:] == of
     nowhere = subject(look=replace(two[0].look, tolerance=None))
     (missing,) = draw([nowhere], tmp_path, only=["plane"])
     assert missing.missing == "no two images of the sample share a class"
@@ -276,31 +297,73 @@ def test_balance_has_mean_one_over_classes_from_the_most_to_the_least_frequent(t
     ]
     one = subject(class_rows=rows, class_counts=torch.from_numpy(COUNTS[shuffled]))
     other = subject(label="ce", group="ce", class_rows=class_rows(1.0, centers=False))
-    only("balance", [one, other], tmp_path)
+    drawn = only("balance", [one, other], tmp_path)
     panels = {axes.get_title(loc="left"): axes for axes in saved[0].axes}
     assert [*panels][1:] == [
-        "of a class in a step: all its images",
+        "of a class: all its images",
         "of one image: mean in its class",
         "of the class's center",
     ]
-    share = panels["of a class in a step: all its images"]
+    share = panels["of a class: all its images"]
     steep, level = (lines_of(share, COLORS[i])[0].get_ydata() for i in (0, 1))
     assert np.allclose(steep, COUNTS**1.5 / (COUNTS**1.5).mean())
     assert np.allclose(level, COUNTS / COUNTS.mean())
     assert np.allclose(lines_of(panels["of one image: mean in its class"], COLORS[1])[0].get_ydata(), 1)
     assert len(lines_of(panels["of the class's center"], COLORS[1])) == 0
+    assert "Of a class: its images' sum in a step. Mean over training on" in drawn.caption
+    # the same counts in another order: one dashed line, and no class's name along the axis
+    assert len(lines_of(share, FAINT)) == 1
+    below = saved[0].axes[-1]
+    assert below.get_xlabel() == "place of the class (125 to 2 training images)"
+    assert not any("125" in label.get_text() for label in below.get_xticklabels())
+
+
+def test_balance_of_trainings_on_other_images_has_a_share_for_each_and_places_alone(tmp_path, saved):
+    one = subject(class_rows=class_rows(1.5))
+    level = subject(label="level", group="level", class_rows=class_rows(1.0))
+    level = replace(level, class_counts=torch.full((10,), 40))
+    only("balance", [one, level], tmp_path)
+    dotted = [[line for line in saved[0].axes[1].lines if line.get_color() == c] for c in COLORS[:2]]
+    shares = [
+        next(line for line in lines if line.get_linewidth() == 1.4 and line.get_zorder() == 1)
+        for lines in dotted
+    ]
+    assert np.allclose(shares[0].get_ydata(), COUNTS / COUNTS.mean())
+    assert np.allclose(shares[1].get_ydata(), 1)
+    below = saved[0].axes[-1]
+    assert below.get_xlabel() == "place of the class (most training images first)"
+    only("balance", [one], tmp_path)
+    ticks = [label.get_text() for label in saved[-1].axes[-1].get_xticklabels()]
+    assert ticks[0] == "0\n125" and ticks[-1] == "9\n2"
 
 
 def test_balance_without_a_record_is_computed_and_said(tmp_path, saved):
     one = subject()
     drawn = only("balance", [one], tmp_path)
-    assert "Not recorded but computed: cross-entropy's gradient at the released encoder" in drawn.caption
-    assert "344 of 344 training images" in drawn.caption
+    assert (
+        "Not recorded but computed, at the released encoder and centers, after training: the softmax over "
+        "its centers without the samples, with log prior; 344 of 344 training images of digits, "
+        "long tail 50, evaluation view."
+    ) in drawn.caption
+    assert "in a step" not in drawn.caption and "ean over training" not in drawn.caption
     share, each = saved[0].axes[1:]
     gradient = one.look.gradient.numpy()
     assert np.allclose(lines_of(each, COLORS[0])[0].get_ydata(), gradient / gradient.mean())
     whole = gradient * COUNTS
     assert np.allclose(lines_of(share, COLORS[0])[0].get_ydata(), whole / whole.mean())
+    # of seeds of which some have a record these alone are drawn: no mean is of both kinds
+    both = [replace(one, label=f"s{i}", group="g", class_rows=class_rows(2.0) if i else []) for i in (0, 1)]
+    assert "computed" not in only("balance", both, tmp_path).caption
+    assert np.allclose(
+        lines_of(saved[-1].axes[-1], COLORS[0])[0].get_ydata(), COUNTS / 3 / (COUNTS / 3).mean()
+    )
+    assert "digits, long tail 50" in only("balance", [both[1], one], tmp_path).caption
+    # and of a loss that is no such cross-entropy nothing is computed
+    other = subject(look=replace(one.look, gradient=None, gradient_of="the loss ldam has a margin"))
+    (none,) = draw([other], tmp_path, only=["balance"])
+    assert none.missing is not None and none.missing.endswith(
+        "cannot be computed: the loss ldam has a margin"
+    )
 
 
 def test_the_extra_loss_is_smallest_where_the_paper_says():
@@ -360,7 +423,8 @@ def test_centers_are_drawn_or_the_mean_features(tmp_path, saved):
     unit = torch.nn.functional.normalize(means - means.mean(0), dim=1).double()
     expected = np.sort((unit @ unit.T).numpy()[~np.eye(10, dtype=bool)])
     assert np.allclose(np.sort(images[1].compressed()), expected, atol=1e-5)
-    assert "moco_v2_ft_digits_lt50, without centers" in drawn.caption
+    assert "for want of centers, the classes' mean features, less the mean of these (moco" in drawn.caption
+    assert "(paco_digits_lt50); for want" in drawn.caption
     rows = [[t.get_text() for t in axes.get_yticklabels()] for axes in saved[0].axes if axes.images]
     assert rows[0] == rows[1] and "0 (125)" in rows[0]  # one order, so that maps can be compared
 
@@ -391,7 +455,97 @@ def test_neighbours_are_images_with_the_class_and_cosine_of_each(tmp_path, saved
     for query in queries:
         for label, score in zip(query.nearest_labels.tolist(), query.nearest_scores.tolist(), strict=True):
             assert f"{label}\n{score:.2f}" in written
-    assert "all 344 training images" in drawn.caption
+    assert "all 344 training images of digits, long tail 50. " in drawn.caption
+
+
+# --- what holds for one subject is not said of another
+
+
+def elsewhere(**changes) -> Subject:
+    """A subject whose sample and gallery are of other data than its training's."""
+    look = subject().look
+    look = replace(
+        look, data="one", training_data="one, long tail 2", total=2000, gallery=90, gallery_total=600
+    )
+    return subject(MOCO, label="away", group="away", look=replace(look, **changes), seed=0)
+
+
+def test_captions_name_the_data_that_was_looked_at(tmp_path):
+    keys = ["pairs", "hardness", "plane", "centers", "features", "accuracy", "neighbours"]
+    for drawn in draw([elsewhere()], tmp_path, only=keys):
+        assert "one: 547 of 2,000 test images (drawn with seed 0)" in drawn.caption, drawn.key
+        assert "digits" not in drawn.caption
+    for drawn in draw([subject(), elsewhere()], tmp_path, only=[*keys[:3], *keys[4:]]):
+        assert "digits: all 547 test images (drawn with seed 0) / one: 547 of 2,000" in drawn.caption
+
+
+def test_a_caption_says_of_which_subject_what_holds(tmp_path):
+    five, forty = (
+        subject(label=f"{n} each", group=f"{n} each", class_counts=torch.full((10,), n)) for n in (5, 40)
+    )
+    level = only("accuracy", [five, forty], tmp_path).caption
+    assert "Every class has 5 training images (5 each); 40 training images (40 each)." in level
+    near = only("neighbours", [subject(), elsewhere()], tmp_path).caption
+    assert "Neighbours among all 344 training images of digits, long tail 50 (paco_digits_lt50); " in near
+    assert "90 of 600 training images of one, long tail 2 (away). " in near
+    two = [subject(), many_classes(100, label="hundred", group="hundred", data="cifar100")]
+    alike = only("centers", two, tmp_path).caption
+    assert "10 classes (paco_digits_lt50); 100 classes (hundred)" in alike
+    assert "seed 0. " in alike and "0, 0" not in alike
+    maps = only("features", [subject(), subject(MOCO)], tmp_path).caption
+    assert "; stars: the 10 class centers (names in italics), embedded jointly" in maps
+    assert "(moco_v2_ft_digits_lt50: no centers)" in maps
+    maps = only("features", two, tmp_path).caption
+    assert "of all 547 features (D = 64; centred, unit norm), seed 0 (paco_digits_lt50); t-SNE" in maps
+    assert "of all 300 features (D = 16; centred, unit norm), seed 0 (hundred); stars: the 10" in maps
+    recorded = subject(rows=paco_rows(), label="recorded", group="recorded")
+    extra = only("extra", [recorded, subject(label="bare", group="bare", data="one")], tmp_path).caption
+    assert "digits, long tail 50, training split" in extra and "one" not in extra.replace("bare", "").split()
+    assert "No P was recorded of bare." in extra
+
+
+def test_every_map_of_many_classes_names_its_pairs(tmp_path, saved):
+    only("centers", [subject(), many_classes(100, label="hundred", group="hundred")], tmp_path)
+    only("centers", [many_classes(100, label="hundred", group="hundred"), subject()], tmp_path)
+    for figure in (saved[0], saved[-1]):
+        assert texts(figure).count("most alike") == 1
+        assert sum(bool(axes.images) for axes in figure.axes) == 2
+
+
+def test_labels_that_are_long_are_told_apart_by_what_differs():
+    head = "paco_digits_lt50, imbalance 50, warmup epochs 5"
+    assert brief([f"{head}, epochs 60", f"{head}, epochs 120"]) == ["epochs 60", "epochs 120"]
+    assert brief(["a, b 1", "a, b 2"]) == ["a, b 1", "a, b 2"]  # there is room
+    far = ["x" * 60 + end for end in "12"]
+    assert [each[-1] for each in brief(far)] == ["1", "2"] and all(len(each) == 44 for each in brief(far))
+    inside = ["x" * 50 + digit + "y" * 50 for digit in "12"]
+    assert len({*brief(inside)}) == 2 and all(len(each) <= 44 for each in brief(inside))
+    assert brief([f"{head}, epochs 60", head]) == ["epochs 60", short(head)]
+    assert brief(["a" * 60]) == ["a" * 43 + "…"]
+
+
+def test_legends_and_panels_have_the_words_that_differ(tmp_path, saved):
+    head = "paco_digits_lt50, imbalance 50, warmup epochs 5"
+    two = [subject(label=f"{head}, epochs {n}", group=f"{head}, epochs {n}") for n in (60, 120)]
+    for key in ("accuracy", "plane", "hardness", "balance"):
+        only(key, two, tmp_path)
+        assert legend_texts(saved[-1])[0].startswith("epochs 60")
+        assert legend_texts(saved[-1])[1].startswith("epochs 120")
+    for key in ("pairs", "extra", "centers"):
+        only(key, two, tmp_path)
+        titles = [axes.get_title(loc="left").partition("\n")[0] for axes in saved[-1].axes]
+        assert {"epochs 60", "epochs 120"} <= {*titles}, key
+
+
+def test_names_of_centers_lie_above_all_stars(tmp_path, saved):
+    only("features", [many_classes(100)], tmp_path)
+    only("features", [subject()], tmp_path)
+    for figure in (saved[0], saved[-1]):
+        axes = next(axes for axes in figure.axes if axes.collections)
+        stars = [each for each in axes.collections if each.get_zorder() == 4]
+        names = [text for text in axes.texts if text.get_fontstyle() == "italic"]
+        assert len(names) == 10 and stars
+        assert min(text.get_zorder() for text in names) > max(star.get_zorder() for star in stars)
 
 
 def many_classes(classes: int, **changes):

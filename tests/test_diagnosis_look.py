@@ -11,9 +11,11 @@ import torch.nn.functional as F
 from torch import nn
 
 from tests.diagnosis_helpers import COUNTS, MOCO, PACO, digits, looked, reading
+from zoo import functional
 from zoo import release as releases
 from zoo.data import ImageDataset
 from zoo.errors import DataError, ZooError
+from zoo.evaluation.diagnosis.center_loss import center_loss
 from zoo.evaluation.diagnosis.look import landmarks_of, look
 from zoo.modules.centers import Centers
 
@@ -103,17 +105,90 @@ def test_one_view_or_none_is_said(encoder):
         assert found.positive_scores is None and found.alignment is None and why in found.without_views
 
 
-def test_gradient_is_that_of_cross_entropy(seen, encoder):
+def test_gradient_is_that_of_the_loss_that_the_centers_were_trained_with(seen, encoder):
     train, _ = digits()
     centers = releases.open(PACO).centers
     assert (seen.gallery, seen.gallery_total) == (344, 344)
     features = encoded(encoder, train, range(len(train))).requires_grad_()
     labels = torch.from_numpy(train.labels.copy())
-    F.cross_entropy(centers.logits(features), labels, reduction="sum").backward()
+    prior = torch.from_numpy(COUNTS / COUNTS.sum()).log()  # the recipe's objective.rebalance is true
+    F.cross_entropy(centers.logits(features) + prior, labels, reduction="sum").backward()
     norms = features.grad.norm(dim=1)
+    assert seen.gradient_of == "the softmax over its centers without the samples, with log prior"
     expected = [float(norms[labels == c].mean()) for c in range(10)]
     assert np.allclose(seen.gradient.numpy(), expected, atol=1e-4)
-    assert looked(MOCO).gradient is None
+    assert looked(MOCO).gradient is None and looked(MOCO).gradient_of == "no centers"
+    # the rarest third is what is still learned; without the prior it would seem forgotten
+    assert float(seen.gradient[:3].mean()) < float(seen.gradient[-3:].mean())
+    given = dict(centers=centers, center_loss="there is none", sample=SAMPLE)
+    without = look(encoder, *digits(), **reading(), **given)
+    assert without.gradient is None and without.gradient_of == "there is none"
+
+
+LOSSES = {
+    "cross_entropy": "cross-entropy, no prior",
+    "balanced_softmax": "cross-entropy, with log prior",
+    "logit_adjustment": "cross-entropy, with 0.5 log prior",
+    "paco": "the softmax over its centers without the samples, with log prior",
+    "gpaco": "the softmax over its centers without the samples, no prior",
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_the_loss_of_centers_is_that_of_the_recipe(name):
+    draw = torch.Generator().manual_seed(0)
+    counts = torch.from_numpy(COUNTS)
+    logits = torch.randn(30, 10, generator=draw, requires_grad=True)
+    labels = torch.randint(10, (30,), generator=draw)
+    sections = {
+        "cross_entropy": {"name": "classify", "loss": "cross_entropy", "label_smoothing": 0.1},
+        "balanced_softmax": {"name": "classify", "loss": "balanced_softmax", "label_smoothing": 0.2},
+        "logit_adjustment": {
+            "name": "classify",
+            "loss": {"name": "logit_adjustment", "tau": 0.5},
+            "label_smoothing": 0.0,
+        },
+        "paco": {"name": "paco", "rebalance": True, "center_tau": 1.0, "label_smoothing": 0.1},
+        "gpaco": {"name": "gpaco", "rebalance": False, "center_tau": 0.5, "label_smoothing": 0.3},
+    }
+    section = sections[name]
+    found = center_loss({"objective": section, "method": None}, counts)
+    smoothing = section["label_smoothing"]
+    if name == "cross_entropy":
+        loss = F.cross_entropy(logits, labels, label_smoothing=smoothing)
+    elif name == "balanced_softmax":
+        loss = functional.balanced_softmax(logits, labels, counts, label_smoothing=smoothing)
+    elif name == "logit_adjustment":
+        loss = functional.logit_adjusted(logits, labels, counts, tau=0.5)
+    else:  # PaCo's loss with neither samples among the positives nor in the denominator
+        q, k = F.normalize(torch.randn(2, 30, 4, generator=draw), dim=2)
+        prior = functional.log_prior(counts) * section["rebalance"]
+        weights = dict(alpha=0.0, tau=0.1, gamma=0.0, center_tau=section["center_tau"])
+        queue = q[:0], labels[:0]
+        loss = functional.paco(
+            q, k, labels, *queue, logits, prior, **weights, reduction="sum", label_smoothing=smoothing
+        )
+    (gradient,) = torch.autograd.grad(30 * loss, logits)
+    assert torch.allclose(found.error(logits.detach(), labels), gradient, atol=1e-5)
+    assert found.words == LOSSES[name]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "why"),
+    [
+        ({}, "objective None has no closed form"),
+        ({"objective": {"name": "pico"}}, "objective pico has no closed form"),
+        ({"objective": {"name": "paco"}}, "is not recorded"),
+        ({"objective": {"name": "classify", "loss": {"name": "ldam"}}}, "ldam has a margin"),
+        ({"objective": {"name": "classify"}, "method": {"name": "crt"}}, "by the method crt"),
+    ],
+)
+def test_where_the_loss_of_centers_is_not_one_of_these_it_is_said(recipe, why):
+    assert why in center_loss(recipe, torch.from_numpy(COUNTS))
+    section = {"name": "paco", "rebalance": True, "center_tau": 1.0, "label_smoothing": 0.0}
+    unknown = torch.full((10,), -1)
+    assert "are not known" in center_loss({"objective": section}, unknown)
+    assert not isinstance(center_loss({"objective": section | {"rebalance": False}}, unknown), str)
 
 
 def test_accuracy_is_that_of_the_centers_else_of_neighbours(seen, encoder):

@@ -30,11 +30,13 @@ def record(subject: Subject, opened: Opened, seen: Seen) -> dict[str, Any]:
     }
 
 
-def data_of(opened: Opened) -> str:
-    """Say what a training learned from; the recipe says it where there is no release yet."""
+def data_of(opened: Opened, seen: Seen) -> str:
+    """Say what a training learned from; the recipe says it where there are neither release nor data."""
     if opened.release is not None:
         described = opened.release.config["zoo"]["dataset"]
         return data_words(described) if described.get("name") else "data that are not recorded"
+    if seen.trained_on is not None:
+        return seen.trained_on
     section = opened.recipe["data"]
     source = section["source"]
     return data_words({**section, "name": source.get("name") or source["kind"]})

@@ -221,7 +221,7 @@ def _subjects(opened: Sequence[Opened], seen: Sequence[Seen]) -> list[Subject]:
             label=label,
             name=each.name,
             objective=each.objective,
-            data=described.data_of(each),
+            data=described.data_of(each, found),
             seed=seed_of(each.recipe),
             group=group,
             recipe=each.recipe,

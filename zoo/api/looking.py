@@ -14,9 +14,9 @@ from zoo.api.evaluation import own_data
 from zoo.api.subjects import Opened
 from zoo.config import parse
 from zoo.data import DataConfig, EvalView, ImageDataset, ViewsConfig, open_dataset, parse_data_spec
-from zoo.data.words import data_words
 from zoo.errors import ZooError
-from zoo.evaluation.diagnosis.look import Look, landmarks_of, look
+from zoo.evaluation.diagnosis.center_loss import center_loss
+from zoo.evaluation.diagnosis.look import Look, landmarks_of, look, words_of
 from zoo.files import is_dir
 from zoo.modules import Centers
 
@@ -31,6 +31,8 @@ class Seen(NamedTuple):
         look: at a sample of images; None: see `without_look`.
         without_look: the reason.
         looked_at: which images, in words.
+        trained_on: what an unfinished run learns from, in words; None for a release, which records it, and
+            where the data are not there.
         notes: what else could not be had, and why.
     """
 
@@ -40,6 +42,7 @@ class Seen(NamedTuple):
     look: Look | None
     without_look: str | None
     looked_at: str
+    trained_on: str | None
     notes: tuple[str, ...]
 
 
@@ -82,8 +85,11 @@ class Looker:
             train_set, test_set = self._open(config, "train", root), self._open(config, "test", root)
         except ZooError as error:
             without = _sentence(error)
+        trained_on = None
         try:
-            encoder, centers = opened.load(self._training_set(opened))
+            own = self._training_set(opened)
+            trained_on = None if own is None else words_of(own)
+            encoder, centers = opened.load(own)
         except ZooError as error:
             without = without or f"its encoder cannot be loaded: {_sentence(error)}"
             notes.append(f"No encoder: {error}")
@@ -92,10 +98,10 @@ class Looker:
         if encoder is not None and train_set is not None and test_set is not None:
             try:
                 seen = self._look(opened, encoder, centers, train_set, test_set, config, notes)
-                looked_at = f"{len(seen.index):,} of {seen.total:,} test images of {_words(test_set)}"
+                looked_at = f"{len(seen.index):,} of {seen.total:,} test images of {seen.data}"
             except ZooError as error:
                 without = _sentence(error)
-        return Seen(names, counts, centers, seen, without, looked_at, tuple(notes))
+        return Seen(names, counts, centers, seen, without, looked_at, trained_on, tuple(notes))
 
     def _look(
         self,
@@ -121,8 +127,7 @@ class Looker:
         # the same for every subject of one architecture, input and data: once is enough
         place = f"{arch} {arguments} {view} {test_set.describe()['sha256']}"
         wanted = {} if place in self._with_landmarks else landmarks_of(arch, arguments, seed=self.seed)
-        self._with_landmarks.add(place)
-        return look(
+        found = look(
             encoder.eval().requires_grad_(False),
             train_set,
             test_set,
@@ -132,6 +137,7 @@ class Looker:
             views=views,
             image_size=config.image_size,
             centers=centers,
+            center_loss="no centers" if centers is None else center_loss(opened.recipe, centers.class_counts),
             sample=self.sample,
             seed=self.seed,
             device=self.device,
@@ -140,6 +146,8 @@ class Looker:
             cache=views.cache if views else False,
             landmarks=wanted,
         )
+        self._with_landmarks.add(place)  # not before: the next one has them where this look fails
+        return found
 
     def _data_of(self, opened: Opened) -> tuple[DataConfig, str | Path | None]:
         if self._spec is not None:
@@ -168,10 +176,6 @@ class Looker:
 
 def _sentence(error: ZooError) -> str:
     return str(error).rstrip(".")
-
-
-def _words(dataset: ImageDataset) -> str:
-    return data_words(dataset.describe())
 
 
 def _classes(

@@ -76,7 +76,8 @@ def plot_features(
     mapped = map_features(
         features, labels, class_names, centers, method=method, seed=seed, max_points=max_points
     )
-    caption = f"{data}. {mapped.caption}" if data else mapped.caption
+    caption = f"{mapped.caption}; stars: {mapped.star_words}" if len(mapped.stars) else mapped.caption
+    caption = f"{data}. {caption}" if data else caption
     with figure_to(path, (4.6, 4.4), caption, title) as figure:
         draw_feature_map(figure.subplots(), mapped)
 
@@ -92,6 +93,7 @@ class FeatureMap(NamedTuple):
         counts: training images of each class `[C]`, where there are centers.
         method: how it was made.
         caption: the same in words.
+        star_words: what the stars are; empty without.
     """
 
     points: NDArray[Any]
@@ -101,6 +103,7 @@ class FeatureMap(NamedTuple):
     counts: NDArray[Any] | None
     method: Method
     caption: str
+    star_words: str
 
 
 def map_features(
@@ -148,9 +151,8 @@ def map_features(
         )
     of = f"all {len(rows):,}" if len(rows) == len(features) else f"{len(rows):,} of {len(features):,}"
     caption = f"{how} of {of} features (D = {features.shape[1]}; centred, unit norm), seed {seed}"
-    if centers is not None:
-        caption += f"; stars: the {len(stars)} class centers (names in italics), embedded jointly"
-    return FeatureMap(points, shown, stars, tuple(class_names), counts, method, caption)
+    words = f"the {len(stars)} class centers (names in italics), embedded jointly" if len(stars) else ""
+    return FeatureMap(points, shown, stars, tuple(class_names), counts, method, caption, words)
 
 
 def draw_feature_map(axes: Axes, mapped: FeatureMap) -> None:
@@ -257,5 +259,5 @@ def _name_stars(axes: Axes, points: NDArray[Any], stars: NDArray[Any], names: Se
         points_up = 4 + up * _LINE_POINTS
         arrow = line if abs(up) > 1 else None
         axes.annotate(
-            name, star, (5, points_up), textcoords="offset points", zorder=3, arrowprops=arrow, **style
-        )  # under all stars
+            name, star, (5, points_up), textcoords="offset points", zorder=5, arrowprops=arrow, **style
+        )  # above all stars: of a hundred others, many lie where the names do

@@ -21,9 +21,9 @@ from zoo.evaluation.diagnosis.overlay import (
     legend_of,
     no_look,
     seen,
-    short,
     stack,
     ticks_of_decades,
+    told,
 )
 from zoo.evaluation.diagnosis.series import Array
 from zoo.evaluation.diagnosis.subject import Subject, counts_of
@@ -45,7 +45,8 @@ def plot_accuracy(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
     many = max(len(each) for each in counts.values()) > _JOINED
     level = all(each.min() == each.max() for each in counts.values())
     if level:
-        caption += f"Every class has {counts[id(chosen.subjects[0])][0]:,.0f} training images. "
+        each = [(g.name, f"{counts[id(g.subjects[0])][0]:,.0f} training images") for g in chosen.groups]
+        caption += f"Every class has {told(each)}. "
     elif many:
         caption += "Points: classes; lines: means over classes of about as many images. "
     caption += "Means over seeds. " if len(chosen.subjects) > len(chosen.groups) else ""
@@ -95,14 +96,8 @@ def draw_accuracies(
 
 def _classifiers(groups: Sequence[Group]) -> str:
     """Say what classified, and where several did, which group by which."""
-    by: dict[str, list[str]] = {}
-    for group in groups:
-        look = group.subjects[0].look
-        if look is not None:
-            by.setdefault(look.classifier, []).append(short(group.label))
-    if len(by) == 1:
-        return next(iter(by))
-    return "; ".join(f"{what} ({', '.join(labels)})" for what, labels in by.items())
+    looks = [(group.name, group.subjects[0].look) for group in groups]
+    return told([(name, look.classifier) for name, look in looks if look is not None])
 
 
 def _draw_accuracies(

@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from zoo.evaluation._figure import FAINT
+from zoo.evaluation._figure import FAINT, INK
 from zoo.evaluation.diagnosis.overlay import (
     DASHES,
     Chosen,
@@ -25,13 +25,14 @@ from zoo.evaluation.diagnosis.overlay import (
     short,
     stack,
     ticks_of_decades,
+    told,
     variant,
 )
 from zoo.evaluation.diagnosis.series import Array, class_means, most_frequent_first
 from zoo.evaluation.diagnosis.subject import Subject
 
 _PANELS = {
-    "class_gradient": "of a class in a step: all its images",
+    "class_gradient": "of a class: all its images",
     "feature_gradient": "of one image: mean in its class",
     "center_gradient": "of the class's center",
 }
@@ -46,8 +47,8 @@ Gradients = Mapping[str, Array]
 def gradients(subject: Subject) -> tuple[Gradients, bool]:
     """Return gradient norms of each class `[C]` by name, and whether they are computed, not recorded.
 
-    Recorded ones are means over the training. Else they are cross-entropy's at the released encoder and
-    centers, over training images under the evaluation view.
+    Recorded ones are means over the training. Else they are those of the loss of `Look.gradient_of` at the
+    released encoder and centers, over training images under the evaluation view.
     """
     classes = len(subject.class_counts)
     found = {key: class_means(subject.class_rows, key, classes) for key in _PANELS}
@@ -66,8 +67,10 @@ def _lacks_gradients(subject: Subject) -> str | None:
         return "the training images of each class are not known"
     if gradients(subject)[0]:
         return None
+    if subject.look is not None and subject.centers is not None:
+        return f"no record of its classes' gradients, and they cannot be computed: {subject.look.gradient_of}"
     return "no record of its classes' gradients, and no centers to compute them with" + (
-        "" if subject.look is not None or subject.centers is None else " on images"
+        "" if subject.centers is None else " on images"
     )
 
 
@@ -84,39 +87,41 @@ def plot_balance(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
     if len(same) < len(chosen.groups):
         others = ", ".join(g.label for g in chosen.groups if g not in same)
         chosen = Chosen(tuple(same), f"{chosen.left_out}Not drawn: {others}: another number of classes. ")
+    chosen = Chosen(tuple(_of_one_kind(group, found) for group in chosen.groups), chosen.left_out)
+    first = chosen.subjects[0]
     panels = [key for key in _PANELS if any(key in found[id(s)][0] for s in chosen.subjects)]
-    closed = [s for s in chosen.subjects if found[id(s)][1]]
-    caption = "2-norm of the loss's gradient with respect to pooled features (centers: their weights), "
-    caption += f"divided by its mean over the {len(first.class_counts)} classes"
-    caption += f"; mean over training on {recorded(chosen.subjects)}. " if len(closed) < len(found) else ". "
-    if closed:
-        look = closed[0].look
-        images = "" if look is None else f"{look.gallery:,} of {look.gallery_total:,} "
-        whom = "" if len(closed) == len(chosen.subjects) else f" for {', '.join(s.label for s in closed)}"
-        caption += f"Not recorded but computed{whom}: cross-entropy's gradient at the released encoder and "
-        caption += f"centers, {images}training images of {first.data}, evaluation view. "
+    closed = [group for group in chosen.groups if found[id(group.subjects[0])][1]]
+    learned = [s for group in chosen.groups if group not in closed for s in group.subjects]
+    caption = "2-norm of a loss's gradient with respect to pooled features (centers: their weights), "
+    caption += f"divided by its mean over the {len(first.class_counts)} classes. "
+    if learned:
+        caption += f"Of a class: its images' sum in a step. Mean over training on {recorded(learned)}. "
+    caption += _on_closed(closed, len(chosen.groups)) if closed else ""
     window = len(first.class_counts) // _WINDOWS
     caption += f"Running means over {window} classes{_gaps(chosen, found)}. " if window > 1 else ""
     caption += "Faint: each seed; line: their mean. " if len(chosen.subjects) > len(chosen.groups) else ""
     caption = (caption + chosen.left_out).strip()
     legend = legend_of(chosen.groups)
     for handle, group in zip(legend, chosen.groups, strict=False):
-        if group.subjects[0] in closed:
-            handle.set_label(f"{short(group.label, 28)} ({_CLOSED})")
+        if group in closed:
+            handle.set_label(f"{short(group.name, 28)} ({_CLOSED})")
             handle.set_linestyle(DASHES[1])
+    orders = {tuple(_sorted(s, s.class_counts.double().numpy())) for s in chosen.subjects}
     if "class_gradient" in panels:
-        legend.append(variant("as the class's images", DASHES[2], color=FAINT))
+        legend.append(variant("as the class's images", DASHES[2], color=FAINT if len(orders) == 1 else INK))
     title = heading("Gradients over the classes", chosen.groups)
     with stack(paths, [1.6] * len(panels), caption, title, legend, sharex=True) as axes_of:
         for axes, key in zip(axes_of, panels, strict=True):
             if key == "class_gradient":
-                _draw_share(axes, first)
+                for group in chosen.groups[: 1 if len(orders) == 1 else None]:
+                    color = FAINT if len(orders) == 1 else group.color
+                    _draw_share(axes, group.subjects[0], color)
             for group in chosen.groups:
                 _draw_group(axes, group, [(s, *found[id(s)]) for s in group.subjects], key)
             axes.set_yscale("log")
             ticks_of_decades(axes.yaxis)
             label_axes(axes, _PANELS[key], "relative to mean")
-        _name_classes(axes_of[-1], first)
+        _name_classes(axes_of[-1], chosen.subjects)
     return caption
 
 
@@ -126,10 +131,32 @@ def _gaps(chosen: Chosen, found: Mapping[int, tuple[Gradients, bool]]) -> str:
     return "" if all(np.isfinite(values).all() for values in every) else ", of those that were looked at"
 
 
-def _draw_share(axes: Axes, subject: Subject) -> None:
+def _of_one_kind(group: Group, found: Mapping[int, tuple[Gradients, bool]]) -> Group:
+    """Return a group without its subjects that are computed, where others are recorded: no mean has both."""
+    learned = tuple(s for s in group.subjects if not found[id(s)][1])
+    return group._replace(subjects=learned or group.subjects)
+
+
+def _on_closed(groups: Sequence[Group], drawn: int) -> str:
+    """Say of which loss gradients were computed, on which images, and what they are not."""
+    pairs = [(group.name, group.subjects[0].look) for group in groups]
+    looks = [(name, look) for name, look in pairs if look is not None]
+    whom = "" if len(groups) == drawn else f" for {', '.join(name for name, _ in looks)}"
+    images = [
+        (name, f"{look.gallery:,} of {look.gallery_total:,} training images of {look.training_data}")
+        for name, look in looks
+    ]
+    return (
+        f"Not recorded but computed{whom}, at the released encoder and centers, after training: "
+        f"{told([(name, look.gradient_of) for name, look in looks])}; {told(images)}, evaluation view. "
+        "Of a class: this times its share of the training images. "
+    )
+
+
+def _draw_share(axes: Axes, subject: Subject, color: str) -> None:
     counts = _sorted(subject, subject.class_counts.double().numpy())
     rank = np.arange(1, len(counts) + 1)
-    axes.plot(rank, finite(counts / counts.mean()), color=FAINT, linestyle=DASHES[2], linewidth=1.4, zorder=1)
+    axes.plot(rank, finite(counts / counts.mean()), color=color, linestyle=DASHES[2], linewidth=1.4, zorder=1)
 
 
 def _draw_group(axes: Axes, group: Group, members: Sequence[Any], key: str) -> None:
@@ -165,12 +192,20 @@ def _sorted(subject: Subject, values: Array) -> Array:
     return values[most_frequent_first(subject.class_counts.double().numpy())]
 
 
-def _name_classes(axes: Axes, subject: Subject) -> None:
-    counts = subject.class_counts.tolist()
+def _name_classes(axes: Axes, subjects: Sequence[Subject]) -> None:
+    """Name the classes where all subjects have the same in this order, else by their place alone."""
+    every = [s.class_counts.tolist() for s in subjects]
+    counts, names = every[0], subjects[0].class_names
     order = most_frequent_first(np.asarray(counts, dtype=float))
-    if len(order) <= _NAMED and max(len(subject.class_names[c]) for c in order) <= 3:
-        axes.set_xticks(range(1, len(order) + 1), [f"{subject.class_names[c]}\n{counts[c]}" for c in order])
+    same = all(
+        each == counts and tuple(s.class_names) == tuple(names)
+        for each, s in zip(every, subjects, strict=True)
+    )
+    if same and len(order) <= _NAMED and max(len(names[c]) for c in order) <= 3:
+        axes.set_xticks(range(1, len(order) + 1), [f"{names[c]}\n{counts[c]}" for c in order])
         axes.set_xlabel("class, and its training images")
         return
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-    axes.set_xlabel(f"place of the class ({max(counts):,} to {min(counts):,} training images)")
+    ranges = {f"{max(each):,} to {min(each):,} training images" for each in every}
+    spread = next(iter(ranges)) if len(ranges) == 1 else "most training images first"
+    axes.set_xlabel(f"place of the class ({spread})")

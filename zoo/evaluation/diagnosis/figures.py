@@ -88,7 +88,8 @@ FIGURES: dict[str, Kind] = {
         "Gradients over the classes, the most frequent first",
         "A line that falls to the right is a training that listens to frequent classes; a level one listens "
         "to all. On ImageNet-LT it falls more steeply with supervised contrast than with parametric centers "
-        "(Cui et al. 2021, arXiv 2107.12028, figure 2).",
+        "(Cui et al. 2021, arXiv 2107.12028, figure 2). A closed form is no mean over training: it says on "
+        "which classes the loss still pulls at the end.",
         plot_balance,
     ),
     "extra": Kind(

@@ -15,7 +15,9 @@ from torch import Tensor, nn
 
 from zoo import backbones, functional
 from zoo.data import EvalView, ImageDataset, TrainLoader, ViewsConfig
+from zoo.data.words import data_words
 from zoo.errors import DataError, ZooError
+from zoo.evaluation.diagnosis.center_loss import CenterLoss
 from zoo.evaluation.diagnosis.similar import Neighbours, find_neighbours
 from zoo.evaluation.encoded import BATCH, ProbeData
 from zoo.evaluation.features import Features, extract
@@ -48,6 +50,8 @@ class Look:
     """What was seen.
 
     Attributes:
+        data: what the test images are of, in words.
+        training_data: what the gallery's images are of, in words.
         total: test images there are; the sample has N of them.
         seed: of the sample, and of the two views.
         index: which test images `[N]`, in random order.
@@ -67,13 +71,16 @@ class Look:
         classifier: what classified, in words.
         gallery: training images that were encoded, of `gallery_total`.
         gallery_total: see above.
-        gradient: norm of the cross-entropy's gradient with respect to the features, at the released encoder
+        gradient: norm of the gradient of `gradient_of` with respect to the features, at the released encoder
             and centers, mean over the gallery's images of each class `[C]`, NaN for a class without; None
-            without centers.
+            without centers, or without a loss in closed form.
+        gradient_of: the loss that the centers were trained with; without `gradient`, why there is none.
         neighbours: of some query images.
         landmarks: by name, of those that were asked for.
     """
 
+    data: str
+    training_data: str
     total: int
     seed: int
     index: Tensor
@@ -94,6 +101,7 @@ class Look:
     gallery: int
     gallery_total: int
     gradient: Tensor | None
+    gradient_of: str
     neighbours: Sequence[Neighbours]
     landmarks: Mapping[str, Landmark] = field(default_factory=dict)
 
@@ -128,6 +136,7 @@ def look(
     views: ViewsConfig | None = None,
     image_size: int | None = None,
     centers: Centers | None = None,
+    center_loss: CenterLoss | str = "with what loss its centers were trained is not known",
     sample: int = 2000,
     seed: int = 0,
     device: torch.device | str = "cpu",
@@ -151,6 +160,7 @@ def look(
         views: the recipe's, for two training views of each image; None where it has none.
         image_size: the recipe's `data.image_size`.
         centers: in the space of the features; without (or of another number of classes), kNN classifies.
+        center_loss: what the centers were trained with, or why that cannot be computed here.
         sample: test images to look at; all of them when there are fewer.
         seed: of the sample, the views' draws and the query images.
         device: where to compute.
@@ -188,7 +198,10 @@ def look(
     for name, other in (landmarks or {}).items():
         unit = F.normalize(probe.extract(other, tested.subset(np.arange(len(paired[0]))), 0).features, dim=1)
         others[name] = Landmark(float(functional.uniformity(unit)), _tolerance(unit, paired[1]) or math.nan)
+    loss = center_loss if centers is not None else "no centers"
     return Look(
+        data=words_of(test_set),
+        training_data=words_of(train_set),
         total=len(test_set),
         seed=seed,
         index=torch.from_numpy(chosen),
@@ -209,7 +222,8 @@ def look(
         classifier=classifier,
         gallery=len(known.labels),
         gallery_total=len(train_set),
-        gradient=None if centers is None else _gradient(known, centers),
+        gradient=None if centers is None or isinstance(loss, str) else _gradient(known, centers, loss),
+        gradient_of=loss if isinstance(loss, str) else loss.words,
         neighbours=find_neighbours(tested, gallery, features, known, train_set.class_counts, view),
         landmarks=others,
     )
@@ -233,6 +247,12 @@ def landmarks_of(arch: str, model_args: Mapping[str, Any], *, seed: int) -> dict
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed("weights", seed))
         return {"raw pixels": RawPixels(), "random encoder": backbones.create(arch, **model_args)}
+
+
+def words_of(dataset: ImageDataset) -> str:
+    """Name a data set in a few words, as `zoo.data.words.data_words` does."""
+    facts = dataset.settings
+    return data_words(facts) if facts.get("name") else "images without a name"
 
 
 def _check(train_set: ImageDataset, test_set: ImageDataset) -> None:
@@ -272,14 +292,13 @@ def _recall(predictions: Tensor, labels: Tensor, classes: int) -> Tensor:
     return 100 * torch.bincount(labels[predictions == labels], minlength=classes) / total  # 0 / 0 is NaN
 
 
-def _gradient(known: Features, centers: Centers) -> Tensor:
-    """Return the mean |W^T (softmax(W x + b) - e_y)| over the images of each class `[C]`; NaN without any."""
+def _gradient(known: Features, centers: Centers, loss: CenterLoss) -> Tensor:
+    """Return the mean |W^T dL/dz| over the images of each class `[C]`, z = W x + b; NaN without any."""
     weight = centers.weight.float().cpu()
     sums = torch.zeros(len(weight), dtype=torch.float64)
     parts = (torch.split(each, _ROWS) for each in known)
     for features, labels in zip(*parts, strict=True):
-        error = centers.logits(features).float().softmax(dim=1)
-        error[torch.arange(len(labels)), labels] -= 1
+        error = loss.error(centers.logits(features).float(), labels)
         sums.index_add_(0, labels, (error @ weight).norm(dim=1).double())
     return sums / torch.bincount(known.labels, minlength=len(weight))
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from zoo.evaluation.class_map import MOST_DRAWN, cluster, counts_shown, draw_class_map
 from zoo.evaluation.diagnosis.look import Look
-from zoo.evaluation.diagnosis.overlay import STACKED, choose, heading, no_look, seen, short, stack
+from zoo.evaluation.diagnosis.overlay import STACKED, choose, heading, no_look, seen, short, stack, told
 from zoo.evaluation.diagnosis.series import Array
 from zoo.evaluation.diagnosis.subject import Subject, counts_of
 from zoo.evaluation.feature_map import draw_feature_map, map_features
@@ -50,7 +50,7 @@ def _vectors(subject: Subject) -> _Means | None:
     unit = F.normalize(means - means.mean(dim=0), dim=1).double()
     names = [name for name, there in zip(look.class_names, present.tolist(), strict=True) if there]
     counts = torch.as_tensor(counts_of(subject)).long()[present].tolist()
-    what = f"the classes' mean features, less the mean of these (of {short(subject.label)}, without centers)"
+    what = "for want of centers, the classes' mean features, less the mean of these"
     return _Means((unit @ unit.T).clamp(-1, 1).numpy(), names, counts, what)
 
 
@@ -84,33 +84,37 @@ def plot_centers(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
     order = cluster(vectors[0].similarity)
     shared = all(each.names == vectors[0].names for each in vectors)
     orders = [order if shared else cluster(each.similarity) for each in vectors]
-    classes = len(order)
-    named = classes <= _NAMED
-    caption = f"Cosine similarity of {' / '.join(dict.fromkeys(each.what for each in vectors))}. "
+    groups = [group.name for group in chosen.groups]
+    named = [len(each.names) <= _NAMED for each in vectors]
+    caption = f"Cosine similarity of {told([(n, v.what) for n, v in zip(groups, vectors, strict=True)])}. "
     if any(s.centers is None for s in drawn):
         caption += f"Means over {seen([s for s in drawn if s.centers is None])}. "
     trained = [s for s in drawn if s.centers is not None]
     if trained:
-        seeds = ", ".join(str(s.seed) for s in trained if s.seed is not None)
+        seeds = ", ".join(dict.fromkeys(str(s.seed) for s in trained if s.seed is not None))
         caption += f"Centers trained on {' / '.join(dict.fromkeys(s.data for s in trained))}"
         caption += f", seed {seeds}. " if seeds else ". "
-    caption += f"{classes} classes; order: average linkage"
-    caption += f" of {short(drawn[0].label)}. " if len(drawn) > 1 and shared else ". "
-    caption += "In brackets: training images. " if named and counts_shown(vectors[0].counts) else ""
+    classes = told([(n, f"{len(v.names):,} classes") for n, v in zip(groups, vectors, strict=True)])
+    caption += f"{classes}; order: average linkage"
+    caption += f" of {groups[0]}. " if len(drawn) > 1 and shared else ". "
+    bracketed = [counts_shown(v.counts) for v, there in zip(vectors, named, strict=True) if there]
+    caption += "In brackets: training images. " if any(bracketed) else ""
     several = len(chosen.subjects) > len(chosen.groups)
     caption += "Of each group one seed is drawn. " if several else ""
     caption = (caption + chosen.left_out).strip()
     title = heading("Which classes are alike", chosen.groups)
-    each = [3.2] if named else [3.0, 0.14 * _PAIRS + 0.1]
+    panels = [[3.2] if there else [3.0, 0.14 * _PAIRS + 0.1] for there in named]
+    heights = [height for each in panels for height in each]
     style: dict[str, Any] = {"named": _NAMED, "written": _WRITTEN, "smallest": 7.0}
-    with stack(paths, each * len(drawn), caption, title, width=_MAP_WIDTH) as axes_of:
-        for place, (group, found, own) in enumerate(zip(chosen.groups, vectors, orders, strict=True)):
-            axes = axes_of[place * len(each)]
+    with stack(paths, heights, caption, title, width=_MAP_WIDTH) as axes_of:
+        free = iter(axes_of)
+        for group, found, own, there in zip(chosen.groups, vectors, orders, named, strict=True):
+            axes = next(free)
             draw_class_map(axes, found.similarity, own, found.names, found.counts, **style)
             if len(drawn) > 1:
-                axes.set_title(short(group.label), loc="left")
-            if not named:
-                _name_pairs(axes_of[2 * place + 1], found)
+                axes.set_title(group.name, loc="left")
+            if not there:
+                _name_pairs(next(free), found)
     return caption
 
 
@@ -149,8 +153,13 @@ def plot_map(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
         maps.append(
             map_features(features, look.labels, look.class_names, centers, seed=look.seed, max_points=_POINTS)
         )
-    (how, *others) = dict.fromkeys(each.caption for each in maps)
-    caption = f"{max([how, *others], key=len)}. {seen(drawn)}. "
+    groups = [group.name for group in chosen.groups]
+    caption = told([(name, each.caption) for name, each in zip(groups, maps, strict=True)])
+    stars = [(name, each.star_words) for name, each in zip(groups, maps, strict=True) if len(each.stars)]
+    caption += f"; stars: {told(stars)}" if stars else ""
+    without = [name for name, each in zip(groups, maps, strict=True) if not len(each.stars)]
+    caption += f" ({', '.join(without)}: no centers)" if stars and without else ""
+    caption += f". {seen(drawn)}. "
     several = len(chosen.subjects) > len(chosen.groups)
     caption += "Of each group one seed is drawn. " if several else ""
     caption = (caption + chosen.left_out).strip()
@@ -159,7 +168,7 @@ def plot_map(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
         for axes, group, mapped in zip(axes_of, chosen.groups, maps, strict=True):
             draw_feature_map(axes, mapped)
             if len(drawn) > 1:
-                axes.set_title(short(group.label), loc="left")
+                axes.set_title(group.name, loc="left")
     return caption
 
 

@@ -12,7 +12,8 @@ from matplotlib.patches import Patch, Rectangle
 from torch import Tensor
 
 from zoo.evaluation._figure import COLORS, INK
-from zoo.evaluation.diagnosis.overlay import WIDTH, choose, heading, no_look, seen, short, stack
+from zoo.evaluation.diagnosis.look import Look
+from zoo.evaluation.diagnosis.overlay import WIDTH, choose, heading, no_look, seen, short, stack, told
 from zoo.evaluation.diagnosis.similar import Neighbours
 from zoo.evaluation.diagnosis.subject import Subject
 
@@ -40,10 +41,9 @@ def plot_neighbours(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
     """
     chosen = choose(subjects, _lacks, _MOST)
     drawn = [group.subjects[0] for group in chosen.groups]
-    look = drawn[0].look
-    assert look is not None  # chosen for it
-    columns = 1 + max(len(query.nearest) for query in look.neighbours)
-    rows = [len(subject.look.neighbours) for subject in drawn if subject.look is not None]
+    looks = [subject.look for subject in drawn if subject.look is not None]
+    columns = 1 + max(len(query.nearest) for look in looks for query in look.neighbours)
+    rows = [len(look.neighbours) for look in looks]
     caption = (
         "First row of each query: it and the most similar training images; second: the most similar test "
     )
@@ -51,10 +51,8 @@ def plot_neighbours(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
         "images of other classes. Above: class and cosine of pooled features. Queries: the first image "
     )
     caption += "in the sample of classes from the most to the least frequent. "
-    if look.gallery < look.gallery_total:
-        caption += f"Neighbours among {look.gallery:,} of {look.gallery_total:,} training images. "
-    else:
-        caption += f"Neighbours among all {look.gallery:,} training images. "
+    galleries = [(group.name, _gallery(look)) for group, look in zip(chosen.groups, looks, strict=True)]
+    caption += f"Neighbours among {told(galleries)}. "
     caption += f"{seen(drawn)}. "
     several = len(chosen.subjects) > len(chosen.groups)
     caption += "Of each group one seed is drawn. " if several else ""
@@ -72,13 +70,19 @@ def plot_neighbours(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
             assert subject.look is not None
             axes.axis("off")
             if len(drawn) > 1:
-                axes.set_title(short(group.label), loc="left")
+                axes.set_title(group.name, loc="left")
             for place, query in enumerate(subject.look.neighbours):
                 _draw_query(axes, query, place, subject.look.class_names)
             axes.set_xlim(-0.03, columns)
             axes.set_ylim(-2 * _ROW * len(subject.look.neighbours) - 0.03, 0.05)
             axes.set_anchor("NW")
     return caption
+
+
+def _gallery(look: Look) -> str:
+    part = look.gallery < look.gallery_total
+    number = f"{look.gallery:,} of {look.gallery_total:,}" if part else f"all {look.gallery:,}"
+    return f"{number} training images of {look.training_data}"
 
 
 def _draw_query(axes: Axes, query: Neighbours, place: int, names: Sequence[str]) -> None:

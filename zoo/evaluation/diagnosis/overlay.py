@@ -38,11 +38,18 @@ class Group(NamedTuple):
         label: of the group; of its only subject where it has one.
         subjects: one or more.
         place: in the report, which decides colour and marker.
+        brief: the label as legends and panels have room for it; empty: the label, cut where it is long.
     """
 
     label: str
     subjects: tuple[Subject, ...]
     place: int
+    brief: str = ""
+
+    @property
+    def name(self) -> str:
+        """How legends, panels and captions call it."""
+        return self.brief or short(self.label)
 
     @property
     def color(self) -> str:
@@ -72,10 +79,31 @@ def groups_of(subjects: Sequence[Subject]) -> list[Group]:
     found: dict[str, list[Subject]] = {}
     for subject in subjects:
         found.setdefault(subject.group, []).append(subject)
-    return [
-        Group(members[0].label if len(members) == 1 else label, tuple(members), place)
-        for place, (label, members) in enumerate(found.items())
-    ]
+    whole = [members[0].label if len(members) == 1 else label for label, members in found.items()]
+    parts = zip(whole, found.values(), brief(whole), strict=True)
+    return [Group(label, tuple(members), place, less) for place, (label, members, less) in enumerate(parts)]
+
+
+def brief(labels: Sequence[str], longest: int = _LONGEST) -> list[str]:
+    """Return labels that fit and differ wherever these do.
+
+    Where one is too long, what all have in common between commas is left out of each; of what is still too
+    long the end is, or the beginning where the end tells them apart.
+    """
+    if len(labels) > 1 and max(map(len, labels)) > longest:
+        split = [label.split(", ") for label in labels]
+        shared = {part for part in split[0] if all(part in parts for parts in split)}
+        # one that has nothing else keeps its own words
+        labels = [
+            ", ".join(part for part in parts if part not in shared) or label
+            for parts, label in zip(split, labels, strict=True)
+        ]
+    found = [short(label, longest) for label in labels]
+    if len({*found}) < len({*labels}):
+        found = [label if len(label) <= longest else f"…{label[-(longest - 1) :]}" for label in labels]
+    if len({*found}) < len({*labels}):  # told apart in the middle: then by their number
+        found = [f"{number}: {short(label, longest - 4)}" for number, label in enumerate(labels, 1)]
+    return found
 
 
 def choose(
@@ -134,8 +162,8 @@ def recorded(subjects: Sequence[Subject]) -> str:
 def seen(subjects: Sequence[Subject]) -> str:
     """Say what looks are at: data, split, sample and seed."""
     looks = [subject.look for subject in subjects if subject.look is not None]
-    samples = _joined(f"{_sample(each)} (drawn with seed {each.seed})" for each in looks)
-    return f"{_joined(s.data for s in subjects)}: {samples}; {_seeds(subjects)}"
+    samples = _joined(f"{each.data}: {_sample(each)} (drawn with seed {each.seed})" for each in looks)
+    return f"{samples}; {_seeds(subjects)}"
 
 
 def _sample(look: Look) -> str:
@@ -155,6 +183,22 @@ def _joined(words: Any) -> str:
     return " / ".join(dict.fromkeys(words))
 
 
+def told(words: Sequence[tuple[str, str]]) -> str:
+    """Say what holds for whom: once where it is the same for all, else each with the names that it is for.
+
+    Args:
+        words: name and words of each.
+    """
+    by: dict[str, list[str]] = {}
+    for name, text in words:
+        names = by.setdefault(text, [])
+        if name not in names:
+            names.append(name)
+    if len(by) == 1:
+        return next(iter(by))
+    return "; ".join(f"{text} ({', '.join(names)})" for text, names in by.items())
+
+
 def short(label: str, longest: int = _LONGEST) -> str:
     """Return a label that fits."""
     return label if len(label) <= longest else f"{label[: longest - 1]}…"
@@ -166,8 +210,7 @@ def legend_of(groups: Sequence[Group], *, lines: bool = True) -> list[Line2D]:
         return []
     style: dict[str, Any] = {"markersize": 4, "linewidth": 1.4 if lines else 0}
     return [
-        Line2D([], [], color=group.color, marker=group.marker, label=short(group.label), **style)
-        for group in groups
+        Line2D([], [], color=group.color, marker=group.marker, label=group.name, **style) for group in groups
     ]
 
 

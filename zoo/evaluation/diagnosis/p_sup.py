@@ -20,7 +20,6 @@ from zoo.evaluation.diagnosis.overlay import (
     legend_of,
     no_record,
     recorded,
-    short,
     stack,
     variant,
 )
@@ -93,12 +92,16 @@ def plot_extra(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
     chosen = choose(subjects, _lacks_alpha, STACKED)
     caption = "L_extra(P) = −β log P − α K* log(1 − P), K* = |queue| q(y) the class's share of the queue, P "
     caption += "the softmax's mass on all centers; large marks: minimum, P = β / (β + α K*). "
-    rows = any(at_the_end(s.rows, f"p_sup{g}") is not None for s in chosen.subjects for g in _GROUPS)
+    drawn = [s for s in chosen.subjects if any(at_the_end(s.rows, f"p_sup{g}") is not None for g in _GROUPS)]
+    rows = bool(drawn)
+    without = [g.name for g in chosen.groups if not any(s in drawn for s in g.subjects)]
     if rows:
         caption += "Hollow: P recorded at the end of training for the class's group (many, medium, few), "
-        caption += f"{recorded(chosen.subjects)}; there the batch's own views count too. "
+        caption += f"{recorded(drawn)}; there the batch's own views count too. "
+        caption += f"No P was recorded of {', '.join(without)}. " if without else ""
     else:
-        caption += f"Classes of {chosen.subjects[0].data}. No P was recorded. "
+        caption += f"Classes of {' / '.join(dict.fromkeys(s.data for s in chosen.subjects))}. "
+        caption += "No P was recorded. "
     caption = (caption + chosen.left_out).strip()
     kinds = ("most frequent", "median", "rarest")
     styles = list(zip(kinds, (COLORS[0], COLORS[1], COLORS[2]), DASHES, ("o", "s", "^"), strict=False))
@@ -153,7 +156,7 @@ def plot_extra(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
                     )
             axes.set_ylim(lowest - 0.25, lowest + _HIGHEST)
             words = f"α = {weights.alpha:g}, |queue| = {weights.queue:,}"
-            above = words if len(chosen.groups) == 1 else f"{short(group.label)}\n{words}"
+            above = words if len(chosen.groups) == 1 else f"{group.name}\n{words}"
             label_axes(axes, above, "L_extra (nats)")
         axes_of[-1].set_xlim(0, 1)
         axes_of[-1].set_xlabel("P, probability of all centers together")

@@ -70,7 +70,7 @@ def plot_pairs(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
                 every = [scores[id(s)][kind] for s in group.subjects if kind in scores[id(s)]]
                 if every:
                     _draw_density(axes, [_density(values, edges) for values in every], edges, dash, group)
-            label_axes(axes, "" if len(chosen.groups) == 1 else short(group.label), "density")
+            label_axes(axes, "" if len(chosen.groups) == 1 else group.name, "density")
             axes.set_ylim(bottom=0)
         axes_of[-1].set_xlabel("cosine")
     return caption
@@ -155,7 +155,7 @@ def plot_hardness(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
         legend = legend_of(chosen.groups)
         for handle, group in zip(legend, chosen.groups, strict=True):
             tau = tau_of(group.subjects[0])
-            handle.set_label(f"{short(group.label, 34)} ({'no τ' if tau is None else f'τ = {tau:g}'})")
+            handle.set_label(f"{short(group.name, 34)} ({'no τ' if tau is None else f'τ = {tau:g}'})")
     caption = (
         f"Mean over {len(_look(chosen.subjects[0]).scores)} anchors of N exp(s/τ) / Σ exp(s/τ) over the "
     )
