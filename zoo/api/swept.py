@@ -18,7 +18,16 @@ from zoo.training import Recipe
 RECIPE = "recipe"
 """The axis of a sweep over several recipes."""
 
-KINDS = ("recorded", "deviation", "features", "balance", "accuracy")
+KINDS = (
+    "recorded",
+    "beginning",
+    "deviation",
+    "relative_deviation",
+    "unsteadiness",
+    "features",
+    "balance",
+    "accuracy",
+)
 """What the names of a subject's numbers begin with."""
 
 _DECIDED = {"training.seed": "a sweep has several; give --seeds", "name": "points are named by their values"}
