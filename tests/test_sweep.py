@@ -136,11 +136,76 @@ def test_finished_runs_are_taken_as_they_are_and_values_can_be_added(done: zoo.S
     shutil.copytree(done.folder, tmp_path / "out")
     files = [*(tmp_path / "out").glob("*/*/metrics.json")]
     before = {file: file.stat().st_mtime_ns for file in files}
-    more = sweep(tmp_path / "out", CE, PACO, vary={"optimizer.lr": [0.1, 0.2]}, seeds=[3], resume=True)
+    more = sweep(
+        tmp_path / "out", CE, PACO, vary={"optimizer.lr": [0.01, 0.1, 0.2]}, seeds=[3, 0], resume=True
+    )
     assert {run["folder"] for run in more.record["runs"]} == {
-        f"lr_{lr}-{recipe}/seed_3" for lr in (0.1, 0.2) for recipe in ("ce", "paco")
+        f"lr_{lr}-{recipe}/seed_{seed}"
+        for lr in (0.01, 0.1, 0.2)
+        for recipe in ("ce", "paco")
+        for seed in (0, 3)
     }
     assert all(file.stat().st_mtime_ns == time for file, time in before.items()) and len(before) == 8
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (
+            {"seeds": [3]},
+            r"holds 4 runs .* leaves out: lr_0\.01-ce/seed_0, lr_0\.01-paco/seed_0, lr_0\.1-ce/seed_0, ",
+        ),
+        (
+            {"vary": {"optimizer.lr": [0.1, 0.2]}},
+            r"leaves out: lr_0\.01-ce/seed_0, .*begun by: zoo sweep .*--seeds 0,3",
+        ),
+        ({"vary": {"objective.label_smoothing": [0.0, 0.1]}}, "holds 8 runs"),
+    ],
+)
+def test_a_sweep_that_leaves_out_runs_which_are_there_is_refused(
+    done: zoo.Sweep, changed: dict[str, Any], message: str
+) -> None:
+    before = {name: (done.folder / name).read_bytes() for name in ("plan.json", "sweep.json", "sweep.md")}
+    recipes = (CE, PACO)
+    with pytest.raises(TrainingError, match=message):
+        sweep(done.folder, *recipes, **{"seeds": [0, 3], **changed}, resume=True)
+    assert {name: (done.folder / name).read_bytes() for name in before} == before
+    assert {path.name for path in done.folder.glob("lr_*")} == {
+        f"lr_{lr}-{r}" for lr in (0.01, 0.1) for r in ("ce", "paco")
+    }
+
+
+def test_runs_that_were_planned_and_never_begun_may_be_left_out(tmp_path: Path) -> None:
+    """A value that was a mistake can be taken back; so can runs whose folders were removed."""
+    out = tmp_path / "out"
+    sharing.begin(out, {"runs": ["tau_0.1/seed_0", "tau_11/seed_0"]}, resume=False)
+    (out / "tau_0.1" / "seed_0").mkdir(parents=True)
+    sharing.begin(out, {"runs": ["tau_0.1/seed_0", "tau_1.1/seed_0"]}, resume=True)
+    assert json.loads((out / "plan.json").read_text())["runs"][1] == "tau_1.1/seed_0"
+    with pytest.raises(TrainingError, match="holds 1 run of the sweep .*: tau_0.1/seed_0; expected"):
+        sharing.begin(out, {"runs": ["tau_1.1/seed_0"]}, resume=True)
+
+
+def test_other_words_and_other_numbers_are_no_other_sweep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [
+        f"recipes: [{CE}]",
+        f"set: {json.dumps({**TINY, 'training.epochs': [1], 'optimizer.lr': [0.01, 0.1]})}",
+        "seeds: [0]",
+        "found: null",
+    ]
+    file = tmp_path / "mine.yaml"
+    asked = "watch: [{number: recorded/loss, title: loss, expects: falls}]"
+    file.write_text("\n".join([*lines, "question: Does it?", "source: nobody", asked]))
+    zoo.sweep(file, out=tmp_path / "out")
+    asked = "watch: [{number: beginning/loss, minus: recorded/loss, title: progress, expects: near 0}]"
+    file.write_text("\n".join([*lines, "question: How far?", "source: none", asked]))
+    monkeypatch.setattr(sharing, "pretrain", None)  # all is there
+    found = zoo.sweep(file, out=tmp_path / "out", resume=True)
+    assert found is not None and found.record["found"][0]["title"] == "progress"
+    text = (tmp_path / "out" / "sweep.md").read_text()
+    assert text.startswith("# How far?") and "The source expects 0: at lr 0.01 (" in text
 
 
 @pytest.mark.parametrize(
@@ -347,7 +412,7 @@ def test_recipes_are_named_by_what_tells_them_apart() -> None:
         ({"optimizer.lrr": [0.1, 0.2]}, r'unknown key "optimizer.lrr".*Did you mean "lr"'),
         ({"optimzer.lr": [0.1, 0.2]}, r'unknown key "optimzer".*Did you mean "optimizer"'),
         ({"training.seed": [1, 2]}, "give --seeds"),
-        ({"training": [{}]}, "give --seeds"),
+        ({"training": [1, 2]}, "found a whole section, expected a key of it, e.g. training.epochs"),
         ({"name": ["a", "b"]}, "points are named by their values"),
     ],
 )
