@@ -17,7 +17,9 @@ import zoo
 from tests.programs.plain_sweep import draw_nothing
 from zoo import catalog
 from zoo.api import sharing
+from zoo.api.found import usual_numbers, watched_by_name
 from zoo.api.sweep_file import Watched, is_sweep, read_sweep
+from zoo.api.sweeping import _named
 from zoo.api.swept import Plan, plan_sweep
 from zoo.cli import app
 from zoo.errors import Interrupted, InUse, RecipeError, TrainingError, ZooError
@@ -182,7 +184,7 @@ def test_runs_that_were_planned_and_never_begun_may_be_left_out(tmp_path: Path) 
     (out / "tau_0.1" / "seed_0").mkdir(parents=True)
     sharing.begin(out, {"runs": ["tau_0.1/seed_0", "tau_1.1/seed_0"]}, resume=True)
     assert json.loads((out / "plan.json").read_text())["runs"][1] == "tau_1.1/seed_0"
-    with pytest.raises(TrainingError, match="holds 1 run of the sweep .*: tau_0.1/seed_0; expected"):
+    with pytest.raises(TrainingError, match=r"holds 1 run of the sweep .*: tau_0\.1/seed_0; expected"):
         sharing.begin(out, {"runs": ["tau_1.1/seed_0"]}, resume=True)
 
 
@@ -485,6 +487,54 @@ def test_the_shell_refuses_what_it_cannot_read(options: list[str], message: str,
     with pytest.raises(ZooError, match=message):
         in_shell("sweep", CE, "--out", str(tmp_path / "out"), *options)
     assert not (tmp_path / "out").exists()
+
+
+# What is watched where nobody says what.
+
+
+def test_usual_numbers_say_in_their_words_which_space_they_are_of() -> None:
+    spaces = {"recorded": "in the space that the loss acts on", "features": "before the projection"}
+    names = [f"{kind}/{name}" for kind in spaces for name in ("uniformity", "tolerance")]
+    there = dict.fromkeys([*names, "accuracy/knn", "accuracy/knn/few", "recorded/lr"], 1.0)
+    found = usual_numbers([there])
+    assert [each.number for each in found] == ["accuracy/knn", *names]
+    assert found[0].title == "knn accuracy (%)"
+    for each in found[1:]:
+        assert spaces[each.number.partition("/")[0]] in each.meaning
+        assert each.title.endswith(("(log)", "(cosine)")) and each.title != each.number.partition("/")[2]
+    assert len({each.title for each in found}) == len(found)
+
+
+@pytest.mark.parametrize(
+    ("name", "title"),
+    [
+        ("recorded/loss", "loss"),
+        ("beginning/p_sup", "P_sup, first record"),
+        ("accuracy/retrieval/map", "retrieval, map (%)"),
+        ("accuracy/retrieval/queries", "retrieval, queries"),
+        ("unsteadiness/loss", "loss, unsteadiness (relative)"),
+        ("features/positive_deviation", "positive deviation of the encoder's features"),
+        ("features/uniformity", "uniformity of the encoder's features (log)"),
+    ],
+)
+def test_numbers_asked_for_by_name_have_titles_that_say_what_they_are(name: str, title: str) -> None:
+    assert watched_by_name(name).title == title
+
+
+def test_a_name_in_a_sweep_means_the_number_itself_not_its_distance_from_another() -> None:
+    written = read_sweep("p_sup")
+    (found,) = _named(["recorded/p_sup"], written)
+    assert found.minus is None and found.title == "P_sup" and found.expects == "falls"
+
+
+def test_sweeps_ask_numbers_that_answer_their_questions() -> None:
+    watch = {name: read_sweep(name).watch for name in catalog.list_sweeps()}
+    gaps = [each.number for each in watch["p_sup"] if each.minus and each.expects == "near 0"]
+    assert gaps == ["recorded/p_sup", *(f"recorded/p_sup_{group}" for group in ("many", "medium", "few"))]
+    assert any(each.minus == "beginning/p_sup_optimum" for each in watch["p_sup"])
+    assert watch["momentum"][0].number == "unsteadiness/negative_variance"
+    loss_sees = watch["feature_transform"][0]
+    assert "by definition" in loss_sees.meaning
 
 
 # Written down.

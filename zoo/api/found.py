@@ -11,21 +11,70 @@ from zoo.api.swept import RECIPE, Axis, Plan, Run
 from zoo.errors import did_you_mean
 from zoo.evaluation.comparison import Estimate, estimate
 from zoo.evaluation.diagnosis.page import Table
+from zoo.evaluation.diagnosis.tables import COUNTS
 from zoo.evaluation.trend import Trend, in_words, trend, written
 
 Numbers = Mapping[str, float]
 """`Subject.numbers` of one run."""
 
+_ENCODER = "It is of pooled features of test images, before the projection that the loss acts on."
+_LOSS = "It is of training views in the space that the loss acts on, mean over the last fifth of the records."
 _USUAL = (
-    "features/uniformity",
-    "features/tolerance",
-    "features/alignment",
-    "recorded/positive_score",
-    "recorded/negative_score",
-    "recorded/negative_variance",
-    "recorded/p_sup",
+    Watched(
+        number="recorded/uniformity",
+        title="uniformity of what the loss sees (log)",
+        meaning=f"log E exp(-2 |x - y|^2) over pairs: lower is more uniform. {_LOSS}",
+    ),
+    Watched(
+        number="recorded/tolerance",
+        title="tolerance of what the loss sees (cosine)",
+        meaning=f"The mean cosine of images of one class. {_LOSS}",
+    ),
+    Watched(
+        number="features/uniformity",
+        title="uniformity of the encoder's features (log)",
+        meaning=f"log E exp(-2 |x - y|^2) over pairs: lower is more uniform. {_ENCODER}",
+    ),
+    Watched(
+        number="features/tolerance",
+        title="tolerance of the encoder's features (cosine)",
+        meaning=f"The mean cosine of images of one class. {_ENCODER}",
+    ),
+    Watched(
+        number="features/alignment",
+        title="alignment of the encoder's features (squared distance)",
+        meaning=f"E |q - k|^2 of two views: 0 where both are mapped alike. {_ENCODER}",
+    ),
+    Watched(
+        number="recorded/positive_score",
+        title="positive score that training recorded (cosine)",
+        meaning=f"The mean cosine of two views of an image. {_LOSS}",
+    ),
+    Watched(
+        number="recorded/negative_score",
+        title="negative score that training recorded (cosine)",
+        meaning=f"The mean cosine of views of two images. {_LOSS}",
+    ),
+    Watched(
+        number="recorded/negative_variance",
+        title="variance of negative scores in training (squared cosine)",
+        meaning=f"How much the negatives of a step differ in hardness. {_LOSS}",
+    ),
+    Watched(
+        number="recorded/p_sup",
+        title="P_sup (probability)",
+        meaning="The probability of all centers together, mean over the last fifth of the records.",
+    ),
 )
-_MOST = 8
+_TITLES = {
+    "beginning": ", first record",
+    "deviation": ", deviation",
+    "relative_deviation": ", relative deviation",
+    "unsteadiness": ", unsteadiness (relative)",
+    "features": " of the encoder's features",
+    "balance": ", frequent by rare classes (ratio)",
+}
+_MOST = 10
 
 
 class Found(NamedTuple):
@@ -41,18 +90,25 @@ class Found(NamedTuple):
 
 
 def usual_numbers(finished: Sequence[Numbers]) -> tuple[Watched, ...]:
-    """Return what is watched where nothing is asked for: accuracies and the usual measures, at most 8."""
-    names = list(dict.fromkeys(name for numbers in finished for name in numbers))
+    """Return what is watched where nothing is asked for: accuracies and the usual measures, at most 10."""
+    names = dict.fromkeys(name for numbers in finished for name in numbers)
     accuracies = [name for name in names if name.startswith("accuracy/") and name.count("/") == 1]
-    chosen = [*accuracies, *(name for name in _USUAL if name in names)][:_MOST]
-    unit = {"accuracy": " accuracy (%)"}
-    return tuple(
-        Watched(
-            number=name,
-            title=name.partition("/")[2].replace("_", " ") + unit.get(name.partition("/")[0], ""),
-        )
-        for name in chosen
-    )
+    chosen = [*map(watched_by_name, accuracies), *(each for each in _USUAL if each.number in names)]
+    return tuple(chosen[:_MOST])
+
+
+def watched_by_name(name: str) -> Watched:
+    """Return a number with its title and meaning where it is a usual one, else a title made of its name."""
+    usual = next((each for each in _USUAL if each.number == name), None)
+    kind, _, rest = name.partition("/")
+    stem, _, metric = rest.partition("/")
+    words = stem.replace("_", " ").replace("p sup", "P_sup")
+    if kind != "accuracy":
+        return usual or Watched(number=name, title=f"{words}{_TITLES.get(kind, '')}")
+    if not metric:
+        return Watched(number=name, title=f"{words} accuracy (%)")
+    unit = "" if metric in COUNTS else " (%)"
+    return Watched(number=name, title=f"{words}, {metric.replace('_', ' ')}{unit}")
 
 
 def along(plan: Plan) -> Axis:

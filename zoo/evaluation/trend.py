@@ -203,8 +203,8 @@ def _between(change: Change, number: str, first: str, last: str) -> str:
     ends = f"from {short(change.before)} to {short(change.after)}"
     if verdict == "no spread":
         return (
-            f"From {first} to {last}, {number} goes {ends}, by the same amount with all {seeds} seeds: without "
-            "a spread there is no interval, and this tells nothing of chance."
+            f"From {first} to {last}, {number} goes {ends}, by the same amount with all {seeds} seeds: "
+            "without a spread there is no interval, and this tells nothing of chance."
         )
     if verdict == "one seed":
         return (

@@ -73,8 +73,8 @@ def summary(subject: Subject, evaluations: Sequence[Row] = ()) -> dict[str, floa
 
         - `recorded/NAME`: mean of every recorded scalar over the last fifth of its records;
         - `beginning/NAME`: its first record;
-        - `deviation/NAME`: its standard deviation over the records of `recorded`, of drift and noise alike, in
-          the scalar's own unit; `relative_deviation/NAME`: the same by the size of their mean;
+        - `deviation/NAME`: its standard deviation over the records of `recorded`, of drift and noise alike,
+          in the scalar's own unit; `relative_deviation/NAME`: the same by the size of their mean;
         - `unsteadiness/NAME`: standard deviation of the differences of consecutive ones of these records, by
           sqrt 2 and by the size of their mean: noise from record to record, whatever the level and a drift;
         - `features/NAME`: measures of the look: `uniformity`, `tolerance`, `alignment`, means and standard

@@ -16,16 +16,17 @@ _ACCURACY = "accuracy"
 _SECTIONS = {
     "features": "Features of the sample of test images",
     "recorded": "Recorded while training: means over the last fifth of the records",
-    "deviation": "How much it still moves: standard deviation over the same records, of drift and noise alike",
-    "unsteadiness": "How steady from record to record: standard deviation of the differences of consecutive ones "
-    "of these records, by √2 and by the size of their mean",
+    "deviation": "How much it still moves: standard deviation over the same records, drift and noise alike",
+    "unsteadiness": "How steady from record to record: standard deviation of the differences between "
+    "neighbours of these records, by √2 and by the size of their mean",
     "balance": "Balance: mean over the most frequent third of the classes by mean over the rarest third",
 }
 """Prefix of a number's name, and the caption of the table that has those numbers; in the order shown."""
 
 _COLUMNS = {**report.COLUMNS, "calibration_error": "calibration error"}
 _IMAGES = "test_images"
-_NO_MEASURE = frozenset({_IMAGES, "queries", "gallery_images"})  # no percentages, but how many those are of
+COUNTS = frozenset({_IMAGES, "queries", "gallery_images"})
+"""Metrics that are no percentages, but how many images those are of."""
 _NOT_STEADY = frozenset({"lr", "images_per_second"})  # of which a deviation says nothing about learning
 _NOT_SHOWN = frozenset({_ACCURACY, "beginning", "relative_deviation"})  # has tables of its own; for sweeps
 _GROUPS = ("", "many", "medium", "few")
@@ -101,7 +102,7 @@ def accuracy_tables(subjects: Sequence[Subject]) -> list[Table]:
         return [
             metric
             for metric in metrics
-            if metric not in _NO_MEASURE and any(_named(protocol, metric) in wanted for protocol in protocols)
+            if metric not in COUNTS and any(_named(protocol, metric) in wanted for protocol in protocols)
         ]
 
     def heads(metrics: Sequence[str]) -> list[str]:
@@ -138,7 +139,8 @@ def accuracy_tables(subjects: Sequence[Subject]) -> list[Table]:
             ]
             for group in by_group
         ]
-        caption = f"Protocol {protocol}. Percent, test split{'' if named else f' of {of}'}, as the release records it."
+        split = "test split" if named else f"test split of {of}"
+        caption = f"Protocol {protocol}. Percent, {split}, as the release records it."
         head = ["", *(["data"] if several else []), *heads(columns)]
         tables.append(Table(f"{caption}{_over(sizes)}", head, rows))
     return tables
