@@ -17,8 +17,9 @@ import zoo
 from tests.programs.plain_sweep import draw_nothing
 from zoo import catalog
 from zoo.api import sharing
-from zoo.api.found import usual_numbers, watched_by_name
+from zoo.api.found import findings, sentences, usual_numbers, watched_by_name
 from zoo.api.sweep_file import Watched, is_sweep, read_sweep
+from zoo.api.sweep_result import Result
 from zoo.api.sweeping import _named
 from zoo.api.swept import Plan, plan_sweep
 from zoo.cli import app
@@ -107,6 +108,11 @@ def test_words_table_and_picture_are_in_text_and_report(done: zoo.Sweep) -> None
     for both in (text, html):
         assert "ce: From lr 0.01 to lr 0.1, loss" in both and "paco: From lr 0.01 to lr 0.1" in both
         assert "nothing corrects for their number" in both and "zoo sweep" in both
+        # all runs of the grid are there: it is compared along its other axis too
+        assert "lr 0.01: From ce to paco, loss" in both and "lr 0.1: From ce to paco, knn" not in both
+        assert "lr 0.1: From ce to paco, classifier accuracy" in both
+    across = done.record["found"][0]["across"]["recipe"]
+    assert {*across} == {"lr 0.01", "lr 0.1"} and across["lr 0.1"]["changes"][0]["value"] == "paco"
     assert len(re.findall(r"\n\| lr 0", text)) == 4 and "| lr 0.1, paco |" in text
     assert all((done.folder / f"sweep.{kind}").stat().st_size > 5_000 for kind in ("png", "svg"))
     assert 'role="img"' in html or "data:image/" in html
@@ -492,6 +498,21 @@ def test_the_shell_refuses_what_it_cannot_read(options: list[str], message: str,
 # What is watched where nobody says what.
 
 
+def test_lines_of_one_value_and_equal_failures_are_said_once() -> None:
+    made = plan({"optimizer.lr": [0.1, 0.2], "training.batch_size": [8, 16, 32]})
+    numbers = {run: {"recorded/loss": run.seed + 1.0} for run in made.runs if run.labels[0] == "0.1"}
+    found = findings(made, numbers, [watched_by_name("recorded/loss")])
+    texts = sentences(made, found, numbers)
+    assert sum("nothing to compare it with" in text for text in texts) == 1
+    assert "At one lr alone there are also runs of: batch size 16; batch size 32." in texts
+    failed = {run.id: f"it became NaN; see {run.id}/run" for run in made.runs if run.labels[0] == "0.2"}
+    (text,) = Result(made, None, "", failed, Path("out")).failures()
+    assert text.startswith("6 of 12 runs failed") and text.count("became NaN") == 1
+    assert all(name in text for name in failed) and "see POINT/seed_N/run" in text
+    one = dict([*failed.items()][:1])
+    assert "see lr_0.2-batch_size_8/seed_0/run" in Result(made, None, "", one, Path("out")).failures()[0]
+
+
 def test_usual_numbers_say_in_their_words_which_space_they_are_of() -> None:
     spaces = {"recorded": "in the space that the loss acts on", "features": "before the projection"}
     names = [f"{kind}/{name}" for kind in spaces for name in ("uniformity", "tolerance")]
@@ -600,7 +621,7 @@ def test_a_number_that_no_run_has_is_named_with_the_nearest(done: zoo.Sweep, tmp
     found = sweep(tmp_path / "out", CE, PACO, seeds=[0, 3], watch=watch, resume=True)
     text = (tmp_path / "out" / "sweep.md").read_text()
     assert 'No finished run has the number "recorded/los". Did you mean "recorded/loss"?' in text
-    assert found.found == [(Watched(number="recorded/los", title="los"), {})]
+    assert found.found == [(Watched(number="recorded/los", title="los"), {}, {"recipe": {}})]
 
 
 @pytest.mark.parametrize(

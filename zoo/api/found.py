@@ -83,10 +83,12 @@ class Found(NamedTuple):
     Attributes:
         watched: the number.
         trends: along the sweep's first axis, by the values of the others ("" where there is none).
+        across: the same along each other axis of a grid, by the axis's title.
     """
 
     watched: Watched
     trends: dict[str, Trend]
+    across: Mapping[str, Mapping[str, Trend]] = {}
 
 
 def usual_numbers(finished: Sequence[Numbers]) -> tuple[Watched, ...]:
@@ -127,19 +129,28 @@ def findings(plan: Plan, numbers: Mapping[Run, Numbers], watch: Sequence[Watched
         watch: the numbers.
     """
     axis = along(plan)
-    found = []
-    for watched in watch:
-        lines: dict[str, dict[str, dict[int, float]]] = {}
-        for run in plan.runs:
-            value = value_of(watched, numbers.get(run, {}))
-            if value is None:
-                continue
-            label, line = _place(plan, axis, run)
-            lines.setdefault(line, {label: {} for label in axis.values}).setdefault(label, {})[run.seed] = (
-                value
-            )
-        found.append(Found(watched, {line: trend(runs, axis.numbers) for line, runs in lines.items()}))
-    return found
+    others = [each for each in plan.axes if each is not axis]
+    return [
+        Found(
+            watched,
+            _trends(plan, axis, numbers, watched),
+            {each.title: _trends(plan, each, numbers, watched) for each in others},
+        )
+        for watched in watch
+    ]
+
+
+def _trends(plan: Plan, axis: Axis, numbers: Mapping[Run, Numbers], watched: Watched) -> dict[str, Trend]:
+    """Summarise a number along one axis, by the values of the others."""
+    lines: dict[str, dict[str, dict[int, float]]] = {}
+    for run in plan.runs:
+        value = value_of(watched, numbers.get(run, {}))
+        if value is None:
+            continue
+        label, line = _place(plan, axis, run)
+        by_label = lines.setdefault(line, {label: {} for label in axis.values})
+        by_label.setdefault(label, {})[run.seed] = value
+    return {line: trend(runs, axis.numbers) for line, runs in lines.items()}
 
 
 def value_of(watched: Watched, numbers: Numbers) -> float | None:
@@ -200,7 +211,8 @@ def sentences(plan: Plan, found: Sequence[Found], numbers: Mapping[Run, Numbers]
     """Return a paragraph for each number: what the runs say, how it reads, what the source expects."""
     axis = along(plan)
     texts = []
-    for watched, trends in found:
+    ordered = {each.title: each.numbers is not None for each in plan.axes}
+    for watched, trends, across in found:
         name = watched.title.partition(" (")[0]
         if not trends:
             names = {each for by_run in numbers.values() for each in by_run}
@@ -209,11 +221,21 @@ def sentences(plan: Plan, found: Sequence[Found], numbers: Mapping[Run, Numbers]
             )
             texts.append(f'No finished run has the number "{missing}".{did_you_mean(missing, names)}')
             continue
+        alone = [line for line, each in trends.items() if each.ends is None]
         for line, each in trends.items():
+            if line in alone[1:]:
+                continue
             words = in_words(
                 each, number=name, along=axis.title, expects=watched.expects, ordered=axis.numbers is not None
             )
             texts.append(f"{line}: {words}" if line else words)
+        if alone[1:]:
+            texts.append(f"At one {axis.title} alone there are also runs of: {'; '.join(alone[1:])}.")
+        for title, lines in across.items():  # what the source expects is said of the first axis
+            for line, each in lines.items():
+                if each.ends is not None:
+                    words = in_words(each, number=name, along=title, ordered=ordered[title])
+                    texts.append(f"{line}: {words}")
         if watched.meaning:
             texts[-1] += f" {watched.meaning}"
     return texts
@@ -224,29 +246,34 @@ def as_record(found: Sequence[Found]) -> list[dict[str, Any]]:
     return [
         {
             **watched.model_dump(mode="json"),
-            "trends": {
-                line: {
-                    "points": {
-                        label: {"mean": e.mean, "half_width": e.half_width, "values": list(e.values)}
-                        for label, e in each.points.items()
-                    },
-                    "changes": [
-                        {
-                            "value": change.value,
-                            "verdict": change.verdict,
-                            "agree": change.agree,
-                            **({} if change.difference is None else _plain(change.difference)),
-                        }
-                        for change in each.changes
-                    ],
-                    "spearman": each.correlation,
-                    "runs": each.runs,
-                }
-                for line, each in trends.items()
+            "trends": {line: _as_record(each) for line, each in trends.items()},
+            "across": {
+                title: {line: _as_record(each) for line, each in lines.items()}
+                for title, lines in across.items()
             },
         }
-        for watched, trends in found
+        for watched, trends, across in found
     ]
+
+
+def _as_record(found: Trend) -> dict[str, Any]:
+    return {
+        "points": {
+            label: {"mean": e.mean, "half_width": e.half_width, "values": list(e.values)}
+            for label, e in found.points.items()
+        },
+        "changes": [
+            {
+                "value": change.value,
+                "verdict": change.verdict,
+                "agree": change.agree,
+                **({} if change.difference is None else _plain(change.difference)),
+            }
+            for change in found.changes
+        ],
+        "spearman": found.correlation,
+        "runs": found.runs,
+    }
 
 
 def _plain(difference: Estimate) -> dict[str, Any]:

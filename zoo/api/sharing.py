@@ -57,9 +57,10 @@ def _require_all(out: Path, earlier: Mapping[str, Any], plan: Mapping[str, Any])
     names = [name for name in before if isinstance(name, str)] if isinstance(before, list) else []
     there = [name for name in names if name not in plan.get("runs", ()) and is_dir(out / name)]
     if there:
+        named = f"{', '.join(there[:3])}{', ...' if len(there) > 3 else ''}"
         raise TrainingError(
             f'"{out}" holds {len(there)} run{"s" if len(there) > 1 else ""} of the sweep begun there that '
-            f"this one leaves out: {', '.join(there[:3])}{', ...' if len(there) > 3 else ''}; expected all of its "
+            f"this one leaves out: {named}; expected all of its "
             f"values and seeds, and any others besides. It was begun by: {earlier.get('command')}. Give "
             "those as well, choose another --out, or remove the runs' folders first"
         )

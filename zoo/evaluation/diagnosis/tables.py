@@ -130,7 +130,7 @@ def accuracy_tables(subjects: Sequence[Subject]) -> list[Table]:
         named = _ON in protocol  # then the name says the data
         several = len(own) > 1 and not named
         of = "each one's own data" if several else next(iter(own))
-        rows = [
+        per_group = [
             [
                 _head(group, sizes),
                 *([data[group] if group in there else "-"] if several else []),
@@ -139,10 +139,10 @@ def accuracy_tables(subjects: Sequence[Subject]) -> list[Table]:
             ]
             for group in by_group
         ]
-        split = "test split" if named else f"test split of {of}"
-        caption = f"Protocol {protocol}. Percent, {split}, as the release records it."
+        where = "test split" if named else f"test split of {of}"
+        caption = f"Protocol {protocol}. Percent, {where}, as the release records it."
         head = ["", *(["data"] if several else []), *heads(columns)]
-        tables.append(Table(f"{caption}{_over(sizes)}", head, rows))
+        tables.append(Table(f"{caption}{_over(sizes)}", head, per_group))
     return tables
 
 
