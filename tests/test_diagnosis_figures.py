@@ -171,6 +171,12 @@ def test_of_several_evaluations_of_a_protocol_the_first_counts_and_others_are_pa
 # --- each figure
 
 
+def test_the_plane_is_of_the_encoders_features_and_says_that_the_paper_speaks_of_another_space(tmp_path):
+    drawn = only("plane", [subject()], tmp_path)
+    assert "pooled features of test images" in drawn.reading and "after the projection" in drawn.reading
+    assert "move an encoder" not in drawn.reading
+
+
 def test_scores_are_the_recorded_ones_before_and_after_ft(tmp_path, saved):
     one = subject(MOCO, rows=moco_rows())
     drawn = only("scores", [one], tmp_path)

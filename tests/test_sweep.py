@@ -17,7 +17,10 @@ import zoo
 from tests.programs.plain_sweep import draw_nothing
 from zoo import catalog
 from zoo.api import sharing
+from zoo.api.found import findings, sentences, usual_numbers, watched_by_name
 from zoo.api.sweep_file import Watched, is_sweep, read_sweep
+from zoo.api.sweep_result import Result
+from zoo.api.sweeping import _named
 from zoo.api.swept import Plan, plan_sweep
 from zoo.cli import app
 from zoo.errors import Interrupted, InUse, RecipeError, TrainingError, ZooError
@@ -105,6 +108,11 @@ def test_words_table_and_picture_are_in_text_and_report(done: zoo.Sweep) -> None
     for both in (text, html):
         assert "ce: From lr 0.01 to lr 0.1, loss" in both and "paco: From lr 0.01 to lr 0.1" in both
         assert "nothing corrects for their number" in both and "zoo sweep" in both
+        # all runs of the grid are there: it is compared along its other axis too
+        assert "lr 0.01: From ce to paco, loss" in both and "lr 0.1: From ce to paco, knn" not in both
+        assert "lr 0.1: From ce to paco, classifier accuracy" in both
+    across = done.record["found"][0]["across"]["recipe"]
+    assert {*across} == {"lr 0.01", "lr 0.1"} and across["lr 0.1"]["changes"][0]["value"] == "paco"
     assert len(re.findall(r"\n\| lr 0", text)) == 4 and "| lr 0.1, paco |" in text
     assert all((done.folder / f"sweep.{kind}").stat().st_size > 5_000 for kind in ("png", "svg"))
     assert 'role="img"' in html or "data:image/" in html
@@ -136,11 +144,76 @@ def test_finished_runs_are_taken_as_they_are_and_values_can_be_added(done: zoo.S
     shutil.copytree(done.folder, tmp_path / "out")
     files = [*(tmp_path / "out").glob("*/*/metrics.json")]
     before = {file: file.stat().st_mtime_ns for file in files}
-    more = sweep(tmp_path / "out", CE, PACO, vary={"optimizer.lr": [0.1, 0.2]}, seeds=[3], resume=True)
+    more = sweep(
+        tmp_path / "out", CE, PACO, vary={"optimizer.lr": [0.01, 0.1, 0.2]}, seeds=[3, 0], resume=True
+    )
     assert {run["folder"] for run in more.record["runs"]} == {
-        f"lr_{lr}-{recipe}/seed_3" for lr in (0.1, 0.2) for recipe in ("ce", "paco")
+        f"lr_{lr}-{recipe}/seed_{seed}"
+        for lr in (0.01, 0.1, 0.2)
+        for recipe in ("ce", "paco")
+        for seed in (0, 3)
     }
     assert all(file.stat().st_mtime_ns == time for file, time in before.items()) and len(before) == 8
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (
+            {"seeds": [3]},
+            r"holds 4 runs .* leaves out: lr_0\.01-ce/seed_0, lr_0\.01-paco/seed_0, lr_0\.1-ce/seed_0, ",
+        ),
+        (
+            {"vary": {"optimizer.lr": [0.1, 0.2]}},
+            r"leaves out: lr_0\.01-ce/seed_0, .*begun by: zoo sweep .*--seeds 0,3",
+        ),
+        ({"vary": {"objective.label_smoothing": [0.0, 0.1]}}, "holds 8 runs"),
+    ],
+)
+def test_a_sweep_that_leaves_out_runs_which_are_there_is_refused(
+    done: zoo.Sweep, changed: dict[str, Any], message: str
+) -> None:
+    before = {name: (done.folder / name).read_bytes() for name in ("plan.json", "sweep.json", "sweep.md")}
+    recipes = (CE, PACO)
+    with pytest.raises(TrainingError, match=message):
+        sweep(done.folder, *recipes, **{"seeds": [0, 3], **changed}, resume=True)
+    assert {name: (done.folder / name).read_bytes() for name in before} == before
+    assert {path.name for path in done.folder.glob("lr_*")} == {
+        f"lr_{lr}-{r}" for lr in (0.01, 0.1) for r in ("ce", "paco")
+    }
+
+
+def test_runs_that_were_planned_and_never_begun_may_be_left_out(tmp_path: Path) -> None:
+    """A value that was a mistake can be taken back; so can runs whose folders were removed."""
+    out = tmp_path / "out"
+    sharing.begin(out, {"runs": ["tau_0.1/seed_0", "tau_11/seed_0"]}, resume=False)
+    (out / "tau_0.1" / "seed_0").mkdir(parents=True)
+    sharing.begin(out, {"runs": ["tau_0.1/seed_0", "tau_1.1/seed_0"]}, resume=True)
+    assert json.loads((out / "plan.json").read_text())["runs"][1] == "tau_1.1/seed_0"
+    with pytest.raises(TrainingError, match=r"holds 1 run of the sweep .*: tau_0\.1/seed_0; expected"):
+        sharing.begin(out, {"runs": ["tau_1.1/seed_0"]}, resume=True)
+
+
+def test_other_words_and_other_numbers_are_no_other_sweep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [
+        f"recipes: [{CE}]",
+        f"set: {json.dumps({**TINY, 'training.epochs': [1], 'optimizer.lr': [0.01, 0.1]})}",
+        "seeds: [0]",
+        "found: null",
+    ]
+    file = tmp_path / "mine.yaml"
+    asked = "watch: [{number: recorded/loss, title: loss, expects: falls}]"
+    file.write_text("\n".join([*lines, "question: Does it?", "source: nobody", asked]))
+    zoo.sweep(file, out=tmp_path / "out")
+    asked = "watch: [{number: beginning/loss, minus: recorded/loss, title: progress, expects: near 0}]"
+    file.write_text("\n".join([*lines, "question: How far?", "source: none", asked]))
+    monkeypatch.setattr(sharing, "pretrain", None)  # all is there
+    found = zoo.sweep(file, out=tmp_path / "out", resume=True)
+    assert found is not None and found.record["found"][0]["title"] == "progress"
+    text = (tmp_path / "out" / "sweep.md").read_text()
+    assert text.startswith("# How far?") and "The source expects 0: at lr 0.01 (" in text
 
 
 @pytest.mark.parametrize(
@@ -347,7 +420,7 @@ def test_recipes_are_named_by_what_tells_them_apart() -> None:
         ({"optimizer.lrr": [0.1, 0.2]}, r'unknown key "optimizer.lrr".*Did you mean "lr"'),
         ({"optimzer.lr": [0.1, 0.2]}, r'unknown key "optimzer".*Did you mean "optimizer"'),
         ({"training.seed": [1, 2]}, "give --seeds"),
-        ({"training": [{}]}, "give --seeds"),
+        ({"training": [1, 2]}, "found a whole section, expected a key of it, e.g. training.epochs"),
         ({"name": ["a", "b"]}, "points are named by their values"),
     ],
 )
@@ -422,6 +495,69 @@ def test_the_shell_refuses_what_it_cannot_read(options: list[str], message: str,
     assert not (tmp_path / "out").exists()
 
 
+# What is watched where nobody says what.
+
+
+def test_lines_of_one_value_and_equal_failures_are_said_once() -> None:
+    made = plan({"optimizer.lr": [0.1, 0.2], "training.batch_size": [8, 16, 32]})
+    numbers = {run: {"recorded/loss": run.seed + 1.0} for run in made.runs if run.labels[0] == "0.1"}
+    found = findings(made, numbers, [watched_by_name("recorded/loss")])
+    texts = sentences(made, found, numbers)
+    assert sum("nothing to compare it with" in text for text in texts) == 1
+    assert "At one lr alone there are also runs of: batch size 16; batch size 32." in texts
+    failed = {run.id: f"it became NaN; see {run.id}/run" for run in made.runs if run.labels[0] == "0.2"}
+    (text,) = Result(made, None, "", failed, Path("out")).failures()
+    assert text.startswith("6 of 12 runs failed") and text.count("became NaN") == 1
+    assert all(name in text for name in failed) and "see POINT/seed_N/run" in text
+    one = dict([*failed.items()][:1])
+    assert "see lr_0.2-batch_size_8/seed_0/run" in Result(made, None, "", one, Path("out")).failures()[0]
+
+
+def test_usual_numbers_say_in_their_words_which_space_they_are_of() -> None:
+    spaces = {"recorded": "in the space that the loss acts on", "features": "before the projection"}
+    names = [f"{kind}/{name}" for kind in spaces for name in ("uniformity", "tolerance")]
+    there = dict.fromkeys([*names, "accuracy/knn", "accuracy/knn/few", "recorded/lr"], 1.0)
+    found = usual_numbers([there])
+    assert [each.number for each in found] == ["accuracy/knn", *names]
+    assert found[0].title == "knn accuracy (%)"
+    for each in found[1:]:
+        assert spaces[each.number.partition("/")[0]] in each.meaning
+        assert each.title.endswith(("(log)", "(cosine)")) and each.title != each.number.partition("/")[2]
+    assert len({each.title for each in found}) == len(found)
+
+
+@pytest.mark.parametrize(
+    ("name", "title"),
+    [
+        ("recorded/loss", "loss"),
+        ("beginning/p_sup", "P_sup, first record"),
+        ("accuracy/retrieval/map", "retrieval, map (%)"),
+        ("accuracy/retrieval/queries", "retrieval, queries"),
+        ("unsteadiness/loss", "loss, unsteadiness (relative)"),
+        ("features/positive_deviation", "positive deviation of the encoder's features"),
+        ("features/uniformity", "uniformity of the encoder's features (log)"),
+    ],
+)
+def test_numbers_asked_for_by_name_have_titles_that_say_what_they_are(name: str, title: str) -> None:
+    assert watched_by_name(name).title == title
+
+
+def test_a_name_in_a_sweep_means_the_number_itself_not_its_distance_from_another() -> None:
+    written = read_sweep("p_sup")
+    (found,) = _named(["recorded/p_sup"], written)
+    assert found.minus is None and found.title == "P_sup" and found.expects == "falls"
+
+
+def test_sweeps_ask_numbers_that_answer_their_questions() -> None:
+    watch = {name: read_sweep(name).watch for name in catalog.list_sweeps()}
+    gaps = [each.number for each in watch["p_sup"] if each.minus and each.expects == "near 0"]
+    assert gaps == ["recorded/p_sup", *(f"recorded/p_sup_{group}" for group in ("many", "medium", "few"))]
+    assert any(each.minus == "beginning/p_sup_optimum" for each in watch["p_sup"])
+    assert watch["momentum"][0].number == "unsteadiness/negative_variance"
+    loss_sees = watch["feature_transform"][0]
+    assert "by definition" in loss_sees.meaning
+
+
 # Written down.
 
 
@@ -485,7 +621,7 @@ def test_a_number_that_no_run_has_is_named_with_the_nearest(done: zoo.Sweep, tmp
     found = sweep(tmp_path / "out", CE, PACO, seeds=[0, 3], watch=watch, resume=True)
     text = (tmp_path / "out" / "sweep.md").read_text()
     assert 'No finished run has the number "recorded/los". Did you mean "recorded/loss"?' in text
-    assert found.found == [(Watched(number="recorded/los", title="los"), {})]
+    assert found.found == [(Watched(number="recorded/los", title="los"), {}, {"recipe": {}})]
 
 
 @pytest.mark.parametrize(

@@ -72,10 +72,48 @@ def test_seeds_that_only_one_end_has_are_in_no_difference() -> None:
     found = trend({"0.1": {0: 1.0, 1: 2.0, 2: 90.0}, "1.0": {1: 3.0, 0: 2.0, 7: -50.0}}, VALUES)
     assert found.ends.difference == Estimate(1.0, None, (1.0, 1.0))
     assert (found.ends.before, found.ends.after) == (1.5, 2.5)
-    assert found.ends.verdict == "rises"  # the same with every seed
+    assert found.ends.verdict == "no spread"
     assert found.runs == 6 and len(found.points["0.1"].values) == 3
     none = trend({"0.1": {0: 1.0}, "1.0": {1: 3.0}}, VALUES)
     assert none.ends.verdict == "no pair" and "No seed has uniformity both at tau 0.1" in along(none)
+
+
+@pytest.mark.parametrize("last", [{0: 3.0, 1: 4.0}, {0: 3.0, 1: 4.0 + 1e-13}])
+def test_equal_differences_have_no_interval_and_show_no_direction(last: dict[int, float]) -> None:
+    found = trend({"0.1": {0: 1.0, 1: 2.0}, "1.0": last}, VALUES)
+    assert found.ends.difference.half_width is None and found.ends.verdict == "no spread"
+    text = along(found, expects="rises")
+    assert "goes from 1.50 to 3.50, by the same amount with all 2 seeds: without a spread there" in text
+    assert text.endswith("The source expects that it rises: these runs do not show it.")
+
+
+def test_accuracies_of_counted_images_differ_by_the_same_though_rounding_says_otherwise() -> None:
+    first, last = {0: 100 * 401 / 547, 1: 100 * 384 / 547}, {0: 100 * 404 / 547, 1: 100 * 387 / 547}
+    assert last[0] - first[0] != last[1] - first[1]
+    assert trend({"0.1": first, "1.0": last}, VALUES).ends.verdict == "no spread"
+
+
+def test_what_should_be_0_is_compared_with_0_at_each_value() -> None:
+    runs = {"0.1": {0: -0.1, 1: 0.2}, "0.2": {0: 0.30, 1: 0.31}, "1.0": {0: -0.5, 1: -0.51}}
+    text = along(trend(runs, VALUES), expects="near 0")
+    assert text.endswith(
+        "The source expects 0: at tau 0.1 (0.1 ± 1.9) the interval holds 0, and whatever else lies in it; "
+        "at tau 0.2 (0.305 ± 0.064) the interval lies above 0; at tau 1.0 (-0.505 ± 0.064) the interval lies "
+        "below 0."
+    )
+    assert "expects that it" not in text
+    level = trend({"0.1": {0: 0.30, 1: 0.31}, "1.0": {0: 0.31, 1: 0.30}}, VALUES)  # no change, yet not 0
+    assert "at tau 0.1 (0.305 ± 0.064), tau 1.0 (0.305 ± 0.064) the interval lies above 0" in along(
+        level, expects="near 0"
+    )
+    alone = along(trend({"0.1": {0: 0.3}}, VALUES), expects="near 0")
+    assert "at tau 0.1 (0.300) there is one seed, which tells nothing of chance" in alone
+    flat = along(trend({"0.1": {0: 0.0, 1: 0.0}, "1.0": {0: 0.2, 1: 0.2}}, VALUES), expects="near 0")
+    assert "at tau 0.1 (0) all seeds have 0; at tau 1.0 (0.200) all seeds are the same, without" in flat
+    words = in_words(
+        trend({"a": {0: 1.0}, "b": {0: 2.0}}), number="x", along="y", ordered=False, expects="near 0"
+    )
+    assert "The source expects 0: at a (1.00), b (2.00) there is one seed" in words
 
 
 def test_numbers_that_are_missing_or_not_finite_are_left_out() -> None:

@@ -11,21 +11,70 @@ from zoo.api.swept import RECIPE, Axis, Plan, Run
 from zoo.errors import did_you_mean
 from zoo.evaluation.comparison import Estimate, estimate
 from zoo.evaluation.diagnosis.page import Table
+from zoo.evaluation.diagnosis.tables import COUNTS
 from zoo.evaluation.trend import Trend, in_words, trend, written
 
 Numbers = Mapping[str, float]
 """`Subject.numbers` of one run."""
 
+_ENCODER = "It is of pooled features of test images, before the projection that the loss acts on."
+_LOSS = "It is of training views in the space that the loss acts on, mean over the last fifth of the records."
 _USUAL = (
-    "features/uniformity",
-    "features/tolerance",
-    "features/alignment",
-    "recorded/positive_score",
-    "recorded/negative_score",
-    "recorded/negative_variance",
-    "recorded/p_sup",
+    Watched(
+        number="recorded/uniformity",
+        title="uniformity of what the loss sees (log)",
+        meaning=f"log E exp(-2 |x - y|^2) over pairs: lower is more uniform. {_LOSS}",
+    ),
+    Watched(
+        number="recorded/tolerance",
+        title="tolerance of what the loss sees (cosine)",
+        meaning=f"The mean cosine of images of one class. {_LOSS}",
+    ),
+    Watched(
+        number="features/uniformity",
+        title="uniformity of the encoder's features (log)",
+        meaning=f"log E exp(-2 |x - y|^2) over pairs: lower is more uniform. {_ENCODER}",
+    ),
+    Watched(
+        number="features/tolerance",
+        title="tolerance of the encoder's features (cosine)",
+        meaning=f"The mean cosine of images of one class. {_ENCODER}",
+    ),
+    Watched(
+        number="features/alignment",
+        title="alignment of the encoder's features (squared distance)",
+        meaning=f"E |q - k|^2 of two views: 0 where both are mapped alike. {_ENCODER}",
+    ),
+    Watched(
+        number="recorded/positive_score",
+        title="positive score that training recorded (cosine)",
+        meaning=f"The mean cosine of two views of an image. {_LOSS}",
+    ),
+    Watched(
+        number="recorded/negative_score",
+        title="negative score that training recorded (cosine)",
+        meaning=f"The mean cosine of views of two images. {_LOSS}",
+    ),
+    Watched(
+        number="recorded/negative_variance",
+        title="variance of negative scores in training (squared cosine)",
+        meaning=f"How much the negatives of a step differ in hardness. {_LOSS}",
+    ),
+    Watched(
+        number="recorded/p_sup",
+        title="P_sup (probability)",
+        meaning="The probability of all centers together, mean over the last fifth of the records.",
+    ),
 )
-_MOST = 8
+_TITLES = {
+    "beginning": ", first record",
+    "deviation": ", deviation",
+    "relative_deviation": ", relative deviation",
+    "unsteadiness": ", unsteadiness (relative)",
+    "features": " of the encoder's features",
+    "balance": ", frequent by rare classes (ratio)",
+}
+_MOST = 10
 
 
 class Found(NamedTuple):
@@ -34,25 +83,34 @@ class Found(NamedTuple):
     Attributes:
         watched: the number.
         trends: along the sweep's first axis, by the values of the others ("" where there is none).
+        across: the same along each other axis of a grid, by the axis's title.
     """
 
     watched: Watched
     trends: dict[str, Trend]
+    across: Mapping[str, Mapping[str, Trend]] = {}
 
 
 def usual_numbers(finished: Sequence[Numbers]) -> tuple[Watched, ...]:
-    """Return what is watched where nothing is asked for: accuracies and the usual measures, at most 8."""
-    names = list(dict.fromkeys(name for numbers in finished for name in numbers))
+    """Return what is watched where nothing is asked for: accuracies and the usual measures, at most 10."""
+    names = dict.fromkeys(name for numbers in finished for name in numbers)
     accuracies = [name for name in names if name.startswith("accuracy/") and name.count("/") == 1]
-    chosen = [*accuracies, *(name for name in _USUAL if name in names)][:_MOST]
-    unit = {"accuracy": " accuracy (%)"}
-    return tuple(
-        Watched(
-            number=name,
-            title=name.partition("/")[2].replace("_", " ") + unit.get(name.partition("/")[0], ""),
-        )
-        for name in chosen
-    )
+    chosen = [*map(watched_by_name, accuracies), *(each for each in _USUAL if each.number in names)]
+    return tuple(chosen[:_MOST])
+
+
+def watched_by_name(name: str) -> Watched:
+    """Return a number with its title and meaning where it is a usual one, else a title made of its name."""
+    usual = next((each for each in _USUAL if each.number == name), None)
+    kind, _, rest = name.partition("/")
+    stem, _, metric = rest.partition("/")
+    words = stem.replace("_", " ").replace("p sup", "P_sup")
+    if kind != "accuracy":
+        return usual or Watched(number=name, title=f"{words}{_TITLES.get(kind, '')}")
+    if not metric:
+        return Watched(number=name, title=f"{words} accuracy (%)")
+    unit = "" if metric in COUNTS else " (%)"
+    return Watched(number=name, title=f"{words}, {metric.replace('_', ' ')}{unit}")
 
 
 def along(plan: Plan) -> Axis:
@@ -71,19 +129,28 @@ def findings(plan: Plan, numbers: Mapping[Run, Numbers], watch: Sequence[Watched
         watch: the numbers.
     """
     axis = along(plan)
-    found = []
-    for watched in watch:
-        lines: dict[str, dict[str, dict[int, float]]] = {}
-        for run in plan.runs:
-            value = value_of(watched, numbers.get(run, {}))
-            if value is None:
-                continue
-            label, line = _place(plan, axis, run)
-            lines.setdefault(line, {label: {} for label in axis.values}).setdefault(label, {})[run.seed] = (
-                value
-            )
-        found.append(Found(watched, {line: trend(runs, axis.numbers) for line, runs in lines.items()}))
-    return found
+    others = [each for each in plan.axes if each is not axis]
+    return [
+        Found(
+            watched,
+            _trends(plan, axis, numbers, watched),
+            {each.title: _trends(plan, each, numbers, watched) for each in others},
+        )
+        for watched in watch
+    ]
+
+
+def _trends(plan: Plan, axis: Axis, numbers: Mapping[Run, Numbers], watched: Watched) -> dict[str, Trend]:
+    """Summarise a number along one axis, by the values of the others."""
+    lines: dict[str, dict[str, dict[int, float]]] = {}
+    for run in plan.runs:
+        value = value_of(watched, numbers.get(run, {}))
+        if value is None:
+            continue
+        label, line = _place(plan, axis, run)
+        by_label = lines.setdefault(line, {label: {} for label in axis.values})
+        by_label.setdefault(label, {})[run.seed] = value
+    return {line: trend(runs, axis.numbers) for line, runs in lines.items()}
 
 
 def value_of(watched: Watched, numbers: Numbers) -> float | None:
@@ -144,7 +211,8 @@ def sentences(plan: Plan, found: Sequence[Found], numbers: Mapping[Run, Numbers]
     """Return a paragraph for each number: what the runs say, how it reads, what the source expects."""
     axis = along(plan)
     texts = []
-    for watched, trends in found:
+    ordered = {each.title: each.numbers is not None for each in plan.axes}
+    for watched, trends, across in found:
         name = watched.title.partition(" (")[0]
         if not trends:
             names = {each for by_run in numbers.values() for each in by_run}
@@ -153,11 +221,21 @@ def sentences(plan: Plan, found: Sequence[Found], numbers: Mapping[Run, Numbers]
             )
             texts.append(f'No finished run has the number "{missing}".{did_you_mean(missing, names)}')
             continue
+        alone = [line for line, each in trends.items() if each.ends is None]
         for line, each in trends.items():
+            if line in alone[1:]:
+                continue
             words = in_words(
                 each, number=name, along=axis.title, expects=watched.expects, ordered=axis.numbers is not None
             )
             texts.append(f"{line}: {words}" if line else words)
+        if alone[1:]:
+            texts.append(f"At one {axis.title} alone there are also runs of: {'; '.join(alone[1:])}.")
+        for title, lines in across.items():  # what the source expects is said of the first axis
+            for line, each in lines.items():
+                if each.ends is not None:
+                    words = in_words(each, number=name, along=title, ordered=ordered[title])
+                    texts.append(f"{line}: {words}")
         if watched.meaning:
             texts[-1] += f" {watched.meaning}"
     return texts
@@ -168,29 +246,34 @@ def as_record(found: Sequence[Found]) -> list[dict[str, Any]]:
     return [
         {
             **watched.model_dump(mode="json"),
-            "trends": {
-                line: {
-                    "points": {
-                        label: {"mean": e.mean, "half_width": e.half_width, "values": list(e.values)}
-                        for label, e in each.points.items()
-                    },
-                    "changes": [
-                        {
-                            "value": change.value,
-                            "verdict": change.verdict,
-                            "agree": change.agree,
-                            **({} if change.difference is None else _plain(change.difference)),
-                        }
-                        for change in each.changes
-                    ],
-                    "spearman": each.correlation,
-                    "runs": each.runs,
-                }
-                for line, each in trends.items()
+            "trends": {line: _as_record(each) for line, each in trends.items()},
+            "across": {
+                title: {line: _as_record(each) for line, each in lines.items()}
+                for title, lines in across.items()
             },
         }
-        for watched, trends in found
+        for watched, trends, across in found
     ]
+
+
+def _as_record(found: Trend) -> dict[str, Any]:
+    return {
+        "points": {
+            label: {"mean": e.mean, "half_width": e.half_width, "values": list(e.values)}
+            for label, e in found.points.items()
+        },
+        "changes": [
+            {
+                "value": change.value,
+                "verdict": change.verdict,
+                "agree": change.agree,
+                **({} if change.difference is None else _plain(change.difference)),
+            }
+            for change in found.changes
+        ],
+        "spearman": found.correlation,
+        "runs": found.runs,
+    }
 
 
 def _plain(difference: Estimate) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import torch
 from zoo.api.pretraining import pretrain
 from zoo.api.swept import Run
 from zoo.errors import Interrupted, InUse, TrainingError, ZooError
-from zoo.files import read_text, write_text
+from zoo.files import is_dir, read_text, write_text
 from zoo.launch import job, local_rank
 from zoo.training.disk import writing
 from zoo.training.lock import is_held, turn
@@ -33,19 +33,37 @@ def begin(out: Path, plan: Mapping[str, Any], *, resume: bool) -> None:
 
     Raises:
         TrainingError: if it holds something and `resume` is off, unless a process of the same start of
-            torchrun, or of the same array job, has begun it; if it cannot be written.
+            torchrun, or of the same array job, has begun it; if an earlier plan's runs lie there that `plan`
+            leaves out, since its record would take the place of theirs; if it cannot be written.
     """
     if out.exists() and not out.is_dir():
         raise TrainingError(f'"{out}" is no folder; choose another --out')
     with turn(out / LOCK):
         there = [path for path in out.iterdir() if path.name != LOCK]
-        begun = read_json(out / PLAN).get("job")
+        earlier = read_json(out / PLAN)
+        begun = earlier.get("job")
         if there and not resume and (begun is None or begun != job()):
             raise TrainingError(
                 f'"{out}" is not an empty folder; go on with a sweep by --resume, or choose another --out'
             )
+        _require_all(out, earlier, plan)
         with writing(f'"{out / PLAN}"', out):
             write_text(out / PLAN, json.dumps({"format": 1, "job": job(), **plan}, indent=2) + "\n")
+
+
+def _require_all(out: Path, earlier: Mapping[str, Any], plan: Mapping[str, Any]) -> None:
+    """Refuse a plan that leaves out runs of an earlier one that lie in `out`."""
+    before = earlier.get("runs")
+    names = [name for name in before if isinstance(name, str)] if isinstance(before, list) else []
+    there = [name for name in names if name not in plan.get("runs", ()) and is_dir(out / name)]
+    if there:
+        named = f"{', '.join(there[:3])}{', ...' if len(there) > 3 else ''}"
+        raise TrainingError(
+            f'"{out}" holds {len(there)} run{"s" if len(there) > 1 else ""} of the sweep begun there that '
+            f"this one leaves out: {named}; expected all of its "
+            f"values and seeds, and any others besides. It was begun by: {earlier.get('command')}. Give "
+            "those as well, choose another --out, or remove the runs' folders first"
+        )
 
 
 def take_gpu() -> None:

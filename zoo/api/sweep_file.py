@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from zoo import catalog
 from zoo.config import Config, load_yaml, parse
+from zoo.evaluation.trend import Expected
 from zoo.files import is_file
 
 
@@ -24,8 +25,8 @@ class Watched(Config):
     """What a figure's axis says."""
     meaning: str = ""
     """A sentence on how to read it."""
-    expects: Literal["rises", "falls"] | None = None
-    """What the source says of it between the first value and the last."""
+    expects: Expected | None = None
+    """What the source says of it: between the first value and the last, or `near 0` at every value."""
 
 
 class SweepFile(Config):

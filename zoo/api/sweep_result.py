@@ -63,7 +63,13 @@ class Result:
     def failures(self) -> list[str]:
         if not self.failed:
             return []
-        texts = "; ".join(f"{name}: {why}" for name, why in self.failed.items())
+        alike: dict[str, list[str]] = {}  # reasons that differ in the run's folder alone
+        for name, why in self.failed.items():
+            alike.setdefault(why.replace(name, "POINT/seed_N"), []).append(name)
+        texts = "; ".join(
+            f"{', '.join(names)}: {self.failed[names[0]] if len(names) == 1 else why}"
+            for why, names in alike.items()
+        )
         return [f"{len(self.failed)} of {len(self.plan.runs)} runs failed and are left out. {texts}"]
 
     def table(self, numbers: Mapping[Run, Numbers]) -> Table:

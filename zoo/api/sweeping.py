@@ -12,7 +12,7 @@ from zoo import catalog
 from zoo.api import sharing
 from zoo.api.compared import Images, checked_seeds, require_same
 from zoo.api.diagnosis import Report, diagnose
-from zoo.api.found import Found, point_words
+from zoo.api.found import Found, point_words, watched_by_name
 from zoo.api.sweep_file import SweepFile, Watched, is_sweep, read_sweep
 from zoo.api.sweep_result import Result
 from zoo.api.swept import Plan, Run, plan_sweep
@@ -73,7 +73,8 @@ def sweep(
         seeds: of the trainings; 0, 1, 2 where a sweep has none.
         watch: names of `Subject.numbers`, e.g. `features/uniformity`; the usual ones when None.
         data: the folder with the data, for sources that need one.
-        resume: go on with what lies in `out`; finished runs are taken as they are.
+        resume: go on with what lies in `out`; finished runs are taken as they are. Values and seeds may be
+            added, and other numbers watched; none that has runs there may be left out.
 
     Returns:
         What was found; None if other processes are still training the rest.
@@ -139,11 +140,8 @@ def _named(names: Sequence[str], written: SweepFile | None) -> list[Watched]:
     """Return numbers by their names, with what a sweep says of them."""
     if isinstance(names, str) or not all(isinstance(name, str) for name in names):
         raise ZooError(f"watch: found {names!r}, expected a list of names, e.g. features/uniformity")
-    known = {each.number: each for each in written.watch} if written else {}
-    return [
-        known.get(name) or Watched(number=name, title=name.partition("/")[2].replace("_", " "))
-        for name in names
-    ]
+    known = {each.number: each for each in written.watch if each.minus is None} if written else {}
+    return [known.get(name) or watched_by_name(name) for name in names]
 
 
 def _command(

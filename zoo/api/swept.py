@@ -18,7 +18,16 @@ from zoo.training import Recipe
 RECIPE = "recipe"
 """The axis of a sweep over several recipes."""
 
-KINDS = ("recorded", "deviation", "features", "balance", "accuracy")
+KINDS = (
+    "recorded",
+    "beginning",
+    "deviation",
+    "relative_deviation",
+    "unsteadiness",
+    "features",
+    "balance",
+    "accuracy",
+)
 """What the names of a subject's numbers begin with."""
 
 _DECIDED = {"training.seed": "a sweep has several; give --seeds", "name": "points are named by their values"}
@@ -166,8 +175,12 @@ def _axes(vary: Mapping[str, Any]) -> tuple[list[Axis], list[str]]:
     axes, overrides = list[Axis](), list[str]()
     for key, given in vary.items():
         for decided, instead in _DECIDED.items():
-            if key == decided or key == decided.partition(".")[0]:
+            if key == decided:
                 raise ZooError(f'--set "{key}": {instead}')
+            if key == decided.partition(".")[0]:
+                raise ZooError(
+                    f'--set "{key}": found a whole section, expected a key of it, e.g. {key}.epochs'
+                )
         values = _labelled(key, given)
         if len(values) == 1:
             overrides.append(_override(key, next(iter(values.values()))))

@@ -11,7 +11,12 @@ from scipy import stats
 
 from zoo.evaluation.comparison import LEVEL, Estimate, estimate
 
-Verdict = Literal["rises", "falls", "same", "not told apart", "one seed", "no pair"]
+Verdict = Literal["rises", "falls", "same", "no spread", "not told apart", "one seed", "no pair"]
+
+Expected = Literal["rises", "falls", "near 0"]
+"""What a source says of a number: between the ends, or at every value."""
+
+_ROUNDING = 1e-9  # of a number's size: what is closer than that is the same
 
 BySeed = Mapping[int, float]
 """A number of one point of a sweep, by seed."""
@@ -37,15 +42,18 @@ class Change:
 
     @property
     def verdict(self) -> Verdict:
-        """What the seeds say: a direction only where the interval of the difference leaves out 0."""
+        """What the seeds say: a direction only where the interval of the difference leaves out 0.
+
+        Where every seed has the same difference there is no interval: "same" for 0, else "no spread".
+        """
         found = self.difference
         if found is None:
             return "no pair"
         if len(found.values) == 1:
             return "one seed"
-        if found.half_width is None and found.mean == 0:
-            return "same"
-        if abs(found.mean) <= (found.half_width or 0.0):
+        if found.half_width is None:
+            return "same" if found.mean == 0 else "no spread"
+        if abs(found.mean) <= found.half_width:
             return "not told apart"
         return "rises" if found.mean > 0 else "falls"
 
@@ -101,10 +109,19 @@ def _change(label: str, first: BySeed, other: BySeed) -> Change:
     shared = sorted(first.keys() & other.keys())
     if not shared:
         return Change(label, math.nan, math.nan, None, 0)
-    found = estimate([other[seed] - first[seed] for seed in shared])
+    found = estimate(_unrounded(shared, first, other))
     agree = sum(value * found.mean > 0 for value in found.values)
     before, after = (math.fsum(by[seed] for seed in shared) / len(shared) for by in (first, other))
     return Change(label, before, after, found, agree)
+
+
+def _unrounded(shared: Sequence[int], first: BySeed, other: BySeed) -> list[float]:
+    """Return the differences; those that only rounding tells apart, as of counted images, are the same."""
+    found = [other[seed] - first[seed] for seed in shared]
+    least = _ROUNDING * max(max(abs(first[seed]), abs(other[seed])) for seed in shared)
+    if max(found) - min(found) <= least:
+        found = [found[0]] * len(found)
+    return [0.0 if abs(value) <= least else value for value in found]
 
 
 def _spearman(pairs: Sequence[tuple[float, float]]) -> float | None:
@@ -137,7 +154,7 @@ def in_words(
     *,
     number: str,
     along: str,
-    expects: Literal["rises", "falls"] | None = None,
+    expects: Expected | None = None,
     ordered: bool = True,
 ) -> str:
     """Say what was found, and no more than the runs carry.
@@ -146,14 +163,17 @@ def in_words(
         found: the trend.
         number: how the number is called, e.g. "uniformity".
         along: how the axis is called, e.g. "tau".
-        expects: what the source says of the number between the ends.
+        expects: what the source says of the number: between the ends, or at every value.
         ordered: whether the axis is one of numbers.
     """
     if not found.points:
         return f"No run has {number}."
     if found.ends is None:
         ((label, only),) = found.points.items()
-        return f"{_start(number)} is {written(only)} at {along} {label}; there is nothing to compare it with."
+        alone = (
+            f"{_start(number)} is {written(only)} at {along} {label}; there is nothing to compare it with."
+        )
+        return " ".join([alone, *(_near_zero(found, along, ordered) if expects == "near 0" else [])])
     first = next(iter(found.points))
     if ordered:
         texts = [_between(found.ends, number, f"{along} {first}", f"{along} {found.ends.value}")]
@@ -164,6 +184,8 @@ def in_words(
         texts.append(
             f"Spearman's rank correlation with {along} is {found.correlation:.2f} over all {found.runs} runs."
         )
+    if expects == "near 0":
+        return " ".join([*texts, *_near_zero(found, along, ordered)])
     return " ".join([*texts, *_expected(found.ends, expects)])
 
 
@@ -179,6 +201,11 @@ def _between(change: Change, number: str, first: str, last: str) -> str:
     if verdict == "same":
         return f"From {first} to {last}, {number} stays the same with all {seeds} seeds."
     ends = f"from {short(change.before)} to {short(change.after)}"
+    if verdict == "no spread":
+        return (
+            f"From {first} to {last}, {number} goes {ends}, by the same amount with all {seeds} seeds: "
+            "without a spread there is no interval, and this tells nothing of chance."
+        )
     if verdict == "one seed":
         return (
             f"From {first} to {last}, {number} goes {ends} with the one seed, which tells nothing of chance."
@@ -211,9 +238,29 @@ def _expected(ends: Change, expects: str | None) -> list[str]:
         return []
     if ends.verdict == expects:
         return [f"The source expects that it {expects}: so it does here."]
-    if ends.verdict in ("rises", "falls", "same"):
+    if ends.verdict in ("rises", "falls"):
         return [f"The source expects that it {expects}: here it does not."]
     return [f"The source expects that it {expects}: these runs do not show it."]
+
+
+def _near_zero(found: Trend, along: str, ordered: bool) -> list[str]:
+    """Compare the mean at each value with 0, by its interval."""
+    places: dict[str, list[str]] = {}
+    for label, each in found.points.items():
+        at = f"{along} {label}" if ordered else label
+        places.setdefault(_beside_zero(each), []).append(f"{at} ({written(each)})")
+    said = "; ".join(f"at {', '.join(labels)} {words}" for words, labels in places.items())
+    return [f"The source expects 0: {said}."]
+
+
+def _beside_zero(found: Estimate) -> str:
+    if len(found.values) == 1:
+        return "there is one seed, which tells nothing of chance"
+    if found.half_width is None:
+        return "all seeds have 0" if found.mean == 0 else "all seeds are the same, without an interval"
+    if abs(found.mean) <= found.half_width:
+        return "the interval holds 0, and whatever else lies in it"
+    return f"the interval lies {'above' if found.mean > 0 else 'below'} 0"
 
 
 NOTE = (

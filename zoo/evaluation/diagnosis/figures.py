@@ -80,8 +80,10 @@ FIGURES: dict[str, Kind] = {
     "plane": Kind(
         "Uniformity and tolerance",
         "To the left features fill the sphere more evenly; further up images of a class are closer together. "
-        "Small temperatures move an encoder to the left and down (Wang and Liu 2021, arXiv 2012.09740, "
-        "equation 9; Wang and Isola 2020, arXiv 2005.10242).",
+        "These are pooled features of test images. That small temperatures move features to the left and "
+        "down is said of the space that the loss acts on, after the projection (Wang and Liu 2021, arXiv "
+        "2012.09740, equation 9; Wang and Isola 2020, arXiv 2005.10242): before it they may move otherwise. "
+        "What a training recorded as uniformity and tolerance is of that space.",
         plot_plane,
     ),
     "balance": Kind(

@@ -65,23 +65,29 @@ def summary(subject: Subject, evaluations: Sequence[Row] = ()) -> dict[str, floa
 
     Args:
         subject: its `numbers` are not read.
-        evaluations: the entries of its release's metrics.json. Of several of one protocol the first counts:
-            the recipe's own.
+        evaluations: the entries of its release's metrics.json. Of several of one protocol on the same data
+            the first counts: the recipe's own.
 
     Returns:
         Values by name:
 
         - `recorded/NAME`: mean of every recorded scalar over the last fifth of its records, each of which
           counts by the steps that it is the mean of;
-        - `deviation/NAME`: its standard deviation over the same records, 0 for what is steady;
+        - `beginning/NAME`: its first record;
+        - `deviation/NAME`: its standard deviation over the records of `recorded`, of drift and noise alike,
+          in the scalar's own unit; `relative_deviation/NAME`: the same by the size of their mean;
+        - `unsteadiness/NAME`: standard deviation of the differences of consecutive ones of these records, by
+          sqrt 2 and by the size of their mean: noise from record to record, whatever the level and a drift;
         - `features/NAME`: measures of the look: `uniformity`, `tolerance`, `alignment`, means and standard
           deviations of the scores of two views (`positive_score`), of pairs of one class and of others,
           `accuracy` in percent;
         - `balance/NAME`: mean over the most frequent third of the classes by mean over the rarest third, of
           `class_gradient`, `feature_gradient` and `center_gradient` over the whole training;
-        - `accuracy/PROTOCOL`: top-1 in percent; `accuracy/PROTOCOL/METRIC`: every other metric.
+        - `accuracy/PROTOCOL`: top-1 in percent on the data that the subject was trained on;
+          `accuracy/PROTOCOL/METRIC`: every other metric, and how many `test_images` they are of. On other
+          data PROTOCOL is followed by their words, e.g. `accuracy/knn on cifar100 fine_label`.
     """
-    found = _recorded(subject.rows) | _balance(subject) | _accuracies(evaluations)
+    found = _recorded(subject.rows) | _balance(subject) | _accuracies(evaluations, subject.data)
     if subject.look is not None:
         found |= {f"features/{name}": value for name, value in _seen(subject.look).items()}
     return {name: value for name, value in found.items() if math.isfinite(value)}
@@ -99,11 +105,16 @@ def _recorded(rows: Sequence[Row]) -> dict[str, float]:
         values, weights = series.ending(rows, name, LAST)
         if not len(values):
             continue
-        mean = np.average(values, weights=weights)
-        found[f"recorded/{name}"] = float(mean)
+        mean = float(np.average(values, weights=weights))
+        found[f"recorded/{name}"] = mean
+        found[f"beginning/{name}"] = float(series.curve(rows, name).values[0])
         if len(values) > 1:
             variance = np.average((values - mean) ** 2, weights=weights) * len(values) / (len(values) - 1)
             found[f"deviation/{name}"] = float(np.sqrt(variance))
+        if len(values) > 1 and mean:
+            found[f"relative_deviation/{name}"] = found[f"deviation/{name}"] / abs(mean)
+        if len(values) > 2 and mean:
+            found[f"unsteadiness/{name}"] = float(np.diff(values).std(ddof=1)) / math.sqrt(2) / abs(mean)
     return found
 
 
@@ -129,15 +140,25 @@ def _seen(look: Look) -> dict[str, float]:
     return found
 
 
-def _accuracies(evaluations: Sequence[Row]) -> dict[str, float]:
+def _accuracies(evaluations: Sequence[Row], own: str) -> dict[str, float]:
+    """Return the metrics of all evaluations, those on other data than the `own` under names that say so."""
     found: dict[str, float] = {}
     seen: set[str] = set()
+    images: dict[str, Any] = {}  # by the data's words: two folders may be called the same
     for entry in evaluations:
         protocol, metrics = entry.get("protocol"), entry.get("metrics")
-        if not isinstance(protocol, str) or not isinstance(metrics, Mapping) or protocol in seen:
+        if not isinstance(protocol, str) or not isinstance(metrics, Mapping):
+            continue
+        data, test_set = str(entry.get("data", own)), entry.get("test_set") or {}
+        hashed = test_set.get("sha256")
+        if data != own:
+            protocol += f" on {data.replace(',', '').replace('/', '_')}"
+        if images.setdefault(data, hashed) != hashed:
+            protocol += " (other images)"
+        if protocol in seen:
             continue
         seen.add(protocol)
-        for name, value in metrics.items():
+        for name, value in {"test_images": test_set.get("num_images"), **metrics}.items():
             if series.is_number(value):
                 found[_key(protocol, name)] = float(value)
     return found

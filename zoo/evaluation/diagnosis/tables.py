@@ -16,14 +16,19 @@ _ACCURACY = "accuracy"
 _SECTIONS = {
     "features": "Features of the sample of test images",
     "recorded": "Recorded while training: means over the last fifth of the records",
-    "deviation": "How steady: standard deviation over the same records",
+    "deviation": "How much it still moves: standard deviation over the same records, drift and noise alike",
+    "unsteadiness": "How steady from record to record: standard deviation of the differences between "
+    "neighbours of these records, by √2 and by the size of their mean",
     "balance": "Balance: mean over the most frequent third of the classes by mean over the rarest third",
 }
 """Prefix of a number's name, and the caption of the table that has those numbers; in the order shown."""
 
 _COLUMNS = {**report.COLUMNS, "calibration_error": "calibration error"}
-_NO_MEASURE = frozenset({"test_images"})  # of an accuracy, and how many it is of
+_IMAGES = "test_images"
+COUNTS = frozenset({_IMAGES, "queries", "gallery_images"})
+"""Metrics that are no percentages, but how many images those are of."""
 _NOT_STEADY = frozenset({"lr", "images_per_second"})  # of which a deviation says nothing about learning
+_NOT_SHOWN = frozenset({_ACCURACY, "beginning", "relative_deviation"})  # has tables of its own; for sweeps
 _GROUPS = ("", "many", "medium", "few")
 _FEATURES = {
     "uniformity": "uniformity: log E exp(-2 |x - y|²)",
@@ -38,6 +43,7 @@ _FEATURES = {
     "other_class_deviation": "cosine with other classes: standard deviation",
 }
 _WORDS = {"ft": "after FT", "lr": "learning rate"}
+_ON = " on "  # before the words of data that are not the subject's own, in a protocol's name
 _SEEDS = " Mean over seeds ± 95 % interval of the mean (Student's t)."
 
 
@@ -78,9 +84,10 @@ def accuracy_tables(subjects: Sequence[Subject]) -> list[Table]:
     """Return the accuracies of the releases' own evaluations, in percent.
 
     Of a single group one table with a row for each protocol, else a table for each protocol with a row for
-    each group.
+    each group. They say which data the figures are of, and of how many images.
     """
     by_group, sizes = estimates(subjects), _sizes(subjects)
+    data = {subject.group: subject.data for subject in subjects}
     names = dict.fromkeys(name for numbers in by_group.values() for name in numbers)
     split = [name.split("/") for name in names if name.startswith(f"{_ACCURACY}/")]
     protocols = dict.fromkeys(parts[1] for parts in split)
@@ -95,28 +102,48 @@ def accuracy_tables(subjects: Sequence[Subject]) -> list[Table]:
         return [
             metric
             for metric in metrics
-            if metric not in _NO_MEASURE and any(_named(protocol, metric) in wanted for protocol in protocols)
+            if metric not in COUNTS and any(_named(protocol, metric) in wanted for protocol in protocols)
         ]
 
     def heads(metrics: Sequence[str]) -> list[str]:
-        return [_COLUMNS.get(metric, metric.replace("_", " ")) for metric in metrics]
+        return [*(_COLUMNS.get(metric, metric.replace("_", " ")) for metric in metrics), "test images"]
 
-    caption = "Percent, test split, as the release records it."
+    def images(group: str, protocol: str) -> str:
+        found = by_group[group].get(_named(protocol, _IMAGES))
+        return "-" if found is None else f"{found.mean:,.0f}"
+
     if not protocols:
         return []
     if len(by_group) == 1:
         (group,) = by_group
         columns = shown(*protocols)
-        rows = [[protocol, *cells(group, protocol, columns)] for protocol in protocols]
+        rows = [[name, *cells(group, name, columns), images(group, name)] for name in protocols]
+        caption = f"Percent, test split, as the release records it. Where it says no other: {data[group]}."
         return [Table(f"{caption}{_over(sizes)}", ["protocol", *heads(columns)], rows)]
-    return [
-        Table(
-            f"Protocol {protocol}. {caption}{_over(sizes)}",
-            ["", *heads(columns := shown(protocol))],
-            [[_head(group, sizes), *cells(group, protocol, columns)] for group in by_group],
-        )
-        for protocol in protocols
-    ]
+    tables = []
+    for protocol in protocols:
+        columns = shown(protocol)
+        there = [
+            group for group in by_group if any(_named(protocol, each) in by_group[group] for each in metrics)
+        ]
+        own = {data[group] for group in there}
+        named = _ON in protocol  # then the name says the data
+        several = len(own) > 1 and not named
+        of = "each one's own data" if several else next(iter(own))
+        per_group = [
+            [
+                _head(group, sizes),
+                *([data[group] if group in there else "-"] if several else []),
+                *cells(group, protocol, columns),
+                images(group, protocol),
+            ]
+            for group in by_group
+        ]
+        where = "test split" if named else f"test split of {of}"
+        caption = f"Protocol {protocol}. Percent, {where}, as the release records it."
+        head = ["", *(["data"] if several else []), *heads(columns)]
+        tables.append(Table(f"{caption}{_over(sizes)}", head, per_group))
+    return tables
 
 
 def numbers_tables(subjects: Sequence[Subject]) -> list[Table]:
@@ -156,7 +183,7 @@ def _named(protocol: str, metric: str) -> str:
 
 def _left_out(name: str) -> bool:
     prefix, _, rest = name.partition("/")
-    return prefix == _ACCURACY or (prefix == "deviation" and rest in _NOT_STEADY)
+    return prefix in _NOT_SHOWN or (prefix in ("deviation", "unsteadiness") and rest in _NOT_STEADY)
 
 
 def record_of(subjects: Sequence[Subject]) -> dict[str, dict[str, dict[str, float | int | None]]]:
