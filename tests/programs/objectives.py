@@ -154,13 +154,7 @@ def backward_joined(objective: Objective, data: Batch, seed: int, ranks: Ranks) 
     (output.loss * share * ranks.size).backward()
     ranks.average_([*gradients(objective).values()])
     ranks.average_(running_statistics(objective))
-    metrics = dict(
-        zip(
-            output.metrics,
-            ranks.sum(torch.stack([value.double() * share for value in output.metrics.values()])),
-            strict=True,
-        )
-    )
+    metrics = {name: ranks.sum(value.double() * share) for name, value in output.metrics.items()}
     _, everyones = gathered(part, output, ranks)
     return Output(ranks.sum(output.loss.detach() * share), metrics, everyones.carry)
 
