@@ -12,6 +12,7 @@ from typing import Any
 
 from selenium.webdriver import Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.support.ui import WebDriverWait
 
 CHROMIUM, DRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")
 WANTED = "ZOO_BROWSER_TESTS"
@@ -53,6 +54,10 @@ class Browser:
         for kind in ("browser", "performance"):
             self.driver.get_log(kind)  # type: ignore[no-untyped-call]
         self.driver.get(file.absolute().as_uri())
+        # on a busy machine the driver may answer before the page is whole
+        WebDriverWait(self.driver, 60).until(
+            lambda _: self.run("return document.readyState === 'complete' && location.protocol === 'file:'")
+        )
 
     def run(self, script: str) -> Any:
         """Return what a script finds in the page."""
