@@ -29,7 +29,7 @@ if __name__ == "__main__":
     def log_then_die(run: RunFolder, row: Any) -> None:
         log(run, row)
         if row["step"] == last:
-            time.sleep(2)  # the trackers write in threads and processes of their own
+            time.sleep(6)  # the trackers write in threads and processes of their own
             os.kill(os.getpid(), signal.SIGKILL)
 
     RunFolder.log = log_then_die
