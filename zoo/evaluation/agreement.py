@@ -9,9 +9,10 @@ from statistics import NormalDist
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from zoo.functional import FEW_BELOW, MANY_ABOVE
+from zoo.functional import frequency_groups
 
 RISK = 0.05
 """How often two equally good models may differ by more than the default tolerance."""
@@ -198,11 +199,10 @@ def _whole(recorded: Number, reproduced: Number) -> bool:
 def _behind(name: str, images: Images) -> NDArray[np.int64]:
     """Return the test images of each class that a figure is about."""
     first, _, last = name.partition(".")
-    chosen = {
-        "many": images.train > MANY_ABOVE,
-        "medium": (images.train <= MANY_ABOVE) & (images.train >= FEW_BELOW),
-        "few": images.train < FEW_BELOW,
-    }.get(first, np.full(len(images.test), True))
+    chosen = np.full(len(images.test), True)
+    groups = frequency_groups(torch.tensor(images.train))
+    if first in groups:
+        chosen = groups[first].numpy()
     if first == "per_class" and last.isdigit():
         chosen = np.arange(len(images.test)) == int(last)
     counts = images.test[chosen & (images.test > 0)]

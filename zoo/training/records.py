@@ -15,15 +15,20 @@ _STEPS = 1 << 53  # more than there can be
 
 def json_lines(file: Path) -> list[dict[str, Any]]:
     """Return the rows of a file that have a step; what is no row is left out."""
-    rows = []
+    return [row for row in objects(file) if type(row.get("step")) is int and 0 <= row["step"] < _STEPS]
+
+
+def objects(file: Path) -> list[dict[str, Any]]:
+    """Return the JSON objects of a file, one a line; what is none, cut off by a crash say, is left out."""
+    found = []
     for line in lines(file):
         try:
-            row = json.loads(line)
+            value = json.loads(line)
         except (ValueError, RecursionError):
             continue
-        if isinstance(row, dict) and type(row.get("step")) is int and 0 <= row["step"] < _STEPS:
-            rows.append(row)
-    return rows
+        if isinstance(value, dict):
+            found.append(value)
+    return found
 
 
 def lines(file: Path) -> list[str]:

@@ -16,9 +16,9 @@ from queue import SimpleQueue
 from typing import Any
 
 from zoo.errors import TrainingError, first_line
-from zoo.files import read_text
 from zoo.launch import rank
 from zoo.training.recipe import Recipe
+from zoo.training.records import objects
 from zoo.training.trackers import TRACKERS, About, Tracker, wandb_lacks
 
 NOTES = "trackers.jsonl"
@@ -27,7 +27,6 @@ NOTES = "trackers.jsonl"
 PATIENCE = 30.0
 """Seconds that the end of a run waits for trackers to finish."""
 
-_LARGEST = 256 << 20  # bytes of trackers.jsonl
 _ID = 8  # hexadecimal digits
 
 _Call = Callable[[Tracker], None]
@@ -232,12 +231,8 @@ class Notes:
         self._file = file
         self._lock = threading.Lock()
         self._facts: dict[str, dict[str, Any]] = {}
-        for line in self._lines():
-            try:
-                fact = json.loads(line)
-            except (ValueError, RecursionError):
-                continue  # cut off by a crash
-            if isinstance(fact, dict) and isinstance(name := fact.pop("tracker", None), str):
+        for fact in objects(self._file):
+            if isinstance(name := fact.pop("tracker", None), str):
                 self._facts.setdefault(name, {}).update(_valid(fact))
 
     def of(self, name: str) -> dict[str, Any]:
@@ -249,14 +244,6 @@ class Notes:
         with self._lock, self._file.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"tracker": name, **fact}) + "\n")
         self._facts.setdefault(name, {}).update(fact)
-
-    def _lines(self) -> list[str]:
-        if not self._file.exists():
-            return []
-        try:
-            return read_text(self._file, _LARGEST, errors="replace").splitlines()
-        except OSError as error:
-            raise TrainingError(f'"{self._file}" cannot be read: {error}') from None
 
 
 def _valid(fact: Mapping[str, Any]) -> dict[str, Any]:
