@@ -9,6 +9,7 @@ import typer
 
 from zoo.config import load_yaml
 from zoo.errors import RecipeError, ZooError
+from zoo.heap import keep_freed_memory
 from zoo.launch import launched
 
 app = typer.Typer(
@@ -19,16 +20,19 @@ app = typer.Typer(
 )
 
 DISTRIBUTED = ("pretrain", "finetune", "reproduce", "sweep")
+TRAINING = ("demo", *DISTRIBUTED)
 
 
 @app.callback()
-def one_process(context: typer.Context) -> None:
-    """Refuse to do the same thing in several processes at once."""
+def prepare(context: typer.Context) -> None:
+    """Refuse to do the same thing in several processes at once; keep the memory of a training's steps."""
     if launched() > 1 and context.invoked_subcommand not in DISTRIBUTED:
         raise ZooError(
             f"zoo {context.invoked_subcommand}: started as {launched()} processes, expected one; torchrun is "
             f"for {', '.join(DISTRIBUTED)}"
         )
+    if context.invoked_subcommand in TRAINING:
+        keep_freed_memory()
 
 
 Set = Annotated[

@@ -1,0 +1,35 @@
+"""The command line keeps the memory that a training's steps free and take again."""
+
+import importlib
+import platform
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.benchmarks.heap import measure
+from zoo.cli import app
+from zoo.heap import keep_freed_memory
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
+def test_steps_no_longer_fault_their_pages_in_again():
+    kept, given_back = measure("kept"), measure("given_back")
+    assert kept["kept"] and not given_back["kept"]
+    assert kept["faults"] < given_back["faults"] / 4
+    assert kept["gradient"] == pytest.approx(given_back["gradient"], rel=1e-6)
+    assert kept["peak"] < given_back["peak"] * 1.1
+
+
+def test_another_c_library_is_left_alone(monkeypatch):
+    monkeypatch.setattr("ctypes.CDLL", lambda name: object())
+    assert keep_freed_memory() is False
+
+
+@pytest.mark.parametrize(
+    ("command", "times"), [(["pretrain", "no-such-recipe"], 1), (["show", "no-such-recipe"], 0)]
+)
+def test_commands_that_train_keep_it_and_others_do_not(monkeypatch, command, times):
+    calls = []
+    monkeypatch.setattr(importlib.import_module("zoo.cli.app"), "keep_freed_memory", lambda: calls.append(1))
+    CliRunner().invoke(app, command)
+    assert len(calls) == times
