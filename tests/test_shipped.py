@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -9,6 +11,10 @@ import zoo
 from tests.release_helpers import plain_timm
 from zoo.release import card
 from zoo.training import Recipe
+
+SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
+DIGITS = [name for name in zoo.list_models() if "_digits" in name]
+CIFAR100 = [name for name in zoo.list_models() if "_cifar100" in name]
 
 
 @pytest.mark.parametrize("name", zoo.list_models())
@@ -28,11 +34,13 @@ def test_shipped_release(name: str) -> None:
     assert torch.equal(ours, theirs)
 
 
-@pytest.mark.parametrize("name", zoo.list_models())
+def test_every_shipped_release_is_measured_again_here() -> None:
+    assert sorted(DIGITS + CIFAR100) == sorted(zoo.list_models())
+
+
+@pytest.mark.parametrize("name", DIGITS)
 def test_recorded_accuracies_come_out_again_and_evaluating_changes_no_shipped_file(name: str) -> None:
     release = zoo.open(name)
-    if release.recipe["data"]["source"]["kind"] != "digits":
-        pytest.skip("its data are not embedded")
     before = (release.path / "metrics.json").read_bytes()
     for entry in release.metrics["evaluations"]:
         asked = {"k": entry["settings"]["k"]} if entry["protocol"] == "knn" else {}
@@ -40,3 +48,24 @@ def test_recorded_accuracies_come_out_again_and_evaluating_changes_no_shipped_fi
         # another machine may round a borderline image to the other side
         assert again["metrics"]["accuracy"] == pytest.approx(entry["metrics"]["accuracy"], abs=0.4)
     assert (release.path / "metrics.json").read_bytes() == before
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("name", CIFAR100)
+def test_recorded_accuracies_on_cifar100_come_out_again(name: str) -> None:
+    root = SHARED / "cifar100"
+    if not root.is_dir():
+        pytest.skip("no data beside the project")
+    entries = {entry["protocol"]: entry for entry in zoo.open(name).metrics["evaluations"]}
+    protocol = "classifier" if "classifier" in entries else "linear"
+    recorded = entries[protocol]
+    again = zoo.evaluate(name, protocol, root, save=False)
+    assert again["test_set"]["sha256"] == recorded["test_set"]["sha256"]
+    assert again["metrics"]["test_images"] == 10_000
+    for group in (
+        "accuracy",
+        "many",
+        "medium",
+        "few",
+    ):  # another machine may round borderline images otherwise
+        assert again["metrics"][group] == pytest.approx(recorded["metrics"][group], abs=0.2)
