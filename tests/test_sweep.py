@@ -60,6 +60,7 @@ def _plain_pictures() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("zoo.api.pretraining.draw_pictures", draw_nothing)
         patch.setattr("zoo.api.diagnosis.draw", lambda *_: [])
+        patch.setattr("zoo.api.tabled.plot_results", lambda *_: False)
         yield
 
 

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
-
-from pydantic import Field
+from typing import Any, Literal
 
 from zoo import catalog
 from zoo.config import Config, load_yaml, parse
 from zoo.errors import RecipeError, did_you_mean
+from zoo.evaluation.results import Published
 from zoo.evaluation.trend import Expected
 from zoo.files import is_file
 
 Order = Literal["seeds", "points"]
 """`seeds`: every point with the first seed, then with the next; `points`: one point with every seed first."""
-
-_Sentence = Annotated[str, Field(min_length=1, max_length=500)]
 
 
 class Watched(Config):
@@ -35,19 +32,6 @@ class Watched(Config):
     """A sentence on how to read it."""
     expects: Expected | None = None
     """What the source says of it: between the first value and the last, or `near 0` at every value."""
-
-
-class Published(Config):
-    """A published figure that stands beside those of a recipe."""
-
-    value: Annotated[float, Field(ge=0, le=100)]
-    """In percent."""
-    metric: Literal["accuracy", "balanced_accuracy", "many", "medium", "few"]
-    """Which of a run's figures it is to be compared with."""
-    source: _Sentence
-    """Where it was published."""
-    differs: _Sentence
-    """One sentence on what is not the same as where it was published."""
 
 
 class SweepFile(Config):

@@ -124,6 +124,7 @@ class Result:
             *self.failures(),
             NOTE,
             f"![{self.alt(found)}](sweep.png)",
+            "Every run's accuracies, time and hardware are in [a table of results](results.md).",
             *(["The [report](report/report.html) lays all runs side by side."] if self.reported else []),
         ]
         return "\n\n".join(paragraphs) + "\n"
