@@ -121,6 +121,28 @@ def test_words_table_and_picture_are_in_text_and_report(done: zoo.Sweep) -> None
     assert len(done.report.subjects) == 8
 
 
+def test_a_sweep_ends_with_the_table_of_its_results(
+    done: zoo.Sweep, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = json.loads((done.folder / "results.json").read_text())
+    assert len(record["runs"]) == 8 and len(record["rows"]) == 4 and record["unfinished"] == []
+    for run in record["runs"]:
+        (entry,) = zoo.open(done.folder / run["place"]).metrics["evaluations"]
+        assert run["evaluations"][0]["metrics"]["accuracy"] == entry["metrics"]["accuracy"]
+    for row in record["rows"]:
+        runs = [run for run in record["runs"] if run["weights_sha256"] in row["weights_sha256"]]
+        assert {run["seed"] for run in runs} == {0, 3} and len({run["name"] for run in runs}) == 1
+        values = [run["evaluations"][0]["metrics"]["accuracy"] for run in runs]
+        assert row["figures"]["accuracy"]["mean"] == pytest.approx(sum(values) / 2)
+        assert row["figures"]["accuracy"]["deviation"] == pytest.approx(abs(values[0] - values[1]) / 2**0.5)
+    assert "](results.md)" in (done.folder / "sweep.md").read_text()
+    assert f"`{PACO}`, lr 0.01 |" in (done.folder / "results.md").read_text()
+    again = zoo.table(done.folder)  # the same from the folder, as half of a table somewhere
+    assert again.markdown() == done.results.markdown()
+    in_shell("table", str(done.folder), "--out", str(done.folder.parent / "table"))
+    assert f"{PACO}, lr 0.1" in capsys.readouterr().out
+
+
 def test_the_command_in_the_record_makes_the_same_plan(
     done: zoo.Sweep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -274,6 +296,9 @@ def test_a_run_that_diverges_is_said_and_the_others_go_on(
     assert "report:" in said.out
     text = (tmp_path / "out" / "sweep.md").read_text()
     assert "1 of 3 runs failed and are left out. lr_1e+30/seed_0: " in text and "| 1e+30 | - |" in text
+    results = (tmp_path / "out" / "results.md").read_text()
+    assert f"1 run is not finished and not counted: `{CE}` seed 0 (failed: " in results
+    assert results.count("n = 1") == 2
     record = json.loads((tmp_path / "out" / "sweep.json").read_text())
     assert [("failed" in run, bool(run["numbers"])) for run in record["runs"]] == [
         (True, False),
@@ -629,6 +654,7 @@ def test_a_sweep_may_do_without_the_report_and_then_looks_at_no_image(
         "found: null",
         "order: points",
         "report: false",
+        f"published: {{{PACO}: {{value: 52.0, metric: accuracy, source: a paper, differs: Its data.}}}}",
     ]
     file = tmp_path / "mine.yaml"
     file.write_text("\n".join(lines))
@@ -636,7 +662,8 @@ def test_a_sweep_may_do_without_the_report_and_then_looks_at_no_image(
     said = capsys.readouterr()
     order = re.findall(r"(\d) of 4: lr ([\d.]+), seed (\d)", said.err)
     assert order == [("1", "0.01", "0"), ("2", "0.01", "1"), ("3", "0.1", "0"), ("4", "0.1", "1")]
-    assert "report:" not in said.out and "found:" in said.out
+    assert "report:" not in said.out and "found:" in said.out and "results: " in said.out
+    assert f"{PACO}, lr 0.01" in said.out and "published" in said.out and " 52.0" in said.out
     out = tmp_path / "out"
     assert not (out / "report").exists() and (out / "sweep.png").stat().st_size > 5_000
     assert "report.html" not in (out / "sweep.md").read_text()

@@ -13,7 +13,7 @@ from zoo.evaluation.results import GROUPS
 from zoo.evaluation.results_table import Line
 
 _MOST_ROWS = 40
-_LETTERS = 34  # of a line of a row's name
+_LETTERS = 40  # of a line of a row's name
 
 
 def plot_results(shown: Sequence[Line], paths: Path | str | Sequence[Path]) -> bool:
@@ -43,8 +43,8 @@ def plot_results(shown: Sequence[Line], paths: Path | str | Sequence[Path]) -> b
     if len(panels) > 1:
         caption += ". Many, medium, few: classes with > 100, 20 to 100, < 20 training images"
     caption += f". {more} more rows are in the table" if more > 0 else ""
-    height = 0.26 if all("\n" not in name for name in names) else 0.34  # inches of a row
-    size = (2.2 + 1.35 * max(len(panels), 2), max(0.9 + height * len(drawn), 1.6))
+    height = 0.13 + 0.13 * max(name.count("\n") + 1 for name in names)  # inches of a row
+    size = (2.4 + 1.35 * max(len(panels), 2), max(0.9 + height * len(drawn), 1.6))
     with figure_to(paths, size, f"{caption}.", None) as figure:
         axes_of = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
         for axes, metric in zip(axes_of, panels, strict=True):
