@@ -60,6 +60,7 @@ def _plain_pictures() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("zoo.api.pretraining.draw_pictures", draw_nothing)
         patch.setattr("zoo.api.diagnosis.draw", lambda *_: [])
+        patch.setattr("zoo.api.tabled.plot_results", lambda *_: False)
         yield
 
 
@@ -103,6 +104,7 @@ def test_a_sweep_leaves_a_release_for_every_run_and_says_what_moves(done: zoo.Sw
 
 
 def test_words_table_and_picture_are_in_text_and_report(done: zoo.Sweep) -> None:
+    assert done.report is not None
     text, html = (done.folder / "sweep.md").read_text(), done.report.html.read_text()
     assert done.report.html == done.folder / "report" / "report.html"
     for both in (text, html):
@@ -117,6 +119,28 @@ def test_words_table_and_picture_are_in_text_and_report(done: zoo.Sweep) -> None
     assert all((done.folder / f"sweep.{kind}").stat().st_size > 5_000 for kind in ("png", "svg"))
     assert 'role="img"' in html or "data:image/" in html
     assert len(done.report.subjects) == 8
+
+
+def test_a_sweep_ends_with_the_table_of_its_results(
+    done: zoo.Sweep, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = json.loads((done.folder / "results.json").read_text())
+    assert len(record["runs"]) == 8 and len(record["rows"]) == 4 and record["unfinished"] == []
+    for run in record["runs"]:
+        (entry,) = zoo.open(done.folder / run["place"]).metrics["evaluations"]
+        assert run["evaluations"][0]["metrics"]["accuracy"] == entry["metrics"]["accuracy"]
+    for row in record["rows"]:
+        runs = [run for run in record["runs"] if run["weights_sha256"] in row["weights_sha256"]]
+        assert {run["seed"] for run in runs} == {0, 3} and len({run["name"] for run in runs}) == 1
+        values = [run["evaluations"][0]["metrics"]["accuracy"] for run in runs]
+        assert row["figures"]["accuracy"]["mean"] == pytest.approx(sum(values) / 2)
+        assert row["figures"]["accuracy"]["deviation"] == pytest.approx(abs(values[0] - values[1]) / 2**0.5)
+    assert "](results.md)" in (done.folder / "sweep.md").read_text()
+    assert f"`{PACO}`, lr 0.01 |" in (done.folder / "results.md").read_text()
+    again = zoo.table(done.folder)  # the same from the folder, as half of a table somewhere
+    assert again.markdown() == done.results.markdown()
+    in_shell("table", str(done.folder), "--out", str(done.folder.parent / "table"))
+    assert f"{PACO}, lr 0.1" in capsys.readouterr().out
 
 
 def test_the_command_in_the_record_makes_the_same_plan(
@@ -272,6 +296,9 @@ def test_a_run_that_diverges_is_said_and_the_others_go_on(
     assert "report:" in said.out
     text = (tmp_path / "out" / "sweep.md").read_text()
     assert "1 of 3 runs failed and are left out. lr_1e+30/seed_0: " in text and "| 1e+30 | - |" in text
+    results = (tmp_path / "out" / "results.md").read_text()
+    assert f"1 run is not finished and not counted: `{CE}` seed 0 (failed: " in results
+    assert results.count("n = 1") == 2
     record = json.loads((tmp_path / "out" / "sweep.json").read_text())
     assert [("failed" in run, bool(run["numbers"])) for run in record["runs"]] == [
         (True, False),
@@ -613,6 +640,43 @@ def test_a_sweep_of_ones_own_runs_and_what_is_given_beside_it_counts(tmp_path: P
     assert "Lower is better." in text and found.found[1].trends[""].points["small"].mean == 0.0
 
 
+def test_a_sweep_may_do_without_the_report_and_then_looks_at_no_image(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("zoo.api.sweeping.diagnose", None)
+    lines = [
+        "question: Which rate?",
+        "source: nobody",
+        f"recipes: [{PACO}]",
+        f"set: {json.dumps({**TINY, 'training.epochs': [1], 'optimizer.lr': [0.01, 0.1]})}",
+        "seeds: [0, 1]",
+        "watch: [{number: accuracy/classifier, title: accuracy (%)}, {number: recorded/loss, title: loss}]",
+        "found: null",
+        "order: points",
+        "report: false",
+        f"published: {{{PACO}: {{value: 52.0, metric: accuracy, source: a paper, differs: Its data.}}}}",
+    ]
+    file = tmp_path / "mine.yaml"
+    file.write_text("\n".join(lines))
+    in_shell("sweep", str(file), "--out", str(tmp_path / "out"))
+    said = capsys.readouterr()
+    order = re.findall(r"(\d) of 4: lr ([\d.]+), seed (\d)", said.err)
+    assert order == [("1", "0.01", "0"), ("2", "0.01", "1"), ("3", "0.1", "0"), ("4", "0.1", "1")]
+    assert "report:" not in said.out and "found:" in said.out and "results: " in said.out
+    assert f"{PACO}, lr 0.01" in said.out and "published" in said.out and " 52.0" in said.out
+    out = tmp_path / "out"
+    assert not (out / "report").exists() and (out / "sweep.png").stat().st_size > 5_000
+    assert "report.html" not in (out / "sweep.md").read_text()
+    record = json.loads((out / "sweep.json").read_text())
+    assert [run["folder"] for run in record["runs"]] == [
+        f"lr_{lr}/seed_{seed}" for lr in (0.01, 0.1) for seed in (0, 1)
+    ]
+    for run in record["runs"]:
+        (entry,) = zoo.open(out / run["folder"]).metrics["evaluations"]
+        assert run["numbers"]["accuracy/classifier"] == entry["metrics"]["accuracy"]
+        assert not [name for name in run["numbers"] if name.startswith("features/")]
+
+
 def test_a_number_that_no_run_has_is_named_with_the_nearest(done: zoo.Sweep, tmp_path: Path) -> None:
     import shutil
 
@@ -630,6 +694,17 @@ def test_a_number_that_no_run_has_is_named_with_the_nearest(done: zoo.Sweep, tmp
         ("set: {}", "nothing varies"),
         ("seed: [1]", 'unknown key "seed".*Did you mean "seeds"'),
         ("watch: [{number: recorded/loss, title: loss, expects: grows}]", "expects"),
+        ("order: seed", 'found .seed. .*Did you mean "seeds"'),
+        ("report: nope", '"report": found .nope. .*expected a valid boolean'),
+        (
+            "published: {cifar_resnet20.moco_digits: "
+            "{value: 52.0, metric: accuracy, source: a paper, differs: all.}}",
+            r'"published\.cifar_resnet20\.moco_digits": found no such recipe in the sweep, expected one of',
+        ),
+        (
+            "published: {cifar_resnet20.moco_v2_ft_digits_lt50: {value: 520, metric: acc, source: s}}",
+            r"value.*found 520.*metric.*found 'acc'.*missing key .*differs",
+        ),
     ],
 )
 def test_a_sweep_file_with_a_mistake_is_refused(change: str, message: str, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         Page,
         Report,
         Reproduction,
+        Results,
         Sweep,
         class_map,
         compare,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
         pretrain,
         reproduce,
         sweep,
+        table,
     )
     from zoo.catalog import list_models, list_recipes, list_sweeps
     from zoo.modules.centers import Centers
@@ -44,6 +46,7 @@ __all__ = [
     "Release",
     "Report",
     "Reproduction",
+    "Results",
     "Sweep",
     "ZooError",
     "class_map",
@@ -63,6 +66,7 @@ __all__ = [
     "push",
     "reproduce",
     "sweep",
+    "table",
 ]
 
 _HOME_OF = {
@@ -73,6 +77,7 @@ _HOME_OF = {
     "Release": "zoo.release",
     "Report": "zoo.api",
     "Reproduction": "zoo.api",
+    "Results": "zoo.api",
     "Sweep": "zoo.api",
     "class_map": "zoo.api",
     "compare": "zoo.api",
@@ -91,6 +96,7 @@ _HOME_OF = {
     "push": "zoo.release.hub.push",
     "reproduce": "zoo.api",
     "sweep": "zoo.api",
+    "table": "zoo.api",
 }
 _SUBMODULES = frozenset(
     {"api", "backbones", "catalog", "config", "data", "evaluation", "functional", "modules", "objectives"}

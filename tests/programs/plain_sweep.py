@@ -7,6 +7,7 @@ from typing import Any
 
 import zoo.api.diagnosis
 import zoo.api.pretraining
+import zoo.api.tabled
 from zoo import catalog
 from zoo.cli import main
 
@@ -25,4 +26,5 @@ def draw_nothing(*arguments: Any, **_: Any) -> dict[str, Path]:
 if __name__ == "__main__":
     zoo.api.pretraining.draw_pictures = draw_nothing
     setattr(zoo.api.diagnosis, "draw", lambda *_: [])  # noqa: B010
+    setattr(zoo.api.tabled, "plot_results", lambda *_: False)  # noqa: B010
     main()

@@ -12,6 +12,7 @@ from zoo.api.pretraining import pretrain
 from zoo.api.profiling import profile_step
 from zoo.api.reproduction import Reproduction, reproduce
 from zoo.api.sweeping import SWEEP, Sweep, sweep
+from zoo.api.tabled import Results, table
 from zoo.training.protocols import PROTOCOLS
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "Page",
     "Report",
     "Reproduction",
+    "Results",
     "Sweep",
     "class_map",
     "compare",
@@ -36,4 +38,5 @@ __all__ = [
     "profile_step",
     "reproduce",
     "sweep",
+    "table",
 ]

@@ -23,7 +23,7 @@ from zoo.training.progress import say
 PLAN = "plan.json"
 LOCK = ".lock"
 
-_FAILED = "failed.json"
+FAILED = "failed.json"
 _LARGEST = 1 << 24  # bytes
 _TRIES = 3
 
@@ -79,7 +79,7 @@ def is_finished(run: Run) -> bool:
 
 def reason(run: Run) -> str | None:
     """Return why a run failed, or None."""
-    found = read_json(run.folder / _FAILED).get("reason")
+    found = read_json(run.folder / FAILED).get("reason")
     return None if found is None else str(found)
 
 
@@ -103,11 +103,11 @@ def train_all(
     Raises:
         Interrupted: on a signal.
     """
-    earlier = {run.folder: read_json(run.folder / _FAILED).get("id") for run in runs}
+    earlier = {run.folder: read_json(run.folder / FAILED).get("id") for run in runs}
     tries = dict.fromkeys((run.folder for run in runs), 0)
 
     def is_open(run: Run) -> bool:
-        failure = read_json(run.folder / _FAILED).get("id")
+        failure = read_json(run.folder / FAILED).get("id")
         return not is_finished(run) and (failure is None or failure == earlier[run.folder])
 
     while True:
@@ -117,7 +117,7 @@ def train_all(
             return not any(is_open(each) for each in runs)
         say(f"{who}{runs.index(run) + 1} of {len(runs)}: {words(run)}, seed {run.seed}")
         try:
-            (run.folder / _FAILED).unlink(missing_ok=True)
+            (run.folder / FAILED).unlink(missing_ok=True)
             pretrain(run.recipe, out=run.folder, data=data, resume=True)
         except InUse:  # another process was faster
             say(f"{who}{words(run)}, seed {run.seed}: another process is training it")
@@ -130,8 +130,8 @@ def train_all(
                 continue
             say(f"{who}{words(run)}, seed {run.seed} failed: {error}")
             note = {"id": uuid.uuid4().hex, "reason": str(error)}
-            with writing(f'"{run.folder / _FAILED}"', run.folder):
-                write_text(run.folder / _FAILED, json.dumps(note) + "\n")
+            with writing(f'"{run.folder / FAILED}"', run.folder):
+                write_text(run.folder / FAILED, json.dumps(note) + "\n")
 
 
 def finished(runs: Iterable[Run]) -> list[Run]:

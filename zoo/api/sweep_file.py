@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from zoo import catalog
 from zoo.config import Config, load_yaml, parse
+from zoo.errors import RecipeError, did_you_mean
+from zoo.evaluation.results import Published
 from zoo.evaluation.trend import Expected
 from zoo.files import is_file
+
+Order = Literal["seeds", "points"]
+"""`seeds`: every point with the first seed, then with the next; `points`: one point with every seed first."""
 
 
 class Watched(Config):
@@ -41,6 +46,12 @@ class SweepFile(Config):
     watch: list[Watched]
     found: str | None
     """What was found, with date and machine."""
+    order: Order = "seeds"
+    """Of the trainings."""
+    report: bool = True
+    """Whether the report of `zoo.diagnose` over all runs is made at the end."""
+    published: dict[str, Published] = {}
+    """By recipe."""
 
 
 def is_sweep(name: str | Path) -> bool:
@@ -57,4 +68,11 @@ def read_sweep(name: str | Path) -> SweepFile:
         RecipeError: naming the file, and the key that is wrong.
     """
     path = Path(name) if is_file(name) else catalog.sweep_path(str(name))
-    return parse(SweepFile, load_yaml(catalog.recipe_text(path), path.name), path.name)
+    found = parse(SweepFile, load_yaml(catalog.recipe_text(path), path.name), path.name)
+    for recipe in found.published:
+        if recipe not in found.recipes:
+            raise RecipeError(
+                f'{path.name}: "published.{recipe}": found no such recipe in the sweep, expected one of '
+                f"{', '.join(found.recipes)}.{did_you_mean(recipe, found.recipes)}"
+            )
+    return found

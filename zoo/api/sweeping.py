@@ -11,14 +11,17 @@ from typing import Any, NamedTuple
 from zoo import catalog
 from zoo.api import sharing
 from zoo.api.compared import Images, checked_seeds, require_same
-from zoo.api.diagnosis import Report, diagnose
+from zoo.api.diagnosis import Report, diagnose, unseen
+from zoo.api.finished import Finished
 from zoo.api.found import Found, point_words, watched_by_name
 from zoo.api.sweep_file import SweepFile, Watched, is_sweep, read_sweep
 from zoo.api.sweep_result import Result
 from zoo.api.swept import Plan, Run, plan_sweep
+from zoo.api.tabled import Results, published_figures, results_of
 from zoo.data import open_dataset
 from zoo.errors import RecipeError, ZooError, did_you_mean
 from zoo.evaluation.diagnosis.page import Table
+from zoo.evaluation.results import Unfinished
 from zoo.files import is_file, write_text
 from zoo.launch import alone, handed_on, launched, rank, restarted
 from zoo.training import Recipe, RunFolder
@@ -38,8 +41,10 @@ class Sweep(NamedTuple):
         table: a row for each point.
         record: what `sweep.json` holds: also every run's changes, folder and numbers.
         failed: why runs failed, by `POINT/seed_N`.
-        folder: with the record, `sweep.md`, `sweep.png`, `sweep.svg`, the runs' releases and `report/`.
-        report: of `diagnose`, over all finished runs.
+        folder: with the record, `sweep.md`, `sweep.png`, `sweep.svg`, `results.*`, the runs' releases and
+            `report/`.
+        report: of `diagnose`, over all finished runs; None where the sweep wants none.
+        results: what was measured, as `zoo.table` has it.
     """
 
     found: list[Found]
@@ -47,7 +52,8 @@ class Sweep(NamedTuple):
     record: dict[str, Any]
     failed: dict[str, str]
     folder: Path
-    report: Report
+    report: Report | None
+    results: Results
 
 
 def sweep(
@@ -133,7 +139,8 @@ def _plan(
         seeds = written.seeds if seeds is None else seeds
         watched = written.watch if watched is None else watched
     seeds = checked_seeds((0, 1, 2) if seeds is None else seeds)
-    return plan_sweep(recipes, vary, seeds, watched, out)
+    order = "seeds" if written is None else written.order
+    return plan_sweep(recipes, vary, seeds, watched, out, order)
 
 
 def _named(names: Sequence[str], written: SweepFile | None) -> list[Watched]:
@@ -207,17 +214,40 @@ def _conclude(
     if not runs:
         raise ZooError(f"none of the {len(plan.runs)} runs could be trained: {next(iter(failed.values()))}")
     result = Result(plan, written, command, failed, out)
-    report = diagnose(
-        *(run.folder for run in runs),
-        out=out / "report",
-        data=None if data is None else str(data),
-        device=runs[0].recipe.training.device,
-        page=lambda subjects: result.page(runs, subjects),
-    )
-    numbers = dict(zip(runs, (subject.numbers for subject in report.subjects), strict=True))
+    folders = [run.folder for run in runs]
+    report = None
+    if result.reported:
+        report = diagnose(
+            *folders,
+            out=out / "report",
+            data=None if data is None else str(data),
+            device=runs[0].recipe.training.device,
+            page=lambda subjects: result.page(runs, subjects),
+        )
+        subjects = report.subjects
+    else:
+        subjects = unseen(*folders)
+        result.page(runs, subjects)  # draws the sweep
+    numbers = dict(zip(runs, (subject.numbers for subject in subjects), strict=True))
     found = result.found(numbers)
     record = result.record(numbers, found)
+    results = _results(plan.runs, failed, written)
+    results.write(out)
     with writing(f'"{out / SWEEP}"', out):
         write_text(out / "sweep.md", result.markdown(numbers, found))
         write_text(out / SWEEP, json.dumps(record, indent=2) + "\n")  # last: by it the sweep is whole
-    return Sweep(found, result.table(numbers), record, failed, out, report)
+    return Sweep(found, result.table(numbers), record, failed, out, report, results)
+
+
+def _results(runs: Sequence[Run], failed: Mapping[str, str], written: SweepFile | None) -> Results:
+    """Return the table of what was measured on the finished runs."""
+    found = Finished()
+    for run in runs:
+        if sharing.is_finished(run):
+            found.add_run(run.folder, run.id)
+        else:
+            state = f"failed: {failed.get(run.id, 'no release')}"
+            found.unfinished.append(
+                Unfinished(place=run.id, name=run.recipe.name, seed=run.seed, group=None, state=state)
+            )
+    return results_of(found, {**published_figures(None), **(written.published if written else {})})

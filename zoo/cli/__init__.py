@@ -10,6 +10,7 @@ from zoo.cli import centers as centers  # imported for the commands that they ad
 from zoo.cli import diagnosis as diagnosis
 from zoo.cli import releases as releases
 from zoo.cli import sweeping as sweeping
+from zoo.cli import tabling as tabling
 from zoo.cli import training as training
 from zoo.cli.app import app
 from zoo.errors import ZooError

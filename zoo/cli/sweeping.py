@@ -9,6 +9,7 @@ import typer
 
 from zoo.cli.app import Data, Resume, app
 from zoo.cli.show import print_columns
+from zoo.cli.tabling import print_results
 from zoo.config import load_yaml
 from zoo.errors import RecipeError, ZooError
 
@@ -61,7 +62,11 @@ def sweep(
         return
     print(f"{found.table.caption}\n")
     print_columns([found.table.head, *found.table.rows])
-    print(f"\nfound:   {found.folder / 'sweep.md'}\nreport:  {found.report.html}")
+    print()
+    print_results(found.results)
+    print(f"found:   {found.folder / 'sweep.md'}\nresults: {found.folder / 'results.md'}")
+    if found.report is not None:
+        print(f"report:  {found.report.html}")
     if found.failed:
         name, why = next(iter(found.failed.items()))
         raise ZooError(f"{len(found.failed)} of {len(found.record['runs'])} runs failed, e.g. {name}: {why}")

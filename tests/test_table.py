@@ -1,0 +1,491 @@
+"""`zoo.table`: what is found in folders, what shares a row, what is said of it, and what is refused."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from matplotlib.figure import Figure as Drawing
+
+import zoo
+from zoo import catalog
+from zoo.api.tabled import BEGIN, END
+from zoo.cli import app
+from zoo.errors import RecipeError, ReleaseError, ZooError
+from zoo.evaluation import results_plot
+from zoo.evaluation.results import figure
+from zoo.evaluation.results_table import duration
+from zoo.training import Recipe
+
+ROOT = Path(__file__).resolve().parent.parent
+PACO = "cifar_resnet20.paco_digits_lt50"
+MOCO = "cifar_resnet20.moco_v2_ft_digits_lt50"
+
+
+def release(
+    folder: Path,
+    seed: int,
+    accuracy: float | None,
+    *changes: str,
+    protocol: str = "classifier",
+    date: str = "2026-11-01T00:00:00+00:00",
+    train: str | None = None,
+    **training: Any,
+) -> Path:
+    """A shipped release as if trained with another seed and outcome; its weights are not looked at."""
+    shipped = catalog.release_path(PACO)
+    assert shipped is not None
+    shutil.copytree(shipped, folder)
+    text = Recipe.load(PACO, [*changes, f"training.seed={seed}"]).to_yaml()
+    (folder / "recipe.yaml").write_text(text)
+    config, metrics = (json.loads((folder / name).read_text()) for name in ("config.json", "metrics.json"))
+    config["zoo"]["recipe_sha256"] = hashlib.sha256(text.encode()).hexdigest()
+    config["zoo"]["weights_sha256"] = hashlib.sha256(f"{text} {accuracy} {date}".encode()).hexdigest()
+    if train is not None:
+        config["zoo"]["dataset"]["sha256"] = hashlib.sha256(train.encode()).hexdigest()
+    epochs = Recipe.from_yaml(text, "recipe").training.epochs
+    metrics["training"] |= {"seed": seed, "date": date, "seconds": 10.0, "epochs": epochs, **training}
+    entries = [entry for entry in metrics["evaluations"] if entry["protocol"] == protocol]
+    for entry in entries:
+        entry["metrics"]["accuracy"] = accuracy
+    metrics["evaluations"] = [] if accuracy is None else entries
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "metrics.json").write_text(json.dumps(metrics))
+    return folder
+
+
+def begun(folder: Path, seed: int, epoch: float) -> None:
+    """A run that is not finished."""
+    run = folder / "run"
+    run.mkdir(parents=True)
+    (run / "recipe.yaml").write_text(Recipe.load(PACO, [f"training.seed={seed}"]).to_yaml())
+    (run / "metrics.jsonl").write_text(json.dumps({"step": 5, "epoch": epoch, "loss": 1.0}) + "\n")
+
+
+def rows(made: zoo.Results) -> list[dict[str, str]]:
+    head, *body = made.cells()
+    return [dict(zip(head, row, strict=True)) for row in body]
+
+
+def in_shell(*arguments: str) -> None:
+    typer.main.get_command(app)(list(arguments), standalone_mode=False)
+
+
+# What shares a row.
+
+
+def test_mean_and_spread_are_of_the_seeds_and_one_seed_has_no_spread(tmp_path: Path) -> None:
+    for seed, accuracy in enumerate((50.0, 52.0, 57.0)):
+        release(tmp_path / "a" / str(seed), seed, accuracy)
+    release(tmp_path / "b", 0, 40.0, "objective.tau=0.2")
+    made = zoo.table(tmp_path)
+    first, second = rows(made)
+    assert (first["accuracy"], first["seeds"]) == ("53.0 ± 3.6", "n = 3")  # sqrt((9 + 1 + 16) / 2)
+    assert (second["accuracy"], second["seeds"]) == ("40.0", "n = 1")
+    assert first["method"] == "PaCo" and first["data"] == "digits, long tail 50" and first["epochs"] == "60"
+    assert (first["recipe"], second["recipe"]) == (f"{PACO}, tau 0.1", f"{PACO}, tau 0.2")
+    assert "published" not in first
+    assert "a single seed has no spread" in made.markdown()
+
+
+def test_half_a_table_from_each_of_two_machines_is_one_table(tmp_path: Path) -> None:
+    """Cut off on the first, more seeds on the second, and a run in both counts once."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    release(here / "paco" / "seed_0", 0, 50.0)
+    release(here / "paco" / "seed_1", 1, 54.0)
+    begun(here / "paco" / "seed_2", 2, 12.0)  # finished on the other machine
+    begun(here / "paco" / "seed_3", 3, 7.25)
+    shutil.copytree(here / "paco" / "seed_1", there / "copied")
+    release(there / "paco" / "seed_2", 2, 58.0, hardware="NVIDIA H200", seconds=2.0)
+    made = zoo.table(here, there)
+    (row,) = rows(made)
+    assert row["seeds"] == "n = 3" and row["accuracy"] == "54.0 ± 4.0" and len(made.runs) == 3
+    assert made.left_out == []
+    (open_,) = made.unfinished
+    assert (open_.name, open_.seed) == (PACO, 3) and "recorded up to epoch 7.2 of 60" in open_.state
+    text = made.markdown()
+    assert f"1 run is not finished and not counted: `{PACO}` seed 3 (" in text
+    assert "seeds trained on different hardware: 1 CPU core (Intel(R) Xeon(R) Processor); NVIDIA H200" in text
+    # times of different machines are not averaged
+    assert row["time to train"].split("; ")[1] == "2.0 s, NVIDIA H200, fp32"
+    assert row["time to train"].startswith("10 s, 1 CPU core (Intel")
+    again = zoo.table(there, here, here / "paco")
+    assert rows(again)[0]["accuracy"] == row["accuracy"] and len(again.runs) == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"train": "other images"}, "training images "),
+        ({"changes": ("objective.alpha=0.05",)}, "alpha 0.05"),
+        ({"changes": ("training.precision=bf16",)}, "precision bf16"),
+        ({"changes": ("training.epochs=30",)}, "30"),
+        ({"changes": ("data.subset={per_class: 2}",)}, "recipe "),  # the copy's words do not say it
+    ],
+)
+def test_runs_of_other_data_or_recipes_stand_apart_and_are_told_apart(
+    change: dict[str, Any], told: str, tmp_path: Path
+) -> None:
+    release(tmp_path / "a", 0, 50.0)
+    release(tmp_path / "b", 1, 60.0, *change.pop("changes", ()), **change)
+    first, second = rows(zoo.table(tmp_path))
+    assert (first["accuracy"], second["accuracy"]) == ("60.0", "50.0")
+    labels = ("method", "recipe", "data", "epochs")
+    assert [first[key] for key in labels] != [second[key] for key in labels]
+    assert told in " ".join(first[key] for key in labels)
+
+
+@pytest.mark.parametrize(
+    "change", ["training.compile=true", "training.threads=3", "training.log_every=7", "views.workers=2"]
+)
+def test_how_a_run_is_computed_splits_no_row(change: str, tmp_path: Path) -> None:
+    release(tmp_path / "a", 0, 50.0)
+    release(tmp_path / "b", 1, 60.0, change)
+    (row,) = rows(zoo.table(tmp_path))
+    assert (row["accuracy"], row["recipe"]) == ("55.0 ± 7.1", PACO)
+
+
+def test_versions_of_torch_and_what_was_odd_are_said(tmp_path: Path) -> None:
+    stopping = {"metric": "balanced_accuracy", "validation_images": 30}
+    release(tmp_path / "a", 0, 50.0, versions={"torch": "2.11.0"}, early_stopping=stopping)
+    release(tmp_path / "b", 1, 60.0, changed_on_resume="training.precision fp32 to bf16 after step 5")
+    text = zoo.table(tmp_path).markdown()
+    assert "seeds trained with different versions of torch: 2.11.0, 2.15.0" in text
+    assert "seed 1: changed while it ran: training.precision fp32 to bf16 after step 5" in text
+    assert "early stopping chose the epoch by the balanced accuracy of 30 images put aside" in text
+    assert "The last epoch counts" not in text
+
+
+def test_of_trainings_with_one_seed_the_first_counts_and_the_others_are_named(tmp_path: Path) -> None:
+    release(tmp_path / "again", 0, 99.0, date="2026-11-09T00:00:00+00:00")
+    release(tmp_path / "first", 0, 50.0)
+    made = zoo.table(tmp_path)
+    (row,) = rows(made)
+    assert (row["accuracy"], row["seeds"], len(made.runs)) == ("50.0", "n = 1", 2)
+    assert made.left_out == [
+        f'"{tmp_path / "again"}": {PACO}, seed 0, was trained before in "{tmp_path / "first"}", which counts'
+    ]
+    assert "Not counted: " in made.markdown()
+
+
+def test_the_classifier_counts_else_the_probe_and_what_most_runs_have(tmp_path: Path) -> None:
+    release(tmp_path / "0", 0, 50.0)
+    release(tmp_path / "1", 1, 54.0)
+    release(tmp_path / "2", 2, 99.0, protocol="linear")  # the classifier was not measured
+    made = zoo.table(tmp_path)
+    (row,) = rows(made)
+    assert (row["measured by"], row["accuracy"], row["seeds"]) == ("classifier", "52.0 ± 2.8", "n = 3")
+    assert "seed 2 without this evaluation: figures of 2 of 3 runs" in made.markdown()
+    release(tmp_path / "none", 0, None, "objective.tau=0.3")
+    nothing = rows(zoo.table(tmp_path / "none"))[0]
+    assert (nothing["measured by"], nothing["seeds"]) == ("-", "n = 1") and "accuracy" not in nothing
+    (shipped,) = rows(zoo.table(MOCO))
+    assert (shipped["measured by"], shipped["method"]) == ("linear", "MoCo v2 + FT")
+
+
+def test_an_evaluation_on_other_data_is_none_of_its_own(tmp_path: Path) -> None:
+    folder = release(tmp_path / "a", 0, 50.0)
+    metrics = json.loads((folder / "metrics.json").read_text())
+    (entry,) = metrics["evaluations"]
+    other = {**entry, "data": "digits", "metrics": {**entry["metrics"], "accuracy": 99.0}}
+    (folder / "metrics.json").write_text(json.dumps({**metrics, "evaluations": [other, entry]}))
+    assert rows(zoo.table(folder))[0]["accuracy"] == "50.0"
+
+
+# What is written.
+
+
+def published(tmp_path: Path, recipe: str = PACO, value: float = 90.0, name: str = "mine.yaml") -> Path:
+    figures = {"value": value, "metric": "accuracy", "source": "a paper", "differs": "Its images are others"}
+    lines = {
+        **{"question": "Which?", "source": "nobody", "recipes": [recipe], "set": {}, "seeds": [0]},
+        **{"watch": [{"number": "recorded/loss", "title": "loss"}], "found": None},
+        "published": {recipe: figures},
+    }
+    file = tmp_path / name
+    file.write_text("\n".join(f"{key}: {json.dumps(value)}" for key, value in lines.items()))
+    return file
+
+
+def test_a_published_figure_stands_beside_its_recipe_with_what_differs(tmp_path: Path) -> None:
+    release(tmp_path / "runs" / "a", 0, 50.0, "objective.tau=0.2")
+    release(tmp_path / "runs" / "b", 0, 40.0)
+    made = zoo.table(tmp_path / "runs", MOCO, published=[published(tmp_path)])
+    assert [(row["method"], row["published"]) for row in rows(made)] == [
+        ("MoCo v2 + FT", "-"),
+        ("PaCo", "90.0"),
+        ("PaCo", "90.0"),
+    ]
+    said = f"- PaCo (`{PACO}`), published 90.0: a paper. What differs: Its images are others."
+    text = made.markdown()
+    assert f"{said}\n" in text and f"{said} Here with objective.tau 0.2, the recipe has 0.1." in text
+
+
+def test_files_hold_every_number_and_a_table_can_be_made_of_them(tmp_path: Path) -> None:
+    release(tmp_path / "runs" / "a", 0, 50.0)
+    release(tmp_path / "runs" / "b", 1, 54.0)
+    out = tmp_path / "out"
+    made = zoo.table(tmp_path / "runs", out=out)
+    assert {path.name for path in out.iterdir()} == {
+        f"results.{kind}" for kind in ("md", "json", "png", "svg")
+    }
+    text = (out / "results.md").read_text()
+    assert text.startswith("# Results\n") and made.markdown() in text and "(results.png)" in text
+    record = json.loads((out / "results.json").read_text())
+    assert record["rows"][0]["figures"]["accuracy"] == {"mean": 52.0, "deviation": 8**0.5, "n": 2}
+    for run in record["runs"]:
+        config, metrics = (
+            json.loads((Path(run["place"]) / name).read_text()) for name in ("config.json", "metrics.json")
+        )
+        (entry,) = metrics["evaluations"]
+        kept = {key: value for key, value in entry["metrics"].items() if key != "per_class"}
+        assert run["evaluations"][0]["metrics"] == kept
+        assert run["weights_sha256"] == config["zoo"]["weights_sha256"]
+        assert run["train_sha256"] == config["zoo"]["dataset"]["sha256"] == entry["train_set"]["sha256"]
+        assert run["evaluations"][0]["test_sha256"] == entry["test_set"]["sha256"]
+        for key in (
+            "seed",
+            "epochs",
+            "seconds",
+            "images_per_second",
+            "hardware",
+            "precision",
+            "versions",
+            "date",
+        ):
+            assert run[key] == metrics["training"][key]
+    assert zoo.table(out / "results.json").markdown() == made.markdown()
+    kept_here = tmp_path / "cards" / "results"  # of runs whose weights lie elsewhere
+    kept_here.mkdir(parents=True)
+    shutil.copy(out / "results.json", kept_here / "paco.json")
+    release(tmp_path / "cards" / "c", 2, 58.0)
+    shutil.copytree(tmp_path / "runs" / "a", tmp_path / "cards" / "a")
+    (row,) = rows(zoo.table(tmp_path / "cards"))
+    assert (row["accuracy"], row["seeds"]) == ("54.0 ± 4.0", "n = 3")
+    # what a table has written is none of the runs that lie beside it
+    shutil.copy(out / "results.json", tmp_path / "runs" / "results.json")
+    shutil.rmtree(tmp_path / "runs" / "b")
+    assert rows(zoo.table(tmp_path / "runs"))[0]["seeds"] == "n = 1"
+
+
+def test_files_are_the_old_ones_until_all_new_ones_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, out = release(tmp_path / "a", 0, 50.0), tmp_path / "out"
+    zoo.table(folder, out=out)
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    release(tmp_path / "b", 1, 60.0)
+
+    def full(file: Path, text: str) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("zoo.api.tabled.write_text", full)
+    with pytest.raises(ZooError, match="cannot be written: No space left on device"):
+        zoo.table(tmp_path / "a", tmp_path / "b", out=out)
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+
+
+def test_the_picture_shows_every_seed_the_means_and_what_was_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seed, accuracy in enumerate((50.0, 52.0, 57.0)):
+        release(tmp_path / str(seed), seed, accuracy)
+    release(tmp_path / "single", 0, 40.0, "objective.tau=0.2", "objective.alpha=0.05")
+    made = zoo.table(tmp_path, published=[published(tmp_path)])
+    drawings, captions = [], []
+
+    @contextmanager
+    def kept(paths: Any, size: Any, caption: str, title: Any) -> Iterator[Drawing]:
+        captions.append(caption)
+        drawings.append(Drawing())
+        yield drawings[-1]
+
+    monkeypatch.setattr(results_plot, "figure_to", kept)
+    assert results_plot.plot_results(made.lines, "x.png")
+    axes = drawings[0].axes[0]
+    drawn = [tuple(map(float, line.get_xdata())) for line in axes.lines]
+    assert (50.0, 52.0, 57.0) in drawn and (40.0,) in drawn and (53.0,) in drawn
+    assert drawn.count((90.0, 90.0)) == 2
+    names = [each.get_text() for each in axes.get_yticklabels()]
+    assert names == ["PaCo, tau 0.1, alpha 0.01", "PaCo, tau 0.2, alpha 0.05"]
+    assert "digits, long tail 50, test split, measured by classifier" in captions[0]
+    assert not results_plot.plot_results([], "x.png")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(1.0, "1.0 s"), (47.8, "48 s"), (99.9, "100 s"), (100, "2 min"), (5_990, "100 min"), (9_000, "2.5 h")],
+)
+def test_times_are_short(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_equal_values_have_a_spread_of_nothing() -> None:
+    assert str(figure([40.0, 40.0])) == "40.0 ± 0.0" and str(figure([40.0])) == "40.0"
+
+
+# In the README.
+
+
+def test_the_table_of_the_readme_is_what_the_repository_s_files_give(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    text = Path("README.md").read_text()
+    copy = tmp_path / "README.md"
+    copy.write_text(text)
+    zoo.table("model_cards", readme=copy)
+    assert copy.read_text() == text, "run: zoo table model_cards --readme README.md"
+    assert "zoo table model_cards --readme README.md" in text
+
+
+def test_the_command_prints_the_table_and_changes_the_readme_between_its_marks_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    release(tmp_path / "runs" / "a", 0, 50.0)
+    begun(tmp_path / "runs" / "b", 1, 2.0)
+    Path("README.md").write_text(f"# Mine\n{BEGIN}\nold\n{END}\nThe rest.")
+    in_shell("table", "runs", "--readme", "README.md")
+    text = Path("README.md").read_text()
+    assert text.startswith(f"# Mine\n{BEGIN}\n\n| method |") and text.endswith(f"\n\n{END}\nThe rest.")
+    assert "old" not in text and "| 50.0 |" in text
+    said = capsys.readouterr().out
+    assert PACO in said and "not finished: 1, e.g. " in said and "written: README.md" in said
+    assert not Path("runs/table").exists()
+    in_shell("table", "runs")
+    assert Path("runs/table/results.md").is_file()
+    in_shell("table", "runs")  # what it wrote is no run
+
+
+# What is not counted, or refused.
+
+
+def test_a_damaged_release_in_a_folder_is_named_and_the_others_are_counted(tmp_path: Path) -> None:
+    release(tmp_path / "good", 0, 50.0)
+    (release(tmp_path / "edited", 1, 60.0) / "recipe.yaml").write_text(Recipe.load(PACO).to_yaml())
+    (release(tmp_path / "cut", 2, 60.0) / "config.json").write_text('{"zoo')
+    (release(tmp_path / "gone", 3, 60.0) / "metrics.json").unlink()
+    made = zoo.table(tmp_path)
+    (row,) = rows(made)
+    assert row["seeds"] == "n = 1"
+    cut, edited, gone = made.left_out
+    assert "cut" in cut and "not valid JSON" in cut
+    assert edited.endswith("recipe.yaml is not the one that config.json records")
+    assert "metrics.json is missing" in gone
+    with pytest.raises(ReleaseError, match=r"recipe\.yaml is not the one"):
+        zoo.table(tmp_path / "edited")
+
+
+def test_runs_of_a_plan_that_failed_or_were_not_begun_are_named(tmp_path: Path) -> None:
+    for machine in ("a", "b"):
+        plan = {
+            "command": f"zoo sweep mine --out {machine}",
+            "runs": [f"p/seed_{seed}" for seed in range(4)],
+        }
+        (tmp_path / machine).mkdir()
+        (tmp_path / machine / "plan.json").write_text(json.dumps(plan))
+    release(tmp_path / "a" / "p" / "seed_0", 0, 50.0)
+    release(tmp_path / "b" / "p" / "seed_1", 1, 54.0)
+    begun(tmp_path / "b" / "p" / "seed_2", 2, 1.0)
+    (tmp_path / "b" / "p" / "seed_2" / "failed.json").write_text('{"reason": "the loss became NaN"}')
+    made = zoo.table(tmp_path / "a", tmp_path / "b")
+    states = {(each.name, each.seed): each.state for each in made.unfinished}
+    assert states == {(PACO, 2): "failed: the loss became NaN", ("p", 3): "not begun"}
+    assert len(zoo.table(tmp_path / "a").unfinished) == 3
+    assert rows(made)[0]["seeds"] == "n = 2"
+
+
+def test_runs_alone_make_a_table_without_rows(tmp_path: Path) -> None:
+    begun(tmp_path / "a", 0, 1.0)
+    made = zoo.table(tmp_path, out=tmp_path / "out")
+    assert made.markdown().startswith("No finished run.\n\n- 1 run is not finished")
+    assert not (tmp_path / "out" / "results.png").exists()
+
+
+def test_names_that_are_nothing_of_a_table_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ZooError, match=r"found no name, expected folders, releases or results\.json"):
+        zoo.table()
+    (tmp_path / "notes").mkdir()
+    with pytest.raises(ZooError, match=r"found notes, expected releases or runs in it, at any depth"):
+        zoo.table(tmp_path)
+    with pytest.raises(ZooError, match=rf'Did you mean "{PACO}"'):
+        zoo.table(f"{PACO}0")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "cannot be read as results"),
+        ("[]", "found no results, expected a results.json that"),
+        ('{"runs": []}', "found no results"),
+        ('{"format": 2, "runs": [], "rows": [], "unfinished": []}', "found format 2, expected 1"),
+        ('{"format": 1, "runs": [{}], "rows": [], "unfinished": []}', 'missing key "runs.0.name"'),
+    ],
+)
+def test_a_file_that_holds_no_results_is_refused_and_never_written_over(
+    text: str, message: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "results.json"
+    file.write_text(text)
+    with pytest.raises(ZooError, match=message):
+        zoo.table(file)
+    with pytest.raises(ZooError, match=rf"{message}.*choose another --out"):
+        zoo.table(PACO, out=tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["results.json"] and file.read_text() == text
+
+
+def test_a_number_that_no_accuracy_can_be_is_found_in_a_file_of_results(tmp_path: Path) -> None:
+    zoo.table(PACO, out=tmp_path)
+    file = tmp_path / "results.json"
+    record = json.loads(file.read_text())
+    record["runs"][0]["seconds"] = "fast"
+    file.write_text(json.dumps(record))
+    with pytest.raises(ZooError, match=r'"runs\.0\.seconds": found .fast.'):
+        zoo.table(file)
+    record["runs"][0] |= {"seconds": 1.0, "sed": 1}
+    file.write_text(json.dumps(record))
+    with pytest.raises(ZooError, match=r'unknown key "runs\.0\.sed"\. Did you mean "seed"'):
+        zoo.table(file)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("nothing", "found 0 x .* and 0 x"),
+        (f"{BEGIN}\n", "found 1 x .* and 0 x"),
+        (f"{END}\n{BEGIN}\n", "found 1 x .* and 1 x .*expected one of each, in this order"),
+        (f"{BEGIN}\n{END}\n{BEGIN}\n{END}\n", "found 2 x .* and 2 x"),
+    ],
+)
+def test_a_readme_without_its_two_marks_is_left_as_it_is(text: str, found: str, tmp_path: Path) -> None:
+    readme = tmp_path / "README.md"
+    readme.write_text(text)
+    with pytest.raises(ZooError, match=found):
+        zoo.table(PACO, readme=readme, out=tmp_path / "out")
+    assert readme.read_text() == text and not (tmp_path / "out").exists()
+
+
+def test_published_figures_come_from_sweeps_that_agree(tmp_path: Path) -> None:
+    with pytest.raises(
+        RecipeError, match=r'"temperatur" is neither a shipped sweep .*Did you mean "temperature"'
+    ):
+        zoo.table(PACO, published=["temperatur"])
+    with pytest.raises(ZooError, match="expected a list of sweeps"):
+        zoo.table(PACO, published="temperature")
+    files = [published(tmp_path), published(tmp_path, value=91.0, name="other.yaml")]
+    with pytest.raises(RecipeError, match=rf"other\.yaml.* says of {PACO} something else"):
+        zoo.table(PACO, published=files)
+
+
+def test_a_folder_that_is_a_file_is_no_out(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("")
+    with pytest.raises(ZooError, match="is no folder; choose another --out"):
+        zoo.table(PACO, out=tmp_path / "out")
