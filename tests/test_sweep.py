@@ -103,6 +103,7 @@ def test_a_sweep_leaves_a_release_for_every_run_and_says_what_moves(done: zoo.Sw
 
 
 def test_words_table_and_picture_are_in_text_and_report(done: zoo.Sweep) -> None:
+    assert done.report is not None
     text, html = (done.folder / "sweep.md").read_text(), done.report.html.read_text()
     assert done.report.html == done.folder / "report" / "report.html"
     for both in (text, html):
@@ -613,6 +614,41 @@ def test_a_sweep_of_ones_own_runs_and_what_is_given_beside_it_counts(tmp_path: P
     assert "Lower is better." in text and found.found[1].trends[""].points["small"].mean == 0.0
 
 
+def test_a_sweep_may_do_without_the_report_and_then_looks_at_no_image(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("zoo.api.sweeping.diagnose", None)
+    lines = [
+        "question: Which rate?",
+        "source: nobody",
+        f"recipes: [{PACO}]",
+        f"set: {json.dumps({**TINY, 'training.epochs': [1], 'optimizer.lr': [0.01, 0.1]})}",
+        "seeds: [0, 1]",
+        "watch: [{number: accuracy/classifier, title: accuracy (%)}, {number: recorded/loss, title: loss}]",
+        "found: null",
+        "order: points",
+        "report: false",
+    ]
+    file = tmp_path / "mine.yaml"
+    file.write_text("\n".join(lines))
+    in_shell("sweep", str(file), "--out", str(tmp_path / "out"))
+    said = capsys.readouterr()
+    order = re.findall(r"(\d) of 4: lr ([\d.]+), seed (\d)", said.err)
+    assert order == [("1", "0.01", "0"), ("2", "0.01", "1"), ("3", "0.1", "0"), ("4", "0.1", "1")]
+    assert "report:" not in said.out and "found:" in said.out
+    out = tmp_path / "out"
+    assert not (out / "report").exists() and (out / "sweep.png").stat().st_size > 5_000
+    assert "report.html" not in (out / "sweep.md").read_text()
+    record = json.loads((out / "sweep.json").read_text())
+    assert [run["folder"] for run in record["runs"]] == [
+        f"lr_{lr}/seed_{seed}" for lr in (0.01, 0.1) for seed in (0, 1)
+    ]
+    for run in record["runs"]:
+        (entry,) = zoo.open(out / run["folder"]).metrics["evaluations"]
+        assert run["numbers"]["accuracy/classifier"] == entry["metrics"]["accuracy"]
+        assert not [name for name in run["numbers"] if name.startswith("features/")]
+
+
 def test_a_number_that_no_run_has_is_named_with_the_nearest(done: zoo.Sweep, tmp_path: Path) -> None:
     import shutil
 
@@ -630,6 +666,17 @@ def test_a_number_that_no_run_has_is_named_with_the_nearest(done: zoo.Sweep, tmp
         ("set: {}", "nothing varies"),
         ("seed: [1]", 'unknown key "seed".*Did you mean "seeds"'),
         ("watch: [{number: recorded/loss, title: loss, expects: grows}]", "expects"),
+        ("order: seed", 'found .seed. .*Did you mean "seeds"'),
+        ("report: nope", '"report": found .nope. .*expected a valid boolean'),
+        (
+            "published: {cifar_resnet20.moco_digits: "
+            "{value: 52.0, metric: accuracy, source: a paper, differs: all.}}",
+            r'"published\.cifar_resnet20\.moco_digits": found no such recipe in the sweep, expected one of',
+        ),
+        (
+            "published: {cifar_resnet20.moco_v2_ft_digits_lt50: {value: 520, metric: acc, source: s}}",
+            r"value.*found 520.*metric.*found 'acc'.*missing key .*differs",
+        ),
     ],
 )
 def test_a_sweep_file_with_a_mistake_is_refused(change: str, message: str, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import zoo
 from zoo.api import described
 from zoo.api.facts import versions
-from zoo.api.looking import Looker, Seen
+from zoo.api.looking import Looker, Seen, not_looked_at
 from zoo.api.subjects import Opened, open_subject
 from zoo.errors import ZooError, did_you_mean
 from zoo.evaluation.diagnosis.figures import Drawn, draw
@@ -141,6 +141,16 @@ def diagnose(
         _write(staging / _HTML, render(contents, staging))
         _write(staging / _NUMBERS, json.dumps(record, indent=2, allow_nan=False) + "\n")
     return Report(folder, folder / _HTML, [_moved(each, folder / _FIGURES) for each in figures], subjects)
+
+
+def unseen(*names: str | Path) -> list[Subject]:
+    """Return releases or runs with what they record alone: no encoder is loaded, no image looked at.
+
+    Raises:
+        ZooError: as `diagnose`.
+    """
+    opened = _open_all(names)
+    return _subjects(opened, [not_looked_at(each) for each in opened])
 
 
 def _moved(drawn: Drawn, folder: Path) -> Drawn:

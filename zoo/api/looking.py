@@ -174,6 +174,17 @@ class Looker:
         return found
 
 
+def not_looked_at(opened: Opened) -> Seen:
+    """Return what a release or run says of itself, without its encoder and images.
+
+    Raises:
+        ReleaseError: if the centers of a release are damaged.
+    """
+    centers = None if opened.release is None else opened.release.centers
+    names, counts = _classes(opened, centers, None)
+    return Seen(names, counts, centers, None, "nothing was looked at", "no image", None, opened.notes)
+
+
 def _sentence(error: ZooError) -> str:
     return str(error).rstrip(".")
 

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from zoo import catalog
 from zoo.config import Config, load_yaml, parse
+from zoo.errors import RecipeError, did_you_mean
 from zoo.evaluation.trend import Expected
 from zoo.files import is_file
+
+Order = Literal["seeds", "points"]
+"""`seeds`: every point with the first seed, then with the next; `points`: one point with every seed first."""
+
+_Sentence = Annotated[str, Field(min_length=1, max_length=500)]
 
 
 class Watched(Config):
@@ -29,6 +37,19 @@ class Watched(Config):
     """What the source says of it: between the first value and the last, or `near 0` at every value."""
 
 
+class Published(Config):
+    """A published figure that stands beside those of a recipe."""
+
+    value: Annotated[float, Field(ge=0, le=100)]
+    """In percent."""
+    metric: Literal["accuracy", "balanced_accuracy", "many", "medium", "few"]
+    """Which of a run's figures it is to be compared with."""
+    source: _Sentence
+    """Where it was published."""
+    differs: _Sentence
+    """One sentence on what is not the same as where it was published."""
+
+
 class SweepFile(Config):
     """A sweep that somebody has written down: the keys of `recipes/sweeps/NAME.yaml`."""
 
@@ -41,6 +62,12 @@ class SweepFile(Config):
     watch: list[Watched]
     found: str | None
     """What was found, with date and machine."""
+    order: Order = "seeds"
+    """Of the trainings."""
+    report: bool = True
+    """Whether the report of `zoo.diagnose` over all runs is made at the end."""
+    published: dict[str, Published] = {}
+    """By recipe."""
 
 
 def is_sweep(name: str | Path) -> bool:
@@ -57,4 +84,11 @@ def read_sweep(name: str | Path) -> SweepFile:
         RecipeError: naming the file, and the key that is wrong.
     """
     path = Path(name) if is_file(name) else catalog.sweep_path(str(name))
-    return parse(SweepFile, load_yaml(catalog.recipe_text(path), path.name), path.name)
+    found = parse(SweepFile, load_yaml(catalog.recipe_text(path), path.name), path.name)
+    for recipe in found.published:
+        if recipe not in found.recipes:
+            raise RecipeError(
+                f'{path.name}: "published.{recipe}": found no such recipe in the sweep, expected one of '
+                f"{', '.join(found.recipes)}.{did_you_mean(recipe, found.recipes)}"
+            )
+    return found

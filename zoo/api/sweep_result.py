@@ -50,6 +50,11 @@ class Result:
         )
 
     @property
+    def reported(self) -> bool:
+        """Whether there is a report."""
+        return self.written is None or self.written.report
+
+    @property
     def title(self) -> str:
         if self.written is not None:
             return self.written.question
@@ -119,7 +124,7 @@ class Result:
             *self.failures(),
             NOTE,
             f"![{self.alt(found)}](sweep.png)",
-            "The [report](report/report.html) lays all runs side by side.",
+            *(["The [report](report/report.html) lays all runs side by side."] if self.reported else []),
         ]
         return "\n\n".join(paragraphs) + "\n"
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from zoo import catalog
 from zoo.api import sharing
 from zoo.api.compared import Images, checked_seeds, require_same
-from zoo.api.diagnosis import Report, diagnose
+from zoo.api.diagnosis import Report, diagnose, unseen
 from zoo.api.found import Found, point_words, watched_by_name
 from zoo.api.sweep_file import SweepFile, Watched, is_sweep, read_sweep
 from zoo.api.sweep_result import Result
@@ -39,7 +39,7 @@ class Sweep(NamedTuple):
         record: what `sweep.json` holds: also every run's changes, folder and numbers.
         failed: why runs failed, by `POINT/seed_N`.
         folder: with the record, `sweep.md`, `sweep.png`, `sweep.svg`, the runs' releases and `report/`.
-        report: of `diagnose`, over all finished runs.
+        report: of `diagnose`, over all finished runs; None where the sweep wants none.
     """
 
     found: list[Found]
@@ -47,7 +47,7 @@ class Sweep(NamedTuple):
     record: dict[str, Any]
     failed: dict[str, str]
     folder: Path
-    report: Report
+    report: Report | None
 
 
 def sweep(
@@ -133,7 +133,8 @@ def _plan(
         seeds = written.seeds if seeds is None else seeds
         watched = written.watch if watched is None else watched
     seeds = checked_seeds((0, 1, 2) if seeds is None else seeds)
-    return plan_sweep(recipes, vary, seeds, watched, out)
+    order = "seeds" if written is None else written.order
+    return plan_sweep(recipes, vary, seeds, watched, out, order)
 
 
 def _named(names: Sequence[str], written: SweepFile | None) -> list[Watched]:
@@ -207,14 +208,21 @@ def _conclude(
     if not runs:
         raise ZooError(f"none of the {len(plan.runs)} runs could be trained: {next(iter(failed.values()))}")
     result = Result(plan, written, command, failed, out)
-    report = diagnose(
-        *(run.folder for run in runs),
-        out=out / "report",
-        data=None if data is None else str(data),
-        device=runs[0].recipe.training.device,
-        page=lambda subjects: result.page(runs, subjects),
-    )
-    numbers = dict(zip(runs, (subject.numbers for subject in report.subjects), strict=True))
+    folders = [run.folder for run in runs]
+    report = None
+    if result.reported:
+        report = diagnose(
+            *folders,
+            out=out / "report",
+            data=None if data is None else str(data),
+            device=runs[0].recipe.training.device,
+            page=lambda subjects: result.page(runs, subjects),
+        )
+        subjects = report.subjects
+    else:
+        subjects = unseen(*folders)
+        result.page(runs, subjects)  # draws the sweep
+    numbers = dict(zip(runs, (subject.numbers for subject in subjects), strict=True))
     found = result.found(numbers)
     record = result.record(numbers, found)
     with writing(f'"{out / SWEEP}"', out):

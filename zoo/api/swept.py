@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from zoo.api.pretraining import as_recipe
-from zoo.api.sweep_file import Watched
+from zoo.api.sweep_file import Order, Watched
 from zoo.errors import RecipeError, ZooError, did_you_mean
 from zoo.training import Recipe
 
@@ -92,7 +92,7 @@ class Plan(NamedTuple):
 
     Attributes:
         axes: what varies; empty where only the seeds do.
-        runs: in the order in which they are trained: every point with the first seed, then the next seed.
+        runs: in the order in which they are trained.
         seeds: of every point.
         watch: as asked for; None leaves the choice.
     """
@@ -114,6 +114,7 @@ def plan_sweep(
     seeds: Sequence[int],
     watch: Sequence[Watched] | None,
     out: Path,
+    order: Order = "seeds",
 ) -> Plan:
     """Lay out all runs, and check each one's recipe before any is trained.
 
@@ -123,6 +124,7 @@ def plan_sweep(
         seeds: checked ones.
         watch: numbers of interest.
         out: folder of the sweep.
+        order: of the runs.
 
     Raises:
         ZooError: naming the key, value or recipe that is wrong.
@@ -148,8 +150,9 @@ def plan_sweep(
             recipe = as_recipe(base, [*changes, f"training.seed={seed}"])
             name = base.name if isinstance(base, Recipe) else str(base)
             runs.append(Run(point, labels, seed, recipe, tuple(changes), out / point / f"seed_{seed}", name))
-    order = {seed: place for place, seed in enumerate(seeds)}
-    runs.sort(key=lambda run: order[run.seed])  # stable: a stopped sweep has whole sets of points
+    if order == "seeds":
+        place = {seed: number for number, seed in enumerate(seeds)}
+        runs.sort(key=lambda run: place[run.seed])  # stable: a stopped sweep has whole sets of points
     return Plan(tuple(axes), tuple(runs), tuple(seeds), None if watch is None else checked_watch(watch))
 
 

@@ -61,7 +61,9 @@ def sweep(
         return
     print(f"{found.table.caption}\n")
     print_columns([found.table.head, *found.table.rows])
-    print(f"\nfound:   {found.folder / 'sweep.md'}\nreport:  {found.report.html}")
+    print(f"\nfound:   {found.folder / 'sweep.md'}")
+    if found.report is not None:
+        print(f"report:  {found.report.html}")
     if found.failed:
         name, why = next(iter(found.failed.items()))
         raise ZooError(f"{len(found.failed)} of {len(found.record['runs'])} runs failed, e.g. {name}: {why}")
