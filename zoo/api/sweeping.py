@@ -21,7 +21,7 @@ from zoo.errors import RecipeError, ZooError, did_you_mean
 from zoo.evaluation.diagnosis.page import Table
 from zoo.files import is_file, write_text
 from zoo.launch import alone, handed_on, launched, rank, restarted
-from zoo.training import Recipe, RunFolder
+from zoo.training import Recipe, RunFolder, pick_device
 from zoo.training.changes import allowed_changes
 from zoo.training.disk import writing
 from zoo.training.lock import turn
@@ -88,6 +88,7 @@ def sweep(
     written = _file_of(recipes)
     plan = _plan(recipes, written, vary or {}, seeds, watch, out)
     command = _command(recipes, vary or {}, seeds, watch, data, out)
+    _require_device(plan.runs)
     images = _images(plan.runs, data)
     for run in plan.runs:  # before the first training
         _require_same(run, images)
@@ -165,6 +166,18 @@ def _command(
     if data is not None:
         words += ["--data", str(data)]
     return shlex.join([*words, "--out", str(out)])
+
+
+def _require_device(runs: Sequence[Run]) -> None:
+    """Make sure that every run's device is here: else each would fail in its turn."""
+    for wanted in dict.fromkeys(run.recipe.training.device for run in runs):
+        try:
+            pick_device(wanted)
+        except RecipeError as error:
+            raise RecipeError(
+                f"{error}. For a sweep that is --set training.device=cpu; one that was made for a GPU may take "
+                "days there"
+            ) from None
 
 
 def _images(runs: Sequence[Run], data: str | Path | None) -> dict[str, Images]:
