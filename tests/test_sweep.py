@@ -8,20 +8,22 @@ import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import typer
 
 import zoo
+from tests.data_fixtures import photo
 from tests.programs.plain_sweep import draw_nothing
 from zoo import catalog
 from zoo.api import sharing
 from zoo.api.found import findings, sentences, usual_numbers, watched_by_name
 from zoo.api.sweep_file import Watched, is_sweep, read_sweep
 from zoo.api.sweep_result import Result
-from zoo.api.sweeping import _named
-from zoo.api.swept import Plan, plan_sweep
+from zoo.api.sweeping import _images, _named
+from zoo.api.swept import Plan, _label, plan_sweep
 from zoo.cli import app
 from zoo.errors import Interrupted, InUse, RecipeError, TrainingError, ZooError
 from zoo.launch import alone, crowd, handed_on, job, launched, local_rank, rank
@@ -560,6 +562,30 @@ def test_sweeps_ask_numbers_that_answer_their_questions() -> None:
 
 
 # Written down.
+
+
+def test_labels_are_those_of_a_report_and_short() -> None:
+    transform = {"positives": {"alpha": 2.0}, "start_epoch": 3}
+    assert [_label(value, [None, transform]) for value in (None, transform)] == ["off", "on"]
+    other = {**transform, "start_epoch": 4}
+    given = [None, transform, other]
+    assert [_label(value, given) for value in given] == ["null", "start_epoch 3", "start_epoch 4"]
+    assert [_label(value, ()) for value in (1e9, 0.1, 1.0, 1234567.5)] == ["1e+09", "0.1", "1.0", "1234567.5"]
+
+
+def test_data_without_a_test_split_is_swept_where_nothing_is_measured_on_it(tmp_path: Path) -> None:
+    for c in ("ant", "bee"):
+        for i in range(4):
+            (tmp_path / "train" / c).mkdir(parents=True, exist_ok=True)
+            photo(8, 8, i).save(tmp_path / "train" / c / f"{i}.png")
+    tail = ["data.source={kind: folder}", "data.long_tail=null"]
+    bare = Recipe.load(CE, [*tail, "evaluation=[]"])
+    run = SimpleNamespace(recipe=bare)
+    (images,) = _images([run], tmp_path).values()
+    assert images.test is None and len(images.train) == 64
+    measured = SimpleNamespace(recipe=Recipe.load(CE, tail))
+    with pytest.raises(ZooError, match=r"no test folder .*--set evaluation=\[\]"):
+        _images([measured], tmp_path)
 
 
 NOTES = ("class_gradients", "feature_transform", "momentum", "p_sup", "temperature")

@@ -17,7 +17,7 @@ from zoo.api.sweep_file import SweepFile, Watched, is_sweep, read_sweep
 from zoo.api.sweep_result import Result
 from zoo.api.swept import Plan, Run, plan_sweep
 from zoo.data import open_dataset
-from zoo.errors import RecipeError, ZooError, did_you_mean
+from zoo.errors import DataError, RecipeError, ZooError, did_you_mean
 from zoo.evaluation.diagnosis.page import Table
 from zoo.files import is_file, write_text
 from zoo.launch import alone, handed_on, launched, rank, restarted
@@ -175,8 +175,8 @@ def _require_device(runs: Sequence[Run]) -> None:
             pick_device(wanted)
         except RecipeError as error:
             raise RecipeError(
-                f"{error}. For a sweep that is --set training.device=cpu; one that was made for a GPU may take "
-                "days there"
+                f"{error}. For a sweep that is --set training.device=cpu; one that was made for a GPU may "
+                "take days there"
             ) from None
 
 
@@ -187,8 +187,20 @@ def _images(runs: Sequence[Run], data: str | Path | None) -> dict[str, Images]:
         section = run.recipe.data
         key = section.model_dump_json()
         if key not in found:
-            hashes = (open_dataset(section, split, data).describe()["sha256"] for split in ("train", "test"))
-            found[key] = Images(*hashes)
+            train = open_dataset(section, "train", data).describe()["sha256"]
+            found[key] = Images(train, _test_images(run.recipe, data))
+    return found
+
+
+def _test_images(recipe: Recipe, data: str | Path | None) -> str | None:
+    try:
+        found: str = open_dataset(recipe.data, "test", data).describe()["sha256"]
+    except DataError as error:
+        if recipe.evaluation:  # it would fail after the training
+            raise DataError(
+                f"{error}. To train without a test split, measure nothing on it: --set evaluation=[]"
+            ) from None
+        return None
     return found
 
 
