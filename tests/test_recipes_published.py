@@ -219,6 +219,21 @@ def test_balanced_softmax_and_paco_differ_in_the_objective_alone() -> None:
     assert ours == theirs
 
 
+@pytest.mark.parametrize("imbalance", IMBALANCES)
+def test_what_is_added_to_a_long_tailed_recipe_is_all_that_differs(imbalance: int) -> None:
+    base, ft = (without_identity(f"cifar_resnet32.{m}_cifar100_lt{imbalance}") for m in ("paco", "paco_ft"))
+    assert base["objective"].pop("feature_transform") is None
+    found = ft["objective"].pop("feature_transform")
+    assert (found["positives"]["alpha"], found["negatives"]["alpha"]) == (2.0, 1.6)
+    assert found["start_epoch"] == base["schedule"]["warmup_epochs"]
+    assert base == ft
+    methods = ("balanced_softmax", "ce_autoaugment")
+    balanced, plain_ce = (without_identity(f"cifar_resnet32.{m}_cifar100_lt{imbalance}") for m in methods)
+    losses = (balanced["objective"].pop("loss"), plain_ce["objective"].pop("loss"))
+    assert losses == ("balanced_softmax", "cross_entropy")
+    assert balanced == plain_ce
+
+
 @pytest.mark.parametrize("dataset", ["cifar10", "cifar100"])
 def test_the_temperature_sweep_differs_in_the_temperature_alone(dataset: str) -> None:
     names = [f"resnet18_cifar.moco_{dataset}_{tag}" for tag in ("tau007", "tau03", "tau07", "tau10")]
@@ -227,13 +242,29 @@ def test_the_temperature_sweep_differs_in_the_temperature_alone(dataset: str) ->
     assert all(recipe == recipes[0] for recipe in recipes)
 
 
-@pytest.mark.parametrize("source", ["cifar10", "cifar100"])
-def test_ft_is_all_that_the_ft_recipe_adds(source: str) -> None:
-    base, ft = (without_identity(f"resnet18_cifar.moco_v2{tag}_{source}") for tag in ("", "_ft"))
+@pytest.mark.parametrize(
+    ("arch", "source"),
+    [
+        ("resnet18_cifar", "cifar10"),
+        ("resnet18_cifar", "cifar100"),
+        ("cifar_resnet32", "cifar100"),
+        ("convnext_atto", "cifar100"),
+    ],
+)
+def test_ft_is_all_that_the_ft_recipe_adds(arch: str, source: str) -> None:
+    base, ft = (without_identity(f"{arch}.moco_v2{tag}_{source}") for tag in ("", "_ft"))
     assert base["objective"].pop("feature_transform") is None
     found = ft["objective"].pop("feature_transform")
     assert (found["positives"]["alpha"], found["negatives"]["alpha"], found["start_epoch"]) == (2.0, 1.6, 0)
     assert base == ft
+
+
+def test_moco_of_a_smaller_resnet_differs_in_the_encoder_alone() -> None:
+    small, base = (
+        without_identity(f"{arch}.moco_v2_cifar100") for arch in ("cifar_resnet32", "resnet18_cifar")
+    )
+    assert small.pop("backbone") != base.pop("backbone")
+    assert small == base
 
 
 def test_coarse_groups_partition_the_classes() -> None:

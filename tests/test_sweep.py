@@ -8,20 +8,22 @@ import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import typer
 
 import zoo
+from tests.data_fixtures import photo
 from tests.programs.plain_sweep import draw_nothing
 from zoo import catalog
 from zoo.api import sharing
 from zoo.api.found import findings, sentences, usual_numbers, watched_by_name
 from zoo.api.sweep_file import Watched, is_sweep, read_sweep
 from zoo.api.sweep_result import Result
-from zoo.api.sweeping import _named
-from zoo.api.swept import Plan, plan_sweep
+from zoo.api.sweeping import _images, _named
+from zoo.api.swept import Plan, _label, plan_sweep
 from zoo.cli import app
 from zoo.errors import Interrupted, InUse, RecipeError, TrainingError, ZooError
 from zoo.launch import alone, crowd, handed_on, job, launched, local_rank, rank
@@ -588,24 +590,95 @@ def test_sweeps_ask_numbers_that_answer_their_questions() -> None:
 # Written down.
 
 
+def test_labels_are_those_of_a_report_and_short() -> None:
+    transform = {"positives": {"alpha": 2.0}, "start_epoch": 3}
+    assert [_label(value, [None, transform]) for value in (None, transform)] == ["off", "on"]
+    other = {**transform, "start_epoch": 4}
+    given = [None, transform, other]
+    assert [_label(value, given) for value in given] == ["null", "start_epoch 3", "start_epoch 4"]
+    assert [_label(value, ()) for value in (1e9, 0.1, 1.0, 1234567.5)] == ["1e+09", "0.1", "1.0", "1234567.5"]
+
+
+def test_data_without_a_test_split_is_swept_where_nothing_is_measured_on_it(tmp_path: Path) -> None:
+    for c in ("ant", "bee"):
+        for i in range(4):
+            (tmp_path / "train" / c).mkdir(parents=True, exist_ok=True)
+            photo(8, 8, i).save(tmp_path / "train" / c / f"{i}.png")
+    tail = ["data.source={kind: folder}", "data.long_tail=null"]
+    bare = Recipe.load(CE, [*tail, "evaluation=[]"])
+    run = SimpleNamespace(recipe=bare)
+    (images,) = _images([run], tmp_path).values()
+    assert images.test is None and len(images.train) == 64
+    measured = SimpleNamespace(recipe=Recipe.load(CE, tail))
+    with pytest.raises(ZooError, match=r"no test folder .*--set evaluation=\[\]"):
+        _images([measured], tmp_path)
+
+
+NOTES = ("class_gradients", "feature_transform", "momentum", "p_sup", "temperature")
+TABLES = (
+    "cifar100_lt",
+    "cifar100_lt100_best",
+    "cifar100_lt_e100",
+    "cifar100_moco",
+    "cifar100_temperature",
+    "pico_q005",
+)
+
+
 @pytest.mark.parametrize("name", catalog.list_sweeps())
 def test_a_shipped_sweep_is_whole(name: str) -> None:
     written = read_sweep(name)
     found = plan_sweep(written.recipes, written.set, written.seeds, written.watch, Path("out"))
-    assert is_sweep(name) and len(found.seeds) >= 3 and len(found.axes) == 1
+    assert is_sweep(name) and len(found.seeds) >= 3
     text = catalog.sweep_path(name).read_text()
     header = catalog.recipe_header(text)
-    assert f"#   zoo sweep {name}\n" in text and header["Takes"]
+    assert f"#   zoo sweep {name}\n" in text or f"#   zoo sweep {name} --data DIR\n" in text
+    assert header["Takes"]
     assert (header["Here"] == "not run") == (written.found is None)
-    assert written.question.endswith("?") and any(each.expects for each in written.watch)
-    assert all(run.recipe.data.source.kind == "digits" for run in found.runs)
+    assert written.question.endswith("?")
+    if name in NOTES:
+        assert len(found.axes) == 1 and any(each.expects for each in written.watch)
+        assert all(run.recipe.data.source.kind == "digits" for run in found.runs)
 
 
-def test_there_are_the_five_of_the_notes_and_zoo_lists_and_shows_them(
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_fills_by_whole_columns_and_says_what_was_published(name: str) -> None:
+    written = read_sweep(name)
+    assert (written.order, written.report, written.seeds) == ("seeds", False, [0, 1, 2])
+    found = plan_sweep(written.recipes, written.set, written.seeds, written.watch, Path("out"))
+    assert f"{len(found.runs)} runs" in catalog.recipe_header(catalog.sweep_path(name).read_text())["Takes"]
+    assert {run.recipe.training.device for run in found.runs} == {"cpu" if "e100" in name else "cuda"}
+    for recipe, published in written.published.items():
+        target = catalog.recipe_header(catalog.recipe_path(recipe).read_text())["Target"]
+        assert float(target.split()[0]) == published.value  # a figure is written down in two places
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_no_step_that_is_replayed_has_a_number_that_changes(name: str) -> None:
+    """As `training.cuda_graph` asks for; it would be said on a GPU only."""
+    written = read_sweep(name)
+    for run in plan_sweep(written.recipes, written.set, [0, 1], written.watch, Path("out")).runs:
+        objective = run.recipe.objective.model_dump(mode="json")
+        scheduled = [
+            key for key in ("tau", "momentum", "target_momentum") if isinstance(objective.get(key), dict)
+        ]
+        assert not (run.recipe.training.cuda_graph and scheduled), run.id
+
+
+def test_a_sweep_for_a_gpu_says_at_once_that_there_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(RecipeError, match=r'found "cuda".*no GPU here.*--set training\.device=cpu'):
+        zoo.sweep("cifar100_lt", out=tmp_path / "out", data=tmp_path)
+    assert not (tmp_path / "out").exists()
+
+
+def test_sweeps_of_the_notes_and_of_the_tables_are_listed_and_shown(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    names = ["class_gradients", "feature_transform", "momentum", "p_sup", "temperature"]
-    assert catalog.list_sweeps() == names == zoo.list_sweeps()
+    assert {*NOTES, *TABLES} <= set(catalog.list_sweeps())
+    assert catalog.list_sweeps() == zoo.list_sweeps()
     in_shell("list", "temper")
     assert "sweep of moco" in capsys.readouterr().out
     in_shell("show", "temperature")

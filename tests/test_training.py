@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 import time
+import warnings
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,18 @@ def test_resume_after_a_kill_repeats_only_what_the_checkpoint_lacks(tmp_path: Pa
     resumed = run(r, tmp_path / "b", resume=True)
     assert_same_state(undisturbed, resumed)
     assert [row["step"] for row in folder.rows()] == list(range(1, 13))
+
+
+def test_a_damaged_line_of_a_record_is_said_and_a_half_one_at_its_end_is_not(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    rows = ['{"step": 1, "loss": 2.0}', "\0\0garbage", '{"step": 2, "loss": 1.0}', '{"step": 3, "lo']
+    folder.metrics_file.write_text("\n".join(rows))
+    with pytest.warns(UserWarning, match=r"metrics\.jsonl\" is damaged: 1 of 4 lines .* the first line 2"):
+        assert [row["step"] for row in folder.rows()] == [1, 2]
+    folder.metrics_file.write_text("\n".join([rows[0], *rows[2:]]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert [row["step"] for row in folder.rows()] == [1, 2]
 
 
 def test_the_seed_decides_everything_and_the_global_generator_nothing(tmp_path: Path) -> None:

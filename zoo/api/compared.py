@@ -128,10 +128,15 @@ def with_methods(
 
 
 class Images(NamedTuple):
-    """SHA-256 of the training and of the test images, as `ImageDataset.describe` has it."""
+    """SHA-256 of the training and of the test images, as `ImageDataset.describe` has it.
+
+    Attributes:
+        train: of the training images.
+        test: None where there are none, and nothing is measured on any.
+    """
 
     train: str
-    test: str
+    test: str | None
 
 
 def require_same(folder: Path, recipe: Recipe, images: Images) -> None:

@@ -19,12 +19,12 @@ from zoo.api.sweep_result import Result
 from zoo.api.swept import Plan, Run, plan_sweep
 from zoo.api.tabled import Results, published_figures, results_of
 from zoo.data import open_dataset
-from zoo.errors import RecipeError, ZooError, did_you_mean
+from zoo.errors import DataError, RecipeError, ZooError, did_you_mean
 from zoo.evaluation.diagnosis.page import Table
 from zoo.evaluation.results import Unfinished
 from zoo.files import is_file, write_text
 from zoo.launch import alone, handed_on, launched, rank, restarted
-from zoo.training import Recipe, RunFolder
+from zoo.training import Recipe, RunFolder, pick_device
 from zoo.training.changes import allowed_changes
 from zoo.training.disk import writing
 from zoo.training.lock import turn
@@ -94,6 +94,7 @@ def sweep(
     written = _file_of(recipes)
     plan = _plan(recipes, written, vary or {}, seeds, watch, out)
     command = _command(recipes, vary or {}, seeds, watch, data, out)
+    _require_device(plan.runs)
     images = _images(plan.runs, data)
     for run in plan.runs:  # before the first training
         _require_same(run, images)
@@ -173,6 +174,18 @@ def _command(
     return shlex.join([*words, "--out", str(out)])
 
 
+def _require_device(runs: Sequence[Run]) -> None:
+    """Make sure that every run's device is here: else each would fail in its turn."""
+    for wanted in dict.fromkeys(run.recipe.training.device for run in runs):
+        try:
+            pick_device(wanted)
+        except RecipeError as error:
+            raise RecipeError(
+                f"{error}. For a sweep that is --set training.device=cpu; one that was made for a GPU may "
+                "take days there"
+            ) from None
+
+
 def _images(runs: Sequence[Run], data: str | Path | None) -> dict[str, Images]:
     """Return which images each kind of data has, by the recipe's section as text."""
     found: dict[str, Images] = {}
@@ -180,8 +193,20 @@ def _images(runs: Sequence[Run], data: str | Path | None) -> dict[str, Images]:
         section = run.recipe.data
         key = section.model_dump_json()
         if key not in found:
-            hashes = (open_dataset(section, split, data).describe()["sha256"] for split in ("train", "test"))
-            found[key] = Images(*hashes)
+            train = open_dataset(section, "train", data).describe()["sha256"]
+            found[key] = Images(train, _test_images(run.recipe, data))
+    return found
+
+
+def _test_images(recipe: Recipe, data: str | Path | None) -> str | None:
+    try:
+        found: str = open_dataset(recipe.data, "test", data).describe()["sha256"]
+    except DataError as error:
+        if recipe.evaluation:  # it would fail after the training
+            raise DataError(
+                f"{error}. To train without a test split, measure nothing on it: --set evaluation=[]"
+            ) from None
+        return None
     return found
 
 

@@ -32,6 +32,7 @@ KINDS = (
 
 _DECIDED = {"training.seed": "a sweep has several; give --seeds", "name": "points are named by their values"}
 _LONGEST = 40  # characters of a label
+_LARGE = 1e6  # from here on a float is written with an exponent
 _RESERVED = (
     *("report", "sweep.json", "sweep.md", "sweep.png", "sweep.svg", "sweep_narrow.svg", "plan.json"),
     *("results", "results.json", "results.md", "results.png", "results.svg"),
@@ -220,7 +221,10 @@ def _labelled(key: str, given: Any) -> dict[str, Any]:
 
 
 def _label(value: Any, among: Sequence[Any]) -> str:
-    """Return a short text for a value: of sections only what tells them apart."""
+    """Return a short text for a value: of sections only what tells them apart, or on where there is one."""
+    sections = [other for other in among if isinstance(other, Mapping)]
+    if len(sections) == 1 and None in among and (value is None or isinstance(value, Mapping)):
+        return "off" if value is None else "on"  # as a report says it
     if isinstance(value, Mapping):
         others = [_leaves(other) for other in among if isinstance(other, Mapping)]
         own = _leaves(value)
@@ -236,6 +240,8 @@ def _label(value: Any, among: Sequence[Any]) -> str:
     if isinstance(value, list | tuple):
         text = ",".join(_label(each, ()) for each in value)
         return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+    if isinstance(value, float) and abs(value) >= _LARGE and float(f"{value:g}") == value:
+        return f"{value:g}"  # 1e+09, not 1000000000.0
     return value if isinstance(value, str) else json.dumps(value)
 
 

@@ -23,7 +23,12 @@ class Digits(Config):
 
 
 class TorchvisionSource(Config):
-    """A data set that torchvision reads from (and can download to) the data folder."""
+    """A data set that torchvision reads from (and can download to) the data folder.
+
+    CIFAR-10 and CIFAR-100 are also read from the parquet files of their repositories on the Hub,
+    `train-*.parquet` and `test-*.parquet`, where the data folder holds those and no archive; see
+    `zoo.data.cifar`.
+    """
 
     kind: Literal["cifar10", "cifar100", "fashion_mnist"]
     download: bool = False
@@ -218,7 +223,7 @@ class ViewsConfig(Config):
             0: none.
         cache: keep the images that `tensor` decodes in a file, which later runs map instead of decoding;
             needs 3 bytes a pixel below `$XDG_CACHE_HOME/zoo/decoded`. Data that is not encoded (digits,
-            CIFAR's own archives) is not kept.
+            CIFAR's archives) is not kept.
         train: one list of operations per view.
         eval: how the released encoder expects images.
     """

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,15 @@ class ParquetStore:
         if data is None:
             raise DataError(f'image "{self._names[row]}" has no bytes: the file only refers to it')
         return data
+
+    def first_lossy(self) -> int | None:
+        """Return the first row whose image is a JPEG or a lossy WebP, by its first bytes; else None."""
+        import pyarrow.compute as pc
+
+        jpeg = pc.starts_with(self._encoded, b"\xff\xd8\xff")
+        webp = pc.equal(pc.binary_slice(self._encoded, 12, 16), b"VP8 ")  # its lossless chunk is "VP8L"
+        rows = np.flatnonzero(pc.fill_null(pc.or_(jpeg, webp), False).to_numpy())
+        return int(rows[0]) if len(rows) else None
 
     def encoded(self, rows: NDArray[np.int64]) -> Encoded:
         """Return all the files; the selection names the column and `rows`."""
@@ -164,37 +174,54 @@ def _shards(pattern: str, root: Path | None, what: str) -> list[Path]:
     return files
 
 
-def _read(file: Path, columns: list[str]) -> Any:
+def parquet_columns(file: Path) -> list[str]:
+    """Return the names of a file's columns; errors are those of `open_parquet`."""
+    with _opened(file) as parquet:
+        names: list[str] = parquet.schema_arrow.names
+    return names
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[Any]:
+    """Open a file, and say of which one an error is."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        if not stat.S_ISREG((status := file.stat()).st_mode):
+        if not stat.S_ISREG(file.stat().st_mode):
             raise DataError(f"parquet: {file}: found no regular file")
         with pq.ParquetFile(file) as parquet:
-            _check_rows(parquet.metadata.num_rows, status.st_size, file)
-            present = parquet.schema_arrow.names
-            for column in columns:
-                if column not in present:
-                    raise DataError(
-                        f'parquet: no column "{column}" in {file}.{did_you_mean(column, present)} '
-                        f"Columns: {', '.join(present)}"
-                    )
-            batches, rows, unpacked = [], 0, 0
-            for batch in parquet.iter_batches(BATCH_ROWS, columns=columns, use_threads=False):
-                rows, unpacked = rows + len(batch), unpacked + batch.nbytes
-                _check_rows(rows, status.st_size, file)
-                if unpacked > UNPACKED + UNPACKED_PER_BYTE * status.st_size:
-                    raise DataError(
-                        f"parquet: {file}: its {status.st_size:,} bytes unpack to {unpacked:,} and more, "
-                        "which no encoded images do"
-                    )
-                batches.append(batch)
-            if not batches:
-                return parquet.read(columns=columns)
-            return pa.Table.from_batches(batches).replace_schema_metadata(parquet.schema_arrow.metadata)
+            yield parquet
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(f"parquet: {file} cannot be read: {' '.join(str(error).split())}") from None
+
+
+def _read(file: Path, columns: list[str]) -> Any:
+    import pyarrow as pa
+
+    with _opened(file) as parquet:
+        size = file.stat().st_size
+        _check_rows(parquet.metadata.num_rows, size, file)
+        present = parquet.schema_arrow.names
+        for column in columns:
+            if column not in present:
+                raise DataError(
+                    f'parquet: no column "{column}" in {file}.{did_you_mean(column, present)} '
+                    f"Columns: {', '.join(present)}"
+                )
+        batches, rows, unpacked = [], 0, 0
+        for batch in parquet.iter_batches(BATCH_ROWS, columns=columns, use_threads=False):
+            rows, unpacked = rows + len(batch), unpacked + batch.nbytes
+            _check_rows(rows, size, file)
+            if unpacked > UNPACKED + UNPACKED_PER_BYTE * size:
+                raise DataError(
+                    f"parquet: {file}: its {size:,} bytes unpack to {unpacked:,} and more, which no encoded "
+                    "images do"
+                )
+            batches.append(batch)
+        if not batches:
+            return parquet.read(columns=columns)
+        return pa.Table.from_batches(batches).replace_schema_metadata(parquet.schema_arrow.metadata)
 
 
 def _check_rows(rows: int, size: int, file: Path) -> None:

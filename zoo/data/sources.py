@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from zoo.data.cifar import open_cifar
 from zoo.data.config import (
     DataConfig,
     Digits,
@@ -48,27 +49,17 @@ def open_digits(source: Digits, split: Split, root: Path | None) -> Opened:
     return Opened(ArrayStore(pixels, "digits", chosen), digits.target[chosen], [str(c) for c in range(10)])
 
 
-def open_torchvision(source: TorchvisionSource, split: Split, root: Path | None) -> Opened:
-    """Return a data set that torchvision reads.
-
-    CIFAR's archives hold pickles; torchvision compares each file's checksum with the published one before it
-    opens any.
-    """
-    from torchvision import datasets
+def open_fashion_mnist(source: TorchvisionSource, split: Split, root: Path | None) -> Opened:
+    """Return Fashion-MNIST as torchvision reads it."""
+    from torchvision.datasets import FashionMNIST
 
     if root is None or not source.download:
         root = require_root(root, source.kind)
-    classes = {
-        "cifar10": datasets.CIFAR10,
-        "cifar100": datasets.CIFAR100,
-        "fashion_mnist": datasets.FashionMNIST,
-    }
-    cls = classes[source.kind]
-    inside = "FashionMNIST" if source.kind == "fashion_mnist" else cls.base_folder
+    inside = "FashionMNIST"
     if root.name == inside:  # the folder of the data set itself was given
         root = root.parent
     try:
-        data = cls(str(root), train=split == "train", download=source.download)
+        data = FashionMNIST(str(root), train=split == "train", download=source.download)
     except (RuntimeError, OSError) as error:
         raise DataError(
             f'{source.kind}: {" ".join(str(error).split())} Looked for "{inside}" in {root}. Give the '
@@ -111,12 +102,13 @@ def open_folder(source: Folder, split: Split, root: Path | None) -> Opened:
 
 
 OPENERS: dict[
-    str, Callable[[Any, Split, Path | None], tuple[ImageStore, NDArray[np.int64], Sequence[str]]]
+    str,
+    Callable[[Any, Split, Path | None], Opened | tuple[ImageStore, NDArray[np.int64], Sequence[str]]],
 ] = {
     "digits": open_digits,
-    "cifar10": open_torchvision,
-    "cifar100": open_torchvision,
-    "fashion_mnist": open_torchvision,
+    "cifar10": open_cifar,
+    "cifar100": open_cifar,
+    "fashion_mnist": open_fashion_mnist,
     "folder": open_folder,
     "list": open_list,
     "parquet": open_parquet,
@@ -135,9 +127,9 @@ def open_dataset(config: DataConfig, split: Split, root: str | Path | None) -> I
     """Open one split of the configured data.
 
     Rows are in the order of the source: files sorted by class and name for folders, by line for list files,
-    by shard and row for parquet, the original files' for torchvision. A long tail applies to `train` only
-    and orders rows as `zoo.data.long_tail.select_long_tail` says; so do, for the rows it left, a subset,
-    which keeps their order, and then partial labels.
+    by shard and row for parquet, the original files' for torchvision (for CIFAR see `zoo.data.cifar`). A long
+    tail applies to `train` only and orders rows as `zoo.data.long_tail.select_long_tail` says; so do, for the
+    rows it left, a subset, which keeps their order, and then partial labels.
 
     Class names may hold some that no training image has (a parquet file's metadata, a list's file of names).
     Objectives that learn classes refuse such data, naming them (`zoo.training.build_objective`), as a long
@@ -153,7 +145,7 @@ def open_dataset(config: DataConfig, split: Split, root: str | Path | None) -> I
     """
     source = config.source
     folder = None if root is None else Path(root)
-    store, labels, class_names = OPENERS[source.kind](source, split, folder)
+    store, labels, class_names, files = Opened(*OPENERS[source.kind](source, split, folder))
     tail = config.long_tail if split == "train" else None
     part = config.subset if split == "train" else None
     partial = config.partial_labels if split == "train" else None
@@ -163,6 +155,7 @@ def open_dataset(config: DataConfig, split: Split, root: str | Path | None) -> I
         "split": split,
         "long_tail": tail.model_dump() if tail else None,
         "partial_labels": None,
+        **({"files": files} if files else {}),
         **({"subset": part.model_dump()} if part else {}),  # releases of before there was one lack the key
     }
     if len(labels) == 0:

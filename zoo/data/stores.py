@@ -15,11 +15,12 @@ from zoo.data.decode import read_image, read_size
 
 
 class Opened(NamedTuple):
-    """Images, their classes `[N]`, and the names of the C classes."""
+    """Images, their classes `[N]`, the names of the C classes, and which files they are from, if told."""
 
     store: ImageStore
     labels: NDArray[np.int64]
     class_names: Sequence[str]
+    files: str = ""
 
 
 class ArrayStore:

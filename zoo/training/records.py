@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +20,26 @@ def json_lines(file: Path) -> list[dict[str, Any]]:
 
 
 def objects(file: Path) -> list[dict[str, Any]]:
-    """Return the JSON objects of a file, one a line; what is none, cut off by a crash say, is left out."""
-    found = []
-    for line in lines(file):
+    """Return the JSON objects of a file, one a line.
+
+    A last line that was cut off by a crash is left out; so is any other that is no object, with a warning.
+    """
+    found, texts, damaged = list[dict[str, Any]](), lines(file), list[int]()
+    for number, line in enumerate(texts, 1):
         try:
             value = json.loads(line)
         except (ValueError, RecursionError):
-            continue
+            value = None
         if isinstance(value, dict):
             found.append(value)
+        elif number < len(texts):
+            damaged.append(number)
+    if damaged:
+        warnings.warn(
+            f'"{file}" is damaged: {len(damaged)} of {len(texts)} lines are no rows and are left '
+            f"out, the first line {damaged[0]}",
+            stacklevel=2,
+        )
     return found
 
 

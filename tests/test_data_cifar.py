@@ -1,0 +1,215 @@
+"""CIFAR from its archive and from the Hub's parquet files: the same images, or one clear error."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+from torchvision import datasets
+
+from zoo.config import parse
+from zoo.data import DataConfig, ImageDataset, cifar, open_dataset
+from zoo.errors import DataError
+
+KINDS = ("cifar10", "cifar100")
+IMAGES = {"train": 400, "test": 100}
+ARCHIVE = {"cifar10": "cifar-10-batches-py", "cifar100": "cifar-100-python"}
+FOLDER = {"cifar10": "plain_text", "cifar100": "cifar100"}
+LABEL = {"cifar10": "label", "cifar100": "fine_label"}
+CLASSES = {"cifar10": 10, "cifar100": 100}
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Data sets of a few images count as whole here."""
+    assert cifar.IMAGES == {"train": 50_000, "test": 10_000}
+    monkeypatch.setattr(cifar, "IMAGES", IMAGES)
+
+
+def drawn(kind: str, split: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    random = np.random.default_rng(len(kind) + len(split))
+    labels = random.permutation(np.arange(IMAGES[split]) % CLASSES[kind])
+    return random.integers(0, 256, (len(labels), 32, 32, 3), dtype=np.uint8), labels
+
+
+def write_archive(root: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files that torchvision reads, with their own checksums in place of the published ones."""
+    folder = root / ARCHIVE[kind]
+    folder.mkdir(parents=True)
+    hundred = kind == "cifar100"
+    names = [f"name{c}" for c in range(CLASSES[kind])]
+    contents: dict[str, Any] = {
+        "meta" if hundred else "batches.meta": {"fine_label_names" if hundred else "label_names": names}
+    }
+    for split in IMAGES:
+        pixels, labels = drawn(kind, split)
+        file = split if hundred else {"train": "data_batch_1", "test": "test_batch"}[split]
+        rows = pixels.transpose(0, 3, 1, 2).reshape(len(pixels), -1)
+        contents[file] = {"data": rows, "fine_labels" if hundred else "labels": labels.tolist()}
+    cls = datasets.CIFAR100 if hundred else datasets.CIFAR10
+    sums = {}
+    for name, content in contents.items():
+        (folder / name).write_bytes(pickle.dumps(content))
+        sums[name] = hashlib.md5((folder / name).read_bytes()).hexdigest()
+    meta, *files = sums
+    monkeypatch.setattr(cls, "meta", {**cls.meta, "md5": sums[meta]})
+    monkeypatch.setattr(cls, "train_list", [[files[0], sums[files[0]]]])
+    monkeypatch.setattr(cls, "test_list", [[files[1], sums[files[1]]]])
+
+
+def encode(pixels: NDArray[np.uint8], format: str, **settings: Any) -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, format, **settings)
+    return buffer.getvalue()
+
+
+def write_parquet(
+    folder: Path,
+    kind: str,
+    *,
+    format: str = "PNG",
+    order: NDArray[np.int64] | None = None,
+    shards: int = 2,
+    splits: tuple[str, ...] = ("train", "test"),
+    **settings: Any,
+) -> None:
+    """The files of the Hub's repository, in the archive's order unless told."""
+    folder.mkdir(parents=True, exist_ok=True)
+    names = [f"name{c}" for c in range(CLASSES[kind])]
+    info = {"info": {"features": {LABEL[kind]: {"_type": "ClassLabel", "names": names}}}}
+    for split in splits:
+        pixels, labels = drawn(kind, split)
+        rows = np.arange(len(labels)) if order is None or split == "test" else order
+        count = shards if split == "train" else 1
+        for number, part in enumerate(np.array_split(rows, count)):
+            images = [{"bytes": encode(pixels[i], format, **settings), "path": None} for i in part]
+            columns = {"img": images, LABEL[kind]: labels[part]}
+            if kind == "cifar100":
+                columns["coarse_label"] = labels[part] // 5
+            table = pa.table(columns).replace_schema_metadata({"huggingface": json.dumps(info)})
+            pq.write_table(table, folder / f"{split}-{number:05d}-of-{count:05d}.parquet")
+
+
+def opened(kind: str, root: Path, split: Any = "train", **sections: Any) -> ImageDataset:
+    return open_dataset(parse(DataConfig, {"source": {"kind": kind}, **sections}, "r"), split, root)
+
+
+def refused(kind: str, root: Path, message: str, split: Any = "train") -> None:
+    with pytest.raises(DataError, match=message) as caught:
+        opened(kind, root, split)
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).startswith(f"{kind}: ")
+
+
+def pixels_of(data: ImageDataset) -> NDArray[np.uint8]:
+    return np.stack([np.asarray(data.image(i)) for i in range(len(data))])
+
+
+@pytest.mark.parametrize(("kind", "format"), [("cifar10", "PNG"), ("cifar100", "WEBP")])
+def test_parquet_files_hold_what_torchvision_reads_from_the_archive(
+    kind: str, format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_archive(tmp_path / "archive", kind, monkeypatch)
+    settings = {"lossless": True} if format == "WEBP" else {}
+    write_parquet(tmp_path / "repository" / FOLDER[kind], kind, format=format, **settings)
+    tail = {"profile": "exponential", "imbalance": 4.0, "seed": 0}
+    for split, section in (("train", {}), ("test", {}), ("train", {"long_tail": tail})):
+        theirs = opened(kind, tmp_path / "archive", split, **section)
+        for root in (tmp_path / "repository", tmp_path / "repository" / FOLDER[kind]):
+            ours = opened(kind, root, split, **section)
+            assert np.array_equal(ours.labels, theirs.labels)
+            assert np.array_equal(pixels_of(ours), pixels_of(theirs))
+            assert ours.class_names == theirs.class_names
+            assert ours.settings["name"] == theirs.settings["name"] == kind
+    shards = ", ".join(f"train-{n:05d}-of-00002.parquet" for n in range(2))
+    assert opened(kind, tmp_path / "repository").describe()["files"] == shards
+    assert opened(kind, tmp_path / "archive").describe()["files"] == ARCHIVE[kind]
+
+
+def test_a_long_tail_of_files_in_another_order_has_as_many_images_but_other_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_archive(tmp_path / "archive", "cifar10", monkeypatch)
+    order = np.random.default_rng(0).permutation(IMAGES["train"])
+    write_parquet(tmp_path / "hub", "cifar10", order=order)
+    whole = [opened("cifar10", tmp_path / name) for name in ("archive", "hub")]
+    assert np.array_equal(pixels_of(whole[0])[order], pixels_of(whole[1]))
+    tail = {"profile": "exponential", "imbalance": 4.0, "seed": 0}
+    kept = [opened("cifar10", tmp_path / name, long_tail=tail) for name in ("archive", "hub")]
+    assert np.array_equal(kept[0].class_counts, kept[1].class_counts)
+    found = [{each.tobytes() for each in pixels_of(data)} for data in kept]
+    assert found[0] != found[1]
+    assert kept[0].describe()["sha256"] != kept[1].describe()["sha256"]
+
+
+def test_the_archive_comes_first_also_when_it_is_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_archive(tmp_path, "cifar100", monkeypatch)
+    write_parquet(tmp_path, "cifar100")
+    assert opened("cifar100", tmp_path).describe()["files"] == ARCHIVE["cifar100"]
+    (tmp_path / ARCHIVE["cifar100"] / "train").write_bytes(b"half")
+    refused("cifar100", tmp_path, "not found or corrupted.*--data DIR")
+
+
+def test_parquet_files_of_two_folders_are_not_chosen_from(tmp_path: Path) -> None:
+    write_parquet(tmp_path, "cifar10")
+    write_parquet(tmp_path / "data", "cifar10")
+    refused("cifar10", tmp_path, "found parquet files in .* and in .*data, expected them in one folder")
+
+
+def test_nothing_is_downloaded_where_parquet_files_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(datasets.CIFAR100, "download", lambda self: pytest.fail("downloaded"))
+    write_parquet(tmp_path, "cifar100")
+    source = {"kind": "cifar100", "download": True}
+    assert len(open_dataset(parse(DataConfig, {"source": source}, "r"), "train", tmp_path)) == 400
+
+
+def test_missing_and_damaged_files_are_named(tmp_path: Path) -> None:
+    refused("cifar10", tmp_path, r'Looked for "cifar-10-batches-py" in .* and for "train-\*.parquet"')
+    write_parquet(tmp_path, "cifar10", splits=("train",))
+    refused("cifar10", tmp_path, r'no test files "test-\*.parquet".*--data DIR', "test")
+    write_parquet(tmp_path, "cifar10", shards=3)
+    refused("cifar10", tmp_path, "shards of 2 and of 3 files .*expected those of one set")
+    for file in tmp_path.glob("*-of-00002.parquet"):
+        file.unlink()
+    middle = tmp_path / "train-00001-of-00003.parquet"
+    whole = middle.read_bytes()
+    middle.unlink()
+    refused("cifar10", tmp_path, 'of 3 shards 1 are missing, the first "train-00001-of-00003.parquet"')
+    middle.write_bytes(whole[:-20])
+    refused("cifar10", tmp_path, r"train-00001-of-00003\.parquet cannot be read")
+    middle.write_bytes(whole)
+    pq.write_table(pq.read_table(middle).slice(1), middle)
+    refused(
+        "cifar10", tmp_path, "found 399 images of 10 classes, 39 of class .*split has 400, 40 of each of 10"
+    )
+    for file in tmp_path.iterdir():
+        file.rename(tmp_path / file.name.partition("-")[0])
+    (tmp_path / "train").rename(tmp_path / "train.parquet")
+    refused("cifar10", tmp_path, "there are train.parquet: of other names")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_other_data_set_is_recognised(kind: str, tmp_path: Path) -> None:
+    other = next(each for each in KINDS if each != kind)
+    write_parquet(tmp_path, other)
+    refused(kind, tmp_path, f"columns img, .* those of {other}; expected .*set data.source.kind: {other}")
+
+
+def test_images_of_other_pixels_are_refused(tmp_path: Path) -> None:
+    for format, settings in (("JPEG", {}), ("WEBP", {"lossless": False})):
+        write_parquet(tmp_path, "cifar10", format=format, **settings)
+        refused("cifar10", tmp_path, 'image "train-00000-of-00002.parquet#0" is compressed with loss')

@@ -1,0 +1,178 @@
+"""CIFAR-10 and CIFAR-100: the archives that torchvision reads, or the Hub's parquet files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from zoo.data.config import Parquet, TorchvisionSource
+from zoo.data.dataset import Split
+from zoo.data.parquet import ParquetStore, open_parquet, parquet_columns
+from zoo.data.paths import require_root
+from zoo.data.stores import ArrayStore, Opened
+from zoo.errors import DataError
+from zoo.files import is_dir, names_in
+
+TRAIN, TEST = "train-*.parquet", "test-*.parquet"
+IMAGES = {"train": 50_000, "test": 10_000}
+SIZE = (32, 32)
+_SHARD = re.compile(r"-(\d+)-of-(\d+)(-[0-9a-f]+)?\.parquet$")
+
+
+class Copy(NamedTuple):
+    """How a data set's repository on the Hub is laid out, e.g. https://huggingface.co/datasets/uoft-cs/cifar100.
+
+    Attributes:
+        archive: the folder that torchvision's archive unpacks to.
+        folder: of the parquet files, in the repository.
+        label: their column.
+        classes: how many there are, all of the same number of images.
+    """
+
+    archive: str
+    folder: str
+    label: str
+    classes: int
+
+
+COPIES = {
+    "cifar10": Copy("cifar-10-batches-py", "plain_text", "label", 10),
+    "cifar100": Copy("cifar-100-python", "cifar100", "fine_label", 100),
+}
+
+
+def open_cifar(source: TorchvisionSource, split: Split, root: Path | None) -> Opened:
+    """Return CIFAR-10 or CIFAR-100 from the data folder.
+
+    The archive's folder comes first where both it and parquet files are there: also if it is damaged, so
+    that no run moves from one to the other unnoticed. Parquet files lie in the data folder itself, or in the
+    folder that they have in the repository. Nothing is downloaded where either is.
+
+    Rows are in the order of the files. That of the archive is the literature's; a long tail and a subset draw
+    by row, so parquet files in another order give as many images of each class, but other ones.
+
+    Raises:
+        DataError: naming what is missing, damaged or not this data set, and where it was looked for.
+    """
+    copy = COPIES[source.kind]
+    if root is None or not source.download:
+        root = require_root(root, source.kind)
+    if root.name != copy.archive and not is_dir(root / copy.archive):
+        folder = _parquet_folder(root, copy, source.kind)
+        if folder is not None:
+            try:
+                return _from_parquet(source.kind, copy, split, folder)
+            except DataError as error:
+                raise DataError(f"{source.kind}: {error}") from None
+    return _from_archive(source, copy, split, root)
+
+
+def _from_archive(source: TorchvisionSource, copy: Copy, split: Split, root: Path) -> Opened:
+    """Read, or download, the archive; its files hold pickles, and each one's checksum is compared first."""
+    from torchvision import datasets
+
+    cls = datasets.CIFAR10 if source.kind == "cifar10" else datasets.CIFAR100
+    folder = root.parent if root.name == copy.archive else root
+    try:
+        data = cls(str(folder), train=split == "train", download=source.download)
+    except (RuntimeError, OSError) as error:
+        others = [name for name in names_in(root) if name.endswith(".parquet")]
+        beside = f" (there are {', '.join(others[:4])}: of other names)" if others else ""
+        raise DataError(
+            f'{source.kind}: {" ".join(str(error).split())} Looked for "{copy.archive}" in {folder}, and for '
+            f'"{TRAIN}" and "{TEST}", the files of its Hub repository{beside}. Give the folder that holds '
+            "one of them with --data DIR, or set data.source.download: true"
+        ) from None
+    return Opened(
+        ArrayStore(np.asarray(data.data), f"{source.kind}/{split}"),
+        np.asarray(data.targets, dtype=np.int64),
+        data.classes,
+        copy.archive,
+    )
+
+
+def _parquet_folder(root: Path, copy: Copy, kind: str) -> Path | None:
+    """Return the folder that has parquet files of the Hub's names, if there is one."""
+    found = [
+        folder
+        for folder in (root, root / copy.folder, root / "data")
+        if any(fnmatchcase(name, TRAIN) or fnmatchcase(name, TEST) for name in names_in(folder))
+    ]
+    if len(found) > 1:
+        raise DataError(
+            f"{kind}: found parquet files in {' and in '.join(map(str, found))}, expected them in one "
+            "folder; give that one with --data DIR"
+        )
+    return found[0] if found else None
+
+
+def _from_parquet(kind: str, copy: Copy, split: Split, folder: Path) -> Opened:
+    pattern = TRAIN if split == "train" else TEST
+    names = [name for name in names_in(folder) if fnmatchcase(name, pattern)]
+    _check_shards(names, folder)
+    if names:
+        _check_columns(kind, copy, folder / names[0])
+    section = Parquet(train=TRAIN, test=TEST, image="img", label=copy.label)
+    store, labels, class_names = open_parquet(section, split, folder)
+    counts = np.bincount(labels, minlength=copy.classes)
+    of_each, found = IMAGES[split] // copy.classes, len(class_names)
+    if found != copy.classes or (counts != of_each).any():
+        odd = int(np.argmax(counts != of_each))
+        raise DataError(
+            f"{folder}: found {len(labels):,} images of {found} classes, {counts[odd]} of class {odd}, in "
+            f"{', '.join(names)}; the data set's {split} split has {IMAGES[split]:,}, {of_each} of each of "
+            f"{copy.classes} classes"
+        )
+    _check_images(store, folder)
+    return Opened(store, labels, class_names, ", ".join(names))
+
+
+def _check_shards(names: Sequence[str], folder: Path) -> None:
+    """Make sure that all shards of one set are there: each one's name says how many it has."""
+    parts = [match for name in names if (match := _SHARD.search(name))]
+    totals = sorted({int(part[2]) for part in parts})
+    if len(totals) > 1:
+        raise DataError(
+            f"{folder}: found shards of {' and of '.join(map(str, totals))} files "
+            f"({', '.join(names[:6])}), expected those of one set"
+        )
+    present = {int(part[1]) for part in parts}
+    missing = [number for number in range(totals[0]) if number not in present] if totals else []
+    if missing:
+        example = parts[0].string[: parts[0].start()]
+        raise DataError(
+            f"{folder}: of {totals[0]} shards {len(missing)} are missing, the first "
+            f'"{example}-{missing[0]:05d}-of-{totals[0]:05d}.parquet"'
+        )
+
+
+def _check_columns(kind: str, copy: Copy, file: Path) -> None:
+    present = parquet_columns(file)
+    if copy.label not in present:
+        other = next((name for name, each in COPIES.items() if name != kind and each.label in present), None)
+        if other is not None:
+            raise DataError(
+                f"{file} has the columns {', '.join(present)}, which are those of {other}; expected "
+                f'"{copy.label}". Give the folder of {kind} with --data DIR, or set data.source.kind: {other}'
+            )
+
+
+def _check_images(store: ParquetStore, folder: Path) -> None:
+    """Refuse copies that lost something: nothing measured on them can be put beside published figures."""
+    lossy = store.first_lossy()
+    if lossy is not None:
+        raise DataError(
+            f'{folder}: image "{store.name(lossy)}" is compressed with loss, so its pixels are not those of '
+            "the data set; read such files with data.source.kind: parquet, under a name of their own"
+        )
+    size = store.size(0)
+    if size != SIZE:
+        raise DataError(
+            f'{folder}: image "{store.name(0)}" has {size[0]} x {size[1]} pixels, expected {SIZE[0]} x '
+            f"{SIZE[1]}; read such files with data.source.kind: parquet"
+        )
