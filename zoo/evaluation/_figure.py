@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,6 +14,9 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.font_manager import findfont, get_font
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.transforms import Bbox
 
 from zoo.errors import ZooError, did_you_mean
 from zoo.files import write_atomic
@@ -34,15 +38,28 @@ COLORS = (
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "h")
 INK, FAINT = "#222222", "#8A8A8A"
 
+COLUMN = 3.4
+"""Inches of a figure's width: a column of a paper. A telephone 360 CSS pixels wide has 326 for it."""
+
+SMALL, CELL = 8.5, 7.6
+"""Points of the smallest letters, and of numbers in cells: 11 and 10 CSS pixels on that telephone."""
+
+BARE = ".bare"
+"""Ends the stem of a file that is written without title and caption, as in `scores.bare.svg`."""
+
+_TITLE = 9.5
+_PER_INCH = 16  # characters of a caption
+_BOLD_PER_INCH = 11  # characters of a title
+
 # Set explicitly, so that a user's matplotlibrc or style cannot change a published figure.
 _STYLE = {
     "font.family": "DejaVu Sans",
-    "font.size": 8.0,
+    "font.size": SMALL,
     "axes.titlesize": 9.0,
-    "axes.labelsize": 8.0,
-    "xtick.labelsize": 7.0,
-    "ytick.labelsize": 7.0,
-    "legend.fontsize": 7.5,
+    "axes.labelsize": SMALL,
+    "xtick.labelsize": SMALL,
+    "ytick.labelsize": SMALL,
+    "legend.fontsize": SMALL,
     "legend.frameon": False,
     "savefig.facecolor": "white",
     "savefig.bbox": None,
@@ -77,7 +94,8 @@ def figure_to(
 ) -> Iterator[Figure]:
     """Give an empty figure of `size` inches, then write it to `path` (.png, .svg or .pdf) in one step.
 
-    With several paths the same figure is written to each.
+    With several paths the same figure is written to each; to one whose stem ends in `BARE` without title and
+    caption, for a page that has them as text.
 
     Raises:
         ZooError: for a file of another kind, before anything is drawn; if it cannot be written.
@@ -92,13 +110,51 @@ def figure_to(
         figure = Figure(figsize=size, dpi=200, layout="constrained")
         FigureCanvasAgg(figure)
         if title:
-            figure.suptitle(title, fontsize=10, fontweight="bold", x=0.01, ha="left")
-        caption = textwrap.fill(caption, int(17 * size[0]))  # characters of this font per inch
-        figure.supxlabel(caption, fontsize=7, color="#555555", x=0.01, ha="left")
+            title = folded(title, size[0])
+            figure.suptitle(title, fontsize=_TITLE, fontweight="bold", x=0.01, ha="left", parse_math=False)
+        lines = textwrap.fill(caption, int(_PER_INCH * size[0]))
+        figure.supxlabel(lines, fontsize=SMALL, color="#555555", x=0.01, ha="left", parse_math=False)
         yield figure
-        for each in paths:
+        for each in sorted(paths, key=_is_bare):  # nothing comes back that was taken away
             _write(figure, each)
-            _settle(figure)
+
+
+def caption_height(caption: str, width: float) -> float:
+    """Return the inches that a caption takes up below a figure of `width` inches."""
+    return 0.147 * len(textwrap.wrap(caption, int(_PER_INCH * width))) + 0.1
+
+
+def title_height(title: str, width: float) -> float:
+    """Return the inches that a title takes up above a figure of `width` inches."""
+    return 0.165 * len(folded(title, width).splitlines()) + 0.1
+
+
+def folded(title: str, width: float) -> str:
+    """Break a title into lines of a figure of `width` inches, names of weights at a dot or an underscore."""
+    longest, lines = int(_BOLD_PER_INCH * width), []
+    for line in title.split("\n"):
+        lines.append("")
+        for part in re.findall(r"[^\s_.]*[\s_.]*", line):
+            if lines[-1] and len(lines[-1] + part.rstrip()) > longest:
+                lines.append("")
+            lines[-1] += part
+    return "\n".join(lines)
+
+
+def fitted(text: str, inches: float, points: float = SMALL) -> str:
+    """Return a text that is no wider: what is too long ends in an ellipsis."""
+    font = get_font(findfont(_STYLE["font.family"]))  # type: ignore[arg-type]
+    font.set_size(points, 72)
+    for length in range(len(text), 0, -1):
+        shown = text if length == len(text) else f"{text[:length].rstrip()}…"
+        font.set_text(shown, 0.0)
+        if font.get_width_height()[0] / 64 <= 72 * inches:  # 64ths of a point
+            return shown
+    return text[:1]
+
+
+def _is_bare(path: Path) -> bool:
+    return path.stem.endswith(BARE)
 
 
 def _settle(figure: Figure) -> None:
@@ -114,11 +170,29 @@ def _settle(figure: Figure) -> None:
 
 def _write(figure: Figure, path: Path) -> None:
     buffer = io.BytesIO()
-    figure.savefig(buffer, format=path.suffix[1:], metadata=_METADATA[path.suffix])
+    if _is_bare(path) and isinstance(figure.get_layout_engine(), ConstrainedLayoutEngine):
+        figure.draw_without_rendering()
+        _settle(figure)
+    area = _take_away_words(figure) if _is_bare(path) else None
+    figure.savefig(buffer, format=path.suffix[1:], metadata=_METADATA[path.suffix], bbox_inches=area)
+    _settle(figure)
     try:
         write_atomic(path, lambda temporary: temporary.write_bytes(buffer.getvalue()))
     except OSError as error:
         raise ZooError(f'figure "{path}" cannot be written: {error.strerror or error}') from None
+
+
+def _take_away_words(figure: Figure) -> Bbox:
+    """Hide title and caption of a figure that is laid out, and return where the rest is, in inches."""
+    width, height = figure.get_size_inches()
+    bottom, top = 0.0, float(height)
+    if figure._supxlabel is not None:  # type: ignore[attr-defined]
+        bottom = figure._supxlabel.get_window_extent().y1 / figure.dpi  # type: ignore[attr-defined]
+        figure._supxlabel.set_visible(False)  # type: ignore[attr-defined]
+    if figure._suptitle is not None:  # type: ignore[attr-defined]
+        top = figure._suptitle.get_window_extent().y0 / figure.dpi  # type: ignore[attr-defined]
+        figure._suptitle.set_visible(False)  # type: ignore[attr-defined]
+    return Bbox([[0.0, round(bottom, 4)], [float(width), round(top, 4)]])
 
 
 def grid(axes: Axes, axis: Literal["both", "x", "y"] = "both") -> None:

@@ -21,7 +21,16 @@ from torch import Tensor
 
 from zoo.errors import DataError, ZooError, did_you_mean
 from zoo.evaluation._checks import check_features, check_labels
-from zoo.evaluation._figure import COLORS, FAINT, INK, MARKERS, figure_to
+from zoo.evaluation._figure import (
+    COLORS,
+    COLUMN,
+    FAINT,
+    INK,
+    MARKERS,
+    caption_height,
+    figure_to,
+    title_height,
+)
 from zoo.modules.centers import Centers
 from zoo.seeding import derive_seed
 
@@ -30,8 +39,8 @@ _METHODS = ("tsne", "pca")
 FEWEST = 4
 """Features at least that a map is made of."""
 _HALO = [withStroke(linewidth=2.2, foreground="white")]
-_LETTER, _LINE = 0.018, 0.034  # of a map's side, what a letter and a line of a star's name take up
-_LINE_POINTS = 8.5
+_LETTER, _LINE = 0.022, 0.047  # of a map's side, what a letter and a line of a star's name take up
+_LINE_POINTS = 10.5
 _NAMED = 5  # of many classes, the centers of this many most and least frequent ones are named
 
 
@@ -78,7 +87,8 @@ def plot_features(
     )
     caption = f"{mapped.caption}; stars: {mapped.star_words}" if len(mapped.stars) else mapped.caption
     caption = f"{data}. {caption}" if data else caption
-    with figure_to(path, (4.6, 4.4), caption, title) as figure:
+    height = 3.2 + caption_height(caption, COLUMN) + title_height(title or "", COLUMN)
+    with figure_to(path, (COLUMN, height), caption, title) as figure:
         draw_feature_map(figure.subplots(), mapped)
 
 
@@ -248,7 +258,7 @@ def _name_stars(axes: Axes, points: NDArray[Any], stars: NDArray[Any], names: Se
     everything = np.concatenate([points, stars])
     low, span = everything.min(axis=0), np.ptp(everything, axis=0).max() or 1.0
     taken: list[tuple[float, float, float]] = []
-    style: dict[str, Any] = {"fontsize": 7, "fontstyle": "italic", "color": INK, "path_effects": _HALO}
+    style: dict[str, Any] = {"fontstyle": "italic", "color": INK, "path_effects": _HALO}
     line = {"arrowstyle": "-", "color": FAINT, "linewidth": 0.5, "shrinkA": 0, "shrinkB": 0}
     for star, name in sorted(zip(stars, names, strict=True), key=lambda each: float(each[0][1])):
         x, y = (star - low) / span

@@ -12,7 +12,18 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from zoo.errors import DataError
-from zoo.evaluation._figure import COLORS, FAINT, INK, MARKERS, figure_to, grid
+from zoo.evaluation._figure import (
+    COLORS,
+    COLUMN,
+    FAINT,
+    INK,
+    MARKERS,
+    caption_height,
+    figure_to,
+    folded,
+    grid,
+    title_height,
+)
 from zoo.evaluation.feature_map import plot_features
 
 __all__ = ["plot_curves", "plot_features", "plot_shot_accuracy"]
@@ -58,7 +69,7 @@ _CLASSES = ("many", "medium", "few")  # groups by training images
 _VARIANTS: dict[str, Any] = {"optimum": (0, (1, 1)), "ft": (0, (4, 1.5))}
 _VARIANT_NAMES = {"optimum": "theoretical optimum", "ft": "after FT"}
 _FIRST = ("loss", "lr", "images_per_second")
-_SINGLE, _HALF, _HEIGHT = 3.6, 2.4, 1.75  # inches: readable at a telephone's width
+_HEIGHTS = {1: 1.75, 2: 1.5}  # inches of a panel, by how many lie side by side
 
 
 class _Line(NamedTuple):
@@ -159,10 +170,12 @@ def plot_curves(
     if window > 1:
         caption += f"; lines: running mean over {window} records, faint: the records"
     legend = _legend([line for lines in panels_of.values() for line in lines])
-    entries = 2 if columns == 1 else 3  # of the legend in a line
+    entries = 2  # of the legend in a line
     above = math.ceil(len(legend) / entries)
-    size = (_SINGLE if columns == 1 else 2 * _HALF, _HEIGHT * rows_of_panels + 0.5 + 0.2 * above)
+    title = folded(title, COLUMN) if title else title
     heading = (title or " ") + "\n " * above if legend else title
+    words = caption_height(caption, COLUMN) + title_height(heading or "", COLUMN)
+    size = (COLUMN, _HEIGHTS[columns] * rows_of_panels + words)
     with figure_to(path, size, caption, heading) as figure:
         panels = figure.subplots(rows_of_panels, columns, squeeze=False, sharex=True).ravel()
         for axes, (name, lines) in zip(panels, panels_of.items(), strict=False):
@@ -183,15 +196,15 @@ def plot_curves(
                 axes.plot(steps, values, linewidth=1.2, marker=marker, markersize=3, **style)
             axes.set_title(_NAMES.get(name, name.replace("_", " ")), loc="left")
             axes.set_ylabel(unit)
-            axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
-            axes.yaxis.set_major_locator(MaxNLocator(5))
+            axes.xaxis.set_major_locator(MaxNLocator(2 if columns == 2 else 4, integer=True))
+            axes.yaxis.set_major_locator(MaxNLocator(4))
             axes.ticklabel_format(axis="y", style="plain", useOffset=False)
             grid(axes)
         for axes in panels[len(names) :]:
             axes.remove()
         if legend:  # in the title's lines from the second on
             style = {"ncols": entries, "handlelength": 2.4, "columnspacing": 1.2, "labelspacing": 0.2}
-            at = (0, 1 - 0.2 / size[1])
+            at = (0, 1 - (0.05 + 0.16 * len((title or " ").splitlines())) / size[1])
             figure.legend(handles=legend, loc="upper left", bbox_to_anchor=at, **style)
         for i, axes in enumerate(panels[: len(names)]):
             if i + columns >= len(names):

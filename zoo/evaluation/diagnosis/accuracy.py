@@ -138,7 +138,6 @@ def _mark_groups(axes: Axes) -> None:
                 middle,
                 1.0,
                 name,
-                fontsize=7,
                 color=FAINT,
                 ha="center",
                 va="bottom",

@@ -65,7 +65,7 @@ def plot_plane(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
             axes,
             "",
             "tolerance, mean cosine in a class",
-            "uniformity, log E exp(−2 |x − y|²)  (left: more even)",
+            "uniformity, log E exp(−2 |x − y|²)\n(left: more even)",
         )
     return caption
 
