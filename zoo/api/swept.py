@@ -32,15 +32,8 @@ KINDS = (
 
 _DECIDED = {"training.seed": "a sweep has several; give --seeds", "name": "points are named by their values"}
 _LONGEST = 40  # characters of a label
-_RESERVED = (
-    "report",
-    "sweep.json",
-    "sweep.md",
-    "sweep.png",
-    "sweep.svg",
-    "sweep_narrow.bare.svg",
-    "plan.json",
-)
+_PICTURES = ("sweep.png", "sweep.svg", "sweep_narrow.bare.svg")
+_RESERVED = ("report", "sweep.json", "sweep.md", *_PICTURES, "plan.json")
 
 
 class Axis(NamedTuple):

@@ -36,7 +36,7 @@ COLORS = (
     "#AA4499",
 )
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "h")
-INK, FAINT = "#222222", "#8A8A8A"
+INK, QUIET, FAINT = "#222222", "#555555", "#8A8A8A"
 
 COLUMN = 3.4
 """Inches of a figure's width: a column of a paper. A telephone 360 CSS pixels wide has 326 for it."""
@@ -113,7 +113,7 @@ def figure_to(
             title = folded(title, size[0])
             figure.suptitle(title, fontsize=_TITLE, fontweight="bold", x=0.01, ha="left", parse_math=False)
         lines = textwrap.fill(caption, int(_PER_INCH * size[0]))
-        figure.supxlabel(lines, fontsize=SMALL, color="#555555", x=0.01, ha="left", parse_math=False)
+        figure.supxlabel(lines, fontsize=SMALL, color=QUIET, x=0.01, ha="left", parse_math=False)
         yield figure
         for each in sorted(paths, key=_is_bare):  # nothing comes back that was taken away
             _write(figure, each)

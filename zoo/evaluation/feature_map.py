@@ -212,7 +212,7 @@ def _draw_few(
     for c in range(len(stars)):
         x, y = stars[c]
         axes.scatter(x, y, s=170, c=COLORS[c], marker="*", linewidths=0.9, edgecolors="black", zorder=4)
-    _name_stars(axes, points, stars, names[: len(stars)])
+    named = []
     for c, name in enumerate(names):
         own = points[labels == c]
         if len(own):
@@ -220,6 +220,8 @@ def _draw_few(
             axes.text(
                 x, y, name, fontsize=10, weight="bold", ha="center", va="center", zorder=6, path_effects=_HALO
             )
+            named.append((x, y, name))
+    _name_stars(axes, points, stars, names[: len(stars)], named)
 
 
 def _draw_many(
@@ -251,13 +253,30 @@ def _draw_many(
     _name_stars(axes, points, stars[chosen], [names[c] for c in chosen])
 
 
-def _name_stars(axes: Axes, points: NDArray[Any], stars: NDArray[Any], names: Sequence[str]) -> None:
-    """Write each name beside its star; one that would cover another goes above or below, with a line."""
+def _name_stars(
+    axes: Axes,
+    points: NDArray[Any],
+    stars: NDArray[Any],
+    names: Sequence[str],
+    named: Sequence[tuple[float, float, str]] = (),
+) -> None:
+    """Write each name beside its star; one that would cover another goes above or below, with a line.
+
+    Args:
+        axes: where.
+        points: `[N, 2]`, in the map too.
+        stars: `[C, 2]`.
+        names: C.
+        named: what is written already: the middle of each name.
+    """
     if not len(stars):
         return
     everything = np.concatenate([points, stars])
     low, span = everything.min(axis=0), np.ptp(everything, axis=0).max() or 1.0
     taken: list[tuple[float, float, float]] = []
+    for x, y, name in named:
+        at, width = (np.array([x, y]) - low) / span, 1.4 * _LETTER * len(name)
+        taken.append((float(at[0]) - width / 2 - _LETTER, float(at[1]) - 0.7 * _LINE, width))
     style: dict[str, Any] = {"fontstyle": "italic", "color": INK, "path_effects": _HALO}
     line = {"arrowstyle": "-", "color": FAINT, "linewidth": 0.5, "shrinkA": 0, "shrinkB": 0}
     for star, name in sorted(zip(stars, names, strict=True), key=lambda each: float(each[0][1])):

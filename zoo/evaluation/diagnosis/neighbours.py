@@ -19,7 +19,7 @@ from zoo.evaluation.diagnosis.subject import Subject
 
 _MOST = 3  # groups
 _SIDE = 0.92  # of an image, in columns
-_TEXT = 0.34  # inches of the two lines above it
+_TEXT, _GAP = 0.33, 0.12  # inches of the two lines above it, and between queries
 _RIGHT, _WRONG = COLORS[0], COLORS[3]
 
 
@@ -62,7 +62,7 @@ def plot_neighbours(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
         ),
     ]
     column = (COLUMN - 0.12) / columns  # inches
-    heights = [2 * (_SIDE * column + _TEXT) * count + 0.2 for count in rows]
+    heights = [(2 * (_SIDE * column + _TEXT) + _GAP) * count + 0.1 for count in rows]
     title = heading("What is most similar", chosen.groups)
     with stack(paths, heights, caption, title, legend) as axes_of:
         for axes, group, subject in zip(axes_of, chosen.groups, drawn, strict=True):
@@ -73,7 +73,8 @@ def plot_neighbours(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
             for place, query in enumerate(subject.look.neighbours):
                 _draw_query(axes, query, place, subject.look.class_names, column)
             axes.set_xlim(-0.03, columns)
-            axes.set_ylim(-2 * (_SIDE + _TEXT / column) * len(subject.look.neighbours) - 0.03, 0.05)
+            height = 2 * (_SIDE + _TEXT / column) + _GAP / column
+            axes.set_ylim(-height * len(subject.look.neighbours) - 0.03, 0.05)
             axes.set_anchor("NW")
     return caption
 
@@ -88,7 +89,7 @@ def _draw_query(axes: Axes, query: Neighbours, place: int, names: Sequence[str],
     """Draw two rows of images, in columns of so many inches; one column is a unit wide."""
     text = _TEXT / column
     row_height = _SIDE + text
-    top = -2 * row_height * place
+    top = -(2 * row_height + _GAP / column) * place
     words = f"query\n{fitted(names[query.label], _SIDE * column)}"
     _draw_image(axes, (0, top - text), query.image, words, INK, "-")
     axes.text(0, top - 1.5 * row_height, "hardest\nnegatives", color=INK, va="center")

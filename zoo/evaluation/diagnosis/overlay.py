@@ -200,9 +200,9 @@ def short(label: str, longest: int = _LONGEST) -> str:
     return label if len(label) <= longest else f"{label[: longest - 1]}…"
 
 
-def legend_of(groups: Sequence[Group], *, lines: bool = True) -> list[Line2D]:
-    """Return an entry of a legend for each group; none for one group, which the title names."""
-    if len(groups) == 1:
+def legend_of(groups: Sequence[Group], *, lines: bool = True, alone: bool = False) -> list[Line2D]:
+    """Return an entry of a legend for each group; for one `alone`, which the title names, only if asked."""
+    if len(groups) == 1 and not alone:
         return []
     style: dict[str, Any] = {"markersize": 4, "linewidth": 1.4 if lines else 0}
     return [

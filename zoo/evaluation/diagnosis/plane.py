@@ -37,7 +37,7 @@ def plot_plane(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
     caption += "Black: references on the same images. " if marks else ""
     caption = (caption + chosen.left_out).strip()
     title = heading("Uniformity and tolerance", chosen.groups)
-    legend = legend_of(chosen.groups, lines=False)
+    legend = legend_of(chosen.groups, lines=False, alone=True)
     style: dict[str, Any] = {
         "color": INK,
         "linestyle": "",
