@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -16,6 +17,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.font_manager import findfont, get_font
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 from zoo.errors import ZooError, did_you_mean
@@ -109,14 +111,16 @@ def figure_to(
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=size, dpi=200, layout="constrained")
         FigureCanvasAgg(figure)
+        style: dict[str, Any] = {"x": 0.01, "ha": "left", "parse_math": False}
+        above = None
         if title:
-            title = folded(title, size[0])
-            figure.suptitle(title, fontsize=_TITLE, fontweight="bold", x=0.01, ha="left", parse_math=False)
+            above = figure.suptitle(folded(title, size[0]), fontsize=_TITLE, fontweight="bold", **style)
         lines = textwrap.fill(caption, int(_PER_INCH * size[0]))
-        figure.supxlabel(lines, fontsize=SMALL, color=QUIET, x=0.01, ha="left", parse_math=False)
+        below = figure.supxlabel(lines, fontsize=SMALL, color=QUIET, **style)
         yield figure
         for each in sorted(paths, key=_is_bare):  # nothing comes back that was taken away
-            _write(figure, each)
+            _write(figure, each, _without(figure, above, below) if _is_bare(each) else None)
+            _settle(figure)
 
 
 def caption_height(caption: str, width: float) -> float:
@@ -168,31 +172,28 @@ def _settle(figure: Figure) -> None:
         axes.set_position((left, bottom, width, height))
 
 
-def _write(figure: Figure, path: Path) -> None:
+def _write(figure: Figure, path: Path, area: Bbox | None) -> None:
     buffer = io.BytesIO()
-    if _is_bare(path) and isinstance(figure.get_layout_engine(), ConstrainedLayoutEngine):
-        figure.draw_without_rendering()
-        _settle(figure)
-    area = _take_away_words(figure) if _is_bare(path) else None
     figure.savefig(buffer, format=path.suffix[1:], metadata=_METADATA[path.suffix], bbox_inches=area)
-    _settle(figure)
     try:
         write_atomic(path, lambda temporary: temporary.write_bytes(buffer.getvalue()))
     except OSError as error:
         raise ZooError(f'figure "{path}" cannot be written: {error.strerror or error}') from None
 
 
-def _take_away_words(figure: Figure) -> Bbox:
-    """Hide title and caption of a figure that is laid out, and return where the rest is, in inches."""
+def _without(figure: Figure, above: Text | None, below: Text) -> Bbox:
+    """Hide title and caption once all is laid out, and return where the rest is, in inches."""
+    if isinstance(figure.get_layout_engine(), ConstrainedLayoutEngine):
+        figure.draw_without_rendering()
+        _settle(figure)
     width, height = figure.get_size_inches()
-    bottom, top = 0.0, float(height)
-    if figure._supxlabel is not None:  # type: ignore[attr-defined]
-        bottom = figure._supxlabel.get_window_extent().y1 / figure.dpi  # type: ignore[attr-defined]
-        figure._supxlabel.set_visible(False)  # type: ignore[attr-defined]
-    if figure._suptitle is not None:  # type: ignore[attr-defined]
-        top = figure._suptitle.get_window_extent().y0 / figure.dpi  # type: ignore[attr-defined]
-        figure._suptitle.set_visible(False)  # type: ignore[attr-defined]
-    return Bbox([[0.0, round(bottom, 4)], [float(width), round(top, 4)]])
+    bottom, top = below.get_window_extent().y1, height * figure.dpi
+    below.set_visible(False)
+    if above is not None:
+        top = above.get_window_extent().y0
+        above.set_visible(False)
+    # whole pixels, so that what is left looks as it did
+    return Bbox([[0.0, math.ceil(bottom) / figure.dpi], [float(width), math.floor(top) / figure.dpi]])
 
 
 def grid(axes: Axes, axis: Literal["both", "x", "y"] = "both") -> None:

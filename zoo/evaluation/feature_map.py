@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LinearSegmentedColormap, LogNorm, Normalize
 from matplotlib.patheffects import withStroke
+from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
@@ -242,7 +243,12 @@ def _draw_many(
             norm = LogNorm(value.min(), value.max())
     x, y = points.T
     axes.scatter(x, y, s=9, c=value[labels], cmap=cmap, norm=norm, alpha=0.8, linewidths=0)
-    axes.figure.colorbar(ScalarMappable(norm, cmap), ax=axes, label=label, shrink=0.6, aspect=30, pad=0.02)
+    place: dict[str, Any] = {"location": "bottom", "shrink": 0.8, "aspect": 30, "pad": 0.02}
+    bar = axes.figure.colorbar(ScalarMappable(norm, cmap), ax=axes, label=label, **place)
+    if isinstance(norm, LogNorm):
+        bar.locator = LogLocator(subs=(1, 2, 5) if norm.vmax < 300 * norm.vmin else (1,))
+        bar.formatter = StrMethodFormatter("{x:,g}")  # an exponent would be smaller than other letters
+        bar.minorformatter = NullFormatter()
     if counts is None:
         return
     x, y = stars.T
