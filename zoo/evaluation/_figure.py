@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import math
 import re
-import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,9 +15,10 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.font_manager import findfont, get_font
+from matplotlib.font_manager import FontProperties
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.text import Text
+from matplotlib.textpath import TextPath
 from matplotlib.transforms import Bbox
 
 from zoo.errors import ZooError, did_you_mean
@@ -49,9 +50,8 @@ SMALL, CELL = 8.5, 7.6
 BARE = ".bare"
 """Ends the stem of a file that is written without title and caption, as in `scores.bare.svg`."""
 
-_TITLE = 9.5
-_PER_INCH = 16  # characters of a caption
-_BOLD_PER_INCH = 11  # characters of a title
+_TITLE = 9.5  # points
+_MARGIN = 0.01  # of the width, left of title and caption
 
 # Set explicitly, so that a user's matplotlibrc or style cannot change a published figure.
 _STYLE = {
@@ -111,11 +111,11 @@ def figure_to(
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=size, dpi=200, layout="constrained")
         FigureCanvasAgg(figure)
-        style: dict[str, Any] = {"x": 0.01, "ha": "left", "parse_math": False}
+        style: dict[str, Any] = {"x": _MARGIN, "ha": "left", "parse_math": False}
         above = None
         if title:
             above = figure.suptitle(folded(title, size[0]), fontsize=_TITLE, fontweight="bold", **style)
-        lines = textwrap.fill(caption, int(_PER_INCH * size[0]))
+        lines = "\n".join(_lines(caption.split(), size[0], SMALL))
         below = figure.supxlabel(lines, fontsize=SMALL, color=QUIET, **style)
         yield figure
         for each in sorted(paths, key=_is_bare):  # nothing comes back that was taken away
@@ -125,7 +125,7 @@ def figure_to(
 
 def caption_height(caption: str, width: float) -> float:
     """Return the inches that a caption takes up below a figure of `width` inches."""
-    return 0.147 * len(textwrap.wrap(caption, int(_PER_INCH * width))) + 0.1
+    return 0.147 * len(_lines(caption.split(), width, SMALL)) + 0.1
 
 
 def title_height(title: str, width: float) -> float:
@@ -134,27 +134,49 @@ def title_height(title: str, width: float) -> float:
 
 
 def folded(title: str, width: float) -> str:
-    """Break a title into lines of a figure of `width` inches, names of weights at a dot or an underscore."""
-    longest, lines = int(_BOLD_PER_INCH * width), []
+    """Break a title into lines that a figure has room for, names of weights at a dot or an underscore."""
+    broken: list[str] = []
     for line in title.split("\n"):
-        lines.append("")
-        for part in re.findall(r"[^\s_.]*[\s_.]*", line):
-            if lines[-1] and len(lines[-1] + part.rstrip()) > longest:
-                lines.append("")
-            lines[-1] += part
-    return "\n".join(lines)
+        parts = re.findall(r"[^\s_.]+[_.]*|[_.]+|\s+", line)
+        broken += _lines(parts, width, _TITLE, between="", bold=True) or [line]
+    return "\n".join(broken)
 
 
 def fitted(text: str, inches: float, points: float = SMALL) -> str:
     """Return a text that is no wider: what is too long ends in an ellipsis."""
-    font = get_font(findfont(_STYLE["font.family"]))  # type: ignore[arg-type]
-    font.set_size(points, 72)
     for length in range(len(text), 0, -1):
         shown = text if length == len(text) else f"{text[:length].rstrip()}…"
-        font.set_text(shown, 0.0)
-        if font.get_width_height()[0] / 64 <= 72 * inches:  # 64ths of a point
+        if _inches(shown, points) <= inches:
             return shown
     return text[:1]
+
+
+def _lines(
+    words: Sequence[str], width: float, points: float, *, between: str = " ", bold: bool = False
+) -> list[str]:
+    """Put words into lines that a figure of `width` inches has room for."""
+    room, found = width - 2 * _MARGIN * width - 0.03, list[str]()
+    taken = 0.0
+    for word in words:
+        needed = _inches(word, points, bold=bold)
+        joined = taken + needed + (_inches(between, points) if between else 0.0)
+        if found and joined <= room:
+            found[-1] += between + word
+            taken = joined
+        elif word.strip():
+            found.append(word)
+            taken = needed
+    return [line.rstrip() for line in found]
+
+
+@functools.lru_cache(4096)
+def _inches(text: str, points: float, *, bold: bool = False) -> float:
+    """Return how wide a text is."""
+    if not text.strip():
+        return 0.32 * points / 72 * len(text)
+    font = FontProperties(family=str(_STYLE["font.family"]), weight="bold" if bold else "normal")
+    path = TextPath((0, 0), text.replace("$", r"\$"), size=points, prop=font)
+    return float(path.get_extents().x1) / 72
 
 
 def _is_bare(path: Path) -> bool:

@@ -203,7 +203,7 @@ def plot_curves(
         for axes in panels[len(names) :]:
             axes.remove()
         if legend:  # in the title's lines from the second on
-            style = {"ncols": entries, "handlelength": 2.4, "columnspacing": 1.2, "labelspacing": 0.2}
+            style = {"ncols": entries, "handlelength": 2.4, "columnspacing": 1.2, "labelspacing": 0.1}
             style |= {"borderpad": 0, "borderaxespad": 0}
             at = (0.01, 1 - (0.05 + 0.15 * len((title or " ").splitlines())) / size[1])
             figure.legend(handles=legend, loc="upper left", bbox_to_anchor=at, **style)

@@ -11,6 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
+from matplotlib.transforms import blended_transform_factory
 
 from zoo.errors import DataError
 from zoo.evaluation._figure import COLORS, COLUMN, INK, MARKERS, caption_height, figure_to, grid, title_height
@@ -247,7 +248,11 @@ def stack(
             top = axes.pop(0)
             top.axis("off")
             style: dict[str, Any] = {"handlelength": 2.4, "columnspacing": 1.2, "labelspacing": 0.25}
-            top.legend(handles=list(legend), loc="upper left", ncols=columns, borderaxespad=0, **style)
+            style |= {"ncols": columns, "borderaxespad": 0, "borderpad": 0}
+            # from the figure's edge on, not from that of the panels: labels are long
+            style |= {"bbox_to_anchor": (0.02, 1), "loc": "upper left"}
+            place = blended_transform_factory(figure.transFigure, top.transAxes)
+            top.legend(handles=list(legend), bbox_transform=place, **style).set_in_layout(False)
         if sharex:
             for each in axes[1:]:
                 each.sharex(axes[0])
