@@ -155,7 +155,7 @@ def _lines(
     words: Sequence[str], width: float, points: float, *, between: str = " ", bold: bool = False
 ) -> list[str]:
     """Put words into lines that a figure of `width` inches has room for."""
-    room, found = width - 2 * _MARGIN * width - 0.03, list[str]()
+    room, found = width - 2 * _MARGIN * width - 0.06, list[str]()
     taken = 0.0
     for word in words:
         needed = _inches(word, points, bold=bold)
@@ -175,8 +175,12 @@ def _inches(text: str, points: float, *, bold: bool = False) -> float:
     if not text.strip():
         return 0.32 * points / 72 * len(text)
     font = FontProperties(family=str(_STYLE["font.family"]), weight="bold" if bold else "normal")
-    path = TextPath((0, 0), text.replace("$", r"\$"), size=points, prop=font)
-    return float(path.get_extents().x1) / 72
+    # with a letter after it, since a path ends with its ink
+    ends = [
+        float(TextPath((0, 0), each, size=points, prop=font).get_extents().x1)
+        for each in (text.replace("$", r"\$") + "l", "l")
+    ]
+    return (ends[0] - ends[1]) / 72
 
 
 def _is_bare(path: Path) -> bool:

@@ -246,7 +246,7 @@ def _draw_many(
     place: dict[str, Any] = {"location": "bottom", "shrink": 0.8, "aspect": 30, "pad": 0.02}
     bar = axes.figure.colorbar(ScalarMappable(norm, cmap), ax=axes, label=label, **place)
     if isinstance(norm, LogNorm):
-        bar.locator = LogLocator(subs=(1, 2, 5) if norm.vmax < 300 * norm.vmin else (1,))
+        bar.locator = LogLocator(subs=(1, 2, 5) if value.max() < 300 * value.min() else (1,))
         bar.formatter = StrMethodFormatter("{x:,g}")  # an exponent would be smaller than other letters
         bar.minorformatter = NullFormatter()
     if counts is None:

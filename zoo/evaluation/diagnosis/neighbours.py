@@ -62,7 +62,8 @@ def plot_neighbours(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
         ),
     ]
     column = (COLUMN - 0.12) / columns  # inches
-    heights = [(2 * (_SIDE * column + _TEXT) + _GAP) * count + 0.1 for count in rows]
+    words = 0.35 if len(drawn) > 1 else 0.15  # what lies around the images
+    heights = [(2 * (_SIDE * column + _TEXT) + _GAP) * count + words for count in rows]
     title = heading("What is most similar", chosen.groups)
     with stack(paths, heights, caption, title, legend) as axes_of:
         for axes, group, subject in zip(axes_of, chosen.groups, drawn, strict=True):
