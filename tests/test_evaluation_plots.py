@@ -13,6 +13,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from zoo.errors import DataError, ZooError
+from zoo.evaluation._figure import figure_to, fitted, folded
 from zoo.evaluation.plots import plot_curves, plot_features, plot_shot_accuracy
 from zoo.modules.centers import Centers
 
@@ -190,6 +191,28 @@ def test_bars_show_every_value_and_a_dash_for_what_is_missing(tmp_path, drawn):
     assert [t.get_text() for t in axes.texts] == ["80.0", "90.0", "61.3", "70.0", "95.0", "–"]
     assert "on 450 test images" in texts(figure)
     assert all(name in texts(figure) for name in rows)
+
+
+@pytest.mark.parametrize(
+    ("title", "caption"),
+    [
+        ("cifar_resnet32.balanced_softmax_cifar100_lt100_e100: test features", "W" * 200),
+        ("M" * 90, "a caption of words " * 20),
+        ("a $ and a_b", "costs $5 and $6, " * 20 + "/a/path/" + "of_names/" * 30),
+    ],
+)
+def test_titles_and_captions_are_broken_before_the_edge(title, caption, tmp_path):
+    with figure_to([tmp_path / "a.png", tmp_path / "a.bare.png"], (3.4, 4.0), caption, title) as figure:
+        figure.subplots().plot([0, 1])
+    assert is_white_framed(tmp_path / "a.png") and is_white_framed(tmp_path / "a.bare.png")
+    assert folded(title, 3.4).replace("\n", "").replace(" ", "") == title.replace(" ", "")
+
+
+def test_what_is_too_long_for_its_place_ends_in_an_ellipsis():
+    assert fitted("truck", 1.0) == "truck"
+    short = fitted("a class with a long name", 0.7)
+    assert short.endswith("…") and "a class with".startswith(short[:-1])
+    assert len(fitted("iiiiiiiiiiiiiiiiiiiiiiii", 0.7)) > len(fitted("WWWWWWWWWWWWWWWWWWWWWWWW", 0.7)) + 4
 
 
 def test_mistakes_are_named_and_leave_no_file(tmp_path):

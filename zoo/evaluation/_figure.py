@@ -157,7 +157,7 @@ def _lines(
     """Put words into lines that a figure of `width` inches has room for."""
     room, found = width - 2 * _MARGIN * width - 0.06, list[str]()
     taken = 0.0
-    for word in words:
+    for word in (piece for each in words for piece in _pieces(each, room, points, bold=bold)):
         needed = _inches(word, points, bold=bold)
         joined = taken + needed + (_inches(between, points) if between else 0.0)
         if found and joined <= room:
@@ -167,6 +167,16 @@ def _lines(
             found.append(word)
             taken = needed
     return [line.rstrip() for line in found]
+
+
+def _pieces(word: str, room: float, points: float, *, bold: bool) -> Iterator[str]:
+    """Cut a word that is wider than a line, a path, say."""
+    while len(word) > 1 and _inches(word, points, bold=bold) > room:
+        fits = range(len(word) - 1, 1, -1)
+        end = next((n for n in fits if _inches(word[:n], points, bold=bold) <= room), 1)
+        yield word[:end]
+        word = word[end:]
+    yield word
 
 
 @functools.lru_cache(4096)
