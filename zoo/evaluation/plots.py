@@ -13,6 +13,7 @@ from matplotlib.ticker import MaxNLocator
 
 from zoo.errors import DataError
 from zoo.evaluation._figure import (
+    CELL,
     COLORS,
     COLUMN,
     FAINT,
@@ -261,8 +262,9 @@ def plot_shot_accuracy(
     if not {"many", "medium", "few"}.isdisjoint(groups):
         caption += "; many, medium, few: mean over classes with > 100, 20 to 100, < 20 training images"
     width = 0.8 / len(rows)
-    size = max(3.4, 0.28 * len(rows) * len(groups) + 1.2)
-    with figure_to(path, (size, 2.8), caption, title) as figure:
+    size = max(COLUMN, 0.34 * len(rows) * len(groups) + 1.0)
+    height = 2.3 + caption_height(caption, size) + title_height(title or "", size)
+    with figure_to(path, (size, height), caption, title) as figure:
         axes = figure.subplots()
         for i, (name, metrics) in enumerate(rows.items()):
             at = np.arange(len(groups)) + (i - (len(rows) - 1) / 2) * width
@@ -285,11 +287,11 @@ def plot_shot_accuracy(
                     (0, 2),
                     textcoords="offset points",
                     ha="center",
-                    fontsize=6,
+                    fontsize=CELL,
                     color=FAINT if value is None else INK,
                 )
         axes.set_xticks(range(len(groups)), [_GROUPS[key] for key in groups])
-        axes.tick_params(axis="x", length=0, labelsize=8)
+        axes.tick_params(axis="x", length=0)
         axes.set_ylim(0, 105)
         axes.set_ylabel("top-1 accuracy (%)")
         grid(axes, "y")
