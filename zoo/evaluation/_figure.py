@@ -115,8 +115,7 @@ def figure_to(
         above = None
         if title:
             above = figure.suptitle(folded(title, size[0]), fontsize=_TITLE, fontweight="bold", **style)
-        lines = "\n".join(_lines(caption.split(), size[0], SMALL))
-        below = figure.supxlabel(lines, fontsize=SMALL, color=QUIET, **style)
+        below = figure.supxlabel(wrapped(caption, size[0]), fontsize=SMALL, color=QUIET, **style)
         yield figure
         for each in sorted(paths, key=_is_bare):  # nothing comes back that was taken away
             _write(figure, each, _without(figure, above, below) if _is_bare(each) else None)
@@ -125,7 +124,7 @@ def figure_to(
 
 def caption_height(caption: str, width: float) -> float:
     """Return the inches that a caption takes up below a figure of `width` inches."""
-    return 0.147 * len(_lines(caption.split(), width, SMALL)) + 0.1
+    return 0.147 * len(wrapped(caption, width).splitlines()) + 0.1
 
 
 def title_height(title: str, width: float) -> float:
@@ -140,6 +139,11 @@ def folded(title: str, width: float) -> str:
         parts = re.findall(r"[^\s_.]+[_.]*|[_.]+|\s+", line)
         broken += _lines(parts, width, _TITLE, between="", bold=True) or [line]
     return "\n".join(broken)
+
+
+def wrapped(text: str, width: float, points: float = SMALL) -> str:
+    """Break a text into lines that a figure, or a part of one, of `width` inches has room for."""
+    return "\n".join(_lines(text.split(), width, points))
 
 
 def fitted(text: str, inches: float, points: float = SMALL) -> str:

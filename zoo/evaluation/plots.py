@@ -24,6 +24,7 @@ from zoo.evaluation._figure import (
     folded,
     grid,
     title_height,
+    wrapped,
 )
 from zoo.evaluation.feature_map import plot_features
 
@@ -35,12 +36,12 @@ _NAMES = {
     "lr": "learning rate",
     "images_per_second": "throughput",
     "p_sup": "P_sup: all centers",
-    "center_probability": "P of the own center",
-    "pair_probability": "P of a positive pair",
+    "center_probability": "P of own center",
+    "pair_probability": "P of positive pair",
     "center_norm": "norm of centers",
     "center_cosine": "pairs of centers",
-    "feature_gradient": "gradient of features",
-    "gradient_norm": "gradient of weights",
+    "feature_gradient": "feature gradient",
+    "gradient_norm": "weight gradient",
     "positive_score": "positive pairs",
     "positive_variance": "positive pairs",
     "negative_score": "negative pairs",
@@ -71,6 +72,7 @@ _VARIANTS: dict[str, Any] = {"optimum": (0, (1, 1)), "ft": (0, (4, 1.5))}
 _VARIANT_NAMES = {"optimum": "theoretical optimum", "ft": "after FT"}
 _FIRST = ("loss", "lr", "images_per_second")
 _HEIGHTS = {1: 1.75, 2: 1.5}  # inches of a panel, by how many lie side by side
+_BESIDE = {1: 2.7, 2: 1.2}  # inches of its title
 
 
 class _Line(NamedTuple):
@@ -195,7 +197,8 @@ def plot_curves(
                         axes.plot(steps, values, alpha=0.25, linewidth=0.6, **style)
                     steps, values = _running_mean(steps, window), _running_mean(values, window)
                 axes.plot(steps, values, linewidth=1.2, marker=marker, markersize=3, **style)
-            axes.set_title(_NAMES.get(name, name.replace("_", " ")), loc="left")
+            words = _NAMES.get(name, name.replace("_", " "))
+            axes.set_title(wrapped(words, _BESIDE[columns], 9), loc="left")
             axes.set_ylabel(unit)
             axes.xaxis.set_major_locator(MaxNLocator(2 if columns == 2 else 4, integer=True))
             axes.yaxis.set_major_locator(MaxNLocator(4))
