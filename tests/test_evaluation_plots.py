@@ -208,6 +208,16 @@ def test_titles_and_captions_are_broken_before_the_edge(title, caption, tmp_path
     assert folded(title, 3.4).replace("\n", "").replace(" ", "") == title.replace(" ", "")
 
 
+def test_titles_of_small_panels_are_broken_before_the_edge(tmp_path, drawn):
+    names = ["feature_gradient", "gradient_norm", "center_probability", "pair_probability"]
+    names += ["a_quantity_with_a_long_name", "validation_balanced_accuracy"]
+    rows = [{"step": 1000 * i, "loss": 1.0, **dict.fromkeys(names, 1.0 / (i + 1))} for i in range(9)]
+    plot_curves(rows, tmp_path / "c.png", title="cifar_resnet32.balanced_softmax_cifar100_lt100_e100")
+    assert is_white_framed(tmp_path / "c.png")
+    titles = [axes.get_title(loc="left") for axes in drawn[0].axes]
+    assert "a quantity with\na long name" in titles and "feature gradient" in titles
+
+
 def test_what_is_too_long_for_its_place_ends_in_an_ellipsis():
     assert fitted("truck", 1.0) == "truck"
     short = fitted("a class with a long name", 0.7)
