@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from zoo import release as releases
 from zoo.config import parse
@@ -20,6 +22,15 @@ PACO = "cifar_resnet20.paco_digits_lt50"
 MOCO = "cifar_resnet20.moco_v2_ft_digits_lt50"
 COUNTS = np.array([125, 80, 52, 33, 21, 14, 9, 5, 3, 2])
 DATA = "digits, long tail 50"
+
+
+def points_of(figure: Figure) -> tuple[float, float]:
+    """Points of the smallest letters of a figure, and of the smallest numbers in the cells of a map."""
+    shown = [text for text in figure.findobj(Text) if text.get_text().strip() and text.get_visible()]
+    assert not any("$" in text.get_text() for text in shown), "an exponent is smaller"
+    cells = {text for axes in figure.axes if axes.images for text in axes.texts if "." in text.get_text()[:2]}
+    letters = min(text.get_fontsize() for text in shown if text not in cells)
+    return letters, min((text.get_fontsize() for text in cells), default=math.inf)
 
 
 @functools.cache

@@ -13,6 +13,8 @@ import matplotlib.image
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
+from matplotlib.text import Text
 from PIL import Image
 from safetensors.torch import load_file
 from typer.testing import CliRunner
@@ -166,7 +168,7 @@ def test_the_map_is_dark_where_classes_are_alike_and_the_same_each_time(tmp_path
     colored = np.ptp(matplotlib.image.imread(tmp_path / "a.png")[..., :3], axis=-1) > 0.1
     rows, columns = np.nonzero(colored)
     top, left = rows.min(), columns.min()
-    side = rows.max() - top  # the map is a square; the colour bar is to its right
+    side = columns.max() - left  # the map is a square; the colour bar is below it
     half = side // 2
     inside = lightness[top : top + side, left : left + side]
     alike = np.median([np.median(inside[:half, :half]), np.median(inside[half:, half:])])
@@ -184,6 +186,28 @@ def test_the_map_of_two_and_of_hundreds_of_classes_is_drawn(classes: int, tmp_pa
     assert (tmp_path / "map.png").stat().st_size > 10_000
     width = matplotlib.image.imread(tmp_path / "map.png").shape[1]
     assert (width > 3000) == (classes == 200), "only names take more than a thousand pixels and a bar"
+
+
+def test_a_map_of_a_hundred_classes_for_a_card_is_a_column_wide_and_names_the_most_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[str] = []
+    save = Figure.savefig
+
+    def keep(figure: Figure, *args: object, **settings: object) -> None:
+        letters = [text for text in figure.findobj(Text) if text.get_text().strip() and text.get_visible()]
+        assert min(text.get_fontsize() for text in letters) >= 8.5
+        written.extend(text.get_text() for text in letters)
+        save(figure, *args, **settings)
+
+    monkeypatch.setattr(Figure, "savefig", keep)
+    centers = groups(50, 2, noise=0.1)._replace(class_names=tuple(f"class {c}" for c in range(100)))
+    plot_class_map(centers, tmp_path / "map.png", whole=False)
+    assert matplotlib.image.imread(tmp_path / "map.png").shape[1] == 680
+    similarity = centers.similarity().fill_diagonal_(-2)
+    a, b = sorted(divmod(int(similarity.argmax()), 100))
+    (pairs,) = (text for text in written if text.startswith("most alike"))
+    assert f"{float(similarity.max()):.2f}  class {a}, class {b}" in pairs
 
 
 def test_what_cannot_be_drawn_is_refused(tmp_path: Path) -> None:

@@ -14,7 +14,17 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from PIL import Image
 
-from tests.diagnosis_helpers import COUNTS, DATA, MOCO, PACO, class_rows, moco_rows, paco_rows, subject
+from tests.diagnosis_helpers import (
+    COUNTS,
+    DATA,
+    MOCO,
+    PACO,
+    class_rows,
+    moco_rows,
+    paco_rows,
+    points_of,
+    subject,
+)
 from zoo import functional
 from zoo import release as releases
 from zoo.errors import DataError, ZooError
@@ -320,7 +330,7 @@ def test_balance_has_mean_one_over_classes_from_the_most_to_the_least_frequent(t
     # the same counts in another order: one dashed line, and no class's name along the axis
     assert len(lines_of(share, FAINT)) == 1
     below = saved[0].axes[-1]
-    assert below.get_xlabel() == "place of the class (125 to 2 training images)"
+    assert below.get_xlabel() == "place of the class\n(125 to 2 training images)"
     assert not any("125" in label.get_text() for label in below.get_xticklabels())
 
 
@@ -337,7 +347,7 @@ def test_balance_of_trainings_on_other_images_has_a_share_for_each_and_places_al
     assert np.allclose(shares[0].get_ydata(), COUNTS / COUNTS.mean())
     assert np.allclose(shares[1].get_ydata(), 1)
     below = saved[0].axes[-1]
-    assert below.get_xlabel() == "place of the class (most training images first)"
+    assert below.get_xlabel() == "place of the class\n(most training images first)"
     only("balance", [one], tmp_path)
     ticks = [label.get_text() for label in saved[-1].axes[-1].get_xticklabels()]
     assert ticks[0] == "0\n125" and ticks[-1] == "9\n2"
@@ -523,11 +533,11 @@ def test_labels_that_are_long_are_told_apart_by_what_differs():
     assert brief([f"{head}, epochs 60", f"{head}, epochs 120"]) == ["epochs 60", "epochs 120"]
     assert brief(["a, b 1", "a, b 2"]) == ["a, b 1", "a, b 2"]  # there is room
     far = ["x" * 60 + end for end in "12"]
-    assert [each[-1] for each in brief(far)] == ["1", "2"] and all(len(each) == 44 for each in brief(far))
+    assert [each[-1] for each in brief(far)] == ["1", "2"] and all(len(each) == 36 for each in brief(far))
     inside = ["x" * 50 + digit + "y" * 50 for digit in "12"]
-    assert len({*brief(inside)}) == 2 and all(len(each) <= 44 for each in brief(inside))
+    assert len({*brief(inside)}) == 2 and all(len(each) <= 36 for each in brief(inside))
     assert brief([f"{head}, epochs 60", head]) == ["epochs 60", short(head)]
-    assert brief(["a" * 60]) == ["a" * 43 + "…"]
+    assert brief(["a" * 60]) == ["a" * 35 + "…"]
 
 
 def test_legends_and_panels_have_the_words_that_differ(tmp_path, saved):
@@ -601,7 +611,7 @@ def test_running_means_over_classes_leave_out_those_that_were_never_looked_at(tm
 def test_a_releases_accuracies_are_named_by_what_they_are_drawn_against(tmp_path, saved):
     entry = {
         "protocol": "knn",
-        "data": "digits",
+        "data": DATA,
         "split": "test",
         "metrics": {"per_class": [90.0 + c for c in range(10)], "test_images": 360},
     }
@@ -613,6 +623,51 @@ def test_a_releases_accuracies_are_named_by_what_they_are_drawn_against(tmp_path
     assert "sorted" not in said and "Accuracy by training images" in texts(saved[1])
 
 
+def test_a_releases_accuracies_are_of_its_own_data(tmp_path, saved):
+    own = {"protocol": "knn", "data": DATA, "split": "test", "metrics": {"per_class": [90.0] * 10}}
+    other = {**own, "data": "digits", "metrics": {"per_class": [10.0] * 10}}
+    again = {**own, "metrics": {"per_class": [50.0] * 10}}
+    said = plot_class_accuracy(subject(), [other, own, again], [tmp_path / "a.png"])
+    assert f"by knn; {DATA}, test split" in said
+    (line,) = lines_of(saved[0].axes[-1], COLORS[0])
+    assert set(line.get_ydata()) == {90.0}
+    with pytest.raises(DataError, match=f"no evaluation on {DATA} has accuracies of its classes"):
+        plot_class_accuracy(subject(), [other], [tmp_path / "b.png"])
+
+
+def test_captions_say_of_how_many_anchors_each_is(tmp_path):
+    few = subject(label="few", group="few")
+    few = replace(few, look=replace(few.look, scores=few.look.scores[:40]))
+    both = f"({len(subject().look.scores)} (paco_digits_lt50); 40 (few))"
+    for key in ("hardness", "pairs"):
+        assert f"the first images of the sample {both}" in only(key, [subject(), few], tmp_path).caption
+        alone = only(key, [few], tmp_path).caption
+        assert "the first images of the sample (40)" in alone
+
+
+def test_an_svg_that_would_be_large_is_shown_as_png(tmp_path, monkeypatch):
+    monkeypatch.setattr(figures, "_LARGEST_SVG", 1000)
+    drawn = only("plane", [subject()], tmp_path)
+    assert drawn.bare == tmp_path / "plane.bare.png" and drawn.bare.is_file()
+    assert {path.name for path in tmp_path.iterdir()} == {"plane.png", "plane.svg", "plane.bare.png"}
+
+
+def test_words_are_taken_away_and_nothing_else(tmp_path):
+    drawn = only("neighbours", [subject()], tmp_path)
+    whole, bare = (np.asarray(Image.open(path).convert("L")) for path in (drawn.png, drawn.bare))
+    assert bare.shape[1] == whole.shape[1] and bare.shape[0] < 0.9 * whole.shape[0]
+    starts = [
+        top
+        for top in range(whole.shape[0] - bare.shape[0] + 1)
+        if np.array_equal(whole[top : top + bare.shape[0]], bare)
+    ]
+    assert len(starts) == 1
+    (top,) = starts
+    above, below = whole[:top], whole[top + bare.shape[0] :]
+    assert above.min() < 100 and below.min() < 150  # title and caption, which is grey
+    assert (bare[[0, -1]] == 255).all()
+
+
 def test_a_hundred_classes_are_named_where_there_is_room(tmp_path, saved):
     hundred = many_classes(100)
     found = {
@@ -620,10 +675,10 @@ def test_a_hundred_classes_are_named_where_there_is_room(tmp_path, saved):
         for each in draw([hundred], tmp_path, only=["centers", "accuracy", "balance", "features"])
     }
     assert all(each.missing is None for each in found.values())
-    balance, centers, _, accuracy = saved[::2]
+    balance, centers, _, accuracy = saved[::3]
     similarity = hundred.centers.similarity().fill_diagonal_(-2)
     a, b = divmod(int(similarity.argmax()), 100)
-    assert f"{float(similarity.max()):.2f}  a class with a long nam" in texts(centers)
+    assert f"{float(similarity.max()):.2f}  a class with a lo" in texts(centers)
     assert f"most alike {float(similarity.max()):.2f}" in texts(centers) and a != b
     assert "running means over 5 classes" in found["balance"].caption.lower()
     line = lines_of(balance.axes[-1], COLORS[0])[0]
@@ -656,15 +711,19 @@ def report(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Figure, "savefig", lambda self, *a, **k: (kept.append(self), save(self, *a, **k))[1])
         drawn = draw(everything(), folder)
-    return folder, drawn, kept[::2]
+    return folder, drawn, kept[::3]
 
 
 def test_every_figure_is_there_as_png_and_svg(report):
     folder, drawn, _ = report
     assert [each.key for each in drawn] == [*FIGURES]
-    assert {path.name for path in folder.iterdir()} == {f"{k}.{e}" for k in FIGURES for e in ("png", "svg")}
+    assert {path.name for path in folder.iterdir()} == {
+        f"{key}.{ending}"
+        for key in FIGURES
+        for ending in ("png", "svg", "bare.png" if key in ("neighbours", "features") else "bare.svg")
+    }
     for each in drawn:
-        assert each.missing is None and each.png.is_file() and each.svg.is_file()
+        assert each.missing is None and each.png.is_file() and each.svg.is_file() and each.bare.is_file()
         assert "digits" in each.caption and "seed" in each.caption, each.key
         assert len(each.reading) > 60 and each.title
         svg = each.svg.read_text()
@@ -675,10 +734,9 @@ def test_letters_are_large_enough_and_lie_inside(report):
     folder, _, kept = report
     assert len(kept) == len(FIGURES)
     for figure in kept:
-        assert figure.get_size_inches()[0] <= 4.3  # a column of a paper, a telephone
-        for text in figure.findobj(mpl.text.Text):
-            if text.get_text().strip() and text.get_visible():
-                assert text.get_fontsize() >= 7, text.get_text()
+        pixels = 326 / (72 * figure.get_size_inches()[0])  # for a point, on a telephone 360 CSS pixels wide
+        letters, cells = points_of(figure)
+        assert letters * pixels >= 11 and cells * pixels >= 10, texts(figure)
     for path in folder.glob("*.png"):
         pixels = np.asarray(Image.open(path).convert("RGB"))
         for edge in (pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]):
@@ -690,7 +748,7 @@ def test_the_same_subjects_give_the_same_files(tmp_path, report):
     keys = ("scores", "plane", "balance", "neighbours")
     draw(everything(), tmp_path, only=keys)
     for key in keys:
-        for ending in ("png", "svg"):
+        for ending in ("png", "svg", "bare.png" if key == "neighbours" else "bare.svg"):
             name = f"{key}.{ending}"
             assert (tmp_path / name).read_bytes() == (folder / name).read_bytes(), name
 
@@ -733,7 +791,7 @@ def test_one_class_unknown_counts_and_old_records_are_told(tmp_path):
     for (key, why), given in cases.items():
         (drawn,) = draw([given], tmp_path, only=[key])
         assert drawn.missing is not None and drawn.missing.startswith(why), (key, drawn.missing)
-        assert drawn.png is None and drawn.svg is None and drawn.caption == ""
+        assert drawn.png is None and drawn.svg is None and drawn.bare is None and drawn.caption == ""
 
 
 def test_one_that_lacks_something_does_not_take_the_others_with_it(tmp_path):

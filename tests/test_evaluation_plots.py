@@ -13,6 +13,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from zoo.errors import DataError, ZooError
+from zoo.evaluation._figure import figure_to, fitted, folded
 from zoo.evaluation.plots import plot_curves, plot_features, plot_shot_accuracy
 from zoo.modules.centers import Centers
 
@@ -58,12 +59,12 @@ def is_white_framed(path) -> bool:
 
 def test_same_input_gives_the_same_bytes(tmp_path):
     x, y, centers = digits()
-    begin = time.perf_counter()
+    begin = time.process_time()
     for name in "ab":
         plot_features(x, y, NAMES, centers, tmp_path / f"map_{name}.png")
         plot_curves(records(), tmp_path / f"curves_{name}.png")
         plot_shot_accuracy({"m": {"accuracy": 50.0}}, tmp_path / f"bars_{name}.png")
-    assert time.perf_counter() - begin < 30
+    assert time.process_time() - begin < 30
     for kind in ("map", "curves", "bars"):
         first, second = (tmp_path / f"{kind}_{name}.png" for name in "ab")
         assert first.read_bytes() == second.read_bytes(), kind
@@ -109,7 +110,9 @@ def test_curves_have_a_panel_for_each_scalar_with_its_unit(tmp_path, drawn):
     assert [a.get_ylabel() for a in figure.axes] == ["nats", r"$\times 10^{-4}$", "%", "inner product"]
     words = " ".join(texts(figure).split())
     assert "Trained on digits, seed 7. 121 records, steps 0 to 120, epochs 0 to 12; lines: running" in words
-    assert figure.get_size_inches()[0] <= 4.8, "letters of 7 points can be read at a telephone's width"
+    assert figure.get_size_inches()[0] == 3.4, "letters of 8.5 points can be read at a telephone's width"
+    written = [t for t in figure.findobj(mpl.text.Text) if t.get_text().strip() and t.get_visible()]
+    assert min(t.get_fontsize() for t in written) >= 8.5
     raw, mean = figure.axes[0].lines
     assert len(raw.get_xdata()) == 120  # the repeated steps count once, as last recorded
     assert raw.get_ydata()[[0, 5]].tolist() == [5.0, 7.0]
@@ -190,6 +193,38 @@ def test_bars_show_every_value_and_a_dash_for_what_is_missing(tmp_path, drawn):
     assert all(name in texts(figure) for name in rows)
 
 
+@pytest.mark.parametrize(
+    ("title", "caption"),
+    [
+        ("cifar_resnet32.balanced_softmax_cifar100_lt100_e100: test features", "W" * 200),
+        ("M" * 90, "a caption of words " * 20),
+        ("a $ and a_b", "costs $5 and $6, " * 20 + "/a/path/" + "of_names/" * 30),
+    ],
+)
+def test_titles_and_captions_are_broken_before_the_edge(title, caption, tmp_path):
+    with figure_to([tmp_path / "a.png", tmp_path / "a.bare.png"], (3.4, 4.0), caption, title) as figure:
+        figure.subplots().plot([0, 1])
+    assert is_white_framed(tmp_path / "a.png") and is_white_framed(tmp_path / "a.bare.png")
+    assert folded(title, 3.4).replace("\n", "").replace(" ", "") == title.replace(" ", "")
+
+
+def test_titles_of_small_panels_are_broken_before_the_edge(tmp_path, drawn):
+    names = ["feature_gradient", "gradient_norm", "center_probability", "pair_probability"]
+    names += ["a_quantity_with_a_long_name", "validation_balanced_accuracy"]
+    rows = [{"step": 1000 * i, "loss": 1.0, **dict.fromkeys(names, 1.0 / (i + 1))} for i in range(9)]
+    plot_curves(rows, tmp_path / "c.png", title="cifar_resnet32.balanced_softmax_cifar100_lt100_e100")
+    assert is_white_framed(tmp_path / "c.png")
+    titles = [axes.get_title(loc="left") for axes in drawn[0].axes]
+    assert "a quantity with\na long name" in titles and "feature gradient" in titles
+
+
+def test_what_is_too_long_for_its_place_ends_in_an_ellipsis():
+    assert fitted("truck", 1.0) == "truck"
+    short = fitted("a class with a long name", 0.7)
+    assert short.endswith("…") and "a class with".startswith(short[:-1])
+    assert len(fitted("iiiiiiiiiiiiiiiiiiiiiiii", 0.7)) > len(fitted("WWWWWWWWWWWWWWWWWWWWWWWW", 0.7)) + 4
+
+
 def test_mistakes_are_named_and_leave_no_file(tmp_path):
     x, y, centers = digits(30)
     with pytest.raises(ZooError, match=r'found the ending "\.jpg", expected \.png, \.svg or \.pdf'):
@@ -227,7 +262,7 @@ def test_lines_of_one_quantity_share_a_panel_and_are_told_apart_without_colour(t
     words = [text.get_text() for text in figure.legends[0].get_texts()]
     assert words == ["all classes", "many-shot", "few-shot", "theoretical optimum", "after FT"]
     title, legend = figure._suptitle.get_window_extent(), figure.legends[0].get_window_extent()
-    first_line = title.y0 + title.height * 0.7  # of three
+    first_line = title.y0 + title.height * 0.75  # of four
     assert legend.y1 <= first_line + 2, "the legend lies below the title's words"
     assert legend.x1 <= figure.bbox.x1
     assert legend.y0 >= max(axes.get_tightbbox().y1 for axes in figure.axes), "and above the panels"

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from matplotlib.figure import Figure
 
 if os.environ.get("ZOO_BROWSER_TESTS") != "1":
     pytest.importorskip("selenium")
 
 import zoo
 from tests.browser import CHROMIUM, WANTED, Browser, browser, found
+from tests.diagnosis_helpers import points_of
 from tests.test_api import picture_folder
 from zoo.evaluation.diagnosis.page import Picture, Table
 from zoo.release import Release
@@ -47,6 +51,20 @@ def page(subjects: Any) -> zoo.Page:
 @pytest.fixture(scope="module")
 def reports(moco: Release, paco: Release, tmp_path_factory: pytest.TempPathFactory) -> dict[str, zoo.Report]:
     root = tmp_path_factory.mktemp("reports")
+    save = Figure.savefig
+
+    def measured(figure: Figure, *args: Any, **settings: Any) -> None:
+        area = settings.get("bbox_inches")  # of a figure without title and caption, as reports show them
+        if area is not None:
+            DRAWN.append((area.width, *points_of(figure)))
+        save(figure, *args, **settings)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Figure, "savefig", measured)
+        return _reports(root, moco, paco)
+
+
+def _reports(root: Path, moco: Release, paco: Release) -> dict[str, zoo.Report]:
     pictures = picture_folder(root / "pictures")
     for file in (pictures / "val").rglob("*.png"):
         file.unlink()
@@ -55,6 +73,51 @@ def reports(moco: Release, paco: Release, tmp_path_factory: pytest.TempPathFacto
         "several": zoo.diagnose(paco.path, PACO, moco.path, out=root / "several", sample=SAMPLE, page=page),
         "lacking": zoo.diagnose(PACO, data=f"folder:{pictures}", out=root / "lacking", sample=SAMPLE),
     }
+
+
+DRAWN: list[tuple[float, float, float]] = []
+"""Of every figure that a report shows: its width in inches, and the points of its smallest letters and of the
+smallest numbers in cells."""
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("name", ["one", "several", "lacking"])
+def test_on_a_phone_every_letter_of_a_figure_is_readable(
+    name: str, dark: bool, reports: dict[str, zoo.Report], chromium: Browser
+) -> None:
+    chromium.open(reports[name].html, PHONE, dark=dark)
+    images = chromium.run(
+        "return [...document.querySelectorAll('article figure img')].map(i => {"
+        " const s = getComputedStyle(i), padding = parseFloat(s.paddingLeft) + parseFloat(s.paddingRight);"
+        " return [i.alt, i.clientWidth - padding, i.clientHeight, i.naturalWidth / i.naturalHeight,"
+        "  i.getBoundingClientRect().left, i.getBoundingClientRect().right] })"
+    )
+    drawn = [each for each in reports[name].figures if each.missing is None]
+    assert len(images) == len(drawn) >= 2
+    assert len(DRAWN) >= 20
+    widest = max(inches for inches, _, _ in DRAWN)
+    letters, cells = (min(each[place] for each in DRAWN) for place in (1, 2))
+    assert math.isfinite(cells)
+    for alt, width, height, ratio, left, right in images:
+        assert left >= 0 and right <= PHONE, alt
+        assert width / height == pytest.approx(ratio, rel=0.02), alt  # not squeezed
+        point = width / (72 * widest)  # CSS pixels
+        assert letters * point >= 11 and cells * point >= 10, (alt, letters * point, cells * point)
+
+
+def test_a_caption_stands_once_in_a_report(reports: dict[str, zoo.Report], chromium: Browser) -> None:
+    report = reports["one"]
+    chromium.open(report.html, PHONE)
+    captions = chromium.run(
+        "return [...document.querySelectorAll('article figcaption')].map(c => c.textContent)"
+    )
+    shown = {each.key: each for each in report.figures if each.missing is None}
+    assert sorted(captions) == sorted(each.caption for each in shown.values())
+    html = report.html.read_text()
+    for each in shown.values():  # the picture in the page is the one without words
+        assert each.bare is not None and each.png is not None
+        assert base64.b64encode(each.bare.read_bytes()).decode() in html
+        assert base64.b64encode(each.png.read_bytes()).decode() not in html
 
 
 NAMES = ("one", "several", "lacking")
@@ -131,7 +194,7 @@ def test_links_beside_the_figures_lead_to_their_files(
     chromium.open(report.html)
     links = chromium.run("return [...document.querySelectorAll('a')].map(a => a.getAttribute('href'))")
     files = {each for each in links if not each.startswith("#")}
-    assert len(files) == 2 * sum(each.missing is None for each in report.figures) + 1
+    assert len(files) == 3 * sum(each.missing is None for each in report.figures) + 1
     assert all((report.folder / each).is_file() for each in files)
 
 

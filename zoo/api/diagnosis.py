@@ -47,7 +47,8 @@ class Report:
     """What `diagnose` made.
 
     Attributes:
-        folder: with `report.html`, `numbers.json` and `figures/KEY.png|svg`.
+        folder: with `report.html`, `numbers.json` and `figures/KEY.png|svg`; without title and
+            caption `figures/KEY.bare.svg|png`.
         html: the report.
         figures: each, or why it is missing.
         subjects: with their numbers, in the order given.
@@ -155,8 +156,9 @@ def unseen(*names: str | Path) -> list[Subject]:
 
 
 def _moved(drawn: Drawn, folder: Path) -> Drawn:
-    png, svg = (None if file is None else folder / file.name for file in (drawn.png, drawn.svg))
-    return replace(drawn, png=png, svg=svg)
+    files = drawn.png, drawn.svg, drawn.bare
+    png, svg, bare = (None if file is None else folder / file.name for file in files)
+    return replace(drawn, png=png, svg=svg, bare=bare)
 
 
 def _write(file: Path, text: str) -> None:

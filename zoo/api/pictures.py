@@ -89,6 +89,7 @@ def draw_pictures(
             class_names=train_set.class_names,
             title=f"{name}: class centers",
             data=trained_on(dataset),
+            whole=False,
         )
     subject = Subject(
         label=name,

@@ -12,13 +12,14 @@ from zoo.api.facts import hardware, versions
 from zoo.api.found import Found, Numbers, along, as_record, findings, sentences, table, usual_numbers
 from zoo.api.sweep_file import SweepFile, Watched
 from zoo.api.swept import Plan, Run
+from zoo.evaluation._figure import BARE
 from zoo.evaluation.diagnosis.page import Page, Picture, Table
 from zoo.evaluation.diagnosis.subject import Subject
 from zoo.evaluation.sweep_plot import plot_sweep
 from zoo.evaluation.trend import NOTE
 from zoo.training import pick_device
 
-NARROW = "sweep_narrow.svg"  # the same in one column, for a phone
+NARROW = f"sweep_narrow{BARE}.svg"  # the same in one column, without words, for the report
 
 
 class Result:
@@ -40,13 +41,13 @@ class Result:
         numbers = dict(zip(runs, (subject.numbers for subject in subjects), strict=True))
         found = self.found(numbers)
         about = self.caption(subjects)
-        self.draw(found, about)
+        caption = self.draw(found, about)
         return Page(
             title=self.title,
             paragraphs=[*self.about(), *sentences(self.plan, found, numbers), *self.failures(), NOTE],
             commands=[self.command],
             tables=[self.table(numbers)],
-            pictures=[Picture(self.out / NARROW, self.alt(found), about)],
+            pictures=[Picture(self.out / NARROW, self.alt(found), caption)],
         )
 
     @property
@@ -96,10 +97,11 @@ class Result:
         titles = ", ".join(each.watched.title for each in found)
         return f"{titles} against {along(self.plan).title}: every seed, means and intervals, as in the table"
 
-    def draw(self, found: Sequence[Found], about: str) -> None:
+    def draw(self, found: Sequence[Found], about: str) -> str:
+        """Draw it as wide as a screen and as a column, and return the caption."""
         axis = along(self.plan)
         files = [self.out / "sweep.png", self.out / "sweep.svg"]
-        for paths, columns in ((files, None), ([self.out / NARROW], 1)):
+        captions = [
             plot_sweep(
                 {each.watched.title: each.trends for each in found if each.trends},
                 paths,
@@ -109,6 +111,9 @@ class Result:
                 about=about,
                 columns=columns,
             )
+            for paths, columns in ((files, None), ([self.out / NARROW], 1))
+        ]
+        return captions[-1]
 
     def markdown(self, numbers: Mapping[Run, Numbers], found: Sequence[Found]) -> str:
         shown = self.table(numbers)

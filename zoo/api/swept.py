@@ -33,8 +33,9 @@ KINDS = (
 _DECIDED = {"training.seed": "a sweep has several; give --seeds", "name": "points are named by their values"}
 _LONGEST = 40  # characters of a label
 _LARGE = 1e6  # from here on a float is written with an exponent
+_PICTURES = ("sweep.png", "sweep.svg", "sweep_narrow.bare.svg")
 _RESERVED = (
-    *("report", "sweep.json", "sweep.md", "sweep.png", "sweep.svg", "sweep_narrow.svg", "plan.json"),
+    *("report", "sweep.json", "sweep.md", *_PICTURES, "plan.json"),
     *("results", "results.json", "results.md", "results.png", "results.svg"),
 )
 

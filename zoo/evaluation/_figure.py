@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 import io
-import textwrap
+import math
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.text import Text
+from matplotlib.textpath import TextPath
+from matplotlib.transforms import Bbox
 
 from zoo.errors import ZooError, did_you_mean
 from zoo.files import write_atomic
@@ -32,17 +39,29 @@ COLORS = (
     "#AA4499",
 )
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "h")
-INK, FAINT = "#222222", "#8A8A8A"
+INK, QUIET, FAINT = "#222222", "#555555", "#8A8A8A"
+
+COLUMN = 3.4
+"""Inches of a figure's width: a column of a paper. A telephone 360 CSS pixels wide has 326 for it."""
+
+SMALL, CELL = 8.5, 7.6
+"""Points of the smallest letters, and of numbers in cells: 11 and 10 CSS pixels on that telephone."""
+
+BARE = ".bare"
+"""Ends the stem of a file that is written without title and caption, as in `scores.bare.svg`."""
+
+_TITLE = 9.5  # points
+_MARGIN = 0.01  # of the width, left of title and caption
 
 # Set explicitly, so that a user's matplotlibrc or style cannot change a published figure.
 _STYLE = {
     "font.family": "DejaVu Sans",
-    "font.size": 8.0,
+    "font.size": SMALL,
     "axes.titlesize": 9.0,
-    "axes.labelsize": 8.0,
-    "xtick.labelsize": 7.0,
-    "ytick.labelsize": 7.0,
-    "legend.fontsize": 7.5,
+    "axes.labelsize": SMALL,
+    "xtick.labelsize": SMALL,
+    "ytick.labelsize": SMALL,
+    "legend.fontsize": SMALL,
     "legend.frameon": False,
     "savefig.facecolor": "white",
     "savefig.bbox": None,
@@ -77,7 +96,8 @@ def figure_to(
 ) -> Iterator[Figure]:
     """Give an empty figure of `size` inches, then write it to `path` (.png, .svg or .pdf) in one step.
 
-    With several paths the same figure is written to each.
+    With several paths the same figure is written to each; to one whose stem ends in `BARE` without title and
+    caption, for a page that has them as text.
 
     Raises:
         ZooError: for a file of another kind, before anything is drawn; if it cannot be written.
@@ -91,14 +111,94 @@ def figure_to(
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=size, dpi=200, layout="constrained")
         FigureCanvasAgg(figure)
+        style: dict[str, Any] = {"x": _MARGIN, "ha": "left", "parse_math": False}
+        above = None
         if title:
-            figure.suptitle(title, fontsize=10, fontweight="bold", x=0.01, ha="left")
-        caption = textwrap.fill(caption, int(17 * size[0]))  # characters of this font per inch
-        figure.supxlabel(caption, fontsize=7, color="#555555", x=0.01, ha="left")
+            above = figure.suptitle(folded(title, size[0]), fontsize=_TITLE, fontweight="bold", **style)
+        below = figure.supxlabel(wrapped(caption, size[0]), fontsize=SMALL, color=QUIET, **style)
         yield figure
-        for each in paths:
-            _write(figure, each)
+        for each in sorted(paths, key=_is_bare):  # nothing comes back that was taken away
+            _write(figure, each, _without(figure, above, below) if _is_bare(each) else None)
             _settle(figure)
+
+
+def caption_height(caption: str, width: float) -> float:
+    """Return the inches that a caption takes up below a figure of `width` inches."""
+    return 0.147 * len(wrapped(caption, width).splitlines()) + 0.1
+
+
+def title_height(title: str, width: float) -> float:
+    """Return the inches that a title takes up above a figure of `width` inches."""
+    return 0.165 * len(folded(title, width).splitlines()) + 0.1
+
+
+def folded(title: str, width: float) -> str:
+    """Break a title into lines that a figure has room for, names of weights at a dot or an underscore."""
+    broken: list[str] = []
+    for line in title.split("\n"):
+        parts = re.findall(r"[^\s_.]+[_.]*|[_.]+|\s+", line)
+        broken += _lines(parts, width, _TITLE, between="", bold=True) or [line]
+    return "\n".join(broken)
+
+
+def wrapped(text: str, width: float, points: float = SMALL) -> str:
+    """Break a text into lines that a figure, or a part of one, of `width` inches has room for."""
+    return "\n".join(_lines(text.split(), width, points))
+
+
+def fitted(text: str, inches: float, points: float = SMALL) -> str:
+    """Return a text that is no wider: what is too long ends in an ellipsis."""
+    for length in range(len(text), 0, -1):
+        shown = text if length == len(text) else f"{text[:length].rstrip()}…"
+        if _inches(shown, points) <= inches:
+            return shown
+    return text[:1]
+
+
+def _lines(
+    words: Sequence[str], width: float, points: float, *, between: str = " ", bold: bool = False
+) -> list[str]:
+    """Put words into lines that a figure of `width` inches has room for."""
+    room, found = width - 2 * _MARGIN * width - 0.06, list[str]()
+    taken = 0.0
+    for word in (piece for each in words for piece in _pieces(each, room, points, bold=bold)):
+        needed = _inches(word, points, bold=bold)
+        joined = taken + needed + (_inches(between, points) if between else 0.0)
+        if found and joined <= room:
+            found[-1] += between + word
+            taken = joined
+        elif word.strip():
+            found.append(word)
+            taken = needed
+    return [line.rstrip() for line in found]
+
+
+def _pieces(word: str, room: float, points: float, *, bold: bool) -> Iterator[str]:
+    """Cut a word that is wider than a line, a path, say."""
+    while len(word) > 1 and _inches(word, points, bold=bold) > room:
+        fits = range(len(word) - 1, 1, -1)
+        end = next((n for n in fits if _inches(word[:n], points, bold=bold) <= room), 1)
+        yield word[:end]
+        word = word[end:]
+    yield word
+
+
+@functools.lru_cache(4096)
+def _inches(text: str, points: float, *, bold: bool = False) -> float:
+    """Return how wide a text is."""
+    if not text.strip():
+        return 0.32 * points / 72 * len(text)
+    font = FontProperties(family=str(_STYLE["font.family"]), weight="bold" if bold else "normal")
+    # with a letter after it, since a path ends with its ink
+    ends = [
+        float(TextPath((0, 0), each, size=points, prop=font).get_extents().x1)
+        for each in (text.replace("$", r"\$") + "l", "l")
+    ]
+    return (ends[0] - ends[1]) / 72
+
+
+def _is_bare(path: Path) -> bool:
+    return path.stem.endswith(BARE)
 
 
 def _settle(figure: Figure) -> None:
@@ -112,13 +212,28 @@ def _settle(figure: Figure) -> None:
         axes.set_position((left, bottom, width, height))
 
 
-def _write(figure: Figure, path: Path) -> None:
+def _write(figure: Figure, path: Path, area: Bbox | None) -> None:
     buffer = io.BytesIO()
-    figure.savefig(buffer, format=path.suffix[1:], metadata=_METADATA[path.suffix])
+    figure.savefig(buffer, format=path.suffix[1:], metadata=_METADATA[path.suffix], bbox_inches=area)
     try:
         write_atomic(path, lambda temporary: temporary.write_bytes(buffer.getvalue()))
     except OSError as error:
         raise ZooError(f'figure "{path}" cannot be written: {error.strerror or error}') from None
+
+
+def _without(figure: Figure, above: Text | None, below: Text) -> Bbox:
+    """Hide title and caption once all is laid out, and return where the rest is, in inches."""
+    if isinstance(figure.get_layout_engine(), ConstrainedLayoutEngine):
+        figure.draw_without_rendering()
+        _settle(figure)
+    width, height = figure.get_size_inches()
+    bottom, top = below.get_window_extent().y1, height * figure.dpi
+    below.set_visible(False)
+    if above is not None:
+        top = above.get_window_extent().y0
+        above.set_visible(False)
+    # whole pixels, so that what is left looks as it did
+    return Bbox([[0.0, math.ceil(bottom) / figure.dpi], [float(width), math.floor(top) / figure.dpi]])
 
 
 def grid(axes: Axes, axis: Literal["both", "x", "y"] = "both") -> None:

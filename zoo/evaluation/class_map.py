@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from matplotlib import colormaps
@@ -14,13 +14,26 @@ from scipy.cluster.hierarchy import leaves_list, linkage
 from scipy.spatial.distance import squareform
 
 from zoo.errors import DataError
-from zoo.evaluation._figure import INK, figure_to
+from zoo.evaluation._figure import (
+    CELL,
+    COLUMN,
+    INK,
+    SMALL,
+    caption_height,
+    figure_to,
+    fitted,
+    title_height,
+)
 from zoo.modules.centers import Centers
 
 _WRITTEN = 20  # of so many classes at most, the numbers are written into the cells
 _NAMED = 200  # of so many at most, every class has its name
 _NAMELESS = 5.0  # inches of a map without names, a thousand pixels
 _LONGEST_NAME = 24
+_IN_COLUMN, _CELLS = 16, 10  # classes up to which a column's width has room for names, and for numbers
+_NAME = 0.95  # inches of a name beside a map in a column
+_LETTER = 0.08  # inches of a digit
+_PAIRS = 6  # of more classes, so many pairs that are most alike are named below
 MOST_DRAWN = 1000
 """Classes up to which a training draws this by itself: time and memory grow with their square."""
 
@@ -32,13 +45,15 @@ def plot_class_map(
     class_names: Sequence[str] | None = None,
     title: str | None = None,
     data: str = "",
+    whole: bool = True,
 ) -> None:
     """Draw the cosine similarity of every two class centers, similar classes beside each other.
 
     The order is that of average linkage; up to 200 classes, its branches are turned so that neighbours are
     as alike as the tree allows, and every class is named.
     Behind each name stands the number of its training images, where it is known. The diagonal is left
-    empty, so that the colours spread over what differs.
+    empty, so that the colours spread over what differs. Up to 16 classes the figure is as wide as a column
+    of a paper; of more it is as wide as their names take, or a column too where it need not be `whole`.
 
     Args:
         centers: of two classes or more.
@@ -46,6 +61,8 @@ def plot_class_map(
         class_names: C of them; by default those of `centers`.
         title: heading of the figure; name the model.
         data: what it was trained on, for the caption.
+        whole: whether every one of more than 16 classes is named, which telephones cannot show; else those
+            are that are most alike.
 
     Raises:
         DataError: for fewer than two classes, other than C names, or centers that are not finite.
@@ -64,7 +81,15 @@ def plot_class_map(
     caption = f"Cosine similarity of the {classes} learned class centers (D = {dim})"
     caption += f", {data}" if data else ""
     caption += "; order: average linkage, similar classes beside each other"
-    caption += "; in brackets: training images" if counts_shown(counts) else ""
+    narrow = classes <= _IN_COLUMN or not whole
+    caption += "; in brackets: training images" if counts_shown(counts, narrow=narrow) else ""
+    if narrow:
+        heights = column_heights(names, counts)
+        total = sum(heights) + caption_height(caption, COLUMN) + title_height(title or "", COLUMN)
+        with figure_to(path, (COLUMN, total), caption, title) as figure:
+            grid_of = figure.subplots(len(heights), 1, squeeze=False, height_ratios=heights)
+            draw_in_column([*grid_of[:, 0]], similarity, order, names, counts)
+        return
     side = min(max(2.6, 0.115 * classes), 16.0)
     if classes > _NAMED:  # without names to be read, larger is only slower to load
         side = _NAMELESS
@@ -72,9 +97,75 @@ def plot_class_map(
         draw_class_map(figure.subplots(), similarity, order, names, counts)
 
 
-def counts_shown(counts: Sequence[int]) -> bool:
+def column_heights(names: Sequence[str], counts: Sequence[int]) -> list[float]:
+    """Return the inches of each panel that `draw_in_column` needs for these classes."""
+    if len(names) > _IN_COLUMN:
+        return [3.4, 0.147 * (_PAIRS + 1) + 0.1]
+    rows, columns, turned = _labels_in_column(names, counts)
+    side = COLUMN - 0.2 - _LETTER * max(map(len, rows))
+    return [side + (_LETTER * max(map(len, columns)) if turned else 0.2) + 0.55]
+
+
+def draw_in_column(
+    panels: Sequence[Axes],
+    similarity: NDArray[np.float64],
+    order: NDArray[np.int64],
+    names: Sequence[str],
+    counts: Sequence[int],
+) -> None:
+    """Draw cosines in the width of a column, with letters that a telephone shows at a readable size.
+
+    Args:
+        panels: as many as `column_heights` gives: a map, and where there are many classes, words below it.
+        similarity: `[C, C]`.
+        order: of the classes from the top, `[C]`.
+        names: of the C classes.
+        counts: training images of each; -1 where not known.
+    """
+    axes = panels[0]
+    shown = _draw(axes, similarity, order, shrink=0.7, location="bottom")
+    axes.tick_params(length=0)
+    if len(panels) > 1:
+        axes.set_xticks([])
+        axes.set_yticks([])
+        axes.set_xlabel(f"{len(names)} classes")
+        _name_pairs(panels[1], similarity, names)
+        return
+    rows, columns, turned = _labels_in_column([names[c] for c in order], [counts[c] for c in order])
+    style: dict[str, Any] = {"fontsize": SMALL, "parse_math": False}
+    axes.set_yticks(range(len(rows)), rows, **style)
+    axes.set_xticks(range(len(rows)), columns, rotation=90 if turned else 0, **style)
+    if len(order) <= _CELLS:
+        _write(axes, shown, CELL)
+
+
+def _labels_in_column(names: Sequence[str], counts: Sequence[int]) -> tuple[list[str], list[str], bool]:
+    """Return the words beside the rows and below the columns, and whether the latter are turned.
+
+    Numbers of images stand where there is more room for them.
+    """
+    short = [fitted(name, _NAME) for name in names]
+    with_counts = [f"{name} ({n:,})" if n >= 0 else name for name, n in zip(short, counts, strict=True)]
+    longest = max(map(len, short))
+    turned = longest * len(names) * _LETTER > 2.2
+    return (short, with_counts, True) if turned else (with_counts, short, False)
+
+
+def _name_pairs(axes: Axes, similarity: NDArray[np.float64], names: Sequence[str]) -> None:
+    """Write which classes are most alike."""
+    axes.axis("off")
+    rows, columns = np.triu_indices(len(names), 1)
+    cosines = similarity[rows, columns]
+    best = np.argsort(-cosines, kind="stable")[:_PAIRS]
+    pairs = [[fitted(names[place[i]], 1.35) for place in (rows, columns)] for i in best]
+    lines = [f"{cosines[i]:.2f}  {', '.join(pair)}" for i, pair in zip(best, pairs, strict=True)]
+    text = "\n".join(["most alike", *lines])
+    axes.text(0, 1, text, va="top", parse_math=False, transform=axes.transAxes)
+
+
+def counts_shown(counts: Sequence[int], *, narrow: bool = False) -> bool:
     """Whether a map of classes with so many training images each has the numbers behind their names."""
-    return min(counts) >= 0 and len(counts) <= _NAMED
+    return min(counts) >= 0 and len(counts) <= (_IN_COLUMN if narrow else _NAMED)
 
 
 def draw_class_map(
@@ -83,12 +174,8 @@ def draw_class_map(
     order: NDArray[np.int64],
     names: Sequence[str],
     counts: Sequence[int],
-    *,
-    named: int = _NAMED,
-    written: int = _WRITTEN,
-    smallest: float = 5.5,
 ) -> None:
-    """Draw cosines into axes, with their own colour bar.
+    """Draw cosines into axes as large as the names take, with their own colour bar.
 
     Args:
         axes: where.
@@ -96,20 +183,34 @@ def draw_class_map(
         order: of the classes from the top, `[C]`.
         names: of the C classes.
         counts: training images of each; -1 where not known.
-        named: classes up to which each has its name.
-        written: classes up to which each cell has its number.
-        smallest: points of the letters where there are many names.
     """
-    shown = similarity[np.ix_(order, order)]
+    shown = _draw(axes, similarity, order, shrink=0.6, location="right")
+    _name_axes(axes, [_label(names[c], counts[c]) for c in order])
+    if len(order) <= _WRITTEN:
+        _write(axes, shown, 6.0)
+
+
+def _draw(
+    axes: Axes,
+    similarity: NDArray[np.float64],
+    order: NDArray[np.int64],
+    *,
+    shrink: float,
+    location: Literal["right", "bottom"],
+) -> NDArray[np.float64]:
+    """Draw the cells and their colour bar, and return what they show, NaN along the diagonal."""
+    shown: NDArray[np.float64] = similarity[np.ix_(order, order)]
     np.fill_diagonal(shown, np.nan)
     low, high = float(np.nanmin(shown)), float(np.nanmax(shown))
     # made to look the same to colour-blind people; what is alike is dark
     cmap = colormaps["cividis_r"].with_extremes(bad="white")
     image = axes.imshow(shown, cmap=cmap, vmin=low, vmax=high, interpolation="antialiased")
-    _name_axes(axes, [_label(names[c], counts[c]) for c in order], named, smallest)
-    if len(order) <= written:
-        _write(axes, shown, (low + high) / 2, max(smallest, 6.0))
-    axes.figure.colorbar(image, ax=axes, label="cosine", shrink=0.6, aspect=25, pad=0.02)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    axes.figure.colorbar(
+        image, ax=axes, label="cosine", shrink=shrink, aspect=25, pad=0.02, location=location
+    )
+    return shown
 
 
 def cluster(similarity: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -127,15 +228,13 @@ def _label(name: str, count: int) -> str:
     return f"{short} ({count:,})" if count >= 0 else short
 
 
-def _name_axes(axes: Axes, labels: Sequence[str], named: int, smallest: float) -> None:
-    for spine in axes.spines.values():
-        spine.set_visible(False)
-    if len(labels) > named:
+def _name_axes(axes: Axes, labels: Sequence[str]) -> None:
+    if len(labels) > _NAMED:
         axes.set_xticks([])
         axes.set_yticks([])
         axes.set_xlabel(f"{len(labels)} classes")
         return
-    size = 7.5 if len(labels) <= _WRITTEN else smallest
+    size = 7.5 if len(labels) <= _WRITTEN else 5.5
     ticks = range(len(labels))
     style: dict[str, Any] = {"fontsize": size, "parse_math": False}
     axes.set_yticks(ticks, labels, **style)
@@ -145,9 +244,10 @@ def _name_axes(axes: Axes, labels: Sequence[str], named: int, smallest: float) -
     axes.tick_params(length=0)
 
 
-def _write(axes: Axes, shown: NDArray[np.float64], middle: float, size: float) -> None:
+def _write(axes: Axes, shown: NDArray[np.float64], size: float) -> None:
+    middle = (float(np.nanmin(shown)) + float(np.nanmax(shown))) / 2
     for row, column in np.argwhere(np.isfinite(shown)):
         value = shown[row, column]
         color = "white" if value > middle else INK  # on the dark half of the colours
-        text = f"{value:.2f}".replace("0.", ".", 1).replace("-", "−")
+        text = f"{value:.2f}".replace("0.", ".", 1)
         axes.text(column, row, text, ha="center", va="center", fontsize=size, color=color)

@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LinearSegmentedColormap, LogNorm, Normalize
 from matplotlib.patheffects import withStroke
+from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
@@ -21,7 +22,16 @@ from torch import Tensor
 
 from zoo.errors import DataError, ZooError, did_you_mean
 from zoo.evaluation._checks import check_features, check_labels
-from zoo.evaluation._figure import COLORS, FAINT, INK, MARKERS, figure_to
+from zoo.evaluation._figure import (
+    COLORS,
+    COLUMN,
+    FAINT,
+    INK,
+    MARKERS,
+    caption_height,
+    figure_to,
+    title_height,
+)
 from zoo.modules.centers import Centers
 from zoo.seeding import derive_seed
 
@@ -30,8 +40,8 @@ _METHODS = ("tsne", "pca")
 FEWEST = 4
 """Features at least that a map is made of."""
 _HALO = [withStroke(linewidth=2.2, foreground="white")]
-_LETTER, _LINE = 0.018, 0.034  # of a map's side, what a letter and a line of a star's name take up
-_LINE_POINTS = 8.5
+_LETTER, _LINE = 0.022, 0.047  # of a map's side, what a letter and a line of a star's name take up
+_LINE_POINTS = 10.5
 _NAMED = 5  # of many classes, the centers of this many most and least frequent ones are named
 
 
@@ -78,7 +88,8 @@ def plot_features(
     )
     caption = f"{mapped.caption}; stars: {mapped.star_words}" if len(mapped.stars) else mapped.caption
     caption = f"{data}. {caption}" if data else caption
-    with figure_to(path, (4.6, 4.4), caption, title) as figure:
+    height = 3.2 + caption_height(caption, COLUMN) + title_height(title or "", COLUMN)
+    with figure_to(path, (COLUMN, height), caption, title) as figure:
         draw_feature_map(figure.subplots(), mapped)
 
 
@@ -202,7 +213,7 @@ def _draw_few(
     for c in range(len(stars)):
         x, y = stars[c]
         axes.scatter(x, y, s=170, c=COLORS[c], marker="*", linewidths=0.9, edgecolors="black", zorder=4)
-    _name_stars(axes, points, stars, names[: len(stars)])
+    named = []
     for c, name in enumerate(names):
         own = points[labels == c]
         if len(own):
@@ -210,6 +221,8 @@ def _draw_few(
             axes.text(
                 x, y, name, fontsize=10, weight="bold", ha="center", va="center", zorder=6, path_effects=_HALO
             )
+            named.append((x, y, name))
+    _name_stars(axes, points, stars, names[: len(stars)], named)
 
 
 def _draw_many(
@@ -230,7 +243,12 @@ def _draw_many(
             norm = LogNorm(value.min(), value.max())
     x, y = points.T
     axes.scatter(x, y, s=9, c=value[labels], cmap=cmap, norm=norm, alpha=0.8, linewidths=0)
-    axes.figure.colorbar(ScalarMappable(norm, cmap), ax=axes, label=label, shrink=0.6, aspect=30, pad=0.02)
+    place: dict[str, Any] = {"location": "bottom", "shrink": 0.8, "aspect": 30, "pad": 0.02}
+    bar = axes.figure.colorbar(ScalarMappable(norm, cmap), ax=axes, label=label, **place)
+    if isinstance(norm, LogNorm):
+        bar.locator = LogLocator(subs=(1, 2, 5) if value.max() < 300 * value.min() else (1,))
+        bar.formatter = StrMethodFormatter("{x:,g}")  # an exponent would be smaller than other letters
+        bar.minorformatter = NullFormatter()
     if counts is None:
         return
     x, y = stars.T
@@ -241,14 +259,31 @@ def _draw_many(
     _name_stars(axes, points, stars[chosen], [names[c] for c in chosen])
 
 
-def _name_stars(axes: Axes, points: NDArray[Any], stars: NDArray[Any], names: Sequence[str]) -> None:
-    """Write each name beside its star; one that would cover another goes above or below, with a line."""
+def _name_stars(
+    axes: Axes,
+    points: NDArray[Any],
+    stars: NDArray[Any],
+    names: Sequence[str],
+    named: Sequence[tuple[float, float, str]] = (),
+) -> None:
+    """Write each name beside its star; one that would cover another goes above or below, with a line.
+
+    Args:
+        axes: where.
+        points: `[N, 2]`, in the map too.
+        stars: `[C, 2]`.
+        names: C.
+        named: what is written already: the middle of each name.
+    """
     if not len(stars):
         return
     everything = np.concatenate([points, stars])
     low, span = everything.min(axis=0), np.ptp(everything, axis=0).max() or 1.0
     taken: list[tuple[float, float, float]] = []
-    style: dict[str, Any] = {"fontsize": 7, "fontstyle": "italic", "color": INK, "path_effects": _HALO}
+    for x, y, name in named:
+        at, width = (np.array([x, y]) - low) / span, 1.4 * _LETTER * len(name)
+        taken.append((float(at[0]) - width / 2 - _LETTER, float(at[1]) - 0.7 * _LINE, width))
+    style: dict[str, Any] = {"fontstyle": "italic", "color": INK, "path_effects": _HALO}
     line = {"arrowstyle": "-", "color": FAINT, "linewidth": 0.5, "shrinkA": 0, "shrinkB": 0}
     for star, name in sorted(zip(stars, names, strict=True), key=lambda each: float(each[0][1])):
         x, y = (star - low) / span

@@ -12,7 +12,20 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from zoo.errors import DataError
-from zoo.evaluation._figure import COLORS, FAINT, INK, MARKERS, figure_to, grid
+from zoo.evaluation._figure import (
+    CELL,
+    COLORS,
+    COLUMN,
+    FAINT,
+    INK,
+    MARKERS,
+    caption_height,
+    figure_to,
+    folded,
+    grid,
+    title_height,
+    wrapped,
+)
 from zoo.evaluation.feature_map import plot_features
 
 __all__ = ["plot_curves", "plot_features", "plot_shot_accuracy"]
@@ -23,12 +36,12 @@ _NAMES = {
     "lr": "learning rate",
     "images_per_second": "throughput",
     "p_sup": "P_sup: all centers",
-    "center_probability": "P of the own center",
-    "pair_probability": "P of a positive pair",
+    "center_probability": "P of own center",
+    "pair_probability": "P of positive pair",
     "center_norm": "norm of centers",
     "center_cosine": "pairs of centers",
-    "feature_gradient": "gradient of features",
-    "gradient_norm": "gradient of weights",
+    "feature_gradient": "feature gradient",
+    "gradient_norm": "weight gradient",
     "positive_score": "positive pairs",
     "positive_variance": "positive pairs",
     "negative_score": "negative pairs",
@@ -58,7 +71,8 @@ _CLASSES = ("many", "medium", "few")  # groups by training images
 _VARIANTS: dict[str, Any] = {"optimum": (0, (1, 1)), "ft": (0, (4, 1.5))}
 _VARIANT_NAMES = {"optimum": "theoretical optimum", "ft": "after FT"}
 _FIRST = ("loss", "lr", "images_per_second")
-_SINGLE, _HALF, _HEIGHT = 3.6, 2.4, 1.75  # inches: readable at a telephone's width
+_HEIGHTS = {1: 1.75, 2: 1.5}  # inches of a panel, by how many lie side by side
+_BESIDE = {1: 2.7, 2: 1.2}  # inches of its title
 
 
 class _Line(NamedTuple):
@@ -159,10 +173,12 @@ def plot_curves(
     if window > 1:
         caption += f"; lines: running mean over {window} records, faint: the records"
     legend = _legend([line for lines in panels_of.values() for line in lines])
-    entries = 2 if columns == 1 else 3  # of the legend in a line
+    entries = 2  # of the legend in a line
     above = math.ceil(len(legend) / entries)
-    size = (_SINGLE if columns == 1 else 2 * _HALF, _HEIGHT * rows_of_panels + 0.5 + 0.2 * above)
+    title = folded(title, COLUMN) if title else title
     heading = (title or " ") + "\n " * above if legend else title
+    words = caption_height(caption, COLUMN) + title_height(heading or "", COLUMN)
+    size = (COLUMN, _HEIGHTS[columns] * rows_of_panels + words)
     with figure_to(path, size, caption, heading) as figure:
         panels = figure.subplots(rows_of_panels, columns, squeeze=False, sharex=True).ravel()
         for axes, (name, lines) in zip(panels, panels_of.items(), strict=False):
@@ -181,17 +197,19 @@ def plot_curves(
                         axes.plot(steps, values, alpha=0.25, linewidth=0.6, **style)
                     steps, values = _running_mean(steps, window), _running_mean(values, window)
                 axes.plot(steps, values, linewidth=1.2, marker=marker, markersize=3, **style)
-            axes.set_title(_NAMES.get(name, name.replace("_", " ")), loc="left")
+            called = _NAMES.get(name, name.replace("_", " "))
+            axes.set_title(wrapped(called, _BESIDE[columns], 9), loc="left")
             axes.set_ylabel(unit)
-            axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
-            axes.yaxis.set_major_locator(MaxNLocator(5))
+            axes.xaxis.set_major_locator(MaxNLocator(2 if columns == 2 else 4, integer=True))
+            axes.yaxis.set_major_locator(MaxNLocator(4))
             axes.ticklabel_format(axis="y", style="plain", useOffset=False)
             grid(axes)
         for axes in panels[len(names) :]:
             axes.remove()
         if legend:  # in the title's lines from the second on
-            style = {"ncols": entries, "handlelength": 2.4, "columnspacing": 1.2, "labelspacing": 0.2}
-            at = (0, 1 - 0.2 / size[1])
+            style = {"ncols": entries, "handlelength": 2.4, "columnspacing": 1.2, "labelspacing": 0.1}
+            style |= {"borderpad": 0, "borderaxespad": 0}
+            at = (0.01, 1 - (0.05 + 0.15 * len((title or " ").splitlines())) / size[1])
             figure.legend(handles=legend, loc="upper left", bbox_to_anchor=at, **style)
         for i, axes in enumerate(panels[: len(names)]):
             if i + columns >= len(names):
@@ -247,8 +265,9 @@ def plot_shot_accuracy(
     if not {"many", "medium", "few"}.isdisjoint(groups):
         caption += "; many, medium, few: mean over classes with > 100, 20 to 100, < 20 training images"
     width = 0.8 / len(rows)
-    size = max(3.4, 0.28 * len(rows) * len(groups) + 1.2)
-    with figure_to(path, (size, 2.8), caption, title) as figure:
+    size = max(COLUMN, 0.34 * len(rows) * len(groups) + 1.0)
+    height = 2.3 + caption_height(caption, size) + title_height(title or "", size)
+    with figure_to(path, (size, height), caption, title) as figure:
         axes = figure.subplots()
         for i, (name, metrics) in enumerate(rows.items()):
             at = np.arange(len(groups)) + (i - (len(rows) - 1) / 2) * width
@@ -271,11 +290,11 @@ def plot_shot_accuracy(
                     (0, 2),
                     textcoords="offset points",
                     ha="center",
-                    fontsize=6,
+                    fontsize=CELL,
                     color=FAINT if value is None else INK,
                 )
         axes.set_xticks(range(len(groups)), [_GROUPS[key] for key in groups])
-        axes.tick_params(axis="x", length=0, labelsize=8)
+        axes.tick_params(axis="x", length=0)
         axes.set_ylim(0, 105)
         axes.set_ylabel("top-1 accuracy (%)")
         grid(axes, "y")

@@ -9,16 +9,16 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 
-from zoo.evaluation._figure import COLORS, MARKERS, figure_to, grid
+from zoo.evaluation._figure import COLORS, COLUMN, MARKERS, caption_height, figure_to, grid
 from zoo.evaluation.comparison import LEVEL
 from zoo.evaluation.trend import Trend
 
-_WIDTH, _HEIGHT = 3.4, 2.3  # inches of a panel
+_WIDTH, _HEIGHT = COLUMN, 2.3  # inches of a panel
 _STYLES = ("-", "--", ":", "-.")
-_LETTERS = 34  # of a line beside an axis
+_LETTERS = 26  # of a line beside an axis
 _MOST_LINES = 8
 _MOST_TICKS = 8
-_CHARACTERS = 40  # of all tick labels side by side
+_CHARACTERS = 34  # of all tick labels side by side
 _DECADE = 10.0
 
 
@@ -32,8 +32,8 @@ def plot_sweep(
     about: str = "",
     title: str | None = None,
     columns: int | None = None,
-) -> None:
-    """Draw one panel for each number, and in it one line for each value of a second axis.
+) -> str:
+    """Draw one panel for each number, and in it a line for each value of a second axis; return the caption.
 
     Args:
         panels: trends by line, by the words for the number, with its unit.
@@ -60,7 +60,7 @@ def plot_sweep(
         caption += f" Left out: {', '.join(lines[_MOST_LINES:])}."
     places, name, ticks = _places(axis, labels, values)
     legend = 0.25 * math.ceil(len(drawn) / 2) if len(drawn) > 1 else 0.0
-    size = (_WIDTH * columns, _HEIGHT * rows + 0.45 + legend)
+    size = (_WIDTH * columns, _HEIGHT * rows + caption_height(caption, _WIDTH * columns) + legend)
     with figure_to(paths, size, caption, title) as figure:
         grid_of = figure.subplots(rows, columns, squeeze=False)
         flat = [axes for row in grid_of for axes in row]
@@ -85,7 +85,8 @@ def plot_sweep(
         figure.align_ylabels()
         if len(drawn) > 1:
             handles, names = flat[0].get_legend_handles_labels()
-            figure.legend(handles, names, loc="outside upper left", ncols=2, fontsize=7.5)
+            figure.legend(handles, names, loc="outside upper left", ncols=2)
+    return caption
 
 
 def _draw(

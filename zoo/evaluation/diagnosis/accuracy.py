@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from zoo.evaluation._figure import FAINT
+from zoo.evaluation._figure import FAINT, QUIET
 from zoo.evaluation.diagnosis.overlay import (
     DASHES,
     Group,
@@ -138,8 +138,7 @@ def _mark_groups(axes: Axes) -> None:
                 middle,
                 1.0,
                 name,
-                fontsize=7,
-                color=FAINT,
+                color=QUIET,
                 ha="center",
                 va="bottom",
                 transform=axes.get_xaxis_transform(),

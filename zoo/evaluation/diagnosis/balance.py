@@ -36,7 +36,7 @@ _PANELS = {
     "feature_gradient": "of one image: mean in its class",
     "center_gradient": "of the class's center",
 }
-_NAMED = 20  # classes up to which each has a tick
+_ROOM = 36  # characters side by side below a panel
 
 _WINDOWS = 20  # windows of classes, where there are so many that running means are drawn
 _CLOSED = "closed form"
@@ -104,7 +104,7 @@ def plot_balance(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
     legend = legend_of(chosen.groups)
     for handle, group in zip(legend, chosen.groups, strict=False):
         if group in closed:
-            handle.set_label(f"{short(group.name, 28)} ({_CLOSED})")
+            handle.set_label(f"{short(group.name, 22)} ({_CLOSED})")
             handle.set_linestyle(DASHES[1])
     orders = {tuple(_sorted(s, s.class_counts.double().numpy())) for s in chosen.subjects}
     if "class_gradient" in panels:
@@ -201,11 +201,12 @@ def _name_classes(axes: Axes, subjects: Sequence[Subject]) -> None:
         each == counts and tuple(s.class_names) == tuple(names)
         for each, s in zip(every, subjects, strict=True)
     )
-    if same and len(order) <= _NAMED and max(len(names[c]) for c in order) <= 3:
+    longest = max(len(text) for c in order for text in (names[c], str(counts[c])))
+    if same and len(order) * (longest + 0.5) <= _ROOM:
         axes.set_xticks(range(1, len(order) + 1), [f"{names[c]}\n{counts[c]}" for c in order])
         axes.set_xlabel("class, and its training images")
         return
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     ranges = {f"{max(each):,} to {min(each):,} training images" for each in every}
     spread = next(iter(ranges)) if len(ranges) == 1 else "most training images first"
-    axes.set_xlabel(f"place of the class ({spread})")
+    axes.set_xlabel(f"place of the class\n({spread})")

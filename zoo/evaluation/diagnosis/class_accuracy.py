@@ -20,7 +20,8 @@ _MOST = 4  # protocols, further ones would hide each other
 def plot_class_accuracy(subject: Subject, entries: Sequence[Mapping[str, Any]], paths: Sequence[Path]) -> str:
     """Draw what each protocol has measured on the release's own test images; return the caption.
 
-    Of several evaluations by one protocol the first is drawn.
+    Of several evaluations by one protocol the first is drawn, as the recipe asked for it; those on other data
+    than the release's own are not.
 
     Args:
         subject: gives name, seed and training images.
@@ -32,14 +33,15 @@ def plot_class_accuracy(subject: Subject, entries: Sequence[Mapping[str, Any]], 
     """
     counts = np.asarray(subject.class_counts.double().numpy())
     found: dict[str, tuple[Array, Mapping[str, Any]]] = {}
-    for entry in entries:
+    own = [entry for entry in entries if entry.get("data", subject.data) == subject.data]
+    for entry in own:
         values = per_class(entry, len(counts))
         if values is not None:
             found.setdefault(str(entry["protocol"]), (values, entry))
     if len(counts) < 2:
         raise DataError("one class")
     if not found:
-        raise DataError("no evaluation has accuracies of its classes")
+        raise DataError(f"no evaluation on {subject.data} has accuracies of its classes")
     if counts.min() < 0:
         raise DataError("the training images of each class are not known")
     drawn = dict(list(found.items())[:_MOST])

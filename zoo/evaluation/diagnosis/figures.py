@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from zoo.errors import DataError, ZooError, did_you_mean
+from zoo.evaluation._figure import BARE
 from zoo.evaluation.diagnosis.accuracy import plot_accuracy
 from zoo.evaluation.diagnosis.balance import plot_balance
 from zoo.evaluation.diagnosis.maps import plot_centers, plot_map
@@ -43,6 +44,8 @@ class Drawn:
         title: heading.
         png: the file; None where there is no figure.
         svg: the same figure.
+        bare: the same figure without title and caption, for a page that has them as text: SVG, or PNG where
+            the figure is made of images or of so many points that an SVG would be large.
         caption: data, split, sample and seed; what is drawn how. Empty where there is no figure.
         reading: how to read it, with source.
         missing: why there is no figure; None where there is one.
@@ -52,6 +55,7 @@ class Drawn:
     title: str
     png: Path | None
     svg: Path | None
+    bare: Path | None
     caption: str
     reading: str
     missing: str | None = None
@@ -136,8 +140,12 @@ FIGURES: dict[str, Kind] = {
 """Every figure by its key, in the order of the report."""
 
 
+_AS_PNG = frozenset({"neighbours", "features"})  # grids of images, clouds of points
+_LARGEST_SVG = 600_000  # bytes
+
+
 def draw(subjects: Sequence[Subject], folder: Path, *, only: Collection[str] | None = None) -> list[Drawn]:
-    """Draw every figure of `FIGURES` as `folder`/KEY.png and KEY.svg.
+    """Draw every figure of `FIGURES` as `folder`/KEY.png and KEY.svg, and as KEY.bare.svg or KEY.bare.png.
 
     Args:
         subjects: one or several; figures lay them side by side.
@@ -166,8 +174,13 @@ def draw(subjects: Sequence[Subject], folder: Path, *, only: Collection[str] | N
 
 def _draw(key: str, kind: Kind, subjects: Sequence[Subject], folder: Path) -> Drawn:
     png, svg = folder / f"{key}.png", folder / f"{key}.svg"
+    bare = folder / f"{key}{BARE}{'.png' if key in _AS_PNG else '.svg'}"
     try:
-        caption = kind.plot(subjects, (png, svg))
+        caption = kind.plot(subjects, (png, svg, bare))
+        if bare.suffix == ".svg" and bare.stat().st_size > _LARGEST_SVG:
+            bare.unlink()
+            bare = bare.with_suffix(".png")
+            kind.plot(subjects, (bare,))
     except DataError as error:  # what the subjects lack; all else is a mistake of ours, or a full disk
-        return Drawn(key, kind.title, None, None, "", kind.reading, str(error))
-    return Drawn(key, kind.title, png, svg, caption, kind.reading)
+        return Drawn(key, kind.title, None, None, None, "", kind.reading, str(error))
+    return Drawn(key, kind.title, png, svg, bare, caption, kind.reading)

@@ -19,8 +19,6 @@ from zoo.evaluation.diagnosis.page import About, Page, Picture, Table
 
 __all__ = ["Contents", "missing", "render"]
 
-_LARGEST_SVG = 600_000  # bytes; a larger one, of many points, is shown as PNG
-_AS_PNG = frozenset({"neighbours", "features"})  # grids of images, clouds of points
 _SCALE = 1.3  # of a figure on a wide screen: its text is made for print
 _PNG_DPI, _CSS_DPI = 200, 96
 _POLICY = "default-src 'none'; img-src data:; style-src 'sha256-{}'; base-uri 'none'; form-action 'none'"
@@ -146,12 +144,10 @@ def _parts(figures: Sequence[_Figure]) -> list[_Part]:
 
 
 def _figure(drawn: Drawn, folder: Path) -> _Figure:
-    files = {"PNG": drawn.png, "SVG": drawn.svg}
+    files = {"PNG": drawn.png, "SVG": drawn.svg, "without caption": drawn.bare}
     found = {kind: file for kind, file in files.items() if file is not None}
-    as_svg = drawn.svg is not None and drawn.key not in _AS_PNG and drawn.svg.stat().st_size <= _LARGEST_SVG
-    file = drawn.svg if as_svg or drawn.png is None else drawn.png
-    assert file is not None  # what is not missing has a file
-    return _Figure(drawn, _shown(file), {kind: _address(each, folder) for kind, each in found.items()})
+    assert drawn.bare is not None  # what is not missing has a file
+    return _Figure(drawn, _shown(drawn.bare), {kind: _address(each, folder) for kind, each in found.items()})
 
 
 def _picture(picture: Picture) -> _Shown:

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
 import torch
 import torch.nn.functional as F
-from matplotlib.axes import Axes
 from torch import Tensor
 
-from zoo.evaluation.class_map import MOST_DRAWN, cluster, counts_shown, draw_class_map
+from zoo.evaluation.class_map import MOST_DRAWN, cluster, column_heights, counts_shown, draw_in_column
 from zoo.evaluation.diagnosis.look import Look
-from zoo.evaluation.diagnosis.overlay import STACKED, choose, heading, no_look, seen, short, stack, told
+from zoo.evaluation.diagnosis.overlay import STACKED, choose, heading, no_look, seen, stack, told
 from zoo.evaluation.diagnosis.series import Array
 from zoo.evaluation.diagnosis.subject import Subject, counts_of
 from zoo.evaluation.feature_map import draw_feature_map, map_features
 
 _POINTS = 2000
-_NAMED, _WRITTEN = 24, 12  # classes up to which a column's width has room for names, and numbers in cells
-_PAIRS = 6  # of more classes, so many pairs that are most alike are named below
-_MAP_WIDTH = 4.2
 
 
 class _Means(NamedTuple):
@@ -85,7 +80,6 @@ def plot_centers(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
     shared = all(each.names == vectors[0].names for each in vectors)
     orders = [order if shared else cluster(each.similarity) for each in vectors]
     groups = [group.name for group in chosen.groups]
-    named = [len(each.names) <= _NAMED for each in vectors]
     caption = f"Cosine similarity of {told([(n, v.what) for n, v in zip(groups, vectors, strict=True)])}. "
     if any(s.centers is None for s in drawn):
         caption += f"Means over {seen([s for s in drawn if s.centers is None])}. "
@@ -97,37 +91,22 @@ def plot_centers(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
     classes = told([(n, f"{len(v.names):,} classes") for n, v in zip(groups, vectors, strict=True)])
     caption += f"{classes}; order: average linkage"
     caption += f" of {groups[0]}. " if len(drawn) > 1 and shared else ". "
-    bracketed = [counts_shown(v.counts) for v, there in zip(vectors, named, strict=True) if there]
-    caption += "In brackets: training images. " if any(bracketed) else ""
+    bracketed = any(counts_shown(each.counts, narrow=True) for each in vectors)
+    caption += "In brackets: training images. " if bracketed else ""
     several = len(chosen.subjects) > len(chosen.groups)
     caption += "Of each group one seed is drawn. " if several else ""
     caption = (caption + chosen.left_out).strip()
     title = heading("Which classes are alike", chosen.groups)
-    panels = [[3.2] if there else [3.0, 0.14 * _PAIRS + 0.1] for there in named]
+    panels = [column_heights(each.names, each.counts) for each in vectors]
     heights = [height for each in panels for height in each]
-    style: dict[str, Any] = {"named": _NAMED, "written": _WRITTEN, "smallest": 7.0}
-    with stack(paths, heights, caption, title, width=_MAP_WIDTH) as axes_of:
+    with stack(paths, heights, caption, title) as axes_of:
         free = iter(axes_of)
-        for group, found, own, there in zip(chosen.groups, vectors, orders, named, strict=True):
-            axes = next(free)
-            draw_class_map(axes, found.similarity, own, found.names, found.counts, **style)
+        for group, found, own, each in zip(chosen.groups, vectors, orders, panels, strict=True):
+            mine = [next(free) for _ in each]
+            draw_in_column(mine, found.similarity, own, found.names, found.counts)
             if len(drawn) > 1:
-                axes.set_title(group.name, loc="left")
-            if not there:
-                _name_pairs(next(free), found)
+                mine[0].set_title(group.name, loc="left")
     return caption
-
-
-def _name_pairs(axes: Axes, found: _Means) -> None:
-    """Write which classes are most alike."""
-    axes.axis("off")
-    rows, columns = np.triu_indices(len(found.names), 1)
-    cosines = found.similarity[rows, columns]
-    best = np.argsort(-cosines, kind="stable")[:_PAIRS]
-    pairs = [[short(found.names[place[i]], 24) for place in (rows, columns)] for i in best]
-    lines = [f"{cosines[i]:.2f}  {', '.join(pair)}" for i, pair in zip(best, pairs, strict=True)]
-    text = "\n".join(["most alike", *lines])
-    axes.text(0, 1, text, fontsize=7.5, va="top", parse_math=False, transform=axes.transAxes)
 
 
 def plot_map(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
@@ -164,7 +143,7 @@ def plot_map(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
     caption += "Of each group one seed is drawn. " if several else ""
     caption = (caption + chosen.left_out).strip()
     title = heading("A map of features", chosen.groups)
-    with stack(paths, [3.5] * len(drawn), caption, title, width=_MAP_WIDTH) as axes_of:
+    with stack(paths, [3.3] * len(drawn), caption, title) as axes_of:
         for axes, group, mapped in zip(axes_of, chosen.groups, maps, strict=True):
             draw_feature_map(axes, mapped)
             if len(drawn) > 1:

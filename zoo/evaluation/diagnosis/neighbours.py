@@ -11,17 +11,15 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
 from torch import Tensor
 
-from zoo.evaluation._figure import COLORS, INK
+from zoo.evaluation._figure import COLORS, COLUMN, INK, fitted
 from zoo.evaluation.diagnosis.look import Look
-from zoo.evaluation.diagnosis.overlay import WIDTH, choose, heading, no_look, seen, short, stack, told
+from zoo.evaluation.diagnosis.overlay import choose, heading, no_look, seen, stack, told
 from zoo.evaluation.diagnosis.similar import Neighbours
 from zoo.evaluation.diagnosis.subject import Subject
 
 _MOST = 3  # groups
-_SIDE, _TEXT = 0.92, 0.46  # of an image, and of the two lines above it, in columns
-_ROW = _SIDE + _TEXT
-_COLUMN = 0.74  # inches
-_NAME = 11  # characters that fit above an image
+_SIDE = 0.92  # of an image, in columns
+_TEXT, _GAP = 0.33, 0.12  # inches of the two lines above it, and between queries
 _RIGHT, _WRONG = COLORS[0], COLORS[3]
 
 
@@ -63,18 +61,21 @@ def plot_neighbours(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
             facecolor="white", edgecolor=_WRONG, linewidth=1.8, linestyle=(0, (2, 1)), label="another class"
         ),
     ]
-    heights = [2 * _ROW * _COLUMN * count + 0.2 for count in rows]
+    column = (COLUMN - 0.12) / columns  # inches
+    words = 0.35 if len(drawn) > 1 else 0.15  # what lies around the images
+    heights = [(2 * (_SIDE * column + _TEXT) + _GAP) * count + words for count in rows]
     title = heading("What is most similar", chosen.groups)
-    with stack(paths, heights, caption, title, legend, width=WIDTH + 0.2) as axes_of:
+    with stack(paths, heights, caption, title, legend) as axes_of:
         for axes, group, subject in zip(axes_of, chosen.groups, drawn, strict=True):
             assert subject.look is not None
             axes.axis("off")
             if len(drawn) > 1:
                 axes.set_title(group.name, loc="left")
             for place, query in enumerate(subject.look.neighbours):
-                _draw_query(axes, query, place, subject.look.class_names)
+                _draw_query(axes, query, place, subject.look.class_names, column)
             axes.set_xlim(-0.03, columns)
-            axes.set_ylim(-2 * _ROW * len(subject.look.neighbours) - 0.03, 0.05)
+            height = 2 * (_SIDE + _TEXT / column) + _GAP / column
+            axes.set_ylim(-height * len(subject.look.neighbours) - 0.03, 0.05)
             axes.set_anchor("NW")
     return caption
 
@@ -85,30 +86,33 @@ def _gallery(look: Look) -> str:
     return f"{number} training images of {look.training_data}"
 
 
-def _draw_query(axes: Axes, query: Neighbours, place: int, names: Sequence[str]) -> None:
-    """Draw two rows of images; one image is a unit wide."""
-    top = -2 * _ROW * place
-    _draw_image(axes, (0, top), query.image, f"query\n{short(names[query.label], _NAME)}", INK, "-")
-    axes.text(0, top - 1.5 * _ROW, "hardest\nnegatives", fontsize=7, color=INK, va="center")
+def _draw_query(axes: Axes, query: Neighbours, place: int, names: Sequence[str], column: float) -> None:
+    """Draw two rows of images, in columns of so many inches; one column is a unit wide."""
+    text = _TEXT / column
+    row_height = _SIDE + text
+    top = -(2 * row_height + _GAP / column) * place
+    words = f"query\n{fitted(names[query.label], _SIDE * column)}"
+    _draw_image(axes, (0, top - text), query.image, words, INK, "-")
+    axes.text(0, top - 1.5 * row_height, "hardest\nnegatives", color=INK, va="center")
     for row, images, labels, scores in (
         (0, query.nearest, query.nearest_labels, query.nearest_scores),
         (1, query.hardest, query.hardest_labels, query.hardest_scores),
     ):
-        for column, (image, label, score) in enumerate(
+        for at, (image, label, score) in enumerate(
             zip(images, labels.tolist(), scores.tolist(), strict=True), 1
         ):
-            text = f"{short(names[label], _NAME)}\n{score:.2f}"
+            words = f"{fitted(names[label], _SIDE * column)}\n{score:.2f}"
             color, dash = (_RIGHT, "-") if label == query.label else (_WRONG, (0, (2, 1)))
-            _draw_image(axes, (column, top - row * _ROW), image, text, color, dash)
+            _draw_image(axes, (at, top - row * row_height - text), image, words, color, dash)
 
 
 def _draw_image(
     axes: Axes, at: tuple[float, float], image: Tensor, text: str, color: str, dash: object
 ) -> None:
     x, y = at
-    low = y - _TEXT - _SIDE
+    low = y - _SIDE
     extent = (x, x + _SIDE, low, low + _SIDE)
     axes.imshow(np.asarray(image.permute(1, 2, 0).numpy()), interpolation="nearest", extent=extent, zorder=1)
     style: dict[str, Any] = {"linewidth": 1.8, "linestyle": dash, "capstyle": "butt", "zorder": 2}
     axes.add_patch(Rectangle((x, low), _SIDE, _SIDE, fill=False, edgecolor=color, **style))
-    axes.text(x, low + _SIDE + 0.05, text, fontsize=7, color=INK, va="bottom", parse_math=False)
+    axes.text(x, low + _SIDE + 0.05, text, color=INK, va="bottom", parse_math=False)

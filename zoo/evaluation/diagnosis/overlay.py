@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,14 +11,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
+from matplotlib.transforms import blended_transform_factory
 
 from zoo.errors import DataError
-from zoo.evaluation._figure import COLORS, INK, MARKERS, figure_to, grid
+from zoo.evaluation._figure import COLORS, COLUMN, INK, MARKERS, caption_height, figure_to, grid, title_height
 from zoo.evaluation.diagnosis.look import Look
 from zoo.evaluation.diagnosis.subject import Subject
-
-WIDTH = 3.6
-"""Inches of a figure: what a column of a paper has, and what a telephone shows at a readable size."""
 
 OVERLAID, STACKED = 8, 4
 """Groups at most that one panel holds, and that have a panel each in figures of maps and images."""
@@ -27,8 +24,8 @@ OVERLAID, STACKED = 8, 4
 DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))
 """What a variant within a group is told apart by; groups have colours and markers."""
 
-_LONGEST = 44  # characters of a label in a legend
-_PER_INCH = 17  # characters of a caption, as `figure_to` breaks it
+_LONGEST = 36  # characters of a label in a legend
+_SHARED = 18  # characters of a label that has half of a legend's width
 
 
 class Group(NamedTuple):
@@ -204,9 +201,9 @@ def short(label: str, longest: int = _LONGEST) -> str:
     return label if len(label) <= longest else f"{label[: longest - 1]}…"
 
 
-def legend_of(groups: Sequence[Group], *, lines: bool = True) -> list[Line2D]:
-    """Return an entry of a legend for each group; none for one group, which the title names."""
-    if len(groups) == 1:
+def legend_of(groups: Sequence[Group], *, lines: bool = True, alone: bool = False) -> list[Line2D]:
+    """Return an entry of a legend for each group; for one `alone`, which the title names, only if asked."""
+    if len(groups) == 1 and not alone:
         return []
     style: dict[str, Any] = {"markersize": 4, "linewidth": 1.4 if lines else 0}
     return [
@@ -228,7 +225,6 @@ def stack(
     legend: Sequence[Any] = (),
     *,
     sharex: bool = False,
-    width: float = WIDTH,
 ) -> Iterator[list[Axes]]:
     """Give panels one below the other, under a legend; then write the figure to every path.
 
@@ -239,22 +235,24 @@ def stack(
         title: above them.
         legend: handles.
         sharex: whether the panels have one x axis.
-        width: inches of the figure.
     """
-    columns = 1 if any(len(str(each.get_label())) > 22 * width / WIDTH for each in legend) else 2
+    columns = 1 if any(len(str(each.get_label())) > _SHARED for each in legend) else 2
     lines = -(-len(legend) // columns)
     above = 0.17 * lines + 0.05
-    below = 0.13 * len(textwrap.wrap(caption, int(_PER_INCH * width))) + 0.1
-    total = sum(heights) + above + below + 0.35
+    total = sum(heights) + above + caption_height(caption, COLUMN) + title_height(title, COLUMN)
     ratios = ([above] if legend else []) + [*heights]
-    with figure_to(paths, (width, total), caption, title) as figure:
+    with figure_to(paths, (COLUMN, total), caption, title) as figure:
         every = figure.subplots(len(ratios), 1, squeeze=False, height_ratios=ratios)[:, 0]
         axes = list(every)
         if legend:
             top = axes.pop(0)
             top.axis("off")
             style: dict[str, Any] = {"handlelength": 2.4, "columnspacing": 1.2, "labelspacing": 0.25}
-            top.legend(handles=list(legend), loc="upper left", ncols=columns, borderaxespad=0, **style)
+            style |= {"ncols": columns, "borderaxespad": 0, "borderpad": 0}
+            # from the figure's edge on, not from that of the panels: labels are long
+            style |= {"bbox_to_anchor": (0.02, 1), "loc": "upper left"}
+            place = blended_transform_factory(figure.transFigure, top.transAxes)
+            top.legend(handles=list(legend), bbox_transform=place, **style).set_in_layout(False)
         if sharex:
             for each in axes[1:]:
                 each.sharex(axes[0])
@@ -318,7 +316,7 @@ def ticks_of_decades(axis: Any) -> None:
     if low > 0 and high / low < 6:
         axis.set_major_locator(MaxNLocator(4))
     else:
-        few = low > 0 and high / low < 5e3
+        few = low > 0 and high / low < 300
         axis.set_major_locator(LogLocator(subs=(1, 2, 5) if few else (1,), numticks=12))
     axis.set_major_formatter(StrMethodFormatter("{x:,g}"))
     axis.set_minor_formatter(NullFormatter())
@@ -328,7 +326,7 @@ def heading(title: str, groups: Sequence[Group]) -> str:
     """Return a figure's title; with one group it names it."""
     if len(groups) > 1:
         return title
-    return "\n".join([title, *textwrap.wrap(short(groups[0].label, 80), 44)])
+    return f"{title}\n{short(groups[0].label, 80)}"
 
 
 def finite(values: Any) -> Any:

@@ -15,6 +15,7 @@ from zoo.evaluation._figure import FAINT
 from zoo.evaluation.diagnosis.look import Look
 from zoo.evaluation.diagnosis.overlay import (
     DASHES,
+    Chosen,
     Group,
     choose,
     draw_means,
@@ -26,6 +27,8 @@ from zoo.evaluation.diagnosis.overlay import (
     seen,
     short,
     stack,
+    ticks_of_decades,
+    told,
     variant,
 )
 from zoo.evaluation.diagnosis.series import Array
@@ -52,7 +55,7 @@ def plot_pairs(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
     ]
     without = {w for s in chosen.subjects if (w := _look(s).without_views)}
     caption = f"Cosines of pooled features, {seen(chosen.subjects)}. "
-    caption += f"Pairs of the first {len(_look(chosen.subjects[0]).scores)} images with all others. "
+    caption += f"Pairs of the first images of the sample ({_anchors(chosen)}) with all others. "
     caption += f"Without two views where {'; '.join(sorted(without))}. " if without else ""
     caption += "Faint: each seed; line: their mean. " if len(chosen.subjects) > len(chosen.groups) else ""
     caption = (caption + chosen.left_out).strip()
@@ -74,6 +77,11 @@ def plot_pairs(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
             axes.set_ylim(bottom=0)
         axes_of[-1].set_xlabel("cosine")
     return caption
+
+
+def _anchors(chosen: Chosen) -> str:
+    """Say how many images of each one's sample pairs are of."""
+    return told([(g.name, f"{len(_look(s).scores):,}") for g in chosen.groups for s in g.subjects])
 
 
 def _look(subject: Subject) -> Look:
@@ -155,12 +163,11 @@ def plot_hardness(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
         legend = legend_of(chosen.groups)
         for handle, group in zip(legend, chosen.groups, strict=True):
             tau = tau_of(group.subjects[0])
-            handle.set_label(f"{short(group.name, 34)} ({'no τ' if tau is None else f'τ = {tau:g}'})")
-    caption = (
-        f"Mean over {len(_look(chosen.subjects[0]).scores)} anchors of N exp(s/τ) / Σ exp(s/τ) over the "
-    )
-    caption += "other images, by their score s; 1: every negative counts alike. Below: these scores. Cosines "
-    caption += f"of pooled features, {seen(chosen.subjects)}; training takes them of projections. "
+            handle.set_label(f"{short(group.name, 25)} ({'no τ' if tau is None else f'τ = {tau:g}'})")
+    caption = f"Mean over anchors, the first images of the sample ({_anchors(chosen)}), of "
+    caption += "N exp(s/τ) / Σ exp(s/τ) over the other images, by their score s; 1: every negative counts "
+    caption += f"alike. Below: these scores. Cosines of pooled features, {seen(chosen.subjects)}; "
+    caption += "training takes them of projections. "
     caption = (caption + chosen.left_out).strip()
     title = heading("How hard negatives count", chosen.groups)
     with stack(paths, [2.1, 1.1], caption, title, legend, sharex=True) as (above, below):
@@ -171,6 +178,7 @@ def plot_hardness(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
             above.lines[-1].set_linewidth(width)
         above.axhline(1, color=FAINT, linewidth=0.8)
         above.set_yscale("log")
+        ticks_of_decades(above.yaxis)
         label_axes(above, "weight among an anchor's negatives", "relative to the mean weight")
         for group in chosen.groups:
             densities = [

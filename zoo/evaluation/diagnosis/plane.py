@@ -37,7 +37,7 @@ def plot_plane(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
     caption += "Black: references on the same images. " if marks else ""
     caption = (caption + chosen.left_out).strip()
     title = heading("Uniformity and tolerance", chosen.groups)
-    legend = legend_of(chosen.groups, lines=False)
+    legend = legend_of(chosen.groups, lines=False, alone=True)
     style: dict[str, Any] = {
         "color": INK,
         "linestyle": "",
@@ -65,7 +65,7 @@ def plot_plane(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
             axes,
             "",
             "tolerance, mean cosine in a class",
-            "uniformity, log E exp(−2 |x − y|²)  (left: more even)",
+            "uniformity, log E exp(−2 |x − y|²)\n(left: more even)",
         )
     return caption
 
