@@ -19,6 +19,7 @@ import torch  # noqa: E402
 
 import zoo  # noqa: E402
 from tests.hub_helpers import NAME  # noqa: E402
+from tests.programs.plain_sweep import draw_nothing  # noqa: E402
 from tests.release_helpers import release_of, some_centers, trained_encoder  # noqa: E402
 from zoo.release import Release  # noqa: E402
 
@@ -80,6 +81,12 @@ def moco(tmp_path_factory: pytest.TempPathFactory) -> Release:
     out = tmp_path_factory.mktemp("releases") / "moco"
     changes = (*BRIEF, "objective.feature_transform.start_epoch=2")
     return zoo.pretrain("cifar_resnet20.moco_v2_ft_digits_lt50", out=out, overrides=changes)
+
+
+@pytest.fixture
+def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let trainings get a picture that is there already: drawing is most of a short one's time."""
+    monkeypatch.setattr("zoo.api.pretraining.draw_pictures", draw_nothing)
 
 
 @pytest.fixture
