@@ -68,7 +68,7 @@ def test_pretrain_evaluate_show(tmp_path: Path) -> None:
         [sys.executable, "-m", "zoo", "pretrain", PACO, "--out", str(out), *changes],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import re
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import torch
 from safetensors.torch import load_file
 
-from tests.torchrun import ROOT, environment, torchrun
+from tests import warm
 
 CE = "cifar_resnet20.ce_digits_lt50"
 TINY = (
@@ -33,18 +31,11 @@ def command(out: Path, *options: str, epochs: int = 2, values: str = "0.01,0.02,
     return ["tests/programs/plain_sweep.py", "sweep", CE, "--seeds", "0", "--out", str(out), *words, *options]
 
 
-def start(arguments: list[str]) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, *arguments],
-        cwd=ROOT,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def start(arguments: list[str]) -> warm.Program:
+    return warm.start(*arguments)
 
 
-def once_there(file: Path, process: subprocess.Popen[str]) -> None:
+def once_there(file: Path, process: warm.Program) -> None:
     """Wait until a file is there."""
     deadline = time.monotonic() + 120
     while not file.exists():
@@ -53,7 +44,7 @@ def once_there(file: Path, process: subprocess.Popen[str]) -> None:
         time.sleep(0.005)
 
 
-def once_at(folder: Path, rows: int, process: subprocess.Popen[str]) -> None:
+def once_at(folder: Path, rows: int, process: warm.Program) -> None:
     """Wait until a run has written so many rows."""
     once_there(folder / "run" / "metrics.jsonl", process)
     while len((folder / "run" / "metrics.jsonl").read_text().splitlines()) < rows:
@@ -79,7 +70,7 @@ def assert_same_weights(one: Path, other: Path) -> None:
 
 def test_processes_of_torchrun_share_the_runs_and_one_reports(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    done = torchrun(*command(out, epochs=20), ranks=2)
+    done = warm.run_ranks(*command(out, epochs=20), ranks=2)
     assert done.returncode == 0, done.stderr
     by_rank = [
         [

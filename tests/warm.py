@@ -75,7 +75,7 @@ class Program:
             process.kill()
 
     def wait(self, timeout: float = 300) -> int:
-        """Wait for all; kill them if that takes longer, and if one of several has failed, a while after it."""
+        """Wait for all; kill those left by then, or a minute after one of them has failed."""
         deadline = time.monotonic() + timeout
         while (left := [process for process in self._processes if process.exitcode is None]) and (
             (now := time.monotonic()) < deadline
@@ -184,5 +184,6 @@ def _program(arguments: list[str], environment: dict[str, str], cwd: str, files:
         runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
     else:
         sys.argv = arguments
-        sys.path.insert(0, str(Path(arguments[0]).resolve().parent))
-        runpy.run_path(arguments[0], run_name="__main__")
+        file = ROOT / arguments[0]
+        sys.path.insert(0, str(file.parent))
+        runpy.run_path(str(file), run_name="__main__")
