@@ -9,10 +9,12 @@ setting, of what is imported, or of torchrun itself starts Python anew.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import multiprocessing
 import os
 import runpy
+import shutil
 import signal
 import socket
 import subprocess
@@ -34,9 +36,11 @@ class Program:
     """One or more processes that run the same program, as `subprocess.Popen` has one."""
 
     def __init__(self, arguments: list[str], environments: list[Mapping[str, str]], cwd: Path | str) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="zoo-warm-")
+        folder = Path(tempfile.mkdtemp(prefix="zoo-warm-"))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        atexit.register(self.kill)  # of a test that failed: multiprocessing would wait for it
         self.arguments = arguments
-        self._files = [Path(self._folder.name) / name for name in ("stdout", "stderr")]
+        self._files = [folder / name for name in ("stdout", "stderr")]
         for file in self._files:
             file.touch()
         self._processes = [
@@ -72,7 +76,8 @@ class Program:
 
     def kill(self) -> None:
         for process in self._processes:
-            process.kill()
+            if process.exitcode is None:
+                process.kill()
 
     def wait(self, timeout: float = 300) -> int:
         """Wait for all; kill those left by then, or a minute after one of them has failed."""
