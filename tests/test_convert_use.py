@@ -154,6 +154,7 @@ def test_other_class_names_are_told_how_to_be_given(file: Path, tmp_path: Path) 
         zoo.evaluate(release, "classifier", data="digits")
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_fine_tuning_starts_from_it(release: Release, tmp_path: Path) -> None:
     changes = ["training.epochs=1", "schedule.warmup_epochs=0", "optimizer.lr=0.0", "evaluation=[]"]
     out = tmp_path / "tuned"

@@ -154,6 +154,7 @@ def test_one_label_a_class_on_a_pretrained_encoder_beats_a_start_from_scratch(tm
     assert accuracy > without + 25
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_a_tenth_of_the_labels_on_the_shipped_moco_encoder(tmp_path: Path) -> None:
     """84 and 86 were measured with seeds 0 and 1; the ten classes alone would give 10."""
     changes = ["training.epochs=60", "schedule.warmup_epochs=6", *ONE_THREAD]

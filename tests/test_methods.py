@@ -9,12 +9,14 @@ import signal
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
 import zoo
+from tests.programs.plain_sweep import draw_nothing
 from tests.test_training import StopAfter
 from tests.warm import run_ranks
 from zoo.config import dump_yaml
@@ -328,6 +330,7 @@ LONGER = (
 )
 
 
+@mock.patch("zoo.api.pretraining.draw_pictures", draw_nothing)
 def measured(method: str, folder: Path, *changes: str, init: Release | None = None) -> dict[str, Any]:
     start = [] if init is None else [f"init={{release: {init.path}}}"]
     made = zoo.pretrain(
