@@ -157,7 +157,7 @@ def test_a_folder_in_use_is_refused_without_resume(done: zoo.api.Comparison) -> 
 def test_a_comparison_killed_in_a_second_stage_goes_on_to_the_same_bits(tmp_path: Path) -> None:
     methods = ("--methods", "{name: crt, epochs: 150}", "--seeds", "0")
     process = warm.start(*in_shell(tmp_path / "killed", *methods))
-    stages, deadline = tmp_path / "killed" / "stages", time.monotonic() + 120
+    stages, deadline = tmp_path / "killed" / "stages", time.monotonic() + 600
     while not [*stages.glob("crt-*/checkpoints/*")] and time.monotonic() < deadline:
         assert process.poll() is None
         time.sleep(0.01)

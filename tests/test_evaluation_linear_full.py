@@ -234,14 +234,14 @@ def test_on_the_command_line_it_stops_with_its_state_saved_and_goes_on(copied: P
     for key, value in {**SHORT, "epochs": 60}.items():
         command += ["--set", f"{key}={value}"]
     process = warm.start(*command)
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     metrics = out / "metrics.jsonl"
     while not (metrics.is_file() and metrics.read_text()):  # before its first row the run may not have begun
         assert time.monotonic() < deadline
         assert process.poll() is None, process.communicate()
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=120)
+    _, stderr = process.communicate(timeout=600)
     assert process.returncode == 75
     assert "the state is saved" in stderr
     assert "Traceback" not in stderr

@@ -92,7 +92,7 @@ def workers(agent: int) -> list[int]:
 def once_at(out: Path, rows: int, process: subprocess.Popen[str]) -> None:
     """Wait until a run has written so many rows."""
     file = out / "run" / "metrics.jsonl"
-    for _ in range(60_000):
+    for _ in range(300_000):
         if file.is_file() and len(file.read_text().splitlines()) >= rows:
             return
         assert process.poll() is None, process.communicate()[1]
@@ -136,7 +136,7 @@ def test_a_killed_rank_ends_the_others_with_a_message_and_torchrun_resumes_by_it
     agent = start(command(2, *pretrain(out), options=("--max-restarts", "1")))
     once_at(out, 9, agent)
     os.kill(workers(agent.pid)[-1], signal.SIGKILL)
-    _, said = agent.communicate(timeout=120)
+    _, said = agent.communicate(timeout=600)
     assert agent.returncode == 0, said
     assert re.search(MESSAGE, said), said
     assert_same_bits(undisturbed, out)
@@ -151,7 +151,7 @@ def test_a_killed_rank_without_restarts_leaves_a_run_that_can_be_resumed(
     once_at(out, 9, agent)
     began = time.monotonic()
     os.kill(workers(agent.pid)[0], signal.SIGKILL)
-    _, said = agent.communicate(timeout=120)
+    _, said = agent.communicate(timeout=600)
     assert agent.returncode != 0
     assert time.monotonic() - began < 45
     assert re.search(MESSAGE, said), said
@@ -167,7 +167,7 @@ def test_a_signal_that_slurm_sends_to_torchrun_saves_on_all_ranks(undisturbed: P
     agent = start(command(2, *pretrain(out), options=options))
     once_at(out, 8, agent)
     agent.send_signal(signal.SIGUSR1)
-    _, said = agent.communicate(timeout=120)
+    _, said = agent.communicate(timeout=600)
     assert len(set(re.findall(r"stopped by SIGUSR1 after step (\d+) of 24", said))) == 1, said
     again = run_ranks(*pretrain(out, "--resume"), ranks=2)
     assert again.returncode == 0, again.stderr
@@ -185,7 +185,7 @@ def test_a_run_stopped_on_two_ranks_goes_on_with_another_number(
     agent = start(command(2, *pretrain(out)))
     once_at(out, 8, agent)
     os.kill(workers(agent.pid)[-1], signal.SIGUSR1)
-    _, said = agent.communicate(timeout=120)
+    _, said = agent.communicate(timeout=600)
     stops = re.findall(r"stopped by SIGUSR1 after step (\d+) of 24", said)
     assert len(stops) == 2 and len(set(stops)) == 1, said
     assert int(stops[0]) % 6 != 0 or int(stops[0]) < STEPS
@@ -217,7 +217,7 @@ def test_four_ranks_on_two_nodes_are_one_training(undisturbed: Path, tmp_path: P
     where = ("--nnodes", "2", "--nproc-per-node", "2", "--rdzv-backend", "c10d", "--rdzv-id", "zoo")
     line = [*LAUNCH, *where, "--rdzv-endpoint", f"127.0.0.1:{port}", *pretrain(out)]
     nodes = [start(line) for _ in range(2)]
-    said = [node.communicate(timeout=240) for node in nodes]
+    said = [node.communicate(timeout=600) for node in nodes]
     assert [node.returncode for node in nodes] == [0, 0], said
     assert_close(undisturbed, out)
     assert json.loads((out / "metrics.json").read_text())["training"]["ranks"] == 4
@@ -229,7 +229,7 @@ def test_a_sigterm_that_torchrun_sends_to_data_workers_too_still_saves(tmp_path:
     agent = start(command(2, *pretrain(out, overrides=(*SHORT, *streamed))))
     once_at(out, 3, agent)
     agent.send_signal(signal.SIGTERM)
-    _, said = agent.communicate(timeout=120)
+    _, said = agent.communicate(timeout=600)
     assert len(re.findall(r"zoo, rank \d: stopped by SIGTERM after step \d+ of 240", said)) == 2, said
 
 

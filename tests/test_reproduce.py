@@ -342,13 +342,13 @@ def test_interrupting_saves_with_status_75_and_resume_compares(pictures: Path, t
     arguments = [str(recorded.path), "--data", str(pictures), "--out", str(out), "--tolerance", "0"]
     process = warm.start("-m", "zoo", "reproduce", *arguments)
     progress = out / "run" / "metrics.jsonl"
-    deadline = time.monotonic() + 100
+    deadline = time.monotonic() + 600
     while not (progress.is_file() and progress.read_text().count("\n") >= 5):
         assert time.monotonic() < deadline
         assert process.poll() is None, process.communicate()
         time.sleep(0.01)
     process.send_signal(signal.SIGTERM)
-    _, stderr = process.communicate(timeout=100)
+    _, stderr = process.communicate(timeout=600)
     assert process.returncode == 75, stderr
     assert "--resume" in stderr
     assert not (out / "config.json").exists()

