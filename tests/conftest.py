@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import time
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ import torch  # noqa: E402
 
 import zoo  # noqa: E402
 from tests.hub_helpers import NAME  # noqa: E402
+from tests.programs.plain_sweep import draw_nothing  # noqa: E402
 from tests.release_helpers import release_of, some_centers, trained_encoder  # noqa: E402
 from zoo.release import Release  # noqa: E402
 
@@ -67,19 +69,35 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Release:
     return release_of(folder, trained_encoder(), centers=some_centers(64), pictures={"curves": picture})
 
 
+def trained_once(
+    name: str, recipe: str, changes: tuple[str, ...], factory: pytest.TempPathFactory
+) -> Release:
+    """Train a recipe, or wait until another of pytest-xdist's workers has; its release is for all of them."""
+    base = factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "releases"
+    folder.mkdir(exist_ok=True)
+    with (folder / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return zoo.pretrain(recipe, out=folder / name, overrides=changes, resume=True)
+
+
 @pytest.fixture(scope="session")
 def paco(tmp_path_factory: pytest.TempPathFactory) -> Release:
     """PaCo on long-tailed digits for a few seconds; read only."""
-    out = tmp_path_factory.mktemp("releases") / "paco"
-    return zoo.pretrain("cifar_resnet20.paco_digits_lt50", out=out, overrides=BRIEF)
+    return trained_once("paco", "cifar_resnet20.paco_digits_lt50", BRIEF, tmp_path_factory)
 
 
 @pytest.fixture(scope="session")
 def moco(tmp_path_factory: pytest.TempPathFactory) -> Release:
     """MoCo + FT on long-tailed digits for a few seconds; read only."""
-    out = tmp_path_factory.mktemp("releases") / "moco"
     changes = (*BRIEF, "objective.feature_transform.start_epoch=2")
-    return zoo.pretrain("cifar_resnet20.moco_v2_ft_digits_lt50", out=out, overrides=changes)
+    return trained_once("moco", "cifar_resnet20.moco_v2_ft_digits_lt50", changes, tmp_path_factory)
+
+
+@pytest.fixture
+def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let trainings get a picture that is there already: drawing is most of a short one's time."""
+    monkeypatch.setattr("zoo.api.pretraining.draw_pictures", draw_nothing)
 
 
 @pytest.fixture

@@ -190,6 +190,7 @@ def test_a_backbone_that_cannot_take_the_images_is_refused_before_training(tmp_p
     assert not (tmp_path / "x").exists()
 
 
+@pytest.mark.usefixtures("no_pictures")
 @reads_folders
 def test_a_stock_timm_architecture_trains_and_plain_timm_loads_it_without_zoo(tmp_path: Path) -> None:
     import subprocess
@@ -251,6 +252,7 @@ FOLDER = (
 )
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_one_unreadable_training_image_ends_neither_training_nor_measuring(tmp_path: Path) -> None:
     data = picture_folder(tmp_path / "pictures", bad="train/dark/03.png")
     with pytest.warns(UserWarning, match=r'1 images cannot be read and are replaced, e\.g\. "dark/03\.png"'):
@@ -264,6 +266,7 @@ def test_one_unreadable_training_image_ends_neither_training_nor_measuring(tmp_p
     assert again["metrics"] == known["metrics"]
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_an_unreadable_test_image_is_named_and_the_training_can_be_finished_after_mending(
     tmp_path: Path,
 ) -> None:
@@ -333,6 +336,7 @@ def test_centers_of_other_classes_are_refused(paco: Release, tmp_path: Path) -> 
         )
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_finetuning_keeps_the_arguments_that_the_release_was_made_with(tmp_path: Path) -> None:
     args = "{img_size: 8, patch_size: 4, embed_dim: 32, depth: 1, num_heads: 2}"
     vit = (
@@ -380,6 +384,7 @@ def test_a_classifier_is_no_encoder_to_probe(paco: Release) -> None:
         zoo.evaluate(zoo.load(paco.path, head="centers"), "knn", "digits")
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_channels_last_training_with_large_features_is_released(tmp_path: Path) -> None:
     changes = [
         "name=efficientnet_b0.x",

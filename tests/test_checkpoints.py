@@ -518,7 +518,7 @@ def test_a_folder_in_use_is_refused_with_pid_host_and_time(tmp_path: Path) -> No
             match=rf'"{tmp_path}/run" is in use by process {holder.pid} on \S+ since \d{{4}}-\d\d-\d\dT',
         ):
             run(recipe("classify"), tmp_path / "run")
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 30  # half of what the holder stays
         assert sorted((tmp_path / "run").iterdir()) == before
     finally:
         holder.kill()

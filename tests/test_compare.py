@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,8 +14,8 @@ import typer
 from safetensors.torch import load_file
 
 import zoo
+from tests import warm
 from tests.programs.plain_sweep import draw_nothing
-from tests.torchrun import ROOT, environment, torchrun
 from zoo.api import METHODS
 from zoo.api.compared import base_recipe, with_methods
 from zoo.cli.training import app
@@ -54,7 +52,8 @@ def assert_same_weights(one: Path, other: Path) -> None:
 
 def in_shell(out: Path, *options: str) -> list[str]:
     sets = [word for change in TINY for word in ("--set", change)]
-    return ["-m", "zoo", "finetune", RECIPE, "--init", PACO, "--compare", "--out", str(out), *sets, *options]
+    plain = "tests/programs/plain_sweep.py"
+    return [plain, "finetune", RECIPE, "--init", PACO, "--compare", "--out", str(out), *sets, *options]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -157,9 +156,8 @@ def test_a_folder_in_use_is_refused_without_resume(done: zoo.api.Comparison) -> 
 
 def test_a_comparison_killed_in_a_second_stage_goes_on_to_the_same_bits(tmp_path: Path) -> None:
     methods = ("--methods", "{name: crt, epochs: 150}", "--seeds", "0")
-    command = [sys.executable, *in_shell(tmp_path / "killed", *methods)]
-    process = subprocess.Popen(command, cwd=ROOT, env=environment(), stderr=subprocess.DEVNULL)
-    stages, deadline = tmp_path / "killed" / "stages", time.monotonic() + 120
+    process = warm.start(*in_shell(tmp_path / "killed", *methods))
+    stages, deadline = tmp_path / "killed" / "stages", time.monotonic() + 600
     while not [*stages.glob("crt-*/checkpoints/*")] and time.monotonic() < deadline:
         assert process.poll() is None
         time.sleep(0.01)
@@ -175,7 +173,7 @@ def test_a_comparison_killed_in_a_second_stage_goes_on_to_the_same_bits(tmp_path
 
 def test_two_ranks_compare_what_one_does(tmp_path: Path) -> None:
     methods = ("--methods", "nearest_mean,{name: crt, epochs: 1}", "--seeds", "0")
-    found = torchrun(*in_shell(tmp_path / "two", *methods), ranks=2)
+    found = warm.run_ranks(*in_shell(tmp_path / "two", *methods), ranks=2)
     assert found.returncode == 0, found.stderr
     assert found.stdout.count("balanced, to the best") == 1  # one of them speaks
     one = compare(tmp_path / "one", methods=["nearest_mean"])

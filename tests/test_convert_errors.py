@@ -336,7 +336,7 @@ def test_an_interrupted_conversion_leaves_no_release(tmp_path: Path, number: sig
     while not out.parent.is_dir() and process.poll() is None:  # writing begins with this folder
         time.sleep(0.002)
     process.send_signal(number)
-    process.communicate(timeout=60)
+    process.communicate(timeout=600)
     assert process.returncode != 0
     assert not out.exists()
     if number is signal.SIGINT:

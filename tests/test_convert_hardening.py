@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import pickle
 import resource
-import subprocess
-import sys
 import tarfile
 import time
 import zipfile
@@ -19,6 +17,7 @@ import torch
 
 import zoo
 from tests import convert_helpers as made
+from tests import warm
 from tests.test_convert_errors import PACO, changed, refusal
 from tests.test_convert_errors import paco as paco  # a fixture
 from zoo.errors import RecipeError
@@ -164,8 +163,8 @@ def test_the_default_name_keeps_what_the_file_s_name_says(file: str, expected: s
 def test_the_command_prints_no_escapes(tmp_path: Path) -> None:
     state: Mapping[str, Any] = {**made.MoCo().state_dict(), ESCAPE: torch.zeros(1)}
     torch.save({"state_dict": state}, tmp_path / "f.pth")
-    command = [sys.executable, "-m", "zoo", "convert", str(tmp_path / "f.pth"), "--family", "moco"]
-    done = subprocess.run([*command, "--arch", "resnet18"], capture_output=True, text=True, check=False)
+    command = ["convert", str(tmp_path / "f.pth"), "--family", "moco"]
+    done = warm.zoo(*command, "--arch", "resnet18")
     assert done.returncode == 1
     assert "\\x1b[2J" in done.stderr
     assert "\x1b" not in done.stderr

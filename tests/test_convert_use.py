@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 import zoo
 from tests import convert_helpers as made
+from tests import warm
 from zoo import cli
 from zoo.errors import DataError
 from zoo.release import Release, card
@@ -51,8 +52,7 @@ def release(file: Path, tmp_path: Path) -> Release:
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "zoo", "convert", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return warm.zoo("convert", *arguments)
 
 
 def test_the_command_prints_what_it_took_and_left_out_and_how_to_load(file: Path, tmp_path: Path) -> None:
@@ -154,6 +154,7 @@ def test_other_class_names_are_told_how_to_be_given(file: Path, tmp_path: Path) 
         zoo.evaluate(release, "classifier", data="digits")
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_fine_tuning_starts_from_it(release: Release, tmp_path: Path) -> None:
     changes = ["training.epochs=1", "schedule.warmup_epochs=0", "optimizer.lr=0.0", "evaluation=[]"]
     out = tmp_path / "tuned"

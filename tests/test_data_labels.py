@@ -174,6 +174,7 @@ def test_probes_of_a_class_without_training_images_never_predict_it(tmp_path: Pa
         assert entry["metrics"]["accuracy"] == 0, protocol
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_one_image_of_each_class_trains_and_is_measured(tmp_path: Path) -> None:
     release = zoo.pretrain(
         recipe("data.subset={per_class: 1}", "evaluation=[{protocol: classifier}]"), out=tmp_path / "out"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import zoo
+from tests import warm
 from tests.test_training import StopAfter
 from zoo import backbones
 from zoo.config import parse
@@ -231,22 +230,22 @@ def test_the_result_is_an_entry_and_the_run_no_part_of_the_release(copied: Path)
 
 def test_on_the_command_line_it_stops_with_its_state_saved_and_goes_on(copied: Path, tmp_path: Path) -> None:
     out = tmp_path / "probe"
-    command = [sys.executable, "-m", "zoo", "evaluate", "linear_full", str(copied), "--out", str(out)]
+    command = ["-m", "zoo", "evaluate", "linear_full", str(copied), "--out", str(out)]
     for key, value in {**SHORT, "epochs": 60}.items():
         command += ["--set", f"{key}={value}"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 120
+    process = warm.start(*command)
+    deadline = time.monotonic() + 600
     metrics = out / "metrics.jsonl"
     while not (metrics.is_file() and metrics.read_text()):  # before its first row the run may not have begun
         assert time.monotonic() < deadline
-        assert process.poll() is None, process.stderr.read()
+        assert process.poll() is None, process.communicate()
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=120)
+    _, stderr = process.communicate(timeout=600)
     assert process.returncode == 75
     assert "the state is saved" in stderr
     assert "Traceback" not in stderr
-    done = subprocess.run([*command, "--resume"], capture_output=True, text=True, timeout=300, check=False)
+    done = warm.run(*command, "--resume")
     assert done.returncode == 0, done.stderr
     assert "step 1320/1320" in done.stderr  # progress in plain lines
     assert re.search(r"linear_full +│ +\d+\.\d", done.stdout)
@@ -274,6 +273,7 @@ def test_a_bare_model_is_measured_too(tmp_path: Path) -> None:
     assert (tmp_path / "run" / "metrics.jsonl").is_file()
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_pretraining_measures_it_where_the_recipe_asks_for_it(tmp_path: Path) -> None:
     asked = "evaluation=[{protocol: linear_full, epochs: 2, milestones: [], lr: 0.3, scale: [0.8, 1.0]}]"
     changes = [asked, "training.epochs=2", "schedule.warmup_epochs=1", "training.device=cpu"]

@@ -167,6 +167,7 @@ def test_entries_and_runs_of_other_fractions_stand_side_by_side(copied: Path) ->
     assert "- semi_supervised: the network trained on the labels of a part" in release.card
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_pretraining_measures_it_where_the_recipe_asks_for_it(tmp_path: Path) -> None:
     asked = "{protocol: semi_supervised, epochs: 2}, {protocol: few_shot, shots: 1}, {protocol: retrieval}"
     changes = [

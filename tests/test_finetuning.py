@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +9,7 @@ import timm
 import torch
 
 import zoo
+from tests import warm
 from tests.data_fixtures import photo
 from zoo.api import plan_finetuning
 from zoo.errors import DataError, RecipeError, TrainingError, ZooError
@@ -131,12 +130,8 @@ def test_the_command_makes_a_release_of_a_folder_of_any_sizes(folder: Path) -> N
     out = folder / "out"
     command = ["finetune", "--init", PACO, "--data", f"folder:{folder}", "--out", str(out)]
     changes = ["training.epochs=2", "schedule.warmup_epochs=0", "views.workers=0", *ONE_THREAD]
-    done = subprocess.run(
-        [sys.executable, "-m", "zoo", *command, *(word for change in changes for word in ("--set", change))],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    sets = [word for change in changes for word in ("--set", change)]
+    done = warm.run("tests/programs/plain_sweep.py", *command, *sets)
     assert done.returncode == 0, done.stderr[-2000:]
     release = zoo.open(out)
     assert release.class_names == ("ant", "bee")
@@ -145,6 +140,7 @@ def test_the_command_makes_a_release_of_a_folder_of_any_sizes(folder: Path) -> N
     assert zoo.load(out, head="centers")(torch.zeros(1, 3, 8, 8)).shape == (1, 2)
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_one_label_a_class_on_a_pretrained_encoder_beats_a_start_from_scratch(tmp_path: Path) -> None:
     """PaCo's release has seen the labels of 344 digits; its encoder is worth far more than ten labels."""
     changes = ["training.epochs=30", "schedule.warmup_epochs=3", *ONE_THREAD]
@@ -158,6 +154,7 @@ def test_one_label_a_class_on_a_pretrained_encoder_beats_a_start_from_scratch(tm
     assert accuracy > without + 25
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_a_tenth_of_the_labels_on_the_shipped_moco_encoder(tmp_path: Path) -> None:
     """84 and 86 were measured with seeds 0 and 1; the ten classes alone would give 10."""
     changes = ["training.epochs=60", "schedule.warmup_epochs=6", *ONE_THREAD]

@@ -1,8 +1,6 @@
 """Whatever goes wrong with the Hub is one clear ZooError, leaves nothing half, and can be repeated."""
 
 import json
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -10,6 +8,7 @@ import pytest
 from huggingface_hub import constants
 
 import zoo
+from tests import warm
 from tests.hub_helpers import REPO
 from zoo.release import hub as hub_module
 
@@ -266,8 +265,7 @@ def test_the_commands_print_one_line_and_no_traceback(made, hub):
     hub.create(REPO, contents(made.path))
     hub.fault(WEIGHTS, times=100, status=403)
     for arguments in (["pull", REPO], ["push", str(made.path), REPO]):
-        command = [sys.executable, "-m", "zoo", *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = warm.zoo(*arguments)
         assert done.returncode == 1, (arguments, done.stdout)
         *progress, error = done.stderr.splitlines()
         assert error.startswith("zoo: Hub repository"), done.stderr

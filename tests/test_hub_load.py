@@ -12,6 +12,7 @@ import torch
 from huggingface_hub import HfApi, hf_hub_download
 
 import zoo
+from tests import warm
 from tests.hub_helpers import EVALUATION, NAME, REPO
 from tests.release_helpers import release_of, trained_encoder
 from zoo.errors import ReleaseError
@@ -29,12 +30,6 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def asked(hub, since=0) -> list[str]:
     return [f"{method} {path}" for method, path in hub.requests[since:]]
-
-
-def run(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "zoo", *map(str, arguments)]
-    variables = {**os.environ, **environment}
-    return subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
 
 
 def test_branch_tag_and_commit_pin_what_is_loaded(made, retrained, hub):
@@ -315,14 +310,14 @@ def test_the_commands_list_and_pull(made, hub, tmp_path):
     release = zoo.open(shutil.copytree(made.path, tmp_path / "r"))
     release.add_evaluation(EVALUATION)
     zoo.push(release, REPO, token=hub.token)
-    listed = run("list", "--hub", "alice")
+    listed = warm.zoo("list", "--hub", "alice")
     assert listed.returncode == 0, listed.stderr
     header, row = listed.stdout.splitlines()
     assert row.split()[:5] == [REPO, "paco", "91.5", "knn", "digits"]
     assert header.split() == ["NAME", "OBJECTIVE", "ACCURACY", "DATA", "UPDATED"]
-    none = run("list", "--hub", "nobody")
+    none = warm.zoo("list", "--hub", "nobody")
     assert (none.returncode, none.stderr.count("\n")) == (1, 1)
-    pulled = run("pull", f"{REPO}@v1", "--out", tmp_path / "own")
+    pulled = warm.zoo("pull", f"{REPO}@v1", "--out", tmp_path / "own")
     assert pulled.returncode == 0, pulled.stderr
     assert f'zoo.load("{tmp_path / "own"}")' in pulled.stdout
     assert zoo.open(tmp_path / "own").metrics["evaluations"] == [EVALUATION]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import zoo
+from tests import warm
 from tests.release_helpers import release_of, some_centers, trained_encoder
 from zoo import settings
 from zoo.errors import RecipeError, ReleaseError
@@ -201,8 +202,7 @@ def test_a_configuration_that_does_not_fit_is_one_clear_error(text, message, her
 
 def test_show_says_how_the_name_was_read_and_what_else_was_tried(releases, here):
     shutil.copytree(releases[0], here / "org" / "name")
-    command = [sys.executable, "-m", "zoo", "show", "org/name"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = warm.zoo("show", "org/name")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[0] == (
         '"org/name" is read as the folder org/name; '

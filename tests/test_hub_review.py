@@ -12,6 +12,7 @@ import pytest
 from huggingface_hub import HfApi
 
 import zoo
+from tests import warm
 from tests.hub_helpers import NAME, REPO
 from zoo.errors import ReleaseError
 from zoo.release import names
@@ -40,13 +41,7 @@ def release(made, tmp_path):
 
 
 def command(*arguments):
-    run = subprocess.run(
-        [sys.executable, "-m", "zoo", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ,
-    )
+    run = warm.zoo(*arguments)
     assert "Traceback" not in run.stderr, run.stderr
     return run
 

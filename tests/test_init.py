@@ -87,6 +87,7 @@ def test_timms_weights_are_read_from_the_cache_when_offline(tmp_path: Path) -> N
     assert done.returncode == 0, done.stderr[-2000:]
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_weights_trained_on_from_others_keep_their_terms_and_name_them(paco, tmp_path):
     import json
     import shutil

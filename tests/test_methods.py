@@ -9,14 +9,16 @@ import signal
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
 import zoo
+from tests.programs.plain_sweep import draw_nothing
 from tests.test_training import StopAfter
-from tests.torchrun import torchrun
+from tests.warm import run_ranks
 from zoo.config import dump_yaml
 from zoo.data import open_dataset
 from zoo.errors import Interrupted, RecipeError, TrainingError, ZooError
@@ -221,6 +223,7 @@ def test_a_class_without_training_images_is_never_predicted(method: Any) -> None
 # --- trained -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("no_pictures")
 @pytest.mark.parametrize(("method", "rows"), [(CRT, 5), (CRT, 16), (LWS, 16)])
 def test_a_run_stopped_in_either_stage_goes_on_to_the_same_bits(
     method: str, rows: int, tmp_path: Path
@@ -243,6 +246,7 @@ def test_a_run_stopped_in_either_stage_goes_on_to_the_same_bits(
         assert [r["loss"] for r in RunFolder(folder).rows()] == [r["loss"] for r in again]
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_the_second_stage_trains_the_classifier_of_a_frozen_encoder(tmp_path: Path) -> None:
     at = tmp_path / "stages"
 
@@ -326,6 +330,7 @@ LONGER = (
 )
 
 
+@mock.patch("zoo.api.pretraining.draw_pictures", draw_nothing)
 def measured(method: str, folder: Path, *changes: str, init: Release | None = None) -> dict[str, Any]:
     start = [] if init is None else [f"init={{release: {init.path}}}"]
     made = zoo.pretrain(
@@ -423,7 +428,8 @@ def test_two_ranks_train_the_stages_that_one_does(tmp_path: Path) -> None:
     file = tmp_path / "cifar_resnet20.mine.yaml"
     plain = Recipe.load(BASE, changes).model_dump(mode="json") | {"name": "cifar_resnet20.mine"}
     file.write_text(dump_yaml(plain))
-    done = torchrun("-m", "zoo", "pretrain", str(file), "--out", str(tmp_path / "two"), ranks=2)
+    program = ("tests/programs/plain_sweep.py", "pretrain", file, "--out", tmp_path / "two")
+    done = run_ranks(*program, ranks=2)
     assert done.returncode == 0, done.stderr
     two, one = zoo.open(tmp_path / "two"), zoo.pretrain(file, out=tmp_path / "one")
     assert two.metrics["training"]["ranks"] == 2 and [*two.metrics["training"]["stages"]] == [

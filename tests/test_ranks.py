@@ -1,4 +1,4 @@
-"""Several processes as torchrun starts them, on this machine."""
+"""Several processes with the environment that torchrun gives them, on this machine."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import re
 
 import pytest
 
-from tests.torchrun import torchrun
+from tests.warm import run_ranks
 
 
 @pytest.mark.parametrize("size", [2, 3])
 def test_collectives_give_every_rank_the_rows_in_order_also_of_unequal_shares(size: int) -> None:
-    done = torchrun("tests/programs/collectives.py", ranks=size)
+    done = run_ranks("tests/programs/collectives.py", ranks=size)
     assert done.returncode == 0, done.stderr
     found = re.findall(r"rank \d of \d: ok", done.stdout)
     assert sorted(found) == [f"rank {rank} of {size}: ok" for rank in range(size)]
@@ -19,7 +19,7 @@ def test_collectives_give_every_rank_the_rows_in_order_also_of_unequal_shares(si
 
 def test_the_steps_of_several_ranks_are_those_of_one_with_the_whole_batch() -> None:
     """With averaged gradients and with shards, in float64: weights, queue, labels, pointer, optimizer."""
-    done = torchrun("tests/programs/steps.py", ranks=2)
+    done = run_ranks("tests/programs/steps.py", ranks=2)
     assert done.returncode == 0, done.stderr
     line = r"^(.+): loss (\S+) observed (\S+) state (\S+) \((.+?)\) same (\w+)$"
     found = re.findall(line, done.stdout, re.MULTILINE)

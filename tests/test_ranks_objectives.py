@@ -1,11 +1,11 @@
-"""Objectives and their modules on several ranks, started as torchrun does: what one rank computes."""
+"""Objectives and their modules on several ranks, as torchrun starts them: what one rank computes."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from tests.torchrun import torchrun
+from tests.warm import run_ranks
 from zoo.modules.key_shuffle import Layout, lay_out
 from zoo.objectives import OBJECTIVES
 
@@ -15,7 +15,7 @@ ROUNDING = {"paco groups bf16": 0.3, "moco groups not divided": 0.3}
 
 @pytest.mark.parametrize("size", [2, 3])
 def test_every_objective_on_several_ranks_equals_one_rank_with_the_whole_batch(size: int) -> None:
-    done = torchrun("tests/programs/objectives.py", ranks=size)
+    done = run_ranks("tests/programs/objectives.py", ranks=size)
     assert done.returncode == 0, done.stderr
     found = dict(line.rsplit(": ", 1) for line in done.stdout.splitlines())
     assert {case.split()[0] for case in found} == set(OBJECTIVES)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.torchrun import torchrun
+from tests.warm import run_ranks
 from zoo.data import open_dataset
 from zoo.training import Recipe, RunFolder, build_objective, train
 
@@ -32,7 +32,7 @@ SAID = re.compile(r"^rank (\d) (\w+): (\w+) (\d+) (.+)$", re.MULTILINE)
 
 
 def program(folder: Path, *overrides: str, ranks: int = 2) -> str:
-    done = torchrun("tests/programs/stopping.py", str(folder), *overrides, ranks=ranks)
+    done = run_ranks("tests/programs/stopping.py", str(folder), *overrides, ranks=ranks)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

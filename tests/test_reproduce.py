@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,9 +13,9 @@ from typing import Any
 import pytest
 
 import zoo
+from tests import warm
 from tests.release_helpers import release_of, trained_encoder
 from tests.test_api import FOLDER, picture_folder
-from tests.torchrun import torchrun
 from zoo.api import Reproduction
 from zoo.cli.reproduction import print_reproduction
 from zoo.release import Release
@@ -30,10 +27,9 @@ SMALL = (*FOLDER, "training.device=cpu", "evaluation=[{protocol: classifier}, {p
 
 
 @pytest.fixture(scope="module")
-def again(tmp_path_factory: pytest.TempPathFactory) -> Reproduction:
-    """The recipe of the shipped PaCo, trained on this processor and reproduced; read only."""
-    recorded = zoo.pretrain(PACO, out=tmp_path_factory.mktemp("recorded") / "paco")
-    found = zoo.reproduce(recorded.path, out=tmp_path_factory.mktemp("reproduced") / "paco")
+def again(paco: Release, tmp_path_factory: pytest.TempPathFactory) -> Reproduction:
+    """PaCo's recipe for twelve epochs, trained on this processor and reproduced; read only."""
+    found = zoo.reproduce(paco.path, out=tmp_path_factory.mktemp("reproduced") / "paco")
     assert found is not None
     return found
 
@@ -97,7 +93,7 @@ def test_paco_is_reproduced_with_all_its_figures(again: Reproduction) -> None:
         for name in ("accuracy", "balanced_accuracy", "many", "medium", "few", "test_images"):
             assert compared[entry["protocol"], name].recorded == entry["metrics"][name]
         assert compared[entry["protocol"], "per_class.9"].recorded == entry["metrics"]["per_class"][9]
-    assert compared["training", "steps"].reproduced == 660
+    assert compared["training", "steps"].reproduced == 12 * 11
     made = json.loads((again.made.path / "metrics.json").read_text())
     for entry in made["evaluations"]:  # what is called reproduced is what the new release holds
         assert compared[entry["protocol"], "accuracy"].reproduced == entry["metrics"]["accuracy"]
@@ -131,7 +127,7 @@ def test_a_figure_raised_by_five_points_is_caught(
 def test_a_fact_of_the_training_that_does_not_come_again_is_caught(
     altered: Callable[..., Reproduction],
 ) -> None:
-    found = altered(lambda data: data["training"].update(disambiguation_accuracy=50.0, steps=661))
+    found = altered(lambda data: data["training"].update(disambiguation_accuracy=50.0, steps=133))
     assert wrong(found) == [("training", "steps"), ("training", "disambiguation_accuracy")]
 
 
@@ -249,9 +245,7 @@ def test_a_mismatch_is_status_1_and_one_clear_last_line(again: Reproduction, tmp
     copy = Path(shutil.copytree(again.recorded.path, tmp_path / "altered"))
     rewrite(copy / "metrics.json", raised("linear", "accuracy", 5.0))
     arguments = ["reproduce", copy, "--out", made, "--resume"]
-    done = subprocess.run(
-        [sys.executable, "-m", "zoo", *arguments], capture_output=True, text=True, timeout=200, check=False
-    )
+    done = warm.zoo(*arguments)
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
     assert "was not reproduced: 1 of " in done.stderr
@@ -261,6 +255,7 @@ def test_a_mismatch_is_status_1_and_one_clear_last_line(again: Reproduction, tmp
     assert row[:3] == ["linear", "accuracy", raised_to]
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_the_recipe_is_the_release_s_and_a_repeated_small_training_is_the_same_bits(
     small: Release, pictures: Path, tmp_path: Path
 ) -> None:
@@ -287,6 +282,7 @@ def test_other_data_than_the_release_saw_are_refused_before_any_training(
     assert not out.exists()
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_a_fine_tuned_release_is_reproduced_from_its_start(
     small: Release, pictures: Path, tmp_path: Path
 ) -> None:
@@ -338,22 +334,21 @@ def test_what_cannot_be_reproduced_is_refused_in_a_line(tmp_path: Path, small: R
     refused(forged, r"recipe\.yaml: sha256 .* but config\.json records")
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_interrupting_saves_with_status_75_and_resume_compares(pictures: Path, tmp_path: Path) -> None:
     changes = (*SMALL, "training.epochs=60", "training.log_every=1", "training.checkpoint_every=60")
     recorded = zoo.pretrain(CE, out=tmp_path / "recorded", data=pictures, overrides=changes)
     out = tmp_path / "out"
     arguments = [str(recorded.path), "--data", str(pictures), "--out", str(out), "--tolerance", "0"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "zoo", "reproduce", *arguments], stderr=subprocess.PIPE, text=True
-    )
+    process = warm.start("-m", "zoo", "reproduce", *arguments)
     progress = out / "run" / "metrics.jsonl"
-    deadline = time.monotonic() + 100
+    deadline = time.monotonic() + 600
     while not (progress.is_file() and progress.read_text().count("\n") >= 5):
         assert time.monotonic() < deadline
-        assert process.poll() is None, process.stderr and process.stderr.read()
+        assert process.poll() is None, process.communicate()
         time.sleep(0.01)
-    os.kill(process.pid, signal.SIGTERM)
-    _, stderr = process.communicate(timeout=100)
+    process.send_signal(signal.SIGTERM)
+    _, stderr = process.communicate(timeout=600)
     assert process.returncode == 75, stderr
     assert "--resume" in stderr
     assert not (out / "config.json").exists()
@@ -367,7 +362,7 @@ def test_under_torchrun_all_train_and_the_first_compares(
     small: Release, pictures: Path, tmp_path: Path
 ) -> None:
     arguments = ["reproduce", str(small.path), "--data", str(pictures), "--out", str(tmp_path / "out")]
-    done = torchrun("-m", "zoo", *arguments, "--tolerance", "100", ranks=2)
+    done = warm.run_ranks("-m", "zoo", *arguments, "--tolerance", "100", ranks=2)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("was reproduced: ") == 1
     written = json.loads((tmp_path / "out" / "reproduction.json").read_text())

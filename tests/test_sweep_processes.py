@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import re
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import torch
 from safetensors.torch import load_file
 
-from tests.torchrun import ROOT, environment, torchrun
+from tests import warm
 
 CE = "cifar_resnet20.ce_digits_lt50"
 TINY = (
@@ -33,27 +31,20 @@ def command(out: Path, *options: str, epochs: int = 2, values: str = "0.01,0.02,
     return ["tests/programs/plain_sweep.py", "sweep", CE, "--seeds", "0", "--out", str(out), *words, *options]
 
 
-def start(arguments: list[str]) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, *arguments],
-        cwd=ROOT,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def start(arguments: list[str]) -> warm.Program:
+    return warm.start(*arguments)
 
 
-def once_there(file: Path, process: subprocess.Popen[str]) -> None:
+def once_there(file: Path, process: warm.Program) -> None:
     """Wait until a file is there."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while not file.exists():
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.005)
 
 
-def once_at(folder: Path, rows: int, process: subprocess.Popen[str]) -> None:
+def once_at(folder: Path, rows: int, process: warm.Program) -> None:
     """Wait until a run has written so many rows."""
     once_there(folder / "run" / "metrics.jsonl", process)
     while len((folder / "run" / "metrics.jsonl").read_text().splitlines()) < rows:
@@ -79,7 +70,7 @@ def assert_same_weights(one: Path, other: Path) -> None:
 
 def test_processes_of_torchrun_share_the_runs_and_one_reports(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    done = torchrun(*command(out, epochs=20), ranks=2)
+    done = warm.run_ranks(*command(out, epochs=20), ranks=2)
     assert done.returncode == 0, done.stderr
     by_rank = [
         [
@@ -106,7 +97,7 @@ def test_a_stopped_sweep_goes_on_to_the_same_bits(tmp_path: Path) -> None:
     first = start(command(out, **options))  # type: ignore[arg-type]
     once_at(out / "lr_0.01" / "seed_0", 30, first)
     first.send_signal(signal.SIGTERM)
-    _, said = first.communicate(timeout=120)
+    _, said = first.communicate(timeout=600)
     assert first.returncode == 75, said
     assert "stopped by SIGTERM after step" in said and "--resume" in said
     assert not (out / "lr_0.02").exists() and not (out / "sweep.json").exists()
@@ -118,13 +109,13 @@ def test_a_stopped_sweep_goes_on_to_the_same_bits(tmp_path: Path) -> None:
     once_at(out / "lr_0.02" / "seed_0", 1, other)  # takes what is free
     killed.kill()
     killed.communicate()
-    printed, said = other.communicate(timeout=240)
+    printed, said = other.communicate(timeout=600)
     assert other.returncode == 0, said
     assert trained(said) == ["lr 0.02", "lr 0.01"]  # and then what the dead one has left
     assert "report: " in printed
     assert_whole(out, 2)
 
     alone = start(command(tmp_path / "alone", epochs=60, values="0.01,0.02"))
-    assert alone.wait(timeout=240) == 0
+    assert alone.wait(timeout=600) == 0
     for point in ("lr_0.01", "lr_0.02"):
         assert_same_weights(out / point / "seed_0", tmp_path / "alone" / point / "seed_0")

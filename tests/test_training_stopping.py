@@ -363,6 +363,7 @@ def test_a_rank_without_an_image_to_look_at_counts_none() -> None:
 # the release
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_the_release_says_what_was_chosen_on_what(tmp_path: Path) -> None:
     r = Recipe.load(
         "cifar_resnet20.balanced_softmax_digits_lt50",

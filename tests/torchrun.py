@@ -23,7 +23,7 @@ def command(ranks: int, *arguments: str, options: tuple[str, ...] = ()) -> list[
 
 
 def torchrun(
-    *arguments: str, ranks: int, options: tuple[str, ...] = (), timeout: float = 300, **more: str
+    *arguments: str, ranks: int, options: tuple[str, ...] = (), timeout: float = 900, **more: str
 ) -> subprocess.CompletedProcess[str]:
     """Run to the end; `more` goes into the environment."""
     return subprocess.run(
