@@ -356,6 +356,21 @@ def test_a_last_batch_of_one_image_is_refused_before_training(tmp_path: Path) ->
         run(recipe("classify", "training.batch_size=343"), tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("settings", "warned"),
+    [
+        (["training.batch_size=342"], True),  # 342 + 2
+        (["training.batch_size=342", "training.drop_last=true"], False),
+        (["training.batch_size=336"], False),  # 336 + 8
+    ],
+)
+def test_a_last_batch_of_a_few_images_is_said(tmp_path: Path, caplog, settings, warned) -> None:
+    run(recipe("classify", "training.epochs=1", "schedule.warmup_epochs=0", *settings), tmp_path)
+    said = [record.getMessage() for record in caplog.records if "last batch" in record.getMessage()]
+    assert bool(said) == warned
+    assert all("has 2 of the 344 images" in line and "training.drop_last" in line for line in said)
+
+
 def test_single_images_are_refused_where_batchnorm_needs_two(tmp_path: Path) -> None:
     """Also for objectives without key_groups, in whose place the recipe's check once spoke of them."""
     with pytest.raises(RecipeError, match=r"training\.batch_size: found 1, expected at least 2"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -14,6 +15,9 @@ from zoo.modules import has_batchnorm
 from zoo.objectives import Objective
 from zoo.ranks import ALONE, Ranks
 from zoo.training.recipe import Recipe
+
+LOG = logging.getLogger("zoo.training")
+_FEW = 8  # images, of which BatchNorm's mean and variance are mostly chance
 
 
 def pick_device(wanted: str) -> torch.device:
@@ -72,7 +76,7 @@ def open_loader(
 
 
 def require_batches(objective: Objective, images: int, recipe: Recipe, ranks: Ranks = ALONE) -> None:
-    """Refuse a recipe by which BatchNorm would get a single image, or a rank none.
+    """Refuse a recipe by which BatchNorm would get a single image, or a rank none; warn of batches of a few.
 
     Raises:
         RecipeError: naming the batch size.
@@ -95,4 +99,12 @@ def require_batches(objective: Objective, images: int, recipe: Recipe, ranks: Ra
         raise RecipeError(
             f"training.batch_size: found {section.batch_size}, which leaves a last batch of 1 of the "
             f"{images} images, too few for BatchNorm; change it by one, or set training.drop_last: true"
+        )
+    last = images % section.batch_size
+    if not section.drop_last and 1 < last < min(_FEW, section.batch_size) and ranks.rank == 0:
+        LOG.warning(
+            "the last batch of every epoch has %d of the %d images: to BatchNorm so few are mostly chance, "
+            "and such steps can throw a training off; training.drop_last: true leaves them out",
+            last,
+            images,
         )
