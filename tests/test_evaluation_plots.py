@@ -215,7 +215,9 @@ def test_titles_of_small_panels_are_broken_before_the_edge(tmp_path, drawn):
     plot_curves(rows, tmp_path / "c.png", title="cifar_resnet32.balanced_softmax_cifar100_lt100_e100")
     assert is_white_framed(tmp_path / "c.png")
     titles = [axes.get_title(loc="left") for axes in drawn[0].axes]
-    assert "a quantity with\na long name" in titles and "feature gradient" in titles
+    assert any("\n" in title for title in titles)
+    unbroken = {title.replace("\n", " ") for title in titles}
+    assert {"a quantity with a long name", "feature gradient"} <= unbroken
 
 
 def test_what_is_too_long_for_its_place_ends_in_an_ellipsis():

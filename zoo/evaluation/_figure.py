@@ -159,7 +159,8 @@ def _lines(
     words: Sequence[str], width: float, points: float, *, between: str = " ", bold: bool = False
 ) -> list[str]:
     """Put words into lines that a figure of `width` inches has room for."""
-    room, found = width - 2 * _MARGIN * width - 0.06, list[str]()
+    room = 0.97 * (width - 2 * _MARGIN * width)  # a letter begins at a whole pixel: a little further right
+    found: list[str] = []
     taken = 0.0
     for word in (piece for each in words for piece in _pieces(each, room, points, bold=bold)):
         needed = _inches(word, points, bold=bold)
@@ -183,18 +184,21 @@ def _pieces(word: str, room: float, points: float, *, bold: bool) -> Iterator[st
     yield word
 
 
-@functools.lru_cache(4096)
 def _inches(text: str, points: float, *, bold: bool = False) -> float:
-    """Return how wide a text is."""
-    if not text.strip():
-        return 0.32 * points / 72 * len(text)
+    """Return about how wide a text is: the sum of its letters."""
+    return sum(_advance(letter, bold) for letter in text) * points / 72
+
+
+@functools.lru_cache(4096)
+def _advance(letter: str, bold: bool) -> float:
+    """Return how far a letter moves the next one, in ems."""
     font = FontProperties(family=str(_STYLE["font.family"]), weight="bold" if bold else "normal")
-    # with a letter after it, since a path ends with its ink
+    # between two others, since a path ends with its ink
     ends = [
-        float(TextPath((0, 0), each, size=points, prop=font).get_extents().x1)
-        for each in (text.replace("$", r"\$") + "l", "l")
+        float(TextPath((0, 0), each.replace("$", r"\$"), size=1, prop=font).get_extents().x1)
+        for each in (f"l{letter}l", "ll")
     ]
-    return (ends[0] - ends[1]) / 72
+    return ends[0] - ends[1]
 
 
 def _is_bare(path: Path) -> bool:
