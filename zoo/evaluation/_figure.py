@@ -50,6 +50,7 @@ SMALL, CELL = 8.5, 7.6
 BARE = ".bare"
 """Ends the stem of a file that is written without title and caption, as in `scores.bare.svg`."""
 
+_DPI = 200
 _TITLE = 9.5  # points
 _MARGIN = 0.01  # of the width, left of title and caption
 
@@ -109,7 +110,8 @@ def figure_to(
             found = f'figure "{each}": found the ending "{each.suffix}"'
             raise ZooError(f"{found}, expected .png, .svg or .pdf.{hint}")
     with mpl.rc_context(_STYLE):
-        figure = Figure(figsize=size, dpi=200, layout="constrained")
+        width, height = (math.ceil(_DPI * inches) / _DPI for inches in size)  # whole pixels
+        figure = Figure(figsize=(width, height), dpi=_DPI, layout="constrained")
         FigureCanvasAgg(figure)
         style: dict[str, Any] = {"x": _MARGIN, "ha": "left", "parse_math": False}
         above = None
