@@ -25,6 +25,24 @@ def test_another_c_library_is_left_alone(monkeypatch):
     assert keep_freed_memory() is False
 
 
+@pytest.mark.parametrize(("most", "accepted"), [(32 * 2**20, True), (0, False)])
+def test_an_older_glibc_that_refuses_large_thresholds_is_not_made_slower(monkeypatch, most, accepted):
+    calls = []
+
+    class Library:
+        @staticmethod
+        def mallopt(which: int, value: int) -> int:
+            calls.append(which)
+            return int(which == -1 or value <= most)
+
+    monkeypatch.setattr("ctypes.CDLL", lambda name: Library)
+    assert keep_freed_memory() is accepted
+    assert (
+        -1 in calls
+    ) is accepted  # never the trim threshold alone, which switches off glibc's own adaptation
+    assert calls[0] == -3
+
+
 @pytest.mark.parametrize(
     ("command", "times"), [(["pretrain", "no-such-recipe"], 1), (["show", "no-such-recipe"], 0)]
 )
