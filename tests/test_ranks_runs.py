@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file
 
 from tests.torchrun import LAUNCH, ROOT, command, environment, torchrun
-from tests.warm import run_ranks
+from tests.warm import Program, run_ranks, start_ranks
 from zoo.training import RunFolder
 
 RECIPE = "cifar_resnet20.moco_v2_ft_digits_lt50"
@@ -89,7 +89,7 @@ def workers(agent: int) -> list[int]:
     return sorted(found)
 
 
-def once_at(out: Path, rows: int, process: subprocess.Popen[str]) -> None:
+def once_at(out: Path, rows: int, process: subprocess.Popen[str] | Program) -> None:
     """Wait until a run has written so many rows."""
     file = out / "run" / "metrics.jsonl"
     for _ in range(300_000):
@@ -182,10 +182,10 @@ def test_a_run_stopped_on_two_ranks_goes_on_with_another_number(
 ) -> None:
     """SIGUSR1 at one rank alone: all stop after the same step, within an epoch. They may go on as shards."""
     out = tmp_path / "moved"
-    agent = start(command(2, *pretrain(out)))
-    once_at(out, 8, agent)
-    os.kill(workers(agent.pid)[-1], signal.SIGUSR1)
-    _, said = agent.communicate(timeout=600)
+    both = start_ranks(*pretrain(out), ranks=2)
+    once_at(out, 8, both)
+    os.kill(both.pids[-1], signal.SIGUSR1)
+    _, said = both.communicate(timeout=600)
     stops = re.findall(r"stopped by SIGUSR1 after step (\d+) of 24", said)
     assert len(stops) == 2 and len(set(stops)) == 1, said
     assert int(stops[0]) % 6 != 0 or int(stops[0]) < STEPS
@@ -254,7 +254,7 @@ def test_shards_of_a_convolution_and_of_parameters_smaller_than_the_ranks_train_
 
 
 def test_a_script_of_its_own_trains_twice_and_every_rank_says_why_one_ended(tmp_path: Path) -> None:
-    done = torchrun("tests/programs/script.py", str(tmp_path), ranks=2)
+    done = torchrun("tests/programs/script.py", str(tmp_path), ranks=2)  # the agent's store serves both
     assert done.returncode == 0, done.stderr
     assert sorted(re.findall(r"rank \d: trained on 2 ranks, twice", done.stdout)) == [
         "rank 0: trained on 2 ranks, twice",

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from tests.programs.tiny import norm_free
@@ -136,16 +137,15 @@ with join("cpu") as ranks:
             continue
         recipe = Recipe.load(name, changes)
         losses, state, observed = train(recipe, ranks)
-        expected, one, seen = train(recipe, ALONE)
         assert len(observed) > 20
+        alone = train(recipe, ALONE) if ranks.rank == 0 else ([], {}, observed)
+        expected, one, seen = alone[0], alone[1], torch.tensor(alone[2], dtype=torch.float64)
+        dist.broadcast(seen, 0)
         observation = max(
             0.0 if math.isnan(a) and math.isnan(b) else abs(a - b) / (1 + abs(b))  # a group not in the batch
-            for a, b in zip(observed, seen, strict=True)
+            for a, b in zip(observed, seen.tolist(), strict=True)
         )
         observation = float(ranks.everywhere(torch.tensor([observation])).max())
-        loss = max(float((a - b).abs()) for a, b in zip(losses, expected, strict=True))
-        apart = {key: float((state[key].double() - one[key].double()).abs().max()) for key in one}
-        worst = max(apart, key=lambda key: apart[key])
         ranks.counts = (1,) * ranks.size
         same = all(
             bool((everywhere == everywhere[:1]).all())
@@ -153,6 +153,9 @@ with join("cpu") as ranks:
             for everywhere in ranks.gather_rows([value.reshape(1, -1)])
         )
         if ranks.rank == 0:
+            loss = max(float((a - b).abs()) for a, b in zip(losses, expected, strict=True))
+            apart = {key: float((state[key].double() - one[key].double()).abs().max()) for key in one}
+            worst = max(apart, key=lambda key: apart[key])
             print(
                 f"{case}: loss {loss:.1e} observed {observation:.1e} state {apart[worst]:.1e} ({worst}) "
                 f"same {same}\n",
