@@ -61,14 +61,16 @@ def test_a_report_has_every_figure_as_png_and_svg_or_the_reason_why_not(report: 
     drawn = {each.key for each in report.figures if each.missing is None}
     assert drawn >= {"pairs", "plane", "features", "accuracy", "neighbours", "extra"}
     assert {each.name for each in (report.folder / "figures").iterdir()} == {
-        f"{key}.{kind}" for key in drawn for kind in ("png", "svg")
+        f"{key}.{kind}"
+        for key in drawn
+        for kind in ("png", "svg", "bare.png" if key in ("features", "neighbours") else "bare.svg")
     }
     for each in report.figures:
         assert each.title in html
         if each.missing is None:
-            assert each.png is not None and each.svg is not None
-            assert each.png.is_file() and each.svg.is_file()
-            assert f"figures/{each.key}.png" in html and f"figures/{each.key}.svg" in html
+            for file in (each.png, each.svg, each.bare):
+                assert file is not None and file.is_file()
+                assert f"figures/{file.name}" in html
         else:
             assert each.missing.replace("'", "&#39;") in html
     assert html.count("<img ") == html.count(" alt=") == len(drawn)
