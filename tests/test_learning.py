@@ -73,7 +73,6 @@ def test_a_vision_transformer_learns_with_moco_v3(tmp_path: Path) -> None:
     assert metrics(release, "knn")["balanced_accuracy"] > metrics(start, "knn")["balanced_accuracy"] + 10
 
 
-@pytest.mark.slow  # three trainings; MoCo's without FT learn above, what FT does is measured below
 def test_moco_with_ft_learns_features_without_labels(tmp_path: Path) -> None:
     """Seeds scatter by four points here (nine had gains of 1 to 12, mean 7), so three of them count."""
     gains = []
