@@ -134,12 +134,19 @@ def title_height(title: str, width: float) -> float:
     return 0.165 * len(folded(title, width).splitlines()) + 0.1
 
 
-def folded(title: str, width: float) -> str:
-    """Break a title into lines that a figure has room for, names of weights at a dot or an underscore."""
+def folded(title: str, width: float, points: float | None = None) -> str:
+    """Break a title into lines that a figure has room for, names of weights at a dot or an underscore.
+
+    Args:
+        title: or another text of few words, then with the `points` of its letters.
+        width: inches.
+        points: of letters that are not bold; without, those of a title, which are.
+    """
+    bold, points = points is None, _TITLE if points is None else points
     broken: list[str] = []
     for line in title.split("\n"):
         parts = re.findall(r"[^\s_.]+[_.]*|[_.]+|\s+", line)
-        broken += _lines(parts, width, _TITLE, between="", bold=True) or [line]
+        broken += _lines(parts, width, points, between="", bold=bold) or [line]
     return "\n".join(broken)
 
 
