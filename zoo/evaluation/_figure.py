@@ -6,6 +6,8 @@ import functools
 import io
 import math
 import re
+import unicodedata
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +17,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties
+from matplotlib.font_manager import FontProperties, fontManager, get_font
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.text import Text
 from matplotlib.textpath import TextPath
@@ -54,9 +56,33 @@ _DPI = 200
 _TITLE = 9.5  # points
 _MARGIN = 0.01  # of the width, left of title and caption
 
+_FAMILY = "DejaVu Sans"  # comes with matplotlib
+# For letters that it lacks, where one is installed: of Linux, Windows and macOS.
+_FALLBACKS = (
+    "Noto Sans CJK SC",
+    "Noto Sans CJK JP",
+    "Noto Sans SC",
+    "Source Han Sans SC",
+    "WenQuanYi Micro Hei",
+    "WenQuanYi Zen Hei",
+    "Droid Sans Fallback",
+    "Microsoft YaHei",
+    "SimHei",
+    "Malgun Gothic",
+    "PingFang SC",
+    "PingFang HK",
+    "Hiragino Sans GB",
+    "Heiti TC",
+    "Apple SD Gothic Neo",
+    "Noto Sans Devanagari",
+    "Noto Sans Thai",
+    "Nirmala UI",
+    "Arial Unicode MS",
+)
+
 # Set explicitly, so that a user's matplotlibrc or style cannot change a published figure.
 _STYLE = {
-    "font.family": "DejaVu Sans",
+    "font.family": _FAMILY,
     "font.size": SMALL,
     "axes.titlesize": 9.0,
     "axes.labelsize": SMALL,
@@ -98,7 +124,8 @@ def figure_to(
     """Give an empty figure of `size` inches, then write it to `path` (.png, .svg or .pdf) in one step.
 
     With several paths the same figure is written to each; to one whose stem ends in `BARE` without title and
-    caption, for a page that has them as text.
+    caption, for a page that has them as text. Letters that no font has, of others' class names, say, become
+    boxes; a `UserWarning` says so once for each script.
 
     Raises:
         ZooError: for a file of another kind, before anything is drawn; if it cannot be written.
@@ -109,7 +136,8 @@ def figure_to(
             hint = did_you_mean(each.suffix, _METADATA)
             found = f'figure "{each}": found the ending "{each.suffix}"'
             raise ZooError(f"{found}, expected .png, .svg or .pdf.{hint}")
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(_STYLE | {"font.family": [*_families()]}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from")  # one for each letter: see `_tell_boxes`
         width, height = (math.ceil(_DPI * inches) / _DPI for inches in size)  # whole pixels
         figure = Figure(figsize=(width, height), dpi=_DPI, layout="constrained")
         FigureCanvasAgg(figure)
@@ -122,6 +150,42 @@ def figure_to(
         for each in sorted(paths, key=_is_bare):  # nothing comes back that was taken away
             _write(figure, each, _without(figure, above, below) if _is_bare(each) else None)
             _settle(figure)
+    _tell_boxes(figure)
+
+
+def _families() -> tuple[str, ...]:
+    """Return the fonts that letters are looked for in, in this order: of those that are installed."""
+    installed = {*fontManager.get_font_names()}
+    return (_FAMILY, *(name for name in _FALLBACKS if name in installed))
+
+
+def _tell_boxes(figure: Figure) -> None:
+    """Warn of letters that no font has, once for each script: a report has many figures of the same names."""
+    every = {letter for text in figure.findobj(Text) for letter in text.get_text() if not letter.isspace()}
+    lacking: dict[str, list[str]] = {}
+    for letter in sorted(every - _letters(_families())):
+        script = unicodedata.name(letter, "UNKNOWN").partition(" ")[0]  # CJK, HANGUL, ...
+        lacking.setdefault("symbols" if unicodedata.category(letter) == "So" else script, []).append(letter)
+    new = {script: letters for script, letters in lacking.items() if script not in _told}
+    if new:
+        _told.update(new)
+        found = "; ".join(f'{script} ("{"".join(letters[:10])}")' for script, letters in new.items())
+        warnings.warn(
+            f"figures: found letters that no installed font has: {found}; they are drawn as boxes. "
+            f"Expected, where they are wanted, one of the fonts {', '.join(_FALLBACKS)}; once it is "
+            f"installed, delete matplotlib's list of fonts (fontlist-*.json in {mpl.get_cachedir()}).",
+            stacklevel=4,
+        )
+
+
+_told: set[str] = set()
+
+
+@functools.lru_cache(8)
+def _letters(families: tuple[str, ...]) -> frozenset[str]:
+    """Return all letters of some fonts."""
+    fonts = [get_font(fontManager.findfont(FontProperties(family=name))) for name in families]
+    return frozenset(chr(code) for font in fonts for code in font.get_charmap())
 
 
 def caption_height(caption: str, width: float) -> float:
@@ -134,12 +198,19 @@ def title_height(title: str, width: float) -> float:
     return 0.165 * len(folded(title, width).splitlines()) + 0.1
 
 
-def folded(title: str, width: float) -> str:
-    """Break a title into lines that a figure has room for, names of weights at a dot or an underscore."""
+def folded(title: str, width: float, points: float | None = None) -> str:
+    """Break a title into lines that a figure has room for, names of weights at a dot or an underscore.
+
+    Args:
+        title: or another text of few words, then with the `points` of its letters.
+        width: inches.
+        points: of letters that are not bold; without, those of a title, which are.
+    """
+    bold, points = points is None, _TITLE if points is None else points
     broken: list[str] = []
     for line in title.split("\n"):
         parts = re.findall(r"[^\s_.]+[_.]*|[_.]+|\s+", line)
-        broken += _lines(parts, width, _TITLE, between="", bold=True) or [line]
+        broken += _lines(parts, width, points, between="", bold=bold) or [line]
     return "\n".join(broken)
 
 
@@ -188,18 +259,21 @@ def _pieces(word: str, room: float, points: float, *, bold: bool) -> Iterator[st
 
 def _inches(text: str, points: float, *, bold: bool = False) -> float:
     """Return about how wide a text is: the sum of its letters."""
-    return sum(_advance(letter, bold) for letter in text) * points / 72
+    families = _families()
+    return sum(_advance(letter, bold, families) for letter in text) * points / 72
 
 
 @functools.lru_cache(4096)
-def _advance(letter: str, bold: bool) -> float:
+def _advance(letter: str, bold: bool, families: tuple[str, ...]) -> float:
     """Return how far a letter moves the next one, in ems."""
-    font = FontProperties(family=str(_STYLE["font.family"]), weight="bold" if bold else "normal")
+    font = FontProperties(family=[*families], weight="bold" if bold else "normal")
     # between two others, since a path ends with its ink
-    ends = [
-        float(TextPath((0, 0), each.replace("$", r"\$"), size=1, prop=font).get_extents().x1)
-        for each in (f"l{letter}l", "ll")
-    ]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from")
+        ends = [
+            float(TextPath((0, 0), each.replace("$", r"\$"), size=1, prop=font).get_extents().x1)
+            for each in (f"l{letter}l", "ll")
+        ]
     return ends[0] - ends[1]
 
 

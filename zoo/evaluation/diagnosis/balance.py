@@ -83,11 +83,9 @@ def plot_balance(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
     chosen = choose(subjects, _lacks_gradients)
     found = {id(s): gradients(s) for s in chosen.subjects}
     first = chosen.subjects[0]
-    same = [g for g in chosen.groups if len(g.subjects[0].class_counts) == len(first.class_counts)]
-    if len(same) < len(chosen.groups):
-        others = ", ".join(g.label for g in chosen.groups if g not in same)
-        chosen = Chosen(tuple(same), f"{chosen.left_out}Not drawn: {others}: another number of classes. ")
-    chosen = Chosen(tuple(_of_one_kind(group, found) for group in chosen.groups), chosen.left_out)
+    others = [g for g in chosen.groups if len(g.subjects[0].class_counts) != len(first.class_counts)]
+    chosen = chosen.without(others, "another number of classes")
+    chosen = chosen._replace(groups=tuple(_of_one_kind(group, found) for group in chosen.groups))
     first = chosen.subjects[0]
     panels = [key for key in _PANELS if any(key in found[id(s)][0] for s in chosen.subjects)]
     closed = [group for group in chosen.groups if found[id(group.subjects[0])][1]]
@@ -101,10 +99,11 @@ def plot_balance(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
     caption += f"Running means over {window} classes{_gaps(chosen, found)}. " if window > 1 else ""
     caption += "Faint: each seed; line: their mean. " if len(chosen.subjects) > len(chosen.groups) else ""
     caption = (caption + chosen.left_out).strip()
-    legend = legend_of(chosen.groups)
+    legend = legend_of(chosen.groups, alone=chosen.alone)
     for handle, group in zip(legend, chosen.groups, strict=False):
         if group in closed:
-            handle.set_label(f"{short(group.name, 22)} ({_CLOSED})")
+            name = f"{handle.get_label()}\n" if chosen.alone else f"{short(group.name, 22)} "
+            handle.set_label(f"{name}({_CLOSED})")
             handle.set_linestyle(DASHES[1])
     orders = {tuple(_sorted(s, s.class_counts.double().numpy())) for s in chosen.subjects}
     if "class_gradient" in panels:

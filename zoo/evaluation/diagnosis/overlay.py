@@ -14,7 +14,18 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodF
 from matplotlib.transforms import blended_transform_factory
 
 from zoo.errors import DataError
-from zoo.evaluation._figure import COLORS, COLUMN, INK, MARKERS, caption_height, figure_to, grid, title_height
+from zoo.evaluation._figure import (
+    COLORS,
+    COLUMN,
+    INK,
+    MARKERS,
+    SMALL,
+    caption_height,
+    figure_to,
+    folded,
+    grid,
+    title_height,
+)
 from zoo.evaluation.diagnosis.look import Look
 from zoo.evaluation.diagnosis.subject import Subject
 
@@ -26,6 +37,7 @@ DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.
 
 _LONGEST = 36  # characters of a label in a legend
 _SHARED = 18  # characters of a label that has half of a legend's width
+_LEGEND = COLUMN - 0.5  # inches of a label that has all of it, right of its line
 
 
 class Group(NamedTuple):
@@ -60,15 +72,31 @@ class Group(NamedTuple):
 
 
 class Chosen(NamedTuple):
-    """Which groups a figure draws, and words on those that it does not."""
+    """Which groups a figure draws, and words on those that it does not.
+
+    Attributes:
+        groups: one or more.
+        left_out: which of the report's groups is drawn where only one is, and which are not, for the caption.
+        alone: whether one is drawn of several: a report shows figures without their titles, so the legend
+            has to name it (`legend_of`).
+    """
 
     groups: tuple[Group, ...]
     left_out: str
+    alone: bool = False
 
     @property
     def subjects(self) -> list[Subject]:
         """All that are drawn."""
         return [subject for group in self.groups for subject in group.subjects]
+
+    def without(self, others: Sequence[Group], reason: str) -> Chosen:
+        """Return this choice without some groups, for a reason that holds for each of them."""
+        if not others:
+            return self
+        kept = tuple(group for group in self.groups if group not in others)
+        words = f"Not drawn: {', '.join(group.label for group in others)}: {reason}. "
+        return Chosen(kept, f"{_named(kept)}{self.left_out}{words}", len(kept) == 1)
 
 
 def groups_of(subjects: Sequence[Subject]) -> list[Group]:
@@ -118,7 +146,8 @@ def choose(
     """
     reasons: dict[str, list[str]] = {}
     usable: list[Group] = []
-    for group in groups_of(subjects):
+    groups = groups_of(subjects)
+    for group in groups:
         found = [lacks(subject) for subject in group.subjects]
         able = [subject for subject, reason in zip(group.subjects, found, strict=True) if reason is None]
         if able:
@@ -136,7 +165,15 @@ def choose(
     words = [f"{', '.join(labels)}: {reason}" for reason, labels in reasons.items()]
     if len(usable) > most:
         words.append(f"{', '.join(group.label for group in usable[most:])}: more than {most} are not drawn")
-    return Chosen(tuple(usable[:most]), f"Not drawn: {'; '.join(words)}. " if words else "")
+    drawn = tuple(usable[:most])
+    left_out = f"Not drawn: {'; '.join(words)}. " if words else ""
+    alone = len(drawn) == 1 < len(groups)
+    return Chosen(drawn, f"{_named(drawn) if alone else ''}{left_out}", alone)
+
+
+def _named(drawn: Sequence[Group]) -> str:
+    """Name, in full, what is drawn alone of several groups."""
+    return f"Drawn: {drawn[0].label}. " if len(drawn) == 1 else ""
 
 
 def no_record(subject: Subject) -> str | None:
@@ -202,12 +239,23 @@ def short(label: str, longest: int = _LONGEST) -> str:
 
 
 def legend_of(groups: Sequence[Group], *, lines: bool = True, alone: bool = False) -> list[Line2D]:
-    """Return an entry of a legend for each group; for one `alone`, which the title names, only if asked."""
+    """Return an entry of a legend for each group.
+
+    Args:
+        groups: drawn.
+        lines: whether they are drawn as lines, not as marks alone.
+        alone: whether a single group is named too, then in full, in as many lines as it needs. Without, the
+            title names it; reports show figures without one, so ask where `Chosen.alone`.
+    """
     if len(groups) == 1 and not alone:
         return []
+    names = [group.name for group in groups]
+    if len(groups) == 1:
+        names = [folded(groups[0].label, _LEGEND, SMALL)]
     style: dict[str, Any] = {"markersize": 4, "linewidth": 1.4 if lines else 0}
     return [
-        Line2D([], [], color=group.color, marker=group.marker, label=group.name, **style) for group in groups
+        Line2D([], [], color=group.color, marker=group.marker, label=name, **style)
+        for group, name in zip(groups, names, strict=True)
     ]
 
 
@@ -236,8 +284,9 @@ def stack(
         legend: handles.
         sharex: whether the panels have one x axis.
     """
-    columns = 1 if any(len(str(each.get_label())) > _SHARED for each in legend) else 2
-    lines = -(-len(legend) // columns)
+    labels = [str(each.get_label()) for each in legend]
+    columns = 1 if any(len(label) > _SHARED for label in labels) else 2
+    lines = -(-len(labels) // columns) + sum(label.count("\n") for label in labels)
     above = 0.17 * lines + 0.05
     total = sum(heights) + above + caption_height(caption, COLUMN) + title_height(title, COLUMN)
     ratios = ([above] if legend else []) + [*heights]
