@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import matplotlib.image
 import numpy as np
@@ -20,11 +21,16 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 import zoo
+from tests.diagnosis_helpers import digits
 from tests.release_helpers import CLASSES, release_of, some_centers, trained_encoder
+from zoo.api.classes import trained_on
+from zoo.api.pictures import draw_pictures
 from zoo.cli import app
 from zoo.evaluation.class_map import cluster, plot_class_map
+from zoo.evaluation.features import Features
 from zoo.modules import Centers
 from zoo.release import Release
+from zoo.training import Recipe
 
 PACO, MOCO = "cifar_resnet20.paco_digits_lt50", "cifar_resnet20.moco_v2_ft_digits_lt50"
 DIGITS = tuple("0123456789")
@@ -127,6 +133,37 @@ def test_what_has_no_centers_says_so_and_what_to_use(tmp_path: Path) -> None:
     with pytest.raises(zoo.ZooError, match=message):
         zoo.class_map(MOCO, tmp_path / "map.png")
     assert not (tmp_path / "map.png").exists()
+
+
+def test_pictures_say_on_what_and_with_which_seed_a_training_ran(tmp_path: Path, monkeypatch) -> None:
+    said: list[str] = []
+    save = Figure.savefig
+
+    def saved(figure: Figure, *given: Any, **settings: Any) -> None:
+        said.append(" ".join(" ".join(text.get_text().split()) for text in figure.findobj(Text)))
+        save(figure, *given, **settings)
+
+    monkeypatch.setattr(Figure, "savefig", saved)
+    zoo.class_map(PACO, tmp_path / "map.png")
+    release = zoo.open(PACO)
+    recipe = Recipe.load(PACO, ["training.seed=7"])
+    train_set, _ = digits()
+    test = Features(torch.randn(20, 64, generator=torch.Generator().manual_seed(0)), torch.arange(20) % 10)
+    draw_pictures(
+        recipe,
+        train_set,
+        release.centers,
+        test,
+        train_set.class_names,
+        tmp_path,
+        rows=[],
+        class_rows=[],
+        entries=[],
+        dataset=release.config["zoo"]["dataset"],
+    )
+    shown = "trained on digits, long tail 50 with seed"
+    assert [f"{shown} {seed}" in words for seed, words in zip((0, 7, 7), said, strict=True)] == [True] * 3
+    assert trained_on({}, None) == "" and trained_on({}, 3) == "trained with seed 3"
 
 
 def test_other_things_than_images_and_counts_are_refused() -> None:

@@ -28,7 +28,9 @@ from tests.diagnosis_helpers import (
 from zoo import functional
 from zoo import release as releases
 from zoo.errors import DataError, ZooError
-from zoo.evaluation._figure import COLORS, FAINT, MARKERS
+from zoo.evaluation._figure import COLORS, FAINT, MARKERS, fitted
+from zoo.evaluation._names import fitted_names
+from zoo.evaluation.class_map import plot_class_map
 from zoo.evaluation.diagnosis import figures, series
 from zoo.evaluation.diagnosis.class_accuracy import plot_class_accuracy
 from zoo.evaluation.diagnosis.figures import FIGURES, draw
@@ -239,6 +241,10 @@ def test_pairs_are_densities_of_the_looks_scores(tmp_path, saved):
         mean = (values * np.diff(edges) * (edges[:-1] + edges[1:]) / 2).sum()
         assert mean == pytest.approx(float(scores.double().mean()), abs=float(np.diff(edges)[0]))
     assert "all 547 test images (drawn with seed 0)" in drawn.caption
+    assert (
+        "Two views: one pair of each image (547). Two images: the first images of the sample (256)"
+        in drawn.caption
+    )
     without = subject(
         look=replace(one.look, positive_scores=None, without_views="its training takes one view")
     )
@@ -252,7 +258,8 @@ def test_hardness_is_the_relative_penalty_of_real_negatives(tmp_path, saved):
     labels = [text.get_text() for text in legend.get_legend().get_texts()]
     assert labels == ["τ = 0.05", "τ = 0.1 (its own)", "τ = 0.2", "τ = 0.5", "τ = 1"]
     anchors = len(one.look.scores)
-    valid = ~torch.eye(len(one.look.features), dtype=torch.bool)[:anchors]
+    valid = one.look.labels[:anchors, None] != one.look.labels
+    among = valid.sum(dim=1, keepdim=True).expand_as(valid)[valid].numpy()
     for tau, line in zip((0.05, 0.1, 0.2, 0.5, 1.0), above.lines, strict=False):
         rows = [
             functional.relative_penalty(
@@ -260,14 +267,17 @@ def test_hardness_is_the_relative_penalty_of_real_negatives(tmp_path, saved):
             )
             for i in range(anchors)
         ]
-        weights = torch.cat(rows)[valid].numpy() * (len(one.look.features) - 1)
+        weights = torch.cat(rows)[valid].numpy() * among
         scores = one.look.scores.double()[valid].numpy()
         x, y = line.get_data()
         width = x[1] - x[0]
         for place in range(0, len(x), 7):
             inside = (scores >= x[place] - width / 2) & (scores < x[place] + width / 2)
+            inside |= (scores == scores.max()) & (place == len(x) - 1)
             if inside.sum() >= 5:
                 assert y[place] == pytest.approx(weights[inside].mean(), rel=1e-3)
+    below = saved[0].axes[2].patches[0].get_data()
+    assert (below.edges[0], below.edges[-1]) == pytest.approx((scores.min(), scores.max()))
     # several: each at its own temperature, none for those without
     plain = subject(label="ce", group="ce", recipe={"objective": {"name": "classify"}})
     only("hardness", [one, plain], tmp_path)
@@ -395,17 +405,18 @@ def test_the_extra_loss_is_smallest_where_the_paper_says():
             assert other.optimum(k) == pytest.approx(lowest, abs=2e-4)
 
 
-def test_extra_marks_each_minimum_and_what_was_recorded(tmp_path, saved):
+def test_extra_marks_each_minimum_and_nothing_of_whole_groups(tmp_path, saved):
     one = subject(rows=paco_rows())
     only("extra", [one], tmp_path)
-    marks = [line for line in saved[0].axes[1].lines if len(line.get_xdata()) == 1]
-    solid = [m for m in marks if m.get_markerfacecolor() != "white"]
-    expected = [1 / (1 + 0.01 * 256 * n / COUNTS.sum()) for n in (125, 14, 2)]
-    assert np.allclose([m.get_xdata()[0] for m in solid], expected)
-    hollow = [m.get_xdata()[0] for m in marks if m.get_markerfacecolor() == "white"]
-    last = one.rows[-math.ceil(0.2 * len(one.rows)) :]
-    means = [np.mean([row[f"p_sup{g}"] for row in last]) for g in ("_many", "_few", "_few")]
-    assert np.allclose(hollow, means)
+    marks = [line.get_xdata()[0] for line in saved[0].axes[1].lines if len(line.get_xdata()) == 1]
+    assert np.allclose(marks, [1 / (1 + 0.01 * 256 * n / COUNTS.sum()) for n in (125, 14, 2)])
+
+
+def test_of_several_trainings_the_only_one_with_centers_is_named(tmp_path):
+    two = [subject(rows=paco_rows()), subject(MOCO, rows=moco_rows())]
+    for drawn in draw(two, tmp_path, only=["extra", "p_sup"]):
+        assert "Drawn: paco_digits_lt50. Not drawn: moco_v2_ft_digits_lt50: " in drawn.caption
+    assert "Drawn" not in only("p_sup", two[:1], tmp_path).caption
 
 
 def test_p_sup_is_drawn_against_its_optimum_for_each_group(tmp_path, saved):
@@ -456,6 +467,9 @@ def test_accuracy_stands_against_training_images(tmp_path, saved):
     assert {"few", "medium", "many"} <= {t.get_text() for t in axes.texts}
     level = subject(class_counts=torch.full((10,), 125))
     drawn = only("accuracy", [level], tmp_path)
+    images = torch.bincount(one.look.labels)
+    assert f"is of {images.min()} to {images.max()} test images. " in drawn.caption
+    assert "sampled test images." in only("accuracy", [elsewhere()], tmp_path).caption
     assert "Every class has 125 training images" in drawn.caption
     assert np.allclose(saved[-1].axes[0].lines[0].get_ydata(), np.sort(one.look.per_class.numpy()))
 
@@ -514,10 +528,7 @@ def test_a_caption_says_of_which_subject_what_holds(tmp_path):
     maps = only("features", two, tmp_path).caption
     assert "of all 547 features (D = 64; centred, unit norm), seed 0 (paco_digits_lt50); t-SNE" in maps
     assert "of all 300 features (D = 16; centred, unit norm), seed 0 (hundred); stars: the 10" in maps
-    recorded = subject(rows=paco_rows(), label="recorded", group="recorded")
-    extra = only("extra", [recorded, subject(label="bare", group="bare", data="one")], tmp_path).caption
-    assert "digits, long tail 50, training split" in extra and "one" not in extra.replace("bare", "").split()
-    assert "No P was recorded of bare." in extra
+    assert "the 100 class centers (in italics the names of the 5 most and the 5 least frequent)" in maps
 
 
 def test_every_map_of_many_classes_names_its_pairs(tmp_path, saved):
@@ -526,6 +537,26 @@ def test_every_map_of_many_classes_names_its_pairs(tmp_path, saved):
     for figure in (saved[0], saved[-1]):
         assert texts(figure).count("most alike") == 1
         assert sum(bool(axes.images) for axes in figure.axes) == 2
+
+
+def test_names_of_classes_that_are_cut_still_differ(tmp_path, saved):
+    names = ["golden_retriever", "golden_eagle", "n01440764", "n01440765", "x" * 40, "x" * 40, "cat"]
+    for inches in (0.95, 0.5):
+        found = fitted_names(names, inches)
+        assert len({*found}) == len(names) and found[-1] == "cat"
+        assert found[4].startswith("4: x") and found[5].startswith("5: x")
+        assert all(fitted(name, inches) == name for name in found)
+    assert [name[0] for name in found[:2]] == ["…", "…"] and names[0].endswith(found[0][1:])
+    ten = [*names, "dog", "frog", "crane"]
+    look = replace(subject().look, class_names=ten)
+    for key in ("centers", "neighbours"):
+        only(key, [subject(look=look, class_names=ten)], tmp_path)
+    beside = [label.get_text() for axes in saved[0].axes if axes.images for label in axes.get_yticklabels()]
+    assert len({*beside}) == len(beside) == 10
+    queries = [text.get_text() for text in saved[-1].axes[-1].texts if text.get_text().startswith("query")]
+    assert len(queries) > 2 and len({*queries}) == len(queries)
+    plot_class_map(subject().centers, tmp_path / "a.png", class_names=["x" * 30] * 10)
+    assert len({label.get_text() for label in saved[-1].axes[0].get_yticklabels()}) == 10
 
 
 def test_labels_that_are_long_are_told_apart_by_what_differs():

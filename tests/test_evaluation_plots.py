@@ -167,6 +167,9 @@ def test_many_classes_are_colored_by_their_training_images(tmp_path, drawn):
     named = {t.get_text() for t in with_centers.axes[0].texts}
     assert named == {f"class {c}" for c in (*range(5), *range(25, 30))}
     assert "training images of the class" in texts(with_centers)
+    assert "in italics the names of the 5 most and the 5 least frequent" in " ".join(
+        texts(with_centers).split()
+    )
     assert "class index" in texts(without)
     assert "50 of 120 features" in texts(without)
 

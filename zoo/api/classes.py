@@ -30,13 +30,18 @@ def class_map(release: Release | str | Path, path: str | Path) -> Path:
         opened.require_centers(),
         path,
         title=f"{opened.name}: class centers",
-        data=trained_on(opened.config["zoo"]["dataset"]),
+        data=trained_on(opened.config["zoo"]["dataset"], _seed(opened)),
     )
     return Path(path)
 
 
-def trained_on(dataset: Mapping[str, Any]) -> str:
-    """Say it in a few words, from the facts that a release records; '' where there is no name."""
-    if not dataset.get("name"):
-        return ""
-    return f"trained on {data_words(dataset)}"
+def trained_on(dataset: Mapping[str, Any], seed: int | None) -> str:
+    """Say on what and with which seed, from the facts that a release records; '' where neither is known."""
+    on = f" on {data_words(dataset)}" if dataset.get("name") else ""
+    using = f" with seed {seed}" if seed is not None else ""
+    return f"trained{on}{using}" if on or using else ""
+
+
+def _seed(release: Release) -> int | None:
+    seed = (release.recipe.get("training") or {}).get("seed")
+    return seed if isinstance(seed, int) else None

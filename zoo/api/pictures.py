@@ -79,7 +79,7 @@ def draw_pictures(
             pictures["features"],
             seed=seed,
             title=f"{name}: test features",
-            data=f"Test split; encoder {trained_on(dataset)}",
+            data=f"Test split; encoder {trained_on(dataset, seed)}",
         )
     if centers is not None and 1 < len(centers.weight) <= MOST_DRAWN:
         pictures["centers"] = folder / "centers.png"
@@ -88,7 +88,7 @@ def draw_pictures(
             pictures["centers"],
             class_names=train_set.class_names,
             title=f"{name}: class centers",
-            data=trained_on(dataset),
+            data=trained_on(dataset, seed),
             whole=False,
         )
     subject = Subject(

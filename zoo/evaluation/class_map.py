@@ -21,9 +21,9 @@ from zoo.evaluation._figure import (
     SMALL,
     caption_height,
     figure_to,
-    fitted,
     title_height,
 )
+from zoo.evaluation._names import fitted_names, shortened
 from zoo.modules.centers import Centers
 
 _WRITTEN = 20  # of so many classes at most, the numbers are written into the cells
@@ -131,7 +131,8 @@ def draw_in_column(
         axes.set_xlabel(f"{len(names)} classes")
         _name_pairs(panels[1], similarity, names)
         return
-    rows, columns, turned = _labels_in_column([names[c] for c in order], [counts[c] for c in order])
+    beside, below, turned = _labels_in_column(names, counts)
+    rows, columns = ([words[c] for c in order] for words in (beside, below))
     style: dict[str, Any] = {"fontsize": SMALL, "parse_math": False}
     axes.set_yticks(range(len(rows)), rows, **style)
     axes.set_xticks(range(len(rows)), columns, rotation=90 if turned else 0, **style)
@@ -144,7 +145,7 @@ def _labels_in_column(names: Sequence[str], counts: Sequence[int]) -> tuple[list
 
     Numbers of images stand where there is more room for them.
     """
-    short = [fitted(name, _NAME) for name in names]
+    short = fitted_names(names, _NAME)
     with_counts = [f"{name} ({n:,})" if n >= 0 else name for name, n in zip(short, counts, strict=True)]
     longest = max(map(len, short))
     turned = longest * len(names) * _LETTER > 2.2
@@ -157,7 +158,8 @@ def _name_pairs(axes: Axes, similarity: NDArray[np.float64], names: Sequence[str
     rows, columns = np.triu_indices(len(names), 1)
     cosines = similarity[rows, columns]
     best = np.argsort(-cosines, kind="stable")[:_PAIRS]
-    pairs = [[fitted(names[place[i]], 1.35) for place in (rows, columns)] for i in best]
+    short = fitted_names(names, 1.35)
+    pairs = [[short[place[i]] for place in (rows, columns)] for i in best]
     lines = [f"{cosines[i]:.2f}  {', '.join(pair)}" for i, pair in zip(best, pairs, strict=True)]
     text = "\n".join(["most alike", *lines])
     axes.text(0, 1, text, va="top", parse_math=False, transform=axes.transAxes)
@@ -185,7 +187,8 @@ def draw_class_map(
         counts: training images of each; -1 where not known.
     """
     shown = _draw(axes, similarity, order, shrink=0.6, location="right")
-    _name_axes(axes, [_label(names[c], counts[c]) for c in order])
+    short = shortened(names, _cut)
+    _name_axes(axes, [f"{short[c]} ({counts[c]:,})" if counts[c] >= 0 else short[c] for c in order])
     if len(order) <= _WRITTEN:
         _write(axes, shown, 6.0)
 
@@ -223,9 +226,8 @@ def cluster(similarity: NDArray[np.float64]) -> NDArray[np.int64]:
     return order
 
 
-def _label(name: str, count: int) -> str:
-    short = name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
-    return f"{short} ({count:,})" if count >= 0 else short
+def _cut(name: str) -> str:
+    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
 
 
 def _name_axes(axes: Axes, labels: Sequence[str]) -> None:

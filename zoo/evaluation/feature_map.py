@@ -162,8 +162,17 @@ def map_features(
         )
     of = f"all {len(rows):,}" if len(rows) == len(features) else f"{len(rows):,} of {len(features):,}"
     caption = f"{how} of {of} features (D = {features.shape[1]}; centred, unit norm), seed {seed}"
-    words = f"the {len(stars)} class centers (names in italics), embedded jointly" if len(stars) else ""
+    words = f"the {len(stars)} class centers ({_named(counts)}), embedded jointly" if len(stars) else ""
     return FeatureMap(points, shown, stars, tuple(class_names), counts, method, caption, words)
+
+
+def _named(counts: NDArray[Any] | None) -> str:
+    """Say which centers have their names."""
+    if counts is None or len(counts) <= len(COLORS):
+        return "names in italics"
+    if counts.min() == counts.max():
+        return f"in italics the names of the first and the last {_NAMED} classes"
+    return f"in italics the names of the {_NAMED} most and the {_NAMED} least frequent"
 
 
 def draw_feature_map(axes: Axes, mapped: FeatureMap) -> None:

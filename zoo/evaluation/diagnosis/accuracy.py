@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
@@ -41,6 +42,7 @@ def plot_accuracy(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
     """
     chosen = choose(subjects, no_look)
     caption = f"Top-1 accuracy of each class by {_classifiers(chosen.groups)}; {seen(chosen.subjects)}. "
+    caption += f"Each class's accuracy is of {told([(g.name, _tested(g)) for g in chosen.groups])}. "
     counts = {id(s): counts_of(s) for s in chosen.subjects}
     many = max(len(each) for each in counts.values()) > _JOINED
     level = all(each.min() == each.max() for each in counts.values())
@@ -98,6 +100,17 @@ def _classifiers(groups: Sequence[Group]) -> str:
     """Say what classified, and where several did, which group by which."""
     looks = [(group.name, group.subjects[0].look) for group in groups]
     return told([(name, look.classifier) for name, look in looks if look is not None])
+
+
+def _tested(group: Group) -> str:
+    """Say of how many images of the looks the accuracies of a group's classes are."""
+    looks = [subject.look for subject in group.subjects if subject.look is not None]
+    images = [torch.bincount(each.labels) for each in looks]
+    low = min(int(each[each > 0].min()) for each in images)
+    high = max(int(each.max()) for each in images)
+    sampled = "sampled " if any(len(each.labels) < each.total for each in looks) else ""
+    number = f"{high:,}" if low == high else f"{low:,} to {high:,}"
+    return f"{number} {sampled}test image{'s' if high > 1 else ''}"
 
 
 def _draw_accuracies(

@@ -102,7 +102,8 @@ FIGURES: dict[str, Kind] = {
         "The extra loss that centers add",
         "Between its supervised and its contrastive part PaCo has a loss of its own, whose minimum says how "
         "much of the softmax the centers should hold: less for a class with many samples in the queue "
-        '(Cui et al. 2021, arXiv 2107.12028, "PaCo under balanced setting").',
+        '(Cui et al. 2021, arXiv 2107.12028, "PaCo under balanced setting"). How much they held in training '
+        "is drawn as P_sup.",
         plot_extra,
     ),
     "p_sup": Kind(
@@ -113,8 +114,8 @@ FIGURES: dict[str, Kind] = {
     ),
     "centers": Kind(
         "Which classes are alike",
-        "Dark cells are pairs of classes that lie in nearly the same direction: one is easily taken for "
-        "the other. Blocks along the diagonal are groups of classes.",
+        "The darker a cell, the more alike its two classes, from the least to the most alike pair of each "
+        "panel: every panel has its own scale. Blocks along the diagonal are groups of classes.",
         plot_centers,
     ),
     "features": Kind(

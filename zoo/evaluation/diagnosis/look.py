@@ -106,12 +106,6 @@ class Look:
     landmarks: Mapping[str, Landmark] = field(default_factory=dict)
 
     @property
-    def negative_scores(self) -> Tensor:
-        """Cosines of the anchors with every other image of the sample `[A, N - 1]`: unlabelled negatives."""
-        others = torch.ones_like(self.scores, dtype=torch.bool).fill_diagonal_(False)
-        return self.scores[others].view(len(self.scores), -1)
-
-    @property
     def same_class(self) -> Tensor:
         """Cosines of the anchors with other images of their class."""
         return self.scores[self._alike().fill_diagonal_(False)]
@@ -119,7 +113,12 @@ class Look:
     @property
     def other_class(self) -> Tensor:
         """Cosines of the anchors with images of other classes."""
-        return self.scores[~self._alike()]
+        return self.scores[self.apart]
+
+    @property
+    def apart(self) -> Tensor:
+        """Whether an anchor and an image are of different classes `[A, N]`."""
+        return ~self._alike()
 
     def _alike(self) -> Tensor:
         return self.labels[: len(self.scores), None] == self.labels

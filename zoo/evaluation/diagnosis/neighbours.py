@@ -11,7 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
 from torch import Tensor
 
-from zoo.evaluation._figure import COLORS, COLUMN, INK, fitted
+from zoo.evaluation._figure import COLORS, COLUMN, INK
+from zoo.evaluation._names import fitted_names
 from zoo.evaluation.diagnosis.look import Look
 from zoo.evaluation.diagnosis.overlay import choose, heading, no_look, seen, stack, told
 from zoo.evaluation.diagnosis.similar import Neighbours
@@ -71,8 +72,9 @@ def plot_neighbours(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
             axes.axis("off")
             if len(drawn) > 1:
                 axes.set_title(group.name, loc="left")
+            names = fitted_names(subject.look.class_names, _SIDE * column)
             for place, query in enumerate(subject.look.neighbours):
-                _draw_query(axes, query, place, subject.look.class_names, column)
+                _draw_query(axes, query, place, names, column)
             axes.set_xlim(-0.03, columns)
             height = 2 * (_SIDE + _TEXT / column) + _GAP / column
             axes.set_ylim(-height * len(subject.look.neighbours) - 0.03, 0.05)
@@ -91,7 +93,7 @@ def _draw_query(axes: Axes, query: Neighbours, place: int, names: Sequence[str],
     text = _TEXT / column
     row_height = _SIDE + text
     top = -(2 * row_height + _GAP / column) * place
-    words = f"query\n{fitted(names[query.label], _SIDE * column)}"
+    words = f"query\n{names[query.label]}"
     _draw_image(axes, (0, top - text), query.image, words, INK, "-")
     axes.text(0, top - 1.5 * row_height, "hardest\nnegatives", color=INK, va="center")
     for row, images, labels, scores in (
@@ -101,7 +103,7 @@ def _draw_query(axes: Axes, query: Neighbours, place: int, names: Sequence[str],
         for at, (image, label, score) in enumerate(
             zip(images, labels.tolist(), scores.tolist(), strict=True), 1
         ):
-            words = f"{fitted(names[label], _SIDE * column)}\n{score:.2f}"
+            words = f"{names[label]}\n{score:.2f}"
             color, dash = (_RIGHT, "-") if label == query.label else (_WRONG, (0, (2, 1)))
             _draw_image(axes, (at, top - row * row_height - text), image, words, color, dash)
 

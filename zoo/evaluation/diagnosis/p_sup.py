@@ -13,8 +13,10 @@ from zoo.evaluation._figure import COLORS, FAINT, INK
 from zoo.evaluation.diagnosis.overlay import (
     DASHES,
     STACKED,
+    Chosen,
     choose,
     draw_means,
+    groups_of,
     heading,
     label_axes,
     legend_of,
@@ -24,7 +26,7 @@ from zoo.evaluation.diagnosis.overlay import (
     variant,
 )
 from zoo.evaluation.diagnosis.series import Array, curve, mean_curve, most_frequent_first, smooth
-from zoo.evaluation.diagnosis.subject import Subject, at_the_end
+from zoo.evaluation.diagnosis.subject import Subject
 from zoo.functional import FEW_BELOW, MANY_ABOVE
 
 _GROUPS = {"": "all classes", "_many": "many", "_medium": "medium", "_few": "few"}
@@ -91,28 +93,15 @@ def plot_extra(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
     """
     chosen = choose(subjects, _lacks_alpha, STACKED)
     caption = "L_extra(P) = −β log P − α K* log(1 − P), K* = |queue| q(y) the class's share of the queue, P "
-    caption += "the softmax's mass on all centers; large marks: minimum, P = β / (β + α K*). "
-    drawn = [s for s in chosen.subjects if any(at_the_end(s.rows, f"p_sup{g}") is not None for g in _GROUPS)]
-    rows = bool(drawn)
-    without = [g.name for g in chosen.groups if not any(s in drawn for s in g.subjects)]
-    if rows:
-        caption += "Hollow: P recorded at the end of training for the class's group (many, medium, few), "
-        caption += f"{recorded(drawn)}; there the batch's own views count too. "
-        caption += f"No P was recorded of {', '.join(without)}. " if without else ""
-    else:
-        caption += f"Classes of {' / '.join(dict.fromkeys(s.data for s in chosen.subjects))}. "
-        caption += "No P was recorded. "
-    caption = (caption + chosen.left_out).strip()
+    caption += "the softmax's mass on all centers; marks: minimum, P = β / (β + α K*). "
+    caption += f"Classes of {' / '.join(dict.fromkeys(s.data for s in chosen.subjects))}. "
+    caption = (caption + _whose(subjects, chosen) + chosen.left_out).strip()
     kinds = ("most frequent", "median", "rarest")
     styles = list(zip(kinds, (COLORS[0], COLORS[1], COLORS[2]), DASHES, ("o", "s", "^"), strict=False))
     legend = [
         Line2D([], [], color=color, linestyle=dash, marker=marker, markersize=5, label=f"{kind} class")
         for kind, color, dash, marker in styles
     ]
-    if rows:
-        legend.append(
-            Line2D([], [], color=INK, marker="o", linestyle="", markerfacecolor="white", label="recorded P")
-        )
     title = heading("The extra loss of centers", chosen.groups)
     with stack(paths, [1.9] * len(chosen.groups), caption, title, legend, sharex=True) as axes_of:
         p = np.linspace(0.001, 0.999, 999)
@@ -141,19 +130,6 @@ def plot_extra(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
                     zorder=3,
                     clip_on=False,
                 )
-                at = _recorded(group.subjects, counts[c])
-                if at is not None:
-                    axes.plot(
-                        at,
-                        weights.loss(np.array([at]), positives),
-                        marker=marker,
-                        color=color,
-                        markersize=6,
-                        markerfacecolor="white",
-                        markeredgewidth=1.4,
-                        zorder=4,
-                        clip_on=False,
-                    )
             axes.set_ylim(lowest - 0.25, lowest + _HIGHEST)
             words = f"α = {weights.alpha:g}, |queue| = {weights.queue:,}"
             above = words if len(chosen.groups) == 1 else f"{group.name}\n{words}"
@@ -163,11 +139,11 @@ def plot_extra(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
     return caption
 
 
-def _recorded(members: Sequence[Subject], images: float) -> float | None:
-    """Return P at the end of training in the group of a class with so many images; mean over seeds."""
-    group = "_many" if images > MANY_ABOVE else "_few" if images < FEW_BELOW else "_medium"
-    found = [value for s in members if (value := at_the_end(s.rows, f"p_sup{group}")) is not None]
-    return float(np.mean(found)) if found else None
+def _whose(subjects: Sequence[Subject], chosen: Chosen) -> str:
+    """Name the only group drawn where the report has others: a page shows the figure without its title."""
+    if len(chosen.groups) > 1 or len(groups_of(subjects)) == 1:
+        return ""
+    return f"Drawn: {chosen.groups[0].label}. "
 
 
 def _lacks_p_sup(subject: Subject) -> str | None:
@@ -196,7 +172,7 @@ def plot_p_sup(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
     long = any(len(curve(s.rows, f"p_sup{g}").steps) > 100 for s in every for g in panels)
     caption += "Lines: running means over 2 % of the records. " if long else ""
     caption += "Faint: each seed; line: their mean. " if len(every) > len(chosen.groups) else ""
-    caption = (caption + chosen.left_out).strip()
+    caption = (caption + _whose(subjects, chosen) + chosen.left_out).strip()
     one = len(chosen.groups) == 1
     legend: list[Any] = legend_of(chosen.groups)
     legend += [variant("recorded", DASHES[0]), variant("optimum", DASHES[1], color=FAINT if one else INK)]

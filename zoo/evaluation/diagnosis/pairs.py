@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from torch import Tensor
@@ -55,7 +56,10 @@ def plot_pairs(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
     ]
     without = {w for s in chosen.subjects if (w := _look(s).without_views)}
     caption = f"Cosines of pooled features, {seen(chosen.subjects)}. "
-    caption += f"Pairs of the first images of the sample ({_anchors(chosen)}) with all others. "
+    views = [(g, _look(s).positive_scores) for g, s in _members(chosen)]
+    known = [(group.name, f"{len(scores):,}") for group, scores in views if scores is not None]
+    caption += f"Two views: one pair of each image ({told(known)}). " if known else ""
+    caption += f"Two images: the first images of the sample ({_anchors(chosen)}), each with all others. "
     caption += f"Without two views where {'; '.join(sorted(without))}. " if without else ""
     caption += "Faint: each seed; line: their mean. " if len(chosen.subjects) > len(chosen.groups) else ""
     caption = (caption + chosen.left_out).strip()
@@ -81,7 +85,11 @@ def plot_pairs(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
 
 def _anchors(chosen: Chosen) -> str:
     """Say how many images of each one's sample pairs are of."""
-    return told([(g.name, f"{len(_look(s).scores):,}") for g in chosen.groups for s in g.subjects])
+    return told([(g.name, f"{len(_look(s).scores):,}") for g, s in _members(chosen)])
+
+
+def _members(chosen: Chosen) -> list[tuple[Group, Subject]]:
+    return [(group, subject) for group in chosen.groups for subject in group.subjects]
 
 
 def _look(subject: Subject) -> Look:
@@ -124,14 +132,16 @@ def _draw_density(axes: Any, every: Sequence[Array], edges: Array, dash: Any, gr
 def plot_hardness(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
     """Draw how much a negative of some score is pushed, for several temperatures; return the caption.
 
+    Negatives are images of other classes: those that are negatives to every objective.
+
     With one group, for several temperatures and its own; with several, for the own temperature of each.
 
     Raises:
         DataError: where no subject has a look.
     """
-    chosen = choose(subjects, no_look)
+    chosen = choose(subjects, _lacks_negatives)
     one = len(chosen.groups) == 1
-    edges = _edges([np.asarray(_look(s).negative_scores.double().numpy()) for s in chosen.subjects])
+    edges = _edges([_negatives(_look(s)) for s in chosen.subjects])
     middles = (edges[:-1] + edges[1:]) / 2
     legend: list[Any]
     drawn: list[tuple[Group, float, Any, float]]  # group, tau, dash, width
@@ -165,8 +175,9 @@ def plot_hardness(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
             tau = tau_of(group.subjects[0])
             handle.set_label(f"{short(group.name, 25)} ({'no τ' if tau is None else f'τ = {tau:g}'})")
     caption = f"Mean over anchors, the first images of the sample ({_anchors(chosen)}), of "
-    caption += "N exp(s/τ) / Σ exp(s/τ) over the other images, by their score s; 1: every negative counts "
-    caption += f"alike. Below: these scores. Cosines of pooled features, {seen(chosen.subjects)}; "
+    caption += "N exp(s/τ) / Σ exp(s/τ) over the N images of other classes, by their score s; 1: all count "
+    caption += "alike. Without labels a training has images of the anchor's class among its negatives too. "
+    caption += f"Below: these scores. Cosines of pooled features, {seen(chosen.subjects)}; "
     caption += "training takes them of projections. "
     caption = (caption + chosen.left_out).strip()
     title = heading("How hard negatives count", chosen.groups)
@@ -181,10 +192,7 @@ def plot_hardness(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
         ticks_of_decades(above.yaxis)
         label_axes(above, "weight among an anchor's negatives", "relative to the mean weight")
         for group in chosen.groups:
-            densities = [
-                _density(np.asarray(_look(s).negative_scores.double().numpy().ravel()), edges)
-                for s in group.subjects
-            ]
+            densities = [_density(_negatives(_look(s)), edges) for s in group.subjects]
             if one:
                 _draw_density(below, densities, edges, "fill", group)
             else:
@@ -193,6 +201,16 @@ def plot_hardness(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
         below.set_ylim(bottom=0)
         label_axes(below, "scores of the negatives", "density", "cosine")
     return caption
+
+
+def _lacks_negatives(subject: Subject) -> str | None:
+    if subject.look is None:
+        return no_look(subject)
+    return None if len(subject.look.other_class) else "its sample is of one class"
+
+
+def _negatives(look: Look) -> Array:
+    return np.asarray(look.other_class.double().numpy())
 
 
 def tau_of(subject: Subject) -> float | None:
@@ -207,9 +225,10 @@ def tau_of(subject: Subject) -> float | None:
 
 def _penalty(look: Look, tau: float, edges: Array) -> Array:
     """Return the mean relative penalty of negatives by score `[bins]`, NaN where there are too few."""
-    negatives = look.negative_scores
-    weights = (negatives.double() / tau).softmax(dim=1) * negatives.shape[1]
-    scores = negatives.double().numpy().ravel()
+    apart = look.apart
+    logits = (look.scores.double() / tau).masked_fill(~apart, -torch.inf)
+    weights = logits.softmax(dim=1) * apart.sum(dim=1, keepdim=True)
+    scores = _negatives(look)
     counts, _ = np.histogram(scores, edges)
-    sums, _ = np.histogram(scores, edges, weights=weights.numpy().ravel())
+    sums, _ = np.histogram(scores, edges, weights=weights[apart].numpy())
     return np.where(counts >= _FEWEST, sums / np.maximum(counts, 1), np.nan)

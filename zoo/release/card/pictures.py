@@ -46,7 +46,8 @@ _GROUPS: dict[str, dict[str, _Picture]] = {
         ),
         "centers": _Picture(
             "Heat map of the cosine similarity of every two learned class centers",
-            "Dark cells are classes that the weights hold to be alike, and are likely to confuse.",
+            "The darker a cell, the more alike the weights hold its two classes to be; the colours run from "
+            "the least to the most alike pair.",
         ),
         "accuracy": _Picture(
             "Chart of the accuracy of each class against its number of training images",
