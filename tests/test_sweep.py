@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -145,6 +146,25 @@ def test_a_sweep_ends_with_the_table_of_its_results(
     assert f"{PACO}, lr 0.1" in capsys.readouterr().out
 
 
+def test_neither_an_unrelated_sweep_nor_a_table_that_fails_costs_a_finished_sweep_its_record(
+    done: zoo.Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(done.folder, tmp_path / "out")
+
+    def disagree(_: object) -> None:
+        raise RecipeError("published: two sweeps disagree")
+
+    monkeypatch.setattr("zoo.api.sweeping.published_figures", disagree)
+    again = sweep(tmp_path / "out", CE, PACO, seeds=[0, 3], resume=True)
+    assert len(again.results.lines) == 4 and again.record["id"] != done.record["id"]
+    assert "without published figures: published: two sweeps disagree" in capsys.readouterr().err
+    (tmp_path / "out" / "results.json").write_text("{}")  # somebody else's
+    with pytest.raises(ZooError, match=r"found no results.*it is left as it is"):
+        sweep(tmp_path / "out", CE, PACO, seeds=[0, 3], resume=True)
+    record = json.loads((tmp_path / "out" / "sweep.json").read_text())
+    assert record["id"] != again.record["id"] and len(record["runs"]) == 8
+
+
 def test_the_command_in_the_record_makes_the_same_plan(
     done: zoo.Sweep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -165,8 +185,6 @@ def test_the_command_in_the_record_makes_the_same_plan(
 
 
 def test_finished_runs_are_taken_as_they_are_and_values_can_be_added(done: zoo.Sweep, tmp_path: Path) -> None:
-    import shutil
-
     shutil.copytree(done.folder, tmp_path / "out")
     files = [*(tmp_path / "out").glob("*/*/metrics.json")]
     before = {file: file.stat().st_mtime_ns for file in files}
@@ -717,6 +735,7 @@ def test_a_sweep_may_do_without_the_report_and_then_looks_at_no_image(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("zoo.api.sweeping.diagnose", None)
+    monkeypatch.setattr("zoo.api.sweeping.published_figures", None)  # it has its own
     lines = [
         "question: Which rate?",
         "source: nobody",
@@ -751,8 +770,6 @@ def test_a_sweep_may_do_without_the_report_and_then_looks_at_no_image(
 
 
 def test_a_number_that_no_run_has_is_named_with_the_nearest(done: zoo.Sweep, tmp_path: Path) -> None:
-    import shutil
-
     shutil.copytree(done.folder, tmp_path / "out")
     watch = ["recorded/los"]
     found = sweep(tmp_path / "out", CE, PACO, seeds=[0, 3], watch=watch, resume=True)

@@ -16,7 +16,8 @@ from matplotlib.figure import Figure as Drawing
 
 import zoo
 from zoo import catalog
-from zoo.api.tabled import BEGIN, END
+from zoo.api.sweep_file import read_sweep
+from zoo.api.tabled import BEGIN, END, published_figures
 from zoo.cli import app
 from zoo.errors import RecipeError, ReleaseError, ZooError
 from zoo.evaluation import results_plot
@@ -483,6 +484,16 @@ def test_published_figures_come_from_sweeps_that_agree(tmp_path: Path) -> None:
     files = [published(tmp_path), published(tmp_path, value=91.0, name="other.yaml")]
     with pytest.raises(RecipeError, match=rf"other\.yaml.* says of {PACO} something else"):
         zoo.table(PACO, published=files)
+
+
+def test_shipped_sweeps_agree_on_every_published_figure() -> None:
+    found = published_figures(None)
+    assert {name: found[name].value for name in found if name.endswith("paco_cifar100_lt100")} == {
+        "cifar_resnet32.paco_cifar100_lt100": 52.0,
+        "cifar_resnet32.gpaco_cifar100_lt100": 52.3,
+    }
+    for sweep in catalog.list_sweeps():
+        assert read_sweep(sweep).published.items() <= found.items()
 
 
 def test_a_folder_that_is_a_file_is_no_out(tmp_path: Path) -> None:

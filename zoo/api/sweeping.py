@@ -21,13 +21,14 @@ from zoo.api.tabled import Results, published_figures, results_of
 from zoo.data import open_dataset
 from zoo.errors import DataError, RecipeError, ZooError, did_you_mean
 from zoo.evaluation.diagnosis.page import Table
-from zoo.evaluation.results import Unfinished
+from zoo.evaluation.results import Published, Unfinished
 from zoo.files import is_file, write_text
 from zoo.launch import alone, handed_on, launched, rank, restarted
 from zoo.training import Recipe, RunFolder, pick_device
 from zoo.training.changes import allowed_changes
 from zoo.training.disk import writing
 from zoo.training.lock import turn
+from zoo.training.progress import say
 from zoo.training.signals import interruptible
 
 SWEEP = "sweep.json"
@@ -100,6 +101,7 @@ def sweep(
         _require_same(run, images)
     who = f"rank {rank()}: " if launched() > 1 else ""
     resume = resume or restarted()
+    beside = _published(written)
     sharing.begin(out, {"command": command, "runs": [run.id for run in plan.runs]}, resume=resume)
     before = _reported(out)
     sharing.take_gpu()
@@ -110,7 +112,7 @@ def sweep(
         with turn(out / ".report.lock"):
             if _reported(out) not in (None, before):  # by another process, which finished just before
                 return None
-            return _conclude(plan, written, command, data, out)
+            return _conclude(plan, written, beside, command, data, out)
 
 
 def _file_of(recipes: Sequence[Recipe | str | Path]) -> SweepFile | None:
@@ -230,10 +232,26 @@ def _reported(out: Path) -> str | None:
     return None if found is None else str(found)
 
 
+def _published(written: SweepFile | None) -> Mapping[str, Published]:
+    """Return the published figures that stand beside the results: a sweep's own, else all shipped ones."""
+    if written is not None:
+        return written.published
+    try:
+        return published_figures(None)
+    except ZooError as error:  # of sweeps that have nothing to do with this one
+        say(f"without published figures: {error}")
+        return {}
+
+
 def _conclude(
-    plan: Plan, written: SweepFile | None, command: str, data: str | Path | None, out: Path
+    plan: Plan,
+    written: SweepFile | None,
+    beside: Mapping[str, Published],
+    command: str,
+    data: str | Path | None,
+    out: Path,
 ) -> Sweep:
-    """Compare all finished runs, and write what was found."""
+    """Compare all finished runs, and write what was found; without the table, if that fails."""
     failed = {run.id: why for run in plan.runs if (why := sharing.reason(run)) is not None}
     runs = sharing.finished(plan.runs)
     if not runs:
@@ -256,15 +274,17 @@ def _conclude(
     numbers = dict(zip(runs, (subject.numbers for subject in subjects), strict=True))
     found = result.found(numbers)
     record = result.record(numbers, found)
-    results = _results(plan.runs, failed, written)
-    results.write(out)
-    with writing(f'"{out / SWEEP}"', out):
-        write_text(out / "sweep.md", result.markdown(numbers, found))
-        write_text(out / SWEEP, json.dumps(record, indent=2) + "\n")  # last: by it the sweep is whole
+    try:
+        results = _results(plan.runs, failed, beside)
+        results.write(out)
+    finally:  # hours of training do not go without a record for a table that zoo table can make again
+        with writing(f'"{out / SWEEP}"', out):
+            write_text(out / "sweep.md", result.markdown(numbers, found))
+            write_text(out / SWEEP, json.dumps(record, indent=2) + "\n")  # last: by it the sweep is whole
     return Sweep(found, result.table(numbers), record, failed, out, report, results)
 
 
-def _results(runs: Sequence[Run], failed: Mapping[str, str], written: SweepFile | None) -> Results:
+def _results(runs: Sequence[Run], failed: Mapping[str, str], beside: Mapping[str, Published]) -> Results:
     """Return the table of what was measured on the finished runs."""
     found = Finished()
     for run in runs:
@@ -275,4 +295,4 @@ def _results(runs: Sequence[Run], failed: Mapping[str, str], written: SweepFile 
             found.unfinished.append(
                 Unfinished(place=run.id, name=run.recipe.name, seed=run.seed, group=None, state=state)
             )
-    return results_of(found, {**published_figures(None), **(written.published if written else {})})
+    return results_of(found, beside)
