@@ -159,7 +159,7 @@ def test_the_archive_comes_first_also_when_it_is_damaged(
     write_parquet(tmp_path, "cifar100")
     assert opened("cifar100", tmp_path).describe()["files"] == ARCHIVE["cifar100"]
     (tmp_path / ARCHIVE["cifar100"] / "train").write_bytes(b"half")
-    refused("cifar100", tmp_path, "not found or corrupted.*--data DIR")
+    refused("cifar100", tmp_path, "another checksum than the published one: train.*--data DIR")
 
 
 def test_parquet_files_of_two_folders_are_not_chosen_from(tmp_path: Path) -> None:
@@ -175,6 +175,58 @@ def test_nothing_is_downloaded_where_parquet_files_are(
     write_parquet(tmp_path, "cifar100")
     source = {"kind": "cifar100", "download": True}
     assert len(open_dataset(parse(DataConfig, {"source": source}, "r"), "train", tmp_path)) == 400
+
+
+@pytest.mark.parametrize("download", [False, True])
+@pytest.mark.parametrize("inside", ["", "cifar100"])
+def test_a_damaged_archive_beside_parquet_files_is_named_and_nothing_is_downloaded(
+    inside: str, download: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(datasets.CIFAR100, "download", lambda self: pytest.fail("downloaded"))
+    archive, parquet = tmp_path / ARCHIVE["cifar100"], tmp_path / inside
+    archive.mkdir()
+    write_parquet(parquet, "cifar100")
+    source = parse(DataConfig, {"source": {"kind": "cifar100", "download": download}}, "r")
+    for root in (tmp_path, archive):
+        with pytest.raises(DataError) as caught:
+            open_dataset(source, "train", root)
+        assert str(caught.value) == (
+            f'cifar100: the archive\'s folder "{archive}" is not whole: it has none of the 3 files train, '
+            f'test, meta. To read the parquet files in {parquet}, move "{archive}" away and give their '
+            "folder with --data DIR"
+        )
+    archive.rmdir()  # as told
+    assert len(open_dataset(source, "train", parquet)) == IMAGES["train"]
+
+
+def test_a_download_is_proposed_only_where_none_was_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def offline(self: Any) -> None:
+        raise OSError("<urlopen error no route>")
+
+    monkeypatch.setattr(datasets.CIFAR10, "download", offline)
+    source = {"kind": "cifar10", "download": True}
+    for damaged in (False, True):
+        if damaged:
+            (tmp_path / ARCHIVE["cifar10"]).mkdir()
+        refused("cifar10", tmp_path, r"or set data\.source\.download: true$")
+        with pytest.raises(
+            DataError, match=r"could not be downloaded to .*: <urlopen error no route>"
+        ) as caught:
+            open_dataset(parse(DataConfig, {"source": source}, "r"), "train", tmp_path)
+        assert "download: true" not in str(caught.value) and "--data DIR" in str(caught.value)
+
+
+def test_of_a_damaged_archive_the_files_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_archive(tmp_path, "cifar100", monkeypatch)
+    (tmp_path / ARCHIVE["cifar100"] / "test").write_bytes(b"half")
+    (tmp_path / ARCHIVE["cifar100"] / "meta").unlink()
+    refused(
+        "cifar100",
+        tmp_path,
+        "not whole: without meta; another checksum than the published one: test. Put the",
+    )
 
 
 def test_missing_and_damaged_files_are_named(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -293,6 +294,53 @@ def test_files_are_the_old_ones_until_all_new_ones_are_there(
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
 
 
+def drawn_on(monkeypatch: pytest.MonkeyPatch) -> tuple[list[Drawing], list[str]]:
+    """Where what is drawn from now on is put, with its captions."""
+    drawings, captions = [], []
+
+    @contextmanager
+    def kept(paths: Any, size: Any, caption: str, title: Any) -> Iterator[Drawing]:
+        captions.append(caption)
+        drawings.append(Drawing(figsize=size))
+        yield drawings[-1]
+
+    monkeypatch.setattr(results_plot, "figure_to", kept)
+    return drawings, captions
+
+
+def test_each_data_set_has_its_own_block_with_one_range_for_all_its_panels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release(tmp_path / "a", 0, 50.0)
+    release(tmp_path / "b", 0, 40.0, "objective.tau=0.2")
+    made = zoo.table(tmp_path, published=[])
+    few = [line._replace(data="another, long tail 100") for line in made.lines]
+    few = [
+        line._replace(row=replace(line.row, figures={"accuracy": figure([4.0]), "few": figure([2.0])}))
+        for line in few
+    ]
+    drawings, captions = drawn_on(monkeypatch)
+    assert results_plot.plot_results([*few, *made.lines], "x.png")
+    axes = drawings[0].axes
+    headings = [each.texts[0].get_text() for each in axes if each.texts]
+    assert headings == ["another, long tail 100", "digits, long tail 50"]
+    panels = [each for each in axes if each.lines]
+    assert [each.get_title(loc="left") for each in panels] == [
+        *("accuracy", "few"),
+        *("accuracy", "many", "medium", "few"),
+    ]
+    (low,), (high,) = ({each.get_xlim() for each in block} for block in (panels[:2], panels[2:]))
+    assert low[1] < 10 < 40 < high[1]
+    assert low[0] < 2.0 and low[1] > 4.0 and high[1] > 100.0  # with room around a dot
+    # panels of a metric stand below each other, and no row's name repeats what the heading says
+    assert panels[0].get_position().x0 == panels[2].get_position().x0
+    assert panels[1].get_position().x0 == panels[5].get_position().x0
+    for block in (panels[0], panels[2]):
+        names = [each.get_text() for each in block.get_yticklabels()]
+        assert names == ["PaCo, tau 0.1", "PaCo, tau 0.2"]
+    assert "Each data set has an x axis of its own, the same in all its panels" in captions[0]
+
+
 def test_the_picture_shows_every_seed_the_means_and_what_was_published(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -300,15 +348,7 @@ def test_the_picture_shows_every_seed_the_means_and_what_was_published(
         release(tmp_path / str(seed), seed, accuracy)
     release(tmp_path / "single", 0, 40.0, "objective.tau=0.2", "objective.alpha=0.05")
     made = zoo.table(tmp_path, published=[published(tmp_path)])
-    drawings, captions = [], []
-
-    @contextmanager
-    def kept(paths: Any, size: Any, caption: str, title: Any) -> Iterator[Drawing]:
-        captions.append(caption)
-        drawings.append(Drawing())
-        yield drawings[-1]
-
-    monkeypatch.setattr(results_plot, "figure_to", kept)
+    drawings, captions = drawn_on(monkeypatch)
     assert results_plot.plot_results(made.lines, "x.png")
     axes = drawings[0].axes[0]
     drawn = [tuple(map(float, line.get_xdata())) for line in axes.lines]
@@ -359,11 +399,36 @@ def test_the_command_prints_the_table_and_changes_the_readme_between_its_marks_a
     assert text.startswith(f"# Mine\n{BEGIN}\n\n| method |") and text.endswith(f"\n\n{END}\nThe rest.")
     assert "old" not in text and "| 50.0 |" in text
     said = capsys.readouterr().out
-    assert PACO in said and "not finished: 1, e.g. " in said and "written: README.md" in said
+    assert PACO in said and "written: README.md" in said
+    assert "- 1 run is not finished and not counted: " in said
     assert not Path("runs/table").exists()
     in_shell("table", "runs")
     assert Path("runs/table/results.md").is_file()
     in_shell("table", "runs")  # what it wrote is no run
+
+
+def test_the_command_says_what_its_figures_are_and_what_is_to_be_known_of_rows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for seed, accuracy in enumerate((50.0, 54.0)):
+        release(tmp_path / "a" / str(seed), seed, accuracy, changed_on_resume=f"<threads|{seed}>")
+    options = ["--out", str(tmp_path / "out"), "--published", str(published(tmp_path))]
+    in_shell("table", str(tmp_path / "a"), *options)
+    said = capsys.readouterr().out
+    about, table, notes = said.split("\n\n")[:3]
+    assert about.startswith("Top-1 accuracy in percent on the test split. Mean over seeds ± sample standard")
+    assert "\n" not in about and "52.0 ± 2.8" in table
+    published_note, *row_notes = notes.splitlines()
+    assert "published 90.0: a paper. What differs: Its images are others." in published_note
+    assert row_notes[0].endswith("seed 0: changed while it ran: <threads|0>.") and len(row_notes) == 2
+    release(tmp_path / "b", 0, 50.0)
+    in_shell("table", str(tmp_path / "b"), *options)
+    said = capsys.readouterr().out
+    assert "±" not in said and "Each of a single seed: without a spread." in said
+    begun(tmp_path / "c", 1, 2.0)
+    in_shell("table", str(tmp_path / "c"), *options)
+    said = capsys.readouterr().out
+    assert said.startswith("no finished run\n\n- 1 run is not finished and not counted: ")
 
 
 # What is not counted, or refused.

@@ -59,14 +59,17 @@ def table(
 
 
 def print_results(found: Results) -> None:
-    """Print the rows of a table, and what is not counted."""
+    """Print the rows of a table, above them what its figures are, below what a reader has to know of them.
+
+    The sentences are those of the written table.
+    """
+    _, *said = (text.replace("\\|", "|").replace("&lt;", "<") for text in found.markdown().split("\n\n"))
     if found.lines:
+        reading, *said = said
+        print(f"{reading}\n")
         print_columns(found.cells())
     else:
         print("no finished run")
     print()
-    if found.unfinished:
-        first = found.unfinished[0]
-        print(f"not finished: {len(found.unfinished)}, e.g. {first.name}: {first.state}")
-    for why in dict.fromkeys(found.left_out):
-        print(f"not counted: {why}")
+    for notes in said:
+        print(f"{notes.rstrip()}\n")

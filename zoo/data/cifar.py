@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -18,9 +18,13 @@ from zoo.data.stores import ArrayStore, Opened
 from zoo.errors import DataError
 from zoo.files import is_dir, names_in
 
+if TYPE_CHECKING:
+    from torchvision.datasets import CIFAR10
+
 TRAIN, TEST = "train-*.parquet", "test-*.parquet"
 IMAGES = {"train": 50_000, "test": 10_000}
 SIZE = (32, 32)
+_DOWNLOAD = "data.source.download: true"
 _SHARD = re.compile(r"-(\d+)-of-(\d+)(-[0-9a-f]+)?\.parquet$")
 
 
@@ -51,7 +55,8 @@ def open_cifar(source: TorchvisionSource, split: Split, root: Path | None) -> Op
 
     The archive's folder comes first where both it and parquet files are there: also if it is damaged, so
     that no run moves from one to the other unnoticed. Parquet files lie in the data folder itself, or in the
-    folder that they have in the repository. Nothing is downloaded where either is.
+    folder that they have in the repository. Where they are nothing is downloaded; a damaged archive alone is
+    downloaded again if the source says so.
 
     Rows are in the order of the files. That of the archive is the literature's; a long tail and a subset draw
     by row, so parquet files in another order give as many images of each class, but other ones.
@@ -63,10 +68,15 @@ def open_cifar(source: TorchvisionSource, split: Split, root: Path | None) -> Op
     if root is None or not source.download:
         root = require_root(root, source.kind)
     if root.name != copy.archive and not is_dir(root / copy.archive):
-        folder = _parquet_folder(root, copy, source.kind)
-        if folder is not None:
+        found = _parquet_folders(root, copy)
+        if len(found) > 1:
+            raise DataError(
+                f"{source.kind}: found parquet files in {' and in '.join(map(str, found))}, expected them in "
+                "one folder; give that one with --data DIR"
+            )
+        if found:
             try:
-                return _from_parquet(source.kind, copy, split, folder)
+                return _from_parquet(source.kind, copy, split, found[0])
             except DataError as error:
                 raise DataError(f"{source.kind}: {error}") from None
     return _from_archive(source, copy, split, root)
@@ -78,16 +88,23 @@ def _from_archive(source: TorchvisionSource, copy: Copy, split: Split, root: Pat
 
     cls = datasets.CIFAR10 if source.kind == "cifar10" else datasets.CIFAR100
     folder = root.parent if root.name == copy.archive else root
+    archive = folder / copy.archive
+    present = is_dir(archive)
+    others = _parquet_folders(folder, copy) if present else []
+    download = source.download and not others
     try:
-        data = cls(str(folder), train=split == "train", download=source.download)
+        data = cls(str(folder), train=split == "train", download=download)
     except (RuntimeError, OSError) as error:
-        others = [name for name in names_in(root) if name.endswith(".parquet")]
-        beside = f" (there are {', '.join(others[:4])}: of other names)" if others else ""
-        raise DataError(
-            f'{source.kind}: {" ".join(str(error).split())} Looked for "{copy.archive}" in {folder}, and for '
-            f'"{TRAIN}" and "{TEST}", the files of its Hub repository{beside}. Give the folder that holds '
-            "one of them with --data DIR, or set data.source.download: true"
-        ) from None
+        words = " ".join(str(error).split())
+        if download:
+            what = f'the archive could not be downloaded to "{folder}": {words.rstrip(".")}'
+        elif isinstance(error, OSError):
+            what = f'the archive\'s folder "{archive}" cannot be read: {words.rstrip(".")}'
+        elif present:
+            what = f'the archive\'s folder "{archive}" is not whole: {_damage(archive, cls)}'
+        else:
+            what = "no images found"
+        raise DataError(f"{source.kind}: {what}. {_remedy(source, copy, archive, others)}") from None
     return Opened(
         ArrayStore(np.asarray(data.data), f"{source.kind}/{split}"),
         np.asarray(data.targets, dtype=np.int64),
@@ -96,19 +113,50 @@ def _from_archive(source: TorchvisionSource, copy: Copy, split: Split, root: Pat
     )
 
 
-def _parquet_folder(root: Path, copy: Copy, kind: str) -> Path | None:
-    """Return the folder that has parquet files of the Hub's names, if there is one."""
-    found = [
+def _damage(archive: Path, cls: type[CIFAR10]) -> str:
+    """Say which of the archive's files are missing, and which are not the published ones."""
+    from torchvision.datasets.utils import check_integrity
+
+    names = [str(name) for name in names_in(archive)]
+    sums = {str(name): str(md5) for name, md5 in [*cls.train_list, *cls.test_list]}
+    sums[str(cls.meta["filename"])] = str(cls.meta["md5"])
+    missing = [name for name in sums if name not in names]
+    if len(missing) == len(sums):
+        return f"it has none of the {len(sums)} files {', '.join(sums)}"
+    try:
+        damaged = [
+            name for name in sums if name in names and not check_integrity(str(archive / name), sums[name])
+        ]
+    except OSError as error:
+        return str(error)
+    told = [f"without {', '.join(missing)}"] if missing else []
+    told += [f"another checksum than the published one: {', '.join(damaged)}"] if damaged else []
+    return "; ".join(told)
+
+
+def _remedy(source: TorchvisionSource, copy: Copy, archive: Path, others: Sequence[Path]) -> str:
+    """Say what can be done where the archive cannot be read."""
+    if others:
+        files = f"the parquet files in {' or in '.join(map(str, others))}"
+        return f'To read {files}, move "{archive}" away and give their folder with --data DIR'
+    if is_dir(archive) and not source.download:
+        return "Put the whole archive there, give another folder with --data DIR, or set " + _DOWNLOAD
+    unknown = [name for name in names_in(archive.parent) if name.endswith(".parquet")]
+    beside = f" (there are {', '.join(unknown[:4])}: of other names)" if unknown else ""
+    return (
+        f'Looked for "{copy.archive}" in {archive.parent}, and for "{TRAIN}" and "{TEST}", the files of its '
+        f"Hub repository{beside}. Give the folder that holds one of them with --data DIR"
+        + ("" if source.download else f", or set {_DOWNLOAD}")
+    )
+
+
+def _parquet_folders(root: Path, copy: Copy) -> list[Path]:
+    """Return the folders that have parquet files of the Hub's names."""
+    return [
         folder
         for folder in (root, root / copy.folder, root / "data")
         if any(fnmatchcase(name, TRAIN) or fnmatchcase(name, TEST) for name in names_in(folder))
     ]
-    if len(found) > 1:
-        raise DataError(
-            f"{kind}: found parquet files in {' and in '.join(map(str, found))}, expected them in one "
-            "folder; give that one with --data DIR"
-        )
-    return found[0] if found else None
 
 
 def _from_parquet(kind: str, copy: Copy, split: Split, folder: Path) -> Opened:

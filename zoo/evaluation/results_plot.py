@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
-from zoo.evaluation._figure import COLORS, FAINT, INK, figure_to, grid
+from zoo.evaluation._figure import COLORS, FAINT, INK, caption_height, figure_to, grid
 from zoo.evaluation.results import GROUPS
 from zoo.evaluation.results_table import Line
 
 _MOST_ROWS = 40
 _LETTERS = 40  # of a line of a row's name
+_WIDE, _NAMES = 1.35, 2.4  # inches of a panel, and of the rows' names
+_ENDS, _HEADING = 0.55, 0.2  # inches of a block beside its rows: titles and ticks; the name of its data
 
 
 def plot_results(shown: Sequence[Line], paths: Path | str | Sequence[Path]) -> bool:
-    """Draw one line for each row and one panel for each metric that any row has.
+    """Draw a block for each data set, in it one line for each row and one panel for each metric of its rows.
+
+    The panels of a block have one x axis: what stands further right is more accurate. Those of two blocks
+    are not to be compared, so each block has its own.
 
     Args:
         shown: rows in words, in the order from top to bottom.
@@ -27,37 +33,81 @@ def plot_results(shown: Sequence[Line], paths: Path | str | Sequence[Path]) -> b
         Whether there was something to draw.
     """
     measured = [line for line in shown if line.row.figures]
-    panels = [name for name in GROUPS if any(name in line.row.figures for line in measured)]
     if not measured:
         return False
     drawn, more = measured[:_MOST_ROWS], len(measured) - _MOST_ROWS
-    names = labels(drawn)
-    several = any(line.row.measured > 1 for line in drawn)
+    blocks: dict[str, list[Line]] = {}
+    for line in drawn:
+        blocks.setdefault(line.data, []).append(line)
+    panels = [name for name in GROUPS if any(name in line.row.figures for line in drawn)]
+    caption = _caption(drawn, panels, more)
+    names = {data: labels(rows) for data, rows in blocks.items()}
+    row = 0.13 + 0.13 * max(name.count("\n") + 1 for each in names.values() for name in each)  # inches
+    width = _NAMES + _WIDE * max(len(panels), 2)
+    heading = _HEADING + 0.08 if len(blocks) > 1 else 0.0
+    height = sum(_ENDS + heading + row * len(rows) for rows in blocks.values())
+    size = (width, height + caption_height(caption, width) + 0.25)  # with the label of the x axis
+    with figure_to(paths, size, caption, None) as figure:
+        _draw_blocks(figure, blocks, names, panels, row)
+    return True
+
+
+def _caption(drawn: Sequence[Line], panels: Sequence[str], more: int) -> str:
     data = dict.fromkeys(line.data for line in drawn)
     used = dict.fromkeys(line.row.evaluated.protocol for line in drawn if line.row.evaluated is not None)
-    caption = f"{next(iter(data))}, test split" if len(data) == 1 else "Test splits"
-    caption += f", measured by {' or '.join(used)}. Dots: single seeds"
-    caption += "; diamonds: their means, bars: ± sample standard deviation" if several else ""
+    texts = [f"{next(iter(data))}, test split" if len(data) == 1 else "Test splits"]
+    texts[0] += f", measured by {' or '.join(used)}"
+    if len(data) > 1:
+        texts.append("Each data set has an x axis of its own, the same in all its panels")
+    texts.append("Dots: single seeds")
+    if any(line.row.measured > 1 for line in drawn):
+        texts[-1] += "; diamonds above them: their means, bars: ± sample standard deviation"
     if any(line.published for line in drawn):
-        caption += "; orange strokes: published figures, for what differs see the table"
+        texts[-1] += "; orange strokes: published figures, for what differs see the table"
     if len(panels) > 1:
-        caption += ". Many, medium, few: classes with > 100, 20 to 100, < 20 training images"
-    caption += f". {more} more rows are in the table" if more > 0 else ""
-    height = 0.13 + 0.13 * max(name.count("\n") + 1 for name in names)  # inches of a row
-    size = (2.4 + 1.35 * max(len(panels), 2), max(0.9 + height * len(drawn), 1.6))
-    with figure_to(paths, size, f"{caption}.", None) as figure:
-        axes_of = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-        for axes, metric in zip(axes_of, panels, strict=True):
-            for place, line in enumerate(drawn):
-                _draw(axes, place, line, metric)
+        texts.append("Many, medium, few: classes with > 100, 20 to 100, < 20 training images")
+    if more > 0:
+        texts.append(f"{more} more rows are in the table")
+    return f"{'. '.join(texts)}."
+
+
+def _draw_blocks(
+    figure: Figure,
+    blocks: Mapping[str, Sequence[Line]],
+    names: Mapping[str, Sequence[str]],
+    panels: Sequence[str],
+    row: float,
+) -> None:
+    several = len(blocks) > 1
+    heights = [
+        inches for rows in blocks.values() for inches in ([_HEADING] if several else []) + [row * len(rows)]
+    ]
+    places = figure.add_gridspec(len(heights), len(panels), height_ratios=heights)
+    lowest = dict[str, Axes]()
+    for number, (data, rows) in enumerate(blocks.items()):
+        if several:
+            heading = figure.add_subplot(places[2 * number, :])
+            heading.set_axis_off()
+            heading.text(0, 0, data, fontsize=9.0, fontweight="bold", parse_math=False).set_in_layout(False)
+        own = [name for name in panels if any(name in line.row.figures for line in rows)]
+        first: Axes | None = None
+        for metric in own:
+            place = places[2 * number + 1 if several else number, panels.index(metric)]
+            axes = lowest[metric] = figure.add_subplot(place, sharex=first, sharey=first)
+            for y, line in enumerate(rows):
+                _draw(axes, y, line, metric)
             axes.set_title(GROUPS[metric], loc="left")
-            axes.set_xlabel("top-1 accuracy (%)")
-            low, high = axes.get_xlim()
-            axes.set_xlim(max(low, -1.0), min(high, 101.0))
+            axes.tick_params(axis="y", labelleft=first is None)
             grid(axes, "x")
-        axes_of[0].set_yticks(range(len(names)), names, color=INK)
-        axes_of[0].set_ylim(len(names) - 0.5, -0.5)
-    return True
+            first = first or axes
+        if first is not None:
+            low, high = first.get_xlim()  # of all panels
+            room = 0.05 * (min(high, 100.0) - max(low, 0.0))  # else a dot at the edge is cut
+            first.set_xlim(max(low, -room), min(high, 100.0 + room))
+            first.set_yticks(range(len(rows)), names[data], color=INK)
+            first.set_ylim(len(rows) - 0.5, -0.5)
+    for axes in lowest.values():
+        axes.set_xlabel("top-1 accuracy (%)")
 
 
 def _draw(axes: Axes, place: int, line: Line, metric: str) -> None:
@@ -69,7 +119,7 @@ def _draw(axes: Axes, place: int, line: Line, metric: str) -> None:
     single = found.deviation is None
     axes.plot(
         found.values,
-        [place] * len(found.values),
+        [place if single else place + 0.22] * len(found.values),  # below their mean, which they would hide
         "o",
         color=COLORS[0] if single else FAINT,
         markersize=4 if single else 2.8,
