@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from matplotlib.figure import Figure
+from PIL import Image
 
 if os.environ.get("ZOO_BROWSER_TESTS") != "1":
     pytest.importorskip("selenium")
@@ -20,7 +21,8 @@ import zoo
 from tests.browser import CHROMIUM, WANTED, Browser, browser, found
 from tests.diagnosis_helpers import points_of
 from tests.test_api import picture_folder
-from zoo.evaluation.diagnosis.page import Picture, Table
+from zoo.evaluation.diagnosis.html import Contents, render
+from zoo.evaluation.diagnosis.page import About, Page, Picture, Table
 from zoo.release import Release
 
 pytestmark = pytest.mark.skipif(not found(), reason=f"no {CHROMIUM}; {WANTED}=1 makes that an error")
@@ -185,6 +187,69 @@ def test_on_a_phone_the_column_that_stays_leaves_room_for_those_that_scroll(
         " / e.clientWidth)"
     )
     assert len(shares) > 4 and max(shares) < 0.55
+
+
+def intervals(folder: Path) -> Path:
+    """A report without figures on two trainings with long names, whose accuracies have intervals."""
+    groups = {"many": "66.80 ± 1.05", "medium": "53.11 ± 0.48", "few": "31.09 ± 1.33", "ECE": "5.10 ± 0.22"}
+    head = ["accuracy", "balanced", *groups, "test images"]
+    cells = ["51.42 ± 0.31", "51.42 ± 0.31", *groups.values(), "10,000"]
+    names = [f"cifar_resnet32.{objective}_cifar100_lt100_200_epochs" for objective in ("paco", "classify")]
+    accuracies = [Table("Protocol linear.", ["", *head], [[name, *cells] for name in names])]
+    numbers = [Table("Features.", ["", *names], [["log E exp(-2 |x - y|²)", "-2.131 ± 0.012", "-1.93"]])]
+    subjects = [About(name, {"data": "cifar100"}) for name in names]
+    contents = Contents(
+        Page("Intervals"), subjects, None, accuracies, numbers, [], {"command": "zoo diagnose a b"}
+    )
+    folder.mkdir()
+    (folder / "report.html").write_text(render(contents, folder))
+    return folder / "report.html"
+
+
+@pytest.mark.parametrize("name", ["one", "several", "intervals"])
+def test_on_a_phone_accuracies_are_in_view_up_to_few(
+    name: str, reports: dict[str, zoo.Report], chromium: Browser, tmp_path: Path
+) -> None:
+    html = intervals(tmp_path / "report") if name == "intervals" else reports[name].html
+    chromium.open(html, PHONE)
+    tables = chromium.run(
+        "const right = e => e.getBoundingClientRect().right;"
+        "return [...document.querySelectorAll('[aria-labelledby=accuracies] .scroll')].map(e =>"
+        " [right(e), [...e.querySelectorAll('thead th')].map(h => [h.textContent, right(h), h.scrollWidth"
+        "  - h.clientWidth]), [...e.querySelectorAll('td')].map(c => c.scrollWidth - c.clientWidth)])"
+    )
+    assert tables
+    for edge, heads, over in tables:
+        ends = {head: end for head, end, _ in heads}
+        for head in ("accuracy", "balanced", "many", "medium", "few"):
+            assert ends[head] <= edge <= PHONE, (head, ends)
+        assert max(over) <= 0 and max(each for _, _, each in heads) <= 0  # nothing runs into its neighbour
+    if name == "intervals":  # the second of two trainings is in view too
+        (numbers,) = chromium.run(
+            "return [...document.querySelectorAll('[aria-labelledby=numbers] .scroll')].map(e =>"
+            " e.scrollWidth - e.clientWidth)"
+        )
+        assert numbers <= 0
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_on_a_phone_a_shadow_says_that_a_table_goes_on(dark: bool, chromium: Browser, tmp_path: Path) -> None:
+    chromium.open(intervals(tmp_path / "report"), PHONE, dark=dark)
+    seen = []
+    for end in (False, True):
+        x, y, hidden = chromium.run(
+            "const e = document.querySelector('[aria-labelledby=accuracies] .scroll');"
+            f"e.scrollLeft = {int(end)} * e.scrollWidth;"
+            "const r = e.getBoundingClientRect();"  # below the letters of the last row
+            "return [r.right + scrollX - 3, r.bottom + scrollY - 4, e.scrollWidth - e.clientWidth]"
+        )
+        assert hidden > 0
+        chromium.picture(tmp_path / "page.png")
+        with Image.open(tmp_path / "page.png") as picture:
+            pixels = [picture.convert("L").getpixel((round(x) - left, round(y))) for left in (0, 100)]
+        seen.append(pixels)
+    (shadow, _), (bare, paper) = seen
+    assert abs(bare - paper) <= 3 and abs(shadow - paper) >= 30, seen
 
 
 def test_links_beside_the_figures_lead_to_their_files(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from PIL import Image
 
 from zoo.evaluation.diagnosis.figures import Drawn
@@ -88,6 +88,7 @@ def render(contents: Contents, folder: Path) -> str:
         lstrip_blocks=True,
     )
     environment.filters["slug"] = _slug
+    environment.filters["breakable"] = _breakable
     style = environment.get_template("report.css").render()
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     drawn = [_figure(each, folder) for each in contents.figures if each.missing is None]
@@ -182,3 +183,8 @@ def _address(file: Path, folder: Path) -> str:
 
 def _slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "part"
+
+
+def _breakable(text: str) -> Markup:
+    """Return text of a table's heading, where a long name may go on in the next line after a mark."""
+    return Markup(re.sub(r"([_.,/=])(?=\w)", r"\1<wbr>", str(escape(text))))  # no such mark is in an entity
