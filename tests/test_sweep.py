@@ -158,6 +158,11 @@ def test_neither_an_unrelated_sweep_nor_a_table_that_fails_costs_a_finished_swee
     again = sweep(tmp_path / "out", CE, PACO, seeds=[0, 3], resume=True)
     assert len(again.results.lines) == 4 and again.record["id"] != done.record["id"]
     assert "without published figures: published: two sweeps disagree" in capsys.readouterr().err
+    shutil.rmtree(tmp_path / "out" / "lr_0.1-ce" / "seed_3")  # what is planned is known by what it will be
+    (open_,) = zoo.table(tmp_path / "out").unfinished
+    assert (open_.name, open_.seed, open_.state) == (CE, 3, "not begun, lr_0.1-ce")
+    assert zoo.table(tmp_path / "out", done.folder / "results.json").unfinished == []
+    shutil.copytree(done.folder / "lr_0.1-ce" / "seed_3", tmp_path / "out" / "lr_0.1-ce" / "seed_3")
     (tmp_path / "out" / "results.json").write_text("{}")  # somebody else's
     with pytest.raises(ZooError, match=r"found no results.*it is left as it is"):
         sweep(tmp_path / "out", CE, PACO, seeds=[0, 3], resume=True)

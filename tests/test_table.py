@@ -16,7 +16,9 @@ from matplotlib.figure import Figure as Drawing
 
 import zoo
 from zoo import catalog
+from zoo.api.planned import written_plan
 from zoo.api.sweep_file import read_sweep
+from zoo.api.swept import Run
 from zoo.api.tabled import BEGIN, END, published_figures
 from zoo.cli import app
 from zoo.errors import RecipeError, ReleaseError, ZooError
@@ -402,6 +404,70 @@ def test_runs_of_a_plan_that_failed_or_were_not_begun_are_named(tmp_path: Path) 
     assert states == {(PACO, 2): "failed: the loss became NaN", ("p", 3): "not begun"}
     assert len(zoo.table(tmp_path / "a").unfinished) == 3
     assert rows(made)[0]["seeds"] == "n = 2"
+
+
+def plan_of(folder: Path, *changes: str, seeds: int = 6, command: str = "zoo sweep p_sup") -> Path:
+    """What a sweep over seeds of one point writes before its first training."""
+    folder.mkdir(parents=True, exist_ok=True)
+    recipes = [Recipe.load(PACO, [*changes, f"training.seed={seed}"]) for seed in range(seeds)]
+    runs = [
+        Run("p", (), seed, recipe, changes, folder / "p" / f"seed_{seed}", PACO)
+        for seed, recipe in enumerate(recipes)
+    ]
+    (folder / "plan.json").write_text(json.dumps(written_plan(f"{command} --out {folder}", runs)))
+    return folder
+
+
+def test_what_was_finished_elsewhere_is_not_called_unfinished_whatever_it_is_merged_from(
+    tmp_path: Path,
+) -> None:
+    """Two halves of a sweep, whose file lies at another path on each machine."""
+    a = plan_of(tmp_path / "a", command="zoo sweep /home/a/mine.yaml")
+    b = plan_of(tmp_path / "b", command="zoo sweep /home/b/mine.yaml")
+    for seed in range(6):
+        release((a if seed < 3 else b) / "p" / f"seed_{seed}", seed, 50.0 + seed)
+    in_b = zoo.table(b, out=b)
+    assert {(each.name, each.seed, each.state) for each in in_b.unfinished} == {
+        (PACO, seed, "not begun, p") for seed in range(3)
+    }
+    for names in ((a, b), (b, a), (a, b / "results.json"), (b / "results.json", a)):
+        made = zoo.table(*names)
+        assert rows(made)[0]["seeds"] == "n = 6" and made.unfinished == []
+    # begun on one, planned on the other: said once, as it is
+    shutil.rmtree(a / "p" / "seed_0")
+    begun(a / "p" / "seed_0", 0, 7.0)
+    for names in ((a, b), (b / "results.json", a)):
+        (open_,) = zoo.table(*names).unfinished
+        assert open_.seed == 0 and "recorded up to epoch 7.0" in open_.state
+    # begun nowhere: once, though both have planned it
+    shutil.rmtree(a / "p" / "seed_0")
+    for names in ((a, b), (b / "results.json", a)):
+        assert [(each.seed, each.state) for each in zoo.table(*names).unfinished] == [(0, "not begun, p")]
+
+
+@pytest.mark.parametrize("groups", [True, False])  # also in plans of earlier versions
+def test_a_trial_of_a_sweep_hides_none_of_its_missing_runs(groups: bool, tmp_path: Path) -> None:
+    whole = plan_of(tmp_path / "whole", seeds=4)
+    command = "zoo sweep p_sup --set training.epochs=6"
+    trial = plan_of(tmp_path / "trial", "training.epochs=6", seeds=4, command=command)
+    if not groups:
+        for file in (whole / "plan.json", trial / "plan.json"):
+            file.write_text(json.dumps({**json.loads(file.read_text()), "planned": None}))
+    for seed in range(4):
+        release(trial / "p" / f"seed_{seed}", seed, 20.0, "training.epochs=6")
+    for seed in range(2):
+        release(whole / "p" / f"seed_{seed}", seed, 50.0)
+    made = zoo.table(trial, whole)
+    assert sorted((row["epochs"], row["seeds"]) for row in rows(made)) == [("6", "n = 4"), ("60", "n = 2")]
+    assert {each.place for each in made.unfinished} == {str(whole / "p" / f"seed_{seed}") for seed in (2, 3)}
+
+
+def test_a_planned_run_that_failed_before_it_began_is_said(tmp_path: Path) -> None:
+    folder = plan_of(tmp_path / "a", seeds=2)
+    release(folder / "p" / "seed_0", 0, 50.0)
+    (folder / "p" / "seed_1").mkdir()
+    (folder / "p" / "seed_1" / "failed.json").write_text('{"reason": "no such weights"}')
+    assert [each.state for each in zoo.table(folder).unfinished] == ["failed: no such weights"]
 
 
 def test_runs_alone_make_a_table_without_rows(tmp_path: Path) -> None:

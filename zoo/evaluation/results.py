@@ -19,6 +19,12 @@ PREFERRED = ("classifier", "linear_full", "linear", "knn")
 GROUPS = {"accuracy": "accuracy", "many": "many", "medium": "medium", "few": "few"}
 """The metrics that a row shows, by their headings."""
 
+NOT_BEGUN = "not begun"
+"""With this begins the state of a training that is planned alone."""
+
+Key = tuple[str | None, int | str | None]
+"""Group and seed of a training."""
+
 _Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 _Line = Annotated[str, Field(max_length=2_000)]
 
@@ -46,6 +52,11 @@ class Unfinished(Config):
     """As of a finished run; None where nothing is known of its recipe."""
     state: str
     """How far it is, or why it failed."""
+
+    @property
+    def key(self) -> Key:
+        """The same for the same training, wherever it lies, as far as that is known."""
+        return (None, self.place) if self.group is None else (self.group, self.seed)
 
 
 class Evaluated(Config):
