@@ -17,12 +17,14 @@ from matplotlib.figure import Figure as Drawing
 
 import zoo
 from zoo import catalog
+from zoo.api.planned import written_plan
 from zoo.api.sweep_file import read_sweep
+from zoo.api.swept import Run
 from zoo.api.tabled import BEGIN, END, published_figures
 from zoo.cli import app
 from zoo.errors import RecipeError, ReleaseError, ZooError
 from zoo.evaluation import results_plot
-from zoo.evaluation.results import figure
+from zoo.evaluation.results import Published, figure
 from zoo.evaluation.results_table import duration
 from zoo.training import Recipe
 
@@ -217,8 +219,8 @@ def published(tmp_path: Path, recipe: str = PACO, value: float = 90.0, name: str
 
 
 def test_a_published_figure_stands_beside_its_recipe_with_what_differs(tmp_path: Path) -> None:
-    release(tmp_path / "runs" / "a", 0, 50.0, "objective.tau=0.2")
-    release(tmp_path / "runs" / "b", 0, 40.0)
+    release(tmp_path / "runs" / "a", 0, 50.0, "training.precision=bf16")
+    release(tmp_path / "runs" / "b", 0, 40.0, "training.threads=1", "views.cache=true")
     made = zoo.table(tmp_path / "runs", MOCO, published=[published(tmp_path)])
     assert [(row["method"], row["published"]) for row in rows(made)] == [
         ("MoCo v2 + FT", "-"),
@@ -227,7 +229,68 @@ def test_a_published_figure_stands_beside_its_recipe_with_what_differs(tmp_path:
     ]
     said = f"- PaCo (`{PACO}`), published 90.0: a paper. What differs: Its images are others."
     text = made.markdown()
-    assert f"{said}\n" in text and f"{said} Here with objective.tau 0.2, the recipe has 0.1." in text
+    assert f"{said}\n" in text and f"{said} Here with training.precision bf16, the recipe has fp32." in text
+
+
+@pytest.mark.parametrize(
+    ("change", "protocol", "beside"),
+    [
+        ("training.threads=1", "classifier", "90.0"),
+        ("objective.alpha=0.05", "classifier", "-"),
+        ("data.long_tail.imbalance=20", "classifier", "-"),
+        ("training.epochs=6", "classifier", "-"),
+        ("training.threads=1", "linear", "90.0"),  # where it is not said by what it was measured
+        ("training.threads=1", "knn", "-"),
+    ],
+)
+def test_a_published_figure_stands_beside_no_other_training_and_no_other_protocol(
+    change: str, protocol: str, beside: str, tmp_path: Path
+) -> None:
+    release(tmp_path / "runs" / "as_shipped", 0, 40.0)
+    release(tmp_path / "runs" / "other", 1, 50.0, change, protocol=protocol)
+    release(tmp_path / "alone", 1, 50.0, change, protocol=protocol)
+    figures = [published(tmp_path)]
+    (alone,) = zoo.table(tmp_path / "alone", published=figures).lines
+    shown = "-" if alone.published is None else f"{alone.published.value:.1f}"
+    assert shown == beside
+    made = zoo.table(tmp_path / "runs", published=figures)
+    assert any(line.published for line in made.lines)
+    assert made.markdown().count("a paper. What differs: ") == 1
+
+
+def test_a_figure_of_a_protocol_stands_beside_that_one(tmp_path: Path) -> None:
+    release(tmp_path / "runs", 0, 40.0)
+    (row,) = zoo.table(tmp_path / "runs").lines
+    assert row.row.evaluated is not None
+    figures = {"value": 52.0, "metric": "accuracy", "source": "a paper", "differs": "Nothing"}
+    fits = {
+        (told, measured): Published.model_validate({**figures, "protocol": told}).is_of(
+            replace(row.row, evaluated=row.row.evaluated.model_copy(update={"protocol": measured}))
+        )
+        for told in ("classifier", "linear", "knn")
+        for measured in ("classifier", "linear", "linear_full", "knn", "few_shot")
+    }
+    assert {pair for pair, is_of in fits.items() if is_of} == {
+        ("classifier", "classifier"),
+        ("linear", "linear"),
+        ("linear", "linear_full"),
+        ("knn", "knn"),
+    }
+
+
+def test_what_differs_is_said_once_of_figures_with_one_source(tmp_path: Path) -> None:
+    ce = PACO.replace(".paco_", ".ce_")
+    release(tmp_path / "runs" / "a", 0, 50.0)
+    folder = release(tmp_path / "runs" / "b", 0, 40.0)
+    config = json.loads((folder / "config.json").read_text())
+    text = Recipe.load(ce).to_yaml()
+    (folder / "recipe.yaml").write_text(text)
+    config["zoo"] |= {"name": ce, "recipe_sha256": hashlib.sha256(text.encode()).hexdigest()}
+    (folder / "config.json").write_text(json.dumps(config))
+    files = [published(tmp_path), published(tmp_path, ce, 70.0, "other.yaml")]
+    text = zoo.table(tmp_path / "runs", published=files).markdown()
+    assert text.count("a paper. What differs: Its images are others.") == 1
+    assert f"(`{PACO}`), published 90.0; " in text and f"(`{ce}`), published 70.0: a paper." in text
 
 
 def test_files_hold_every_number_and_a_table_can_be_made_of_them(tmp_path: Path) -> None:
@@ -353,7 +416,7 @@ def test_the_picture_shows_every_seed_the_means_and_what_was_published(
     axes = drawings[0].axes[0]
     drawn = [tuple(map(float, line.get_xdata())) for line in axes.lines]
     assert (50.0, 52.0, 57.0) in drawn and (40.0,) in drawn and (53.0,) in drawn
-    assert drawn.count((90.0, 90.0)) == 2
+    assert drawn.count((90.0, 90.0)) == 1  # the other is of another recipe
     names = [each.get_text() for each in axes.get_yticklabels()]
     assert names == ["PaCo, tau 0.1, alpha 0.01", "PaCo, tau 0.2, alpha 0.05"]
     assert "digits, long tail 50, test split, measured by classifier" in captions[0]
@@ -467,6 +530,70 @@ def test_runs_of_a_plan_that_failed_or_were_not_begun_are_named(tmp_path: Path) 
     assert states == {(PACO, 2): "failed: the loss became NaN", ("p", 3): "not begun"}
     assert len(zoo.table(tmp_path / "a").unfinished) == 3
     assert rows(made)[0]["seeds"] == "n = 2"
+
+
+def plan_of(folder: Path, *changes: str, seeds: int = 6, command: str = "zoo sweep p_sup") -> Path:
+    """What a sweep over seeds of one point writes before its first training."""
+    folder.mkdir(parents=True, exist_ok=True)
+    recipes = [Recipe.load(PACO, [*changes, f"training.seed={seed}"]) for seed in range(seeds)]
+    runs = [
+        Run("p", (), seed, recipe, changes, folder / "p" / f"seed_{seed}", PACO)
+        for seed, recipe in enumerate(recipes)
+    ]
+    (folder / "plan.json").write_text(json.dumps(written_plan(f"{command} --out {folder}", runs)))
+    return folder
+
+
+def test_what_was_finished_elsewhere_is_not_called_unfinished_whatever_it_is_merged_from(
+    tmp_path: Path,
+) -> None:
+    """Two halves of a sweep, whose file lies at another path on each machine."""
+    a = plan_of(tmp_path / "a", command="zoo sweep /home/a/mine.yaml")
+    b = plan_of(tmp_path / "b", command="zoo sweep /home/b/mine.yaml")
+    for seed in range(6):
+        release((a if seed < 3 else b) / "p" / f"seed_{seed}", seed, 50.0 + seed)
+    in_b = zoo.table(b, out=b)
+    assert {(each.name, each.seed, each.state) for each in in_b.unfinished} == {
+        (PACO, seed, "not begun, p") for seed in range(3)
+    }
+    for names in ((a, b), (b, a), (a, b / "results.json"), (b / "results.json", a)):
+        made = zoo.table(*names)
+        assert rows(made)[0]["seeds"] == "n = 6" and made.unfinished == []
+    # begun on one, planned on the other: said once, as it is
+    shutil.rmtree(a / "p" / "seed_0")
+    begun(a / "p" / "seed_0", 0, 7.0)
+    for names in ((a, b), (b / "results.json", a)):
+        (open_,) = zoo.table(*names).unfinished
+        assert open_.seed == 0 and "recorded up to epoch 7.0" in open_.state
+    # begun nowhere: once, though both have planned it
+    shutil.rmtree(a / "p" / "seed_0")
+    for names in ((a, b), (b / "results.json", a)):
+        assert [(each.seed, each.state) for each in zoo.table(*names).unfinished] == [(0, "not begun, p")]
+
+
+@pytest.mark.parametrize("groups", [True, False])  # also in plans of earlier versions
+def test_a_trial_of_a_sweep_hides_none_of_its_missing_runs(groups: bool, tmp_path: Path) -> None:
+    whole = plan_of(tmp_path / "whole", seeds=4)
+    command = "zoo sweep p_sup --set training.epochs=6"
+    trial = plan_of(tmp_path / "trial", "training.epochs=6", seeds=4, command=command)
+    if not groups:
+        for file in (whole / "plan.json", trial / "plan.json"):
+            file.write_text(json.dumps({**json.loads(file.read_text()), "planned": None}))
+    for seed in range(4):
+        release(trial / "p" / f"seed_{seed}", seed, 20.0, "training.epochs=6")
+    for seed in range(2):
+        release(whole / "p" / f"seed_{seed}", seed, 50.0)
+    made = zoo.table(trial, whole)
+    assert sorted((row["epochs"], row["seeds"]) for row in rows(made)) == [("6", "n = 4"), ("60", "n = 2")]
+    assert {each.place for each in made.unfinished} == {str(whole / "p" / f"seed_{seed}") for seed in (2, 3)}
+
+
+def test_a_planned_run_that_failed_before_it_began_is_said(tmp_path: Path) -> None:
+    folder = plan_of(tmp_path / "a", seeds=2)
+    release(folder / "p" / "seed_0", 0, 50.0)
+    (folder / "p" / "seed_1").mkdir()
+    (folder / "p" / "seed_1" / "failed.json").write_text('{"reason": "no such weights"}')
+    assert [each.state for each in zoo.table(folder).unfinished] == ["failed: no such weights"]
 
 
 def test_runs_alone_make_a_table_without_rows(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from zoo import release as releases
 from zoo.api import sharing
+from zoo.api.planned import Planned, read_plan
 from zoo.api.run_results import group_of, run_result
 from zoo.api.subjects import open_subject
 from zoo.config import Config, load_yaml, parse
@@ -40,14 +41,15 @@ class Finished:
         runs: finished ones; a run that lies in two places stands there twice.
         unfinished: those that were planned or begun.
         left_out: why releases that lie there are none of a table.
+        planned: the runs of the folders' sweeps, begun or not.
     """
 
     def __init__(self) -> None:
         self.runs: list[RunResult] = []
         self.unfinished: list[Unfinished] = []
         self.left_out: list[str] = []
+        self.planned: list[Planned] = []
         self._seen: set[Path] = set()
-        self._plans: list[tuple[Path, str, list[str]]] = []
 
     def add(self, name: str | Path) -> None:
         """Add all of a folder (whatever lies below it), a file of results, or a release by its name.
@@ -84,23 +86,8 @@ class Finished:
         except ReleaseError as error:
             self.left_out.append(str(error))
 
-    def not_begun(self) -> list[Unfinished]:
-        """Return the runs that the folders' sweeps have planned, and that lie in none of these folders."""
-        found = {}
-        for folder, sweep, runs in self._plans:
-            same = [other for other, name, _ in self._plans if name == sweep]
-            for run in runs:
-                if not any(is_dir(each / run) for each in same):
-                    point, _, seed = run.rpartition("/seed_")
-                    number = int(seed) if seed.isdecimal() else None
-                    place = str(folder / run)
-                    found[sweep, run] = Unfinished(
-                        place=place, name=point, seed=number, group=None, state="not begun"
-                    )
-        return list(found.values())
-
     def _count(self) -> int:
-        return len(self.runs) + len(self.unfinished) + len(self.left_out) + len(self._plans)
+        return len(self.runs) + len(self.unfinished) + len(self.left_out) + len(self.planned)
 
     def _walk(self, folder: Path, depth: int) -> None:
         place = folder.resolve()
@@ -121,14 +108,7 @@ class Finished:
                 for file in (below / each for each in names_in(below) if each.endswith(".json")):
                     self._add_file(file)
             self._walk(below, depth + 1)
-        self._note_plan(folder)
-
-    def _note_plan(self, folder: Path) -> None:
-        plan = sharing.read_json(folder / sharing.PLAN)
-        planned, command = plan.get("runs"), str(plan.get("command", ""))
-        if isinstance(planned, list):
-            sweep = command.partition(" --")[0]  # what was swept, wherever and with whatever seeds
-            self._plans.append((folder, sweep, [run for run in planned if isinstance(run, str)]))
+        self.planned += read_plan(folder)
 
     def _add_file(self, file: Path) -> None:
         found = read_results(file)

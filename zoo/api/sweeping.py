@@ -14,6 +14,7 @@ from zoo.api.compared import Images, checked_seeds, require_same
 from zoo.api.diagnosis import Report, diagnose, unseen
 from zoo.api.finished import Finished
 from zoo.api.found import Found, point_words, watched_by_name
+from zoo.api.planned import written_plan
 from zoo.api.sweep_file import SweepFile, Watched, is_sweep, read_sweep
 from zoo.api.sweep_result import Result
 from zoo.api.swept import Plan, Run, plan_sweep
@@ -102,7 +103,7 @@ def sweep(
     who = f"rank {rank()}: " if launched() > 1 else ""
     resume = resume or restarted()
     beside = _published(written)
-    sharing.begin(out, {"command": command, "runs": [run.id for run in plan.runs]}, resume=resume)
+    sharing.begin(out, written_plan(command, plan.runs), resume=resume)
     before = _reported(out)
     sharing.take_gpu()
     with interruptible(lambda: _done(plan.runs), once=not handed_on()), alone():
@@ -287,12 +288,11 @@ def _conclude(
 def _results(runs: Sequence[Run], failed: Mapping[str, str], beside: Mapping[str, Published]) -> Results:
     """Return the table of what was measured on the finished runs."""
     found = Finished()
+    planned = written_plan("", runs)["planned"]
     for run in runs:
         if sharing.is_finished(run):
             found.add_run(run.folder, run.id)
         else:
             state = f"failed: {failed.get(run.id, 'no release')}"
-            found.unfinished.append(
-                Unfinished(place=run.id, name=run.recipe.name, seed=run.seed, group=None, state=state)
-            )
+            found.unfinished.append(Unfinished(place=run.id, **planned[run.id], state=state))
     return results_of(found, beside)

@@ -12,9 +12,10 @@ from typing import Any
 
 from zoo import catalog
 from zoo.api.finished import RESULTS, Finished, read_results
+from zoo.api.planned import not_begun
 from zoo.api.sweep_file import is_sweep, read_sweep
 from zoo.errors import RecipeError, ZooError, did_you_mean
-from zoo.evaluation.results import Published, RunResult, Unfinished, in_rows
+from zoo.evaluation.results import NOT_BEGUN, Key, Published, RunResult, Unfinished, in_rows
 from zoo.evaluation.results_plot import plot_results
 from zoo.evaluation.results_table import Line, cells, lines, markdown
 from zoo.files import is_file, read_text, sync, write_text
@@ -138,9 +139,19 @@ def table(
 def results_of(found: Finished, published: Mapping[str, Published]) -> Results:
     """Make a table of what was found."""
     rows, runs, twice = in_rows(found.runs)
-    finished = {(run.group, run.seed) for run in runs}  # elsewhere, or since a file of results was written
-    begun = [each for each in found.unfinished if (each.group, each.seed) not in finished]
-    unfinished = {each.place: each for each in [*found.not_begun(), *begun]}
+    known: set[Key] = {(run.group, run.seed) for run in runs}
+    begun, planned = list[Unfinished](), dict[Key, Unfinished]()
+    for each in found.unfinished:
+        if each.key in known:  # finished elsewhere, or since a file of results was written
+            continue
+        if each.state.startswith(NOT_BEGUN):  # when that file was written
+            planned.setdefault(each.key, each)
+        else:
+            begun.append(each)
+    known |= {each.key for each in begun}
+    planned |= {each.key: each for each in not_begun(found.planned, known)}
+    open_ = [*(each for key, each in planned.items() if key not in known), *begun]
+    unfinished = {each.place: each for each in open_}
     return Results(
         lines(rows, published),
         runs,

@@ -19,6 +19,15 @@ PREFERRED = ("classifier", "linear_full", "linear", "knn")
 GROUPS = {"accuracy": "accuracy", "many": "many", "medium": "medium", "few": "few"}
 """The metrics that a row shows, by their headings."""
 
+_NO_MATTER = {"training.precision", "training.skip_bad_steps", "data.source.download"}
+"""Keys of a recipe with which it is still the published one."""
+
+NOT_BEGUN = "not begun"
+"""With this begins the state of a training that is planned alone."""
+
+Key = tuple[str | None, int | str | None]
+"""Group and seed of a training."""
+
 _Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 _Line = Annotated[str, Field(max_length=2_000)]
 
@@ -30,10 +39,20 @@ class Published(Config):
     """In percent."""
     metric: Literal["accuracy", "balanced_accuracy", "many", "medium", "few"]
     """Which of a run's figures it is to be compared with."""
+    protocol: Literal["classifier", "linear", "knn"] | None = None
+    """By the learned classifier, by a linear one on the frozen encoder, or by kNN; None: by one of the first two."""
     source: Annotated[str, Field(min_length=1, max_length=500)]
     """Where it was published."""
     differs: Annotated[str, Field(min_length=1, max_length=500)]
     """One sentence on what is not the same as where it was published."""
+
+    def is_of(self, row: Row) -> bool:
+        """Whether a row is comparable: of the shipped recipe, measured by such a protocol."""
+        changed = row.first.changed
+        if changed is None or changed.keys() - _NO_MATTER or row.evaluated is None:
+            return False
+        kind = "linear" if row.evaluated.protocol == "linear_full" else row.evaluated.protocol
+        return kind == self.protocol or (self.protocol is None and kind in ("classifier", "linear"))
 
 
 class Unfinished(Config):
@@ -46,6 +65,11 @@ class Unfinished(Config):
     """As of a finished run; None where nothing is known of its recipe."""
     state: str
     """How far it is, or why it failed."""
+
+    @property
+    def key(self) -> Key:
+        """The same for the same training, wherever it lies, as far as that is known."""
+        return (None, self.place) if self.group is None else (self.group, self.seed)
 
 
 class Evaluated(Config):

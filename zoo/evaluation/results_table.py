@@ -28,7 +28,7 @@ class Line(NamedTuple):
         recipe: its name, and in what the row differs from others of that name.
         data: with its imbalance.
         row: what it says.
-        published: beside it.
+        published: beside it; None where it is of another training or protocol than the row.
     """
 
     method: str
@@ -42,9 +42,14 @@ def lines(rows: Sequence[Row], published: Mapping[str, Published]) -> list[Line]
     """Return every row in words that tell it from the others."""
     data = _data(rows)
     return [
-        Line(row.first.method, recipe, words, row, published.get(row.first.name))
+        Line(row.first.method, recipe, words, row, _beside(row, published))
         for row, recipe, words in zip(rows, _recipes(rows), data, strict=True)
     ]
+
+
+def _beside(row: Row, published: Mapping[str, Published]) -> Published | None:
+    found = published.get(row.first.name)
+    return found if found is not None and found.is_of(row) else None
 
 
 def cells(shown: Sequence[Line]) -> list[list[str]]:
@@ -194,7 +199,7 @@ def _reading(shown: Sequence[Line]) -> str:
 
 
 def _published_notes(shown: Sequence[Line]) -> list[str]:
-    found = dict[str, None]()
+    found: dict[str, dict[str, None]] = {}  # what is said of several is said once
     for line in shown:
         each, name = line.published, line.row.first.name
         if each is not None:
@@ -203,8 +208,8 @@ def _published_notes(shown: Sequence[Line]) -> list[str]:
                 for key, pair in (line.row.first.changed or {}).items()
             )
             said = f"{_sentence(each.source)} What differs: {_sentence(each.differs)}{here}"
-            found[f"{line.method} (`{name}`), published {_published(each)}: {said}"] = None
-    return list(found)
+            found.setdefault(said, {})[f"{line.method} (`{name}`), published {_published(each)}"] = None
+    return [f"{'; '.join(figures)}: {said}" for said, figures in found.items()]
 
 
 def _row_notes(shown: Sequence[Line]) -> list[str]:
@@ -214,9 +219,10 @@ def _row_notes(shown: Sequence[Line]) -> list[str]:
     common = dict[str, None]()
     for line in shown:
         name = line.row.first.name
-        alike = [other.row.first.changed or {} for other in shown if other.row.first.name == name]
+        same = [other for other in shown if other.row.first.name == name]
+        alike = [other.row.first.changed or {} for other in same]
         keys = [key for key in _keys(alike) if all(other.get(key) == alike[0].get(key) for other in alike)]
-        if keys and line.published is None:  # with a published figure it is said there
+        if keys and not any(other.published for other in same):  # with a published figure it is said there
             words = ", ".join(f"{key} {_value(alike[0][key][1])}" for key in keys)
             common[f"`{name}` here with {words}."] = None
     return [*common, *notes]
