@@ -487,7 +487,7 @@ def test_the_command_says_what_its_figures_are_and_what_is_to_be_known_of_rows(
     release(tmp_path / "b", 0, 50.0)
     in_shell("table", str(tmp_path / "b"), *options)
     said = capsys.readouterr().out
-    assert "±" not in said and "Each of a single seed: without a spread." in said
+    assert "±" not in said and "\n\n\n" not in said and "Each of a single seed: without a spread." in said
     begun(tmp_path / "c", 1, 2.0)
     in_shell("table", str(tmp_path / "c"), *options)
     said = capsys.readouterr().out

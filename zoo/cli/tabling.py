@@ -63,7 +63,9 @@ def print_results(found: Results) -> None:
 
     The sentences are those of the written table.
     """
-    _, *said = (text.replace("\\|", "|").replace("&lt;", "<") for text in found.markdown().split("\n\n"))
+    _, *said = (
+        text.replace("\\|", "|").replace("&lt;", "<") for text in found.markdown().rstrip().split("\n\n")
+    )
     if found.lines:
         reading, *said = said
         print(f"{reading}\n")
@@ -72,4 +74,4 @@ def print_results(found: Results) -> None:
         print("no finished run")
     print()
     for notes in said:
-        print(f"{notes.rstrip()}\n")
+        print(f"{notes}\n")
