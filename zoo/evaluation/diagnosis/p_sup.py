@@ -13,10 +13,8 @@ from zoo.evaluation._figure import COLORS, FAINT, INK
 from zoo.evaluation.diagnosis.overlay import (
     DASHES,
     STACKED,
-    Chosen,
     choose,
     draw_means,
-    groups_of,
     heading,
     label_axes,
     legend_of,
@@ -95,7 +93,7 @@ def plot_extra(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
     caption = "L_extra(P) = −β log P − α K* log(1 − P), K* = |queue| q(y) the class's share of the queue, P "
     caption += "the softmax's mass on all centers; marks: minimum, P = β / (β + α K*). "
     caption += f"Classes of {' / '.join(dict.fromkeys(s.data for s in chosen.subjects))}. "
-    caption = (caption + _whose(subjects, chosen) + chosen.left_out).strip()
+    caption = (caption + chosen.left_out).strip()
     kinds = ("most frequent", "median", "rarest")
     styles = list(zip(kinds, (COLORS[0], COLORS[1], COLORS[2]), DASHES, ("o", "s", "^"), strict=False))
     legend = [
@@ -139,13 +137,6 @@ def plot_extra(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
     return caption
 
 
-def _whose(subjects: Sequence[Subject], chosen: Chosen) -> str:
-    """Name the only group drawn where the report has others: a page shows the figure without its title."""
-    if len(chosen.groups) > 1 or len(groups_of(subjects)) == 1:
-        return ""
-    return f"Drawn: {chosen.groups[0].label}. "
-
-
 def _lacks_p_sup(subject: Subject) -> str | None:
     if weights_of(subject) is None:
         return f"objective {subject.objective} has no centers beside samples in its softmax"
@@ -172,9 +163,9 @@ def plot_p_sup(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
     long = any(len(curve(s.rows, f"p_sup{g}").steps) > 100 for s in every for g in panels)
     caption += "Lines: running means over 2 % of the records. " if long else ""
     caption += "Faint: each seed; line: their mean. " if len(every) > len(chosen.groups) else ""
-    caption = (caption + _whose(subjects, chosen) + chosen.left_out).strip()
+    caption = (caption + chosen.left_out).strip()
     one = len(chosen.groups) == 1
-    legend: list[Any] = legend_of(chosen.groups)
+    legend: list[Any] = legend_of(chosen.groups, alone=chosen.alone)
     legend += [variant("recorded", DASHES[0]), variant("optimum", DASHES[1], color=FAINT if one else INK)]
     title = heading("P_sup and its optimum", chosen.groups)
     with stack(paths, [1.3] * len(panels), caption, title, legend, sharex=True) as axes_of:
