@@ -40,7 +40,7 @@ class Published(Config):
     metric: Literal["accuracy", "balanced_accuracy", "many", "medium", "few"]
     """Which of a run's figures it is to be compared with."""
     protocol: Literal["classifier", "linear", "knn"] | None = None
-    """By the learned classifier, by a linear one on the frozen encoder, or by kNN; None: by one of the first two."""
+    """By the learned classifier, a linear one on the frozen encoder, or kNN; None: one of the first two."""
     source: Annotated[str, Field(min_length=1, max_length=500)]
     """Where it was published."""
     differs: Annotated[str, Field(min_length=1, max_length=500)]
