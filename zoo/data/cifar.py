@@ -29,7 +29,7 @@ _SHARD = re.compile(r"-(\d+)-of-(\d+)(-[0-9a-f]+)?\.parquet$")
 
 
 class Copy(NamedTuple):
-    """How a data set's repository on the Hub is laid out, e.g. https://huggingface.co/datasets/uoft-cs/cifar100.
+    """How a data set's repository on the Hub is laid out, e.g. uoft-cs/cifar100.
 
     Attributes:
         archive: the folder that torchvision's archive unpacks to.
