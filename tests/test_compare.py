@@ -196,7 +196,7 @@ def test_seeds_that_are_none_are_refused(seeds: Any, tmp_path: Path) -> None:
 
 
 def test_no_seeds_in_the_shell_are_not_the_default_ones(tmp_path: Path) -> None:
-    command = in_shell(tmp_path / "out", "--seeds", "")[2:]
+    command = in_shell(tmp_path / "out", "--seeds", "")[1:]
     with pytest.raises(ZooError, match=r"^seeds: found \[\]"):
         typer.main.get_command(app)(command, standalone_mode=False)
 

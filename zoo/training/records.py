@@ -19,10 +19,14 @@ def json_lines(file: Path) -> list[dict[str, Any]]:
     return [row for row in objects(file) if type(row.get("step")) is int and 0 <= row["step"] < _STEPS]
 
 
-def objects(file: Path) -> list[dict[str, Any]]:
+def objects(file: Path, *, warn: bool = True) -> list[dict[str, Any]]:
     """Return the JSON objects of a file, one a line.
 
     A last line that was cut off by a crash is left out; so is any other that is no object, with a warning.
+
+    Args:
+        file: that may be missing.
+        warn: False for one that is appended to after a crash, so that what was cut off may be anywhere.
     """
     found, texts, damaged = list[dict[str, Any]](), lines(file), list[int]()
     for number, line in enumerate(texts, 1):
@@ -34,7 +38,7 @@ def objects(file: Path) -> list[dict[str, Any]]:
             found.append(value)
         elif number < len(texts):
             damaged.append(number)
-    if damaged:
+    if damaged and warn:
         warnings.warn(
             f'"{file}" is damaged: {len(damaged)} of {len(texts)} lines are no rows and are left '
             f"out, the first line {damaged[0]}",

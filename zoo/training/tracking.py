@@ -231,7 +231,7 @@ class Notes:
         self._file = file
         self._lock = threading.Lock()
         self._facts: dict[str, dict[str, Any]] = {}
-        for fact in objects(self._file):
+        for fact in objects(self._file, warn=False):
             if isinstance(name := fact.pop("tracker", None), str):
                 self._facts.setdefault(name, {}).update(_valid(fact))
 

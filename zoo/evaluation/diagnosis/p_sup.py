@@ -93,6 +93,7 @@ def plot_extra(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
     caption = "L_extra(P) = −β log P − α K* log(1 − P), K* = |queue| q(y) the class's share of the queue, P "
     caption += "the softmax's mass on all centers; marks: minimum, P = β / (β + α K*). "
     caption += f"Classes of {' / '.join(dict.fromkeys(s.data for s in chosen.subjects))}. "
+    caption += "The loss's own equation: neither a sample of images nor a seed enters. "
     caption = (caption + chosen.left_out).strip()
     kinds = ("most frequent", "median", "rarest")
     styles = list(zip(kinds, (COLORS[0], COLORS[1], COLORS[2]), DASHES, ("o", "s", "^"), strict=False))
