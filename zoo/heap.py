@@ -14,7 +14,7 @@ def keep_freed_memory() -> bool:
 
     By default glibc hands large blocks, and the free top of its heap, back to the system at once. A training
     on a CPU frees its activations in every step and takes as much again in the next, and the system has to
-    clear each page once more: a tenth of a step of ResNet-32 on 128 images (`tests.benchmarks.heap`).
+    clear each page once more: 8 % of a step of ResNet-32 on 128 images (`tests.benchmarks.heap`, AMD EPYC).
     Between peaks the process holds on to the memory, and the peak grows by a few percent. That is for a
     program to decide, not for a library: the command line calls this before it trains.
 
