@@ -18,6 +18,7 @@ HUB = Hub()
 HUB.set_environment()  # huggingface_hub, which the imports below bring, reads it on import
 
 import torch  # noqa: E402
+from matplotlib.figure import Figure  # noqa: E402
 
 import zoo  # noqa: E402
 from tests.hub_helpers import NAME  # noqa: E402
@@ -35,6 +36,15 @@ BRIEF = (
     "training.checkpoint_every=12",
     "training.device=cpu",
 )
+
+
+@pytest.fixture
+def saved(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """Every figure that is written, once for each file, to ask what is in it."""
+    found: list[Figure] = []
+    save = Figure.savefig
+    monkeypatch.setattr(Figure, "savefig", lambda self, *a, **k: (found.append(self), save(self, *a, **k))[1])
+    return found
 
 
 @pytest.fixture

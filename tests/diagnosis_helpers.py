@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from zoo import release as releases
 from zoo.config import parse
 from zoo.data import DataConfig, ImageDataset, ViewsConfig, open_dataset
 from zoo.evaluation.diagnosis.center_loss import center_loss
+from zoo.evaluation.diagnosis.figures import Drawn, draw
 from zoo.evaluation.diagnosis.look import Look, landmarks_of, look
 from zoo.evaluation.diagnosis.subject import Subject
 
@@ -134,3 +137,10 @@ def class_rows(power: float = 1.0, rows: int = 6, centers: bool = True) -> list[
         }
         for i in range(rows)
     ]
+
+
+def only(key: str, subjects: Sequence[Subject], folder: Path) -> Drawn:
+    """Draw one figure, which must be possible."""
+    (drawn,) = draw(subjects, folder, only=[key])
+    assert drawn.missing is None, drawn.missing
+    return drawn

@@ -21,6 +21,7 @@ from tests.diagnosis_helpers import (
     PACO,
     class_rows,
     moco_rows,
+    only,
     paco_rows,
     points_of,
     subject,
@@ -41,23 +42,8 @@ from zoo.evaluation.diagnosis.subject import Subject, at_the_end, summary
 from zoo.modules.centers import Centers
 
 
-@pytest.fixture
-def saved(monkeypatch):
-    """Every figure that is written, once for each file, to ask what is in it."""
-    found: list[Figure] = []
-    save = Figure.savefig
-    monkeypatch.setattr(Figure, "savefig", lambda self, *a, **k: (found.append(self), save(self, *a, **k))[1])
-    return found
-
-
 def texts(figure: Figure) -> str:
     return " ".join(t.get_text() for t in figure.findobj(mpl.text.Text)).replace("\n", " ")
-
-
-def only(key, subjects, folder):
-    (drawn,) = draw(subjects, folder, only=[key])
-    assert drawn.missing is None, drawn.missing
-    return drawn
 
 
 def legend_texts(figure: Figure) -> list[str]:

@@ -6,27 +6,10 @@ from dataclasses import replace
 
 import pytest
 import torch
-from matplotlib.figure import Figure
 
-from tests.diagnosis_helpers import MOCO, paco_rows, subject
-from zoo.evaluation.diagnosis.figures import draw
+from tests.diagnosis_helpers import MOCO, only, paco_rows, subject
 
 LONG = "cifar_resnet32.paco_cifar100_lt100_200_epochs_of_the_second_seed"
-
-
-@pytest.fixture
-def saved(monkeypatch):
-    """Every figure that is written, once for each file."""
-    found: list[Figure] = []
-    save = Figure.savefig
-    monkeypatch.setattr(Figure, "savefig", lambda self, *a, **k: (found.append(self), save(self, *a, **k))[1])
-    return found
-
-
-def only(key, subjects, folder):
-    (drawn,) = draw(subjects, folder, only=[key])
-    assert drawn.missing is None, drawn.missing
-    return drawn
 
 
 def legend_of(figure):

@@ -20,17 +20,6 @@ from zoo.modules.centers import Centers
 NAMES = [str(i) for i in range(10)]
 
 
-@pytest.fixture
-def drawn(monkeypatch):
-    """Every figure that is saved, to ask what is in it."""
-    figures: list[Figure] = []
-    save = Figure.savefig
-    monkeypatch.setattr(
-        Figure, "savefig", lambda self, *a, **k: (figures.append(self), save(self, *a, **k))[1]
-    )
-    return figures
-
-
 def texts(figure: Figure) -> str:
     return " ".join(t.get_text() for t in figure.findobj(mpl.text.Text)).replace("\n", " ")
 
@@ -95,7 +84,7 @@ def test_pyplot_is_never_imported(tmp_path):
     assert (tmp_path / "a.pdf").read_bytes().startswith(b"%PDF")
 
 
-def test_curves_have_a_panel_for_each_scalar_with_its_unit(tmp_path, drawn):
+def test_curves_have_a_panel_for_each_scalar_with_its_unit(tmp_path, saved):
     rows = [
         *records(),
         {"step": 5, "loss": 7.0},
@@ -104,7 +93,7 @@ def test_curves_have_a_panel_for_each_scalar_with_its_unit(tmp_path, drawn):
     ]
     rows += [{"step": 120, "epoch": 12, "knn_accuracy": 55.0}]
     plot_curves(rows, tmp_path / "c.png", title="A run", data="Trained on digits, seed 7")
-    (figure,) = drawn
+    (figure,) = saved
     titles = [a.get_title(loc="left") for a in figure.axes]
     assert titles == ["loss", "learning rate", "knn accuracy", "positive pairs"]
     assert [a.get_ylabel() for a in figure.axes] == ["nats", r"$\times 10^{-4}$", "%", "inner product"]
@@ -121,10 +110,10 @@ def test_curves_have_a_panel_for_each_scalar_with_its_unit(tmp_path, drawn):
     assert figure.axes[2].lines[0].get_xydata().tolist() == [[120, 55.0]]
 
 
-def test_the_map_draws_each_class_and_each_center_in_its_color(tmp_path, drawn):
+def test_the_map_draws_each_class_and_each_center_in_its_color(tmp_path, saved):
     x, y, centers = digits()
     plot_features(x, y, NAMES, centers, tmp_path / "m.png", title="Digits", seed=4, data="Test split")
-    (figure,) = drawn
+    (figure,) = saved
     groups = figure.axes[0].collections
     assert [len(g.get_offsets()) for g in groups[:10]] == torch.bincount(y).tolist()
     assert [len(g.get_offsets()) for g in groups[10:]] == [1] * 10
@@ -141,16 +130,16 @@ def test_the_map_draws_each_class_and_each_center_in_its_color(tmp_path, drawn):
     assert (np.linalg.norm(stars[:, None] - medians[None], axis=2).argmin(1) == np.arange(10)).sum() >= 9
 
 
-def test_what_all_centers_share_moves_nothing_and_scale_neither(tmp_path, drawn):
+def test_what_all_centers_share_moves_nothing_and_scale_neither(tmp_path, saved):
     x, y, centers = digits()
     shifted = Centers(centers.weight * 7 + 100, centers.bias, centers.class_counts)
     plot_features(x, y, NAMES, centers, tmp_path / "a.png", method="pca")
     plot_features(x * 3 - 5, y, NAMES, shifted, tmp_path / "b.png", method="pca")
-    a, b = (np.concatenate([g.get_offsets() for g in f.axes[0].collections]) for f in drawn)
+    a, b = (np.concatenate([g.get_offsets() for g in f.axes[0].collections]) for f in saved)
     assert np.allclose(a, b, atol=1e-3)
 
 
-def test_many_classes_are_colored_by_their_training_images(tmp_path, drawn):
+def test_many_classes_are_colored_by_their_training_images(tmp_path, saved):
     g = torch.Generator().manual_seed(0)
     weight = torch.randn(30, 8, generator=g)
     y = torch.arange(30).repeat(4)
@@ -160,7 +149,7 @@ def test_many_classes_are_colored_by_their_training_images(tmp_path, drawn):
         weight[y], y, names, Centers(weight, torch.zeros(30), counts), tmp_path / "m.png", method="pca"
     )
     plot_features(weight[y], y, names, None, tmp_path / "n.png", method="pca", max_points=50)
-    with_centers, without = drawn
+    with_centers, without = saved
     points, stars = with_centers.axes[0].collections
     assert points.get_array().tolist() == counts[y].tolist()
     assert stars.get_array().tolist() == counts.tolist()
@@ -181,13 +170,13 @@ def test_a_class_absent_from_the_test_set_and_few_points_are_drawn(tmp_path):
         plot_features(x, y, NAMES, centers._replace(weight=weight), tmp_path / f"{method}.png", method=method)
 
 
-def test_bars_show_every_value_and_a_dash_for_what_is_missing(tmp_path, drawn):
+def test_bars_show_every_value_and_a_dash_for_what_is_missing(tmp_path, saved):
     rows = {
         "PaCo": {"accuracy": 80.0, "many": 90.0, "medium": None, "few": 61.26, "test_images": 450},
         "cross-entropy": {"accuracy": 70.0, "many": 95.0, "medium": None, "few": None, "test_images": 450},
     }
     plot_shot_accuracy(rows, tmp_path / "b.png", title="t")
-    (figure,) = drawn
+    (figure,) = saved
     axes = figure.axes[0]
     assert [t.get_text() for t in axes.get_xticklabels()] == ["overall", "many", "few"]
     assert [round(p.get_height(), 2) for p in axes.patches] == [80.0, 90.0, 61.26, 70.0, 95.0, 0.0]
@@ -211,13 +200,13 @@ def test_titles_and_captions_are_broken_before_the_edge(title, caption, tmp_path
     assert folded(title, 3.4).replace("\n", "").replace(" ", "") == title.replace(" ", "")
 
 
-def test_titles_of_small_panels_are_broken_before_the_edge(tmp_path, drawn):
+def test_titles_of_small_panels_are_broken_before_the_edge(tmp_path, saved):
     names = ["feature_gradient", "gradient_norm", "center_probability", "pair_probability"]
     names += ["a_quantity_with_a_long_name", "validation_balanced_accuracy"]
     rows = [{"step": 1000 * i, "loss": 1.0, **dict.fromkeys(names, 1.0 / (i + 1))} for i in range(9)]
     plot_curves(rows, tmp_path / "c.png", title="cifar_resnet32.balanced_softmax_cifar100_lt100_e100")
     assert is_white_framed(tmp_path / "c.png")
-    titles = [axes.get_title(loc="left") for axes in drawn[0].axes]
+    titles = [axes.get_title(loc="left") for axes in saved[0].axes]
     assert any("\n" in title for title in titles)
     unbroken = {title.replace("\n", " ") for title in titles}
     assert {"a quantity with a long name", "feature gradient"} <= unbroken
@@ -249,14 +238,14 @@ def test_mistakes_are_named_and_leave_no_file(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_lines_of_one_quantity_share_a_panel_and_are_told_apart_without_colour(tmp_path, drawn):
+def test_lines_of_one_quantity_share_a_panel_and_are_told_apart_without_colour(tmp_path, saved):
     rows = [
         {"step": i, "loss": 1.0, "p_sup": 0.5, "p_sup_many": 0.4, "p_sup_few": 0.6, "p_sup_optimum_few": 0.7,
          "negative_score": 0.1, "negative_score_ft": 0.2, "many": 3.0}
         for i in range(40)
     ]  # fmt: skip
     plot_curves(rows, tmp_path / "curves.png", title="a run")
-    (figure,) = drawn
+    (figure,) = saved
     panels = {axes.get_title(loc="left"): axes for axes in figure.axes}
     assert set(panels) == {"loss", "P_sup: all centers", "negative pairs", "many"}
     looks = [(line.get_marker(), line.get_linestyle()) for line in panels["P_sup: all centers"].lines]

@@ -34,14 +34,15 @@ class Planned(NamedTuple):
 
 def written_plan(command: str, runs: Sequence[Run]) -> dict[str, Any]:
     """Return what a sweep writes down of its runs: by each one's folder, what training it is."""
+    return {"command": command, "runs": [run.id for run in runs], "planned": trainings(runs)}
+
+
+def trainings(runs: Sequence[Run]) -> dict[str, dict[str, Any]]:
+    """Return name, seed and group of each run, by its folder in the sweep's."""
     starts: dict[str, str | None] = {}
     return {
-        "command": command,
-        "runs": [run.id for run in runs],
-        "planned": {
-            run.id: {"name": run.recipe.name, "seed": run.seed, "group": _group(run.recipe, starts)}
-            for run in runs
-        },
+        run.id: {"name": run.recipe.name, "seed": run.seed, "group": _group(run.recipe, starts)}
+        for run in runs
     }
 
 

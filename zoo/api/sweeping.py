@@ -14,7 +14,7 @@ from zoo.api.compared import Images, checked_seeds, require_same
 from zoo.api.diagnosis import Report, diagnose, unseen
 from zoo.api.finished import Finished
 from zoo.api.found import Found, point_words, watched_by_name
-from zoo.api.planned import written_plan
+from zoo.api.planned import trainings, written_plan
 from zoo.api.sweep_file import SweepFile, Watched, is_sweep, read_sweep
 from zoo.api.sweep_result import Result
 from zoo.api.swept import Plan, Run, plan_sweep
@@ -288,7 +288,7 @@ def _conclude(
 def _results(runs: Sequence[Run], failed: Mapping[str, str], beside: Mapping[str, Published]) -> Results:
     """Return the table of what was measured on the finished runs."""
     found = Finished()
-    planned = written_plan("", runs)["planned"]
+    planned = trainings(runs)
     for run in runs:
         if sharing.is_finished(run):
             found.add_run(run.folder, run.id)

@@ -17,7 +17,7 @@ from zoo.api.sweep_file import is_sweep, read_sweep
 from zoo.errors import RecipeError, ZooError, did_you_mean
 from zoo.evaluation.results import NOT_BEGUN, Key, Published, RunResult, Unfinished, in_rows
 from zoo.evaluation.results_plot import plot_results
-from zoo.evaluation.results_table import Line, cells, lines, markdown
+from zoo.evaluation.results_table import Line, cells, lines, markdown, notes, reading
 from zoo.files import is_file, read_text, sync, write_text
 
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
@@ -51,6 +51,14 @@ class Results:
     def markdown(self) -> str:
         """Return the table in Markdown, with what has to be said below it."""
         return markdown(self.lines, self.unfinished, self.left_out)
+
+    def reading(self) -> str:
+        """Return what the figures of the rows are."""
+        return reading(self.lines)
+
+    def notes(self) -> list[str]:
+        """Return what has to be known of the rows, and of what is in none."""
+        return notes(self.lines, self.unfinished, self.left_out)
 
     def record(self) -> dict[str, Any]:
         """Return what `results.json` holds: every run's numbers, and the rows made of them."""

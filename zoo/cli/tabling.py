@@ -59,19 +59,12 @@ def table(
 
 
 def print_results(found: Results) -> None:
-    """Print the rows of a table, above them what its figures are, below what a reader has to know of them.
-
-    The sentences are those of the written table.
-    """
-    _, *said = (
-        text.replace("\\|", "|").replace("&lt;", "<") for text in found.markdown().rstrip().split("\n\n")
-    )
+    """Print the rows of a table, above them what its figures are, below what a reader has to know of them."""
     if found.lines:
-        reading, *said = said
-        print(f"{reading}\n")
+        print(f"{found.reading()}\n")
         print_columns(found.cells())
     else:
         print("no finished run")
     print()
-    for notes in said:
-        print(f"{notes}\n")
+    if notes := found.notes():
+        print("\n".join(f"- {note}" for note in notes) + "\n")

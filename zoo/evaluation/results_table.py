@@ -92,11 +92,15 @@ def markdown(shown: Sequence[Line], unfinished: Sequence[Unfinished], left_out: 
             rule,
             *([*_escaped(row[:code]), _code(row[code]), *_escaped(row[code + 1 :])] for row in body),
         ]
-        parts = ["\n".join(f"| {' | '.join(row)} |" for row in rows), _reading(shown)]
-    notes = [*_published_notes(shown), *_row_notes(shown), *_not_counted(unfinished, left_out)]
-    if notes:
-        parts.append("\n".join(f"- {note}" for note in _escaped(notes)))
+        parts = ["\n".join(f"| {' | '.join(row)} |" for row in rows), reading(shown)]
+    if said := notes(shown, unfinished, left_out):
+        parts.append("\n".join(f"- {note}" for note in _escaped(said)))
     return "\n\n".join(parts) + "\n"
+
+
+def notes(shown: Sequence[Line], unfinished: Sequence[Unfinished], left_out: Sequence[str]) -> list[str]:
+    """Return what has to be known of the rows, and of what is in none."""
+    return [*_published_notes(shown), *_row_notes(shown), *_not_counted(unfinished, left_out)]
 
 
 def duration(seconds: float) -> str:
@@ -177,7 +181,7 @@ def _data(rows: Sequence[Row]) -> list[str]:
     return found
 
 
-def _reading(shown: Sequence[Line]) -> str:
+def reading(shown: Sequence[Line]) -> str:
     """Say what the columns mean."""
     figures = [found for line in shown for found in line.row.figures.values()]
     several = any(found.deviation is not None for found in figures)
