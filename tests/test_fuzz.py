@@ -159,6 +159,16 @@ def test_a_planted_bug_is_found(bug: str, found: str, alone: Path, guard: Guard)
     assert any(failure.startswith(found) for failure in outcome.failures), outcome
 
 
+def test_pages_that_were_free_before_a_case_count_as_well(alone: Path, guard: Guard) -> None:
+    from tests.fuzz import planted
+
+    for _ in range(2):  # once a block of this size was freed, glibc takes them from the heap
+        blocks = [b"x" * (1 << 20) for _ in range(350)]
+        del blocks[:-1]  # the last one holds those below it in the process
+    outcome = judge(planted.grows, "grows", 0, 0, empty(alone), guard, seconds=1, memory=128 << 20)
+    assert outcome.growth > 250 << 20, blocks[0][:1]
+
+
 def test_a_process_that_dies_or_does_not_hear_is_found_and_replaced(tmp_path: Path) -> None:
     """One worker after another: the bug does not end the run."""
     died = last(fuzz("tests.fuzz.planted:dies_at_odd_numbers", range(3), 0))

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import time
 from pathlib import Path
@@ -16,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 
 from tests.torchrun import LAUNCH, ROOT, command, environment, torchrun
-from tests.warm import Program, run_ranks, start_ranks
+from tests.warm import Program, free_port, run_ranks, start_ranks
 from zoo.training import RunFolder
 
 RECIPE = "cifar_resnet20.moco_v2_ft_digits_lt50"
@@ -210,10 +209,7 @@ def test_trouble_on_one_rank_stops_all_before_the_same_step(undisturbed: Path, t
 
 def test_four_ranks_on_two_nodes_are_one_training(undisturbed: Path, tmp_path: Path) -> None:
     """Two torchrun agents on loopback, as two machines would have them."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    out = tmp_path / "nodes"
+    out, port = tmp_path / "nodes", free_port()
     where = ("--nnodes", "2", "--nproc-per-node", "2", "--rdzv-backend", "c10d", "--rdzv-id", "zoo")
     line = [*LAUNCH, *where, "--rdzv-endpoint", f"127.0.0.1:{port}", *pretrain(out)]
     nodes = [start(line) for _ in range(2)]

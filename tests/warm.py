@@ -13,6 +13,7 @@ import atexit
 import contextlib
 import multiprocessing
 import os
+import random
 import runpy
 import shutil
 import signal
@@ -128,9 +129,7 @@ def zoo(*arguments: object, timeout: float = 900, **environment: str) -> subproc
 
 def start_ranks(*arguments: object, ranks: int, **environment: str) -> Program:
     """Start the processes that torchrun would, with what it says in their environment, and no agent."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     told = {
         "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks, "ROLE_WORLD_SIZE": ranks, "GROUP_WORLD_SIZE": 1,
         "GROUP_RANK": 0, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": 1,
@@ -143,6 +142,18 @@ def start_ranks(*arguments: object, ranks: int, **environment: str) -> Program:
         [{**os.environ, **{key: str(value) for key, value in own.items()}, **environment} for own in each],
         ROOT,
     )
+
+
+def free_port() -> int:
+    """Return a port that nothing else takes until rank 0 does, which may be much later.
+
+    Those that the system gives out to connections and to servers that ask for any begin at 32768 on Linux.
+    """
+    while True:
+        port = random.SystemRandom().randrange(16_000, 32_000)
+        with socket.socket() as free, contextlib.suppress(OSError):
+            free.bind(("127.0.0.1", port))
+            return port
 
 
 def run_ranks(
