@@ -16,12 +16,16 @@ from PIL import Image
 
 import zoo
 from zoo.cli.show import print_evaluations
+from zoo.data import open_dataset
 from zoo.errors import ZooError
 from zoo.evaluation.knn import knn_predict
+from zoo.evaluation.measure import _without_prior
 from zoo.evaluation.metrics import calibration_error
 from zoo.evaluation.report import columns, plain
+from zoo.modules import Centers
 from zoo.release import Release
 from zoo.release.card import check_card
+from zoo.training import Recipe
 
 
 def guo(logits: np.ndarray, labels: np.ndarray, bins: int) -> float:
@@ -175,6 +179,35 @@ def test_a_class_without_test_images_has_no_accuracy_and_one_without_training_im
 def test_a_release_without_centers_that_is_asked_for_them_says_what_else_there_is(moco: Release) -> None:
     with pytest.raises(ZooError, match=r'needs learned centers; this encoder has none.*"linear" or "knn"'):
         zoo.evaluate(moco, "classifier", save=False)
+
+
+@pytest.mark.parametrize("tau", [0.5, 1.0, 3.0])
+def test_a_classifier_less_the_log_prior(tau: float, paco: Release) -> None:
+    data, transform = (
+        open_dataset(Recipe.load(paco.path / "recipe.yaml").data, "test", None),
+        paco.transform(),
+    )
+    images = torch.stack([transform(data.image(row)) for row in range(len(data))])
+    with torch.no_grad():
+        logits = zoo.load(paco.path, head="centers").eval()(images).double()
+    counts = paco.centers.class_counts.double()
+    predicted = (logits - tau * (counts / counts.sum()).log()).argmax(1)
+    entry = zoo.evaluate(paco, "classifier", tau=tau, save=False)
+    expected = 100 * (predicted.numpy() == data.labels).mean()
+    assert entry["metrics"]["accuracy"] == pytest.approx(expected, abs=0.2)  # an image may lie on the line
+    assert entry["settings"] == {"tau": tau}
+    plain = 100 * (logits.argmax(1).numpy() == data.labels).mean()
+    assert abs(plain - expected) > 0.5  # else nothing was adjusted
+
+
+def test_a_class_without_training_images_is_never_predicted_however_rare_its_prior() -> None:
+    centers = Centers(torch.eye(3), torch.zeros(3), torch.tensor([10, 5, 0]))
+    adjusted = _without_prior(centers, 1.0)
+    features = torch.tensor([[0.0, 0.0, 9.0], [1.0, 0.4, 0.0], [1.0, 0.2, 0.0]])  # log 2 lies between
+    assert adjusted.logits(features).argmax(1).tolist() == [1, 1, 0]
+    unknown = centers._replace(class_counts=torch.tensor([-1, -1, -1]))
+    with pytest.raises(ZooError, match="tau: found centers without the number of training images"):
+        _without_prior(unknown, 1.0)
 
 
 @pytest.mark.parametrize(("rows", "queries"), [(100_000, 500)])

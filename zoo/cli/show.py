@@ -158,6 +158,8 @@ def _label(entry: Mapping[str, Any]) -> str:
     settings, protocol = entry.get("settings") or {}, str(entry["protocol"])
     if protocol == "knn" and "k" in settings:
         return f"knn k={settings['k']}"
+    if protocol == "classifier" and "tau" in settings:
+        return f"classifier - {settings['tau']:g} log prior"
     if protocol == "few_shot" and "shots" in settings:
         mean = ", class mean" if settings.get("classifier") == "mean" else ""
         return f"few_shot n={settings['shots']}{mean}"

@@ -193,7 +193,7 @@ def evaluate(
     knn, a vote of the nearest training images;
     few_shot, a classifier on shots=N images of each class, over 5 draws;
     retrieval, recall@k and mAP among test images, or in gallery=train;
-    classifier, the learned centers as they stand.
+    classifier, the learned centers as they stand, or less tau=T times the log prior.
 
     For figures that are compared with papers:
     linear_full, the published linear evaluation. 100 epochs of SGD on

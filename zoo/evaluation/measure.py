@@ -20,6 +20,7 @@ from zoo.evaluation.linear_full import train_linear
 from zoo.evaluation.retrieval import Retrieval
 from zoo.evaluation.semi_supervised import fine_tune
 from zoo.evaluation.trained import ProbeRun
+from zoo.functional import never, post_hoc_adjusted
 from zoo.modules import Centers
 from zoo.training.protocols import (
     ClassifierProtocol,
@@ -86,7 +87,7 @@ def respond(
     if isinstance(protocol, RetrievalProtocol):
         return _retrieval(protocol, data)
     if isinstance(protocol, ClassifierProtocol):
-        return _classifier(data, centers)
+        return _classifier(protocol, data, centers)
     if run is None:
         raise ZooError(f'protocol "{protocol.protocol}": found no folder for the state of its training')
     if isinstance(protocol, LinearFullProtocol):
@@ -149,7 +150,7 @@ def _retrieval(protocol: RetrievalProtocol, data: ProbeData) -> Answer:
     return Neighbours(Retrieval(data.test, features.to(_near(data, features))), labels, k)
 
 
-def _classifier(data: ProbeData, centers: Centers | None) -> Answer:
+def _classifier(protocol: ClassifierProtocol, data: ProbeData, centers: Centers | None) -> Answer:
     if centers is None:
         raise ReleaseError(
             'protocol "classifier" needs learned centers; this encoder has none. Expected another protocol, '
@@ -160,7 +161,22 @@ def _classifier(data: ProbeData, centers: Centers | None) -> Answer:
             f'protocol "classifier": found centers of {len(centers.weight)} classes, expected '
             f"{data.num_classes}, those of the data"
         )
+    if protocol.tau is not None:
+        centers = _without_prior(centers, protocol.tau)
     return Classes.of_logits(center_logits(data.test, centers))
+
+
+def _without_prior(centers: Centers, tau: float) -> Centers:
+    """Take `tau` times the log prior off; a class without training images is then never predicted."""
+    counts = centers.class_counts
+    if (counts < 0).any():
+        raise ReleaseError(
+            'protocol "classifier", tau: found centers without the number of training images of each class, '
+            "expected to know it, for the prior is made of it"
+        )
+    bias = post_hoc_adjusted(centers.bias, counts, tau=tau)
+    weight, bias = never(centers.weight, bias, counts == 0)
+    return centers._replace(weight=weight, bias=bias)
 
 
 def _near(data: ProbeData, features: Tensor, copies: int = 1) -> torch.device:

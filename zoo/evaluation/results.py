@@ -263,9 +263,10 @@ def _shared(runs: Sequence[RunResult]) -> tuple[Evaluated | None, dict[int, Eval
     if not kinds:
         return None, {}
 
-    def rank(each: Evaluated) -> tuple[int, int, str]:
+    def rank(each: Evaluated) -> tuple[int, int, int, str]:
         preferred = PREFERRED.index(each.protocol) if each.protocol in PREFERRED else len(PREFERRED)
-        return -counts[each.kind], preferred, each.kind
+        # a classifier as it stands comes before one with a prior taken off
+        return -counts[each.kind], preferred, len(each.settings), each.kind
 
     chosen = min(kinds.values(), key=rank)
     return chosen, {

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, PositiveFloat, model_validator
 
 from zoo.config import Config
 from zoo.data.config import Seed as DataSeed
@@ -187,9 +187,11 @@ class RetrievalProtocol(Config):
 
 
 class ClassifierProtocol(Config):
-    """The classifier made of the learned centers, as it stands."""
+    """The classifier made of the learned centers, as it stands or with the training set's prior taken off."""
 
     protocol: Literal["classifier"]
+    tau: PositiveFloat | None = None
+    """So often the log prior is taken off the logits: post-hoc logit adjustment (2007.07314, equation 9)."""
 
 
 Protocol = Annotated[

@@ -10,7 +10,8 @@ from zoo.release.card.citations import bibtex
 from zoo.release.card.metadata import ACCURACIES, facts, is_number, metric_title
 
 _PROTOCOLS = {
-    "classifier": "the learned class centers as they stand, without the training set's prior",
+    "classifier": "the learned class centers as they stand, without the training set's prior; with tau, that "
+    "times its logarithm is taken off the logits (post-hoc logit adjustment)",
     "linear": "logistic regression on the frozen features of the training images",
     "linear_full": "the published linear evaluation, a linear layer on the frozen encoder trained by SGD on "
     "augmented images; the last epoch counts",
