@@ -103,7 +103,8 @@ def sweep(
     who = f"rank {rank()}: " if launched() > 1 else ""
     resume = resume or restarted()
     beside = _published(written)
-    sharing.begin(out, written_plan(command, plan.runs), resume=resume)
+    trained_on = _trained_on(plan.runs, images)
+    sharing.begin(out, written_plan(command, plan.runs, trained_on), resume=resume)
     before = _reported(out)
     sharing.take_gpu()
     with interruptible(lambda: _done(plan.runs), once=not handed_on()), alone():
@@ -113,7 +114,7 @@ def sweep(
         with turn(out / ".report.lock"):
             if _reported(out) not in (None, before):  # by another process, which finished just before
                 return None
-            return _conclude(plan, written, beside, command, data, out)
+            return _conclude(plan, written, beside, command, data, trained_on, out)
 
 
 def _file_of(recipes: Sequence[Recipe | str | Path]) -> SweepFile | None:
@@ -201,6 +202,11 @@ def _images(runs: Sequence[Run], data: str | Path | None) -> dict[str, Images]:
     return found
 
 
+def _trained_on(runs: Sequence[Run], images: Mapping[str, Images]) -> dict[str, str]:
+    """Return the hash of each run's training images, by the run."""
+    return {run.id: images[run.recipe.data.model_dump_json()].train for run in runs}
+
+
 def _test_images(recipe: Recipe, data: str | Path | None) -> str | None:
     try:
         found: str = open_dataset(recipe.data, "test", data).describe()["sha256"]
@@ -250,6 +256,7 @@ def _conclude(
     beside: Mapping[str, Published],
     command: str,
     data: str | Path | None,
+    trained_on: Mapping[str, str],
     out: Path,
 ) -> Sweep:
     """Compare all finished runs, and write what was found; without the table, if that fails."""
@@ -276,7 +283,7 @@ def _conclude(
     found = result.found(numbers)
     record = result.record(numbers, found)
     try:
-        results = _results(plan.runs, failed, beside)
+        results = _results(plan.runs, failed, beside, trained_on)
         results.write(out)
     finally:  # hours of training do not go without a record for a table that zoo table can make again
         with writing(f'"{out / SWEEP}"', out):
@@ -285,10 +292,15 @@ def _conclude(
     return Sweep(found, result.table(numbers), record, failed, out, report, results)
 
 
-def _results(runs: Sequence[Run], failed: Mapping[str, str], beside: Mapping[str, Published]) -> Results:
+def _results(
+    runs: Sequence[Run],
+    failed: Mapping[str, str],
+    beside: Mapping[str, Published],
+    trained_on: Mapping[str, str],
+) -> Results:
     """Return the table of what was measured on the finished runs."""
     found = Finished()
-    planned = trainings(runs)
+    planned = trainings(runs, trained_on)
     for run in runs:
         if sharing.is_finished(run):
             found.add_run(run.folder, run.id)

@@ -165,14 +165,23 @@ def _value(value: Any) -> str:
 
 
 def _data(rows: Sequence[Row]) -> list[str]:
-    """Name each row's data, with the hashes of the images where one name stands for several."""
+    """Name each row's data, with profile, or the hashes of the images, where one name stands for several."""
+    known = {row.first.train_sha256: row.first.profile for row in rows if row.first.profile is not None}
+    profiles: dict[str, set[str]] = {}
+    for row in rows:
+        if row.first.train_sha256 in known:
+            profiles.setdefault(row.first.data, set()).add(known[row.first.train_sha256])
+    named = []
+    for row in rows:
+        several = len(profiles.get(row.first.data, ())) > 1 and row.first.train_sha256 in known
+        profile = f" ({known[row.first.train_sha256]} profile)" if several else ""
+        named.append(f"{row.first.data}{profile}")
     images = [
         (row.first.train_sha256, None if row.evaluated is None else row.evaluated.test_sha256) for row in rows
     ]
     found = []
-    for row, (train, test) in zip(rows, images, strict=True):
-        words = row.first.data
-        alike = [each for other, each in zip(rows, images, strict=True) if other.first.data == words]
+    for words, (train, test) in zip(named, images, strict=True):
+        alike = [each for other, each in zip(named, images, strict=True) if other == words]
         other_train = len({each[0] for each in alike}) > 1
         other_test = len({each[1] for each in alike if each[1] is not None}) > 1
         told = [f"training images {train[:8]}"] if other_train else []
