@@ -37,7 +37,7 @@ def in_order(rows: Sequence[Row]) -> list[Row]:
             *(run.data, run.train_sha256, test or ""),
         )
 
-    found = sorted(rows, key=lambda row: (block(row), -_accuracy(row)))
+    found = sorted(rows, key=lambda row: (block(row), -_accuracy(row), row.first.name, row.first.group))
     architectures = list(dict.fromkeys(row.first.architecture for row in found))
     methods = list(dict.fromkeys(row.first.method for row in found))
 

@@ -18,6 +18,7 @@ _PROTOCOLS = {
 _TOLD = ("training.epochs", "objective.feature_transform")  # by other columns
 _LONGEST = 30  # characters of a value
 _MOST = 12  # runs that are named
+_ONE_TABLE = 12  # rows
 
 
 class Line(NamedTuple):
@@ -80,22 +81,41 @@ def cells(shown: Sequence[Line]) -> list[list[str]]:
 
 def markdown(shown: Sequence[Line], unfinished: Sequence[Unfinished], left_out: Sequence[str]) -> str:
     """Return the table and what has to be said below it, without a heading."""
-    if not shown:
-        parts = ["No finished run."]
-    else:
-        head, *body = cells(shown)
-        right = {*GROUPS.values(), "epochs", "published"}
-        rule = ["---:" if name in right else "---" for name in head]
-        code = head.index("recipe")
-        rows = [
-            head,
-            rule,
-            *([*_escaped(row[:code]), _code(row[code]), *_escaped(row[code + 1 :])] for row in body),
-        ]
-        parts = ["\n".join(f"| {' | '.join(row)} |" for row in rows), reading(shown)]
+    parts = [*_tables(shown), reading(shown)] if shown else ["No finished run."]
     if said := notes(shown, unfinished, left_out):
         parts.append("\n".join(f"- {note}" for note in _escaped(said)))
     return "\n\n".join(parts) + "\n"
+
+
+def _tables(shown: Sequence[Line]) -> list[str]:
+    """Return one table, or where that is long one for each data set, below its name."""
+    blocks: dict[str, list[Line]] = {}
+    for line in shown:
+        blocks.setdefault(line.data, []).append(line)
+    if len(blocks) == 1 or len(shown) <= _ONE_TABLE:
+        return [_table(cells(shown))]
+    parts = []
+    for data, own in blocks.items():
+        found = cells(own)
+        place = found[0].index("data")
+        parts += [
+            f"**{_escaped([data])[0]}**",
+            _table([[*row[:place], *row[place + 1 :]] for row in found]),
+        ]
+    return parts
+
+
+def _table(found: Sequence[Sequence[str]]) -> str:
+    head, *body = found
+    right = {*GROUPS.values(), "epochs", "published"}
+    rule = ["---:" if name in right else "---" for name in head]
+    code = head.index("recipe")
+    rows = [
+        head,
+        rule,
+        *([*_escaped(row[:code]), _code(row[code]), *_escaped(row[code + 1 :])] for row in body),
+    ]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def notes(shown: Sequence[Line], unfinished: Sequence[Unfinished], left_out: Sequence[str]) -> list[str]:
@@ -229,7 +249,7 @@ def _row_notes(shown: Sequence[Line]) -> list[str]:
     notes = [
         f"{line.method} (`{line.recipe}`, {line.data}): {note}." for line in shown for note in line.row.notes
     ]
-    common = dict[str, None]()
+    common = dict[str, dict[str, None]]()  # what is said of several is said once
     for line in shown:
         name = line.row.first.name
         same = [other for other in shown if other.row.first.name == name]
@@ -237,8 +257,8 @@ def _row_notes(shown: Sequence[Line]) -> list[str]:
         keys = [key for key in _keys(alike) if all(other.get(key) == alike[0].get(key) for other in alike)]
         if keys and not any(other.published for other in same):  # with a published figure it is said there
             words = ", ".join(f"{key} {_value(alike[0][key][1])}" for key in keys)
-            common[f"`{name}` here with {words}."] = None
-    return [*common, *notes]
+            common.setdefault(words, {})[f"`{name}`"] = None
+    return [*(f"{', '.join(names)} here with {words}." for words, names in common.items()), *notes]
 
 
 def _not_counted(unfinished: Sequence[Unfinished], left_out: Sequence[str]) -> list[str]:
