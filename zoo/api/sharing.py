@@ -45,7 +45,7 @@ def begin(out: Path, plan: Mapping[str, Any], *, resume: bool) -> None:
         begun = earlier.get("job")
         if there and not resume and (begun is None or begun != job()):
             raise TrainingError(
-                f'"{out}" is not an empty folder; go on with a sweep by --resume, as each further process does '
+                f'"{out}" is not an empty folder; go on with a sweep by --resume, as does each process '
                 f"that shares its runs, or choose another --out{_whose(earlier)}"
             )
         _require_all(out, earlier, plan)
