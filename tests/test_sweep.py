@@ -293,6 +293,8 @@ def test_a_run_begun_with_other_settings_is_refused_before_any_training(tmp_path
 def test_a_folder_in_use_is_refused_without_resume(done: zoo.Sweep, tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="is not an empty folder; go on with a sweep by --resume"):
         sweep(done.folder)
+    with pytest.raises(TrainingError, match="It has the sweep begun by: zoo sweep"):
+        sweep(done.folder)
     (tmp_path / "file").write_text("")
     with pytest.raises(TrainingError, match="is no folder"):
         sweep(tmp_path / "file")

@@ -65,10 +65,15 @@ def release(
     return folder
 
 
-def begun(folder: Path, seed: int, epoch: float) -> None:
+SHIPPED_IMAGES = zoo.open(PACO).config["zoo"]["dataset"]["sha256"]
+
+
+def begun(folder: Path, seed: int, epoch: float, images: str | None = SHIPPED_IMAGES) -> None:
     """A run that is not finished."""
     run = folder / "run"
     run.mkdir(parents=True)
+    if images is not None:
+        (run / "data.json").write_text(json.dumps({"num_images": 344, "sha256": images}))
     (run / "recipe.yaml").write_text(Recipe.load(PACO, [f"training.seed={seed}"]).to_yaml())
     (run / "metrics.jsonl").write_text(json.dumps({"step": 5, "epoch": epoch, "loss": 1.0}) + "\n")
 
@@ -141,7 +146,8 @@ def test_runs_of_other_data_or_recipes_stand_apart_and_are_told_apart(
     release(tmp_path / "a", 0, 50.0)
     release(tmp_path / "b", 1, 60.0, *change.pop("changes", ()), **change)
     first, second = rows(zoo.table(tmp_path))
-    assert (first["accuracy"], second["accuracy"]) == ("60.0", "50.0")
+    assert {first["accuracy"], second["accuracy"]} == {"60.0", "50.0"}
+    first, second = sorted((first, second), key=lambda row: row["accuracy"], reverse=True)
     labels = ("method", "recipe", "data", "epochs")
     assert [first[key] for key in labels] != [second[key] for key in labels]
     assert told in " ".join(first[key] for key in labels)
@@ -533,7 +539,13 @@ def test_runs_of_a_plan_that_failed_or_were_not_begun_are_named(tmp_path: Path) 
     assert rows(made)[0]["seeds"] == "n = 2"
 
 
-def plan_of(folder: Path, *changes: str, seeds: int = 6, command: str = "zoo sweep p_sup") -> Path:
+def plan_of(
+    folder: Path,
+    *changes: str,
+    seeds: int = 6,
+    command: str = "zoo sweep p_sup",
+    images: str | None = SHIPPED_IMAGES,
+) -> Path:
     """What a sweep over seeds of one point writes before its first training."""
     folder.mkdir(parents=True, exist_ok=True)
     recipes = [Recipe.load(PACO, [*changes, f"training.seed={seed}"]) for seed in range(seeds)]
@@ -541,7 +553,8 @@ def plan_of(folder: Path, *changes: str, seeds: int = 6, command: str = "zoo swe
         Run("p", (), seed, recipe, changes, folder / "p" / f"seed_{seed}", PACO)
         for seed, recipe in enumerate(recipes)
     ]
-    (folder / "plan.json").write_text(json.dumps(written_plan(f"{command} --out {folder}", runs)))
+    known = {} if images is None else {run.id: images for run in runs}
+    (folder / "plan.json").write_text(json.dumps(written_plan(f"{command} --out {folder}", runs, known)))
     return folder
 
 
@@ -587,6 +600,66 @@ def test_a_trial_of_a_sweep_hides_none_of_its_missing_runs(groups: bool, tmp_pat
     made = zoo.table(trial, whole)
     assert sorted((row["epochs"], row["seeds"]) for row in rows(made)) == [("6", "n = 4"), ("60", "n = 2")]
     assert {each.place for each in made.unfinished} == {str(whole / "p" / f"seed_{seed}") for seed in (2, 3)}
+
+
+OTHER_IMAGES = hashlib.sha256(b"other images").hexdigest()
+
+
+def test_an_unfinished_training_on_other_images_is_none_of_the_finished_ones(tmp_path: Path) -> None:
+    release(tmp_path / "a", 0, 50.0)
+    begun(tmp_path / "same", 0, 7.0)
+    assert zoo.table(tmp_path).unfinished == []
+    begun(tmp_path / "other", 0, 7.0, OTHER_IMAGES)
+    made = zoo.table(tmp_path, out=tmp_path / "out")
+    (open_,) = made.unfinished
+    assert open_.place == str(tmp_path / "other") and open_.train_sha256 == OTHER_IMAGES
+    assert made.left_out == []
+    (tmp_path / "other" / "run" / "data.json").unlink()  # of an earlier version, or of the first seconds
+    made = zoo.table(tmp_path)
+    assert made.unfinished == []
+    assert made.left_out == [
+        f'"{tmp_path / "other"}": {PACO}, seed 0, is not finished and has not recorded its images; it is '
+        "taken for the finished training of the same recipe and seed"
+    ]
+    # a file of results keeps what was known of a training that is finished since
+    release(tmp_path / "since", 0, 51.0, train="other images")
+    assert zoo.table(tmp_path / "out" / "results.json", tmp_path / "since").unfinished == []
+    (open_,) = zoo.table(tmp_path / "out" / "results.json", tmp_path / "a").unfinished
+    assert open_.train_sha256 == OTHER_IMAGES
+
+
+def test_the_stage_of_a_method_tells_which_images_it_is_of(tmp_path: Path) -> None:
+    release(tmp_path / "a", 0, 50.0)
+    begun(tmp_path / "other", 0, 7.0, None)
+    (tmp_path / "other" / "run" / "crt-12ab").mkdir()
+    found = {"num_images": 1, "sha256": OTHER_IMAGES}
+    (tmp_path / "other" / "run" / "crt-12ab" / "data.json").write_text(json.dumps(found))
+    assert [each.train_sha256 for each in zoo.table(tmp_path).unfinished] == [OTHER_IMAGES]
+
+
+@pytest.mark.parametrize(
+    ("images", "open_", "said"), [(OTHER_IMAGES, 2, 0), (SHIPPED_IMAGES, 0, 0), (None, 0, 1)]
+)
+def test_what_is_planned_on_other_images_is_none_of_the_finished_ones(
+    images: str | None, open_: int, said: int, tmp_path: Path
+) -> None:
+    plan = plan_of(tmp_path / "planned", seeds=2, images=images)
+    for seed in range(2):
+        release(tmp_path / "done" / str(seed), seed, 50.0)
+    made = zoo.table(tmp_path)
+    assert (len(made.unfinished), len(made.left_out)) == (open_, said)
+    if said:
+        assert 'seed_0", "' in made.left_out[0] and "are taken for the finished trainings" in made.left_out[0]
+    # begun in the plan's folder, before it has noted its images: the plan has
+    begun(plan / "p" / "seed_0", 0, 1.0, None)
+    assert {each.train_sha256 for each in zoo.table(tmp_path).unfinished} == ({images} if open_ else set())
+
+
+def test_a_folder_in_which_nothing_was_begun_hides_no_planned_run(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path / "a", seeds=2)
+    release(plan / "p" / "seed_0", 0, 50.0)
+    (plan / "p" / "seed_1" / "run").mkdir(parents=True)  # stopped while it read the data
+    assert [(each.seed, each.state) for each in zoo.table(plan).unfinished] == [(1, "not begun, p")]
 
 
 def test_a_planned_run_that_failed_before_it_began_is_said(tmp_path: Path) -> None:

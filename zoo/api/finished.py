@@ -7,7 +7,7 @@ from pathlib import Path
 
 from zoo import release as releases
 from zoo.api import sharing
-from zoo.api.planned import Planned, read_plan
+from zoo.api.planned import Planned, images_hash, read_plan
 from zoo.api.run_results import group_of, run_result
 from zoo.api.subjects import open_subject
 from zoo.config import Config, load_yaml, parse
@@ -19,6 +19,9 @@ from zoo.release.files import WRITING
 from zoo.release.format import CONFIG, METRICS, RECIPE, WEIGHTS
 
 RESULTS = "results.json"
+DATA = "data.json"
+"""In a run's folder: which images it is of."""
+
 KEPT = "results"
 """Folder of results of runs whose weights lie elsewhere."""
 
@@ -144,7 +147,7 @@ def _looks_like_release(folder: Path) -> bool:
 def _is_run(folder: Path) -> bool:
     """Whether this is a run's own folder."""
     return is_file(folder / RECIPE) and any(
-        (folder / name).exists() for name in ("checkpoints", "metrics.jsonl", "data.json")
+        (folder / name).exists() for name in ("checkpoints", "metrics.jsonl", DATA)
     )
 
 
@@ -152,6 +155,7 @@ def _unfinished(folder: Path, place: str) -> Unfinished:
     """Describe a training that was begun."""
     run = folder / "run" if is_dir(folder / "run") else folder
     name, seed, group = folder.name, None, None
+    train = _images_of(run)
     try:
         recipe = load_yaml(read_text(run / RECIPE, _LARGEST), str(run / RECIPE))
         name, seed, group = str(recipe["name"]), int(recipe["training"]["seed"]), group_of(recipe)
@@ -159,7 +163,14 @@ def _unfinished(folder: Path, place: str) -> Unfinished:
         pass  # the state says why
     why = sharing.read_json(folder / sharing.FAILED).get("reason")
     state = f"failed: {why}" if why else _state(folder)
-    return Unfinished(place=place, name=name, seed=seed, group=group, state=state)
+    return Unfinished(place=place, name=name, seed=seed, group=group, train_sha256=train, state=state)
+
+
+def _images_of(run: Path) -> str | None:
+    """Return the hash of the images that a run has noted; the stages of a method are folders in it."""
+    places = [run, *(run / name for name in names_in(run) if is_dir(run / name))]
+    found = (images_hash(sharing.read_json(place / DATA).get("sha256")) for place in places)
+    return next((each for each in found if each is not None), None)
 
 
 def _state(folder: Path) -> str:

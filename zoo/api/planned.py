@@ -1,9 +1,10 @@
-"""What a sweep has planned, as its folder says it, and which of that nobody has begun."""
+"""What a sweep has planned, as its folder says it."""
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +14,8 @@ from zoo.api.run_results import group_of
 from zoo.api.swept import Run
 from zoo.errors import ZooError
 from zoo.evaluation.results import NOT_BEGUN, Key, Unfinished
-from zoo.files import is_dir
+from zoo.files import is_file
+from zoo.release.format import CONFIG, RECIPE
 from zoo.training import Recipe
 
 _WHERE = ("--out", "--data", "--seeds")
@@ -24,24 +26,41 @@ class Planned(NamedTuple):
     """A run of a plan.
 
     Attributes:
-        key: the same for the same training, wherever it is planned.
+        key: the same for a training of the same recipe and seed, wherever it is planned.
+        train_sha256: of its training images; None where the plan does not say it.
+        place: its folder.
         as_unfinished: what a table says of it; None where its folder is there and speaks for itself.
     """
 
     key: Key
+    train_sha256: str | None
+    place: str
     as_unfinished: Unfinished | None
 
 
-def written_plan(command: str, runs: Sequence[Run]) -> dict[str, Any]:
+def written_plan(command: str, runs: Sequence[Run], images: Mapping[str, str]) -> dict[str, Any]:
     """Return what a sweep writes down of its runs: by each one's folder, what training it is."""
-    return {"command": command, "runs": [run.id for run in runs], "planned": trainings(runs)}
+    return {"command": command, "runs": [run.id for run in runs], "planned": trainings(runs, images)}
 
 
-def trainings(runs: Sequence[Run]) -> dict[str, dict[str, Any]]:
-    """Return name, seed and group of each run, by its folder in the sweep's."""
+def trainings(runs: Sequence[Run], images: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """Return what each run's training is, by its folder in the sweep's.
+
+    Args:
+        runs: of the sweep.
+        images: SHA-256 of the training images by run, as far as they are known.
+
+    Returns:
+        By run name, seed, group and the images' hash.
+    """
     starts: dict[str, str | None] = {}
     return {
-        run.id: {"name": run.recipe.name, "seed": run.seed, "group": _group(run.recipe, starts)}
+        run.id: {
+            "name": run.recipe.name,
+            "seed": run.seed,
+            "group": _group(run.recipe, starts),
+            "train_sha256": images.get(run.id),
+        }
         for run in runs
     }
 
@@ -62,27 +81,22 @@ def read_plan(folder: Path) -> list[Planned]:
         name, seed, group = entry.get("name"), entry.get("seed"), entry.get("group")
         if not (isinstance(name, str) and isinstance(seed, int | None) and isinstance(group, str | None)):
             continue  # damaged
+        train = images_hash(entry.get("train_sha256"))
         key = (sweep, run) if group is None else (group, seed)
         state = _state(folder / run, "" if name.endswith(point) else f", {point}")
         place = str(folder / run)
-        open_ = Unfinished(place=place, name=name, seed=seed, group=group, state=state) if state else None
-        found.append(Planned(key, open_))
+        open_ = None
+        if state:
+            open_ = Unfinished(
+                place=place, name=name, seed=seed, group=group, train_sha256=train, state=state
+            )
+        found.append(Planned(key, train, place, open_))
     return found
 
 
-def not_begun(planned: Iterable[Planned], known: set[Key]) -> list[Unfinished]:
-    """Return what has been planned and begun nowhere, each training once.
-
-    Args:
-        planned: of all folders.
-        known: trainings that are finished or begun.
-    """
-    found: dict[Key, Unfinished | None] = {}
-    for each in planned:
-        before = found.setdefault(each.key, each.as_unfinished)
-        if before is not None and before.state.startswith(NOT_BEGUN):  # here it may be begun
-            found[each.key] = each.as_unfinished
-    return [each for key, each in found.items() if each is not None and key not in known]
+def images_hash(found: object) -> str | None:
+    """Return a SHA-256 as a file of ours has it; None for anything else."""
+    return found if isinstance(found, str) and re.fullmatch(r"[0-9a-f]{64}", found) else None
 
 
 def _group(recipe: Recipe, starts: dict[str, str | None]) -> str:
@@ -97,10 +111,11 @@ def _group(recipe: Recipe, starts: dict[str, str | None]) -> str:
 
 
 def _state(folder: Path, words: str) -> str | None:
-    if not is_dir(folder):
-        return f"{NOT_BEGUN}{words}"
     why = sharing.read_json(folder / sharing.FAILED).get("reason")
-    return f"failed: {why}" if why else None
+    if why:
+        return f"failed: {why}"
+    begun = is_file(folder / CONFIG) or is_file(folder / "run" / RECIPE)
+    return None if begun else f"{NOT_BEGUN}{words}"
 
 
 def _sweep(command: str) -> str:

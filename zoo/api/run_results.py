@@ -67,6 +67,7 @@ def run_result(release: Release, place: str) -> RunResult:
         raise ReleaseError(f"{release.path}: {format.RECIPE} is not the one that config.json records")
     plain = _whole(plain)
     data = config["dataset"]
+    tail = data.get("long_tail") or {}
     entry = {
         "name": release.name,
         "seed": training["seed"],
@@ -80,6 +81,8 @@ def run_result(release: Release, place: str) -> RunResult:
         "classes": data.get("num_classes"),
         "largest": (data.get("class_counts") or {}).get("largest"),
         "smallest": (data.get("class_counts") or {}).get("smallest"),
+        "profile": tail.get("profile"),
+        "imbalance": tail.get("imbalance"),
         "epochs": training["epochs"],
         "counted": _counted(training.get("early_stopping")),
         "evaluations": [

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from zoo.api.pace import Pace
 from zoo.api.pretraining import pretrain
 from zoo.api.swept import Run
 from zoo.errors import Interrupted, InUse, TrainingError, ZooError
@@ -44,11 +45,17 @@ def begin(out: Path, plan: Mapping[str, Any], *, resume: bool) -> None:
         begun = earlier.get("job")
         if there and not resume and (begun is None or begun != job()):
             raise TrainingError(
-                f'"{out}" is not an empty folder; go on with a sweep by --resume, or choose another --out'
+                f'"{out}" is not an empty folder; go on with a sweep by --resume, as does each process '
+                f"that shares its runs, or choose another --out{_whose(earlier)}"
             )
         _require_all(out, earlier, plan)
         with writing(f'"{out / PLAN}"', out):
             write_text(out / PLAN, json.dumps({"format": 1, "job": job(), **plan}, indent=2) + "\n")
+
+
+def _whose(earlier: Mapping[str, Any]) -> str:
+    command = earlier.get("command")
+    return f". It has the sweep begun by: {command}" if isinstance(command, str) else ""
 
 
 def _require_all(out: Path, earlier: Mapping[str, Any], plan: Mapping[str, Any]) -> None:
@@ -84,7 +91,11 @@ def reason(run: Run) -> str | None:
 
 
 def train_all(
-    runs: Sequence[Run], data: str | Path | None, words: Callable[[Run], str], who: str = ""
+    runs: Sequence[Run],
+    data: str | Path | None,
+    words: Callable[[Run], str],
+    pace: Pace,
+    who: str = "",
 ) -> bool:
     """Train, one after another, what nobody has trained or is training.
 
@@ -95,6 +106,7 @@ def train_all(
         runs: all of them.
         data: folder of the data.
         words: names a run for people.
+        pace: says after each run what is to be expected of the rest.
         who: names this process where there are several.
 
     Returns:
@@ -118,7 +130,10 @@ def train_all(
         say(f"{who}{runs.index(run) + 1} of {len(runs)}: {words(run)}, seed {run.seed}")
         try:
             (run.folder / FAILED).unlink(missing_ok=True)
+            pace.start()
             pretrain(run.recipe, out=run.folder, data=data, resume=True)
+            for text in pace.done(run, len(finished(runs)), sum(map(is_open, runs))):
+                say(f"{who}{text}")
         except InUse:  # another process was faster
             say(f"{who}{words(run)}, seed {run.seed}: another process is training it")
             tries[run.folder] += 1

@@ -14,16 +14,17 @@ from zoo.api.compared import Images, checked_seeds, require_same
 from zoo.api.diagnosis import Report, diagnose, unseen
 from zoo.api.finished import Finished
 from zoo.api.found import Found, point_words, watched_by_name
+from zoo.api.opened import open_data
+from zoo.api.pace import Pace, beginning
 from zoo.api.planned import trainings, written_plan
 from zoo.api.sweep_file import SweepFile, Watched, is_sweep, read_sweep
 from zoo.api.sweep_result import Result
 from zoo.api.swept import Plan, Run, plan_sweep
 from zoo.api.tabled import Results, published_figures, results_of
-from zoo.data import open_dataset
 from zoo.errors import DataError, RecipeError, ZooError, did_you_mean
 from zoo.evaluation.diagnosis.page import Table
 from zoo.evaluation.results import Published, Unfinished
-from zoo.files import is_file, write_text
+from zoo.files import is_dir, is_file, write_text
 from zoo.launch import alone, handed_on, launched, rank, restarted
 from zoo.training import Recipe, RunFolder, pick_device
 from zoo.training.changes import allowed_changes
@@ -97,23 +98,28 @@ def sweep(
     plan = _plan(recipes, written, vary or {}, seeds, watch, out)
     command = _command(recipes, vary or {}, seeds, watch, data, out)
     _require_device(plan.runs)
+    if data is not None and not is_dir(data):
+        say(f'--data "{data}": there is no such folder; what a recipe may download goes there')
     images = _images(plan.runs, data)
     for run in plan.runs:  # before the first training
         _require_same(run, images)
     who = f"rank {rank()}: " if launched() > 1 else ""
     resume = resume or restarted()
     beside = _published(written)
-    sharing.begin(out, written_plan(command, plan.runs), resume=resume)
+    trained_on = _trained_on(plan.runs, images)
+    sharing.begin(out, written_plan(command, plan.runs, trained_on), resume=resume)
     before = _reported(out)
+    for text in beginning(plan.runs, _sweep_of(recipes, written), out, len(sharing.finished(plan.runs))):
+        say(f"{who}{text}")
     sharing.take_gpu()
     with interruptible(lambda: _done(plan.runs), once=not handed_on()), alone():
-        whole = sharing.train_all(plan.runs, data, lambda run: point_words(plan, run), who)
+        whole = sharing.train_all(plan.runs, data, lambda run: point_words(plan, run), Pace(out), who)
         if not whole:
             return None
         with turn(out / ".report.lock"):
             if _reported(out) not in (None, before):  # by another process, which finished just before
                 return None
-            return _conclude(plan, written, beside, command, data, out)
+            return _conclude(plan, written, beside, command, data, trained_on, out)
 
 
 def _file_of(recipes: Sequence[Recipe | str | Path]) -> SweepFile | None:
@@ -127,6 +133,12 @@ def _file_of(recipes: Sequence[Recipe | str | Path]) -> SweepFile | None:
         if hint and not is_file(name) and name not in catalog.list_recipes():
             raise RecipeError(f'neither a recipe nor a sweep: "{name}".{hint}')
     return read_sweep(files[0]) if files else None
+
+
+def _sweep_of(recipes: Sequence[Recipe | str | Path], written: SweepFile | None) -> str | Path | None:
+    """Return the name or file of the sweep, if it is one."""
+    (first, *_) = recipes
+    return None if written is None or isinstance(first, Recipe) else first
 
 
 def _plan(
@@ -196,14 +208,19 @@ def _images(runs: Sequence[Run], data: str | Path | None) -> dict[str, Images]:
         section = run.recipe.data
         key = section.model_dump_json()
         if key not in found:
-            train = open_dataset(section, "train", data).describe()["sha256"]
+            train = open_data(section, "train", data).describe()["sha256"]
             found[key] = Images(train, _test_images(run.recipe, data))
     return found
 
 
+def _trained_on(runs: Sequence[Run], images: Mapping[str, Images]) -> dict[str, str]:
+    """Return the hash of each run's training images, by the run."""
+    return {run.id: images[run.recipe.data.model_dump_json()].train for run in runs}
+
+
 def _test_images(recipe: Recipe, data: str | Path | None) -> str | None:
     try:
-        found: str = open_dataset(recipe.data, "test", data).describe()["sha256"]
+        found: str = open_data(recipe.data, "test", data).describe()["sha256"]
     except DataError as error:
         if recipe.evaluation:  # it would fail after the training
             raise DataError(
@@ -250,6 +267,7 @@ def _conclude(
     beside: Mapping[str, Published],
     command: str,
     data: str | Path | None,
+    trained_on: Mapping[str, str],
     out: Path,
 ) -> Sweep:
     """Compare all finished runs, and write what was found; without the table, if that fails."""
@@ -276,7 +294,7 @@ def _conclude(
     found = result.found(numbers)
     record = result.record(numbers, found)
     try:
-        results = _results(plan.runs, failed, beside)
+        results = _results(plan.runs, failed, beside, trained_on)
         results.write(out)
     finally:  # hours of training do not go without a record for a table that zoo table can make again
         with writing(f'"{out / SWEEP}"', out):
@@ -285,10 +303,15 @@ def _conclude(
     return Sweep(found, result.table(numbers), record, failed, out, report, results)
 
 
-def _results(runs: Sequence[Run], failed: Mapping[str, str], beside: Mapping[str, Published]) -> Results:
+def _results(
+    runs: Sequence[Run],
+    failed: Mapping[str, str],
+    beside: Mapping[str, Published],
+    trained_on: Mapping[str, str],
+) -> Results:
     """Return the table of what was measured on the finished runs."""
     found = Finished()
-    planned = trainings(runs)
+    planned = trainings(runs, trained_on)
     for run in runs:
         if sharing.is_finished(run):
             found.add_run(run.folder, run.id)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from zoo.api.pretraining import as_recipe
 from zoo.api.sweep_file import Order, Watched
 from zoo.errors import RecipeError, ZooError, did_you_mean
+from zoo.evaluation._names import without_common_end
 from zoo.training import Recipe
 
 RECIPE = "recipe"
@@ -273,20 +274,7 @@ def _bases(recipes: Sequence[Recipe | str | Path]) -> dict[str, Recipe | str | P
         raise RecipeError(f'sweep: the recipe "{twice}" is given twice; expected recipes of different names')
     tags = [name.partition(".")[2] for name in names]
     unique = len({*tags}) == len(tags) and all(tags)
-    return dict(zip(_without_common_end(tags) if unique else names, recipes, strict=True))
-
-
-def _without_common_end(tags: Sequence[str]) -> list[str]:
-    """Return tags such as `ce_digits_lt50`, `paco_digits_lt50` without the words that all end in."""
-    words = [tag.split("_") for tag in tags]
-    shared = 0
-    while (
-        len(tags) > 1
-        and all(len(w) > shared + 1 for w in words)
-        and len({w[-shared - 1] for w in words}) == 1
-    ):
-        shared += 1
-    return ["_".join(w[: len(w) - shared]) for w in words]
+    return dict(zip(without_common_end(tags) if unique else names, recipes, strict=True))
 
 
 def _tag(base: Recipe | str | Path) -> str:

@@ -12,10 +12,11 @@ from typing import Any
 
 from zoo import catalog
 from zoo.api.finished import RESULTS, Finished, read_results
-from zoo.api.planned import not_begun
+from zoo.api.still_open import still_open
 from zoo.api.sweep_file import is_sweep, read_sweep
 from zoo.errors import RecipeError, ZooError, did_you_mean
-from zoo.evaluation.results import NOT_BEGUN, Key, Published, RunResult, Unfinished, in_rows
+from zoo.evaluation.results import Published, RunResult, Unfinished, in_rows
+from zoo.evaluation.results_order import in_order
 from zoo.evaluation.results_plot import plot_results
 from zoo.evaluation.results_table import Line, cells, lines, markdown, notes, reading
 from zoo.files import is_file, read_text, sync, write_text
@@ -112,7 +113,9 @@ def table(
 
     Everything is read from the releases' own records. A run that lies in several places is counted once;
     runs share a row where recipe (but for the seed and how it is computed), images (by their hash) and
-    evaluation are the same. Unfinished runs are named, not counted.
+    evaluation are the same. Unfinished runs are named, not counted; one of a finished run's recipe and seed
+    is that run where the images are the same, by the hash that a run and a plan have recorded. Data sets and
+    rows are in the order of `zoo.evaluation.results_order.in_order`.
 
     Args:
         names: folders, in which everything is taken that lies below them (sweeps, runs, releases, and files
@@ -147,24 +150,12 @@ def table(
 def results_of(found: Finished, published: Mapping[str, Published]) -> Results:
     """Make a table of what was found."""
     rows, runs, twice = in_rows(found.runs)
-    known: set[Key] = {(run.group, run.seed) for run in runs}
-    begun, planned = list[Unfinished](), dict[Key, Unfinished]()
-    for each in found.unfinished:
-        if each.key in known:  # finished elsewhere, or since a file of results was written
-            continue
-        if each.state.startswith(NOT_BEGUN):  # when that file was written
-            planned.setdefault(each.key, each)
-        else:
-            begun.append(each)
-    known |= {each.key for each in begun}
-    planned |= {each.key: each for each in not_begun(found.planned, known)}
-    open_ = [*(each for key, each in planned.items() if key not in known), *begun]
-    unfinished = {each.place: each for each in open_}
+    unfinished, taken = still_open(found.unfinished, found.planned, runs)
     return Results(
-        lines(rows, published),
+        lines(in_order(rows), published),
         runs,
-        sorted(unfinished.values(), key=lambda each: (each.name, each.seed or 0, each.place)),
-        [*found.left_out, *twice],
+        unfinished,
+        [*found.left_out, *twice, *taken],
     )
 
 

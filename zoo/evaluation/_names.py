@@ -1,4 +1,4 @@
-"""Names of classes that fit and still differ."""
+"""Names that fit and still differ."""
 
 from __future__ import annotations
 
@@ -35,6 +35,19 @@ def shortened(names: Sequence[str], cut: Callable[[str], str]) -> list[str]:
 def fitted_names(names: Sequence[str], inches: float, points: float = SMALL) -> list[str]:
     """Return names that are no wider, and that differ."""
     return shortened(names, lambda name: fitted(name, inches, points))
+
+
+def without_common_end(tags: Sequence[str]) -> list[str]:
+    """Return tags such as `ce_digits_lt50`, `paco_digits_lt50` without the words that all end in."""
+    words = [tag.split("_") for tag in tags]
+    shared = 0
+    while (
+        len(tags) > 1
+        and all(len(w) > shared + 1 for w in words)
+        and len({w[-shared - 1] for w in words}) == 1
+    ):
+        shared += 1
+    return ["_".join(w[: len(w) - shared]) for w in words]
 
 
 def _numbered(c: int, name: str, cut: Callable[[str], str]) -> str:

@@ -26,7 +26,7 @@ NOT_BEGUN = "not begun"
 """With this begins the state of a training that is planned alone."""
 
 Key = tuple[str | None, int | str | None]
-"""Group and seed of a training."""
+"""Group and seed of a training; which images it is of is no part of it."""
 
 _Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 _Line = Annotated[str, Field(max_length=2_000)]
@@ -63,12 +63,14 @@ class Unfinished(Config):
     seed: int | None
     group: str | None
     """As of a finished run; None where nothing is known of its recipe."""
+    train_sha256: _Sha256 | None = None
+    """As of a finished run; None where its images are not recorded."""
     state: str
     """How far it is, or why it failed."""
 
     @property
     def key(self) -> Key:
-        """The same for the same training, wherever it lies, as far as that is known."""
+        """The same for trainings of one recipe and seed, wherever they lie, as far as that is known."""
         return (None, self.place) if self.group is None else (self.group, self.seed)
 
 
@@ -107,6 +109,10 @@ class RunResult(Config):
     largest: int
     """Training images of the most frequent class."""
     smallest: int
+    profile: Literal["exponential", "step"] | None = None
+    """Of the long tail that was selected; None where none was, and in files of earlier versions."""
+    imbalance: float | None = None
+    """Of that long tail."""
     epochs: int
     counted: _Line
     """Which epoch's weights these are."""
@@ -194,7 +200,7 @@ class Sorted(NamedTuple):
     """Runs in rows.
 
     Attributes:
-        rows: by data, the most accurate first.
+        rows: in the order in which their first runs were found.
         runs: all that are different, whether a row counts them or not.
         left_out: of these, why some are not counted.
     """
@@ -226,8 +232,6 @@ def in_rows(found: Iterable[RunResult]) -> Sorted:
                     "which counts"
                 )
         rows.append(_row(tuple(by_seed.values())))
-    best = {id(row): row.figures["accuracy"].mean if "accuracy" in row.figures else -1.0 for row in rows}
-    rows.sort(key=lambda row: (row.first.data, row.first.train_sha256, -best[id(row)], row.first.name))
     return Sorted(rows, runs, left_out)
 
 

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from zoo.evaluation._figure import COLORS, FAINT, INK, caption_height, figure_to, grid
+from zoo.evaluation._names import without_common_end
 from zoo.evaluation.results import GROUPS
 from zoo.evaluation.results_table import Line
 
@@ -42,13 +43,15 @@ def plot_results(shown: Sequence[Line], paths: Path | str | Sequence[Path]) -> b
     panels = [name for name in GROUPS if any(name in line.row.figures for line in drawn)]
     caption = _caption(drawn, panels, more)
     names = {data: labels(rows) for data, rows in blocks.items()}
-    row = 0.13 + 0.13 * max(name.count("\n") + 1 for each in names.values() for name in each)  # inches
+    tall = {  # inches of a row, by block
+        data: 0.13 + 0.13 * max(name.count("\n") + 1 for name in each) for data, each in names.items()
+    }
     width = _NAMES + _WIDE * max(len(panels), 2)
     heading = _HEADING + 0.08 if len(blocks) > 1 else 0.0
-    height = sum(_ENDS + heading + row * len(rows) for rows in blocks.values())
+    height = sum(_ENDS + heading + tall[data] * len(rows) for data, rows in blocks.items())
     size = (width, height + caption_height(caption, width) + 0.25)  # with the label of the x axis
     with figure_to(paths, size, caption, None) as figure:
-        _draw_blocks(figure, blocks, names, panels, row)
+        _draw_blocks(figure, blocks, names, panels, tall)
     return True
 
 
@@ -76,11 +79,13 @@ def _draw_blocks(
     blocks: Mapping[str, Sequence[Line]],
     names: Mapping[str, Sequence[str]],
     panels: Sequence[str],
-    row: float,
+    tall: Mapping[str, float],
 ) -> None:
     several = len(blocks) > 1
     heights = [
-        inches for rows in blocks.values() for inches in ([_HEADING] if several else []) + [row * len(rows)]
+        inches
+        for data, rows in blocks.items()
+        for inches in ([_HEADING] if several else []) + [tall[data] * len(rows)]
     ]
     places = figure.add_gridspec(len(heights), len(panels), height_ratios=heights)
     lowest = dict[str, Axes]()
@@ -151,10 +156,17 @@ def labels(shown: Sequence[Line]) -> list[str]:
 
 
 def _told_apart(recipes: Sequence[str]) -> list[str]:
-    """Leave out what all have: the architecture or the whole name, and values."""
-    names = {each.partition(", ")[0] for each in recipes}
-    alike = len({name.partition(".")[0] for name in names}) == 1
+    """Leave out what all have: of the name architecture, tag or the tag's end, and values."""
     words = [each.split(", ") for each in recipes]
+    names = [each[0].partition(".") for each in words]
+    architectures, tags = [name[0] for name in names], [name[2] for name in names]
+    if len({*architectures}) > 1 and len({*tags}) > 1:
+        own = [each[0] for each in words]
+    else:
+        own = architectures if len({*architectures}) > 1 else without_common_end(tags)
     shared = {word for word in words[0] if all(word in each for each in words)}
-    kept = [", ".join(word for word in each if word not in shared) for each in words]
-    return [each.partition(".")[2] if alike and len(names) > 1 else each for each in kept]
+    alike = len({each[0] for each in words}) == 1
+    return [
+        ", ".join([*([] if alike else [name]), *(word for word in each[1:] if word not in shared)])
+        for name, each in zip(own, words, strict=True)
+    ]

@@ -18,6 +18,7 @@ _PROTOCOLS = {
 _TOLD = ("training.epochs", "objective.feature_transform")  # by other columns
 _LONGEST = 30  # characters of a value
 _MOST = 12  # runs that are named
+_ONE_TABLE = 12  # rows
 
 
 class Line(NamedTuple):
@@ -80,22 +81,41 @@ def cells(shown: Sequence[Line]) -> list[list[str]]:
 
 def markdown(shown: Sequence[Line], unfinished: Sequence[Unfinished], left_out: Sequence[str]) -> str:
     """Return the table and what has to be said below it, without a heading."""
-    if not shown:
-        parts = ["No finished run."]
-    else:
-        head, *body = cells(shown)
-        right = {*GROUPS.values(), "epochs", "published"}
-        rule = ["---:" if name in right else "---" for name in head]
-        code = head.index("recipe")
-        rows = [
-            head,
-            rule,
-            *([*_escaped(row[:code]), _code(row[code]), *_escaped(row[code + 1 :])] for row in body),
-        ]
-        parts = ["\n".join(f"| {' | '.join(row)} |" for row in rows), reading(shown)]
+    parts = [*_tables(shown), reading(shown)] if shown else ["No finished run."]
     if said := notes(shown, unfinished, left_out):
         parts.append("\n".join(f"- {note}" for note in _escaped(said)))
     return "\n\n".join(parts) + "\n"
+
+
+def _tables(shown: Sequence[Line]) -> list[str]:
+    """Return one table, or where that is long one for each data set, below its name."""
+    blocks: dict[str, list[Line]] = {}
+    for line in shown:
+        blocks.setdefault(line.data, []).append(line)
+    if len(blocks) == 1 or len(shown) <= _ONE_TABLE:
+        return [_table(cells(shown))]
+    parts = []
+    for data, own in blocks.items():
+        found = cells(own)
+        place = found[0].index("data")
+        parts += [
+            f"**{_escaped([data])[0]}**",
+            _table([[*row[:place], *row[place + 1 :]] for row in found]),
+        ]
+    return parts
+
+
+def _table(found: Sequence[Sequence[str]]) -> str:
+    head, *body = found
+    right = {*GROUPS.values(), "epochs", "published"}
+    rule = ["---:" if name in right else "---" for name in head]
+    code = head.index("recipe")
+    rows = [
+        head,
+        rule,
+        *([*_escaped(row[:code]), _code(row[code]), *_escaped(row[code + 1 :])] for row in body),
+    ]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def notes(shown: Sequence[Line], unfinished: Sequence[Unfinished], left_out: Sequence[str]) -> list[str]:
@@ -165,14 +185,23 @@ def _value(value: Any) -> str:
 
 
 def _data(rows: Sequence[Row]) -> list[str]:
-    """Name each row's data, with the hashes of the images where one name stands for several."""
+    """Name each row's data, with profile, or the hashes of the images, where one name stands for several."""
+    known = {row.first.train_sha256: row.first.profile for row in rows if row.first.profile is not None}
+    profiles: dict[str, set[str]] = {}
+    for row in rows:
+        if row.first.train_sha256 in known:
+            profiles.setdefault(row.first.data, set()).add(known[row.first.train_sha256])
+    named = []
+    for row in rows:
+        several = len(profiles.get(row.first.data, ())) > 1 and row.first.train_sha256 in known
+        profile = f" ({known[row.first.train_sha256]} profile)" if several else ""
+        named.append(f"{row.first.data}{profile}")
     images = [
         (row.first.train_sha256, None if row.evaluated is None else row.evaluated.test_sha256) for row in rows
     ]
     found = []
-    for row, (train, test) in zip(rows, images, strict=True):
-        words = row.first.data
-        alike = [each for other, each in zip(rows, images, strict=True) if other.first.data == words]
+    for words, (train, test) in zip(named, images, strict=True):
+        alike = [each for other, each in zip(named, images, strict=True) if other == words]
         other_train = len({each[0] for each in alike}) > 1
         other_test = len({each[1] for each in alike if each[1] is not None}) > 1
         told = [f"training images {train[:8]}"] if other_train else []
@@ -220,7 +249,7 @@ def _row_notes(shown: Sequence[Line]) -> list[str]:
     notes = [
         f"{line.method} (`{line.recipe}`, {line.data}): {note}." for line in shown for note in line.row.notes
     ]
-    common = dict[str, None]()
+    common = dict[str, dict[str, None]]()  # what is said of several is said once
     for line in shown:
         name = line.row.first.name
         same = [other for other in shown if other.row.first.name == name]
@@ -228,8 +257,8 @@ def _row_notes(shown: Sequence[Line]) -> list[str]:
         keys = [key for key in _keys(alike) if all(other.get(key) == alike[0].get(key) for other in alike)]
         if keys and not any(other.published for other in same):  # with a published figure it is said there
             words = ", ".join(f"{key} {_value(alike[0][key][1])}" for key in keys)
-            common[f"`{name}` here with {words}."] = None
-    return [*common, *notes]
+            common.setdefault(words, {})[f"`{name}`"] = None
+    return [*(f"{', '.join(names)} here with {words}." for words, names in common.items()), *notes]
 
 
 def _not_counted(unfinished: Sequence[Unfinished], left_out: Sequence[str]) -> list[str]:
