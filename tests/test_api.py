@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -174,6 +175,21 @@ def test_a_finished_release_is_not_overwritten_and_resume_returns_it(copied: Pat
     before = (copied / "model.safetensors").stat().st_mtime_ns
     assert zoo.pretrain(recipe, out=copied, resume=True).path == copied
     assert (copied / "model.safetensors").stat().st_mtime_ns == before
+
+
+def test_a_finished_training_that_is_measured_again_keeps_its_date_and_time(
+    copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_pictures: None
+) -> None:
+    recipe = Recipe.from_yaml((copied / "recipe.yaml").read_text(), "r")
+    before = zoo.open(copied).metrics["training"]
+    (tmp_path / "again").mkdir()
+    (copied / "run").rename(tmp_path / "again" / "run")
+    later = time.time() + 86_400
+    monkeypatch.setattr("zoo.training.keeper.time.time", lambda: later)
+    after = zoo.pretrain(recipe, out=tmp_path / "again", resume=True).metrics["training"]
+    assert {key: after[key] for key in ("date", "seconds", "steps")} == {
+        key: before[key] for key in ("date", "seconds", "steps")
+    }
 
 
 def test_a_backbone_that_cannot_take_the_images_is_refused_before_training(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def training_facts(
         "precision": recipe.training.precision,
         **start_facts(recipe),
         "seed": recipe.training.seed,
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "date": datetime.fromtimestamp(trained.ended, UTC).isoformat(timespec="seconds"),
         "versions": versions(),
     }
 

@@ -49,6 +49,7 @@ class Keeper:
         self._saver = Saver(lambda checkpoint: run.save(checkpoint, keep=keep))
         self._began = self._last = time.monotonic()
         self._earlier = 0.0
+        self._newest: Checkpoint | None = None  # without its state
 
     def begin(self, *, resume: bool) -> int:
         """Take up the newest checkpoint, or write that of step 0; return the steps done.
@@ -60,7 +61,8 @@ class Keeper:
         self.ranks.wait()  # reading what is large takes its time
         (step,) = self.ranks.vote(-1 if found is None else found.step)
         if step >= 0:
-            self._earlier = self._take_up(found, step).seconds
+            self._newest = self._take_up(found, step)._replace(state={})
+            self._earlier = self._newest.seconds
             return step
         self.save(0)
         self.wait()  # a disk that cannot hold it shows now, not after an epoch
@@ -81,8 +83,10 @@ class Keeper:
         state = self._stepper.state()
         if self._stopping is not None:
             state["stopping"] = self._stopping.state()
+        checkpoint = Checkpoint(step, self.seconds(), state, tuple(self.skipped), time.time())
+        self._newest = checkpoint._replace(state={})
         if self._first:
-            self._saver.save(Checkpoint(step, self.seconds(), state, tuple(self.skipped)))
+            self._saver.save(checkpoint)
         self.saved = step
 
     def go_back(self) -> int:
@@ -126,6 +130,17 @@ class Keeper:
     def seconds(self) -> float:
         """Return the training time so far, interruptions left out."""
         return self._earlier + time.monotonic() - self._began
+
+    def ended(self, step: int) -> tuple[float, float]:
+        """Return the training time up to the last `step`, and when that was, in seconds since 1970.
+
+        Both are the checkpoint's, if there is one of this step: a finished run that is taken up again, to be
+        measured, has the same.
+        """
+        newest = self._newest
+        if newest is not None and newest.step == step:
+            return newest.seconds, newest.written or time.time()
+        return self.seconds(), time.time()
 
     def check(self) -> None:
         """Raise the error of a write that has failed meanwhile; never waits. One rank may call it alone."""

@@ -49,6 +49,7 @@ class Trained(NamedTuple):
         steps: updates done, or skipped.
         images: training images seen, repetitions counted.
         seconds: training time, interruptions left out.
+        ended: when, in seconds since 1970.
         bad_images: names of files that could not be decoded.
         skipped: numbers of the steps that were left out because a loss or gradient was not finite, from 1.
         stopping: facts about early stopping, for the release; None without.
@@ -58,6 +59,7 @@ class Trained(NamedTuple):
     steps: int
     images: int
     seconds: float
+    ended: float
     bad_images: list[str]
     skipped: tuple[int, ...] = ()
     stopping: dict[str, Any] | None = None
@@ -113,11 +115,13 @@ def train(
             stopping.apply()
         elif stepper.average is not None:
             stepper.average.apply()
+    seconds, ended = keeper.ended(loop.done)
     return Trained(
         objective,
         loop.done,
         loop.done // loader.steps_per_epoch * sum(map(loop.images, range(loader.steps_per_epoch))),
-        keeper.seconds(),
+        seconds,
+        ended,
         loader.bad_images,
         tuple(keeper.skipped),
         None if stopping is None else stopping.facts(loop.done),

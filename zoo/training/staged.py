@@ -150,6 +150,7 @@ def together(objective: Objective, stages: Sequence[Stage]) -> Trained:
         steps,
         sum(stage.trained.images for stage in stages),
         sum(stage.trained.seconds for stage in stages),
+        max(stage.trained.ended for stage in stages),
         list(dict.fromkeys(name for stage in stages for name in stage.trained.bad_images)),
         tuple(skipped),
         next((stage.trained.stopping for stage in stages if stage.trained.stopping), None),

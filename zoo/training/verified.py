@@ -22,6 +22,7 @@ CHECKPOINT_FORMAT = 2
 
 _NAME = re.compile(r"step-(\d{9,18})\.(?:pt|json)")
 _LARGEST_RECORD = 1 << 16  # bytes
+_LATEST = 253_402_300_800.0  # the year 10000, which no date of Python's reaches
 _MOST_ITEMS = 1_000_000  # of a state: a few for each tensor of the largest models
 
 
@@ -34,12 +35,14 @@ class Checkpoint(NamedTuple):
         state: state dicts of objective (encoder, head, teacher, queue, centers), optimizer and loss scaler;
             with them the moving average of the weights and the best state, where there are.
         skipped: numbers of the steps that were left out, counted from 1 as `step` is.
+        written: when, in seconds since 1970; None where an earlier version wrote it.
     """
 
     step: int
     seconds: float
     state: dict[str, dict[str, Any]]
     skipped: tuple[int, ...] = ()
+    written: float | None = None
 
 
 def step_of(file: Path) -> int | None:
@@ -95,16 +98,19 @@ def _checked(data: Any, file: Path) -> Checkpoint:
     if not isinstance(data, dict) or data.get("format") != CHECKPOINT_FORMAT:
         raise ValueError("written by another version")
     step, seconds, skipped, state = (data.get(key) for key in ("step", "seconds", "skipped", "state"))
+    written = data.get("written")
     if type(step) is not int or step != step_of(file):
         raise ValueError(f"it is of step {str(step)[:40]}, which its name does not say")
     if not isinstance(seconds, (int, float)) or not 0 <= seconds < math.inf:
         raise ValueError("its seconds are no number of seconds")
+    if written is not None and not (isinstance(written, float) and 0 <= written < _LATEST):
+        raise ValueError("when it was written is no time")
     if not isinstance(skipped, list) or not all(type(n) is int and 0 < n <= step for n in skipped):
         raise ValueError("its skipped steps are no list of steps")
     if not isinstance(state, dict) or not all(isinstance(part, dict) for part in state.values()):
         raise ValueError("its state is no state of a training")
     _check_tensors(state)
-    return Checkpoint(step, float(seconds), state, tuple(skipped))
+    return Checkpoint(step, float(seconds), state, tuple(skipped), written)
 
 
 def _check_tensors(state: object) -> None:

@@ -240,7 +240,7 @@ def runs(random: Random, folder: Path) -> Case:
             keeper.log({"step": step + 1, "loss": 1.0})
             keeper.save(step + 1)
         plot_curves(RunFolder(run).rows(), folder / "curves.png")
-        trained = Trained(stepper.objective, step, 1, keeper.seconds(), [], tuple(keeper.skipped))
+        trained = Trained(stepper.objective, step, 1, *keeper.ended(step), [], tuple(keeper.skipped))
         training_facts(_recipe(), trained, _data(), changes=RunFolder(run).changes())
 
     def release() -> None:
