@@ -1,7 +1,6 @@
 """A GPU that is not there: tensors that torch takes for ones on "cuda:0", with their numbers on the CPU.
 
-Every operation arrives here with the keys that a GPU's tensors have (autocast is CUDA's, `is_cuda` is true, the
-autograd engine sees a GPU), is judged by what CUDA would make of it, and is then computed on the CPU. So whole
+Every operation arrives here, is judged by what CUDA would make of it, and is then computed on the CPU. So whole
 trainings run with real numbers, and these things are found without hardware:
 
 - operations that mix devices (as torch refuses them);
@@ -13,8 +12,10 @@ trainings run with real numbers, and these things are found without hardware:
 - in the capture of a graph: whatever makes the host wait, copies from the host, generators that the graph does not
   know. A replay repeats the operations that were recorded, on the tensors of then: what was no tensor stays as it was.
 
-What it does not show: CUDA's own kernels and their numbers, cuDNN, TF32, speed, memory, compilation, NCCL; H2D copies
-are made at once, and random numbers are the CPU's default generator's (or, of a generator for the device, a CPU's own).
+What it does not show: CUDA's own kernels and their numbers, cuDNN, TF32, speed, memory, compilation, NCCL, the autograd
+engine's own streams. Autocast casts nothing (it asks in C++ whether a tensor is CUDA's, and the engine, which asks alike,
+would want a driver): bf16 is computed as float32. Copies to the device are made at once, and random numbers are the
+CPU's default generator's (or, of a generator for the device, a CPU's own).
 """
 
 from __future__ import annotations
@@ -37,11 +38,39 @@ ZOO = str(Path(__file__).resolve().parents[1] / "zoo")
 HOST = -1
 _CUDA = torch.device("cuda", 0)
 
-_COUNTED = {"nonzero", "masked_select", "unique", "_unique", "_unique2", "unique_dim", "unique_consecutive", "bincount"}
+_COUNTED = {
+    "nonzero",
+    "masked_select",
+    "unique",
+    "_unique",
+    "_unique2",
+    "unique_dim",
+    "unique_consecutive",
+    "bincount",
+}
 """Operations whose result has a size that the host must learn."""
 _READ = {"_local_scalar_dense", "equal", "is_nonzero"}
-_TOGETHER = {"cat", "stack", "mm", "bmm", "addmm", "baddbmm", "index_copy", "index_copy_", "index_add", "index_add_"}
-_TOGETHER |= {"index_select", "gather", "scatter", "scatter_", "convolution", "native_batch_norm", "embedding"}
+_TOGETHER = {
+    "cat",
+    "stack",
+    "mm",
+    "bmm",
+    "addmm",
+    "baddbmm",
+    "index_copy",
+    "index_copy_",
+    "index_add",
+    "index_add_",
+}
+_TOGETHER |= {
+    "index_select",
+    "gather",
+    "scatter",
+    "scatter_",
+    "convolution",
+    "native_batch_norm",
+    "embedding",
+}
 """Operations that refuse even single numbers of another device."""
 _CREATED = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
 
@@ -138,6 +167,9 @@ class Stream:
 
     def query(self) -> bool:
         return True
+
+    def is_capturing(self) -> bool:
+        return _gpu().capture is not None
 
 
 class Event:
@@ -290,10 +322,16 @@ class Gpu(TorchDispatchMode):
         memory = self.memories.pop(key, None)
         if memory is not None:
             known = [self.seen[each] for each in memory.recorded]
-            self.freed.append((memory.owner, {
-                stream: stamp for stream, stamp in memory.used.items()
-                if stream != memory.owner and all(each.get(stream, 0) < stamp for each in known)
-            }))
+            self.freed.append(
+                (
+                    memory.owner,
+                    {
+                        stream: stamp
+                        for stream, stamp in memory.used.items()
+                        if stream != memory.owner and all(each.get(stream, 0) < stamp for each in known)
+                    },
+                )
+            )
 
     def touch(self, read: list[Tensor], written: list[Tensor], made: list[Tensor]) -> None:
         """Note an operation of the current stream; tensors are the inner ones."""
@@ -314,7 +352,9 @@ class Gpu(TorchDispatchMode):
             memory = self._memory(each)
             stream, stamp = memory.written
             if mine.get(stream, 0) < stamp:
-                self.faults.append(f"stream {number} reads what stream {stream} may not have written {_where()}")
+                self.faults.append(
+                    f"stream {number} reads what stream {stream} may not have written {_where()}"
+                )
             memory.used[number] = self.clock
         for each in written:
             memory = self._memory(each)
@@ -351,7 +391,7 @@ class Gpu(TorchDispatchMode):
         if "device" in inner:
             inner["device"] = torch.device("cpu")
         self._on_host(inner)
-        if self.capture is not None and isinstance(inner.get("generator"), torch.Generator):
+        if self.capture is not None and isinstance(inner.get("generator"), _GENERATOR):
             raise RuntimeError(f"capture: {name} draws from a generator that the graph does not know")
         return self._do(func, args, kwargs, inner)
 
@@ -390,7 +430,9 @@ class Gpu(TorchDispatchMode):
 
     def _judge(self, func: Any, name: str, args: Any, given: list[Tensor]) -> None:
         others = [each for each in given if not isinstance(each, GpuTensor)]
-        if any(each.dim() > 0 or name in _TOGETHER for each in others):
+        if name == "index" and others:
+            self.wait("index on the host", self.current.number)
+        elif any(each.dim() > 0 or name in _TOGETHER for each in others):
             raise RuntimeError(
                 f"Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu ({name})"
             )
@@ -513,21 +555,25 @@ def _written(func: Any, args: Any, kwargs: Any) -> list[Tensor]:
 def _where() -> str:
     for frame in reversed(traceback.extract_stack()):
         if frame.filename.startswith(ZOO):
-            return f"(zoo{frame.filename[len(ZOO):]}:{frame.lineno} {frame.line})"
+            return f"(zoo{frame.filename[len(ZOO) :]}:{frame.lineno} {frame.line})"
     return ""
 
 
 @contextmanager
-def _capturing(graph: Graph, pool: Any = None, stream: Any = None, capture_error_mode: str = "global") -> Iterator[None]:
+def _capturing(
+    graph: Graph, pool: Any = None, stream: Any = None, capture_error_mode: str = "global"
+) -> Iterator[None]:
     gpu = _gpu()
     before = gpu.current
     gpu.wait("graph capture")
+    drawn = torch.get_rng_state()  # only a replay moves the generator
     gpu.current = stream or Stream()
     gpu.capture, gpu.changed, gpu.born = graph, {}, set()
     try:
         yield
     finally:
         gpu.capture, gpu.current = None, before
+        torch.set_rng_state(drawn)
         for whole, was in gpu.changed.values():  # a capture computes nothing
             whole.copy_(was)
 
@@ -574,10 +620,30 @@ def pretend_gpu() -> Iterator[Gpu]:
         given = [each for arg in args for each in numbered(arg)]
         return of_host(tensor, *given, **{name: numbered(each)[0] for name, each in kwargs.items()})
 
+    of_numbers = torch.tensor
+
+    def tensor(data: Any, *, device: Any = None, **kwargs: Any) -> Tensor:
+        """`torch.tensor`, likewise."""
+        made = of_numbers(data, **kwargs)
+        return made if device is None else made.to(device)
+
     replaced: dict[Any, dict[str, Any]] = {
-        torch: {"Generator": Generator, "empty": pinning(torch.empty), "empty_like": pinning(torch.empty_like)},
-        Tensor: {"to": to, "pin_memory": lambda self, *_: gpu._pin(self.clone()), "is_pinned": lambda self, *_: gpu._is_pinned(self)},
-        torch.accelerator: {"is_available": lambda: True, "current_accelerator": lambda *_: torch.device("cuda")},
+        torch: {
+            "tensor": tensor,
+            "Generator": Generator,
+            "empty": pinning(torch.empty),
+            "empty_like": pinning(torch.empty_like),
+        },
+        Tensor: {
+            "to": to,
+            "pin_memory": lambda self, *_: gpu._pin(self.clone()),
+            "is_pinned": lambda self, *_: gpu._is_pinned(self),
+        },
+        torch.accelerator: {
+            "is_available": lambda: True,
+            "current_stream": lambda *_: gpu.current,
+            "current_accelerator": lambda *_, **__: torch.device("cuda"),
+        },
         torch.cuda: {
             "_lazy_init": lambda: None,
             "is_available": lambda: True,
@@ -614,7 +680,9 @@ def pretend_gpu() -> Iterator[Gpu]:
             for name, value in names.items():
                 patch.setattr(place, name, value)
         torch.__future__.set_swap_module_params_on_conversion(True)
-        torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor(..., device=...): a tensor of the CPU is copied
+        torch._C._set_only_lift_cpu_tensors(
+            True
+        )  # torch.tensor(..., device=...): a tensor of the CPU is copied
         with gpu:
             yield gpu
     finally:
