@@ -1,21 +1,23 @@
 """A GPU that is not there: tensors that torch takes for ones on "cuda:0", with their numbers on the CPU.
 
-Every operation arrives here, is judged by what CUDA would make of it, and is then computed on the CPU. So whole
-trainings run with real numbers, and these things are found without hardware:
+Every operation arrives here, is judged by what CUDA would make of it, and is then computed on the CPU. So
+whole trainings run with real numbers, and these things are found without hardware:
 
 - operations that mix devices (as torch refuses them);
-- the host waiting for the device: `.item()`, copies to the host, copies from memory that is not pinned, results
-  whose size the host has to know (`nonzero`, masks as indices, ...);
-- host memory read before an asynchronous copy into it has arrived: until then it is nan, or its smallest integer;
-- a tensor that a stream reads or writes without waiting for the stream that wrote or read it before, and memory
-  that is freed while a stream works on it of which its allocator does not know;
-- in the capture of a graph: whatever makes the host wait, copies from the host, generators that the graph does not
-  know. A replay repeats the operations that were recorded, on the tensors of then: what was no tensor stays as it was.
+- the host waiting for the device: `.item()`, copies to the host, copies from memory that is not pinned,
+  results whose size the host has to know (`nonzero`, masks as indices, ...);
+- host memory read before an asynchronous copy into it has arrived: until then it is nan, or its smallest
+  integer;
+- a tensor that a stream reads or writes without waiting for the stream that wrote or read it before, and
+  memory that is freed while a stream works on it of which its allocator does not know;
+- in the capture of a graph: whatever makes the host wait, copies from the host, generators that the graph
+  does not know. A replay repeats the operations that were recorded, on the tensors of then: what was no
+  tensor stays as it was.
 
-What it does not show: CUDA's own kernels and their numbers, cuDNN, TF32, speed, memory, compilation, NCCL, the autograd
-engine's own streams. Autocast casts nothing (it asks in C++ whether a tensor is CUDA's, and the engine, which asks alike,
-would want a driver): bf16 is computed as float32. Copies to the device are made at once, and random numbers are the
-CPU's default generator's (or, of a generator for the device, a CPU's own).
+What it does not show: CUDA's own kernels and their numbers, cuDNN, TF32, speed, memory, compilation, NCCL,
+the autograd engine's own streams. Autocast casts nothing (it asks in C++ whether a tensor is CUDA's, and the
+engine, which asks alike, would want a driver): bf16 is computed as float32. Copies to the device are made at
+once, and random numbers are the CPU's default generator's (or, of a generator for the device, a CPU's own).
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ import traceback
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -82,8 +84,8 @@ class GpuTensor(Tensor):
 
     @staticmethod
     def __new__(cls, inner: Tensor) -> GpuTensor:
-        # To the autograd engine, which would ask a driver for streams, it is of the meta device; to everything that
-        # asks in Python, and to the dispatcher with its autocast, of CUDA.
+        # To the autograd engine, which would ask a driver for streams, it is of the meta device; to
+        # everything that asks in Python, and to the dispatcher, of CUDA.
         length = inner.untyped_storage().nbytes() // inner.itemsize
         shape = torch.empty(length, dtype=inner.dtype, device="meta")
         shape = shape.as_strided(inner.size(), inner.stride(), inner.storage_offset())
@@ -434,7 +436,8 @@ class Gpu(TorchDispatchMode):
             self.wait("index on the host", self.current.number)
         elif any(each.dim() > 0 or name in _TOGETHER for each in others):
             raise RuntimeError(
-                f"Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu ({name})"
+                "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and "
+                f"cpu ({name})"
             )
         indices = args[1] if name in {"index", "index_put", "index_put_"} else ()
         if any(each is not None and each.dtype in {torch.bool, torch.uint8} for each in indices):
@@ -517,7 +520,7 @@ def _gpu() -> Gpu:
 
 
 def _there() -> tuple[str, ...]:
-    """Which types of device mean this one: in C++, which makes tensors in a backward pass, it is called meta."""
+    """Which types of device mean this one: where C++ makes tensors, in a backward pass, it is meta."""
     return ("cuda", "meta")
 
 
@@ -533,7 +536,7 @@ def _least(dtype: torch.dtype) -> int:
     return 0 if dtype == torch.bool else torch.iinfo(dtype).min
 
 
-@lru_cache(maxsize=None)
+@cache
 def _places(func: Any) -> tuple[tuple[int, str], ...]:
     """Return which arguments an operation writes to."""
     schema = func._schema
