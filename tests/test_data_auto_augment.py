@@ -12,7 +12,7 @@ from torchvision.transforms.v2 import functional as tv
 
 from tests.data_fixtures import photo
 from zoo import catalog
-from zoo.data import DataConfig, open_dataset, ops, tensor_views
+from zoo.data import DataConfig, open_dataset, ops, tensor_views, torchvision_views
 from zoo.data.config import Digits
 from zoo.data.tensor_views import TensorViews, auto_augment, policies
 from zoo.data.tensor_views.draws import Draws
@@ -80,6 +80,31 @@ def test_images_of_few_values_are_pillows_to_the_bit(name, fill):
     row = auto_augment.choice(name, 0.6, 32, 32)
     choices = auto_augment.Choices(*(column[None] for column in row))
     assert torch.equal(auto_augment.apply(batch([image]), choices), batch([pillow(image, name, 0.6)]))
+
+
+@pytest.mark.parametrize("name", ["ShearX", "TranslateY", "Rotate"])
+@pytest.mark.parametrize("fill", [128, 255])
+def test_what_is_moved_in_has_the_grey_that_is_asked_for(name, fill):
+    image, strength = photo(32, 32, 1), 0.3 if name == "ShearX" else 9.0
+    theirs = RAND._apply_image_or_video_transform(
+        image, name, strength, InterpolationMode.NEAREST, v2.RandAugment(fill=fill)._fill
+    )
+    choices = auto_augment.Choices(*(column[None] for column in auto_augment.choice(name, strength, 32, 32)))
+    found = auto_augment.apply(batch([image]), choices, fill)
+    assert torch.equal(found, batch([theirs]))
+    assert not torch.equal(found, auto_augment.apply(batch([image]), choices))
+
+
+def test_both_backends_fill_with_the_grey_of_the_recipe():
+    op = ops.AutoAugment(policy="cifar10", fill=128)
+    light = torch.full((400, 3, 16, 16), 0.8)
+    grey, black = (
+        augment(light, [op.model_copy(update={"fill": fill})], generator()) for fill in (op.fill, 0)
+    )
+    moved_in = (grey != black).any(1)
+    assert 0.02 < moved_in.float().mean() < 0.3
+    assert ((grey * 255).round() == 128).any() and (black == 0).sum() > (grey == 0).sum()
+    assert torchvision_views._TRANSFORMS[ops.AutoAugment](op).fill == 128
 
 
 # --- what is drawn ----------------------------------------------------------------------------------------

@@ -142,10 +142,17 @@ class Cutout(Config):
 
 
 class AutoAugment(Config):
-    """The policies of AutoAugment (1805.09501), as torchvision has them."""
+    """The policies of AutoAugment (1805.09501), as torchvision has them.
+
+    Attributes:
+        policy: of which data set.
+        fill: grey level of what is moved in from outside; 0, black, is torchvision's, 128 that of the code
+            that most long-tailed work has copied (DeepVoltaire/AutoAugment).
+    """
 
     op: Literal["auto_augment"] = "auto_augment"
     policy: Literal["imagenet", "cifar10", "svhn"]
+    fill: Annotated[int, Field(ge=0, le=255)] = 0
 
 
 class RandAugment(Config):

@@ -103,6 +103,6 @@ _TRANSFORMS: dict[type, Callable[[Any], Any]] = {
         op.degrees, translate=op.translate, scale=op.scale, interpolation=_BILINEAR
     ),
     ops.Cutout: lambda op: _sometimes(op.p, _Cutout(op.size)),
-    ops.AutoAugment: lambda op: v2.AutoAugment(AutoAugmentPolicy(op.policy)),
+    ops.AutoAugment: lambda op: v2.AutoAugment(AutoAugmentPolicy(op.policy), fill=op.fill),
     ops.RandAugment: lambda op: v2.RandAugment(op.num_ops, op.magnitude),
 }

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import torch
@@ -72,7 +72,7 @@ class Space(NamedTuple):
 def auto_augment(op: ops.AutoAugment, images: Tensor, draws: Draws) -> Tensor:
     """Apply a policy, drawn for each image, to `images` `[B, 3, H, W]`, float32 in 0..1."""
     space = _space(op.policy, None, *images.shape[-2:], images.device)
-    return _augment(images, space, draw(space, draws))
+    return _augment(images, space, draw(space, draws), op.fill)
 
 
 def rand_augment(op: ops.RandAugment, images: Tensor, draws: Draws) -> Tensor:
@@ -91,19 +91,19 @@ def draw(space: Space, draws: Draws) -> Tensor:
     return torch.where(happens < space.p[sequence], row, len(space.choices.kind) - 1)
 
 
-def apply(images: Tensor, choices: Choices) -> Tensor:
+def apply(images: Tensor, choices: Choices, fill: int = 0) -> Tensor:
     """Change each image of `images` `[B, 3, H, W]`, uint8, as its row of `choices` says."""
     kind = choices.kind
-    images = only(kind == MOVED, eight_bit.transform, images, choices.matrix)
+    images = only(kind == MOVED, partial(eight_bit.transform, fill=fill), images, choices.matrix)
     by_table = (kind == TABLE) | (kind == AUTO_CONTRAST) | (kind == EQUALIZE)
     images = only(by_table, _look_up, images, kind, choices.table)
     return only(kind >= COLOR, _blend, images, kind, choices.factor)
 
 
-def _augment(images: Tensor, space: Space, rows: Tensor) -> Tensor:
+def _augment(images: Tensor, space: Space, rows: Tensor, fill: int = 0) -> Tensor:
     pixels = (images * 255).round_().to(torch.uint8)
     for row in rows.unbind(1):
-        pixels = apply(pixels, Choices(*(column.index_select(0, row) for column in space.choices)))
+        pixels = apply(pixels, Choices(*(column.index_select(0, row) for column in space.choices)), fill)
     return pixels * (1 / 255)
 
 

@@ -13,13 +13,14 @@ FIXED_POINT = 16  # bits behind the point of `transform`'s matrices
 LEVELS = 256
 
 
-def transform(images: Tensor, matrix: Tensor) -> Tensor:
-    """Take every pixel from where an affine map says, the nearest one; zeros outside.
+def transform(images: Tensor, matrix: Tensor, fill: int = 0) -> Tensor:
+    """Take every pixel from where an affine map says, the nearest one; `fill` outside.
 
     Args:
         images: `[B, 3, H, W]`, uint8.
         matrix: a0..a5 `[B, 6]`, int32, in units of 2^-16 pixels: column x and row y come from column
             a0 x + a1 y + a2 and row a3 x + a4 y + a5, rounded down.
+        fill: 0..255.
     """
     batch, channels, height, width = images.shape
     x = torch.arange(width, device=images.device, dtype=torch.int32)
@@ -30,7 +31,8 @@ def transform(images: Tensor, matrix: Tensor) -> Tensor:
     inside = (column >= 0) & (column < width) & (row >= 0) & (row < height)
     source = (row * width + column) * inside
     source = source.long().view(batch, 1, -1).expand(-1, channels, -1)
-    return images.flatten(2).gather(2, source).view_as(images) * inside[:, None]
+    moved = images.flatten(2).gather(2, source).view_as(images)
+    return moved * inside[:, None] if fill == 0 else moved.masked_fill_(~inside[:, None], fill)
 
 
 def look_up(images: Tensor, tables: Tensor) -> Tensor:

@@ -10,8 +10,7 @@ from zoo.release.card.citations import bibtex
 from zoo.release.card.metadata import ACCURACIES, facts, is_number, metric_title
 
 _PROTOCOLS = {
-    "classifier": "the learned class centers as they stand, without the training set's prior; with tau, that "
-    "times its logarithm is taken off the logits (post-hoc logit adjustment)",
+    "classifier": "the learned class centers as they stand, without the training set's prior",
     "linear": "logistic regression on the frozen features of the training images",
     "linear_full": "the published linear evaluation, a linear layer on the frozen encoder trained by SGD on "
     "augmented images; the last epoch counts",
@@ -104,6 +103,10 @@ def results(evaluations: list[Mapping[str, Any]]) -> str:
         for protocol, text in _PROTOCOLS.items()
         if any(entry["protocol"] == protocol for entry in evaluations)
     ]
+    if any(
+        "tau" in (entry.get("settings") or {}) for entry in evaluations if entry["protocol"] == "classifier"
+    ):
+        notes.append("classifier with tau: so often the log prior is taken off (post-hoc logit adjustment).")
     if "balanced_accuracy" in names:
         notes.append("Balanced: mean of the classes' accuracies.")
     if {"many", "medium", "few"} & set(names):
