@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ from zoo.api import sharing
 from zoo.api.found import findings, sentences, usual_numbers, watched_by_name
 from zoo.api.sweep_file import Watched, is_sweep, read_sweep
 from zoo.api.sweep_result import Result
-from zoo.api.sweeping import _images, _named, _published
+from zoo.api.sweeping import _images, _named, _plan, _published
 from zoo.api.swept import Plan, _label, plan_sweep
 from zoo.cli import app
 from zoo.errors import Interrupted, InUse, RecipeError, TrainingError, ZooError
@@ -492,7 +493,19 @@ def test_values_that_cannot_be_are_refused(vary: dict[str, Any], message: str, t
         ((CE,), {"seeds": [0]}, "nothing varies.*for a single run: zoo pretrain"),
         (("cifar_resnet20.ce_digits_lt5",), {}, 'no recipe .*Did you mean "cifar_resnet20.ce_digits_lt50"'),
         (("temperatur",), {}, 'Did you mean "temperature"'),
-        (("temperature", "momentum"), {}, "expected a sweep alone"),
+        (("temperature", "momentum"), {}, "expected one sweep, before those of its recipes"),
+        ((CE, "temperature"), {}, "expected one sweep, before those of its recipes"),
+        (("temperature", CE), {}, f'"{CE}" is no recipe of this sweep.* It has cifar_resnet20.moco'),
+        (
+            ("feature_transform_cifar100",),
+            {"vary": {"objective.feature_transform": ["wih FT"]}},
+            'objective.feature_transform: found "wih FT", expected one of .* Did you mean "with FT"',
+        ),
+        (
+            ("feature_transform_cifar100",),
+            {"vary": {"objective.feature_transform": ["with FT", None]}},
+            "objective.feature_transform: found labels and values, expected either",
+        ),
         ((CE,), {"seeds": [0, 0]}, "^seeds: "),
         ((CE,), {"watch": ["feature/uniformity"]}, 'found "feature/uniformity".*Did you mean "features"'),
         ((CE,), {"watch": ["features/"]}, 'watch: found "features/"'),
@@ -507,6 +520,26 @@ def test_what_no_sweep_is_is_refused(
     with pytest.raises(ZooError, match=message):
         zoo.sweep(*recipes, out=tmp_path / "out", **settings)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_point_of_a_shipped_sweep_is_named_by_its_labels_and_recipe(tmp_path: Path) -> None:
+    """As the header of the sweep says."""
+    gpaco = "cifar_resnet32.gpaco_cifar100_lt100"
+    sweep = "cifar100_lt100_best"
+    header = catalog.sweep_path(sweep).read_text().replace("\\\n#", " ")
+    (line,) = [line for line in header.splitlines() if gpaco in line and line.startswith("#   zoo sweep")]
+    words = shlex.split(line.removeprefix("#"))
+    asked: dict[str, Any] = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("zoo.api.sweep", lambda *names, **settings: asked.update(settings, names=names))
+        in_shell(*words[1:])
+    assert asked["names"] == (sweep, gpaco)
+    plan = _plan(asked["names"], read_sweep(sweep), asked["vary"], asked["seeds"], None, tmp_path)
+    assert {run.recipe.name for run in plan.runs} == {gpaco}
+    assert [run.recipe.training.seed for run in plan.runs] == [3, 4, 5]
+    for run in plan.runs:
+        assert run.recipe.schedule.name == "cosine" and run.recipe.schedule.milestones == []
+        assert run.recipe.objective.feature_transform is not None and run.recipe.objective.tau == 0.1
 
 
 @pytest.mark.parametrize(

@@ -75,10 +75,10 @@ def sweep(
 
     Args:
         recipes: one or several to compare, or the name or file of a sweep, which has all but `out`; what is
-            given beside it takes the place of its own.
+            given beside it takes the place of its own. Recipes of the sweep after it: these alone.
         out: folder of the sweep; each run's release is in `out/POINT/seed_N`.
         vary: by key of the recipe, e.g. `objective.tau`, a list of values, or values by their labels. A
-            single value is the same in all runs.
+            single value is the same in all runs. A sweep's own labels stand for their values.
         seeds: of the trainings; 0, 1, 2 where a sweep has none.
         watch: names of `Subject.numbers`, e.g. `features/uniformity`; the usual ones when None.
         data: the folder with the data, for sources that need one.
@@ -125,8 +125,11 @@ def sweep(
 def _file_of(recipes: Sequence[Recipe | str | Path]) -> SweepFile | None:
     """Return the sweep that is meant, if it is one."""
     files = [each for each in recipes if not isinstance(each, Recipe) and is_sweep(each)]
-    if files and len(recipes) > 1:
-        raise RecipeError(f'sweep: found "{files[0]}" and {len(recipes) - 1} more, expected a sweep alone')
+    if files and (len(files) > 1 or files[0] is not recipes[0]):
+        raise RecipeError(
+            f'sweep: found "{files[-1]}" among {len(recipes)} names, expected one sweep, before those of its '
+            "recipes that are wanted"
+        )
     if not files and len(recipes) == 1 and not isinstance(recipes[0], Recipe):
         name = str(recipes[0])
         hint = did_you_mean(name, catalog.list_sweeps())
@@ -151,12 +154,41 @@ def _plan(
 ) -> Plan:
     watched = None if watch is None else _named(watch, written)
     if written is not None:
-        recipes, vary = written.recipes, {**written.set, **vary}
+        chosen = {key: _labelled(key, values, written.set.get(key)) for key, values in vary.items()}
+        recipes, vary = _chosen(recipes[1:], written), {**written.set, **chosen}
         seeds = written.seeds if seeds is None else seeds
         watched = written.watch if watched is None else watched
     seeds = checked_seeds((0, 1, 2) if seeds is None else seeds)
     order = "seeds" if written is None else written.order
     return plan_sweep(recipes, vary, seeds, watched, out, order)
+
+
+def _chosen(names: Sequence[Recipe | str | Path], written: SweepFile) -> list[str]:
+    """Return those of a sweep's recipes that are asked for, in its own order; all without any."""
+    for name in names:
+        if name not in written.recipes:
+            hint = did_you_mean(name, written.recipes)
+            raise RecipeError(
+                f'"{name}" is no recipe of this sweep.{hint} It has {", ".join(written.recipes)}'
+            )
+    return [name for name in written.recipes if not names or name in names]
+
+
+def _labelled(key: str, values: Any, own: Any) -> Any:
+    """Return `values` for a key of which a sweep has labelled values, `own`: labels stand for theirs."""
+    if not isinstance(own, Mapping) or isinstance(values, Mapping):
+        return values
+    listed = values if isinstance(values, (list, tuple)) else [values]
+    words = [each for each in listed if isinstance(each, str)]
+    if any(isinstance(each, str) for each in own.values()) or not words:
+        return values
+    for word in words:
+        if word not in own:
+            hint = did_you_mean(word, own)
+            raise RecipeError(f'{key}: found "{word}", expected one of {", ".join(own)}, or a value.{hint}')
+    if len(words) < len(listed):
+        raise RecipeError(f"{key}: found labels and values, expected either")
+    return {word: own[word] for word in words}
 
 
 def _named(names: Sequence[str], written: SweepFile | None) -> list[Watched]:

@@ -17,7 +17,8 @@ from zoo.errors import RecipeError, ZooError
 @app.command()
 def sweep(
     recipes: Annotated[
-        list[str], typer.Argument(help="Recipes to compare, or a sweep: a shipped name or a file.")
+        list[str],
+        typer.Argument(help="Recipes to compare, or a sweep (its name or file) and some of its recipes."),
     ],
     settings: Annotated[
         list[str] | None,
@@ -25,7 +26,7 @@ def sweep(
             "--set",
             metavar="A.B=C,D,...",
             help="Several values to sweep over, or one for all runs; values are YAML, sections and lists in "
-            "their brackets. May be given several times.",
+            "their brackets; or labels of the sweep. May be given several times.",
         ),
     ] = None,
     seeds: Annotated[
