@@ -191,7 +191,7 @@ class ClassifierProtocol(Config):
 
     protocol: Literal["classifier"]
     tau: PositiveFloat | None = None
-    """So often the log prior is taken off the logits: post-hoc logit adjustment (2007.07314, equation 9)."""
+    """This times the log prior is taken off: post-hoc logit adjustment (2007.07314, equation 9)."""
 
 
 Protocol = Annotated[

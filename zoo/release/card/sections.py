@@ -106,7 +106,7 @@ def results(evaluations: list[Mapping[str, Any]]) -> str:
     if any(
         "tau" in (entry.get("settings") or {}) for entry in evaluations if entry["protocol"] == "classifier"
     ):
-        notes.append("classifier with tau: so often the log prior is taken off (post-hoc logit adjustment).")
+        notes.append("classifier with tau: tau times the log prior is taken off (post-hoc logit adjustment).")
     if "balanced_accuracy" in names:
         notes.append("Balanced: mean of the classes' accuracies.")
     if {"many", "medium", "few"} & set(names):
