@@ -138,7 +138,9 @@ def _hash(value: object, digest: hashlib._Hash) -> None:
             digest.update(str(key).encode())
             _hash(each, digest)
     elif hasattr(value, "_asdict"):
-        _hash({key: each for key, each in value._asdict().items() if key != "seconds"}, digest)
+        _hash(
+            {key: each for key, each in value._asdict().items() if key not in ("seconds", "written")}, digest
+        )
     elif isinstance(value, (list, tuple)):
         for each in value:
             _hash(each, digest)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -150,7 +151,7 @@ def together(objective: Objective, stages: Sequence[Stage]) -> Trained:
         steps,
         sum(stage.trained.images for stage in stages),
         sum(stage.trained.seconds for stage in stages),
-        max(stage.trained.ended for stage in stages),
+        max((stage.trained.ended for stage in stages), default=time.time()),  # a method may train nothing
         list(dict.fromkeys(name for stage in stages for name in stage.trained.bad_images)),
         tuple(skipped),
         next((stage.trained.stopping for stage in stages if stage.trained.stopping), None),
