@@ -35,7 +35,7 @@ def spoil_loss(monkeypatch: pytest.MonkeyPatch, r: Recipe, steps: set[int], time
     """Let the loss be nan in some steps (from 1), `times` times in all; return the steps computed."""
     seen: list[int] = []
     dataset = open_dataset(r.data, "train", None)
-    kind, per_epoch = type(build_objective(r, dataset)), math.ceil(len(dataset) / r.training.batch_size)
+    kind, per_epoch = type(build_objective(r, dataset)), open_loader(dataset, r, CPU).steps_per_epoch
     real = kind.forward
 
     def forward(self: Objective, batch: Batch) -> Output:
