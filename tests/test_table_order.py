@@ -142,3 +142,15 @@ def test_the_picture_tells_rows_apart_by_the_words_that_differ(shipped: RunResul
     assert sorted(found) == [
         *("CE, ce", "CE, ce_autoaugment", "MoCo, cifar_resnet32", "MoCo, resnet18_cifar")
     ]
+
+
+def test_a_row_that_replaces_a_section_is_not_given_values_of_the_shipped_one(shipped: RunResult) -> None:
+    given = {"start_epoch": 8}
+    without = {"objective.feature_transform": [given, None]}
+    later = {"objective.feature_transform.start_epoch": [8, 10]}
+    rows = [
+        row(shipped, "cifar100", method, 50.0, name="x.y", changed=changed)
+        for method, changed in (("MoCo v2", without), ("MoCo v2 + FT", later))
+    ]
+    found = {each.row.first.method: each.recipe for each in lines(rows, {})}
+    assert found == {"MoCo v2": "x.y", "MoCo v2 + FT": "x.y, start epoch 10"}

@@ -154,7 +154,10 @@ def _recipes(rows: Sequence[Row]) -> list[str]:
         words = [
             f"{_leaf(key)} {_value(changed[key][1] if key in changed else shipped[key])}"
             for key in keys
-            if not key.startswith("data.") and key not in _TOLD
+            if not key.startswith("data.")
+            and key not in _TOLD
+            # of a section that this row replaces whole the shipped values are not its own
+            and not any(key.startswith(f"{section}.") for section in changed)
         ]
         found.append(", ".join([row.first.name, *words]))
     said = [
