@@ -17,11 +17,9 @@ from zoo.files import is_dir, is_file, names_in, read_text
 from zoo.release import Release
 from zoo.release.files import WRITING
 from zoo.release.format import CONFIG, METRICS, RECIPE, WEIGHTS
+from zoo.training import RunFolder
 
 RESULTS = "results.json"
-DATA = "data.json"
-"""In a run's folder: which images it is of."""
-
 KEPT = "results"
 """Folder of results of runs whose weights lie elsewhere."""
 
@@ -147,7 +145,7 @@ def _looks_like_release(folder: Path) -> bool:
 def _is_run(folder: Path) -> bool:
     """Whether this is a run's own folder."""
     return is_file(folder / RECIPE) and any(
-        (folder / name).exists() for name in ("checkpoints", "metrics.jsonl", DATA)
+        (folder / name).exists() for name in ("checkpoints", "metrics.jsonl", "data.json")
     )
 
 
@@ -169,7 +167,7 @@ def _unfinished(folder: Path, place: str) -> Unfinished:
 def _images_of(run: Path) -> str | None:
     """Return the hash of the images that a run has noted; the stages of a method are folders in it."""
     places = [run, *(run / name for name in names_in(run) if is_dir(run / name))]
-    found = (images_hash(sharing.read_json(place / DATA).get("sha256")) for place in places)
+    found = (images_hash(sharing.read_json(RunFolder(place).data_file).get("sha256")) for place in places)
     return next((each for each in found if each is not None), None)
 
 
