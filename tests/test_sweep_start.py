@@ -78,19 +78,20 @@ def test_an_archive_in_place_of_parquet_files_is_named_with_the_line_that_reads_
     archive = tmp_path / "cifar-100-python"
     archive.mkdir()
     said = (
-        rf"no train files.*There is torchvision's archive, {archive}: "
-        r"--set 'data\.source=\{kind: cifar100\}' reads it; its long tail has as many images of each class, "
-        "but other ones$"
+        rf"no (train|test) files.*There is torchvision's archive, {archive}: "
+        r"a recipe reads it with --set 'data\.source=\{kind: cifar100\}', a command that takes other data "
+        rf"than a release's own with --data 'cifar100:{tmp_path / given}\?imbalance=100'; "
+        "its long tail has as many images of each class, but other ones$"
     )
     changed = {"training.epochs": [100]}
     for call in (
         lambda: zoo.pretrain(E100, out=tmp_path / "out", data=tmp_path / given),
         lambda: zoo.sweep(E100, out=tmp_path / "out", data=tmp_path / given, vary=changed),
+        lambda: zoo.evaluate(E100, "knn", tmp_path / given),
+        lambda: zoo.reproduce(E100, data=tmp_path / given, out=tmp_path / "out"),
     ):
         with pytest.raises(DataError, match=said):
             call()
-    with pytest.raises(DataError, match=rf"--data 'cifar100:{tmp_path / given}\?imbalance=100' reads it"):
-        zoo.evaluate(E100, "knn", tmp_path / given)
     assert not (tmp_path / "out").exists()
 
 
@@ -113,6 +114,6 @@ def test_a_data_folder_that_is_not_there_is_said_before_anything_is_fetched(
         assert "there is no such folder; what a recipe may download goes there" in capsys.readouterr().err
         raise DataError("no network")
 
-    monkeypatch.setattr("zoo.api.opened.open_dataset", fetch)
+    monkeypatch.setattr("zoo.api.sweeping.open_dataset", fetch)
     with pytest.raises(DataError, match="no network"):
         zoo.sweep(CE, out=tmp_path / "out", data=tmp_path / "dta")

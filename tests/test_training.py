@@ -273,6 +273,35 @@ def test_optimizer_mistakes_are_named() -> None:
         build_optimizer(linear, r.optimizer.model_copy(update={"name": "adamw", "args": {"no_such": 1}}))
 
 
+@pytest.mark.parametrize("name", ["sgd", "momentum", "adam", "adamw"])
+def test_a_scaled_update_is_the_plain_one_and_waits_for_no_number(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    section = recipe("classify").optimizer.model_copy(update={"name": name})
+    nets = [torch.nn.Linear(3, 2) for _ in range(2)]
+    nets[1].load_state_dict(nets[0].state_dict())
+    plain, scaled = (build_optimizer(net, section) for net in nets)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**7)
+    images = torch.rand(5, 3)
+    nets[0](images).square().mean().backward()
+    plain.step()
+    scaler.scale(nets[1](images).square().mean()).backward()
+
+    def item(_: torch.Tensor) -> None:
+        raise AssertionError("a number was asked for, which waits for a GPU")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(torch.Tensor, "item", item)
+        scaler.step(scaled)
+    assert torch.equal(nets[0].weight, nets[1].weight)
+    for parameter in nets[1].parameters():
+        parameter.grad = torch.full_like(parameter, torch.inf)
+    scaler.update()
+    scaler.scale(torch.zeros(()))
+    scaler.step(scaled)  # left out
+    assert torch.equal(nets[0].weight, nets[1].weight)
+
+
 def test_weight_decay_covers_what_the_recipe_says() -> None:
     net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
     section = recipe("classify").optimizer

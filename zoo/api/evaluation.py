@@ -13,9 +13,8 @@ from torch import nn
 
 from zoo import catalog
 from zoo import release as releases
-from zoo.api.opened import open_data
 from zoo.config import Config, parse
-from zoo.data import DataConfig, EvalView, ImageDataset, parse_data_spec
+from zoo.data import DataConfig, EvalView, ImageDataset, open_dataset, parse_data_spec
 from zoo.errors import DataError, ReleaseError, ZooError, did_you_mean
 from zoo.evaluation.measure import Encoded, ProbeRun, measure
 from zoo.files import is_dir
@@ -96,12 +95,12 @@ def evaluate(
         model, preprocess, centers = release.load(), release.preprocess, release.centers
     config, root = resolve_data(data, release)
     reading = _reading_of(release)
-    test_set = open_data(config, "test", root, as_spec=True)
+    test_set = open_dataset(config, "test", root)
     if protocol == "classifier" and release is not None and centers is not None:
         _check_classes(release, test_set)
     encoded = Encoded(
         model,
-        open_data(config, "train", root, as_spec=True),
+        open_dataset(config, "train", root),
         test_set,
         view=EvalView(
             size=preprocess.input_size,

@@ -13,9 +13,8 @@ from torch import Tensor, nn
 from zoo import release as releases
 from zoo.api.evaluation import measure_aloud
 from zoo.api.facts import training_facts
-from zoo.api.opened import open_data
 from zoo.api.pictures import draw_pictures
-from zoo.data import ImageDataset
+from zoo.data import ImageDataset, open_dataset
 from zoo.errors import DataError, Interrupted, RecipeError, TrainingError, ZooError
 from zoo.evaluation.encoded import ProbeData, Reading
 from zoo.evaluation.measure import Encoded, ProbeRun
@@ -106,7 +105,7 @@ def _pretrain(
     """Do what `pretrain` does; only rank 0 measures, and has the release then."""
     (run,) = begun
     with ranks.in_turn():  # what one fetches or decodes, the others find
-        train_set = open_data(recipe.data, "train", data)
+        train_set = open_dataset(recipe.data, "train", data)
         test_set = _test_set(recipe, data, ranks)
         objective = build_objective(beginning(recipe), train_set)
     if recipe.evaluation and train_set.num_classes < 2:
@@ -141,7 +140,7 @@ def _pretrain(
 def _test_set(recipe: Recipe, data: str | Path | None, ranks: Ranks) -> ImageDataset | None:
     """Return the test images; None where there are none, and nothing is to be measured on them."""
     try:
-        return open_data(recipe.data, "test", data)
+        return open_dataset(recipe.data, "test", data)
     except DataError as error:
         if recipe.evaluation:
             raise

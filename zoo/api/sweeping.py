@@ -14,13 +14,13 @@ from zoo.api.compared import Images, checked_seeds, require_same
 from zoo.api.diagnosis import Report, diagnose, unseen
 from zoo.api.finished import Finished
 from zoo.api.found import Found, point_words, watched_by_name
-from zoo.api.opened import open_data
 from zoo.api.pace import Pace, beginning
 from zoo.api.planned import trainings, written_plan
 from zoo.api.sweep_file import SweepFile, Watched, is_sweep, read_sweep
 from zoo.api.sweep_result import Result
 from zoo.api.swept import Plan, Run, plan_sweep
 from zoo.api.tabled import Results, published_figures, results_of
+from zoo.data import open_dataset
 from zoo.errors import DataError, RecipeError, ZooError, did_you_mean
 from zoo.evaluation.diagnosis.page import Table
 from zoo.evaluation.results import Published, Unfinished
@@ -240,7 +240,7 @@ def _images(runs: Sequence[Run], data: str | Path | None) -> dict[str, Images]:
         section = run.recipe.data
         key = section.model_dump_json()
         if key not in found:
-            train = open_data(section, "train", data).describe()["sha256"]
+            train = open_dataset(section, "train", data).describe()["sha256"]
             found[key] = Images(train, _test_images(run.recipe, data))
     return found
 
@@ -252,7 +252,7 @@ def _trained_on(runs: Sequence[Run], images: Mapping[str, Images]) -> dict[str, 
 
 def _test_images(recipe: Recipe, data: str | Path | None) -> str | None:
     try:
-        found: str = open_data(recipe.data, "test", data).describe()["sha256"]
+        found: str = open_dataset(recipe.data, "test", data).describe()["sha256"]
     except DataError as error:
         if recipe.evaluation:  # it would fail after the training
             raise DataError(

@@ -19,6 +19,7 @@ from zoo.data.config import (
     TorchvisionSource,
 )
 from zoo.data.dataset import ImageDataset, ImageStore, Split
+from zoo.data.elsewhere import remedy
 from zoo.data.list_files import open_list
 from zoo.data.long_tail import select_long_tail
 from zoo.data.parquet import open_parquet
@@ -145,7 +146,13 @@ def open_dataset(config: DataConfig, split: Split, root: str | Path | None) -> I
     """
     source = config.source
     folder = None if root is None else Path(root)
-    store, labels, class_names, files = Opened(*OPENERS[source.kind](source, split, folder))
+    try:
+        store, labels, class_names, files = Opened(*OPENERS[source.kind](source, split, folder))
+    except DataError as error:
+        way_out = remedy(config, folder)
+        if way_out is None:
+            raise
+        raise DataError(f"{error}. {way_out}") from None
     tail = config.long_tail if split == "train" else None
     part = config.subset if split == "train" else None
     partial = config.partial_labels if split == "train" else None
