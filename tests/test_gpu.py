@@ -91,10 +91,12 @@ def test_a_stopped_run_goes_on(kind: str, changes: tuple[str, ...], tmp_path: Pa
     assert losses(tmp_path / "b") == pytest.approx(losses(tmp_path / "a"), rel=0.02)
 
 
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
 @pytest.mark.parametrize("kind", SETTINGS)
-def test_no_step_waits_for_the_gpu(kind: str) -> None:
+def test_no_step_waits_for_the_gpu(kind: str, precision: str) -> None:
     ema = "training.ema={decay: 0.9, warmup: true}"
-    loader, stepper = loader_and_stepper(recipe(kind, "training.epochs=3", ema))
+    changes = ("training.epochs=3", f"training.precision={precision}", ema)
+    loader, stepper = loader_and_stepper(recipe(kind, *changes))
     for step, batch in enumerate(loader.stream(0, 8)):
         torch.cuda.set_sync_debug_mode("default" if step < 2 else "error")
         try:
@@ -138,7 +140,10 @@ def test_a_release_made_on_a_gpu_loads_on_a_cpu(tmp_path: Path) -> None:
     assert torch.cuda.get_device_name() in release.metrics["training"]["hardware"]
     images = torch.randn(4, 3, 32, 32)
     on_cpu, on_gpu = zoo.load(release.path).eval(), zoo.load(release.path, device="cuda").eval()
-    with torch.no_grad():
+    with (
+        torch.no_grad(),
+        torch.backends.cudnn.flags(allow_tf32=False),
+    ):  # ten bits of a convolution's mantissa
         torch.testing.assert_close(on_gpu(images.cuda()).cpu(), on_cpu(images), atol=1e-3, rtol=1e-3)
 
 
