@@ -140,10 +140,7 @@ def test_a_release_made_on_a_gpu_loads_on_a_cpu(tmp_path: Path) -> None:
     assert torch.cuda.get_device_name() in release.metrics["training"]["hardware"]
     images = torch.randn(4, 3, 32, 32)
     on_cpu, on_gpu = zoo.load(release.path).eval(), zoo.load(release.path, device="cuda").eval()
-    with (
-        torch.no_grad(),
-        torch.backends.cudnn.flags(allow_tf32=False),
-    ):  # ten bits of a convolution's mantissa
+    with torch.no_grad(), torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         torch.testing.assert_close(on_gpu(images.cuda()).cpu(), on_cpu(images), atol=1e-3, rtol=1e-3)
 
 
