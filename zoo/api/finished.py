@@ -98,7 +98,7 @@ class Finished:
         if _looks_like_release(folder):
             self.add_run(folder, str(folder))
             return
-        if is_file(folder / "run" / RECIPE) or (depth == 0 and _is_run(folder)):
+        if is_file(folder / "run" / RECIPE) or (depth == 0 and RunFolder(folder).is_one()):
             self.unfinished.append(_unfinished(folder, str(folder)))
             return
         for name in names_in(folder):
@@ -140,13 +140,6 @@ def _looks_like_release(folder: Path) -> bool:
     if not is_file(folder / CONFIG) or is_file(folder / WRITING):
         return False
     return any(is_file(folder / name) for name in (RECIPE, METRICS, WEIGHTS))
-
-
-def _is_run(folder: Path) -> bool:
-    """Whether this is a run's own folder."""
-    return is_file(folder / RECIPE) and any(
-        (folder / name).exists() for name in ("checkpoints", "metrics.jsonl", "data.json")
-    )
 
 
 def _unfinished(folder: Path, place: str) -> Unfinished:

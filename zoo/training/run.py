@@ -13,7 +13,7 @@ from typing import Any
 from zoo.catalog import recipe_text
 from zoo.data import ImageDataset
 from zoo.errors import TrainingError
-from zoo.files import sync, temporary_files, write_text
+from zoo.files import is_file, sync, temporary_files, write_text
 from zoo.training.changes import Change, allowed_changes
 from zoo.training.checkpoint import Checkpoint, Checkpoints
 from zoo.training.disk import gone, writing
@@ -45,6 +45,11 @@ class RunFolder:
         self._locked = False
         self._tracking: Tracking | None = None
         self._identity: tuple[int, int] | None = None
+
+    def is_one(self) -> bool:
+        """Return whether a run has been here: its recipe, and something of its training."""
+        left = (self._checkpoints.folder, self.metrics_file, self.data_file)
+        return is_file(self.recipe_file) and any(path.exists() for path in left)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
