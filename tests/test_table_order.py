@@ -110,6 +110,19 @@ def test_runs_of_an_earlier_file_stand_with_those_of_the_same_images(shipped: Ru
     ]
 
 
+def test_the_same_images_have_one_name_however_they_were_read(shipped: RunResult) -> None:
+    names = ("cifar100 fine_label, long tail 100", "cifar100, long tail 100")
+    own = [row(shipped, name, "PaCo", 50.0 + n) for n, name in enumerate(names)]
+    for shas, expected in ((("a" * 64, "a" * 64), names[1:] * 2), (("a" * 64, "b" * 64), names)):
+        runs = [
+            each.first.model_copy(update={"train_sha256": sha256})
+            for each, sha256 in zip(own, shas, strict=True)
+        ]
+        found = in_rows(runs)
+        assert tuple(each.first.data for each in found.rows) == expected
+        assert tuple(run.data for run in found.runs) == names  # the record keeps what the release says
+
+
 def test_a_long_table_is_one_for_each_data_set_and_says_once_what_many_rows_share(
     shipped: RunResult,
 ) -> None:

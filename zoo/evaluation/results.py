@@ -214,11 +214,16 @@ def in_rows(found: Iterable[RunResult]) -> Sorted:
     """Put runs into rows: those of one recipe, on the same images, that differ in the seed alone.
 
     A run that was found twice is counted once. Of several trainings with one seed the earliest counts: they
-    are no independent samples.
+    are no independent samples. Where the same images go by several names, which come from how they were
+    read, rows have the shortest.
     """
     runs = _different(found)
-    groups: dict[tuple[str, str], list[RunResult]] = {}
+    names: dict[str, str] = {}
     for run in runs:
+        known = names.get(run.train_sha256, run.data)
+        names[run.train_sha256] = min(known, run.data, key=lambda name: (len(name), name))
+    groups: dict[tuple[str, str], list[RunResult]] = {}
+    for run in (each.model_copy(update={"data": names[each.train_sha256]}) for each in runs):
         groups.setdefault((run.group, run.train_sha256), []).append(run)
     rows, left_out = [], list[str]()
     for members in groups.values():
