@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from PIL import Image
 from sklearn.datasets import load_digits
 
@@ -161,6 +162,29 @@ def test_many_classes_are_colored_by_their_training_images(tmp_path, saved):
     )
     assert "class index" in texts(without)
     assert "50 of 120 features" in texts(without)
+
+
+def test_names_of_stars_that_lie_together_cover_no_other_name(tmp_path, saved):
+    g = torch.Generator().manual_seed(0)
+    weight = torch.randn(30, 8, generator=g)
+    weight[[1, 2, 26, 27]] = weight[0] + 0.03 * torch.randn(4, 8, generator=g)
+    y = torch.arange(30).repeat(4)
+    names = ["aquarium_fish", *(f"class of many letters {c}" for c in range(1, 30))]
+    centers = Centers(weight, torch.zeros(30), torch.arange(1, 31))
+    plot_features(weight[y], y, names, centers, tmp_path / "m.png", method="pca")
+    ten = Centers(weight[:10], torch.zeros(10), torch.arange(1, 11))
+    plot_features(weight[y[y < 10]], y[y < 10], names[:10], ten, tmp_path / "n.png", method="pca")
+    for figure in saved:
+        figure.canvas.draw()
+        written = [t for t in figure.axes[0].texts if t.get_fontstyle() == "italic"]
+        assert len(written) == 10
+        for name in written:
+            box = Text.get_window_extent(name)  # an annotation's own has its line too
+            others = [Text.get_window_extent(t) for t in figure.axes[0].texts if t is not name]
+            assert box.width > 0
+            assert figure.bbox.x0 <= box.x0
+            assert box.x1 <= figure.bbox.x1
+            assert not any(box.overlaps(other) for other in others), name.get_text()
 
 
 def test_a_class_absent_from_the_test_set_and_few_points_are_drawn(tmp_path):

@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LinearSegmentedColormap, LogNorm, Normalize
 from matplotlib.patheffects import withStroke
+from matplotlib.text import Annotation
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 from numpy.typing import NDArray
 from sklearn.decomposition import PCA
@@ -40,8 +41,7 @@ _METHODS = ("tsne", "pca")
 FEWEST = 4
 """Features at least that a map is made of."""
 _HALO = [withStroke(linewidth=2.2, foreground="white")]
-_LETTER, _LINE = 0.022, 0.047  # of a map's side, what a letter and a line of a star's name take up
-_LINE_POINTS = 10.5
+_BESIDE, _ABOVE, _LINE = 5.0, 4.0, 10.5  # points from a star to its name, and from there to the line above
 _NAMED = 5  # of many classes, the centers of this many most and least frequent ones are named
 
 
@@ -177,11 +177,11 @@ def _named(counts: NDArray[Any] | None) -> str:
 
 def draw_feature_map(axes: Axes, mapped: FeatureMap) -> None:
     """Draw what `map_features` made."""
+    parts = mapped.points, mapped.labels, mapped.stars, mapped.class_names
     if len(mapped.class_names) <= len(COLORS):
-        _draw_few(axes, mapped.points, mapped.labels, mapped.stars, mapped.class_names)
+        named = _draw_few(axes, *parts)
     else:
-        parts = mapped.points, mapped.labels, mapped.stars, mapped.class_names
-        _draw_many(axes, *parts, counts=mapped.counts)
+        named = _draw_many(axes, *parts, counts=mapped.counts)
     axes.set_xticks([])
     axes.set_yticks([])
     axes.set_aspect("equal", adjustable="datalim")
@@ -189,6 +189,7 @@ def draw_feature_map(axes: Axes, mapped: FeatureMap) -> None:
     name = "t-SNE" if mapped.method == "tsne" else "principal component"
     axes.set_xlabel(f"{name} 1")
     axes.set_ylabel(f"{name} 2")
+    _name_stars(axes, [(mapped.stars[c], mapped.class_names[c]) for c in named])
 
 
 def _directions(vectors: Tensor) -> NDArray[np.float32]:
@@ -214,7 +215,8 @@ def _embed(vectors: NDArray[np.float32], method: Method, seed: int) -> tuple[NDA
 
 def _draw_few(
     axes: Axes, points: NDArray[Any], labels: NDArray[Any], stars: NDArray[Any], names: Sequence[str]
-) -> None:
+) -> Sequence[int]:
+    """Draw up to ten classes, with their names, and return which stars are to be named: all."""
     for c in range(len(names)):
         x, y = points[labels == c].T
         style: dict[str, Any] = {"marker": MARKERS[c], "linewidths": 0.3, "edgecolors": "white", "zorder": 2}
@@ -222,7 +224,6 @@ def _draw_few(
     for c in range(len(stars)):
         x, y = stars[c]
         axes.scatter(x, y, s=170, c=COLORS[c], marker="*", linewidths=0.9, edgecolors="black", zorder=4)
-    named = []
     for c, name in enumerate(names):
         own = points[labels == c]
         if len(own):
@@ -230,8 +231,7 @@ def _draw_few(
             axes.text(
                 x, y, name, fontsize=10, weight="bold", ha="center", va="center", zorder=6, path_effects=_HALO
             )
-            named.append((x, y, name))
-    _name_stars(axes, points, stars, names[: len(stars)], named)
+    return range(len(stars))
 
 
 def _draw_many(
@@ -242,7 +242,8 @@ def _draw_many(
     names: Sequence[str],
     *,
     counts: NDArray[Any] | None,
-) -> None:
+) -> Sequence[int]:
+    """Draw more classes, by their training images, and return which stars are to be named."""
     # viridis is even in lightness; its palest end would vanish on white
     cmap = LinearSegmentedColormap.from_list("frequency", colormaps["viridis"](np.linspace(0.0, 0.9, 256)))
     value, norm, label = np.arange(len(names)), Normalize(0, len(names) - 1), "class index"
@@ -259,49 +260,50 @@ def _draw_many(
         bar.formatter = StrMethodFormatter("{x:,g}")  # an exponent would be smaller than other letters
         bar.minorformatter = NullFormatter()
     if counts is None:
-        return
+        return ()
     x, y = stars.T
     style: dict[str, Any] = {"marker": "*", "linewidths": 0.6, "edgecolors": "black", "zorder": 4}
     axes.scatter(x, y, s=60, c=value, cmap=cmap, norm=norm, **style)
     order = np.argsort(-counts, kind="stable")
-    chosen = [*order[:_NAMED], *order[-_NAMED:]]
-    _name_stars(axes, points, stars[chosen], [names[c] for c in chosen])
+    return [*order[:_NAMED], *order[-_NAMED:]]
 
 
-def _name_stars(
-    axes: Axes,
-    points: NDArray[Any],
-    stars: NDArray[Any],
-    names: Sequence[str],
-    named: Sequence[tuple[float, float, str]] = (),
-) -> None:
-    """Write each name beside its star; one that would cover another goes above or below, with a line.
-
-    Args:
-        axes: where.
-        points: `[N, 2]`, in the map too.
-        stars: `[C, 2]`.
-        names: C.
-        named: what is written already: the middle of each name.
-    """
-    if not len(stars):
+def _name_stars(axes: Axes, stars: Sequence[tuple[NDArray[Any], str]]) -> None:
+    """Write each name beside its star; one that would cover another goes above or below, with a line."""
+    if not stars:
         return
-    everything = np.concatenate([points, stars])
-    low, span = everything.min(axis=0), np.ptp(everything, axis=0).max() or 1.0
-    taken: list[tuple[float, float, float]] = []
-    for x, y, name in named:
-        at, width = (np.array([x, y]) - low) / span, 1.4 * _LETTER * len(name)
-        taken.append((float(at[0]) - width / 2 - _LETTER, float(at[1]) - 0.7 * _LINE, width))
+    figure = axes.figure.canvas.figure
+    for _ in range(2):  # only what is laid out knows how large a name is in it; once leaves it 9 pixels apart
+        figure.draw_without_rendering()
+    bottom, top = axes.get_window_extent().intervaly
+    taken = [text.get_window_extent() for text in axes.texts]
     style: dict[str, Any] = {"fontstyle": "italic", "color": INK, "path_effects": _HALO}
     line = {"arrowstyle": "-", "color": FAINT, "linewidth": 0.5, "shrinkA": 0, "shrinkB": 0}
-    for star, name in sorted(zip(stars, names, strict=True), key=lambda each: float(each[0][1])):
-        x, y = (star - low) / span
-        width, up, away = _LETTER * len(name), 0, 1 if y < 0.7 else -1  # into the map, not out of it
-        while any(abs(y + up * _LINE - b) < _LINE and x < a + w and a < x + width for a, b, w in taken):
+
+    def write(star: NDArray[Any], name: str, up: int, side: int) -> Annotation:
+        found: Annotation = axes.annotate(
+            name,
+            (star[0], star[1]),
+            (side * _BESIDE, _ABOVE + up * _LINE),
+            textcoords="offset points",
+            ha="left" if side > 0 else "right",
+            zorder=5,  # above all stars: of a hundred others, many lie where the names do
+            arrowprops=line if abs(up) > 1 else None,
+            **style,
+        )
+        found.set_in_layout(False)  # else the map shrinks, and all names come to lie elsewhere
+        return found
+
+    for star, name in sorted(stars, key=lambda each: float(each[0][1])):
+        for side in (1, -1):  # to the left of its star where it would leave the picture
+            tried = write(star, name, 0, side)
+            box = tried.get_window_extent()
+            tried.remove()
+            if box.x1 <= figure.bbox.x1:
+                break
+        step = _LINE * figure.dpi / 72
+        up, away = 0, 1 if box.y0 < bottom + 0.7 * (top - bottom) else -1  # into the map, not out of it
+        while any(box.translated(0, up * step).overlaps(other) for other in taken):
             up += away
-        taken.append((float(x), float(y + up * _LINE), width))
-        points_up = 4 + up * _LINE_POINTS
-        arrow = line if abs(up) > 1 else None
-        axes.annotate(
-            name, star, (5, points_up), textcoords="offset points", zorder=5, arrowprops=arrow, **style
-        )  # above all stars: of a hundred others, many lie where the names do
+        write(star, name, up, side)
+        taken.append(box.translated(0, up * step))

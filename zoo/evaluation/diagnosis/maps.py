@@ -145,9 +145,9 @@ def plot_map(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
     title = heading("A map of features", chosen.groups)
     with stack(paths, [3.3] * len(drawn), caption, title) as axes_of:
         for axes, group, mapped in zip(axes_of, chosen.groups, maps, strict=True):
-            draw_feature_map(axes, mapped)
             if len(drawn) > 1:
                 axes.set_title(group.name, loc="left")
+            draw_feature_map(axes, mapped)
     return caption
 
 
