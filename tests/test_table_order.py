@@ -157,6 +157,16 @@ def test_the_picture_tells_rows_apart_by_the_words_that_differ(shipped: RunResul
     ]
 
 
+def test_the_picture_says_of_each_row_how_long_it_was_trained_where_that_differs(shipped: RunResult) -> None:
+    rows = [
+        row(shipped, "cifar100, long tail 100", "PaCo", 52.0, epochs=400),
+        row(shipped, "cifar100, long tail 100", "PaCo", 45.0),
+        row(shipped, "cifar100, long tail 100", "CE", 39.0),
+    ]
+    assert labels(lines(in_order(rows), {})) == ["PaCo, 400 epochs", "PaCo, 100 epochs", "CE, 100 epochs"]
+    assert labels(lines(in_order(rows[1:]), {})) == ["PaCo", "CE"]
+
+
 def test_a_row_that_replaces_a_section_is_not_given_values_of_the_shipped_one(shipped: RunResult) -> None:
     given = {"start_epoch": 8}
     without = {"objective.feature_transform": [given, None]}

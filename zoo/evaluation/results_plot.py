@@ -144,9 +144,19 @@ def _draw(axes: Axes, place: int, line: Line, metric: str) -> None:
 
 
 def labels(shown: Sequence[Line]) -> list[str]:
-    """Return short names for rows: the method, and of data and recipe what tells them apart."""
+    """Return short names for rows: the method, and of data, length and recipe what tells them apart."""
     data = len({line.data for line in shown}) > 1
-    found = [f"{line.method}, {line.data}" if data else line.method for line in shown]
+    lengths = len({line.row.first.epochs for line in shown}) > 1  # a shorter row of another method misleads
+    found = [
+        ", ".join(
+            [
+                line.method,
+                *([line.data] if data else []),
+                *([f"{line.row.first.epochs} epochs"] if lengths else []),
+            ]
+        )
+        for line in shown
+    ]
     for text in {each for each in found if found.count(each) > 1}:
         places = [place for place, each in enumerate(found) if each == text]
         told = _told_apart([shown[place].recipe for place in places])
