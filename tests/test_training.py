@@ -18,7 +18,7 @@ from zoo.data import open_dataset
 from zoo.errors import Interrupted, RecipeError, TrainingError
 from zoo.objectives import Objective
 from zoo.training import Recipe, RunFolder, build_objective, train
-from zoo.training.optim import build_optimizer, build_schedule
+from zoo.training.optim import begin_momentum, build_optimizer, build_schedule
 
 RECIPES = {
     "moco": "cifar_resnet20.moco_v2_ft_digits_lt50",
@@ -271,35 +271,58 @@ def test_optimizer_mistakes_are_named() -> None:
         build_optimizer(linear, r.optimizer.model_copy(update={"name": "adamww"}))
     with pytest.raises(RecipeError, match=r"optimizer\.args: .*no_such"):
         build_optimizer(linear, r.optimizer.model_copy(update={"name": "adamw", "args": {"no_such": 1}}))
+    both = {"name": "adamw", "args": {"fused": True, "foreach": True}}
+    with pytest.raises(RecipeError, match=r"optimizer\.args: .*fused.*foreach.*together"):
+        build_optimizer(linear, r.optimizer.model_copy(update=both))
+    different = r.optimizer.model_copy(update={"name": "adamw", "args": {"differentiable": True}})
+    assert build_optimizer(linear, different).param_groups[0]["differentiable"]
 
 
-@pytest.mark.parametrize("name", ["sgd", "momentum", "adam", "adamw"])
-def test_a_scaled_update_is_the_plain_one_and_waits_for_no_number(
-    name: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [
+        ("sgd", {}),
+        ("nesterov", {}),
+        ("momentum", {}),
+        ("momentum", {"dampening": 0.5}),
+        ("adam", {}),
+        ("adamw", {}),
+    ],
+)
+def test_scaled_updates_are_the_plain_ones_wait_for_no_number_and_may_begin_with_none(
+    name: str, args: dict[str, float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    section = recipe("classify").optimizer.model_copy(update={"name": name})
-    nets = [torch.nn.Linear(3, 2) for _ in range(2)]
+    """GradScaler leaves out the first update, whose gradients are not finite; then there are two."""
+    section = recipe("classify").optimizer.model_copy(update={"name": name, "args": args})
+    nets = [torch.nn.Linear(64, 64) for _ in range(2)]
     nets[1].load_state_dict(nets[0].state_dict())
     plain, scaled = (build_optimizer(net, section) for net in nets)
+    begin_momentum(scaled)
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**7)
-    images = torch.rand(5, 3)
-    nets[0](images).square().mean().backward()
-    plain.step()
-    scaler.scale(nets[1](images).square().mean()).backward()
+    images = torch.rand(5, 64)
 
     def item(_: torch.Tensor) -> None:
         raise AssertionError("a number was asked for, which waits for a GPU")
 
-    with monkeypatch.context() as patched:
-        patched.setattr(torch.Tensor, "item", item)
-        scaler.step(scaled)
-    assert torch.equal(nets[0].weight, nets[1].weight)
-    for parameter in nets[1].parameters():
-        parameter.grad = torch.full_like(parameter, torch.inf)
-    scaler.update()
-    scaler.scale(torch.zeros(()))
-    scaler.step(scaled)  # left out
-    assert torch.equal(nets[0].weight, nets[1].weight)
+    for factor in (torch.inf, 1.0, 2.0):
+        for net, optimizer in zip(nets, (plain, scaled), strict=True):
+            optimizer.zero_grad()
+            loss = net(images).square().mean()
+            (loss if net is nets[0] else scaler.scale(loss)).backward()
+            for parameter in net.parameters():
+                assert parameter.grad is not None
+                parameter.grad.mul_(factor)
+        if factor != torch.inf:
+            plain.step()
+        junk = [torch.full((64, 64), 7e3) for _ in range(50)]
+        del junk  # memory that is not zero when it is used again
+        with monkeypatch.context() as patched:
+            if not args:  # not fused
+                patched.setattr(torch.Tensor, "item", item)
+            scaler.step(scaled)
+        scaler.update()
+        for a, b in zip(nets[0].parameters(), nets[1].parameters(), strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-7)
 
 
 def test_weight_decay_covers_what_the_recipe_says() -> None:

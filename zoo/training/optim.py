@@ -46,7 +46,7 @@ def build_optimizer(objective: nn.Module, section: OptimizerSection) -> torch.op
         )
     kernels: dict[str, Any] = {}
     sharded = any(isinstance(parameter, DTensor) for parameter in objective.parameters())
-    chosen = {"foreach", "fused"} & {*section.args}
+    chosen = {"foreach", "fused", "differentiable", "dampening"} & {*section.args}
     try:
         kind = timm.optim.get_optimizer_class(section.name, bind_defaults=False)
         if isinstance(kind, type) and issubclass(kind, FUSED) and not chosen and not sharded:
@@ -65,7 +65,7 @@ def build_optimizer(objective: nn.Module, section: OptimizerSection) -> torch.op
             **kernels,
             **section.args,
         )
-    except (TypeError, ValueError, AssertionError) as error:
+    except (TypeError, ValueError, AssertionError, RuntimeError) as error:
         raise RecipeError(
             f'optimizer.args: timm\'s "{section.name}" refuses {section.args}: {error}'
         ) from None
@@ -74,6 +74,22 @@ def build_optimizer(objective: nn.Module, section: OptimizerSection) -> torch.op
             f'optimizer.name: "{section.name}" needs second derivatives, which the loop does not compute'
         )
     return optimizer
+
+
+def begin_momentum(optimizer: torch.optim.Optimizer) -> None:
+    """Give torch's SGD its momentum buffers now, zeros, where it has none yet; its first update is the same.
+
+    Its fused kernel makes them in the first update, and where GradScaler has that one left out, since
+    gradients were not finite, what was in memory before becomes momentum.
+    """
+    if not isinstance(optimizer, torch.optim.SGD):
+        return
+    for group in optimizer.param_groups:
+        if (
+            group["momentum"] and not group["dampening"]
+        ):  # with it the first update is another, and none is fused
+            for parameter in group["params"]:
+                optimizer.state[parameter].setdefault("momentum_buffer", torch.zeros_like(parameter))
 
 
 def with_own_kernels(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,13 @@ from zoo.training.acceleration import checkpoint_activations, frozen_statistics
 from zoo.training.average import Average
 from zoo.training.graph import GraphedStep
 from zoo.training.observation import Observation
-from zoo.training.optim import base_rate, build_optimizer, build_schedule, with_own_kernels
+from zoo.training.optim import (
+    base_rate,
+    begin_momentum,
+    build_optimizer,
+    build_schedule,
+    with_own_kernels,
+)
 from zoo.training.parallel import Parallel, distributed, optimizer_with_shards, whole, with_shards
 from zoo.training.parts import gathered, join, layouts, split
 from zoo.training.recipe import Recipe
@@ -73,6 +79,8 @@ class Stepper:
         self.optimizer = build_optimizer(objective, recipe.optimizer)
         self.schedule = build_schedule(self.optimizer, recipe.schedule, section.epochs, steps_per_epoch)
         self.scaler = torch.amp.GradScaler(device.type, enabled=section.precision == "fp16")
+        if self.scaler.is_enabled():
+            begin_momentum(self.optimizer)
         self.parameters = [p for p in objective.parameters() if p.requires_grad]
         self.clip_grad = section.clip_grad
         self.accumulate = section.accumulate
@@ -205,6 +213,8 @@ class Stepper:
         self.objective.load_state_dict(with_shards(self.objective.state_dict(), state["objective"]))
         optimizer = with_own_kernels(self.optimizer, state["optimizer"])
         self.optimizer.load_state_dict(optimizer_with_shards(self.optimizer, optimizer))
+        if self.scaler.is_enabled():
+            begin_momentum(self.optimizer)
         self.scaler.load_state_dict(state["scaler"])
         if self.average is not None:
             self.average.load_state(state["average"])
