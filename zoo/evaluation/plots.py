@@ -68,7 +68,7 @@ _UNITS = {
     "other_distance": "distance",
 }
 _CLASSES = ("many", "medium", "few")  # groups by training images
-_VARIANTS: dict[str, Any] = {"optimum": (0, (1, 1)), "ft": (0, (4, 1.5))}
+_VARIANTS: dict[str, Any] = {"optimum": (0, (1, 2)), "ft": (0, (4, 1.5))}
 _VARIANT_NAMES = {"optimum": "theoretical optimum", "ft": "after FT"}
 _FIRST = ("loss", "lr", "images_per_second")
 _HEIGHTS = {1: 1.75, 2: 1.5}  # inches of a panel, by how many lie side by side
@@ -107,6 +107,11 @@ class _Line(NamedTuple):
     def dash(self) -> Any:
         return _VARIANTS.get(self.variant, "-")
 
+    @property
+    def filling(self) -> str:
+        """Markers of what was not measured are hollow: between many of them dashes cannot be seen."""
+        return "white" if self.variant == "optimum" else self.color
+
 
 def _legend(lines: Sequence[_Line]) -> list[Line2D]:
     """Say what the colours and dashes are that there are."""
@@ -125,7 +130,19 @@ def _legend(lines: Sequence[_Line]) -> list[Line2D]:
             )
             for line in of_groups
         ),
-        *(Line2D([], [], label=_VARIANT_NAMES[v], color=INK, linestyle=_VARIANTS[v]) for v in variants),
+        *(
+            Line2D(
+                [],
+                [],
+                label=_VARIANT_NAMES[v],
+                color=INK,
+                linestyle=_VARIANTS[v],
+                marker="o" if v == "optimum" and groups else None,
+                markersize=3,
+                markerfacecolor="white",
+            )
+            for v in variants
+        ),
     ]
 
 
@@ -196,7 +213,8 @@ def plot_curves(
                     if len(lines) == 1:
                         axes.plot(steps, values, alpha=0.25, linewidth=0.6, **style)
                     steps, values = _running_mean(steps, window), _running_mean(values, window)
-                axes.plot(steps, values, linewidth=1.2, marker=marker, markersize=3, **style)
+                style |= {"marker": marker, "markersize": 3, "markerfacecolor": line.filling}
+                axes.plot(steps, values, linewidth=1.2, markeredgewidth=0.8, **style)
             called = _NAMES.get(name, name.replace("_", " "))
             axes.set_title(wrapped(called, _BESIDE[columns], 9), loc="left")
             axes.set_ylabel(unit)

@@ -85,9 +85,7 @@ def begin_momentum(optimizer: torch.optim.Optimizer) -> None:
     if not isinstance(optimizer, torch.optim.SGD):
         return
     for group in optimizer.param_groups:
-        if (
-            group["momentum"] and not group["dampening"]
-        ):  # with it the first update is another, and none is fused
+        if group["momentum"] and not group["dampening"]:  # which changes the first update, and is never fused
             for parameter in group["params"]:
                 optimizer.state[parameter].setdefault("momentum_buffer", torch.zeros_like(parameter))
 
