@@ -80,8 +80,8 @@ def test_an_archive_in_place_of_parquet_files_is_named_with_the_line_that_reads_
     said = (
         rf"no (train|test) files.*There is torchvision's archive, {archive}: "
         r"a recipe reads it with --set 'data\.source=\{kind: cifar100\}', a command that takes other data "
-        rf"than a release's own with --data 'cifar100:{tmp_path / given}\?imbalance=100'; "
-        "its long tail has as many images of each class, but other ones$"
+        rf"than a release's own with --data 'cifar100:{tmp_path / given}\?profile=exponential&"
+        r"imbalance=100\.0&seed=0'; its long tail has as many images of each class, but other ones$"
     )
     changed = {"training.epochs": [100]}
     for call in (

@@ -32,16 +32,16 @@ def remedy(config: DataConfig, root: str | Path | None) -> str | None:
     kind, archive = next(((k, each) for k, each in archives.items() if is_dir(each)), (None, root))
     if kind is None:
         return None
-    tail, drawn, spec = config.long_tail, "", f"{kind}:{root}"
+    tail = config.long_tail
+    told = f"a recipe reads it with --set 'data.source={{kind: {kind}}}'"
+    if config.subset is None:  # with both, a spec has one seed
+        selected = {} if tail is None else tail.model_dump(mode="json")
+        words = "&".join(f"{key}={value}" for key, value in selected.items() if value is not None)
+        spec = f"{kind}:{root}?{words}" if words else f"{kind}:{root}"
+        told += f", a command that takes other data than a release's own with --data '{spec}'"
     if tail is not None:
-        drawn = "; its long tail has as many images of each class, but other ones"
-        spec += f"?imbalance={tail.imbalance:g}"
-        spec += "" if tail.profile == "exponential" else f"&profile={tail.profile}"
-    return (
-        f"There is torchvision's archive, {archive}: a recipe reads it with "
-        f"--set 'data.source={{kind: {kind}}}', a command that takes other data than a release's own with "
-        f"--data '{spec}'{drawn}"
-    )
+        told += "; its long tail has as many images of each class, but other ones"
+    return f"There is torchvision's archive, {archive}: {told}"
 
 
 def _has(folder: Path, source: Parquet) -> bool:
