@@ -479,19 +479,27 @@ def test_a_disk_that_fills_up_names_what_is_needed_and_free_and_the_run_resumes(
 
 @pytest.mark.parametrize("replaced", [False, True])
 def test_a_folder_that_vanishes_is_not_made_anew_nor_is_another_in_its_place_written_to(
-    tmp_path: Path, replaced: bool
+    tmp_path: Path, replaced: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """It is moved between two writes: what is being written in that moment goes where the name leads."""
     r = recipe("classify", *OFTEN)
     out = tmp_path / "run"
+    own, one_at_a_time = RunFolder._own, threading.RLock()
 
-    def move() -> None:
-        out.rename(tmp_path / "moved")
-        if replaced:
-            (out / "checkpoints").mkdir(parents=True)
+    @contextlib.contextmanager
+    def moved_before_one(folder: RunFolder) -> Iterator[None]:
+        with one_at_a_time:
+            if len(folder.rows()) >= 2 and not (tmp_path / "moved").exists():
+                out.rename(tmp_path / "moved")
+                if replaced:
+                    (out / "checkpoints").mkdir(parents=True)
+            with own(folder):
+                yield
 
-    When(out, 2, move)
+    monkeypatch.setattr(RunFolder, "_own", moved_before_one)
     with pytest.raises(TrainingError, match=r"run folder .* is gone: it was moved, deleted or replaced"):
         run(r, out)
+    monkeypatch.undo()
     assert not list(out.rglob("*.pt")) and not (out / "metrics.jsonl").exists()
     shutil.rmtree(out, ignore_errors=True)
     (tmp_path / "moved").rename(out)
