@@ -16,7 +16,9 @@ from zoo.training.changes import differences
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 DIGITS = [name for name in zoo.list_models() if "_digits" in name]
 ON_A_CPU = {"training.precision": "bf16", "training.threads": 1, "views.cache": True}
-COMPUTED_WITH = {"cifar_resnet32.paco_cifar100_lt100": ON_A_CPU}
+COMPUTED_WITH = dict.fromkeys(
+    ("cifar_resnet32.paco_cifar100_lt100", "cifar_resnet32.balanced_softmax_cifar100_lt100"), ON_A_CPU
+)
 """How recipes that are for a GPU were computed here."""
 CIFAR100 = [name for name in zoo.list_models() if "_cifar100" in name]
 
