@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +14,7 @@ from torch import nn
 
 from zoo import catalog
 from zoo import release as releases
+from zoo.api.own_images import open_own
 from zoo.config import Config, parse
 from zoo.data import DataConfig, EvalView, ImageDataset, open_dataset, parse_data_spec
 from zoo.errors import DataError, ReleaseError, ZooError, did_you_mean
@@ -95,12 +97,13 @@ def evaluate(
         model, preprocess, centers = release.load(), release.preprocess, release.centers
     config, root = resolve_data(data, release)
     reading = _reading_of(release)
-    test_set = open_dataset(config, "test", root)
+    open_split = partial(open_own, release) if release is not None and _is_own(data) else open_dataset
+    test_set = open_split(config, "test", root)
     if protocol == "classifier" and release is not None and centers is not None:
         _check_classes(release, test_set)
     encoded = Encoded(
         model,
-        open_dataset(config, "train", root),
+        open_split(config, "train", root),
         test_set,
         view=EvalView(
             size=preprocess.input_size,
@@ -183,11 +186,16 @@ def _check_classes(release: Release, dataset: ImageDataset) -> None:
 
 def resolve_data(data: str | Path | None, release: Release | None) -> tuple[DataConfig, str | Path | None]:
     """Tell a folder for the release's own source from a spec that names another source."""
-    if data is None or is_dir(data):
+    if _is_own(data):
         if release is None:
             raise DataError("data: a model without a release needs a data spec, e.g. cifar100:DIR")
         return own_data(release.recipe, release.name, data), data
     return parse_data_spec(str(data))
+
+
+def _is_own(data: str | Path | None) -> bool:
+    """Whether `data` is the place of a release's own source, not a spec of another."""
+    return data is None or is_dir(data)
 
 
 def own_data(recipe: Mapping[str, Any], name: str, folder: str | Path | None = None) -> DataConfig:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.api.evaluation import own_data
+from zoo.api.own_images import open_own
 from zoo.api.subjects import Opened
 from zoo.config import parse
 from zoo.data import DataConfig, EvalView, ImageDataset, ViewsConfig, open_dataset, parse_data_spec
@@ -19,6 +20,7 @@ from zoo.evaluation.diagnosis.center_loss import center_loss
 from zoo.evaluation.diagnosis.look import Look, landmarks_of, look, words_of
 from zoo.files import is_dir
 from zoo.modules import Centers
+from zoo.release import Release
 
 
 class Seen(NamedTuple):
@@ -82,14 +84,15 @@ class Looker:
         without = None
         try:
             config, root = self._data_of(opened)
-            train_set, test_set = self._open(config, "train", root), self._open(config, "test", root)
+            own = opened.release if self._spec is None else None
+            train_set, test_set = (self._open(config, split, root, own) for split in ("train", "test"))
         except ZooError as error:
             without = _sentence(error)
         trained_on = None
         try:
-            own = self._training_set(opened)
-            trained_on = None if own is None else words_of(own)
-            encoder, centers = opened.load(own)
+            learned_from = self._training_set(opened)
+            trained_on = None if learned_from is None else words_of(learned_from)
+            encoder, centers = opened.load(learned_from)
         except ZooError as error:
             without = without or f"its encoder cannot be loaded: {_sentence(error)}"
             notes.append(f"No encoder: {error}")
@@ -161,11 +164,17 @@ class Looker:
             None if config is None else self._open(config, "train", self.data if self._spec is None else None)
         )
 
-    def _open(self, config: DataConfig, split: Any, root: str | Path | None) -> ImageDataset:
-        key = f"{split} {root} {config.model_dump_json()}"
+    def _open(
+        self, config: DataConfig, split: Any, root: str | Path | None, release: Release | None = None
+    ) -> ImageDataset:
+        """Open a split; with `release` the images that it lists."""
+        listed = release.images.get(split) if release else None
+        key = f"{split} {root} {config.model_dump_json()} {listed.sha256 if listed else ''}"
         if key not in self._opened:
             try:
-                self._opened[key] = open_dataset(config, split, root)
+                self._opened[key] = (
+                    open_own(release, config, split, root) if release else open_dataset(config, split, root)
+                )
             except ZooError as error:
                 self._opened[key] = error
         found = self._opened[key]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
@@ -13,11 +13,13 @@ from torch import Tensor, nn
 from zoo import release as releases
 from zoo.api.evaluation import measure_aloud
 from zoo.api.facts import training_facts
+from zoo.api.own_images import list_splits
 from zoo.api.pictures import draw_pictures
 from zoo.data import ImageDataset, open_dataset
 from zoo.errors import DataError, Interrupted, RecipeError, TrainingError, ZooError
 from zoo.evaluation.encoded import ProbeData, Reading
 from zoo.evaluation.measure import Encoded, ProbeRun
+from zoo.image_list import ImageList
 from zoo.launch import handed_on, restarted
 from zoo.meeting import join
 from zoo.objectives import Objective
@@ -42,6 +44,7 @@ def pretrain(
     resume: bool = False,
     overrides: Sequence[str] = (),
     stages_at: str | Path | None = None,
+    images: Mapping[str, ImageList] | None = None,
 ) -> Release:
     """Train as a recipe says, measure the result and write its release.
 
@@ -58,6 +61,8 @@ def pretrain(
         stages_at: for a recipe with a `method`, where its trainings lie instead of in `run`. Several recipes
             may share the folder: a training that another one has finished is taken as it is, and one that was
             stopped is continued.
+        images: which to train ("train") and measure on ("test"), as `Release.images` of another release lists
+            them: out of another copy of the data, where long tail and subset would draw others.
 
     Returns:
         The release in `out`.
@@ -82,7 +87,7 @@ def pretrain(
         interruptible(lambda: _saved(begun[-1]), once=not handed_on()),
         join(pick_device(recipe.training.device).type) as ranks,
     ):
-        release = _pretrain(recipe, begun, out, data, ranks, resume=resume, at=at)
+        release = _pretrain(recipe, begun, out, data, ranks, resume=resume, at=at, images=images or {})
     return release or releases.open(out)
 
 
@@ -101,12 +106,13 @@ def _pretrain(
     *,
     resume: bool,
     at: Path | None,
+    images: Mapping[str, ImageList],
 ) -> Release | None:
     """Do what `pretrain` does; only rank 0 measures, and has the release then."""
     (run,) = begun
     with ranks.in_turn():  # what one fetches or decodes, the others find
-        train_set = open_dataset(recipe.data, "train", data)
-        test_set = _test_set(recipe, data, ranks)
+        train_set = open_dataset(recipe.data, "train", data, images.get("train"))
+        test_set = _test_set(recipe, data, images.get("test"), ranks)
         objective = build_objective(beginning(recipe), train_set)
     if recipe.evaluation and train_set.num_classes < 2:
         raise DataError(
@@ -137,10 +143,12 @@ def _pretrain(
     return release
 
 
-def _test_set(recipe: Recipe, data: str | Path | None, ranks: Ranks) -> ImageDataset | None:
+def _test_set(
+    recipe: Recipe, data: str | Path | None, listed: ImageList | None, ranks: Ranks
+) -> ImageDataset | None:
     """Return the test images; None where there are none, and nothing is to be measured on them."""
     try:
-        return open_dataset(recipe.data, "test", data)
+        return open_dataset(recipe.data, "test", data, listed)
     except DataError as error:
         if recipe.evaluation:
             raise
@@ -242,6 +250,7 @@ def _release(
             "evaluations": entries,
         },
         history=histories.gather(rows, class_rows),
+        images=list_splits(train_set, test_set),
         pictures=pictures,
         description=recipe.description,
         license=_license(recipe, encoder),

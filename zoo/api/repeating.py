@@ -11,9 +11,11 @@ import numpy as np
 from zoo.api.evaluation import evaluate
 from zoo.config import Config, parse
 from zoo.data import DataConfig, ImageDataset, open_dataset, parse_data_spec
+from zoo.data.contents import OtherImages
 from zoo.errors import DataError, ZooError
 from zoo.evaluation.agreement import Images
 from zoo.files import is_dir
+from zoo.image_list import ImageList
 from zoo.release import Release
 from zoo.training.protocols import PROTOCOLS, TRAINED
 
@@ -28,12 +30,18 @@ class Sets(NamedTuple):
     test: ImageDataset
 
     @classmethod
-    def open(cls, config: DataConfig, root: str | Path | None) -> Sets:
-        """Open both; errors are those of `open_dataset`, and that there is no such folder as `root`."""
+    def open(
+        cls, config: DataConfig, root: str | Path | None, images: Mapping[str, ImageList] | None = None
+    ) -> Sets:
+        """Open both; errors are those of `open_dataset`, and that there is no such folder as `root`.
+
+        `images` are those of a release: see `zoo.pretrain`.
+        """
         if root is not None and not is_dir(root):
             raise DataError(f'data: no folder "{root}"')
         plain = config.model_copy(update={"partial_labels": None})
-        return cls(*(open_dataset(plain, split, root) for split in ("train", "test")))
+        listed = images or {}
+        return cls(*(open_dataset(plain, split, root, listed.get(split)) for split in ("train", "test")))
 
     @property
     def images(self) -> Images:
@@ -50,6 +58,35 @@ def measured_on(entry: Mapping[str, Any]) -> tuple[str | None, str | None]:
     """Return the hashes of the training and test images of an entry, as far as it records them."""
     train, test = ((entry.get(name) or {}).get("sha256") for name in ("train_set", "test_set"))
     return train, test
+
+
+def open_same(release: Release, config: DataConfig, root: str | Path | None) -> tuple[ImageDataset, Sets]:
+    """Return what a release was trained on, and both splits as its probes saw them.
+
+    Raises:
+        DataError: for other images or labels than those, as far as the release records or lists them.
+    """
+    images = release.images
+    try:
+        train_set = open_dataset(config, "train", root, images.get("train"))
+        own = Sets.open(config, root, images)
+    except OtherImages as error:
+        raise DataError(f"{release.name} was trained and measured on other data: {error}") from None
+    dataset = release.config["zoo"]["dataset"]
+    entries = [measured_on(entry) for entry in release.metrics["evaluations"]]
+    tested_on = [test for train, test in entries if train == own.sha256[0] and test is not None]
+    for split, facts, known in (
+        ("trained", train_set.describe(), [dataset.get("sha256")]),
+        ("tested", own.test.describe(), tested_on),
+    ):
+        expected = [sha256 for sha256 in known if sha256 is not None]
+        if expected and facts["sha256"] not in expected:
+            size = f"{dataset['num_images']:,} images" if split == "trained" else "images"
+            raise DataError(
+                f"{release.name} was {split} on {size} with names and labels of sha256 {expected[0]}, found "
+                f"{facts['num_images']:,} with {facts['sha256']}: other data, or in another order"
+            )
+    return train_set, own
 
 
 def repeat(

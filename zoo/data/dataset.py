@@ -31,6 +31,10 @@ class Encoded(NamedTuple):
 class ImageStore(Protocol):
     """Images by row, as a source holds them."""
 
+    @property
+    def has_copies(self) -> bool:
+        """Whether other copies of the data set have the same pixels under other names, or in other order."""
+
     def name(self, row: int) -> str:
         """Return a name that is the same on every machine: it enters the data set's fingerprint."""
 
@@ -76,6 +80,7 @@ class ImageDataset:
         self.settings = dict(settings or {})
         self._store = store
         self._rows = np.arange(len(self.labels)) if rows is None else np.array(rows, dtype=np.int64)
+        self._known_as: str | None = None
         self.candidates: NDArray[np.bool_] | None = None
         if candidates is not None:
             self.candidates = as_candidates(candidates, self.labels, self.num_classes)
@@ -119,6 +124,21 @@ class ImageDataset:
         """Return the files that the images are decoded from; None: they need no decoding."""
         return self._store.encoded(self._rows)
 
+    @property
+    def has_copies(self) -> bool:
+        """Whether other copies of the data set have the same pixels, see `ImageStore`."""
+        return self._store.has_copies
+
+    def known_as(self, sha256: str) -> ImageDataset:
+        """Return the data set under the hash that a copy with the same images and labels is recorded by.
+
+        Its parts, and the same images with partial labels, are not known by it.
+        """
+        same = self.subset(np.arange(len(self)))
+        same.settings["by_content"] = True
+        same._known_as = sha256
+        return same
+
     def subset(self, indices: ArrayLike) -> ImageDataset:
         """Return the data set of the images at `indices` `[M]`, in that order, with the same classes."""
         chosen = np.array(indices, dtype=np.int64)
@@ -145,7 +165,7 @@ class ImageDataset:
             DataError: for another shape or other values, or where the true label is missing: in how many
                 rows, and in which first.
         """
-        return ImageDataset(
+        changed = ImageDataset(
             self._store,
             self.labels,
             self.class_names,
@@ -153,12 +173,16 @@ class ImageDataset:
             settings={**self.settings, "partial_labels": dict(origin) if origin else None},
             candidates=candidates,
         )
+        if candidates is None and self.candidates is None:
+            changed._known_as = self._known_as
+        return changed
 
     def describe(self) -> dict[str, Any]:
         """Return plain values that identify the data set, for cards and metrics.
 
         `sha256` is over the names, labels and candidates of the images in order: equal only for the same
-        selection. Partial labels say the mean number of candidates of an image, the true label included.
+        selection, or for one that is `known_as` it. Partial labels say the mean number of candidates of an
+        image, the true label included.
         """
         digest = hashlib.sha256()
         for row, label in zip(self._rows.tolist(), self.labels.tolist(), strict=True):
@@ -176,5 +200,5 @@ class ImageDataset:
             "num_images": len(self),
             "num_classes": self.num_classes,
             "class_counts": {"largest": int(counts.max()), "smallest": int(counts.min())},
-            "sha256": digest.hexdigest(),
+            "sha256": self._known_as or digest.hexdigest(),
         }

@@ -36,6 +36,11 @@ class ParquetStore:
         self._files = files
         self._column = column
 
+    @property
+    def has_copies(self) -> bool:
+        """Whether no image is compressed with loss, so that other files may hold the same pixels."""
+        return self.first_lossy() is None
+
     def name(self, row: int) -> str:
         """Return the `path` stored with the image, or the shard and the row in it."""
         return self._names[row]

@@ -18,6 +18,7 @@ from zoo.data.config import (
     Source,
     TorchvisionSource,
 )
+from zoo.data.contents import find_listed
 from zoo.data.dataset import ImageDataset, ImageStore, Split
 from zoo.data.elsewhere import remedy
 from zoo.data.list_files import open_list
@@ -29,6 +30,7 @@ from zoo.data.stores import ArrayStore, FileStore, Opened
 from zoo.data.subset import select_subset
 from zoo.errors import DataError, did_you_mean
 from zoo.files import is_dir
+from zoo.image_list import ImageList
 
 DIGITS_TRAIN_PER_CLASS = 125  # the smallest class has 174 images
 
@@ -47,7 +49,11 @@ def open_digits(source: Digits, split: Split, root: Path | None) -> Opened:
         )
     chosen = np.concatenate(rows)
     pixels = np.rint(digits.images[chosen] * (255 / 16)).astype(np.uint8)  # stored as 0..16
-    return Opened(ArrayStore(pixels, "digits", chosen), digits.target[chosen], [str(c) for c in range(10)])
+    return Opened(
+        ArrayStore(pixels, "digits", chosen, has_copies=False),
+        digits.target[chosen],
+        [str(c) for c in range(10)],
+    )
 
 
 def open_fashion_mnist(source: TorchvisionSource, split: Split, root: Path | None) -> Opened:
@@ -124,7 +130,9 @@ def data_name(source: Source, root: str | Path | None) -> str:
     return f"{folder} {source.label}" if source.kind == "parquet" else folder
 
 
-def open_dataset(config: DataConfig, split: Split, root: str | Path | None) -> ImageDataset:
+def open_dataset(
+    config: DataConfig, split: Split, root: str | Path | None, listed: ImageList | None = None
+) -> ImageDataset:
     """Open one split of the configured data.
 
     Rows are in the order of the source: files sorted by class and name for folders, by line for list files,
@@ -140,9 +148,12 @@ def open_dataset(config: DataConfig, split: Split, root: str | Path | None) -> I
         config: what to read.
         split: `train` or `test`.
         root: folder of the data, the command line's `--data`; None for embedded data or absolute paths.
+        listed: the images that long tail and subset drew from the copy where a release was trained. Where
+            this copy's order makes them draw others, the listed ones are taken instead, by their content.
 
     Raises:
-        DataError: naming what is missing or malformed, where it was looked for, and how to give it.
+        DataError: naming what is missing or malformed, where it was looked for, and how to give it;
+            `OtherImages` where not all listed images are there.
     """
     source = config.source
     folder = None if root is None else Path(root)
@@ -167,11 +178,13 @@ def open_dataset(config: DataConfig, split: Split, root: str | Path | None) -> I
     }
     if len(labels) == 0:
         raise DataError(f"{source.kind}: the {split} split has no images")
-    dataset = ImageDataset(store, labels, class_names, settings=settings)
+    whole = dataset = ImageDataset(store, labels, class_names, settings=settings)
     if tail is not None:
         dataset = dataset.subset(select_long_tail(tail, dataset.labels, dataset.num_classes))
     if part is not None:
         dataset = dataset.subset(select_subset(part, dataset.labels, dataset.num_classes))
+    if listed is not None and dataset.describe()["sha256"] != listed.sha256:
+        dataset = find_listed(whole, listed)
     return dataset if partial is None else _with_partial_labels(dataset, partial, folder)
 
 

@@ -27,9 +27,15 @@ class ArrayStore:
     """Decoded images in memory."""
 
     def __init__(
-        self, pixels: NDArray[np.uint8], prefix: str, numbers: NDArray[np.int64] | None = None
+        self,
+        pixels: NDArray[np.uint8],
+        prefix: str,
+        numbers: NDArray[np.int64] | None = None,
+        *,
+        has_copies: bool = True,
     ) -> None:
         """Take `pixels` `[N, H, W]` or `[N, H, W, 3]` and the `numbers` `[N]` of the images there."""
+        self.has_copies = has_copies
         self._pixels = pixels
         self._prefix = prefix
         self._numbers = np.arange(len(pixels)) if numbers is None else numbers
@@ -52,7 +58,9 @@ class ArrayStore:
 
 
 class FileStore:
-    """Image files below one folder."""
+    """Image files below one folder: in every copy they have the same names, and by these one order."""
+
+    has_copies = False
 
     def __init__(self, folder: Path, paths: Sequence[str]) -> None:
         """Take the `paths` `[N]` relative to `folder`."""

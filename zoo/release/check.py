@@ -8,7 +8,7 @@ import torch
 
 from zoo import backbones
 from zoo.errors import ReleaseError
-from zoo.release import build, format, history
+from zoo.release import build, format, history, images
 from zoo.release.release import Release
 from zoo.release.tensors import check_centers, read_tensors
 
@@ -16,10 +16,10 @@ from zoo.release.tensors import check_centers, read_tensors
 def check_release(release: Release) -> None:
     """Make sure that `release` is whole and that its parts agree.
 
-    Its files are its own, not links to others; `config.json` is strict (`schema.check`); weights, centers and
-    recipe have their recorded hashes; the weights are those of the architecture; centers fit, and are the
-    classifier where there is one; the recipe is YAML, `metrics.json` has its
-    sections and `history.json`, where there is one, its columns. The card is for `card.check_card`.
+    Its files are its own, not links to others; `config.json` is strict (`schema.check`); weights, centers,
+    list of images and recipe have their recorded hashes; the weights are those of the architecture; centers
+    fit, and are the classifier where there is one; the recipe is YAML, `metrics.json` has its sections and
+    `history.json`, where there is one, its columns. The card is for `card.check_card`.
 
     Raises:
         ReleaseError: naming the first file that is not as it should be.
@@ -43,6 +43,7 @@ def check_release(release: Release) -> None:
     if config["zoo"]["has_centers"]:
         check_centers(folder, config)
     release.verify()
+    images.read(folder, config)
     _check_classifier(release)
     format.read_metrics(folder)
     history.read(folder)
@@ -52,9 +53,10 @@ def check_release(release: Release) -> None:
 def _files(folder: Path) -> list[Path]:
     """Return the release's files; what else lies in the folder is nobody's business."""
     names = (format.CONFIG, format.WEIGHTS, format.RECIPE, format.METRICS, format.CARD)
-    centers = [folder / format.CENTERS] if (folder / format.CENTERS).is_symlink() else []
+    optional = (format.CENTERS, format.IMAGES)
+    tensors = [folder / name for name in optional if (folder / name).is_symlink()]
     record = [folder / format.HISTORY] if history.is_in(folder) else []
-    return [*(folder / name for name in names), *centers, *record, *sorted(folder.glob(format.PICTURES))]
+    return [*(folder / name for name in names), *tensors, *record, *sorted(folder.glob(format.PICTURES))]
 
 
 def _check_own(file: Path) -> None:

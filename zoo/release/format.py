@@ -22,6 +22,7 @@ from zoo.release.files import WRITING
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 CENTERS = "centers.safetensors"
+IMAGES = "images.safetensors"
 RECIPE = "recipe.yaml"
 METRICS = "metrics.json"
 HISTORY = "history.json"
@@ -29,8 +30,14 @@ CARD = "README.md"
 PICTURES = "*.png"
 PICTURE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.png")  # of these, those that a release may have
 LICENSE = "apache-2.0"
+OPTIONAL = (CENTERS, IMAGES, HISTORY, PICTURES)  # what one release in a folder has, and the next may lack
 
-HASHED = {WEIGHTS: "weights_sha256", CENTERS: "centers_sha256", RECIPE: "recipe_sha256"}
+HASHED = {
+    WEIGHTS: "weights_sha256",
+    CENTERS: "centers_sha256",
+    RECIPE: "recipe_sha256",
+    IMAGES: "images_sha256",
+}
 TRAINING_NUMBERS = ("epochs", "steps", "images", "seconds", "images_per_second")
 ACCURACIES = ("accuracy", "balanced_accuracy", "many", "medium", "few")
 EVALUATION_WORDS = ("protocol", "data", "split")

@@ -17,8 +17,9 @@ from torchvision import transforms
 
 from zoo.errors import ReleaseError
 from zoo.files import is_file, write_text
+from zoo.image_list import ImageList
 from zoo.modules.centers import Centers
-from zoo.release import card, files, format, tensors, verified
+from zoo.release import card, files, format, images, tensors, verified
 from zoo.release import history as histories
 from zoo.release.build import build
 
@@ -73,6 +74,11 @@ class Release:
         See `zoo.release.history.History` for its form; `rows_of` there makes rows of it again.
         """
         return histories.read(self.path)
+
+    @property
+    def images(self) -> dict[str, ImageList]:
+        """Which images were trained ("train") and measured on ("test"), by content; empty if not listed."""
+        return images.read(self.path, self.config)
 
     @property
     def centers(self) -> Centers | None:
@@ -198,14 +204,14 @@ class Release:
         )
 
     def verify(self) -> None:
-        """Compare weights, centers and recipe with the hashes in `config.json`, reading every byte.
+        """Compare weights, centers, recipe and images' list with the hashes in `config.json`, every byte.
 
         Raises:
             ReleaseError: naming the file that is missing or is not the recorded one.
         """
         for name, key in format.HASHED.items():
-            expected = self.config["zoo"][key]
-            if expected is not None:  # a release without centers
+            expected = self.config["zoo"].get(key)
+            if expected is not None:  # a release without centers, or a list of images
                 verified.check_sha256_now(self.path / name, expected)
 
     @property

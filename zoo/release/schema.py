@@ -25,7 +25,8 @@ OUTSIDE = frozenset(
 )
 
 _Text = Annotated[str, Field(max_length=10_000)]
-_Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+_SHA256 = r"^[0-9a-f]{64}$"
+_Sha256 = Annotated[str, Field(pattern=_SHA256)]
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*$", max_length=96)]  # the Hub's bound
 _Fraction = Annotated[float, Field(gt=0, le=1)]
 _Channels = Annotated[list[float], Field(min_length=3, max_length=3)]
@@ -101,6 +102,7 @@ class _Zoo(Config):
     recipe_sha256: _Sha256
     weights_sha256: _Sha256
     centers_sha256: _Sha256 | None
+    images_sha256: _Sha256 | None = None  # releases of before there were lists lack the key
     class_names: _Classes | None = None
 
     @model_validator(mode="after")
@@ -175,6 +177,11 @@ def check_words(data: Mapping[str, Any], where: str) -> None:
         if problem or len(path) > MAX_DEPTH:
             shown = ".".join(path)[:200]
             raise ReleaseError(f'{where}: "{shown}": {problem or "nested too deeply"}')
+
+
+def is_sha256(text: str) -> bool:
+    """Whether `text` is one in hexadecimal digits, as releases write them."""
+    return re.fullmatch(_SHA256, text) is not None
 
 
 def check_dataset(dataset: Mapping[str, Any], where: str) -> None:

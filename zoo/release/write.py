@@ -14,9 +14,11 @@ from torch import Tensor, nn
 
 from zoo import backbones
 from zoo.errors import ReleaseError, did_you_mean
+from zoo.image_list import ImageList
 from zoo.modules.centers import Centers
 from zoo.release import card, files, format, schema
 from zoo.release import history as histories
+from zoo.release import images as image_lists
 from zoo.release.build import check_arguments
 from zoo.release.release import Release
 
@@ -36,6 +38,7 @@ def write_release(
     recipe_text: str,
     metrics: Mapping[str, Any],
     history: Mapping[str, Any] | None = None,
+    images: Mapping[str, ImageList] | None = None,
     pictures: Mapping[str, Path] | None = None,
     description: str = "",
     license: str = format.LICENSE,
@@ -59,6 +62,7 @@ def write_release(
         recipe_text: the exact recipe as YAML, overrides applied.
         metrics: `{"training": {...}, "evaluations": [...]}`, see `Release.add_evaluation`.
         history: how the training went, as `history.gather` makes it; None where nothing was recorded.
+        images: which were trained on ("train") and measured on ("test"); None where they are not listed.
         pictures: PNG files by name.
         description: the card's hand-written paragraph.
         license: of the weights, as the Hub writes it; "unknown" where it is not known.
@@ -85,12 +89,14 @@ def write_release(
     )
     try:
         # Only an old release's own pictures are leftovers; a folder of the user's may hold others.
-        stale = (format.CENTERS, format.HISTORY, format.PICTURES) if (folder / format.CONFIG).exists() else ()
+        stale = format.OPTIONAL if (folder / format.CONFIG).exists() else ()
         with files.replacing(folder, last=format.CONFIG, stale=stale) as staging:
             save_file(_plain(model.state_dict()), staging / format.WEIGHTS, metadata={"format": "pt"})
             if centers is not None:
                 tensors = {key: value for key, value in centers._asdict().items() if value is not None}
                 save_file(_plain(tensors), staging / format.CENTERS, metadata={"format": "pt"})
+            if images:
+                image_lists.write(images, staging / format.IMAGES)
             (staging / format.RECIPE).write_text(recipe_text, encoding="utf-8")
             record = {"format": schema.FORMAT, "training": {}, "evaluations": [], **metrics}
             (staging / format.METRICS).write_text(format.to_json(record), encoding="utf-8")
@@ -111,10 +117,13 @@ def write_release(
                 "weights_sha256": format.sha256(staging / format.WEIGHTS),
                 "centers_sha256": None if centers is None else format.sha256(staging / format.CENTERS),
             }
+            if images:
+                config["zoo"]["images_sha256"] = format.sha256(staging / format.IMAGES)
             if "label_names" not in config:
                 config["zoo"]["class_names"] = list(class_names)
             (staging / format.CARD).write_text(card.render(staging, config), encoding="utf-8")
             (staging / format.CONFIG).write_text(format.to_json(config), encoding="utf-8")
+            image_lists.read(staging, config)  # likewise
             _check_reload(Release.at(staging), encoder, preprocess.input_size)
     except (OSError, SafetensorError) as error:  # a full disk is the second, too
         raise ReleaseError(f"{folder}: the release cannot be written: {error}") from error

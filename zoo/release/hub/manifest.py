@@ -23,10 +23,11 @@ LIMITS = {
     format.METRICS: format.MAX_TEXT_BYTES,
     format.HISTORY: format.MAX_TEXT_BYTES,
     format.CARD: 4 * _MIB,
+    format.IMAGES: 64 * _MIB,  # eight million images
 }
 PICTURE_LIMIT, MAX_PICTURES = 32 * _MIB, 100
 NEEDED = (format.CONFIG, format.RECIPE, format.METRICS, format.CARD, format.WEIGHTS)
-_KNOWN = {*NEEDED, format.CENTERS, format.HISTORY}
+_KNOWN = {*NEEDED, format.CENTERS, format.IMAGES, format.HISTORY}
 _PICKLES = {".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".tar", ".t7", ".joblib"}
 _WEIGHTS = _PICKLES | {
     ".safetensors",

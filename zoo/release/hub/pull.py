@@ -45,7 +45,7 @@ def pull(
     try:
         if out.exists() and _is_there(out, release, reading, token):
             return Release.at(out)
-        stale = (format.CENTERS, format.HISTORY, format.PICTURES) if (out / format.CONFIG).exists() else ()
+        stale = format.OPTIONAL if (out / format.CONFIG).exists() else ()
         with files.replacing(out, last=format.CONFIG, stale=stale) as staging:
             for file in manifest.local_files(release.path):
                 shutil.copyfile(file, staging / file.name)

@@ -1,0 +1,296 @@
+"""A release's own images, found by their content in copies of other names, forms and orders."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from safetensors.torch import load_file, save_file
+
+import zoo
+from tests.cifar_files import ARCHIVE, IMAGES, drawn, write_archive, write_parquet
+from zoo.config import parse
+from zoo.data import DataConfig, ImageDataset, cifar, open_dataset
+from zoo.data.contents import MAX_BYTES, OtherImages, content_ids, find_listed, list_images
+from zoo.data.stores import ArrayStore, FileStore
+from zoo.errors import DataError, ReleaseError
+from zoo.image_list import ImageList
+from zoo.release import Release, images
+from zoo.release.check import check_release
+from zoo.release.format import sha256
+
+TAIL = {"profile": "exponential", "imbalance": 4.0, "seed": 0}
+ORDER = np.random.default_rng(0).permutation(IMAGES["train"])
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Data sets of a few images count as whole here."""
+    monkeypatch.setattr(cifar, "IMAGES", IMAGES)
+
+
+def opened(
+    root: Path, split: Any = "train", listed: ImageList | None = None, **sections: Any
+) -> ImageDataset:
+    config = parse(DataConfig, {"source": {"kind": "cifar10"}, **sections}, "r")
+    return open_dataset(config, split, root, listed)
+
+
+def pixels_of(data: ImageDataset) -> NDArray[np.uint8]:
+    return np.stack([np.asarray(data.image(i)) for i in range(len(data))])
+
+
+def in_memory(pixels: NDArray[np.uint8], labels: list[int], prefix: str = "x") -> ImageDataset:
+    return ImageDataset(ArrayStore(pixels, prefix), labels, [f"name{c}" for c in range(max(labels) + 1)])
+
+
+def test_an_image_is_known_by_its_pixels_size_and_label() -> None:
+    pixels = np.arange(24, dtype=np.uint8).reshape(1, 2, 4, 3)
+    (found,) = content_ids(in_memory(pixels, [3]))
+    digest = hashlib.sha256(b"4 2 3\n" + bytes(range(24))).digest()  # by hand: width, height, label, pixels
+    assert found == np.frombuffer(digest[:8], "<i8")[0]
+    others = [in_memory(pixels, [2]), in_memory(pixels.reshape(1, 4, 2, 3), [3]), in_memory(pixels + 1, [3])]
+    assert len({int(found), *(int(content_ids(other)[0]) for other in others)}) == 4
+
+
+def test_copies_of_any_form_have_the_same_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_archive(tmp_path / "archive", "cifar10", monkeypatch)
+    write_parquet(tmp_path / "png", "cifar10")
+    write_parquet(tmp_path / "webp", "cifar10", format="WEBP", lossless=True, order=ORDER)
+    ids = [content_ids(opened(tmp_path / name)) for name in ("archive", "png", "webp")]
+    assert len(set(ids[0].tolist())) == IMAGES["train"]
+    assert np.array_equal(ids[0], ids[1])
+    assert np.array_equal(ids[0][ORDER], ids[2])
+
+
+@pytest.mark.parametrize("sections", [{"long_tail": TAIL}, {"subset": {"per_class": 3}}, {}])
+def test_listed_images_come_out_of_another_copy_in_their_order(
+    sections: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_archive(tmp_path / "archive", "cifar10", monkeypatch)
+    write_parquet(tmp_path / "hub", "cifar10", order=ORDER)
+    theirs = opened(tmp_path / "hub", **sections)
+    listed = list_images(theirs)
+    assert listed is not None
+    drawn_anew = opened(tmp_path / "archive", **sections)
+    assert not np.array_equal(pixels_of(drawn_anew), pixels_of(theirs))  # which is why there are lists
+    ours = opened(tmp_path / "archive", listed=listed, **sections)
+    assert np.array_equal(pixels_of(ours), pixels_of(theirs))
+    assert np.array_equal(ours.labels, theirs.labels)
+    facts, expected = ours.describe(), theirs.describe()
+    assert facts["files"] != expected["files"]
+    assert facts["by_content"] is True
+    assert {**facts, "files": 0, "by_content": 0} == {**expected, "files": 0, "by_content": 0}
+    again = opened(tmp_path / "hub", listed=listed, **sections).describe()
+    assert again == expected  # where the copy is the one that was listed nothing is looked for
+    listed_again = list_images(ours)
+    assert listed_again is not None
+    assert np.array_equal(listed_again.ids, listed.ids)
+    assert listed_again.sha256 == listed.sha256
+
+
+def test_a_part_of_listed_images_is_not_known_as_the_whole() -> None:
+    data = in_memory(np.arange(4, dtype=np.uint8).reshape(4, 1, 1), [0, 1, 0, 1]).known_as("f" * 64)
+    assert data.describe()["sha256"] == "f" * 64
+    assert data.subset([0, 1]).describe()["sha256"] != "f" * 64
+    partial = data.with_candidates(np.ones((4, 2)))
+    assert partial.describe()["sha256"] != "f" * 64
+    assert partial.with_candidates(None).describe()["sha256"] != "f" * 64
+    assert data.with_candidates(None).describe()["sha256"] == "f" * 64  # the true labels that it has
+
+
+def test_equal_images_stand_for_each_other_as_often_as_both_have_them() -> None:
+    pixels = np.array([5, 7, 5, 5], dtype=np.uint8).reshape(4, 1, 1)
+    labels = [0, 1, 0, 1]  # the last has the pixels of the first and another label
+    listed = list_images(in_memory(pixels, labels))
+    assert listed is not None
+    order = [3, 2, 1, 0]
+    found = find_listed(in_memory(pixels[order], [labels[i] for i in order], "y"), listed)
+    assert np.array_equal(pixels_of(found), pixels_of(in_memory(pixels, labels)))
+    assert found.labels.tolist() == labels
+    assert len({found.name_of(i) for i in range(4)}) == 4  # each row once
+    with pytest.raises(OtherImages, match="1 of the 4 listed images are not among the 3 here"):
+        find_listed(in_memory(pixels[[0, 1, 3]], [0, 1, 1], "y"), listed)
+
+
+def test_what_other_copies_cannot_be_told_from_is_not_listed(tmp_path: Path) -> None:
+    pixels = np.zeros((2, 1, 1), dtype=np.uint8)
+    data = in_memory(pixels, [0, 1])
+    assert list_images(data) is not None
+    assert list_images(data.with_candidates(np.ones((2, 2)))) is None
+    assert list_images(data.subset([])) is None
+    assert list_images(ImageDataset(ArrayStore(pixels, "x", has_copies=False), [0, 1], ["a", "b"])) is None
+    Image.fromarray(np.zeros((1, 1, 3), np.uint8)).save(tmp_path / "0.png")
+    assert list_images(ImageDataset(FileStore(tmp_path, ["0.png"]), [0], ["a"])) is None
+    wide = np.lib.stride_tricks.as_strided(pixels, (MAX_BYTES // 3 + 1, 1, 1), (0, 1, 1))
+    assert list_images(ImageDataset(ArrayStore(wide, "x"), np.zeros(len(wide)), ["a"])) is None
+    digits = open_dataset(parse(DataConfig, {"source": {"kind": "digits"}}, "r"), "test", None)
+    assert list_images(digits) is None
+    source = {"kind": "parquet", "train": "train-*.parquet", "test": "test-*.parquet"}
+    columns = {"image": "img", "label": "label"}
+    for format, settings, expected in (("PNG", {}, True), ("JPEG", {}, False), ("WEBP", {}, False)):
+        write_parquet(tmp_path / format, "cifar10", format=format, **settings)
+        config = parse(DataConfig, {"source": {**source, **columns}}, "r")
+        assert (list_images(open_dataset(config, "test", tmp_path / format)) is not None) is expected
+
+
+RECIPE = "cifar_resnet20.balanced_softmax_digits_lt50"
+SETTINGS = (
+    "training.epochs=2",
+    "training.batch_size=32",
+    "training.device=cpu",
+    "training.precision=fp32",
+    "schedule.warmup_epochs=0",
+    "data.long_tail={profile: exponential, imbalance: 4, seed: 0}",
+    "data.source={kind: parquet, train: train-*.parquet, test: test-*.parquet, image: img, label: label}",
+    "evaluation=[{protocol: classifier}, {protocol: knn, k: 3}]",
+)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same images as two sets of parquet files of another order and encoding."""
+    root = tmp_path_factory.mktemp("copies")
+    write_parquet(root / "hub", "cifar10", order=ORDER)
+    write_parquet(root / "other", "cifar10", format="WEBP", lossless=True, shards=3)
+    return root
+
+
+@pytest.fixture(scope="module")
+def trained(folders: Path, tmp_path_factory: pytest.TempPathFactory) -> Release:
+    """A classifier of long-tailed images, trained in a moment; read only."""
+    out = tmp_path_factory.mktemp("trained") / "release"
+    return zoo.pretrain(RECIPE, out=out, data=folders / "hub", overrides=SETTINGS)
+
+
+def test_a_release_lists_its_images(trained: Release, folders: Path) -> None:
+    config = parse(DataConfig, trained.recipe["data"], "r")
+    for split in ("train", "test"):
+        there = open_dataset(config, split, folders / "hub")
+        assert np.array_equal(trained.images[split].ids, content_ids(there))
+        assert trained.images[split].sha256 == there.describe()["sha256"]
+    assert trained.images["train"].sha256 == trained.config["zoo"]["dataset"]["sha256"]
+    check_release(trained)
+
+
+def test_a_release_is_reproduced_to_the_bit_from_another_copy(
+    trained: Release, folders: Path, tmp_path: Path
+) -> None:
+    found = zoo.reproduce(trained, out=tmp_path / "again", data=folders / "other", tolerance=0)
+    assert found is not None
+    assert found.same_weights
+    assert found.agrees
+    assert not found.not_repeated
+    assert found.made.images.keys() == {"train", "test"}
+    assert found.made.config["zoo"]["dataset"]["by_content"] is True
+    # and what was made there is measured alike here, on the copy that it never saw
+    for protocol in ("knn", "linear"):
+        here, there = (
+            zoo.evaluate(found.made, protocol, folders / name, save=False) for name in ("hub", "other")
+        )
+        assert here["metrics"] == there["metrics"]
+        assert here["train_set"]["sha256"] == there["train_set"]["sha256"]
+
+
+def test_a_release_of_parquet_files_is_reproduced_from_the_archive(
+    trained: Release, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_archive(tmp_path / "data", "cifar10", monkeypatch)
+    found = zoo.reproduce(trained, out=tmp_path / "again", data=tmp_path / "data", tolerance=0)
+    assert found is not None
+    assert found.same_weights
+    assert found.agrees
+    assert found.made.recipe["data"]["source"]["kind"] == "cifar10"
+    assert found.made.config["zoo"]["dataset"]["files"] == ARCHIVE["cifar10"]
+
+
+def test_an_evaluation_on_the_release_s_own_data_takes_its_images_from_any_copy(
+    trained: Release, folders: Path
+) -> None:
+    here, there = (zoo.evaluate(trained, "linear", folders / name, save=False) for name in ("hub", "other"))
+    assert here["metrics"] == there["metrics"]
+    assert here["train_set"]["sha256"] == there["train_set"]["sha256"]
+    spec = f"parquet:{folders / 'other'}?train=train-*.parquet&test=test-*.parquet&image=img&label=label"
+    asked = zoo.evaluate(trained, "linear", f"{spec}&imbalance=4", save=False)  # other data, by name
+    assert asked["train_set"]["sha256"] != here["train_set"]["sha256"]
+
+
+def without_one(folder: Path, listed: ImageList) -> None:
+    """Write a copy in which one of the listed images has another pixel."""
+    pixels, labels = drawn("cifar10", "train")
+    ids = content_ids(in_memory(pixels, labels.tolist()))
+    changed = int(np.flatnonzero(ids == listed.ids[0])[0])
+
+    def damaged(kind: str, split: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        found, classes = drawn(kind, split)
+        if split == "train":
+            found[changed, 0, 0, 0] ^= 1
+        return found, classes
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tests.cifar_files.drawn", damaged)
+        write_parquet(folder, "cifar10")
+
+
+def test_images_that_are_not_there_are_told_of_before_any_training(trained: Release, tmp_path: Path) -> None:
+    without_one(tmp_path / "data", trained.images["train"])
+    count = len(trained.images["train"].ids)
+    message = f"was trained and measured on other data: 1 of the {count} listed images are not among the 400"
+    with pytest.raises(DataError, match=message):
+        zoo.reproduce(trained, out=tmp_path / "again", data=tmp_path / "data")
+    assert not (tmp_path / "again").exists()
+    with pytest.warns(UserWarning, match=f"trained on other images: 1 of the {count} listed"):
+        entry = zoo.evaluate(trained, "linear", tmp_path / "data", save=False)
+    assert entry["train_set"]["sha256"] != trained.config["zoo"]["dataset"]["sha256"]
+
+
+def altered(trained: Release, folder: Path, *, record: bool, **tensors: Any) -> Release:
+    copy = Path(shutil.copytree(trained.path, folder, ignore=shutil.ignore_patterns("run")))
+    file = copy / "images.safetensors"
+    metadata = {f"{split}_sha256": each.sha256 for split, each in trained.images.items()}
+    save_file({**load_file(file), **tensors}, file, metadata=metadata)
+    if record:
+        text = (copy / "config.json").read_text()
+        (copy / "config.json").write_text(text.replace(trained.config["zoo"]["images_sha256"], sha256(file)))
+    return zoo.open(copy)
+
+
+def test_a_list_that_was_altered_is_refused(trained: Release, folders: Path, tmp_path: Path) -> None:
+    ids = torch.from_numpy(trained.images["train"].ids)
+    changed = altered(trained, tmp_path / "changed", record=False, train=ids.flip(0))
+    for use in (changed.verify, lambda: changed.images, lambda: check_release(changed)):
+        with pytest.raises(ReleaseError, match=r"images\.safetensors: sha256 .* but config\.json records"):
+            use()
+    for name, tensors, message in (
+        (
+            "short",
+            {"train": ids[1:]},
+            rf"train is .*64 \[{len(ids) - 1}\], expected .* \[{len(ids)}\]",
+        ),
+        ("kind", {"train": ids.float()}, "train is torch.float32"),
+        ("name", {"validation": ids}, "lists test, train, validation, expected train, and test"),
+    ):
+        with pytest.raises(ReleaseError, match=message):
+            check_release(altered(trained, tmp_path / name, record=True, **tensors))
+
+
+def test_lists_are_written_and_read_to_the_bit(trained: Release, tmp_path: Path) -> None:
+    lists = {"train": ImageList(np.array([-(2**63), 2**63 - 1, 0]), "a" * 64)}
+    images.write(lists, tmp_path / "images.safetensors")
+    config = {"zoo": {"images_sha256": sha256(tmp_path / "images.safetensors"), "dataset": {"num_images": 3}}}
+    found = images.read(tmp_path, config)
+    assert found.keys() == {"train"}
+    assert np.array_equal(found["train"].ids, lists["train"].ids)
+    assert found["train"].sha256 == "a" * 64
+    images.write({"train": lists["train"]._replace(sha256="no hash")}, tmp_path / "images.safetensors")
+    config["zoo"]["images_sha256"] = sha256(tmp_path / "images.safetensors")
+    with pytest.raises(ReleaseError, match="\"train_sha256\": found 'no hash', expected a SHA-256"):
+        images.read(tmp_path, config)
+    assert images.read(tmp_path, {"zoo": {}}) == {}  # a release of before there were lists

@@ -1,0 +1,68 @@
+"""`images.safetensors`: which images a release was trained and measured on, whatever copy is at hand.
+
+For each split that is listed its content ids `[N]`, int64 (`ImageList`), and in the header's metadata
+`SPLIT_sha256`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from zoo.errors import ReleaseError
+from zoo.image_list import ImageList
+from zoo.release import format, headers, schema, tensors
+
+SPLITS = ("train", "test")
+
+
+def write(lists: Mapping[str, ImageList], file: Path) -> None:
+    """Write the lists of a release's splits."""
+    metadata = {f"{split}_sha256": each.sha256 for split, each in lists.items()}
+    save_file({split: each.ids for split, each in lists.items()}, file, metadata=metadata)
+
+
+def read(folder: Path, config: Mapping[str, Any]) -> dict[str, ImageList]:
+    """Return the lists of the release in `folder` by split; none where it has no such file.
+
+    Raises:
+        ReleaseError: when the file is missing, damaged, not the recorded one, or does not fit the release.
+    """
+    sha256 = config["zoo"].get("images_sha256")
+    if sha256 is None:
+        return {}
+    file = folder / format.IMAGES
+    _check(headers.read_header(file), config, file)
+    found = tensors.read_tensors(file, sha256)
+    try:
+        with safe_open(file, framework="numpy") as stream:
+            metadata = stream.metadata() or {}
+    except (SafetensorError, OSError) as error:
+        raise ReleaseError(f"{file}: damaged or no safetensors file: {error}") from None
+    lists = {}
+    for split, ids in found.items():
+        named = metadata.get(f"{split}_sha256", "")
+        if not schema.is_sha256(named):
+            raise ReleaseError(f'{file}: "{split}_sha256": found {named[:80]!r}, expected a SHA-256')
+        lists[split] = ImageList(ids.numpy().astype(np.int64), named)
+    return lists
+
+
+def _check(found: Mapping[str, headers.TensorInfo], config: Mapping[str, Any], file: Path) -> None:
+    """Make sure that the file lists the images of splits, those of the training as many as there were."""
+    unknown = [name for name in found if name not in SPLITS]
+    if unknown or "train" not in found:
+        raise ReleaseError(f"{file}: lists {', '.join(sorted(found)) or 'nothing'}, expected train, and test")
+    for split, info in found.items():
+        count = config["zoo"]["dataset"].get("num_images") if split == "train" else None
+        if info.dtype != torch.int64 or len(info.shape) != 1 or count not in (None, *info.shape):
+            raise ReleaseError(
+                f"{file}: {split} is {info.dtype} {list(info.shape)}, expected torch.int64 "
+                f"[{'N' if count is None else count}], a number for each image"
+            )
