@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -254,7 +255,7 @@ def test_images_that_are_not_there_are_told_of_before_any_training(trained: Rele
 def altered(trained: Release, folder: Path, *, record: bool, **tensors: Any) -> Release:
     copy = Path(shutil.copytree(trained.path, folder, ignore=shutil.ignore_patterns("run")))
     file = copy / "images.safetensors"
-    metadata = {f"{split}_sha256": each.sha256 for split, each in trained.images.items()}
+    metadata = {"sha256": json.dumps({split: each.sha256 for split, each in trained.images.items()})}
     save_file({**load_file(file), **tensors}, file, metadata=metadata)
     if record:
         text = (copy / "config.json").read_text()
@@ -282,15 +283,24 @@ def test_a_list_that_was_altered_is_refused(trained: Release, folders: Path, tmp
 
 
 def test_lists_are_written_and_read_to_the_bit(trained: Release, tmp_path: Path) -> None:
-    lists = {"train": ImageList(np.array([-(2**63), 2**63 - 1, 0]), "a" * 64)}
+    lists = {
+        "train": ImageList(np.array([-(2**63), 2**63 - 1, 0]), "a" * 64),
+        "test": ImageList(np.array([7]), "b" * 64),
+    }
     images.write(lists, tmp_path / "images.safetensors")
+    images.write(lists, tmp_path / "again.safetensors")
+    assert sha256(tmp_path / "again.safetensors") == sha256(tmp_path / "images.safetensors")
     config = {"zoo": {"images_sha256": sha256(tmp_path / "images.safetensors"), "dataset": {"num_images": 3}}}
     found = images.read(tmp_path, config)
-    assert found.keys() == {"train"}
+    assert found.keys() == {"train", "test"}
     assert np.array_equal(found["train"].ids, lists["train"].ids)
     assert found["train"].sha256 == "a" * 64
     images.write({"train": lists["train"]._replace(sha256="no hash")}, tmp_path / "images.safetensors")
     config["zoo"]["images_sha256"] = sha256(tmp_path / "images.safetensors")
-    with pytest.raises(ReleaseError, match="\"train_sha256\": found 'no hash', expected a SHA-256"):
+    with pytest.raises(ReleaseError, match="train: found 'no hash', expected a SHA-256"):
+        images.read(tmp_path, config)
+    save_file({"train": torch.zeros(3, dtype=torch.int64)}, tmp_path / "images.safetensors")
+    config["zoo"]["images_sha256"] = sha256(tmp_path / "images.safetensors")
+    with pytest.raises(ReleaseError, match="its metadata lack the hashes of the lists"):
         images.read(tmp_path, config)
     assert images.read(tmp_path, {"zoo": {}}) == {}  # a release of before there were lists

@@ -16,10 +16,26 @@ from zoo.training.changes import differences
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 DIGITS = [name for name in zoo.list_models() if "_digits" in name]
 ON_A_CPU = {"training.precision": "bf16", "training.threads": 1, "views.cache": True}
-COMPUTED_WITH = dict.fromkeys(
-    ("cifar_resnet32.paco_cifar100_lt100", "cifar_resnet32.balanced_softmax_cifar100_lt100"), ON_A_CPU
-)
-"""How recipes that are for a GPU were computed here."""
+PARQUET: dict[str, str | None] = {
+    "kind": "parquet",
+    "train": "train-*.parquet",
+    "test": "test-*.parquet",
+    "image": "img",
+    "label": "fine_label",
+    "download": None,
+}
+COMPUTED_WITH = {
+    **dict.fromkeys(
+        ("cifar_resnet32.paco_cifar100_lt100", "cifar_resnet32.balanced_softmax_cifar100_lt100"), ON_A_CPU
+    ),
+    **{
+        f"cifar_resnet32.{method}_cifar100_lt100_e100": {
+            f"data.source.{key}": value for key, value in PARQUET.items()
+        }
+        for method in ("ce", "balanced_softmax", "paco")
+    },
+}
+"""How recipes that are for a GPU were computed here, and what recipes said when releases were trained."""
 CIFAR100 = [name for name in zoo.list_models() if "_cifar100" in name]
 
 

@@ -14,6 +14,7 @@ from zoo.api import sharing
 from zoo.api.pace import Pace, beginning
 from zoo.api.swept import plan_sweep
 from zoo.errors import DataError
+from zoo.training import Recipe
 
 CE = "cifar_resnet20.ce_digits_lt50"
 E100 = "cifar_resnet32.ce_cifar100_lt100_e100"
@@ -71,12 +72,21 @@ def test_a_disk_that_will_be_full_is_said_by_what_a_run_takes(
     assert re.search(r"a run takes 4 kB, the 2 that are left 8 kB, and 5 kB are free; make room", text)
 
 
+def of_parquet_files(folder: Path) -> Path:
+    """A recipe of somebody's own that names parquet files."""
+    source = "{kind: parquet, train: train-*.parquet, test: test-*.parquet, image: img, label: fine_label}"
+    file = folder / "recipe.yaml"
+    file.write_text(Recipe.load(E100, [f"data.source={source}"]).to_yaml())
+    return file
+
+
 @pytest.mark.parametrize("given", ["", "cifar-100-python"])
 def test_an_archive_in_place_of_parquet_files_is_named_with_the_line_that_reads_it(
     given: str, tmp_path: Path
 ) -> None:
     archive = tmp_path / "cifar-100-python"
     archive.mkdir()
+    recipe = of_parquet_files(tmp_path)
     said = (
         rf"no (train|test) files.*There is torchvision's archive, {archive}: "
         r"a recipe reads it with --set 'data\.source=\{kind: cifar100\}', a command that takes other data "
@@ -85,12 +95,17 @@ def test_an_archive_in_place_of_parquet_files_is_named_with_the_line_that_reads_
     )
     changed = {"training.epochs": [100]}
     for call in (
-        lambda: zoo.pretrain(E100, out=tmp_path / "out", data=tmp_path / given),
-        lambda: zoo.sweep(E100, out=tmp_path / "out", data=tmp_path / given, vary=changed),
+        lambda: zoo.pretrain(recipe, out=tmp_path / "out", data=tmp_path / given),
+        lambda: zoo.sweep(str(recipe), out=tmp_path / "out", data=tmp_path / given, vary=changed),
+    ):
+        with pytest.raises(DataError, match=said):
+            call()
+    # a release whose images are listed is read out of the archive, which is empty here
+    for call in (
         lambda: zoo.evaluate(E100, "knn", tmp_path / given),
         lambda: zoo.reproduce(E100, data=tmp_path / given, out=tmp_path / "out"),
     ):
-        with pytest.raises(DataError, match=said):
+        with pytest.raises(DataError, match=rf"cifar100: the archive's folder \"{archive}\" is not whole"):
             call()
     assert not (tmp_path / "out").exists()
 
@@ -100,10 +115,11 @@ def test_parquet_files_one_folder_below_are_named(tmp_path: Path) -> None:
     (tmp_path / "cifar100" / "train-00000-of-00001.parquet").write_bytes(b"")
     (tmp_path / "cifar-100-python").mkdir()  # they are what the recipe means
     below = tmp_path / "cifar100"
+    recipe = of_parquet_files(tmp_path)
     with pytest.raises(DataError, match=rf"They are in {below}: --data '{below}'$"):
-        zoo.pretrain(E100, out=tmp_path / "out", data=tmp_path)
+        zoo.pretrain(recipe, out=tmp_path / "out", data=tmp_path)
     with pytest.raises(DataError) as found:  # there they are, and cannot be read
-        zoo.pretrain(E100, out=tmp_path / "out", data=below)
+        zoo.pretrain(recipe, out=tmp_path / "out", data=below)
     assert "They are in" not in str(found.value) and "archive" not in str(found.value)
 
 

@@ -1,16 +1,16 @@
 """`images.safetensors`: which images a release was trained and measured on, whatever copy is at hand.
 
-For each split that is listed its content ids `[N]`, int64 (`ImageList`), and in the header's metadata
-`SPLIT_sha256`.
+For each split that is listed its content ids `[N]`, int64 (`ImageList`); their hashes are in the header's
+metadata, under one key, as safetensors writes several in any order: `{"sha256": '{"test": "...", ...}'}`.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
@@ -24,8 +24,8 @@ SPLITS = ("train", "test")
 
 def write(lists: Mapping[str, ImageList], file: Path) -> None:
     """Write the lists of a release's splits."""
-    metadata = {f"{split}_sha256": each.sha256 for split, each in lists.items()}
-    save_file({split: each.ids for split, each in lists.items()}, file, metadata=metadata)
+    hashes = json.dumps({split: lists[split].sha256 for split in sorted(lists)})
+    save_file({split: each.ids for split, each in lists.items()}, file, metadata={"sha256": hashes})
 
 
 def read(folder: Path, config: Mapping[str, Any]) -> dict[str, ImageList]:
@@ -42,15 +42,13 @@ def read(folder: Path, config: Mapping[str, Any]) -> dict[str, ImageList]:
     found = tensors.read_tensors(file, sha256)
     try:
         with safe_open(file, framework="numpy") as stream:
-            metadata = stream.metadata() or {}
-    except (SafetensorError, OSError) as error:
-        raise ReleaseError(f"{file}: damaged or no safetensors file: {error}") from None
-    lists = {}
-    for split, ids in found.items():
-        named = metadata.get(f"{split}_sha256", "")
-        if not schema.is_sha256(named):
-            raise ReleaseError(f'{file}: "{split}_sha256": found {named[:80]!r}, expected a SHA-256')
-        lists[split] = ImageList(ids.numpy().astype(np.int64), named)
+            hashes = json.loads((stream.metadata() or {})["sha256"])
+            lists = {split: ImageList(ids.numpy(), str(hashes[split])) for split, ids in found.items()}
+    except (SafetensorError, OSError, LookupError, TypeError, ValueError, RecursionError) as error:
+        raise ReleaseError(f"{file}: its metadata lack the hashes of the lists: {error!r}") from None
+    for split, each in lists.items():
+        if not schema.is_sha256(each.sha256):
+            raise ReleaseError(f"{file}: {split}: found {each.sha256[:80]!r}, expected a SHA-256")
     return lists
 
 
