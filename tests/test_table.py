@@ -18,6 +18,7 @@ from matplotlib.figure import Figure as Drawing
 import zoo
 from zoo import catalog
 from zoo.api.planned import written_plan
+from zoo.api.run_results import group_of
 from zoo.api.sweep_file import read_sweep
 from zoo.api.swept import Run
 from zoo.api.tabled import BEGIN, END, published_figures
@@ -766,3 +767,16 @@ def test_a_folder_that_is_a_file_is_no_out(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("")
     with pytest.raises(ZooError, match="is no folder; choose another --out"):
         zoo.table(PACO, out=tmp_path / "out")
+
+
+def test_a_recipe_is_the_same_whichever_form_of_cifar_it_names() -> None:
+    name = "cifar_resnet32.paco_cifar100_lt100_e100"
+    files = "kind: parquet, train: train-*.parquet, test: test-*.parquet, image: img"
+
+    def group(*changes: str) -> str:
+        return group_of(Recipe.load(name, changes).model_dump(mode="json"))
+
+    assert group("data.source={kind: cifar100, download: false}") == group()
+    assert group(f"data.source={{{files}, label: fine_label}}") == group()
+    others = [f"data.source={{{files}, label: coarse_label}}", "data.source={kind: cifar10}"]
+    assert len({group(), *map(group, others)}) == 3

@@ -11,6 +11,8 @@ from typing import Any
 
 from zoo import catalog
 from zoo.config import parse
+from zoo.data.cifar import COPIES, TEST, TRAIN
+from zoo.data.config import Parquet
 from zoo.data.words import data_words
 from zoo.errors import RecipeError, ReleaseError
 from zoo.evaluation.results import RunResult
@@ -19,7 +21,7 @@ from zoo.training import Recipe
 from zoo.training.changes import ALLOWED, differences
 
 _DECIDE = frozenset({"training.precision", "training.accumulate", "training.skip_bad_steps"})
-_SAME = (ALLOWED - _DECIDE) | {"training.seed"}
+_SAME = (ALLOWED - _DECIDE) | {"training.seed", "data.source.download"}
 """Keys in which runs of a row may differ: the seed, and how it is computed where that moves no figure."""
 
 _NEEDED = ("epochs", "seconds", "images_per_second", "hardware", "precision", "seed", "date", "versions")
@@ -105,11 +107,19 @@ def run_result(release: Release, place: str) -> RunResult:
 
 
 def _whole(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a recipe with every key: one of an earlier version lacks those that came since."""
+    """Return a recipe with every key: one of an earlier version lacks those that came since.
+
+    CIFAR's parquet files are CIFAR, as recipes say now: which images of it is for the hash of the images.
+    """
     try:
-        return parse(Recipe, dict(plain), "recipe").model_dump(mode="json")
+        whole = parse(Recipe, dict(plain), "recipe").model_dump(mode="json")
     except RecipeError:  # of another version
         return dict(plain)
+    for kind, copy in COPIES.items():
+        files = Parquet(train=TRAIN, test=TEST, image="img", label=copy.label)
+        if whole["data"]["source"] == {"kind": "parquet", **files.model_dump()}:
+            whole["data"]["source"] = {"kind": kind, "download": False}
+    return whole
 
 
 def _method(name: str, recipe: Mapping[str, Any]) -> str:
@@ -138,7 +148,7 @@ def _changed(name: str, recipe: Mapping[str, Any]) -> dict[str, list[Any]] | Non
 
 @cache
 def _shipped(name: str) -> dict[str, Any]:
-    return Recipe.load(name).model_dump(mode="json")
+    return _whole(Recipe.load(name).model_dump(mode="json"))
 
 
 def group_of(recipe: Mapping[str, Any], start: str | None = None) -> str:

@@ -163,7 +163,7 @@ def training(zoo: Mapping[str, Any], training: Mapping[str, Any], recipe: str) -
         rows.append(f"- {_weights(training)}")
     if zoo.get("images_sha256"):
         rows.append(
-            "- `images.safetensors` lists the images by their content: `zoo reproduce` finds the same ones in "
+            "- `images.safetensors` lists the images by their content: `zoo reproduce` finds them in "
             "any copy of the data set with the same pixels, whatever its order and file names"
         )
     block = f"<details><summary>The exact recipe</summary>\n\n```yaml\n{recipe.rstrip()}\n```\n\n</details>"
