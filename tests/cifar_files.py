@@ -71,13 +71,13 @@ def write_parquet(
     splits: tuple[str, ...] = ("train", "test"),
     **settings: Any,
 ) -> None:
-    """The files of the Hub's repository, in the archive's order unless told."""
+    """The files of the Hub's repository, in the archive's order unless told one (of the training images)."""
     folder.mkdir(parents=True, exist_ok=True)
     names = [f"name{c}" for c in range(CLASSES[kind])]
     info = {"info": {"features": {LABEL[kind]: {"_type": "ClassLabel", "names": names}}}}
     for split in splits:
         pixels, labels = drawn(kind, split)
-        rows = np.arange(len(labels)) if order is None or split == "test" else order
+        rows = np.arange(len(labels)) if order is None else order[order < len(labels)]
         count = shards if split == "train" else 1
         for number, part in enumerate(np.array_split(rows, count)):
             images = [{"bytes": encode(pixels[i], format, **settings), "path": None} for i in part]

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from numpy.typing import NDArray
@@ -16,10 +18,10 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 import zoo
-from tests.cifar_files import ARCHIVE, IMAGES, drawn, write_archive, write_parquet
+from tests.cifar_files import ARCHIVE, IMAGES, drawn, encode, write_archive, write_parquet
 from zoo.config import parse
-from zoo.data import DataConfig, ImageDataset, cifar, open_dataset
-from zoo.data.contents import MAX_BYTES, OtherImages, content_ids, find_listed, list_images
+from zoo.data import DataConfig, ImageDataset, cifar, contents, open_dataset
+from zoo.data.contents import OtherImages, content_ids, find_listed, list_images
 from zoo.data.stores import ArrayStore, FileStore
 from zoo.errors import DataError, ReleaseError
 from zoo.image_list import ImageList
@@ -130,8 +132,11 @@ def test_what_other_copies_cannot_be_told_from_is_not_listed(tmp_path: Path) -> 
     assert list_images(ImageDataset(ArrayStore(pixels, "x", has_copies=False), [0, 1], ["a", "b"])) is None
     Image.fromarray(np.zeros((1, 1, 3), np.uint8)).save(tmp_path / "0.png")
     assert list_images(ImageDataset(FileStore(tmp_path, ["0.png"]), [0], ["a"])) is None
-    wide = np.lib.stride_tricks.as_strided(pixels, (MAX_BYTES // 3 + 1, 1, 1), (0, 1, 1))
-    assert list_images(ImageDataset(ArrayStore(wide, "x"), np.zeros(len(wide)), ["a"])) is None
+    with pytest.MonkeyPatch.context() as patch:  # two grey pixels are six bytes as RGB
+        patch.setattr(contents, "MAX_BYTES", 5)
+        assert list_images(data) is None
+        patch.setattr(contents, "MAX_BYTES", 6)
+        assert list_images(data) is not None
     digits = open_dataset(parse(DataConfig, {"source": {"kind": "digits"}}, "r"), "test", None)
     assert list_images(digits) is None
     source = {"kind": "parquet", "train": "train-*.parquet", "test": "test-*.parquet"}
@@ -201,15 +206,18 @@ def test_a_release_is_reproduced_to_the_bit_from_another_copy(
 
 
 def test_a_release_of_parquet_files_is_reproduced_from_the_archive(
-    trained: Release, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trained: Release, folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_archive(tmp_path / "data", "cifar10", monkeypatch)
     found = zoo.reproduce(trained, out=tmp_path / "again", data=tmp_path / "data", tolerance=0)
     assert found is not None
     assert found.same_weights
     assert found.agrees
-    assert found.made.recipe["data"]["source"]["kind"] == "cifar10"
     assert found.made.config["zoo"]["dataset"]["files"] == ARCHIVE["cifar10"]
+    assert found.made.recipe == trained.recipe  # and in its words any copy goes on with what is there
+    again = zoo.reproduce(trained, out=tmp_path / "again", data=folders / "other", tolerance=0, resume=True)
+    assert again is not None
+    assert again.agrees
 
 
 def test_an_evaluation_on_the_release_s_own_data_takes_its_images_from_any_copy(
@@ -243,19 +251,98 @@ def without_one(folder: Path, listed: ImageList) -> None:
 def test_images_that_are_not_there_are_told_of_before_any_training(trained: Release, tmp_path: Path) -> None:
     without_one(tmp_path / "data", trained.images["train"])
     count = len(trained.images["train"].ids)
-    message = f"was trained and measured on other data: 1 of the {count} listed images are not among the 400"
-    with pytest.raises(DataError, match=message):
-        zoo.reproduce(trained, out=tmp_path / "again", data=tmp_path / "data")
+    message = f"was trained on other images: 1 of the {count} listed images are not among the 400 here, by"
+    for call in (
+        lambda: zoo.reproduce(trained, out=tmp_path / "again", data=tmp_path / "data"),
+        lambda: zoo.evaluate(trained, "linear", tmp_path / "data", save=False),
+    ):
+        with pytest.raises(DataError, match=message):
+            call()
     assert not (tmp_path / "again").exists()
-    with pytest.warns(UserWarning, match=f"trained on other images: 1 of the {count} listed"):
-        entry = zoo.evaluate(trained, "linear", tmp_path / "data", save=False)
-    assert entry["train_set"]["sha256"] != trained.config["zoo"]["dataset"]["sha256"]
 
 
-def altered(trained: Release, folder: Path, *, record: bool, **tensors: Any) -> Release:
-    copy = Path(shutil.copytree(trained.path, folder, ignore=shutil.ignore_patterns("run")))
+def test_rows_called_alike_are_compared_by_their_pixels(trained: Release, tmp_path: Path) -> None:
+    """Files sorted by class have the same names and labels whichever images of a class are where."""
+
+    def by_class(folder: Path, change: Any) -> None:
+        def arranged(kind: str, split: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+            pixels, labels = drawn(kind, split)
+            rows = np.argsort(labels, kind="stable")
+            return change(pixels[rows], labels[rows]), labels[rows]
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("tests.cifar_files.drawn", arranged)
+            write_parquet(folder, "cifar10")
+
+    by_class(tmp_path / "a", lambda pixels, labels: pixels)
+    by_class(tmp_path / "b", lambda pixels, labels: pixels[np.lexsort((-np.arange(len(labels)), labels))])
+    by_class(tmp_path / "negative", lambda pixels, labels: 255 - pixels)
+    for split in ("train", "test"):
+        a, b = opened(tmp_path / "a", split, long_tail=TAIL), opened(tmp_path / "b", split, long_tail=TAIL)
+        assert a.describe()["sha256"] == b.describe()["sha256"]
+        assert not np.array_equal(pixels_of(a), pixels_of(b))
+        listed = list_images(a)
+        assert listed is not None
+        found = opened(tmp_path / "b", split, listed, long_tail=TAIL)
+        assert np.array_equal(pixels_of(found), pixels_of(a))
+        with pytest.raises(OtherImages, match=f"{len(a)} of the {len(a)} listed images are not among"):
+            opened(tmp_path / "negative", split, listed, long_tail=TAIL)
+
+
+def test_a_larger_copy_will_do_but_not_one_with_other_classes(trained: Release, tmp_path: Path) -> None:
+    def larger(kind: str, split: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        pixels, labels = drawn(kind, split)
+        return np.concatenate([pixels[:1] ^ 1, pixels]), np.concatenate([labels[:1], labels])
+
+    lossy = encode(np.zeros((32, 32, 3), np.uint8), "JPEG")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tests.cifar_files.drawn", larger)
+        write_parquet(tmp_path / "larger", "cifar10", order=np.append(ORDER, IMAGES["train"]))
+    for file in (tmp_path / "larger").iterdir():  # one image of each file is of another kind, and broken
+        table = pq.read_table(file)
+        rows = table.to_pylist()
+        extra = [{**rows[0], "img": {"bytes": each, "path": None}} for each in (lossy, b"no image")]
+        pq.write_table(pa.Table.from_pylist([*extra, *rows], schema=table.schema), file)
+    found = zoo.reproduce(trained, out=tmp_path / "again", data=tmp_path / "larger", tolerance=0)
+    assert found is not None
+    assert found.same_weights
+    assert found.agrees
+    entry = zoo.evaluate(trained, "few_shot", tmp_path / "larger", save=False, shots=2, draws=2)
+    assert entry["test_set"]["sha256"] == trained.images["test"].sha256
+    assert found.made.images.keys() == trained.images.keys()
+
+    write_parquet(tmp_path / "named", "cifar10")
+    for file in (tmp_path / "named").iterdir():
+        table = pq.read_table(file)
+        pq.write_table(table.replace_schema_metadata(None), file)
+    with pytest.raises(DataError, match=r"10 classes called name0, name1, name2.* found 10 called 0, 1, 2"):
+        zoo.reproduce(trained, out=tmp_path / "other", data=tmp_path / "named")
+
+
+def test_a_broken_copy_says_how_many_images_cannot_be_read(
+    trained: Release, folders: Path, tmp_path: Path
+) -> None:
+    copy = Path(shutil.copytree(folders / "hub", tmp_path / "data"))
+    file = copy / "test-00000-of-00001.parquet"
+    table = pq.read_table(file)
+    rows = table.to_pylist()
+    rows[3]["img"]["bytes"] = b"no image"
+    pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), file)
+    with pytest.raises(DataError, match=r"1 of the 100 listed images .* 100 here, of which 1 cannot be read"):
+        zoo.evaluate(trained, "knn", copy, save=False)
+
+
+def copied(release: Release, folder: Path) -> Path:
+    return Path(shutil.copytree(release.path, folder, ignore=shutil.ignore_patterns("run")))
+
+
+def altered(
+    trained: Release, folder: Path, *, record: bool, hashes: dict[str, str] | None = None, **tensors: Any
+) -> Release:
+    copy = copied(trained, folder)
     file = copy / "images.safetensors"
-    metadata = {"sha256": json.dumps({split: each.sha256 for split, each in trained.images.items()})}
+    named = {split: each.sha256 for split, each in trained.images.items()}
+    metadata = {"sha256": json.dumps({**named, **(hashes or {})})}
     save_file({**load_file(file), **tensors}, file, metadata=metadata)
     if record:
         text = (copy / "config.json").read_text()
@@ -270,16 +357,30 @@ def test_a_list_that_was_altered_is_refused(trained: Release, folders: Path, tmp
         with pytest.raises(ReleaseError, match=r"images\.safetensors: sha256 .* but config\.json records"):
             use()
     for name, tensors, message in (
-        (
-            "short",
-            {"train": ids[1:]},
-            rf"train is .*64 \[{len(ids) - 1}\], expected .* \[{len(ids)}\]",
-        ),
+        ("short", {"train": ids[1:]}, f"train has num_images {len(ids) - 1}, the release .* with {len(ids)}"),
+        ("few", {"test": ids[:5]}, "test has num_images 5, the release was made with 100"),
         ("kind", {"train": ids.float()}, "train is torch.float32"),
         ("name", {"validation": ids}, "lists test, train, validation, expected train, and test"),
     ):
         with pytest.raises(ReleaseError, match=message):
             check_release(altered(trained, tmp_path / name, record=True, **tensors))
+    for split in ("train", "test"):
+        renamed = altered(trained, tmp_path / f"{split} renamed", record=True, hashes={split: "a" * 64})
+        with pytest.raises(ReleaseError, match=f"{split} has sha256 a+, the release was made with [0-9a-f]+"):
+            check_release(renamed)
+
+
+def test_a_list_is_there_if_and_only_if_it_is_recorded(trained: Release, tmp_path: Path) -> None:
+    without = copied(trained, tmp_path / "without")
+    (without / "images.safetensors").unlink()
+    with pytest.raises(ReleaseError, match=r"incomplete release, images\.safetensors is missing"):
+        zoo.open(without)
+    unnamed = copied(trained, tmp_path / "unnamed")
+    config = json.loads((unnamed / "config.json").read_text())
+    del config["zoo"]["images_sha256"]
+    (unnamed / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ReleaseError, match=r"no part of the release, config\.json has no hash of it"):
+        check_release(zoo.open(unnamed))
 
 
 def test_lists_are_written_and_read_to_the_bit(trained: Release, tmp_path: Path) -> None:
@@ -290,6 +391,7 @@ def test_lists_are_written_and_read_to_the_bit(trained: Release, tmp_path: Path)
     images.write(lists, tmp_path / "images.safetensors")
     images.write(lists, tmp_path / "again.safetensors")
     assert sha256(tmp_path / "again.safetensors") == sha256(tmp_path / "images.safetensors")
+    (tmp_path / "metrics.json").write_text("{}")
     config = {"zoo": {"images_sha256": sha256(tmp_path / "images.safetensors"), "dataset": {"num_images": 3}}}
     found = images.read(tmp_path, config)
     assert found.keys() == {"train", "test"}

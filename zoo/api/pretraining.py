@@ -15,7 +15,8 @@ from zoo.api.evaluation import measure_aloud
 from zoo.api.facts import training_facts
 from zoo.api.own_images import list_splits
 from zoo.api.pictures import draw_pictures
-from zoo.data import ImageDataset, open_dataset
+from zoo.data import DataConfig, ImageDataset, open_dataset
+from zoo.data.elsewhere import from_archive
 from zoo.errors import DataError, Interrupted, RecipeError, TrainingError, ZooError
 from zoo.evaluation.encoded import ProbeData, Reading
 from zoo.evaluation.measure import Encoded, ProbeRun
@@ -111,8 +112,9 @@ def _pretrain(
     """Do what `pretrain` does; only rank 0 measures, and has the release then."""
     (run,) = begun
     with ranks.in_turn():  # what one fetches or decodes, the others find
-        train_set = open_dataset(recipe.data, "train", data, images.get("train"))
-        test_set = _test_set(recipe, data, images.get("test"), ranks)
+        config = from_archive(recipe.data, data) if images else recipe.data
+        train_set = open_dataset(config, "train", data, images.get("train"))
+        test_set = _test_set(recipe, config, data, images.get("test"), ranks)
         objective = build_objective(beginning(recipe), train_set)
     if recipe.evaluation and train_set.num_classes < 2:
         raise DataError(
@@ -137,6 +139,7 @@ def _pretrain(
                     run,
                     out,
                     ranks.size,
+                    images,
                     shared=at is not None,
                 )
         ranks.wait()
@@ -144,11 +147,11 @@ def _pretrain(
 
 
 def _test_set(
-    recipe: Recipe, data: str | Path | None, listed: ImageList | None, ranks: Ranks
+    recipe: Recipe, config: DataConfig, data: str | Path | None, listed: ImageList | None, ranks: Ranks
 ) -> ImageDataset | None:
     """Return the test images; None where there are none, and nothing is to be measured on them."""
     try:
-        return open_dataset(recipe.data, "test", data, listed)
+        return open_dataset(config, "test", data, listed)
     except DataError as error:
         if recipe.evaluation:
             raise
@@ -175,6 +178,7 @@ def _release(
     run: RunFolder,
     out: Path,
     ranks: int,
+    images: Mapping[str, ImageList],
     *,
     shared: bool,
 ) -> Release:
@@ -250,7 +254,7 @@ def _release(
             "evaluations": entries,
         },
         history=histories.gather(rows, class_rows),
-        images=list_splits(train_set, test_set),
+        images=images or list_splits(train_set, test_set),
         pictures=pictures,
         description=recipe.description,
         license=_license(recipe, encoder),

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from zoo.api.evaluation import evaluate
+from zoo.api.own_images import open_own
 from zoo.config import Config, parse
 from zoo.data import DataConfig, ImageDataset, open_dataset, parse_data_spec
-from zoo.data.contents import OtherImages
+from zoo.data.dataset import Split
 from zoo.errors import DataError, ZooError
 from zoo.evaluation.agreement import Images
 from zoo.files import is_dir
-from zoo.image_list import ImageList
 from zoo.release import Release
 from zoo.training.protocols import PROTOCOLS, TRAINED
 
+_SPLITS: tuple[Split, ...] = ("train", "test")
 _NAMED_BY_KIND = ("digits", "cifar10", "cifar100", "fashion_mnist")
 """Sources whose kind says which images they are; for others the record has no columns, lists or folders."""
 
@@ -30,18 +32,17 @@ class Sets(NamedTuple):
     test: ImageDataset
 
     @classmethod
-    def open(
-        cls, config: DataConfig, root: str | Path | None, images: Mapping[str, ImageList] | None = None
-    ) -> Sets:
-        """Open both; errors are those of `open_dataset`, and that there is no such folder as `root`.
+    def open(cls, config: DataConfig, root: str | Path | None, release: Release | None = None) -> Sets:
+        """Open both, or those of a release that names them.
 
-        `images` are those of a release: see `zoo.pretrain`.
+        Raises:
+            DataError: where there is no such folder as `root`; see `open_dataset` and `open_own`.
         """
         if root is not None and not is_dir(root):
             raise DataError(f'data: no folder "{root}"')
         plain = config.model_copy(update={"partial_labels": None})
-        listed = images or {}
-        return cls(*(open_dataset(plain, split, root, listed.get(split)) for split in ("train", "test")))
+        open_split = open_dataset if release is None else partial(open_own, release)
+        return cls(*(open_split(plain, split, root) for split in _SPLITS))
 
     @property
     def images(self) -> Images:
@@ -66,12 +67,8 @@ def open_same(release: Release, config: DataConfig, root: str | Path | None) -> 
     Raises:
         DataError: for other images or labels than those, as far as the release records or lists them.
     """
-    images = release.images
-    try:
-        train_set = open_dataset(config, "train", root, images.get("train"))
-        own = Sets.open(config, root, images)
-    except OtherImages as error:
-        raise DataError(f"{release.name} was trained and measured on other data: {error}") from None
+    train_set = open_own(release, config, "train", root)
+    own = Sets.open(config, root, release)
     dataset = release.config["zoo"]["dataset"]
     entries = [measured_on(entry) for entry in release.metrics["evaluations"]]
     tested_on = [test for train, test in entries if train == own.sha256[0] and test is not None]
@@ -129,7 +126,12 @@ def repeat(
             return other, sets.images
     settings = protocol.model_dump(mode="json", exclude={"protocol"})
     trains = entry["protocol"] in TRAINED
-    return evaluate(made, entry["protocol"], spec, resume=trains, **settings), sets.images
+    again = evaluate(made, entry["protocol"], spec, resume=trains, **settings)
+    if measured_on(again) != measured_on(entry):
+        raise DataError(
+            f"measured on {entry['data']}, and measured again on other images, which tells nothing"
+        )
+    return again, sets.images
 
 
 def _protocol(entry: Mapping[str, Any]) -> Config:

@@ -13,7 +13,6 @@ from typing import Any
 from zoo import catalog
 from zoo import release as releases
 from zoo.api.evaluation import RUNS
-from zoo.api.own_images import source_here
 from zoo.api.pretraining import pretrain
 from zoo.api.repeating import Sets, measured_on, open_same, repeat
 from zoo.errors import Interrupted, RanksLost, ReleaseError, ZooError
@@ -158,7 +157,6 @@ def reproduce(
         raise ZooError(f"tolerance: found {tolerance:g}, expected points from 0 to 100")
     recorded = name if isinstance(name, Release) else _open(name)
     recipe = _recipe_of(recorded)
-    here = recipe.model_copy(update={"data": source_here(recorded, recipe.data, data)})
     out = RUNS / "reproduced" / recorded.name if out is None else Path(out)
     if out.resolve() == recorded.path.resolve():
         raise ReleaseError(f'out: "{out}" is the release that is to be reproduced; choose another folder')
@@ -166,8 +164,8 @@ def reproduce(
         raise ReleaseError(f"{recorded.name}: {format.METRICS} records no evaluation to compare with")
     if rank() == 0:
         _check_start(recipe, recorded)
-        train_set, own = open_same(recorded, here.data, data)
-    made = pretrain(here, out=out, data=data, resume=resume, images=recorded.images)
+        train_set, own = open_same(recorded, recipe.data, data)
+    made = pretrain(recipe, out=out, data=data, resume=resume, images=recorded.images)
     if rank() > 0:
         return None
     figures = _compare_trainings(recorded, made, recipe, len(train_set), tolerance)

@@ -13,51 +13,88 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zoo.data.dataset import ImageDataset
+from zoo.data.decoded_file import identify
+from zoo.data.decoding import progress
 from zoo.errors import DataError
 from zoo.image_list import ImageList
 
-MAX_BYTES = 2 << 30  # of pixels: hashing so many takes a minute or two, and more lie nowhere in two forms
+MAX_BYTES = 32 << 30  # of pixels: to decode and hash so many takes minutes, at the end of a training of days
+UNREADABLE = -1
+_REMEMBERED = 8  # selections: a reproduction asks for train and test several times
+_known: dict[str, NDArray[np.int64]] = {}
 
 
 class OtherImages(DataError):
     """Not all images of a list are in the data set."""
 
 
-def content_ids(dataset: ImageDataset) -> NDArray[np.int64]:
+def content_ids(dataset: ImageDataset, max_bytes: int | None = None) -> NDArray[np.int64] | None:
     """Return for each image a number of its pixels and label `[N]`, int64; one that cannot be read has -1.
 
     It is the first 8 bytes, little-endian, of the SHA-256 of a line "WIDTH HEIGHT LABEL" and the RGB bytes of
-    the rows: two of a million different images agree with a probability of 3e-8.
+    the rows: two of a million different images agree with a probability of 3e-8. Files that have not changed
+    are read once in a process. None: there are more bytes of pixels than `max_bytes`.
     """
-    ids = np.empty(len(dataset), dtype=np.int64)
-    for index, label in enumerate(dataset.labels.tolist()):
-        try:
-            image = dataset.image(index)
-        except DataError:
-            ids[index] = -1
-            continue
-        digest = hashlib.sha256(f"{image.width} {image.height} {label}\n".encode())
-        digest.update(image.tobytes())
-        ids[index] = int.from_bytes(digest.digest()[:8], "little", signed=True)
+    place = _place(dataset)
+    if place in _known:
+        return _known[place]
+    ids, size = np.empty(len(dataset), dtype=np.int64), 0
+    with progress(len(dataset), "comparing") as advance:
+        for index, label in enumerate(dataset.labels.tolist()):
+            advance(1)
+            try:
+                image = dataset.image(index)
+            except DataError:
+                ids[index] = UNREADABLE
+                continue
+            pixels = image.tobytes()
+            size += len(pixels)
+            if max_bytes is not None and size > max_bytes:
+                return None
+            digest = hashlib.sha256(f"{image.width} {image.height} {label}\n".encode())
+            digest.update(pixels)
+            ids[index] = int.from_bytes(digest.digest()[:8], "little", signed=True)
+    if place is not None:
+        if len(_known) >= _REMEMBERED:
+            del _known[next(iter(_known))]
+        _known[place] = ids
     return ids
+
+
+def _place(dataset: ImageDataset) -> str | None:
+    """Name the files, their state and the rows and labels; None for images that need no decoding."""
+    try:
+        identity = identify(dataset, None)
+    except RuntimeError:  # there is no home folder
+        return None
+    if identity is None:
+        return None
+    labels = hashlib.sha256(dataset.labels.astype("<i8").tobytes()).hexdigest()
+    return f"{identity.file} {sorted(identity.state.items())} {labels}"
 
 
 def list_images(dataset: ImageDataset) -> ImageList | None:
     """List the images of a data set; None where other copies could not be told from it by content.
 
     That is where the images come with this project, are files with names of their own, are compressed with
-    loss, cannot all be read, or are more than `MAX_BYTES`; and for partial labels, which are drawn by row.
+    loss, cannot all be read, or have more than `MAX_BYTES`; and for partial labels, which are drawn by row.
     """
-    if not dataset.has_copies or dataset.candidates is not None or not len(dataset):
+    if not len(dataset) or dataset.candidates is not None or not dataset.has_copies():
         return None
-    try:
-        width, height = dataset.size_of(0)
-    except DataError:
+    ids = content_ids(dataset, MAX_BYTES)
+    if ids is None or (ids == UNREADABLE).any():
         return None
-    if len(dataset) * width * height * 3 > MAX_BYTES:
-        return None
-    ids = content_ids(dataset)
-    return None if (ids == -1).any() else ImageList(ids, dataset.describe()["sha256"])
+    return ImageList(ids, dataset.describe()["sha256"])
+
+
+def are_listed(dataset: ImageDataset, listed: ImageList) -> bool:
+    """Return whether the images are the listed ones, in that order, and have the names that were listed.
+
+    Names alone would not do: rows of two files may be called alike and hold other images.
+    """
+    if len(dataset) != len(listed.ids) or dataset.describe()["sha256"] != listed.sha256:
+        return False
+    return np.array_equal(content_ids(dataset), listed.ids)  # type: ignore[arg-type]
 
 
 def find_listed(dataset: ImageDataset, listed: ImageList) -> ImageDataset:
@@ -66,16 +103,21 @@ def find_listed(dataset: ImageDataset, listed: ImageList) -> ImageDataset:
     Images with equal pixels and label stand for each other, as often as both have them.
 
     Raises:
-        OtherImages: saying how many are not there.
+        OtherImages: saying how many are not there, and why that may be.
     """
     places: defaultdict[int, list[int]] = defaultdict(list)
-    for place, content in enumerate(content_ids(dataset).tolist()):
-        if content != -1:
-            places[content].append(place)
-    found = [places[content].pop(0) if places[content] else None for content in listed.ids.tolist()]
+    ids = content_ids(dataset)
+    assert ids is not None  # without a limit
+    for place in range(len(ids) - 1, -1, -1):  # the first of equal ones is taken from the end
+        places[int(ids[place])].append(place)
+    unreadable = len(places.pop(UNREADABLE, ()))
+    found = [places[content].pop() if places[content] else None for content in listed.ids.tolist()]
     missing = found.count(None)
     if missing:
+        broken = f", of which {unreadable:,} cannot be read" if unreadable else ""
         raise OtherImages(
-            f"{missing:,} of the {len(found):,} listed images are not among the {len(dataset):,} here"
+            f"{missing:,} of the {len(found):,} listed images are not among the {len(dataset):,} "
+            f"here{broken}, by their pixels and labels: this is other data, its pixels were changed, or its "
+            "classes are numbered otherwise"
         )
     return dataset.subset([place for place in found if place is not None]).known_as(listed.sha256)

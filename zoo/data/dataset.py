@@ -31,9 +31,8 @@ class Encoded(NamedTuple):
 class ImageStore(Protocol):
     """Images by row, as a source holds them."""
 
-    @property
-    def has_copies(self) -> bool:
-        """Whether other copies of the data set have the same pixels under other names, or in other order."""
+    def has_copies(self, rows: NDArray[np.int64]) -> bool:
+        """Return whether other copies have the pixels of `rows`, under other names or in another order."""
 
     def name(self, row: int) -> str:
         """Return a name that is the same on every machine: it enters the data set's fingerprint."""
@@ -124,10 +123,9 @@ class ImageDataset:
         """Return the files that the images are decoded from; None: they need no decoding."""
         return self._store.encoded(self._rows)
 
-    @property
     def has_copies(self) -> bool:
-        """Whether other copies of the data set have the same pixels, see `ImageStore`."""
-        return self._store.has_copies
+        """Return whether other copies of the data set have the same pixels, see `ImageStore`."""
+        return self._store.has_copies(self._rows)
 
     def known_as(self, sha256: str) -> ImageDataset:
         """Return the data set under the hash that a copy with the same images and labels is recorded by.

@@ -77,7 +77,7 @@ class Decoding:
         self.errors = {}
         step = max(1, min(PIECE_IMAGES, PIECE_BYTES * self.shape[0] // self.nbytes))
         spans = [range(at, min(at + step, self.shape[0])) for at in range(0, self.shape[0], step)]
-        with _progress(self.shape[0]) as advance:
+        with progress(self.shape[0], "decoding") as advance:
             for span, images in zip(spans, self._decoded(spans), strict=True):
                 piece = np.zeros((len(span), *self.shape[1:]), dtype=np.uint8)
                 for place, (index, image) in enumerate(zip(span, images, strict=True)):
@@ -126,17 +126,17 @@ class Decoding:
 
 
 @contextmanager
-def _progress(total: int) -> Iterator[Callable[[int], None]]:
-    """Yield what is called with each number of images decoded."""
+def progress(total: int, doing: str) -> Iterator[Callable[[int], None]]:
+    """Yield what is called with each number of images done."""
     if sys.stderr.isatty():
         columns = (
-            TextColumn("decoding"),
+            TextColumn(doing),
             BarColumn(bar_width=12),
             MofNCompleteColumn(),
             TimeRemainingColumn(),
         )
         with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-            task = bar.add_task("decoding", total=total)
+            task = bar.add_task(doing, total=total)
             yield lambda count: bar.advance(task, count)
         return
     done, last = 0, time.monotonic()
@@ -146,6 +146,6 @@ def _progress(total: int) -> Iterator[Callable[[int], None]]:
         done += count
         if time.monotonic() - last >= PATIENCE:
             last = time.monotonic()
-            LOG.info("decoding: %s of %s images", f"{done:,}", f"{total:,}")
+            LOG.info("%s: %s of %s images", doing, f"{done:,}", f"{total:,}")
 
     yield line

@@ -36,11 +36,6 @@ class ParquetStore:
         self._files = files
         self._column = column
 
-    @property
-    def has_copies(self) -> bool:
-        """Whether no image is compressed with loss, so that other files may hold the same pixels."""
-        return self.first_lossy() is None
-
     def name(self, row: int) -> str:
         """Return the `path` stored with the image, or the shard and the row in it."""
         return self._names[row]
@@ -61,12 +56,20 @@ class ParquetStore:
 
     def first_lossy(self) -> int | None:
         """Return the first row whose image is a JPEG or a lossy WebP, by its first bytes; else None."""
+        rows = np.flatnonzero(self._lossy())
+        return int(rows[0]) if len(rows) else None
+
+    def has_copies(self, rows: NDArray[np.int64]) -> bool:
+        """Return whether none of `rows` is compressed with loss: other files may hold the same pixels."""
+        return not self._lossy()[rows].any()
+
+    def _lossy(self) -> NDArray[np.bool_]:
         import pyarrow.compute as pc
 
         jpeg = pc.starts_with(self._encoded, b"\xff\xd8\xff")
         webp = pc.equal(pc.binary_slice(self._encoded, 12, 16), b"VP8 ")  # its lossless chunk is "VP8L"
-        rows = np.flatnonzero(pc.fill_null(pc.or_(jpeg, webp), False).to_numpy())
-        return int(rows[0]) if len(rows) else None
+        found: NDArray[np.bool_] = pc.fill_null(pc.or_(jpeg, webp), False).to_numpy()
+        return found
 
     def encoded(self, rows: NDArray[np.int64]) -> Encoded:
         """Return all the files; the selection names the column and `rows`."""

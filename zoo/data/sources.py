@@ -14,11 +14,13 @@ from zoo.data.config import (
     DataConfig,
     Digits,
     Folder,
+    LongTail,
     PartialLabels,
     Source,
+    Subset,
     TorchvisionSource,
 )
-from zoo.data.contents import find_listed
+from zoo.data.contents import are_listed, find_listed
 from zoo.data.dataset import ImageDataset, ImageStore, Split
 from zoo.data.elsewhere import remedy
 from zoo.data.list_files import open_list
@@ -149,7 +151,7 @@ def open_dataset(
         split: `train` or `test`.
         root: folder of the data, the command line's `--data`; None for embedded data or absolute paths.
         listed: the images that long tail and subset drew from the copy where a release was trained. Where
-            this copy's order makes them draw others, the listed ones are taken instead, by their content.
+            they are not what is drawn from this copy, in order and pixel by pixel, they are searched in it.
 
     Raises:
         DataError: naming what is missing or malformed, where it was looked for, and how to give it;
@@ -178,14 +180,24 @@ def open_dataset(
     }
     if len(labels) == 0:
         raise DataError(f"{source.kind}: the {split} split has no images")
-    whole = dataset = ImageDataset(store, labels, class_names, settings=settings)
+    whole = ImageDataset(store, labels, class_names, settings=settings)
+    try:
+        dataset = _selected(whole, tail, part)
+    except DataError:  # a list asks for no tail of other images than its own
+        if listed is None:
+            raise
+        dataset = whole
+    if listed is not None and not are_listed(dataset, listed):
+        dataset = find_listed(whole, listed)
+    return dataset if partial is None else _with_partial_labels(dataset, partial, folder)
+
+
+def _selected(dataset: ImageDataset, tail: LongTail | None, part: Subset | None) -> ImageDataset:
     if tail is not None:
         dataset = dataset.subset(select_long_tail(tail, dataset.labels, dataset.num_classes))
     if part is not None:
         dataset = dataset.subset(select_subset(part, dataset.labels, dataset.num_classes))
-    if listed is not None and dataset.describe()["sha256"] != listed.sha256:
-        dataset = find_listed(whole, listed)
-    return dataset if partial is None else _with_partial_labels(dataset, partial, folder)
+    return dataset
 
 
 def _with_partial_labels(dataset: ImageDataset, config: PartialLabels, root: Path | None) -> ImageDataset:

@@ -35,7 +35,7 @@ class ArrayStore:
         has_copies: bool = True,
     ) -> None:
         """Take `pixels` `[N, H, W]` or `[N, H, W, 3]` and the `numbers` `[N]` of the images there."""
-        self.has_copies = has_copies
+        self._has_copies = has_copies
         self._pixels = pixels
         self._prefix = prefix
         self._numbers = np.arange(len(pixels)) if numbers is None else numbers
@@ -56,11 +56,13 @@ class ArrayStore:
     def encoded(self, rows: NDArray[np.int64]) -> None:
         """Return None: the images are decoded."""
 
+    def has_copies(self, rows: NDArray[np.int64]) -> bool:
+        """Return what was told."""
+        return self._has_copies
+
 
 class FileStore:
-    """Image files below one folder: in every copy they have the same names, and by these one order."""
-
-    has_copies = False
+    """Image files below one folder."""
 
     def __init__(self, folder: Path, paths: Sequence[str]) -> None:
         """Take the `paths` `[N]` relative to `folder`."""
@@ -82,3 +84,7 @@ class FileStore:
     def encoded(self, rows: NDArray[np.int64]) -> Encoded:
         """Return the files of `rows`."""
         return Encoded([self._folder / self._paths[row] for row in rows.tolist()])
+
+    def has_copies(self, rows: NDArray[np.int64]) -> bool:
+        """Return False: in every copy files have the same names, and by these one order."""
+        return False

@@ -42,6 +42,10 @@ def check_release(release: Release) -> None:
         )
     if config["zoo"]["has_centers"]:
         check_centers(folder, config)
+    if (folder / format.IMAGES).exists() and not config["zoo"].get("images_sha256"):
+        raise ReleaseError(
+            f"{folder / format.IMAGES}: no part of the release, {format.CONFIG} has no hash of it"
+        )
     release.verify()
     images.read(folder, config)
     _check_classifier(release)

@@ -38,7 +38,7 @@ def read(folder: Path, config: Mapping[str, Any]) -> dict[str, ImageList]:
     if sha256 is None:
         return {}
     file = folder / format.IMAGES
-    _check(headers.read_header(file), config, file)
+    _check(headers.read_header(file), file)
     found = tensors.read_tensors(file, sha256)
     try:
         with safe_open(file, framework="numpy") as stream:
@@ -46,21 +46,40 @@ def read(folder: Path, config: Mapping[str, Any]) -> dict[str, ImageList]:
             lists = {split: ImageList(ids.numpy(), str(hashes[split])) for split, ids in found.items()}
     except (SafetensorError, OSError, LookupError, TypeError, ValueError, RecursionError) as error:
         raise ReleaseError(f"{file}: its metadata lack the hashes of the lists: {error!r}") from None
-    for split, each in lists.items():
-        if not schema.is_sha256(each.sha256):
-            raise ReleaseError(f"{file}: {split}: found {each.sha256[:80]!r}, expected a SHA-256")
+    _check_hashes(lists, folder, config, file)
     return lists
 
 
-def _check(found: Mapping[str, headers.TensorInfo], config: Mapping[str, Any], file: Path) -> None:
-    """Make sure that the file lists the images of splits, those of the training as many as there were."""
+def _check_hashes(
+    lists: Mapping[str, ImageList], folder: Path, config: Mapping[str, Any], file: Path
+) -> None:
+    """Make sure that a list goes under no hash of other images: what is found by it is recorded by that."""
+    for split, each in lists.items():
+        if not schema.is_sha256(each.sha256):
+            raise ReleaseError(f"{file}: {split}: found {each.sha256[:80]!r}, expected a SHA-256")
+    facts = [("train", config["zoo"]["dataset"])]
+    for entry in format.read_metrics(folder)["evaluations"]:
+        if (entry.get("train_set") or {}).get("sha256") == lists["train"].sha256:
+            facts += [("train", entry["train_set"]), ("test", entry.get("test_set") or {})]
+    for split, recorded in facts:
+        if split not in lists:
+            continue
+        found = {"sha256": lists[split].sha256, "num_images": len(lists[split].ids)}
+        for key, value in found.items():
+            if recorded.get(key) not in (None, value):
+                raise ReleaseError(
+                    f"{file}: {split} has {key} {value}, the release was made with {recorded[key]}"
+                )
+
+
+def _check(found: Mapping[str, headers.TensorInfo], file: Path) -> None:
+    """Make sure that the file has lists of splits and nothing else."""
     unknown = [name for name in found if name not in SPLITS]
     if unknown or "train" not in found:
         raise ReleaseError(f"{file}: lists {', '.join(sorted(found)) or 'nothing'}, expected train, and test")
     for split, info in found.items():
-        count = config["zoo"]["dataset"].get("num_images") if split == "train" else None
-        if info.dtype != torch.int64 or len(info.shape) != 1 or count not in (None, *info.shape):
+        if info.dtype != torch.int64 or len(info.shape) != 1:
             raise ReleaseError(
-                f"{file}: {split} is {info.dtype} {list(info.shape)}, expected torch.int64 "
-                f"[{'N' if count is None else count}], a number for each image"
+                f"{file}: {split} is {info.dtype} {list(info.shape)}, expected torch.int64 [N], a number for "
+                "each image"
             )

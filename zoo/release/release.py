@@ -44,9 +44,9 @@ class Release:
             ReleaseError: saying what is missing or wrong.
         """
         release = cls(folder, format.read_config(folder))
-        needed = [format.RECIPE, format.METRICS]
-        if release.config["zoo"]["has_centers"]:
-            needed.append(format.CENTERS)
+        hashes = release.config["zoo"]
+        hashed = [name for name in (format.CENTERS, format.IMAGES) if hashes.get(format.HASHED[name])]
+        needed = [format.RECIPE, format.METRICS, *hashed]
         absent = [name for name in needed if not is_file(folder / name)]
         if absent:
             raise ReleaseError(f"{folder}: incomplete release, {', '.join(absent)} is missing")

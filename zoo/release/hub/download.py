@@ -96,10 +96,12 @@ def _loadable(folder: Path, want: Want) -> bool:
     if _absent(folder, want):
         return False
     try:
-        has_centers = format.read_json(folder / format.CONFIG)["zoo"]["has_centers"]
-    except (ReleaseError, KeyError, TypeError):
+        zoo = format.read_json(folder / format.CONFIG)["zoo"]
+        needed = [format.CENTERS] if zoo["has_centers"] else []
+        needed += [format.IMAGES] if zoo.get("images_sha256") else []
+    except (ReleaseError, KeyError, TypeError, AttributeError):
         return True  # to be told what is wrong by whoever reads it
-    return not has_centers or (folder / format.CENTERS).is_file()
+    return all((folder / name).is_file() for name in needed)
 
 
 def _absent(folder: Path, want: Want) -> list[str]:
