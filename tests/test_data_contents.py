@@ -357,17 +357,30 @@ def test_a_list_that_was_altered_is_refused(trained: Release, folders: Path, tmp
         with pytest.raises(ReleaseError, match=r"images\.safetensors: sha256 .* but config\.json records"):
             use()
     for name, tensors, message in (
-        ("short", {"train": ids[1:]}, f"train has num_images {len(ids) - 1}, the release .* with {len(ids)}"),
-        ("few", {"test": ids[:5]}, "test has num_images 5, the release was made with 100"),
+        ("short", {"train": ids[1:]}, f"train lists {len(ids) - 1} images, recorded are {len(ids)}"),
+        ("few", {"test": ids[:5]}, "test lists 5 images, recorded are 100"),
         ("kind", {"train": ids.float()}, "train is torch.float32"),
         ("name", {"validation": ids}, "lists test, train, validation, expected train, and test"),
     ):
         with pytest.raises(ReleaseError, match=message):
             check_release(altered(trained, tmp_path / name, record=True, **tensors))
-    for split in ("train", "test"):
-        renamed = altered(trained, tmp_path / f"{split} renamed", record=True, hashes={split: "a" * 64})
-        with pytest.raises(ReleaseError, match=f"{split} has sha256 a+, the release was made with [0-9a-f]+"):
-            check_release(renamed)
+    renamed = altered(trained, tmp_path / "renamed", record=True, hashes={"train": "a" * 64})
+    with pytest.raises(ReleaseError, match=r"train has sha256 a+, the release was trained on [0-9a-f]+"):
+        check_release(renamed)
+
+
+def test_measuring_on_other_test_images_leaves_the_list_as_it_is(
+    trained: Release, folders: Path, tmp_path: Path
+) -> None:
+    release = zoo.open(copied(trained, tmp_path / "copy"))
+    data = Path(shutil.copytree(folders / "hub", tmp_path / "data"))
+    (data / "test-00000-of-00001.parquet").rename(data / "held.parquet")
+    spec = f"parquet:{data}?train=train-*.parquet&test=held.parquet&image=img&label=label"
+    entry = zoo.evaluate(release, "linear", f"{spec}&imbalance=4")
+    assert entry["train_set"]["sha256"] == release.images["train"].sha256
+    assert entry["test_set"]["sha256"] != release.images["test"].sha256
+    assert len(release.metrics["evaluations"]) == len(trained.metrics["evaluations"]) + 1
+    check_release(release)
 
 
 def test_a_list_is_there_if_and_only_if_it_is_recorded(trained: Release, tmp_path: Path) -> None:

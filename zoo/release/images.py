@@ -57,19 +57,19 @@ def _check_hashes(
     for split, each in lists.items():
         if not schema.is_sha256(each.sha256):
             raise ReleaseError(f"{file}: {split}: found {each.sha256[:80]!r}, expected a SHA-256")
-    facts = [("train", config["zoo"]["dataset"])]
-    for entry in format.read_metrics(folder)["evaluations"]:
-        if (entry.get("train_set") or {}).get("sha256") == lists["train"].sha256:
-            facts += [("train", entry["train_set"]), ("test", entry.get("test_set") or {})]
-    for split, recorded in facts:
-        if split not in lists:
-            continue
-        found = {"sha256": lists[split].sha256, "num_images": len(lists[split].ids)}
-        for key, value in found.items():
-            if recorded.get(key) not in (None, value):
-                raise ReleaseError(
-                    f"{file}: {split} has {key} {value}, the release was made with {recorded[key]}"
-                )
+    dataset = config["zoo"]["dataset"]
+    if dataset.get("sha256") not in (None, lists["train"].sha256):
+        raise ReleaseError(
+            f"{file}: train has sha256 {lists['train'].sha256}, the release was trained on "
+            f"{dataset['sha256']}"
+        )
+    entries = format.read_metrics(folder)["evaluations"]
+    sets = [dataset, *(entry.get(f"{split}_set") or {} for entry in entries for split in SPLITS)]
+    for split, each in lists.items():
+        counts = {facts.get("num_images") for facts in sets if facts.get("sha256") == each.sha256}
+        if counts - {None, len(each.ids)}:
+            found = ", ".join(f"{count}" for count in counts)
+            raise ReleaseError(f"{file}: {split} lists {len(each.ids)} images, recorded are {found}")
 
 
 def _check(found: Mapping[str, headers.TensorInfo], file: Path) -> None:
