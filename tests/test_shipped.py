@@ -26,7 +26,7 @@ PARQUET: dict[str, str | None] = {
 }
 COMPUTED_WITH = {
     **dict.fromkeys(
-        ("cifar_resnet32.paco_cifar100_lt100", "cifar_resnet32.balanced_softmax_cifar100_lt100"), ON_A_CPU
+        (f"cifar_resnet32.{method}_cifar100_lt100" for method in ("ce", "balanced_softmax", "paco")), ON_A_CPU
     ),
     **{
         f"cifar_resnet32.{method}_cifar100_lt100_e100": {
