@@ -383,6 +383,19 @@ def test_measuring_on_other_test_images_leaves_the_list_as_it_is(
     check_release(release)
 
 
+def test_a_list_can_be_taken_out_of_a_release(trained: Release, tmp_path: Path) -> None:
+    folder = copied(trained, tmp_path / "private")
+    assert "images.safetensors" in zoo.open(folder).card
+    release = zoo.open(folder).without_images()
+    assert release.images == {}
+    assert not (folder / "images.safetensors").exists()
+    assert "images.safetensors" not in release.card
+    check_release(release)
+    config = json.loads((folder / "config.json").read_text())
+    config["zoo"]["images_sha256"] = trained.config["zoo"]["images_sha256"]
+    assert config == trained.config  # nothing else has changed
+
+
 def test_a_list_is_there_if_and_only_if_it_is_recorded(trained: Release, tmp_path: Path) -> None:
     without = copied(trained, tmp_path / "without")
     (without / "images.safetensors").unlink()

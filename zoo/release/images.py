@@ -16,6 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from zoo.errors import ReleaseError
+from zoo.files import write_text
 from zoo.image_list import ImageList
 from zoo.release import format, headers, schema, tensors
 
@@ -48,6 +49,20 @@ def read(folder: Path, config: Mapping[str, Any]) -> dict[str, ImageList]:
         raise ReleaseError(f"{file}: its metadata lack the hashes of the lists: {error!r}") from None
     _check_hashes(lists, folder, config, file)
     return lists
+
+
+def delete(folder: Path, config: Mapping[str, Any]) -> None:
+    """Delete the list of the release in `folder`, and what its `config` says of it.
+
+    Raises:
+        ReleaseError: when the folder cannot be changed.
+    """
+    zoo = {key: value for key, value in config["zoo"].items() if key != format.HASHED[format.IMAGES]}
+    try:
+        write_text(folder / format.CONFIG, format.to_json({**config, "zoo": zoo}))
+        (folder / format.IMAGES).unlink(missing_ok=True)  # afterwards: without its hash it is no part
+    except OSError as error:
+        raise ReleaseError(f"{folder}: cannot be changed: {error}") from None
 
 
 def _check_hashes(

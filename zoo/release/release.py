@@ -245,6 +245,18 @@ class Release:
             raise ReleaseError(f"{self.path}: cannot add pictures: {error}") from None
         self._rewrite({})
 
+    def without_images(self) -> Release:
+        """Delete the list of images, by which whoever has one can tell whether it was trained on.
+
+        Returns:
+            The release, opened anew: its `config.json` has changed.
+        """
+        self._refuse_downloaded()
+        images.delete(self.path, self.config)
+        release = Release.at(self.path)
+        release.render_card()
+        return release
+
     def render_card(self) -> str:
         """Write the card anew from what the release records, and return it; notes between its marks stay."""
         self._rewrite({})
