@@ -22,6 +22,7 @@ from zoo.modules.centers import Centers
 from zoo.release import card, files, format, images, tensors, verified
 from zoo.release import history as histories
 from zoo.release.build import build
+from zoo.release.request import check_request
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,29 +171,14 @@ class Release:
         **model_kwargs: Any,
     ) -> nn.Module:
         """Return the model; the arguments are those of `zoo.load`."""
-        if head not in (None, "centers"):
-            raise ReleaseError(f'head: found {head!r}, expected None or "centers"')
-        if head and num_classes:
-            raise ReleaseError(f'give num_classes={num_classes} for a fresh head or head="centers", not both')
-        if model_kwargs.get("features_only") and (head or num_classes):
-            raise ReleaseError(
-                "features_only=True gives feature maps without a head; leave head and num_classes out"
-            )
-        if isinstance(num_classes, bool) or not isinstance(num_classes, int):
-            raise ReleaseError(f"num_classes: found {num_classes!r}, expected a whole number")
-        if device is not None:
-            _check_device(device)
-        if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
-            raise ReleaseError(f"dtype: found {dtype!r}, expected a floating-point type, e.g. torch.float16")
-        if num_classes < 0:
-            raise ReleaseError(f"num_classes: found {num_classes}, expected 0 or more")
-        if head and not self.config["zoo"]["has_centers"]:
-            raise ReleaseError(f"{self.name} has no centers: its objective learned none. Use num_classes=N")
-        if head and not self.config["num_classes"]:
-            raise ReleaseError(
-                f"{self.name}: the classifier of {self.config['architecture']} is not one linear layer, so"
-                " the centers are no head for it; zoo.open(...).centers has them"
-            )
+        check_request(
+            self.config,
+            num_classes=num_classes,
+            head=head,
+            features_only=bool(model_kwargs.get("features_only")),
+            device=device,
+            dtype=dtype,
+        )
         return build(
             self.path,
             self.config,
@@ -288,18 +274,6 @@ class ToRGB:
 
     def __repr__(self) -> str:
         return "ToRGB()"
-
-
-def _check_device(device: torch.device | str) -> None:
-    try:
-        chosen = torch.device(device)
-    except (RuntimeError, TypeError):
-        raise ReleaseError(f'device: found {device!r}, expected e.g. "cpu" or "cuda:0"') from None
-    try:
-        torch.empty(0, device=chosen)
-    except (RuntimeError, AssertionError) as error:  # an accelerator that is not here, or torch lacks
-        reason = (str(error).splitlines() or ["no reason"])[0]
-        raise ReleaseError(f'device: found "{device}", which torch cannot use here: {reason}') from None
 
 
 def _identity(entry: Mapping[str, Any]) -> tuple[Any, ...]:
