@@ -54,6 +54,7 @@ def content_ids(dataset: ImageDataset, max_bytes: int | None = None) -> NDArray[
             digest = hashlib.sha256(f"{image.width} {image.height} {label}\n".encode())
             digest.update(pixels)
             ids[index] = int.from_bytes(digest.digest()[:8], "little", signed=True)
+    ids.setflags(write=False)
     if place is not None:
         if len(_known) >= _REMEMBERED:
             del _known[next(iter(_known))]
