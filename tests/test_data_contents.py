@@ -19,6 +19,7 @@ from safetensors.torch import load_file, save_file
 
 import zoo
 from tests.cifar_files import ARCHIVE, IMAGES, drawn, encode, write_archive, write_parquet
+from zoo.api.looking import Looker
 from zoo.config import parse
 from zoo.data import DataConfig, ImageDataset, cifar, contents, open_dataset
 from zoo.data.contents import OtherImages, content_ids, find_listed, list_images
@@ -137,6 +138,8 @@ def test_what_other_copies_cannot_be_told_from_is_not_listed(tmp_path: Path) -> 
         assert list_images(data) is None
         patch.setattr(contents, "MAX_BYTES", 6)
         assert list_images(data) is not None
+        patch.setattr(contents, "MAX_IMAGES", 1)
+        assert list_images(data) is None
     digits = open_dataset(parse(DataConfig, {"source": {"kind": "digits"}}, "r"), "test", None)
     assert list_images(digits) is None
     source = {"kind": "parquet", "train": "train-*.parquet", "test": "test-*.parquet"}
@@ -196,6 +199,8 @@ def test_a_release_is_reproduced_to_the_bit_from_another_copy(
     assert not found.not_repeated
     assert found.made.images.keys() == {"train", "test"}
     assert found.made.config["zoo"]["dataset"]["by_content"] is True
+    with pytest.raises(ReleaseError, match="were found by the list of another release"):
+        found.made.without_images()
     # and what was made there is measured alike here, on the copy that it never saw
     for protocol in ("knn", "linear"):
         here, there = (
@@ -330,6 +335,18 @@ def test_a_broken_copy_says_how_many_images_cannot_be_read(
     pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), file)
     with pytest.raises(DataError, match=r"1 of the 100 listed images .* 100 here, of which 1 cannot be read"):
         zoo.evaluate(trained, "knn", copy, save=False)
+
+
+def test_looking_at_two_releases_gives_each_its_own_images(
+    trained: Release, folders: Path, tmp_path: Path
+) -> None:
+    ids = torch.from_numpy(trained.images["train"].ids)
+    reverse = altered(trained, tmp_path / "reverse", record=True, train=ids.flip(0))
+    looker = Looker(folders / "hub", 10, 0, torch.device("cpu"), None)
+    config = parse(DataConfig, trained.recipe["data"], "r")
+    for release, expected in ((trained, ids), (reverse, ids.flip(0)), (trained, ids)):
+        found = content_ids(looker._open(config, "train", folders / "hub", release))
+        assert np.array_equal(found, expected.numpy())
 
 
 def copied(release: Release, folder: Path) -> Path:

@@ -168,8 +168,8 @@ class Looker:
         self, config: DataConfig, split: Any, root: str | Path | None, release: Release | None = None
     ) -> ImageDataset:
         """Open a split; with `release` the images that it lists."""
-        listed = release.images.get(split) if release else None
-        key = f"{split} {root} {config.model_dump_json()} {listed.sha256 if listed else ''}"
+        listed = (release.config["zoo"].get("images_sha256"), release.class_names) if release else None
+        key = f"{split} {root} {config.model_dump_json()} {listed}"
         if key not in self._opened:
             try:
                 self._opened[key] = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,17 +31,12 @@ class Sets(NamedTuple):
     test: ImageDataset
 
     @classmethod
-    def open(cls, config: DataConfig, root: str | Path | None, release: Release | None = None) -> Sets:
-        """Open both, or those of a release that names them.
-
-        Raises:
-            DataError: where there is no such folder as `root`; see `open_dataset` and `open_own`.
-        """
+    def open(cls, config: DataConfig, root: str | Path | None) -> Sets:
+        """Open both; errors are those of `open_dataset`, and that there is no such folder as `root`."""
         if root is not None and not is_dir(root):
             raise DataError(f'data: no folder "{root}"')
         plain = config.model_copy(update={"partial_labels": None})
-        open_split = open_dataset if release is None else partial(open_own, release)
-        return cls(*(open_split(plain, split, root) for split in _SPLITS))
+        return cls(*(open_dataset(plain, split, root) for split in _SPLITS))
 
     @property
     def images(self) -> Images:
@@ -68,7 +62,10 @@ def open_same(release: Release, config: DataConfig, root: str | Path | None) -> 
         DataError: for other images or labels than those, as far as the release records or lists them.
     """
     train_set = open_own(release, config, "train", root)
-    own = Sets.open(config, root, release)
+    if release.images:  # without partial labels, and looking for them once is enough
+        own = Sets(train_set, open_own(release, config, "test", root))
+    else:
+        own = Sets.open(config, root)
     dataset = release.config["zoo"]["dataset"]
     entries = [measured_on(entry) for entry in release.metrics["evaluations"]]
     tested_on = [test for train, test in entries if train == own.sha256[0] and test is not None]

@@ -13,15 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zoo.data.dataset import ImageDataset
-from zoo.data.decoded_file import identify
 from zoo.data.decoding import progress
 from zoo.errors import DataError
 from zoo.image_list import ImageList
 
 MAX_BYTES = 32 << 30  # of pixels: to decode and hash so many takes minutes, at the end of a training of days
 UNREADABLE = -1
-_REMEMBERED = 8  # selections: a reproduction asks for train and test several times
-_known: dict[str, NDArray[np.int64]] = {}
+MAX_IMAGES = 8_000_000  # a list of so many can be pulled, see `zoo.release.hub.manifest`
 
 
 class OtherImages(DataError):
@@ -32,12 +30,9 @@ def content_ids(dataset: ImageDataset, max_bytes: int | None = None) -> NDArray[
     """Return for each image a number of its pixels and label `[N]`, int64; one that cannot be read has -1.
 
     It is the first 8 bytes, little-endian, of the SHA-256 of a line "WIDTH HEIGHT LABEL" and the RGB bytes of
-    the rows: two of a million different images agree with a probability of 3e-8. Files that have not changed
-    are read once in a process. None: there are more bytes of pixels than `max_bytes`.
+    the rows: two of a million different images agree with a probability of 3e-8. None: there are more bytes
+    of pixels than `max_bytes`.
     """
-    place = _place(dataset)
-    if place in _known:
-        return _known[place]
     ids, size = np.empty(len(dataset), dtype=np.int64), 0
     with progress(len(dataset), "comparing") as advance:
         for index, label in enumerate(dataset.labels.tolist()):
@@ -54,33 +49,17 @@ def content_ids(dataset: ImageDataset, max_bytes: int | None = None) -> NDArray[
             digest = hashlib.sha256(f"{image.width} {image.height} {label}\n".encode())
             digest.update(pixels)
             ids[index] = int.from_bytes(digest.digest()[:8], "little", signed=True)
-    ids.setflags(write=False)
-    if place is not None:
-        if len(_known) >= _REMEMBERED:
-            del _known[next(iter(_known))]
-        _known[place] = ids
     return ids
-
-
-def _place(dataset: ImageDataset) -> str | None:
-    """Name the files, their state and the rows and labels; None for images that need no decoding."""
-    try:
-        identity = identify(dataset, None)
-    except RuntimeError:  # there is no home folder
-        return None
-    if identity is None:
-        return None
-    labels = hashlib.sha256(dataset.labels.astype("<i8").tobytes()).hexdigest()
-    return f"{identity.file} {sorted(identity.state.items())} {labels}"
 
 
 def list_images(dataset: ImageDataset) -> ImageList | None:
     """List the images of a data set; None where other copies could not be told from it by content.
 
     That is where the images come with this project, are files with names of their own, are compressed with
-    loss, cannot all be read, or have more than `MAX_BYTES`; and for partial labels, which are drawn by row.
+    loss, cannot all be read, or are more than `MAX_IMAGES` or `MAX_BYTES`; and for partial labels, which are
+    drawn by row.
     """
-    if not len(dataset) or dataset.candidates is not None or not dataset.has_copies():
+    if not 0 < len(dataset) <= MAX_IMAGES or dataset.candidates is not None or not dataset.has_copies():
         return None
     ids = content_ids(dataset, MAX_BYTES)
     if ids is None or (ids == UNREADABLE).any():

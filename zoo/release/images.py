@@ -55,8 +55,13 @@ def delete(folder: Path, config: Mapping[str, Any]) -> None:
     """Delete the list of the release in `folder`, and what its `config` says of it.
 
     Raises:
-        ReleaseError: when the folder cannot be changed.
+        ReleaseError: when the folder cannot be changed, or the images were found by a list themselves.
     """
+    if config["zoo"]["dataset"].get("by_content"):
+        raise ReleaseError(
+            f"{folder}: its training images were found by the list of another release; without one nothing "
+            "says which they are"
+        )
     zoo = {key: value for key, value in config["zoo"].items() if key != format.HASHED[format.IMAGES]}
     try:
         write_text(folder / format.CONFIG, format.to_json({**config, "zoo": zoo}))
