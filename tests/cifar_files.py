@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from PIL import Image
 from torchvision import datasets
 
+from zoo.data import ImageDataset
+
 IMAGES = {"train": 400, "test": 100}
 ARCHIVE = {"cifar10": "cifar-10-batches-py", "cifar100": "cifar-100-python"}
 FOLDER = {"cifar10": "plain_text", "cifar100": "cifar100"}
@@ -86,3 +88,7 @@ def write_parquet(
                 columns["coarse_label"] = labels[part] // 5
             table = pa.table(columns).replace_schema_metadata({"huggingface": json.dumps(info)})
             pq.write_table(table, folder / f"{split}-{number:05d}-of-{count:05d}.parquet")
+
+
+def pixels_of(data: ImageDataset) -> NDArray[np.uint8]:
+    return np.stack([np.asarray(data.image(i)) for i in range(len(data))])

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from numpy.typing import NDArray
 from torchvision import datasets
 
 from tests.cifar_files import (
     ARCHIVE,
     FOLDER,
     IMAGES,
+    pixels_of,
     write_archive,
     write_parquet,
 )
@@ -41,10 +41,6 @@ def refused(kind: str, root: Path, message: str, split: Any = "train") -> None:
         opened(kind, root, split)
     assert "\n" not in str(caught.value)
     assert str(caught.value).startswith(f"{kind}: ")
-
-
-def pixels_of(data: ImageDataset) -> NDArray[np.uint8]:
-    return np.stack([np.asarray(data.image(i)) for i in range(len(data))])
 
 
 @pytest.mark.parametrize(("kind", "format"), [("cifar10", "PNG"), ("cifar100", "WEBP")])

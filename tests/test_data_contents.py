@@ -18,7 +18,7 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 import zoo
-from tests.cifar_files import ARCHIVE, IMAGES, drawn, encode, write_archive, write_parquet
+from tests.cifar_files import ARCHIVE, IMAGES, drawn, encode, pixels_of, write_archive, write_parquet
 from zoo.api.looking import Looker
 from zoo.config import parse
 from zoo.data import DataConfig, ImageDataset, cifar, contents, open_dataset
@@ -45,10 +45,6 @@ def opened(
 ) -> ImageDataset:
     config = parse(DataConfig, {"source": {"kind": "cifar10"}, **sections}, "r")
     return open_dataset(config, split, root, listed)
-
-
-def pixels_of(data: ImageDataset) -> NDArray[np.uint8]:
-    return np.stack([np.asarray(data.image(i)) for i in range(len(data))])
 
 
 def in_memory(pixels: NDArray[np.uint8], labels: list[int], prefix: str = "x") -> ImageDataset:

@@ -12,14 +12,12 @@ from zoo.api.evaluation import evaluate
 from zoo.api.own_images import open_own
 from zoo.config import Config, parse
 from zoo.data import DataConfig, ImageDataset, open_dataset, parse_data_spec
-from zoo.data.dataset import Split
 from zoo.errors import DataError, ZooError
 from zoo.evaluation.agreement import Images
 from zoo.files import is_dir
 from zoo.release import Release
 from zoo.training.protocols import PROTOCOLS, TRAINED
 
-_SPLITS: tuple[Split, ...] = ("train", "test")
 _NAMED_BY_KIND = ("digits", "cifar10", "cifar100", "fashion_mnist")
 """Sources whose kind says which images they are; for others the record has no columns, lists or folders."""
 
@@ -36,7 +34,7 @@ class Sets(NamedTuple):
         if root is not None and not is_dir(root):
             raise DataError(f'data: no folder "{root}"')
         plain = config.model_copy(update={"partial_labels": None})
-        return cls(*(open_dataset(plain, split, root) for split in _SPLITS))
+        return cls(*(open_dataset(plain, split, root) for split in ("train", "test")))
 
     @property
     def images(self) -> Images:

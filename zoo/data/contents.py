@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
+from collections.abc import Generator
+from contextlib import closing
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,37 +21,36 @@ from zoo.image_list import ImageList
 
 MAX_BYTES = 32 << 30  # of pixels: to decode and hash so many takes minutes, at the end of a training of days
 UNREADABLE = -1
-MAX_IMAGES = 8_000_000  # a list of so many can be pulled, see `zoo.release.hub.manifest`
+MAX_IMAGES = 4_000_000  # two lists of so many can be pulled, see `zoo.release.hub.manifest`
 
 
 class OtherImages(DataError):
     """Not all images of a list are in the data set."""
 
 
-def content_ids(dataset: ImageDataset, max_bytes: int | None = None) -> NDArray[np.int64] | None:
+def content_ids(dataset: ImageDataset) -> NDArray[np.int64]:
     """Return for each image a number of its pixels and label `[N]`, int64; one that cannot be read has -1.
 
     It is the first 8 bytes, little-endian, of the SHA-256 of a line "WIDTH HEIGHT LABEL" and the RGB bytes of
-    the rows: two of a million different images agree with a probability of 3e-8. None: there are more bytes
-    of pixels than `max_bytes`.
+    the rows: two of a million different images agree with a probability of 3e-8.
     """
-    ids, size = np.empty(len(dataset), dtype=np.int64), 0
+    return np.fromiter((content for content, _ in _contents(dataset)), dtype=np.int64, count=len(dataset))
+
+
+def _contents(dataset: ImageDataset) -> Generator[tuple[int, int]]:
+    """Yield the id of each image, and how many bytes its pixels have."""
     with progress(len(dataset), "comparing") as advance:
         for index, label in enumerate(dataset.labels.tolist()):
             advance(1)
             try:
                 image = dataset.image(index)
             except DataError:
-                ids[index] = UNREADABLE
+                yield UNREADABLE, 0
                 continue
             pixels = image.tobytes()
-            size += len(pixels)
-            if max_bytes is not None and size > max_bytes:
-                return None
             digest = hashlib.sha256(f"{image.width} {image.height} {label}\n".encode())
             digest.update(pixels)
-            ids[index] = int.from_bytes(digest.digest()[:8], "little", signed=True)
-    return ids
+            yield int.from_bytes(digest.digest()[:8], "little", signed=True), len(pixels)
 
 
 def list_images(dataset: ImageDataset) -> ImageList | None:
@@ -61,9 +62,13 @@ def list_images(dataset: ImageDataset) -> ImageList | None:
     """
     if not 0 < len(dataset) <= MAX_IMAGES or dataset.candidates is not None or not dataset.has_copies():
         return None
-    ids = content_ids(dataset, MAX_BYTES)
-    if ids is None or (ids == UNREADABLE).any():
-        return None
+    ids, size = np.empty(len(dataset), dtype=np.int64), 0
+    with closing(_contents(dataset)) as contents:
+        for index, (content, nbytes) in enumerate(contents):
+            size += nbytes
+            if content == UNREADABLE or size > MAX_BYTES:
+                return None
+            ids[index] = content
     return ImageList(ids, dataset.describe()["sha256"])
 
 
@@ -74,7 +79,7 @@ def are_listed(dataset: ImageDataset, listed: ImageList) -> bool:
     """
     if len(dataset) != len(listed.ids) or dataset.describe()["sha256"] != listed.sha256:
         return False
-    return np.array_equal(content_ids(dataset), listed.ids)  # type: ignore[arg-type]
+    return np.array_equal(content_ids(dataset), listed.ids)
 
 
 def find_listed(dataset: ImageDataset, listed: ImageList) -> ImageDataset:
@@ -87,7 +92,6 @@ def find_listed(dataset: ImageDataset, listed: ImageList) -> ImageDataset:
     """
     places: defaultdict[int, list[int]] = defaultdict(list)
     ids = content_ids(dataset)
-    assert ids is not None  # without a limit
     for place in range(len(ids) - 1, -1, -1):  # the first of equal ones is taken from the end
         places[int(ids[place])].append(place)
     unreadable = len(places.pop(UNREADABLE, ()))

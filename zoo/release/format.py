@@ -276,6 +276,11 @@ def to_json(data: Mapping[str, Any]) -> str:
     return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
+def recorded_tensors(zoo: Mapping[str, Any]) -> list[str]:
+    """Return which tensor files beside the weights there have to be, by the key "zoo" of `config.json`."""
+    return [name for name in (CENTERS, IMAGES) if zoo.get(HASHED[name])]
+
+
 def sha256(file: Path) -> str:
     """Return the hexadecimal SHA-256 of a file."""
     with file.open("rb") as stream:

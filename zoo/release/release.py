@@ -45,9 +45,7 @@ class Release:
             ReleaseError: saying what is missing or wrong.
         """
         release = cls(folder, format.read_config(folder))
-        hashes = release.config["zoo"]
-        hashed = [name for name in (format.CENTERS, format.IMAGES) if hashes.get(format.HASHED[name])]
-        needed = [format.RECIPE, format.METRICS, *hashed]
+        needed = [format.RECIPE, format.METRICS, *format.recorded_tensors(release.config["zoo"])]
         absent = [name for name in needed if not is_file(folder / name)]
         if absent:
             raise ReleaseError(f"{folder}: incomplete release, {', '.join(absent)} is missing")

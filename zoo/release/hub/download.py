@@ -96,9 +96,7 @@ def _loadable(folder: Path, want: Want) -> bool:
     if _absent(folder, want):
         return False
     try:
-        zoo = format.read_json(folder / format.CONFIG)["zoo"]
-        needed = [format.CENTERS] if zoo["has_centers"] else []
-        needed += [format.IMAGES] if zoo.get("images_sha256") else []
+        needed = format.recorded_tensors(format.read_json(folder / format.CONFIG)["zoo"])
     except (ReleaseError, KeyError, TypeError, AttributeError):
         return True  # to be told what is wrong by whoever reads it
     return all((folder / name).is_file() for name in needed)
