@@ -98,6 +98,8 @@ def test_unknown_objective_and_wrong_types_name_the_path() -> None:
             "schedule.milestones: [1000] never reached",
         ),
         (PACO, "schedule.milestones=[10]", "expected some for"),
+        (PACO, "schedule.milestones=[20, 10]", "milestones: found [20, 10], expected each epoch"),
+        (PACO, "schedule.milestones=[10, 10]", "milestones: found [10, 10], expected each epoch"),
         (PACO, "backbone.arch=resnet18", 'expected "resnet18.TAG"'),
         (PACO, "schedule.name=multistep", "schedule.milestones: found []"),
         (PACO, "init={release: x, head: centers}", 'init.head: "centers" needs objective "classify"'),

@@ -14,9 +14,9 @@ from pydantic import Field, PositiveFloat, model_validator
 from zoo.config import Config
 from zoo.data.config import Seed as DataSeed
 from zoo.data.ops import HorizontalFlip, Interpolation, Op, PositiveRange, Probability, RandomResizedCrop
+from zoo.training.sections import Milestones, PositiveInt
 
 Seed = Annotated[int, Field(ge=0)]
-PositiveInt = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0)]
 
 
@@ -84,7 +84,7 @@ class LinearFullProtocol(CropAndFlip):
     """Used as given: never scaled by the batch size."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
-    milestones: list[PositiveInt] = [60, 80]
+    milestones: Milestones = [60, 80]
     """Epochs after which the rate is multiplied by `decay_rate`; an empty list for a constant rate."""
     decay_rate: Annotated[float, Field(ge=0)] = 0.1
     init_std: Annotated[float, Field(ge=0)] = 0.01

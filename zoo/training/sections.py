@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from zoo.config import Config
 
 PositiveInt = Annotated[int, Field(ge=1)]
+
+
+def _rising(epochs: list[int]) -> list[int]:
+    """Refuse a list out of order: timm's scheduler bisects it, and the rate would be wrong."""
+    if any(late <= early for early, late in pairwise(epochs)):
+        raise ValueError(f"found {epochs}, expected each epoch after the one before it")
+    return epochs
+
+
+Milestones = Annotated[list[PositiveInt], AfterValidator(_rising)]
+"""Epochs after which a learning rate falls, in order."""
 NonNegative = Annotated[float, Field(ge=0)]
 
 
@@ -56,7 +68,7 @@ class ScheduleSection(Config):
     warmup_lr: NonNegative
     min_lr: NonNegative
     """Where the cosine ends."""
-    milestones: list[PositiveInt]
+    milestones: Milestones
     """Epochs after which `multistep` multiplies the rate by `decay_rate`."""
     decay_rate: NonNegative
 
