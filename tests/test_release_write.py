@@ -2,8 +2,11 @@
 
 import hashlib
 import json
+import os
+import stat
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -13,6 +16,7 @@ from safetensors.torch import load_file
 import zoo
 from tests.release_helpers import CLASSES, RECIPE, release_of, some_centers, trained_encoder
 from zoo.errors import ReleaseError, ZooError
+from zoo.image_list import ImageList
 from zoo.modules.centers import Centers
 
 
@@ -29,6 +33,20 @@ def test_the_folder_holds_the_contracts_files(tmp_path):
         "training": {"seed": 3, "hardware": "2 CPU cores"},
         "evaluations": [],
     }
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o027, 0o077])
+def test_who_may_read_the_card_may_read_the_weights(tmp_path, umask):
+    """safetensors 0.8 makes its files with mode 600; on a cluster nobody else could load the release."""
+    before = os.umask(umask)
+    try:
+        images = {"train": ImageList(np.arange(4), "0" * 64)}
+        folder = release_of(tmp_path / "r", trained_encoder(), centers=some_centers(64), images=images).path
+    finally:
+        os.umask(before)
+    modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()}
+    assert {"model.safetensors", "centers.safetensors", "images.safetensors"} <= modes.keys()
+    assert set(modes.values()) == {0o666 & ~umask}
 
 
 def test_config_is_timms_with_this_models_own_provenance(tmp_path):

@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
 
 from zoo.errors import ReleaseError
 from zoo.files import write_text
@@ -26,7 +25,8 @@ SPLITS = ("train", "test")
 def write(lists: Mapping[str, ImageList], file: Path) -> None:
     """Write the lists of a release's splits."""
     hashes = json.dumps({split: lists[split].sha256 for split in sorted(lists)})
-    save_file({split: each.ids for split, each in lists.items()}, file, metadata={"sha256": hashes})
+    ids = {split: torch.tensor(each.ids) for split, each in lists.items()}
+    tensors.write_tensors(ids, file, {"sha256": hashes})
 
 
 def read(folder: Path, config: Mapping[str, Any]) -> dict[str, ImageList]:

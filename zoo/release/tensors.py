@@ -1,19 +1,41 @@
-"""The tensors of a release, read after their header and their hash have been checked."""
+"""The tensors of a release: written as other files are, read once header and hash have been checked."""
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from zoo.errors import ReleaseError
 from zoo.modules.centers import Centers
 from zoo.release import format, headers, verified
+
+
+def write_tensors(tensors: Mapping[str, Tensor], file: Path, metadata: Mapping[str, str]) -> None:
+    """Write a safetensors file that whoever may read other new files may read.
+
+    safetensors 0.8 leaves its file to the owner alone (mode 600), whatever the umask says; on a machine that
+    people share nobody else could then load the release.
+
+    Args:
+        tensors: contiguous, on the CPU, no two of the same memory.
+        file: the file.
+        metadata: of its header.
+
+    Raises:
+        OSError: when it cannot be written.
+        SafetensorError: likewise.
+    """
+    file.touch()
+    mode = file.stat().st_mode
+    save_file(dict(tensors), file, metadata=dict(metadata))
+    file.chmod(stat.S_IMODE(mode))
 
 
 def read_tensors(file: Path, sha256: str) -> dict[str, Tensor]:

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from zoo import backbones
@@ -21,6 +20,7 @@ from zoo.release import history as histories
 from zoo.release import images as image_lists
 from zoo.release.build import check_arguments
 from zoo.release.release import Release
+from zoo.release.tensors import write_tensors
 
 
 def write_release(
@@ -91,10 +91,11 @@ def write_release(
         # Only an old release's own pictures are leftovers; a folder of the user's may hold others.
         stale = format.OPTIONAL if (folder / format.CONFIG).exists() else ()
         with files.replacing(folder, last=format.CONFIG, stale=stale) as staging:
-            save_file(_plain(model.state_dict()), staging / format.WEIGHTS, metadata={"format": "pt"})
+            pt = {"format": "pt"}
+            write_tensors(_plain(model.state_dict()), staging / format.WEIGHTS, pt)
             if centers is not None:
-                tensors = {key: value for key, value in centers._asdict().items() if value is not None}
-                save_file(_plain(tensors), staging / format.CENTERS, metadata={"format": "pt"})
+                learned = {key: value for key, value in centers._asdict().items() if value is not None}
+                write_tensors(_plain(learned), staging / format.CENTERS, pt)
             if images:
                 image_lists.write(images, staging / format.IMAGES)
             (staging / format.RECIPE).write_text(recipe_text, encoding="utf-8")
