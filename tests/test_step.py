@@ -322,6 +322,36 @@ def test_steps_that_are_not_captured_have_one_stream(monkeypatch: pytest.MonkeyP
     assert Stream.made == 2  # the default one, and that
 
 
+@pytest.mark.parametrize("name", ["sgd", "momentum", "adamw"])
+@pytest.mark.parametrize("to", [torch.channels_last, torch.contiguous_format])
+def test_momentum_written_in_another_memory_layout_meets_its_own_weights(
+    name: str, to: torch.memory_format
+) -> None:
+    """Fused kernels walk memory: under the other `channels_last` half of such a step went elsewhere."""
+    r = recipe("classify", f"optimizer.name={name}")
+    earlier, batches = stepper_and_batches(r, 3)
+    other = torch.contiguous_format if to is torch.channels_last else torch.channels_last
+    earlier.objective.to(memory_format=other)
+    for step in range(2):
+        earlier(step, batches[step])
+    state = earlier.state()
+    convolutions = [p for p in earlier.parameters if p.ndim == 4 and p.shape[1] > 1 and p.shape[2] > 1]
+    kept = [value for p in convolutions for value in earlier.optimizer.state[p].values() if value.ndim == 4]
+    assert kept and all(value.is_contiguous(memory_format=other) for value in kept)  # as it was written
+    after = []
+    for relaid in (False, True):
+        copied = copy.deepcopy(state)
+        if relaid:  # by hand, what is to come out
+            for slots in copied["optimizer"]["state"].values():
+                slots.update({k: v.contiguous(memory_format=to) for k, v in slots.items() if v.ndim == 4})
+        later, _ = stepper_and_batches(r, 1)
+        later.objective.to(memory_format=to)
+        later.load_state(copied)
+        later(2, batches[2])
+        after.append(later)
+    assert_same_state(after[0].objective, after[1].objective)
+
+
 @pytest.mark.parametrize("name", ["momentum", "adamw"])
 def test_a_state_from_elsewhere_leaves_the_choice_of_kernels_as_it_is(name: str) -> None:
     """Of a CPU's Adam on a GPU with graphs, and of a checkpoint that was written before `fused`."""

@@ -8,7 +8,7 @@ import timm.optim
 import torch
 from timm.scheduler import CosineLRScheduler, MultiStepLRScheduler, StepLRScheduler
 from timm.scheduler.scheduler import Scheduler
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from zoo.errors import RecipeError, did_you_mean
@@ -101,6 +101,20 @@ def with_own_kernels(optimizer: torch.optim.Optimizer, state: dict[str, Any]) ->
         for group, own in zip(state["param_groups"], optimizer.param_groups, strict=True)
     ]
     return {**state, "param_groups": groups}
+
+
+def as_parameters_lie(optimizer: torch.optim.Optimizer) -> None:
+    """Lay state that has a parameter's shape out in memory as the parameter is; values stay.
+
+    Fused kernels walk both in the order of memory, so momentum written under another `channels_last` would
+    meet other weights than its own, without a message; torch keeps the layout that was saved.
+    """
+    for parameter, state in optimizer.state.items():
+        for key, value in state.items():
+            if not isinstance(value, Tensor) or isinstance(value, DTensor) or value.shape != parameter.shape:
+                continue
+            if value.stride() != parameter.stride():
+                state[key] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
 
 
 def base_rate(optimizer: torch.optim.Optimizer) -> float:

@@ -20,6 +20,7 @@ from zoo.training.average import Average
 from zoo.training.graph import GraphedStep
 from zoo.training.observation import Observation
 from zoo.training.optim import (
+    as_parameters_lie,
     base_rate,
     begin_momentum,
     build_optimizer,
@@ -213,6 +214,7 @@ class Stepper:
         self.objective.load_state_dict(with_shards(self.objective.state_dict(), state["objective"]))
         optimizer = with_own_kernels(self.optimizer, state["optimizer"])
         self.optimizer.load_state_dict(optimizer_with_shards(self.optimizer, optimizer))
+        as_parameters_lie(self.optimizer)
         if self.scaler.is_enabled():
             begin_momentum(self.optimizer)
         self.scaler.load_state_dict(state["scaler"])
