@@ -387,6 +387,52 @@ def test_optimizers_and_objectives_that_cannot_be_captured_are_refused() -> None
         GraphedStep(stepper._update, unknown, stepper.optimizer)
 
 
+def failing_capture(first: RuntimeError) -> Any:
+    """Fail as torch does: with an error, and then in ending the capture with another in its place."""
+
+    def capture(record: Any) -> Any:
+        try:
+            raise first
+        finally:
+            raise RuntimeError("CUDA error: operation failed due to a previous error during capture")
+
+    return capture
+
+
+def test_a_capture_that_fails_names_the_operation_that_failed_first() -> None:
+    stepper, batches = stepper_and_batches(recipe("classify"), 4)
+
+    def capture(record: Any) -> Any:
+        stepper.objective.forward = broken  # type: ignore[method-assign]
+        try:
+            record()
+        finally:
+            raise RuntimeError("operation failed due to a previous error during capture")
+
+    def broken(data: Batch) -> Any:
+        return torch.ones(2) @ torch.ones(3)
+
+    step = GraphedStep(
+        stepper._update, stepper.objective, stepper.optimizer, capture=capture, aside=lambda f: f()
+    )
+    for each in batches[:3]:
+        step(each)
+    with pytest.raises(TrainingError, match=r"captured \(.*size.*, in training/step.py:\d+\); set it false"):
+        step(batches[3])
+
+
+def test_a_capture_without_memory_is_an_error_of_memory() -> None:
+    stepper, batches = stepper_and_batches(recipe("classify"), 4)
+    capture = failing_capture(torch.OutOfMemoryError("CUDA out of memory"))
+    step = GraphedStep(
+        stepper._update, stepper.objective, stepper.optimizer, capture=capture, aside=lambda f: f()
+    )
+    for each in batches[:3]:
+        step(each)
+    with pytest.raises(torch.OutOfMemoryError, match="CUDA out of memory"):  # which the loop explains
+        step(batches[3])
+
+
 def test_on_a_cpu_a_recipe_for_graphs_trains_as_without(tmp_path: Path) -> None:
     a = run(recipe("classify"), tmp_path / "a")
     b = run(recipe("classify", "training.cuda_graph=true"), tmp_path / "b")

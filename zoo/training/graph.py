@@ -5,14 +5,16 @@ Source: https://docs.pytorch.org/docs/stable/notes/cuda.html#whole-network-captu
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Hashable
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from zoo.data import Batch
-from zoo.errors import RecipeError, TrainingError
+from zoo.errors import RecipeError, TrainingError, first_line
 from zoo.objectives import Objective, Output
 from zoo.training.optim import FUSED
 
@@ -149,9 +151,29 @@ class GraphedStep:
         try:
             return self._capture(record)
         except RuntimeError as error:
+            cause = _first_of(error)
+            if isinstance(cause, torch.OutOfMemoryError):
+                raise cause from error
             raise TrainingError(
-                f"training.cuda_graph: the step cannot be captured ({str(error).splitlines()[0]}); set false"
+                f"training.cuda_graph: the step cannot be captured ({first_line(cause)}{_place(cause)}); "
+                "set it false"
             ) from error
+
+
+def _first_of(error: BaseException) -> BaseException:
+    """Return what went wrong first: ending a capture that has failed fails again, and hides the reason."""
+    while error.__context__ is not None:
+        error = error.__context__
+    return error
+
+
+def _place(error: BaseException) -> str:
+    """Name the line of this package that `error` comes from."""
+    package = str(Path(__file__).parents[1])
+    ours = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(package)
+    ]
+    return f", in {Path(ours[-1].filename).relative_to(package)}:{ours[-1].lineno}" if ours else ""
 
 
 def _tensors(batch: Batch) -> list[Tensor]:
