@@ -162,6 +162,11 @@ def test_folder_reads_classes_in_sorted_order(tmp_path):
 def test_folder_mistakes_are_named(tmp_path):
     tree(tmp_path, "train", ["ant", "cat"])
     refused({"kind": "folder"}, tmp_path, 'no test folder "val", looked for .*/val', "test")
+    tree(tmp_path, "testing", ["ant", "cat"])
+    beside = (
+        r'There are: testing, train. Which it is says data.source.test, in a spec "folder:DIR\?test=NAME"'
+    )
+    refused({"kind": "folder"}, tmp_path, beside, "test")
     refused({"kind": "folder", "train": "trian"}, tmp_path, 'Did you mean "train"')
     tree(tmp_path, "val", ["ant", "cats"])
     refused({"kind": "folder"}, tmp_path, 'class "cats" .*not among the 2.*Did you mean "cat"', "test")

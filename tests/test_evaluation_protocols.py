@@ -192,12 +192,25 @@ def test_a_classifier_less_the_log_prior(tau: float, paco: Release) -> None:
         logits = zoo.load(paco.path, head="centers").eval()(images).double()
     counts = paco.centers.class_counts.double()
     predicted = (logits - tau * (counts / counts.sum()).log()).argmax(1)
-    entry = zoo.evaluate(paco, "classifier", tau=tau, save=False)
+    with pytest.warns(UserWarning, match="log prior in its loss.* tau takes it off again"):
+        entry = zoo.evaluate(paco, "classifier", tau=tau, save=False)
     expected = 100 * (predicted.numpy() == data.labels).mean()
     assert entry["metrics"]["accuracy"] == pytest.approx(expected, abs=0.2)  # an image may lie on the line
     assert entry["settings"] == {"tau": tau}
     plain = 100 * (logits.argmax(1).numpy() == data.labels).mean()
     assert abs(plain - expected) > 0.5  # else nothing was adjusted
+
+
+def test_classes_have_many_or_few_images_by_what_the_centers_were_learned_from(paco: Release) -> None:
+    """On other data, too: "digits" alone is balanced, and every class of it has more than 100 images."""
+    own, other = (zoo.evaluate(paco, "classifier", data, save=False) for data in (None, "digits"))
+    assert own["train_set"]["sha256"] != other["train_set"]["sha256"]
+    assert other["metrics"] == own["metrics"]  # the test images are the same
+    assert own["metrics"]["few"] is not None
+    assert other["chosen"] == {"train_counts": "of the centers"}
+    assert own["chosen"] == {}
+    probed = zoo.evaluate(paco, "linear", "digits", save=False, l2_grid=[1e-3])
+    assert probed["metrics"]["few"] is None  # a probe learns from the data that are given
 
 
 def test_a_class_without_training_images_is_never_predicted_however_rare_its_prior() -> None:

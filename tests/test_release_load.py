@@ -4,6 +4,7 @@ import json
 import pickle
 import shutil
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -17,7 +18,7 @@ from tests.release_helpers import (
     some_centers,
     trained_encoder,
 )
-from zoo.errors import ReleaseError
+from zoo.errors import DataError, ReleaseError
 
 
 @pytest.fixture(scope="module")
@@ -251,6 +252,18 @@ def test_training_a_loaded_model_does_not_change_the_file(copied, images):
 def test_opening_reads_no_weights(copied):
     (copied / "model.safetensors").unlink()
     assert json.loads((copied / "config.json").read_text()) == zoo.open(copied).config
+
+
+def test_the_transform_refuses_what_it_would_show_wrongly(released):
+    """Grey of 16 bits became white without a word, and an array ended in an AttributeError."""
+    transform = released[0].transform()
+    grey = np.linspace(0, 255, 40 * 40).reshape(40, 40).astype(np.uint16)
+    with pytest.raises(DataError, match=r"grey values 0..65535, expected 0..255; save it with 8 bits"):
+        transform(Image.fromarray(grey * 257))
+    small = transform(Image.fromarray(grey))  # 16 bits that hold 8
+    assert torch.equal(small, transform(Image.fromarray(grey.astype(np.uint8))))
+    with pytest.raises(DataError, match=r"found a ndarray, expected a PIL image: .*Image.fromarray"):
+        transform(grey)
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGBA", "CMYK"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from contextlib import nullcontext
 from functools import partial
@@ -18,13 +19,14 @@ from zoo.api.own_images import open_own
 from zoo.config import Config, parse
 from zoo.data import DataConfig, EvalView, ImageDataset, open_dataset, parse_data_spec
 from zoo.errors import DataError, ReleaseError, ZooError, did_you_mean
+from zoo.evaluation.diagnosis.center_loss import CenterLoss, center_loss
 from zoo.evaluation.measure import Encoded, ProbeRun, measure
 from zoo.files import is_dir
 from zoo.modules import Centers
 from zoo.release import Preprocess, Release
 from zoo.training import pick_device
 from zoo.training.progress import show_status
-from zoo.training.protocols import PROTOCOLS, TRAINED, Protocol
+from zoo.training.protocols import PROTOCOLS, TRAINED, ClassifierProtocol, Protocol
 from zoo.training.signals import interruptible
 
 RUNS = Path("runs")
@@ -126,14 +128,21 @@ def evaluate(
         exact=out is not None,
         resume=resume,
     )
-    entry = measure_aloud(chosen, encoded, centers, run)
+    if release is not None and centers is not None and isinstance(chosen, ClassifierProtocol) and chosen.tau:
+        _warn_of_prior(release, centers)
+    entry = measure_aloud(chosen, encoded, centers, run, learned_elsewhere=not _is_own(data))
     if release is not None and save and own:
         release.add_evaluation(entry)
     return entry
 
 
 def measure_aloud(
-    protocol: Protocol, encoded: Encoded, centers: Centers | None, run: ProbeRun
+    protocol: Protocol,
+    encoded: Encoded,
+    centers: Centers | None,
+    run: ProbeRun,
+    *,
+    learned_elsewhere: bool = False,
 ) -> dict[str, Any]:
     """Do what `measure` does, and say so on standard error; a training shows its own progress there."""
     trains = protocol.protocol in TRAINED
@@ -142,7 +151,7 @@ def measure_aloud(
         interruptible(lambda: "what was trained so far is kept") if trains else nullcontext(),
         nullcontext() if trains else show_status(text),
     ):
-        return measure(protocol, encoded, centers, run)
+        return measure(protocol, encoded, centers, run, learned_elsewhere=learned_elsewhere)
 
 
 def _runs_of(release: Release | None, own: bool) -> Path:
@@ -171,6 +180,17 @@ def _reading_of(release: Release | None) -> _Reading:
 def _arch_of(model: nn.Module) -> str:
     architecture = getattr(model, "pretrained_cfg", {}).get("architecture")
     return architecture or type(model).__name__
+
+
+def _warn_of_prior(release: Release, centers: Centers) -> None:
+    """Say so when the prior that `tau` takes off has been taken off in training already."""
+    loss = center_loss(release.recipe, centers.class_counts)
+    if isinstance(loss, CenterLoss) and (loss.prior != loss.prior[0]).any():
+        warnings.warn(
+            f"classifier, tau: {release.name} was trained with the log prior in its loss, so its centers are "
+            "without it as they are; tau takes it off again. It is for centers of plain cross-entropy",
+            stacklevel=3,
+        )
 
 
 def _check_classes(release: Release, dataset: ImageDataset) -> None:

@@ -23,8 +23,15 @@ def require_root(root: Path | None, kind: str) -> Path:
     return root
 
 
-def require_path(root: Path | None, given: str, kind: str, what: str) -> Path:
+def require_path(root: Path | None, given: str, kind: str, what: str, key: str = "") -> Path:
     """Return the file or folder `given`, relative to the data folder unless absolute.
+
+    Args:
+        root: the data folder.
+        given: its name.
+        kind: of the source.
+        what: it is, for the error.
+        key: where its name is said, for the error.
 
     Raises:
         DataError: naming `what` is missing and the nearest name that exists beside it.
@@ -32,8 +39,11 @@ def require_path(root: Path | None, given: str, kind: str, what: str) -> Path:
     path = Path(given) if Path(given).is_absolute() else require_root(root, kind) / given
     if not (is_file(path) or is_dir(path)):
         beside = names_in(path.parent)
+        near = did_you_mean(path.name, beside)
+        if not near and beside:
+            some = ", ".join(beside[:6]) + (", ..." if len(beside) > 6 else "")
+            near = f" There are: {some}." + (f" Which it is says {key}." if key else "")
         raise DataError(
-            f'{kind}: no {what} "{given}", looked for {path}.{did_you_mean(path.name, beside)}'
-            " The data folder is given with --data DIR"
+            f'{kind}: no {what} "{given}", looked for {path}.{near} The data folder is given with --data DIR'
         )
     return path

@@ -88,7 +88,8 @@ def open_folder(source: Folder, split: Split, root: Path | None) -> Opened:
 
     base = require_root(root, "folder")
     given = source.train if split == "train" else source.test
-    path = require_path(base, given, "folder", f"{split} folder")
+    key = f'data.source.{split}, in a spec "folder:DIR?{split}=NAME"'
+    path = require_path(base, given, "folder", f"{split} folder", key)
     try:
         tree = ImageFolder(str(path))
     except (RuntimeError, OSError) as error:

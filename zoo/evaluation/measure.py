@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
@@ -39,7 +39,12 @@ _ROOM = 6  # times the training features: what fitting a probe takes at most
 
 
 def measure(
-    protocol: Protocol, encoded: Encoded, centers: Centers | None, run: ProbeRun | None = None
+    protocol: Protocol,
+    encoded: Encoded,
+    centers: Centers | None,
+    run: ProbeRun | None = None,
+    *,
+    learned_elsewhere: bool = False,
 ) -> dict[str, Any]:
     """Run one protocol and return its entry of metrics.json.
 
@@ -48,17 +53,19 @@ def measure(
         encoded: the encoder and its data.
         centers: the learned centers, for `classifier`.
         run: where `linear_full` and `semi_supervised` keep their state.
+        learned_elsewhere: the centers were learned on other images than `encoded`'s training set, so that the
+            classes of `classifier` have many or few images by the centers' own counts, where they are known.
 
     Raises:
         Interrupted: when one of these is stopped by a signal, with its state saved.
         ReleaseError: if the classifier is asked for and there are no centers, or for other classes.
     """
     answer = respond(protocol, encoded.probe, centers, run)
-    truth = Truth(
-        torch.from_numpy(encoded.test_set.labels.copy()),
-        torch.as_tensor(encoded.train_set.class_counts),
-        encoded.test_set.class_names,
-    )
+    counts, chosen = torch.as_tensor(encoded.train_set.class_counts), answer.chosen
+    if learned_elsewhere and isinstance(protocol, ClassifierProtocol) and _counted(centers):
+        counts, chosen = centers.class_counts, {**chosen, "train_counts": "of the centers"}
+    labels = torch.from_numpy(encoded.test_set.labels.copy())
+    truth = Truth(labels, counts, encoded.test_set.class_names)
     trained_on = encoded.train_set.describe()  # hashes all names
     return {
         "protocol": protocol.protocol,
@@ -68,7 +75,7 @@ def measure(
         "test_set": encoded.test_set.describe(),
         "metrics": answer.metrics(truth),
         "settings": settings_of(protocol),
-        "chosen": answer.chosen,
+        "chosen": chosen,
         "seed": getattr(protocol, "seed", None),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
@@ -166,10 +173,15 @@ def _classifier(protocol: ClassifierProtocol, data: ProbeData, centers: Centers 
     return Classes.of_logits(center_logits(data.test, centers))
 
 
+def _counted(centers: Centers | None) -> TypeGuard[Centers]:
+    """Whether the number of images that each center was learned from is known."""
+    return centers is not None and bool((centers.class_counts >= 0).all())
+
+
 def _without_prior(centers: Centers, tau: float) -> Centers:
     """Take `tau` times the log prior off; a class without training images is then never predicted."""
     counts = centers.class_counts
-    if (counts < 0).any():
+    if not _counted(centers):
         raise ReleaseError(
             'protocol "classifier", tau: found centers without the number of training images of each class, '
             "expected to know it, for the prior is made of it"

@@ -15,10 +15,11 @@ from PIL import Image
 from torch import nn
 from torchvision import transforms
 
-from zoo.errors import ReleaseError
+from zoo.errors import DataError, ReleaseError
 from zoo.files import is_file, write_text
 from zoo.image_list import ImageList
 from zoo.modules.centers import Centers
+from zoo.pixels import to_rgb
 from zoo.release import card, files, format, images, tensors, verified
 from zoo.release import history as histories
 from zoo.release.build import build
@@ -153,7 +154,17 @@ class Release:
         return format.Preprocess(cfg["input_size"][-1], cfg["crop_pct"], cfg["interpolation"], mean, std)
 
     def transform(self, training: bool = False) -> Callable[[Any], Any]:
-        """Return timm's transform from a PIL image of any mode to the encoder's input `[3, H, W]`."""
+        """Return timm's transform from a PIL image to the encoder's input `[3, H, W]`.
+
+        Args:
+            training: timm's own random crops, flips and colours for this input, e.g. to fine-tune with;
+                they are not the views of the release's recipe.
+
+        The transform takes images of any mode, converted as timm and the data readers here do it.
+
+        Raises:
+            DataError: the transform, for what is no PIL image, and grey of more than 8 bits.
+        """
         cfg = format.pretrained_cfg_of(self.config)
         data_config = timm.data.resolve_data_config({}, pretrained_cfg=cfg)
         transform = timm.data.create_transform(**data_config, is_training=training)
@@ -265,10 +276,22 @@ class Release:
 
 
 class ToRGB:
-    """Makes gray, transparent and palette images RGB, as data sets' readers do; a class, to be pickled."""
+    """Makes gray, transparent and palette images RGB, as data sets' readers do; a class, to be pickled.
+
+    Raises:
+        DataError: for what is no PIL image, and grey of more than 8 bits.
+    """
 
     def __call__(self, image: Image.Image) -> Image.Image:
-        return image.convert("RGB")
+        if not isinstance(image, Image.Image):
+            raise DataError(
+                f"image: found a {type(image).__name__}, expected a PIL image: Image.open(FILE), or "
+                "Image.fromarray(ARRAY) of uint8 [H, W, 3]"
+            )
+        try:
+            return to_rgb(image)
+        except ValueError as error:
+            raise DataError(f"image: {error}") from None
 
     def __repr__(self) -> str:
         return "ToRGB()"

@@ -1,0 +1,32 @@
+"""Any picture as RGB: one rule for data that are trained on and images that a release is given."""
+
+from __future__ import annotations
+
+import numpy as np
+from PIL import Image
+
+EIGHT_BIT = 255
+
+
+def to_rgb(image: Image.Image) -> Image.Image:
+    """Convert to RGB exactly as timm does: `image.convert("RGB")`.
+
+    So grey becomes three equal channels, a palette its colours, transparency is dropped (not blended), CMYK
+    is converted without its ICC profile, and the EXIF orientation is NOT applied: timm ignores it, and
+    encoders released here are compared with and used by timm.
+
+    Raises:
+        ValueError: for grey of more than 8 bits, which `convert` clips to white.
+    """
+    if image.mode == "RGB":
+        image.load()  # Image.open is lazy: a truncated file must fail here
+        return image
+    if image.mode.startswith("I") or image.mode == "F":
+        values = np.asarray(image)
+        if values.size and (values.min() < 0 or values.max() > EIGHT_BIT):
+            raise ValueError(
+                f"grey values {values.min()}..{values.max()}, expected 0..{EIGHT_BIT}; "
+                "save it with 8 bits a channel"
+            )
+        return Image.fromarray(values.astype(np.uint8)).convert("RGB")
+    return image.convert("RGB")
