@@ -32,7 +32,7 @@ COMPUTED_WITH = {
         f"cifar_resnet32.{method}_cifar100_lt100_e100": {
             f"data.source.{key}": value for key, value in PARQUET.items()
         }
-        for method in ("ce", "balanced_softmax", "paco")
+        for method in ("ce_autoaugment", "balanced_softmax", "paco")
     },
 }
 """How recipes that are for a GPU were computed here, and what recipes said when releases were trained."""

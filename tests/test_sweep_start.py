@@ -17,7 +17,7 @@ from zoo.errors import DataError
 from zoo.training import Recipe
 
 CE = "cifar_resnet20.ce_digits_lt50"
-E100 = "cifar_resnet32.ce_cifar100_lt100_e100"
+E100 = "cifar_resnet32.ce_autoaugment_cifar100_lt100_e100"
 
 
 def test_a_sweep_says_how_much_it_is_where_it_goes_and_how_long_it_takes(
