@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 import math
 import shutil
 from collections import deque
@@ -26,7 +27,7 @@ from zoo.training.acceleration import compiled, frozen_statistics
 from zoo.training.graph import WARM_UP, GraphedStep
 from zoo.training.meter import Meter, _Underway
 from zoo.training.parts import join, layouts, split
-from zoo.training.prepare import open_loader
+from zoo.training.prepare import open_loader, require_batches
 from zoo.training.step import Stepper
 
 CPU = torch.device("cpu")
@@ -38,6 +39,29 @@ def stepper_and_batches(r: Recipe, steps: int) -> tuple[Stepper, list[Batch]]:
     loader = open_loader(dataset, r, CPU)
     stepper = Stepper(build_objective(r, dataset).train(), r, loader.steps_per_epoch, CPU)
     return stepper, list(loader.stream(0, steps))
+
+
+# --- batches of a few images
+
+
+@pytest.mark.parametrize(
+    ("images", "said"),
+    [
+        (344, "the last batch of every epoch has 4 of the 344 images"),  # 344 = 10 x 34 + 4
+        (4, "every batch is all of the 4 images"),  # and leaving it out would leave nothing
+        (340, ""),
+        (339, ""),  # 33 in the last
+    ],
+)
+def test_batches_of_which_batchnorm_makes_anything_are_warned_of(
+    images: int, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    r = recipe("classify", "training.batch_size=34", "training.drop_last=false")
+    objective = build_objective(r, open_dataset(r.data, "train", None)).train()
+    with caplog.at_level(logging.WARNING, "zoo.training"):
+        require_batches(objective, images, r)
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == [said] * bool(said)
+    assert ("drop_last" in caplog.text) == (images == 344)
 
 
 # --- parts of a batch

@@ -101,7 +101,11 @@ def require_batches(objective: Objective, images: int, recipe: Recipe, ranks: Ra
             f"{images} images, too few for BatchNorm; change it by one, or set training.drop_last: true"
         )
     last = images % section.batch_size
-    if not section.drop_last and 1 < last < min(_FEW, section.batch_size) and ranks.rank == 0:
+    if section.drop_last or not 1 < last < min(_FEW, section.batch_size) or ranks.rank != 0:
+        return
+    if last == images:
+        LOG.warning("every batch is all of the %d images: to BatchNorm so few are mostly chance", images)
+    else:
         LOG.warning(
             "the last batch of every epoch has %d of the %d images: to BatchNorm so few are mostly chance, "
             "and such steps can throw a training off; training.drop_last: true leaves them out",
