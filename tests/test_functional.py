@@ -240,6 +240,18 @@ def test_ema_update() -> None:
     assert not functional.ema_update([torch.ones(1, requires_grad=True)], [torch.ones(1)], 0.5)
 
 
+@pytest.mark.parametrize("momentum", [0.0, 0.3, 0.999, 1.0])
+def test_ema_update_by_a_momentum_on_the_device_is_that_by_a_number(momentum: float) -> None:
+    torch.manual_seed(0)
+    students = [torch.randn(3, 4), torch.randn(5)]
+    teachers = [[torch.ones(3, 4), torch.ones(5)] for _ in range(2)]
+    functional.ema_update(teachers[0], students, momentum)
+    functional.ema_update(teachers[1], students, torch.tensor(momentum, dtype=torch.float64))
+    for by_number, by_tensor in zip(*teachers, strict=True):
+        torch.testing.assert_close(by_number, by_tensor, rtol=1e-6, atol=1e-7)
+        assert by_tensor.dtype == torch.float32
+
+
 def test_score_moments() -> None:
     # scores 1, 0 and 0, 1; the third slot does not count
     q, z = rows(EAST, NORTH), rows(EAST, NORTH, WEST)

@@ -84,14 +84,23 @@ def interpolate(queue: Tensor, lam: Tensor | float, perm: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def ema_update(teacher_tensors: Sequence[Tensor], student_tensors: Sequence[Tensor], momentum: float) -> None:
+def ema_update(
+    teacher_tensors: Sequence[Tensor], student_tensors: Sequence[Tensor], momentum: float | Tensor
+) -> None:
     """Move the teacher toward the student, in place: t <- momentum t + (1 - momentum) s.
 
     Args:
         teacher_tensors: tensors to change.
         student_tensors: tensors to follow, in the same order.
-        momentum: 1 keeps the teacher, 0 copies the student.
+        momentum: 1 keeps the teacher, 0 copies the student; a tensor `[]` is read on its device.
 
     Source: https://arxiv.org/abs/1911.05722, equation 2.
     """
-    torch._foreach_lerp_(list(teacher_tensors), list(student_tensors), 1 - momentum)
+    teacher, student = list(teacher_tensors), list(student_tensors)
+    if not isinstance(momentum, Tensor):
+        torch._foreach_lerp_(teacher, student, 1 - momentum)
+        return
+    # _foreach_lerp_ takes a tensor of weights for each tensor only, and then goes one by one
+    steps = torch._foreach_sub(student, teacher)
+    torch._foreach_mul_(steps, (1 - momentum).to(steps[0].dtype))
+    torch._foreach_add_(teacher, steps)

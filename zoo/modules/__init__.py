@@ -9,12 +9,12 @@ from zoo.modules.pyramid import FeatureMaps, FeaturePyramid
 from zoo.modules.queue import KeyQueue
 from zoo.modules.schedule import (
     LOWEST_TAU,
+    Dial,
     Learned,
     Scheduled,
     Share,
     Temperature,
     TemperatureConfig,
-    value_at,
 )
 from zoo.modules.sync_batchnorm import running_statistics, synchronize_batchnorm
 from zoo.modules.transform import FeatureTransformConfig, transform
@@ -24,6 +24,7 @@ __all__ = [
     "LOWEST_TAU",
     "Centers",
     "CosineClassifier",
+    "Dial",
     "FeatureMaps",
     "FeaturePyramid",
     "FeatureTransformConfig",
@@ -44,5 +45,4 @@ __all__ = [
     "set_sincos_positions",
     "synchronize_batchnorm",
     "transform",
-    "value_at",
 ]

@@ -65,7 +65,7 @@ class MomentumEncoder(nn.Module):
         return shuffle.restore(self.module(shuffle.scatter(x)))
 
     @torch.no_grad()
-    def update(self, students: Sequence[nn.Module], momentum: float) -> None:
+    def update(self, students: Sequence[nn.Module], momentum: float | Tensor) -> None:
         """Move every parameter toward the students', in order; buffers are left alone.
 
         Args:

@@ -13,13 +13,13 @@ from torch import Tensor, nn
 from zoo.backbones import feature_dim
 from zoo.functional.precision import full
 from zoo.modules import (
+    Dial,
     FeatureTransformConfig,
     KeyQueue,
     MomentumEncoder,
     Share,
     projection_head,
     transform,
-    value_at,
 )
 from zoo.objectives import measures
 from zoo.objectives.base import ObjectiveConfig
@@ -195,6 +195,7 @@ class MomentumContrast(nn.Module):
         self.head = projection(encoder, config)
         self.teacher = MomentumEncoder(nn.Sequential(encoder, self.head), key_groups=config.key_groups)
         self.queue = KeyQueue(config.queue_size, config.dim)
+        self.momentum = Dial(config.momentum)
 
     def forward(self, encoder: nn.Module, views: tuple[Tensor, ...]) -> Projected:
         """Encode the first view as queries and the second, without gradient, as keys."""
@@ -210,10 +211,10 @@ class MomentumContrast(nn.Module):
 
     def constants(self, epoch: float, progress: float) -> tuple[Hashable, ...]:
         """Return what of a step is no tensor: the key encoder's momentum, and whether FT has begun."""
-        return value_at(self.config.momentum, progress), is_on(self.config.feature_transform, epoch)
+        return self.momentum.constant(progress), is_on(self.config.feature_transform, epoch)
 
     @torch.no_grad()
     def update(self, encoder: nn.Module, keys: Tensor, labels: Tensor, progress: float) -> None:
         """Move the key encoder, then enqueue the step's original `keys` `[B, D]` with `labels` `[B]`."""
-        self.teacher.update((encoder, self.head), value_at(self.config.momentum, progress))
+        self.teacher.update((encoder, self.head), self.momentum(progress))
         self.queue.enqueue(keys, labels)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from zoo import functional
 from zoo.backbones import feature_dim
 from zoo.modules import (
+    Dial,
     MomentumEncoder,
     Share,
     Temperature,
@@ -19,7 +20,6 @@ from zoo.modules import (
     freeze_patch_embedding,
     projection_head,
     set_sincos_positions,
-    value_at,
 )
 from zoo.objectives import measures
 from zoo.objectives.base import Batch, DataInfo, Objective, ObjectiveConfig, Output
@@ -86,6 +86,7 @@ class MoCoV3(Objective):
         )
         self.teacher = MomentumEncoder(nn.Sequential(encoder, self.projector))
         self.temperature = Temperature(config.tau)
+        self.momentum = Dial(config.momentum)
 
     def forward(self, batch: Batch) -> Output:
         """Contrast predictions and keys across the two views, in both directions."""
@@ -110,12 +111,12 @@ class MoCoV3(Objective):
 
     def constants(self) -> Hashable:
         """See `Objective.constants`."""
-        return value_at(self.config.momentum, self.progress), self.temperature.constant(self.progress)
+        return self.momentum.constant(self.progress), self.temperature.constant(self.progress)
 
     @torch.no_grad()
     def update(self, batch: Batch, output: Output) -> None:
         """Move the key encoder."""
-        self.teacher.update((self.encoder, self.projector), value_at(self.config.momentum, self.progress))
+        self.teacher.update((self.encoder, self.projector), self.momentum(self.progress))
 
 
 def _contrast(q: Tensor, k: Tensor, tau: float | Tensor, others: Tensor | None) -> Tensor:

@@ -14,7 +14,7 @@ from zoo import functional
 from zoo.backbones import feature_dim
 from zoo.errors import TrainingError
 from zoo.functional.precision import full
-from zoo.modules import Centers, Share, Temperature, TemperatureConfig, value_at
+from zoo.modules import Centers, Dial, Share, Temperature, TemperatureConfig
 from zoo.objectives import measures
 from zoo.objectives.base import Batch, DataInfo, Objective, Output
 from zoo.objectives.contrast import MomentumConfig, MomentumContrast, Projected, from_others
@@ -68,6 +68,7 @@ class PiCO(Objective):
             raise TrainingError('objective "pico" needs candidate sets: set data.partial_labels')
         self.contrast = MomentumContrast(encoder, config)
         self.temperature = Temperature(config.tau)
+        self.target_momentum = Dial(config.target_momentum)
         self.classifier = nn.Linear(feature_dim(encoder), info.num_classes)
         candidates = info.candidates.float()
         self.register_buffer("targets", candidates / candidates.sum(dim=1, keepdim=True))
@@ -85,12 +86,8 @@ class PiCO(Objective):
         if warmed_up:
             with torch.autocast(pair.q.device.type, enabled=False):  # bfloat16 would tie near prototypes
                 scores = pair.q.detach() @ self.prototypes.T
-            targets = functional.disambiguate(
-                targets,
-                scores,
-                batch.candidates,
-                value_at(self.config.target_momentum, self.progress),
-            )
+            phi = self.target_momentum(self.progress)
+            targets = functional.disambiguate(targets, scores, batch.candidates, phi)
         classification = F.cross_entropy(logits, targets)
         tau = self.temperature(self.progress)
         contrast, scores = self._contrast(pair, predicted, tau, labelled=warmed_up)
@@ -127,7 +124,7 @@ class PiCO(Objective):
             *self.contrast.constants(self.epoch, self.progress),
             self.temperature.constant(self.progress),
             warmed_up,
-            value_at(self.config.target_momentum, self.progress) if warmed_up else None,
+            self.target_momentum.constant(self.progress) if warmed_up else None,
         )
 
     @torch.no_grad()

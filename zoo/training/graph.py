@@ -15,6 +15,7 @@ from torch import Tensor
 
 from zoo.data import Batch
 from zoo.errors import RecipeError, TrainingError, first_line
+from zoo.modules import Dial
 from zoo.objectives import Objective, Output
 from zoo.training.optim import FUSED
 
@@ -65,6 +66,9 @@ class GraphedStep:
         for group in optimizer.param_groups:
             if "capturable" in group:
                 group["capturable"] = True
+        self._dials = [each for each in objective.modules() if isinstance(each, Dial)]
+        for dial in self._dials:
+            dial.lie_on(next(objective.parameters()).device)
         self._advance = advance
         self._objective = objective
         self._optimizer = optimizer
@@ -83,6 +87,7 @@ class GraphedStep:
 
     def __call__(self, batch: Batch) -> Output:
         """Do a step on `batch`; the output has no carry once replayed."""
+        self._turn()
         shapes = [tensor.shape for tensor in _tensors(batch)]
         larger = shapes != self._shapes and len(batch.index) > self._images
         if larger:  # a run may go on with the small last batch of an epoch
@@ -108,7 +113,12 @@ class GraphedStep:
 
     def ordinary(self, batch: Batch) -> Output:
         """Do a step on `batch` without a graph."""
+        self._turn()
         return self._aside(lambda: self._advance(batch))
+
+    def _turn(self) -> None:
+        for dial in self._dials:
+            dial.turn(self._objective.progress)
 
     def beside(self) -> GraphedStep:
         """Return another one, for the rarer steps of the same training that do something more.
@@ -131,7 +141,7 @@ class GraphedStep:
         if self._changes > WARM_UP and self._judges:
             raise RecipeError(
                 f'training.cuda_graph: objective "{self._objective.config.name}" changes its constants with '
-                f"every step (now {constants}); expected no scheduled temperature or momentum, or "
+                f"every step (now {constants}); expected no scheduled temperature, or "
                 "cuda_graph: false"
             )
         self._constants, self._replay, self._ordinary = constants, None, WARM_UP
