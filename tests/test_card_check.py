@@ -186,6 +186,13 @@ def test_the_card_tells_run_data_limits_and_papers(release):
         assert said in text
 
 
+def test_classes_of_as_many_images_are_said_to_be_so(tmp_path):
+    even = {"name": "digits", "split": "train", "num_images": 60, "num_classes": 5}
+    even["class_counts"] = {"largest": 12, "smallest": 12}
+    card = release_of(tmp_path / "r", trained_encoder(), dataset=even).card
+    assert "digits, train split, 60 images of 5 classes, 12 of each\n" in card
+
+
 def test_weights_trained_on_from_timms_name_them(tmp_path):
     release = release_of(
         tmp_path / "r", trained_encoder(), recipe_text="init: {release: 'timm:resnet152.tv_in1k'}\n"

@@ -206,6 +206,11 @@ def _name_classes(axes: Axes, subjects: Sequence[Subject]) -> None:
         axes.set_xlabel("class, and its training images")
         return
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-    ranges = {f"{max(each):,} to {min(each):,} training images" for each in every}
+    ranges = {_range(each) for each in every}
     spread = next(iter(ranges)) if len(ranges) == 1 else "most training images first"
     axes.set_xlabel(f"place of the class\n({spread})")
+
+
+def _range(counts: Sequence[int]) -> str:
+    most, least = max(counts), min(counts)
+    return f"{most:,} to {least:,} training images" if most > least else f"{most:,} training images each"

@@ -194,7 +194,10 @@ def _data(dataset: Mapping[str, Any]) -> list[str]:
         line += f", {rest.pop('num_images'):,} images of {rest.pop('num_classes')} classes"
     counts = rest.pop("class_counts", None)
     if counts:
-        line += f", from {counts['largest']:,} down to {counts['smallest']:,} images a class"
+        most, least = counts["largest"], counts["smallest"]
+        line += (
+            f", {most:,} of each" if most == least else f", from {most:,} down to {least:,} images a class"
+        )
     if "sha256" in rest:
         rest["SHA-256 of the selected images' names and labels"] = rest.pop("sha256")
     return [line, *(f"- {_capital(fact)}" for fact in facts(rest))]
