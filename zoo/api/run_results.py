@@ -130,10 +130,9 @@ def _method(name: str, recipe: Mapping[str, Any]) -> str:
         loss = objective["loss"]
         kind = str(method["name"]) if method else str(loss if isinstance(loss, str) else loss["name"])
     title = _TITLES.get(kind, kind.replace("_", " "))
+    # tables have this baseline twice: with crops and flips, and in the setting of what it is compared with
     if kind == "cross_entropy" and any(op.get("op") == "auto_augment" for op in recipe["views"]["train"][0]):
-        title += (
-            " + AutoAugment"  # tables have this baseline with crops and flips, and in the others' setting
-        )
+        title += " + AutoAugment"
     if kind == "moco":
         version = re.search(r"\.moco_(v\d)(?:_|$)", name)
         loss = str((objective.get("loss") or {}).get("name", "info_nce"))

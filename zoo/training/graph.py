@@ -163,16 +163,16 @@ class GraphedStep:
         except RuntimeError as error:
             cause = _first_of(error)
             if isinstance(cause, torch.OutOfMemoryError):
-                raise cause from error
+                raise cause from None
             raise TrainingError(
                 f"training.cuda_graph: the step cannot be captured ({first_line(cause)}{_place(cause)}); "
                 "set it false"
             ) from error
 
 
-def _first_of(error: BaseException) -> BaseException:
+def _first_of(error: RuntimeError) -> RuntimeError:
     """Return what went wrong first: ending a capture that has failed fails again, and hides the reason."""
-    while error.__context__ is not None:
+    while isinstance(error.__context__, RuntimeError):  # anything else was being handled when it happened
         error = error.__context__
     return error
 
