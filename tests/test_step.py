@@ -266,6 +266,12 @@ def graphed(r: Recipe, steps: int) -> tuple[Stepper, FakeGraphs, list[Output]]:
     return stepper, graphs, [stepper(step, each) for step, each in enumerate(batches)]
 
 
+CONSTANT = {
+    "moco": ("objective.feature_transform.start_epoch=1",),
+    "moco_v3": ("objective.momentum=0.99",),
+    "pico": ("objective.target_momentum=0.9",),
+}
+"""Nothing changes with every step, so that a captured step is the other to the last bit."""
 CHANGED = {
     "moco": (
         "objective.feature_transform.start_epoch=1",
