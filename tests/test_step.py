@@ -34,17 +34,20 @@ CPU = torch.device("cpu")
 NO_FT = "objective.feature_transform=null"  # draws other coefficients for other batches
 
 
-def stepper_and_batches(r: Recipe, steps: int) -> tuple[Stepper, list[Batch]]:
+def stepper_and_batches(
+    r: Recipe, steps: int, dtype: torch.dtype = torch.float32
+) -> tuple[Stepper, list[Batch]]:
     dataset = open_dataset(r.data, "train", None)
     loader = open_loader(dataset, r, CPU)
-    stepper = Stepper(build_objective(r, dataset).train(), r, loader.steps_per_epoch, CPU)
-    return stepper, list(loader.stream(0, steps))
+    objective = build_objective(r, dataset).train().to(dtype)
+    stepper = Stepper(objective, r, loader.steps_per_epoch, CPU)
+    batches = loader.stream(0, steps)
+    return stepper, [each._replace(views=tuple(view.to(dtype) for view in each.views)) for each in batches]
 
 
-def in_float64(stepper: Stepper, batches: list[Batch]) -> tuple[Stepper, list[Batch]]:
+def in_float64(r: Recipe, steps: int) -> tuple[Stepper, list[Batch]]:
     """Small networks make ten times as much of a last bit with every step; of float64's it stays small."""
-    stepper.objective.double()
-    return stepper, [each._replace(views=tuple(view.double() for view in each.views)) for each in batches]
+    return stepper_and_batches(r, steps, torch.float64)
 
 
 # --- batches of a few images
@@ -256,7 +259,7 @@ class FakeGraphs:
 
 
 def graphed(r: Recipe, steps: int) -> tuple[Stepper, FakeGraphs, list[Output]]:
-    stepper, batches = in_float64(*stepper_and_batches(r, steps))
+    stepper, batches = in_float64(r, steps)
     graphs = FakeGraphs(stepper.objective)
     step = GraphedStep(
         stepper._update, stepper.objective, stepper.optimizer, capture=graphs, aside=lambda f: f()
@@ -287,7 +290,7 @@ def test_replayed_steps_are_the_steps(kind: str) -> None:
     """Fails when an objective depends on something that its `constants` do not name."""
     r = recipe(kind, *CHANGED.get(kind, ()), "training.epochs=3")
     steps = 18 if kind != "pico" else 3 * len(open_dataset(r.data, "train", None)) // 64
-    plain, batches = in_float64(*stepper_and_batches(r, steps))
+    plain, batches = in_float64(r, steps)
     expected = [plain(step, each) for step, each in enumerate(batches)]
     stepper, graphs, found = graphed(r, steps)
     assert graphs.replays > steps // 3
@@ -322,7 +325,7 @@ def test_constants_that_change_with_every_step_are_refused() -> None:
 def test_a_replayed_step_has_todays_momentum_also_where_it_is_not_replayed() -> None:
     """The watched steps after trouble go around the graph, and the dials are turned for them too."""
     r = recipe("moco", *CHANGED["moco"], "training.epochs=3")
-    plain, batches = in_float64(*stepper_and_batches(r, 10))
+    plain, batches = in_float64(r, 10)
     stepper, _, _ = graphed(r, 8)
     stepper.watch = lambda output: None
     for step, each in enumerate(batches):
@@ -602,7 +605,7 @@ def test_weights_that_the_last_update_spoilt_are_not_kept(
 def test_after_its_state_was_loaded_a_step_is_captured_anew() -> None:
     """The optimizer's state has come to lie elsewhere; what was captured would go on with the old one."""
     r = recipe("classify", "training.epochs=3")
-    plain, batches = in_float64(*stepper_and_batches(r, 18))
+    plain, batches = in_float64(r, 18)
     stepper, graphs, _ = graphed(r, 10)
     state, captured = copy.deepcopy(stepper.state()), graphs.captures
     plain.load_state(copy.deepcopy(state))

@@ -11,7 +11,7 @@ import torch
 from timm.utils import ModelEmaV3
 from torch import Tensor
 
-from tests.test_step import assert_close_state, graphed, stepper_and_batches
+from tests.test_step import assert_close_state, graphed, in_float64
 from tests.test_training import StopAfter, assert_same_state, recipe, run
 from zoo.data import Batch, open_dataset
 from zoo.errors import Interrupted, TrainingError
@@ -132,7 +132,7 @@ def test_resume_gives_the_same_average_bit_for_bit(kind: str, tmp_path: Path) ->
 def test_replayed_steps_are_averaged_as_the_steps_are() -> None:
     """The decay changes with each update, and a graph repeats what it was captured with."""
     r = recipe("paco", WARM, "training.epochs=3")
-    plain, batches = stepper_and_batches(r, 18)
+    plain, batches = in_float64(r, 18)
     for step, batch in enumerate(batches):
         plain(step, batch)
     stepper, graphs, _ = graphed(r, 18)
