@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import zoo
+from tests.programs import paired
 from tests.release_helpers import plain_timm
 from zoo.release import card
 from zoo.training import Recipe
@@ -79,8 +80,9 @@ def test_recorded_accuracies_on_cifar100_come_out_again(name: str) -> None:
     root = SHARED / "cifar100"
     if not root.is_dir():
         pytest.skip("no data beside the project")
-    entries = zoo.open(name).metrics["evaluations"]
-    protocol = "classifier" if zoo.open(name).centers is not None else "knn"
+    release = zoo.open(name)
+    entries = release.metrics["evaluations"]
+    protocol = "classifier" if release.centers is not None else "knn"
     measured = [entry for entry in entries if entry["protocol"] == protocol]
     assert measured
     for recorded in measured:  # a classifier as it stands, and with the prior taken off
@@ -92,3 +94,15 @@ def test_recorded_accuracies_on_cifar100_come_out_again(name: str) -> None:
                 assert again["metrics"][group] is None
             else:  # another machine may round borderline images otherwise
                 assert again["metrics"][group] == pytest.approx(recorded["metrics"][group], abs=0.2)
+
+
+def test_two_releases_are_compared_on_the_same_images() -> None:
+    """What README's paired differences are made with."""
+    both = [paired.right(name, "knn", None, []) for name in DIGITS]
+    found = [zoo.evaluate(name, "knn", save=False)["metrics"]["accuracy"] for name in DIGITS]
+    for answer, accuracy in zip(both, found, strict=True):
+        assert 100 * answer.double().mean().item() == pytest.approx(accuracy)
+    assert paired.difference(both[0], both[1])[0] == pytest.approx(found[0] - found[1])
+    mean, half = paired.difference(torch.tensor([1, 1, 0, 1]), torch.tensor([0, 1, 1, 0]))
+    assert mean == pytest.approx(25.0)  # 100, 0, -100, 100
+    assert half == pytest.approx(1.96 * (27500 / 3) ** 0.5 / 2)
