@@ -11,7 +11,7 @@ import torch
 
 import zoo
 from tests.objective_helpers import SETTINGS
-from tests.test_step import CONSTANT
+from tests.test_step import CONSTANT, TAU
 from tests.test_training import RECIPES, SHORT, StopAfter
 from zoo import functional
 from zoo.data import TrainLoader, open_dataset
@@ -90,6 +90,15 @@ def test_a_captured_step_has_the_momentum_of_its_day(kind: str) -> None:
     for name, value in states[0].items():
         if value.is_floating_point() and "running" not in name:
             torch.testing.assert_close(states[1][name], value, rtol=0.02, atol=2e-3, msg=name)
+
+
+@pytest.mark.parametrize("kind", ["moco", "moco_v3", "simclr", "sup_con", "paco", "gpaco", "pico"])
+def test_a_captured_step_has_the_temperature_of_its_day(kind: str, tmp_path: Path) -> None:
+    """It falls to a fifth, and with it the losses' level."""
+    changes = ("training.epochs=3", "training.drop_last=true", TAU)
+    run(recipe(kind, *changes), tmp_path / "eager")
+    run(recipe(kind, *changes, "training.cuda_graph=true"), tmp_path / "graph")
+    assert losses(tmp_path / "graph") == pytest.approx(losses(tmp_path / "eager"), rel=0.02)
 
 
 @pytest.mark.parametrize("graph", ["false", "true"])

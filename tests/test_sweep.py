@@ -711,16 +711,6 @@ def test_a_table_fills_by_whole_columns_and_says_what_was_published(name: str) -
         assert float(target.split()[0]) == published.value  # a figure is written down in two places
 
 
-@pytest.mark.parametrize("name", TABLES)
-def test_no_step_that_is_replayed_has_a_number_that_changes(name: str) -> None:
-    """As `training.cuda_graph` asks for; it would be said on a GPU only."""
-    written = read_sweep(name)
-    for run in plan_sweep(written.recipes, written.set, [0, 1], written.watch, Path("out")).runs:
-        objective = run.recipe.objective.model_dump(mode="json")
-        # momenta that are scheduled lie on the device
-        assert not (run.recipe.training.cuda_graph and isinstance(objective.get("tau"), dict)), run.id
-
-
 def test_a_sweep_for_a_gpu_says_at_once_that_there_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

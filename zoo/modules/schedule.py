@@ -130,20 +130,26 @@ class Temperature(nn.Module):
     def __init__(self, config: float | Scheduled | Learned) -> None:
         super().__init__()
         self.config = config
-        if isinstance(config, Learned):
+        if not isinstance(config, Learned):
+            self.dial = Dial(config)
+        else:
             share = math.log(config.start / config.min) / math.log(config.max / config.min)
             self.position = nn.Parameter(torch.tensor(math.log(share / (1 - share))))
 
     def forward(self, progress: float) -> float | Tensor:
-        """Return tau after a share `progress` (0..1) of the training; a tensor `[]` when learned."""
+        """Return tau after a share `progress` (0..1) of the training.
+
+        It is a tensor `[]` when learned, and when scheduled in steps that are replayed.
+        """
         if not isinstance(self.config, Learned):
-            return value_at(self.config, progress)
+            now = self.dial(progress)
+            return now.clone() if isinstance(now, Tensor) else now  # it is recorded, and the dial turns on
         tau: Tensor = self.config.min * (self.config.max / self.config.min) ** self.position.sigmoid()
         return tau
 
     def constant(self, progress: float) -> float | None:
         """Return tau where it is a number, None where it is a tensor."""
-        return None if isinstance(self.config, Learned) else value_at(self.config, progress)
+        return None if isinstance(self.config, Learned) else self.dial.constant(progress)
 
     def metrics(self, tau: float | Tensor, device: torch.device) -> dict[str, Tensor]:
         """Return what to record of `tau`, on the training's device: nothing where it never changes."""

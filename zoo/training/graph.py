@@ -141,8 +141,8 @@ class GraphedStep:
         if self._changes > WARM_UP and self._judges:
             raise RecipeError(
                 f'training.cuda_graph: objective "{self._objective.config.name}" changes its constants with '
-                f"every step (now {constants}); expected no scheduled temperature, or "
-                "cuda_graph: false"
+                f"every step (now {constants}); expected such numbers on the device "
+                "(zoo.modules.Dial), or cuda_graph: false"
             )
         self._constants, self._replay, self._ordinary = constants, None, WARM_UP
 
