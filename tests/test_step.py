@@ -285,7 +285,7 @@ CHANGED = {
     ),
     "moco_v3": ("objective.momentum={kind: cosine, start: 0.9, end: 1.0}", TAU),
     "pico": ("objective.target_momentum={kind: linear, start: 0.95, end: 0.5}", TAU),
-    **{kind: (TAU,) for kind in ("simclr", "sup_con", "paco", "gpaco")},
+    **dict.fromkeys(("simclr", "sup_con", "paco", "gpaco"), (TAU,)),
 }
 
 
