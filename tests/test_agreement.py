@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zoo.evaluation import agreement
-from zoo.evaluation.agreement import Figure, Images
+from zoo.evaluation.results import agreement
+from zoo.evaluation.results.agreement import Figure, Images
 
 IMAGES = Images(test=np.array([50, 40, 30, 0]), train=np.array([500, 100, 20, 19]))
 RECORDED: dict[str, Any] = {

@@ -26,8 +26,8 @@ from tests.release_helpers import CLASSES, release_of, some_centers, trained_enc
 from zoo.api.classes import trained_on
 from zoo.api.pictures import draw_pictures
 from zoo.cli import app
-from zoo.evaluation.class_map import cluster, plot_class_map
 from zoo.evaluation.features import Features
+from zoo.evaluation.figures.class_map import cluster, plot_class_map
 from zoo.modules import Centers
 from zoo.release import Release
 from zoo.training import Recipe

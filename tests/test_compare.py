@@ -17,10 +17,10 @@ import zoo
 from tests import warm
 from tests.programs.plain_sweep import draw_nothing
 from zoo.api import METHODS
-from zoo.api.compared import base_recipe, with_methods
+from zoo.api.comparisons.plan import base_recipe, with_methods
 from zoo.cli.training import app
 from zoo.errors import RecipeError, TrainingError, ZooError
-from zoo.evaluation.comparison import estimate, summarize
+from zoo.evaluation.results.comparison import estimate, summarize
 from zoo.training import Recipe
 
 RECIPE = "cifar_resnet20.ce_digits_lt50"

@@ -12,8 +12,8 @@ from PIL import Image
 from scipy import stats
 
 from zoo.errors import ZooError
-from zoo.evaluation.comparison import COLUMNS, as_markdown, as_rows, estimate, summarize
-from zoo.evaluation.comparison_plot import plot_comparison
+from zoo.evaluation.figures.comparison import plot_comparison
+from zoo.evaluation.results.comparison import COLUMNS, as_markdown, as_rows, estimate, summarize
 
 
 def metrics(value: float, **others: Any) -> dict[str, Any]:

@@ -19,10 +19,11 @@ from safetensors.torch import load_file, save_file
 
 import zoo
 from tests.cifar_files import ARCHIVE, IMAGES, drawn, encode, pixels_of, write_archive, write_parquet
-from zoo.api.looking import Looker
+from zoo.api.diagnoses.look import Looker
 from zoo.config import parse
-from zoo.data import DataConfig, ImageDataset, cifar, contents, open_dataset
-from zoo.data.contents import OtherImages, content_ids, find_listed, list_images
+from zoo.data import DataConfig, ImageDataset, cifar, open_dataset
+from zoo.data import image_ids as contents
+from zoo.data.image_ids import OtherImages, content_ids, find_listed, list_images
 from zoo.data.stores import ArrayStore, FileStore
 from zoo.errors import DataError, ReleaseError
 from zoo.image_list import ImageList

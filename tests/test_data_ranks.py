@@ -9,7 +9,7 @@ import torch
 from tests.data_fixtures import list_dataset, photo
 from tests.test_data_loader import MOCO, WEAK, digits, make, same
 from zoo.data import Batch, ops
-from zoo.data.positions import Order, smallest_share
+from zoo.data.batch_order import Order, smallest_share
 from zoo.data.tensor_views import CPU_PART, chosen, color
 from zoo.errors import DataError
 from zoo.ranks import part_of

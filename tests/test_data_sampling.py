@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.test_data_loader import MOCO, digits, make, same
-from zoo.data.positions import Order
+from zoo.data.batch_order import Order
 from zoo.data.sampling import drawn_by
 from zoo.errors import RecipeError
 from zoo.training import Recipe

@@ -16,8 +16,9 @@ import typer
 import zoo
 from tests.conftest import BRIEF
 from tests.test_api import FOLDER, picture_folder
-from zoo.api import diagnosis, looking
-from zoo.api.subjects import open_subject
+from zoo.api.diagnoses import diagnose as diagnosis
+from zoo.api.diagnoses import look
+from zoo.api.diagnoses.subjects import open_subject
 from zoo.cli.app import app
 from zoo.data import open_dataset
 from zoo.errors import ZooError
@@ -231,14 +232,14 @@ def test_captions_name_the_data_that_were_given(tmp_path: Path, monkeypatch: pyt
 def test_an_unfinished_run_is_of_the_data_that_its_files_name(
     unfinished: Path, tmp_path: Path, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = looking.open_dataset
+    real = look.open_dataset
 
     def renamed(*arguments: Any) -> Any:  # as parquet files are, which say what they hold
         found = real(*arguments)
         found.settings["name"] = "named by its files"
         return found
 
-    monkeypatch.setattr(looking, "open_dataset", renamed)
+    monkeypatch.setattr(look, "open_dataset", renamed)
     (subject,) = zoo.diagnose(unfinished, out=tmp_path / "out", sample=SAMPLE).subjects
     assert subject.look is not None and subject.look.data == "named by its files"
     assert subject.data == "named by its files, long tail 50"
@@ -249,9 +250,9 @@ def test_landmarks_are_there_for_the_next_one_where_a_look_failed(monkeypatch: p
     def refuse(*_: Any, **__: Any) -> Any:
         raise ZooError("not this one")
 
-    looker = looking.Looker("digits", SAMPLE, 0, torch.device("cpu"), 0)
+    looker = look.Looker("digits", SAMPLE, 0, torch.device("cpu"), 0)
     with monkeypatch.context() as patch:
-        patch.setattr(looking, "look", refuse)
+        patch.setattr(look, "look", refuse)
         assert looker.look_at(open_subject(PACO)).without_look == "not this one"
     found = looker.look_at(open_subject(MOCO)).look
     assert found is not None and set(found.landmarks) == {"raw pixels", "random encoder"}

@@ -29,9 +29,6 @@ from tests.diagnosis_helpers import (
 from zoo import functional
 from zoo import release as releases
 from zoo.errors import DataError, ZooError
-from zoo.evaluation._figure import COLORS, FAINT, MARKERS, fitted
-from zoo.evaluation._names import fitted_names
-from zoo.evaluation.class_map import plot_class_map
 from zoo.evaluation.diagnosis import figures, series
 from zoo.evaluation.diagnosis.class_accuracy import plot_class_accuracy
 from zoo.evaluation.diagnosis.figures import FIGURES, draw
@@ -39,6 +36,9 @@ from zoo.evaluation.diagnosis.look import Landmark
 from zoo.evaluation.diagnosis.overlay import brief, short
 from zoo.evaluation.diagnosis.p_sup import Weights
 from zoo.evaluation.diagnosis.subject import Subject, at_the_end, summary
+from zoo.evaluation.figures.class_map import plot_class_map
+from zoo.evaluation.figures.names import fitted_names
+from zoo.evaluation.figures.style import COLORS, FAINT, MARKERS, fitted
 from zoo.modules.centers import Centers
 
 

@@ -10,7 +10,7 @@ from sklearn.metrics import accuracy_score, balanced_accuracy_score, recall_scor
 from zoo.errors import DataError
 from zoo.evaluation.classifier import center_logits
 from zoo.evaluation.metrics import classification_metrics
-from zoo.evaluation.report import plain, table
+from zoo.evaluation.results.report import plain, table
 from zoo.modules.centers import Centers
 
 NAMES = [f"c{i}" for i in range(6)]

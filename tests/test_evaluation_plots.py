@@ -14,8 +14,8 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from zoo.errors import DataError, ZooError
-from zoo.evaluation._figure import figure_to, fitted, folded
-from zoo.evaluation.plots import plot_curves, plot_features, plot_shot_accuracy
+from zoo.evaluation.figures.plots import plot_curves, plot_features, plot_shot_accuracy
+from zoo.evaluation.figures.style import figure_to, fitted, folded
 from zoo.modules.centers import Centers
 
 NAMES = [str(i) for i in range(10)]
@@ -75,7 +75,7 @@ def test_a_users_style_and_state_are_neither_used_nor_changed(tmp_path):
 
 def test_pyplot_is_never_imported(tmp_path):
     code = (
-        "import sys, torch; from zoo.evaluation.plots import *\n"
+        "import sys, torch; from zoo.evaluation.figures.plots import *\n"
         f"plot_curves([{{'step': 1, 'loss': 2.0}}], r'{tmp_path}/a.pdf')\n"
         "x, y = torch.randn(20, 5), torch.arange(20) % 2\n"
         f"plot_features(x, y, ['a', 'b'], None, r'{tmp_path}/b.png', method='pca')\n"

@@ -21,7 +21,7 @@ from zoo.errors import ZooError
 from zoo.evaluation.knn import knn_predict
 from zoo.evaluation.measure import _without_prior
 from zoo.evaluation.metrics import calibration_error
-from zoo.evaluation.report import columns, plain
+from zoo.evaluation.results.report import columns, plain
 from zoo.modules import Centers
 from zoo.release import Release
 from zoo.release.card import check_card

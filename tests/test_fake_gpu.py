@@ -17,7 +17,7 @@ import torch
 from tests.pretend_gpu import Event, Gpu, GpuTensor, Stream, pretend_gpu
 from tests.test_recipes_start import images, shrunk  # noqa: F401  # a fixture
 from tests.test_training import RECIPES, SHORT, run
-from zoo.api.sweep_file import read_sweep
+from zoo.api.sweeps.file import read_sweep
 from zoo.data import Batch, open_dataset
 from zoo.evaluation.features import extract
 from zoo.evaluation.knn import knn_predict
@@ -25,10 +25,10 @@ from zoo.evaluation.linear import fit_linear
 from zoo.objectives import Output
 from zoo.training import Recipe, RunFolder
 from zoo.training.build import build_objective
+from zoo.training.checkpoint_writer import to_host
 from zoo.training.graph import WARM_UP, GraphedStep
 from zoo.training.meter import Meter
 from zoo.training.prepare import open_loader, place
-from zoo.training.saver import to_host
 from zoo.training.step import Stepper
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU: tests/test_gpu.py")

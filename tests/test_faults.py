@@ -22,10 +22,10 @@ from zoo.errors import Interrupted, TrainingError
 from zoo.objectives import Objective, Output
 from zoo.training import Recipe, RunFolder, build_objective
 from zoo.training.memory import is_out_of_memory
+from zoo.training.nonfinite import MOST_REPEATS
 from zoo.training.prepare import open_loader, place
 from zoo.training.signals import interruptible, stop_on_signal
 from zoo.training.step import Stepper
-from zoo.training.trouble import MOST_REPEATS
 
 CPU = torch.device("cpu")
 BACK = "back to step"

@@ -12,7 +12,7 @@ from fontTools.ttLib import TTFont
 from matplotlib.font_manager import FontProperties, fontManager
 from PIL import Image
 
-from zoo.evaluation import _figure
+from zoo.evaluation.figures import style
 
 CAT, DOG, THAI = "猫", "狗", "แ"
 
@@ -20,12 +20,12 @@ CAT, DOG, THAI = "猫", "狗", "แ"
 @pytest.fixture(autouse=True)
 def bare(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """As where no other font is installed and nothing was told yet; fonts added by a test go with it."""
-    fonts = [each for each in fontManager.ttflist if each.name not in _figure._FALLBACKS]
+    fonts = [each for each in fontManager.ttflist if each.name not in style._FALLBACKS]
     monkeypatch.setattr(fontManager, "ttflist", fonts)
-    monkeypatch.setattr(_figure, "_told", set())
-    _figure._letters.cache_clear()
+    monkeypatch.setattr(style, "_told", set())
+    style._letters.cache_clear()
     yield
-    _figure._letters.cache_clear()
+    style._letters.cache_clear()
 
 
 def add_font(folder: Path) -> None:
@@ -42,7 +42,7 @@ def add_font(folder: Path) -> None:
 
 
 def write(file: Path, name: str) -> np.ndarray:
-    with _figure.figure_to(file, (2.0, 1.0), "Caption.", None) as figure:
+    with style.figure_to(file, (2.0, 1.0), "Caption.", None) as figure:
         figure.text(0.3, 0.5, name)
     return np.asarray(Image.open(file.with_suffix(".png"))) if file.suffix == ".png" else np.empty(0)
 
@@ -54,7 +54,7 @@ def test_letters_come_from_a_font_that_has_them(tmp_path: Path) -> None:
         pictures = {name: write(tmp_path / "a.png", name) for name in (CAT, DOG, "I", "W")}
         for ending in ("svg", "pdf"):
             write(tmp_path / f"a.{ending}", CAT)
-        assert _figure._inches(DOG, 10) == pytest.approx(_figure._inches("W", 10))
+        assert style._inches(DOG, 10) == pytest.approx(style._inches("W", 10))
     assert np.array_equal(pictures[CAT], pictures["I"]) and np.array_equal(pictures[DOG], pictures["W"])
     assert not np.array_equal(pictures[CAT], pictures[DOG])
 
@@ -62,7 +62,7 @@ def test_letters_come_from_a_font_that_has_them(tmp_path: Path) -> None:
 def test_letters_that_no_font_has_are_told_once_for_each_script(tmp_path: Path) -> None:
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
-        assert _figure.fitted(CAT * 40, 1.0).endswith("…")
+        assert style.fitted(CAT * 40, 1.0).endswith("…")
         for ending in ("png", "svg", "pdf"):
             write(tmp_path / f"a.{ending}", f"{CAT}{DOG} ImageNet ± ²")
         write(tmp_path / "b.png", f"{DOG}{THAI}")

@@ -7,8 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.benchmarks.heap import measure
+from zoo.allocator import keep_freed_memory
 from zoo.cli import app
-from zoo.heap import keep_freed_memory
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")

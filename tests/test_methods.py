@@ -26,9 +26,9 @@ from zoo.functional import LOWEST_LOGIT
 from zoo.modules import Centers
 from zoo.release import Release
 from zoo.training import Recipe, RunFolder, Stage, build_objective, stages
-from zoo.training.closing import close
 from zoo.training.methods import LDAMDRW, NearestCenter, PostHocLogitAdjustment, TauNormalized
-from zoo.training.staged import train_stages
+from zoo.training.post_hoc import close
+from zoo.training.run_stages import train_stages
 from zoo.training.stages import beginning
 
 BASE = "cifar_resnet20.ce_digits_lt50"

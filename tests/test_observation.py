@@ -20,10 +20,10 @@ from zoo import backbones
 from zoo.data import Batch
 from zoo.objectives import DataInfo, Objective, ObjectiveConfig, Output
 from zoo.training import RunFolder, observation
+from zoo.training.accumulation import join
 from zoo.training.graph import GraphedStep
 from zoo.training.meter import Meter
-from zoo.training.parts import join
-from zoo.training.staged import class_rows_of, rows_of
+from zoo.training.run_stages import class_rows_of, rows_of
 from zoo.training.step import Stepper
 
 VIT = ("name=test_vit.x", "backbone.arch=test_vit", "backbone.args={img_size: 32, patch_size: 8}")

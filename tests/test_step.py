@@ -25,9 +25,9 @@ from zoo.objectives import Objective, Output
 from zoo.objectives.moco import MoCo
 from zoo.training import Recipe, RunFolder, build_objective
 from zoo.training.acceleration import compiled, frozen_statistics
+from zoo.training.accumulation import join, layouts, split
 from zoo.training.graph import WARM_UP, GraphedStep
 from zoo.training.meter import Meter, _Underway
-from zoo.training.parts import join, layouts, split
 from zoo.training.prepare import open_loader, require_batches
 from zoo.training.step import Stepper
 

@@ -20,12 +20,12 @@ import zoo
 from tests.data_fixtures import photo
 from tests.programs.plain_sweep import draw_nothing
 from zoo import catalog
-from zoo.api import sharing
-from zoo.api.found import findings, sentences, usual_numbers, watched_by_name
-from zoo.api.sweep_file import Watched, is_sweep, read_sweep
-from zoo.api.sweep_result import Result
-from zoo.api.sweeping import _images, _named, _plan, _published
-from zoo.api.swept import Plan, _label, plan_sweep
+from zoo.api import work_queue
+from zoo.api.sweeps.file import Watched, is_sweep, read_sweep
+from zoo.api.sweeps.findings import findings, sentences, usual_numbers, watched_by_name
+from zoo.api.sweeps.grid import Plan, _label, plan_sweep
+from zoo.api.sweeps.result import Result
+from zoo.api.sweeps.sweep import _images, _named, _plan, _published
 from zoo.cli import app
 from zoo.errors import Interrupted, InUse, RecipeError, TrainingError, ZooError
 from zoo.launch import alone, crowd, handed_on, job, launched, local_rank, rank
@@ -63,8 +63,8 @@ def in_shell(*arguments: str) -> None:
 def _plain_pictures() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("zoo.api.pretraining.draw_pictures", draw_nothing)
-        patch.setattr("zoo.api.diagnosis.draw", lambda *_: [])
-        patch.setattr("zoo.api.tabled.plot_results", lambda *_: False)
+        patch.setattr("zoo.api.diagnoses.diagnose.draw", lambda *_: [])
+        patch.setattr("zoo.api.tables.table.plot_results", lambda *_: False)
         yield
 
 
@@ -155,7 +155,7 @@ def test_neither_an_unrelated_sweep_nor_a_table_that_fails_costs_a_finished_swee
     def disagree(_: object) -> None:
         raise RecipeError("published: two sweeps disagree")
 
-    monkeypatch.setattr("zoo.api.sweeping.published_figures", disagree)
+    monkeypatch.setattr("zoo.api.sweeps.sweep.published_figures", disagree)
     again = sweep(tmp_path / "out", CE, PACO, seeds=[0, 3], resume=True)
     assert len(again.results.lines) == 4 and again.record["id"] != done.record["id"]
     assert "without published figures: published: two sweeps disagree" in capsys.readouterr().err
@@ -185,7 +185,7 @@ def test_the_command_in_the_record_makes_the_same_plan(
     in_shell(*shlex.split(done.record["command"])[1:])
     again = plan_sweep(asked["recipes"], asked["vary"], asked["seeds"], None, asked["out"])
     assert [run.folder for run in again.runs] == [done.folder / run["folder"] for run in done.record["runs"]]
-    assert all(sharing.is_finished(run) for run in again.runs)
+    assert all(work_queue.is_finished(run) for run in again.runs)
     for run in again.runs:
         assert run.recipe.sha256 == zoo.open(run.folder).config["zoo"]["recipe_sha256"]
 
@@ -236,12 +236,12 @@ def test_a_sweep_that_leaves_out_runs_which_are_there_is_refused(
 def test_runs_that_were_planned_and_never_begun_may_be_left_out(tmp_path: Path) -> None:
     """A value that was a mistake can be taken back; so can runs whose folders were removed."""
     out = tmp_path / "out"
-    sharing.begin(out, {"runs": ["tau_0.1/seed_0", "tau_11/seed_0"]}, resume=False)
+    work_queue.begin(out, {"runs": ["tau_0.1/seed_0", "tau_11/seed_0"]}, resume=False)
     (out / "tau_0.1" / "seed_0").mkdir(parents=True)
-    sharing.begin(out, {"runs": ["tau_0.1/seed_0", "tau_1.1/seed_0"]}, resume=True)
+    work_queue.begin(out, {"runs": ["tau_0.1/seed_0", "tau_1.1/seed_0"]}, resume=True)
     assert json.loads((out / "plan.json").read_text())["runs"][1] == "tau_1.1/seed_0"
     with pytest.raises(TrainingError, match=r"holds 1 run of the sweep .*: tau_0\.1/seed_0; expected"):
-        sharing.begin(out, {"runs": ["tau_1.1/seed_0"]}, resume=True)
+        work_queue.begin(out, {"runs": ["tau_1.1/seed_0"]}, resume=True)
 
 
 def test_other_words_and_other_numbers_are_no_other_sweep(
@@ -259,7 +259,7 @@ def test_other_words_and_other_numbers_are_no_other_sweep(
     zoo.sweep(file, out=tmp_path / "out")
     asked = "watch: [{number: beginning/loss, minus: recorded/loss, title: progress, expects: near 0}]"
     file.write_text("\n".join([*lines, "question: How far?", "source: none", asked]))
-    monkeypatch.setattr(sharing, "pretrain", None)  # all is there
+    monkeypatch.setattr(work_queue, "pretrain", None)  # all is there
     found = zoo.sweep(file, out=tmp_path / "out", resume=True)
     assert found is not None and found.record["found"][0]["title"] == "progress"
     text = (tmp_path / "out" / "sweep.md").read_text()
@@ -350,7 +350,7 @@ def test_what_failed_before_is_tried_again_and_only_once(
         raise TrainingError("the disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(sharing, "pretrain", fail)
+        patch.setattr(work_queue, "pretrain", fail)
         with pytest.raises(ZooError, match="none of the 2 runs could be trained: the disk is full"):
             sweep(tmp_path / "out")
     assert tried == ["lr_0.01", "lr_0.1"]
@@ -364,7 +364,7 @@ def test_a_signal_between_two_runs_stops_all_and_says_how_far_it_is(
     def stop(recipe: Recipe, *, out: Path, **_: Any) -> None:
         os.kill(os.getpid(), signal.SIGUSR1)
 
-    monkeypatch.setattr(sharing, "pretrain", stop)
+    monkeypatch.setattr(work_queue, "pretrain", stop)
     with pytest.raises(Interrupted, match=r"stopped by SIGUSR1; 0 of 2 runs are finished.*--resume"):
         sweep(tmp_path / "out")
 
@@ -376,27 +376,27 @@ def test_runs_that_others_hold_are_left_to_them(tmp_path: Path, monkeypatch: pyt
         tried.append(out.parent.name)
         raise InUse("by process 7")
 
-    monkeypatch.setattr(sharing, "pretrain", held)
+    monkeypatch.setattr(work_queue, "pretrain", held)
     vary = {**TINY, "optimizer.lr": [0.01, 0.1]}
     assert zoo.sweep(CE, out=tmp_path / "out", vary=vary, seeds=[0]) is None
     assert tried == ["lr_0.01"] * 3 + ["lr_0.1"] * 3
     tried.clear()
-    monkeypatch.setattr(sharing, "is_held", lambda folder: True)
+    monkeypatch.setattr(work_queue, "is_held", lambda folder: True)
     assert zoo.sweep(CE, out=tmp_path / "out", vary=vary, seeds=[0], resume=True) is None
     assert tried == []
 
 
 def test_processes_of_one_job_may_all_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "17")
-    sharing.begin(tmp_path / "out", {}, resume=False)
-    sharing.begin(tmp_path / "out", {}, resume=False)
+    work_queue.begin(tmp_path / "out", {}, resume=False)
+    work_queue.begin(tmp_path / "out", {}, resume=False)
     monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "18")
     with pytest.raises(TrainingError, match="not an empty folder"):
-        sharing.begin(tmp_path / "out", {}, resume=False)
+        work_queue.begin(tmp_path / "out", {}, resume=False)
     monkeypatch.delenv("SLURM_ARRAY_JOB_ID")
     with pytest.raises(TrainingError, match="not an empty folder"):
-        sharing.begin(tmp_path / "out", {}, resume=False)
-    sharing.begin(tmp_path / "out", {}, resume=True)
+        work_queue.begin(tmp_path / "out", {}, resume=False)
+    work_queue.begin(tmp_path / "out", {}, resume=True)
 
 
 def test_alone_hides_the_launcher_and_gives_it_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -762,8 +762,8 @@ def test_a_sweep_of_ones_own_runs_and_what_is_given_beside_it_counts(tmp_path: P
 def test_a_sweep_may_do_without_the_report_and_then_looks_at_no_image(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("zoo.api.sweeping.diagnose", None)
-    monkeypatch.setattr("zoo.api.sweeping.published_figures", None)  # it has its own
+    monkeypatch.setattr("zoo.api.sweeps.sweep.diagnose", None)
+    monkeypatch.setattr("zoo.api.sweeps.sweep.published_figures", None)  # it has its own
     lines = [
         "question: Which rate?",
         "source: nobody",

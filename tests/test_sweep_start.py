@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import zoo
-from zoo.api import sharing
-from zoo.api.pace import Pace, beginning
-from zoo.api.swept import plan_sweep
+from zoo.api import work_queue
+from zoo.api.sweeps.estimate import Pace, beginning
+from zoo.api.sweeps.grid import plan_sweep
 from zoo.errors import DataError
 from zoo.training import Recipe
 
@@ -27,10 +27,10 @@ def test_a_sweep_says_how_much_it_is_where_it_goes_and_how_long_it_takes(
         (out / "config.json").parent.mkdir(parents=True, exist_ok=True)
         (out / "config.json").write_text("x" * 1000)
 
-    monkeypatch.setattr(sharing, "pretrain", trained)
-    monkeypatch.setattr("zoo.api.sweeping._conclude", lambda *_: None)
+    monkeypatch.setattr(work_queue, "pretrain", trained)
+    monkeypatch.setattr("zoo.api.sweeps.sweep._conclude", lambda *_: None)
     times = iter(range(0, 10_000, 100))
-    monkeypatch.setattr("zoo.api.sweeping.Pace", lambda out: Pace(out, lambda: next(times)))
+    monkeypatch.setattr("zoo.api.sweeps.sweep.Pace", lambda out: Pace(out, lambda: next(times)))
     out = tmp_path / "out"
     zoo.sweep(CE, out=out, vary={"optimizer.lr": [0.01, 0.1]}, seeds=[0, 1])
     said = capsys.readouterr().err.splitlines()
@@ -42,7 +42,7 @@ def test_a_sweep_says_how_much_it_is_where_it_goes_and_how_long_it_takes(
         "2 of 4: lr 0.1, seed 0",
     ]
     assert said[-1] == "4 of 4: lr 0.1, seed 1"  # nothing is left
-    monkeypatch.setattr("zoo.api.sweeping._require_same", lambda *_: None)
+    monkeypatch.setattr("zoo.api.sweeps.sweep._require_same", lambda *_: None)
     zoo.sweep(CE, out=out, vary={"optimizer.lr": [0.01, 0.1]}, seeds=[0, 1, 2], resume=True)
     assert capsys.readouterr().err.startswith(
         f'6 runs (2 points x seeds 0, 1, 2) into "{out}", 4 of them finished\n'
@@ -130,6 +130,6 @@ def test_a_data_folder_that_is_not_there_is_said_before_anything_is_fetched(
         assert "there is no such folder; what a recipe may download goes there" in capsys.readouterr().err
         raise DataError("no network")
 
-    monkeypatch.setattr("zoo.api.sweeping.open_dataset", fetch)
+    monkeypatch.setattr("zoo.api.sweeps.sweep.open_dataset", fetch)
     with pytest.raises(DataError, match="no network"):
         zoo.sweep(CE, out=tmp_path / "out", data=tmp_path / "dta")

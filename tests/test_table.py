@@ -17,16 +17,16 @@ from matplotlib.figure import Figure as Drawing
 
 import zoo
 from zoo import catalog
-from zoo.api.planned import written_plan
-from zoo.api.run_results import group_of
-from zoo.api.sweep_file import read_sweep
-from zoo.api.swept import Run
-from zoo.api.tabled import BEGIN, END, published_figures
+from zoo.api.sweeps.file import read_sweep
+from zoo.api.sweeps.grid import Run
+from zoo.api.sweeps.plan import written_plan
+from zoo.api.tables.release_results import group_of
+from zoo.api.tables.table import BEGIN, END, published_figures
 from zoo.cli import app
 from zoo.errors import RecipeError, ReleaseError, ZooError
-from zoo.evaluation import results_plot
-from zoo.evaluation.results import Published, figure
-from zoo.evaluation.results_table import duration
+from zoo.evaluation.results import plot as results_plot
+from zoo.evaluation.results.rows import Published, figure
+from zoo.evaluation.results.table import duration
 from zoo.training import Recipe
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -359,7 +359,7 @@ def test_files_are_the_old_ones_until_all_new_ones_are_there(
     def full(file: Path, text: str) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("zoo.api.tabled.write_text", full)
+    monkeypatch.setattr("zoo.api.tables.table.write_text", full)
     with pytest.raises(ZooError, match="cannot be written: No space left on device"):
         zoo.table(tmp_path / "a", tmp_path / "b", out=out)
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before

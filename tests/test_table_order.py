@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import zoo
-from zoo.evaluation.results import Evaluated, Row, RunResult, in_rows
-from zoo.evaluation.results_order import in_order
-from zoo.evaluation.results_plot import labels
-from zoo.evaluation.results_table import lines, markdown
+from zoo.evaluation.results.order import in_order
+from zoo.evaluation.results.plot import labels
+from zoo.evaluation.results.rows import Evaluated, Row, RunResult, in_rows
+from zoo.evaluation.results.table import lines, markdown
 
 CIFAR = {"classes": 100, "largest": 500}
 TEN = {"classes": 10, "largest": 5000}

@@ -22,7 +22,7 @@ import zoo
 from tests.programs.tracked import CHANGES
 from zoo.errors import RecipeError, TrainingError
 from zoo.training import Recipe, RunFolder, trackers, tracking
-from zoo.training.run import Checkpoint
+from zoo.training.run_folder import Checkpoint
 from zoo.training.trackers import About
 from zoo.training.tracking import Tracking, require_trackers, scalars_of
 
@@ -487,7 +487,7 @@ def test_notes_that_cannot_be_read_are_a_clear_error(fake: type[Fake], tmp_path:
 
 
 def test_who_repeats_a_training_needs_no_tracker(made: zoo.Release, tmp_path: Path) -> None:
-    from zoo.api.reproduction import _recipe_of
+    from zoo.api.reproductions.reproduce import _recipe_of
     from zoo.release import format
 
     class Recorded:

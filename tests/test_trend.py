@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from zoo.evaluation.comparison import Estimate
-from zoo.evaluation.sweep_plot import _places, plot_sweep
-from zoo.evaluation.trend import in_words, short, trend, written
+from zoo.evaluation.figures.sweep import _places, plot_sweep
+from zoo.evaluation.results.comparison import Estimate
+from zoo.evaluation.results.trend import in_words, short, trend, written
 
 VALUES = {"0.1": 0.1, "0.2": 0.2, "1.0": 1.0}
 

@@ -12,9 +12,9 @@ from torch import nn
 from zoo import api, release
 from zoo.data import open_dataset
 from zoo.errors import TrainingError
+from zoo.evaluation.figures.plots import plot_shot_accuracy
 from zoo.evaluation.measure import Encoded, measure
-from zoo.evaluation.plots import plot_shot_accuracy
-from zoo.evaluation.report import table
+from zoo.evaluation.results.report import table
 from zoo.release import Release
 from zoo.training import Recipe, build_objective, cpu_threads, pick_device
 from zoo.training.protocols import LinearProtocol

@@ -13,8 +13,8 @@ from pathlib import Path
 import torch
 
 from zoo.data import TrainLoader, open_dataset
-from zoo.meeting import join
 from zoo.ranks import Ranks
+from zoo.rendezvous import join
 from zoo.training import Recipe, build_objective
 from zoo.training.step import Stepper
 

@@ -6,7 +6,7 @@ import os
 
 import torch
 
-from zoo.meeting import join
+from zoo.rendezvous import join
 
 with join("cpu") as ranks:
     rank, size = ranks.rank, ranks.size

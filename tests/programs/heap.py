@@ -1,4 +1,6 @@
-"""Steps of ResNet-32 on a CPU core, with and without `zoo.heap`: page faults and CPU time, as one JSON line.
+"""Steps of ResNet-32 on a CPU core, with and without `zoo.allocator`: page faults and CPU time.
+
+Prints one JSON line.
 
 python -m tests.programs.heap kept|given_back
 """
@@ -10,7 +12,7 @@ import resource
 import sys
 import time
 
-from zoo.heap import keep_freed_memory
+from zoo.allocator import keep_freed_memory
 
 BATCH, STEPS = 128, 8
 

@@ -19,12 +19,12 @@ from torch import Tensor, nn
 
 from tests.objective_helpers import CANDIDATES, FT, INFO, LABELS, config
 from tests.programs import sync_batchnorm
-from zoo.meeting import join
 from zoo.modules import running_statistics, synchronize_batchnorm
 from zoo.objectives import OBJECTIVES, Batch, Objective, Output
 from zoo.ranks import Ranks
+from zoo.rendezvous import join
 from zoo.seeding import derive_seed
-from zoo.training.parts import gathered
+from zoo.training.accumulation import gathered
 
 SIDE = 4  # pixels
 FEW = (

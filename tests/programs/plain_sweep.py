@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import zoo.api.diagnosis
+import zoo.api.diagnoses.diagnose
 import zoo.api.pretraining
-import zoo.api.tabled
+import zoo.api.tables.table
 from zoo import catalog
 from zoo.cli import main
 
@@ -25,6 +25,6 @@ def draw_nothing(*arguments: Any, **_: Any) -> dict[str, Path]:
 
 if __name__ == "__main__":
     zoo.api.pretraining.draw_pictures = draw_nothing
-    setattr(zoo.api.diagnosis, "draw", lambda *_: [])  # noqa: B010
-    setattr(zoo.api.tabled, "plot_results", lambda *_: False)  # noqa: B010
+    setattr(zoo.api.diagnoses.diagnose, "draw", lambda *_: [])  # noqa: B010
+    setattr(zoo.api.tables.table, "plot_results", lambda *_: False)  # noqa: B010
     main()

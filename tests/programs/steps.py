@@ -16,9 +16,9 @@ from torch import Tensor
 
 from tests.programs.tiny import norm_free
 from zoo.data import Batch, TrainLoader, open_dataset
-from zoo.meeting import join
 from zoo.objectives import Objective
 from zoo.ranks import ALONE, Ranks
+from zoo.rendezvous import join
 from zoo.training import Recipe, build_objective
 from zoo.training.step import Stepper
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from zoo.data import open_dataset
 from zoo.errors import Interrupted, ZooError
-from zoo.meeting import join
 from zoo.ranks import Ranks
+from zoo.rendezvous import join
 from zoo.training import Recipe, RunFolder, Trained, build_objective, train
 from zoo.training.parallel import whole
 from zoo.training.stopping import Stopping

@@ -8,7 +8,7 @@ from typing import Any
 
 from zoo import release as releases
 from zoo.data.words import data_words
-from zoo.evaluation.class_map import plot_class_map
+from zoo.evaluation.figures.class_map import plot_class_map
 from zoo.release import Release
 
 

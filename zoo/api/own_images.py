@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from zoo.data import DataConfig, ImageDataset, open_dataset
-from zoo.data.contents import OtherImages, list_images
 from zoo.data.dataset import Split
-from zoo.data.elsewhere import from_archive
+from zoo.data.image_ids import OtherImages, list_images
+from zoo.data.misplaced import from_archive
 from zoo.errors import DataError
 from zoo.image_list import ImageList
 from zoo.release import Release

@@ -15,15 +15,15 @@ from zoo.api.classes import trained_on
 from zoo.data import ImageDataset
 from zoo.data.words import data_words
 from zoo.errors import DataError
-from zoo.evaluation.class_map import MOST_DRAWN, plot_class_map
 from zoo.evaluation.diagnosis.balance import plot_balance
 from zoo.evaluation.diagnosis.class_accuracy import plot_class_accuracy
 from zoo.evaluation.diagnosis.overlay import recorded
 from zoo.evaluation.diagnosis.scores import plot_scores
 from zoo.evaluation.diagnosis.subject import Subject
-from zoo.evaluation.feature_map import FEWEST, plot_features
 from zoo.evaluation.features import Features
-from zoo.evaluation.plots import plot_curves
+from zoo.evaluation.figures.class_map import MOST_DRAWN, plot_class_map
+from zoo.evaluation.figures.feature_map import FEWEST, plot_features
+from zoo.evaluation.figures.plots import plot_curves
 from zoo.modules.centers import Centers
 from zoo.training import Recipe
 

@@ -16,23 +16,23 @@ from zoo.api.facts import training_facts
 from zoo.api.own_images import list_splits
 from zoo.api.pictures import draw_pictures
 from zoo.data import DataConfig, ImageDataset, open_dataset
-from zoo.data.elsewhere import from_archive
+from zoo.data.misplaced import from_archive
 from zoo.errors import DataError, Interrupted, RecipeError, TrainingError, ZooError
 from zoo.evaluation.encoded import ProbeData, Reading
 from zoo.evaluation.measure import Encoded, ProbeRun
 from zoo.image_list import ImageList
 from zoo.launch import handed_on, restarted
-from zoo.meeting import join
 from zoo.objectives import Objective
 from zoo.ranks import Ranks
 from zoo.release import Preprocess, Release, write_release
 from zoo.release import history as histories
 from zoo.release.format import LICENSE
+from zoo.rendezvous import join
 from zoo.training import Recipe, RunFolder, Stage, build_objective, cpu_threads, pick_device
-from zoo.training.closing import close
+from zoo.training.post_hoc import close
 from zoo.training.progress import show_status
+from zoo.training.run_stages import class_rows_of, rows_of, together, train_stages
 from zoo.training.signals import interruptible
-from zoo.training.staged import class_rows_of, rows_of, together, train_stages
 from zoo.training.stages import beginning
 from zoo.training.tracking import require_trackers
 

@@ -11,7 +11,7 @@ from zoo.api.facts import hardware
 from zoo.api.pretraining import as_recipe
 from zoo.data import open_dataset
 from zoo.errors import RecipeError, TrainingError
-from zoo.evaluation.profile_plot import plot_profile
+from zoo.evaluation.figures.profile import plot_profile
 from zoo.files import write_text
 from zoo.training import Recipe, build_objective, cpu_threads, stages
 from zoo.training.profile import PARTS, Profile, describe, profile

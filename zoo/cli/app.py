@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
+from zoo.allocator import keep_freed_memory
 from zoo.config import load_yaml
 from zoo.errors import RecipeError, ZooError
-from zoo.heap import keep_freed_memory
 from zoo.launch import launched
 
 app = typer.Typer(

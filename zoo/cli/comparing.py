@@ -25,7 +25,7 @@ def compare(
 ) -> None:
     """Run a comparison and print its table."""
     from zoo import api
-    from zoo.evaluation.comparison import as_rows
+    from zoo.evaluation.results.comparison import as_rows
 
     found = api.compare(
         recipe,

@@ -11,7 +11,7 @@ from zoo.errors import ZooError
 
 if TYPE_CHECKING:
     from zoo.api import Reproduction
-    from zoo.evaluation.agreement import Figure, Number
+    from zoo.evaluation.results.agreement import Figure, Number
 
 
 _Row = tuple[str, str, str, str, str, str, str]

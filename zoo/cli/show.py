@@ -138,7 +138,7 @@ def print_conversion(release: Release) -> None:
 
 def print_evaluations(entries: Sequence[Mapping[str, Any]]) -> None:
     """Print a table of results for each data set."""
-    from zoo.evaluation.report import table
+    from zoo.evaluation.results.report import table
 
     for data in dict.fromkeys(entry["data"] for entry in entries):
         for what, measured in (("top-1 accuracy", True), ("recall at k", False)):

@@ -8,9 +8,9 @@ import torch
 
 from zoo.data.bad_images import BadImages
 from zoo.data.batch import Batch
+from zoo.data.batch_order import Order
 from zoo.data.config import ViewsConfig
 from zoo.data.dataset import ImageDataset
-from zoo.data.positions import Order
 from zoo.data.prefetch import SideStream, one_ahead
 from zoo.data.resident import Resident, decode_all
 from zoo.data.sampling import Sampling, drawn_by
@@ -68,7 +68,7 @@ class TrainLoader:
             image_size: scale images to this square when they are decoded; None: as stored.
             max_bad_images: so many unreadable images are replaced by the next readable ones.
             rank: whose rows of each batch: contiguous, as `torch.tensor_split`; none where a batch has fewer
-                than `world_size` images (`zoo.data.positions.smallest_share` tells).
+                than `world_size` images (`zoo.data.batch_order.smallest_share` tells).
             world_size: number of ranks.
             sampling: how the images of an epoch are drawn; see `zoo.data.sampling`.
 

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from zoo.data.bad_images import BadImages
 from zoo.data.batch import Batch
+from zoo.data.batch_order import Position
 from zoo.data.dataset import ImageDataset
 from zoo.data.decoded_file import Decoded, identify, keep_decoded, read_decoded
 from zoo.data.decoding import LOG, Decoding
-from zoo.data.positions import Position
 from zoo.data.prefetch import background, pinned
 from zoo.data.tensor_views import TensorViews
 from zoo.errors import DataError

@@ -20,11 +20,11 @@ from zoo.data.config import (
     Subset,
     TorchvisionSource,
 )
-from zoo.data.contents import are_listed, find_listed
 from zoo.data.dataset import ImageDataset, ImageStore, Split
-from zoo.data.elsewhere import remedy
+from zoo.data.image_ids import are_listed, find_listed
 from zoo.data.list_files import open_list
 from zoo.data.long_tail import select_long_tail
+from zoo.data.misplaced import remedy
 from zoo.data.parquet import open_parquet
 from zoo.data.partial_labels import draw_candidates, read_candidates
 from zoo.data.paths import require_path, require_root

@@ -14,10 +14,10 @@ from torch.utils.data import DataLoader, Dataset
 
 from zoo.data.bad_images import BadImages, read_or_replace
 from zoo.data.batch import Batch
+from zoo.data.batch_order import Position
 from zoo.data.dataset import ImageDataset
 from zoo.data.decode import scaled_to_square
 from zoo.data.ops import Op
-from zoo.data.positions import Position
 from zoo.data.prefetch import pinned
 from zoo.data.split import split_view
 from zoo.data.tensor_views import TensorViews

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from zoo.evaluation.comparison import estimate
 from zoo.evaluation.metrics import calibration_error, classification_metrics
+from zoo.evaluation.results.comparison import estimate
 from zoo.evaluation.retrieval import Retrieval
 
 

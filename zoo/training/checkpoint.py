@@ -12,9 +12,9 @@ import torch
 
 from zoo.errors import TrainingError, first_line
 from zoo.files import temporary_files, write_atomic, write_text
+from zoo.training.checkpoint_reader import CHECKPOINT_FORMAT, Checkpoint, read_checkpoint, record_of, step_of
 from zoo.training.disk import writing
 from zoo.training.nested import tensors_in
-from zoo.training.verified import CHECKPOINT_FORMAT, Checkpoint, read_checkpoint, record_of, step_of
 
 __all__ = ["Checkpoint", "Checkpoints", "state_bytes"]
 

@@ -16,17 +16,10 @@ from zoo.launch import handed_on
 from zoo.objectives import Objective
 from zoo.ranks import ALONE, Ranks
 from zoo.training.acceleration import compiled, fastest_kernels
-from zoo.training.keeper import Keeper
+from zoo.training.checkpointing import Keeper
 from zoo.training.memory import explained
 from zoo.training.meter import Meter
-from zoo.training.prepare import open_loader, pick_device, place, require_batches
-from zoo.training.progress import Report, show_progress
-from zoo.training.recipe import Recipe
-from zoo.training.run import RunFolder
-from zoo.training.signals import StopRequest, stop_on_signal
-from zoo.training.step import Stepper
-from zoo.training.stopping import Stopping, open_stopping
-from zoo.training.trouble import (
+from zoo.training.nonfinite import (
     MOST_REPEATS,
     BadStep,
     SeenLate,
@@ -37,6 +30,13 @@ from zoo.training.trouble import (
     in_row,
     in_weights,
 )
+from zoo.training.prepare import open_loader, pick_device, place, require_batches
+from zoo.training.progress import Report, show_progress
+from zoo.training.recipe import Recipe
+from zoo.training.run_folder import RunFolder
+from zoo.training.signals import StopRequest, stop_on_signal
+from zoo.training.step import Stepper
+from zoo.training.stopping import Stopping, open_stopping
 from zoo.training.validation import put_aside
 
 

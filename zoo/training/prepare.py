@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import torch
 
 from zoo.data import ImageDataset, TrainLoader
-from zoo.data.positions import smallest_share
+from zoo.data.batch_order import smallest_share
 from zoo.errors import RecipeError
 from zoo.modules import has_batchnorm
 from zoo.objectives import Objective

@@ -16,6 +16,7 @@ from zoo.objectives import Objective, Output
 from zoo.ranks import ALONE, Ranks
 from zoo.seeding import derive_seed
 from zoo.training.acceleration import checkpoint_activations, frozen_statistics
+from zoo.training.accumulation import gathered, join, layouts, split
 from zoo.training.average import Average
 from zoo.training.graph import GraphedStep
 from zoo.training.observation import Observation
@@ -28,7 +29,6 @@ from zoo.training.optim import (
     with_own_kernels,
 )
 from zoo.training.parallel import Parallel, distributed, optimizer_with_shards, whole, with_shards
-from zoo.training.parts import gathered, join, layouts, split
 from zoo.training.recipe import Recipe
 
 _AUTOCAST = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}

@@ -20,7 +20,7 @@ from tests.fuzz.case import Case, WrongResultError, command
 from zoo import catalog
 from zoo.config import load_yaml
 from zoo.errors import ZooError
-from zoo.evaluation.plots import plot_curves
+from zoo.evaluation.figures.plots import plot_curves
 from zoo.release import history
 from zoo.release.card.check import check_card
 from zoo.release.check import check_release

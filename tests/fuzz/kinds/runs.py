@@ -21,12 +21,12 @@ from tests.fuzz.case import Case
 from tests.fuzz.kinds import checkpoints
 from zoo.api.facts import training_facts
 from zoo.data import ImageDataset, open_dataset
-from zoo.evaluation.plots import plot_curves
+from zoo.evaluation.figures.plots import plot_curves
 from zoo.ranks import ALONE
 from zoo.release import history
 from zoo.training import Recipe, RunFolder, Trained, build_objective
-from zoo.training.keeper import Keeper
-from zoo.training.run import Checkpoint
+from zoo.training.checkpointing import Keeper
+from zoo.training.run_folder import Checkpoint
 from zoo.training.step import Stepper
 from zoo.training.tracking import NOTES, Notes
 

@@ -12,7 +12,6 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from zoo.evaluation._figure import FAINT, QUIET
 from zoo.evaluation.diagnosis.overlay import (
     DASHES,
     Group,
@@ -28,6 +27,7 @@ from zoo.evaluation.diagnosis.overlay import (
 )
 from zoo.evaluation.diagnosis.series import Array
 from zoo.evaluation.diagnosis.subject import Subject, counts_of
+from zoo.evaluation.figures.style import FAINT, QUIET
 from zoo.functional import FEW_BELOW, MANY_ABOVE
 
 _JOINED = 20  # classes up to which a line joins them

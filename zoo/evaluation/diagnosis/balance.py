@@ -10,7 +10,6 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from zoo.evaluation._figure import FAINT, INK
 from zoo.evaluation.diagnosis.overlay import (
     DASHES,
     Chosen,
@@ -30,6 +29,7 @@ from zoo.evaluation.diagnosis.overlay import (
 )
 from zoo.evaluation.diagnosis.series import Array, class_means, most_frequent_first
 from zoo.evaluation.diagnosis.subject import Subject
+from zoo.evaluation.figures.style import FAINT, INK
 
 _PANELS = {
     "class_gradient": "of a class: all its images",

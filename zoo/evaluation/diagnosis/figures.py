@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from zoo.errors import DataError, ZooError, did_you_mean
-from zoo.evaluation._figure import BARE
 from zoo.evaluation.diagnosis.accuracy import plot_accuracy
 from zoo.evaluation.diagnosis.balance import plot_balance
 from zoo.evaluation.diagnosis.maps import plot_centers, plot_map
@@ -18,6 +17,7 @@ from zoo.evaluation.diagnosis.pairs import plot_hardness, plot_pairs
 from zoo.evaluation.diagnosis.plane import plot_plane
 from zoo.evaluation.diagnosis.scores import plot_scores
 from zoo.evaluation.diagnosis.subject import Subject
+from zoo.evaluation.figures.style import BARE
 
 
 class Kind(NamedTuple):

@@ -11,12 +11,12 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
 from torch import Tensor
 
-from zoo.evaluation._figure import COLORS, COLUMN, INK
-from zoo.evaluation._names import fitted_names
 from zoo.evaluation.diagnosis.look import Look
 from zoo.evaluation.diagnosis.overlay import choose, heading, no_look, seen, stack, told
 from zoo.evaluation.diagnosis.similar import Neighbours
 from zoo.evaluation.diagnosis.subject import Subject
+from zoo.evaluation.figures.names import fitted_names
+from zoo.evaluation.figures.style import COLORS, COLUMN, INK
 
 _MOST = 3  # groups
 _SIDE = 0.92  # of an image, in columns

@@ -14,7 +14,9 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodF
 from matplotlib.transforms import blended_transform_factory
 
 from zoo.errors import DataError
-from zoo.evaluation._figure import (
+from zoo.evaluation.diagnosis.look import Look
+from zoo.evaluation.diagnosis.subject import Subject
+from zoo.evaluation.figures.style import (
     COLORS,
     COLUMN,
     INK,
@@ -26,8 +28,6 @@ from zoo.evaluation._figure import (
     grid,
     title_height,
 )
-from zoo.evaluation.diagnosis.look import Look
-from zoo.evaluation.diagnosis.subject import Subject
 
 OVERLAID, STACKED = 8, 4
 """Groups at most that one panel holds, and that have a panel each in figures of maps and images."""

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.lines import Line2D
 
-from zoo.evaluation._figure import COLORS, FAINT, INK
 from zoo.evaluation.diagnosis.overlay import (
     DASHES,
     STACKED,
@@ -25,6 +24,7 @@ from zoo.evaluation.diagnosis.overlay import (
 )
 from zoo.evaluation.diagnosis.series import Array, curve, mean_curve, most_frequent_first, smooth
 from zoo.evaluation.diagnosis.subject import Subject
+from zoo.evaluation.figures.style import COLORS, FAINT, INK
 from zoo.functional import FEW_BELOW, MANY_ABOVE
 
 _GROUPS = {"": "all classes", "_many": "many", "_medium": "medium", "_few": "few"}

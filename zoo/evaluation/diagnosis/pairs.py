@@ -12,7 +12,6 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from torch import Tensor
 
-from zoo.evaluation._figure import FAINT
 from zoo.evaluation.diagnosis.look import Look
 from zoo.evaluation.diagnosis.overlay import (
     DASHES,
@@ -34,6 +33,7 @@ from zoo.evaluation.diagnosis.overlay import (
 )
 from zoo.evaluation.diagnosis.series import Array
 from zoo.evaluation.diagnosis.subject import Subject, at_the_end
+from zoo.evaluation.figures.style import FAINT
 
 _BINS = 50
 _TAUS = (0.05, 0.1, 0.2, 0.5, 1.0)

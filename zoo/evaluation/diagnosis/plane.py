@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from matplotlib.lines import Line2D
 
-from zoo.evaluation._figure import INK
 from zoo.evaluation.diagnosis.look import Landmark
 from zoo.evaluation.diagnosis.overlay import choose, heading, label_axes, legend_of, no_look, seen, stack
 from zoo.evaluation.diagnosis.subject import Subject
+from zoo.evaluation.figures.style import INK
 
 _LANDMARKS = ("*", "d", "p", "8", "H")
 """Markers that no group has."""

@@ -6,11 +6,11 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from zoo.evaluation import report
-from zoo.evaluation.comparison import Estimate, estimate
 from zoo.evaluation.diagnosis.labels import differences
 from zoo.evaluation.diagnosis.page import Table
 from zoo.evaluation.diagnosis.subject import Subject
+from zoo.evaluation.results import report
+from zoo.evaluation.results.comparison import Estimate, estimate
 
 _ACCURACY = "accuracy"
 _SECTIONS = {

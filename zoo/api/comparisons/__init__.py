@@ -1,0 +1,1 @@
+"""`zoo.compare`: which methods run on what, and the comparison itself."""

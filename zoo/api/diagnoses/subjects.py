@@ -1,0 +1,220 @@
+"""What `zoo.diagnose` looks at: a release, or a run that is not finished, opened by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from zoo import release as releases
+from zoo.catalog import recipe_text
+from zoo.data import DataConfig, ImageDataset
+from zoo.errors import ReleaseError, TrainingError, ZooError
+from zoo.files import is_dir, is_file, names_in
+from zoo.modules import Centers
+from zoo.release import Release
+from zoo.release.files import WRITING
+from zoo.release.format import CONFIG
+from zoo.release.history import rows_of
+from zoo.training import Recipe, RunFolder, build_objective
+from zoo.training.checkpoint_reader import step_of
+from zoo.training.stages import stages, what
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A release, or a run that has none yet.
+
+    Attributes:
+        folder: of the release, or of the run.
+        name: the weights' name.
+        objective: of the recipe.
+        recipe: plain; of a converted release what it records instead.
+        rows: of metrics.jsonl, maybe none.
+        class_rows: of classes.jsonl, maybe none.
+        state: what it is, in words.
+        release: None for an unfinished run.
+        run: the run whose newest checkpoint is looked at; None for a release.
+        run_recipe: that run's recipe.
+        notes: what could not be had, and why.
+    """
+
+    folder: Path
+    name: str
+    objective: str
+    recipe: Mapping[str, Any]
+    rows: Rows
+    class_rows: Rows
+    state: str
+    release: Release | None = None
+    run: RunFolder | None = None
+    run_recipe: Recipe | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def training_data(self) -> DataConfig | None:
+        """The data that an unfinished run learns from, as its objective has to be built with."""
+        return None if self.run_recipe is None else self.run_recipe.data
+
+    def load(self, train_set: ImageDataset | None) -> tuple[nn.Module, Centers | None]:
+        """Return the encoder and the class centers as they are in the release or the newest checkpoint.
+
+        Args:
+            train_set: the run's own training images; not needed for a release.
+
+        Raises:
+            ZooError: if weights or checkpoint are missing or damaged.
+        """
+        if self.release is not None:
+            return self.release.load(), self.release.centers
+        assert self.run is not None and self.run_recipe is not None
+        if train_set is None:
+            raise TrainingError("the encoder of an unfinished run is built with its own training data")
+        checkpoint = self.run.load()
+        if checkpoint is None:
+            raise TrainingError(f'"{self.run.path}" has no checkpoint yet')
+        # the checkpoint has all weights: where they began need not be there any more
+        objective = build_objective(self.run_recipe.model_copy(update={"init": None}), train_set)
+        average = checkpoint.state.get("average", {}).get("mean", {})  # what would be released
+        try:
+            objective.load_state_dict({**checkpoint.state["objective"], **average})
+        except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
+            reason = str(error).splitlines()[0][:200]
+            raise TrainingError(
+                f'the checkpoint of step {checkpoint.step} in "{self.run.path}" does not fit its recipe: '
+                f"{reason}"
+            ) from None
+        return objective.encoder, objective.centers()
+
+
+def open_subject(name: str | Path) -> Opened:
+    """Open a release by name, folder or repository; or the folder of a run, finished or not.
+
+    Raises:
+        ZooError: for what is neither, naming what was found and what is near.
+    """
+    if not is_dir(name):
+        return _of_release(releases.open(name))
+    folder = Path(name).expanduser()
+    if _is_release(folder):
+        return _of_release(releases.open(folder.absolute()))
+    if is_file(folder / "recipe.yaml") and not is_file(folder / CONFIG):  # a run's own folder
+        above = folder.absolute().parent
+        if folder.absolute().name == "run" and _is_release(above):
+            return _of_release(releases.open(above))
+        return _of_run(RunFolder(folder))
+    if is_file(folder / "run" / "recipe.yaml"):
+        return _of_run(RunFolder(folder / "run"))
+    try:
+        return _of_release(releases.open(name))  # a shipped release's name may be that of a folder here
+    except ReleaseError as error:
+        raise _neither(folder) from error
+
+
+def _is_release(folder: Path) -> bool:
+    return is_file(folder / CONFIG) and not is_file(folder / WRITING)
+
+
+def _neither(folder: Path) -> ZooError:
+    found = names_in(folder)
+    below = [folder / each for each in found]
+    below += [each / name for each in below for name in names_in(each)]
+    inside = [each for each in below if _is_release(each) or is_file(each / "run" / "recipe.yaml")]
+    hint = f' Did you mean "{inside[0]}"?' if inside else ""
+    shown = ", ".join(found[:4]) + (", ..." if len(found) > 4 else "") if found else "nothing"
+    return ZooError(
+        f'"{folder}": neither a release nor a run: found {shown}, expected {CONFIG} (a release), '
+        f"run/recipe.yaml (an unfinished run) or the run's own folder.{hint}"
+    )
+
+
+def _of_release(release: Release) -> Opened:
+    recipe = release.recipe
+    folder = release.path / "run"
+    rows, class_rows = _rows(RunFolder(folder)) if is_file(folder / "recipe.yaml") else ([], [])
+    notes: tuple[str, ...] = ()
+    if not rows:
+        rows, class_rows, notes = _history(release)
+    training = release.metrics.get("training") or {}
+    trained = [f"{training['epochs']} epochs"] if training.get("epochs") else []
+    return Opened(
+        folder=release.path,
+        name=release.name,
+        objective=str(release.config["zoo"]["objective"]),
+        recipe=recipe,
+        rows=rows,
+        class_rows=class_rows,
+        state=", ".join(["release", *trained]),
+        release=release,
+        notes=notes,
+    )
+
+
+def _of_run(run: RunFolder) -> Opened:
+    recipe = Recipe.from_yaml(recipe_text(run.recipe_file), str(run.recipe_file))
+    rows, class_rows = _rows(run)
+    last, last_recipe = run, recipe
+    if recipe.method is not None:
+        begun = [(stage, folder) for stage in stages(recipe) for folder in _stage_folders(run, stage)]
+        if begun:
+            last_recipe, last = begun[-1]
+    newest = next(iter(last.checkpoints()), None)
+    step = None if newest is None else step_of(newest)
+    epoch = rows[-1].get("epoch") if rows else None
+    reached = f"; recorded up to epoch {epoch:.1f} of {recipe.training.epochs}" if epoch is not None else ""
+    where = "no checkpoint yet" if step is None else f"its newest checkpoint, after step {step}"
+    return Opened(
+        folder=run.path,
+        name=recipe.name,
+        objective=recipe.objective.name,
+        recipe=recipe.model_dump(mode="json"),
+        rows=rows,
+        class_rows=class_rows,
+        state=f"unfinished run: {where}{reached}",
+        run=last,
+        run_recipe=last_recipe,
+    )
+
+
+def _stage_folders(run: RunFolder, stage: Recipe) -> list[RunFolder]:
+    """Return where a stage of a recipe's method was begun; see `zoo.training.run_stages`."""
+    found = [RunFolder(path) for path in sorted(run.path.glob(f"{what(stage)}-*")) if path.is_dir()]
+    return [each for each in found if each.recipe_file.is_file()]
+
+
+def _rows(run: RunFolder) -> tuple[Rows, Rows]:
+    """Return the rows of a run, with those of its stages after one another where it has some."""
+    if run.metrics_file.is_file() or not run.recipe_file.is_file():
+        return run.rows(), _class_rows(run)
+    recipe = Recipe.from_yaml(recipe_text(run.recipe_file), str(run.recipe_file))
+    rows, class_rows = list[Mapping[str, Any]](), list[Mapping[str, Any]]()
+    steps, epochs = 0, 0.0
+    for stage in stages(recipe):
+        for folder in _stage_folders(run, stage)[-1:]:
+            found = folder.rows()
+            for target, each in ((rows, found), (class_rows, _class_rows(folder))):
+                target += [
+                    {**row, "step": row["step"] + steps, "epoch": row.get("epoch", 0) + epochs}
+                    for row in each
+                ]
+            steps += max((row["step"] for row in found), default=0)
+            epochs += max((row.get("epoch", 0) for row in found), default=0)
+    return rows, class_rows
+
+
+def _class_rows(run: RunFolder) -> Rows:
+    return run.class_rows()
+
+
+def _history(release: Release) -> tuple[Rows, Rows, tuple[str, ...]]:
+    """Return what a release keeps of the rows of its training, and why there is none of a damaged record."""
+    try:
+        history = release.history
+    except ReleaseError as error:
+        return [], [], (f"No record: {error}",)
+    return ([], [], ()) if history is None else (rows_of(history), history["classes"], ())

@@ -1,0 +1,179 @@
+"""Trains the stages of a recipe one after another, each resumable, and shared where methods begin alike."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from zoo import release
+from zoo.data import ImageDataset
+from zoo.objectives import Classify, Objective
+from zoo.ranks import ALONE, Ranks
+from zoo.training.build import TIMM, build_objective
+from zoo.training.changes import ALLOWED
+from zoo.training.loop import Trained, train
+from zoo.training.parallel import whole
+from zoo.training.prepare import pick_device
+from zoo.training.recipe import Recipe
+from zoo.training.run_folder import RunFolder
+from zoo.training.stages import stages, what
+
+
+class Stage(NamedTuple):
+    """A finished stage: its recipe, the folder of its run, and what the loop left in memory."""
+
+    recipe: Recipe
+    run: RunFolder
+    trained: Trained
+
+    @property
+    def name(self) -> str:
+        """What it trains, in a word."""
+        return what(self.recipe)
+
+    @property
+    def epochs(self) -> int:
+        """How long it took; early stopping may have ended it."""
+        stopping = self.trained.stopping
+        return self.recipe.training.epochs if stopping is None else int(stopping["stopped_at_epoch"])
+
+
+def train_stages(
+    objective: Objective,
+    dataset: ImageDataset,
+    recipe: Recipe,
+    run: RunFolder,
+    *,
+    resume: bool,
+    ranks: Ranks = ALONE,
+    at: Path | None = None,
+    begun: list[RunFolder] | None = None,
+) -> list[Stage]:
+    """Train the stages of a recipe, each from what the one before it has learned.
+
+    Without a method there is one, with its state in `run`. Those of a method lie in folders of `run`, or of
+    `at`, that are named by all that decides their result: so they are continued, or taken as they are when
+    they are finished, whatever method they were trained for.
+
+    Args:
+        objective: of `beginning(recipe)`.
+        dataset: the training images.
+        recipe: with or without a method.
+        run: where state is kept.
+        resume: go on with what is in `run`.
+        ranks: the processes that train together.
+        at: where to look for stages, and train them, instead of `run`.
+        begun: gets the folder of each stage when it begins.
+
+    Returns:
+        The finished stages, whose objectives are whole on every rank. None for `nearest_center`.
+
+    Raises:
+        Interrupted: as `train` does; the state of the stage is saved.
+        TrainingError: if `run` holds a run and `resume` is off, or that of another recipe.
+    """
+    if recipe.method is None:
+        return [Stage(recipe, run, _train(objective, dataset, recipe, run, resume=resume, ranks=ranks))]
+    if ranks.rank == 0:
+        run.claim(recipe, resume=resume)
+    done: list[Stage] = []
+    digest = ""
+    for stage in stages(recipe):
+        digest = _digest(stage, dataset, digest)
+        folder = RunFolder((at or run.path) / f"{what(stage)}-{digest}")
+        if begun is not None:
+            begun.append(folder)
+        if done:
+            objective = _following(stage, dataset, done[-1].trained.objective)
+        done.append(Stage(stage, folder, _train(objective, dataset, stage, folder, resume=True, ranks=ranks)))
+    return done
+
+
+def _train(
+    objective: Objective, dataset: ImageDataset, recipe: Recipe, run: RunFolder, *, resume: bool, ranks: Ranks
+) -> Trained:
+    """Train, and put shards together again."""
+    sharded = recipe.training.shard and not ranks.alone
+    single = copy.deepcopy(objective) if sharded else None
+    trained = train(objective, dataset, recipe, run, resume=resume, ranks=ranks)
+    if single is None:
+        return trained
+    single.load_state_dict(whole(trained.objective.state_dict()))
+    return trained._replace(objective=single.to(pick_device(recipe.training.device)))
+
+
+def _following(recipe: Recipe, dataset: ImageDataset, before: Objective) -> Objective:
+    """Build a second stage's objective: with the first's encoder, and its classifier where that is scaled."""
+    objective = build_objective(recipe, dataset)
+    assert isinstance(objective, Classify) and isinstance(before, Classify)
+    objective.encoder.load_state_dict(before.encoder.state_dict())
+    if objective.config.head == "scaled":
+        objective.start_from(before.centers())
+    return objective
+
+
+def _digest(recipe: Recipe, dataset: ImageDataset, before: str) -> str:
+    """Name a stage by all that decides its result: recipe, images, first weights, and the stage before it."""
+    decisive = {key: value for key, value in _leaves(recipe.model_dump(mode="json")) if key not in ALLOWED}
+    start = [] if recipe.init is None else _weights(recipe.init.release)
+    facts = [decisive, dataset.describe()["sha256"], start, before]
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _weights(name: str) -> list[str | None]:
+    """Return the hashes of a release's weights and centers: a folder may be trained anew."""
+    if name.startswith(TIMM):
+        return [name]
+    zoo = release.open(name).config["zoo"]
+    return [zoo["weights_sha256"], zoo["centers_sha256"]]
+
+
+def _leaves(plain: Any, path: str = "") -> list[tuple[str, Any]]:
+    """List the keys of nested sections, as `training.epochs`, with their values."""
+    if not isinstance(plain, dict) or not plain:
+        return [(path, plain)]
+    return [leaf for key, value in plain.items() for leaf in _leaves(value, f"{path}.{key}" if path else key)]
+
+
+def together(objective: Objective, stages: Sequence[Stage]) -> Trained:
+    """Return what all stages leave as one training's result; `objective` is the last one's."""
+    steps, skipped = 0, list[int]()
+    for stage in stages:
+        skipped += [steps + number for number in stage.trained.skipped]
+        steps += stage.trained.steps
+    return Trained(
+        objective,
+        steps,
+        sum(stage.trained.images for stage in stages),
+        sum(stage.trained.seconds for stage in stages),
+        max((stage.trained.ended for stage in stages), default=time.time()),  # a method may train nothing
+        list(dict.fromkeys(name for stage in stages for name in stage.trained.bad_images)),
+        tuple(skipped),
+        next((stage.trained.stopping for stage in stages if stage.trained.stopping), None),
+    )
+
+
+def rows_of(stages: Sequence[Stage]) -> list[dict[str, Any]]:
+    """Return the metrics of all stages as one run's: steps and epochs go on counting."""
+    return _as_one(stages, [stage.run.rows() for stage in stages])
+
+
+def class_rows_of(stages: Sequence[Stage]) -> list[dict[str, Any]]:
+    """Return what was recorded of the classes in all stages as one run's."""
+    return _as_one(stages, [stage.run.class_rows() for stage in stages])
+
+
+def _as_one(stages: Sequence[Stage], rows_of_each: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    joined, steps, epochs = list[dict[str, Any]](), 0, 0
+    for stage, rows in zip(stages, rows_of_each, strict=True):
+        joined += [
+            {**row, "step": row["step"] + steps, "epoch": row.get("epoch", 0) + epochs} for row in rows
+        ]
+        steps += stage.trained.steps
+        epochs += stage.epochs
+    return joined
