@@ -409,6 +409,12 @@ def test_a_pickle_named_safetensors_is_told_its_name(paco: Path, tmp_path: Path)
     assert "rename it to f.pth" in refusal(tmp_path / "f.safetensors", "paco", tmp_path)
 
 
+@pytest.mark.parametrize("name", ["f.safetensors", "f.pth.tar"])
+def test_a_pointer_of_git_lfs_is_told_what_it_is(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12\n")
+    assert "Git LFS's pointer" in refusal(tmp_path / name, "paco", tmp_path)
+
+
 @pytest.mark.parametrize(
     ("odd", "message"),
     [

@@ -73,6 +73,27 @@ def test_the_same_push_again_changes_nothing(release, hub, transport):
     assert (hub.commits(REPO), hub.tags(REPO)) == (commits, tags)
 
 
+def test_what_a_colleague_measured_on_the_same_weights_is_not_dropped(release, hub, tmp_path):
+    theirs = zoo.open(shutil.copytree(release.path, tmp_path / "theirs"))
+    theirs.add_evaluation(EVALUATION | {"protocol": "linear", "data": "theirs"})
+    zoo.push(theirs, REPO, token=hub.token)
+    release.add_evaluation(EVALUATION | {"protocol": "linear", "data": "ours"})
+    commits = hub.commits(REPO)
+    expected = r"holds an evaluation of these weights .*\(linear on theirs.*add_evaluations_of\("
+    with pytest.raises(ReleaseError, match=expected):
+        zoo.push(release, REPO, token=hub.token)
+    assert hub.commits(REPO) == commits
+    assert zoo.open(release.path).add_evaluations_of(theirs) == 1
+    assert zoo.push(release, REPO, token=hub.token).endswith("/v2")
+    there = json.loads(hub.files(REPO)["metrics.json"])["evaluations"]
+    assert {"theirs", "ours"} <= {entry["data"] for entry in there}
+
+
+def test_evaluations_of_other_weights_are_not_taken_over(release):
+    with pytest.raises(ReleaseError, match="has other weights than"):
+        release.add_evaluations_of("cifar_resnet20.paco_digits_lt50")
+
+
 def test_a_changed_release_is_the_next_version_and_takes_its_old_files_away(release, hub, tmp_path):
     zoo.push(release, REPO, token=hub.token)
     files = hub.files(REPO) | {"LICENSE": b"theirs", "folder/curves.png": b"theirs"}

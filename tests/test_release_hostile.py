@@ -179,8 +179,8 @@ def test_an_unknown_architecture_is_named_with_the_nearest(copied, value, messag
         (("zoo", "feature_dim"), 10**400, '"zoo.feature_dim": found'),
         (("zoo", "has_centers"), False, "centers_sha256: found .*but has_centers is False"),
         (("zoo", "weights_sha256"), "0" * 63, '"zoo.weights_sha256": found'),
-        (("zoo", "format"), {"x": ["y"] * 1000}, "reads format 1"),
-        (("zoo",), None, "reads format 1"),
+        (("zoo", "format"), {"x": ["y"] * 1000}, "expected 1"),
+        (("zoo",), None, "expected 1"),
     ],
 )
 def test_values_that_no_release_has_are_refused(copied, path, value, message):

@@ -191,6 +191,9 @@ def test_weights_that_do_not_fit_are_refused_with_their_names(copied):
         assert part in str(caught.value)
 
 
+LFS_POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 1234567\n"
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
@@ -200,7 +203,10 @@ def test_weights_that_do_not_fit_are_refused_with_their_names(copied):
             lambda f: (f / "config.json").write_text('{"architecture": "resnet18"}'),
             "no release of this project",
         ),
-        (lambda f: (f / "config.json").write_text('{"zoo": {"format": 2}}'), "reads format 1"),
+        (
+            lambda f: (f / "config.json").write_text('{"zoo": {"format": 2}}'),
+            "release format '2', expected 1; a newer zoo may have written it: pip install --upgrade",
+        ),
         (
             lambda f: (f / "config.json").write_text('{"zoo": {"format": 1}}'),
             r'missing key "architecture".*missing key "zoo\.name"',
@@ -209,6 +215,14 @@ def test_weights_that_do_not_fit_are_refused_with_their_names(copied):
         (lambda f: (f / "recipe.yaml").unlink(), "incomplete release, recipe.yaml"),
         (lambda f: (f / "model.safetensors").unlink(), "model.safetensors is missing"),
         (lambda f: (f / "model.safetensors").write_bytes(b"half"), "damaged"),
+        (lambda f: (f / "model.safetensors").write_text(LFS_POINTER), "Git LFS's pointer .* `git lfs pull`"),
+        (lambda f: (f / "config.json").write_text(LFS_POINTER), "Git LFS's pointer"),
+        (
+            lambda f: (f / "config.json").write_text(
+                (f / "config.json").read_text().replace('"has_centers"', '"views_sha256": "0", "has_centers"')
+            ),
+            r'unknown key "zoo\.views_sha256".*newer zoo may have written it',
+        ),
         (lambda f: (f / ".writing").touch(), "interrupted"),
     ],
 )
@@ -216,6 +230,11 @@ def test_damaged_folders_are_refused(copied, damage, message):
     damage(copied)
     with pytest.raises(ReleaseError, match=message):
         zoo.load(copied)
+
+
+def test_a_file_of_a_release_is_no_release(copied):
+    with pytest.raises(ReleaseError, match=r'model\.safetensors": found a file, expected the folder'):
+        zoo.load(copied / "model.safetensors")
 
 
 def test_verify_finds_one_changed_byte(copied):
@@ -233,6 +252,9 @@ def test_an_unknown_name_gives_the_nearest(released, tmp_path, monkeypatch):
     assert zoo.open("cifar_resnet20.paco_test").name == "cifar_resnet20.paco_test"
     with pytest.raises(ReleaseError, match=r'Did you mean "cifar_resnet20\.paco_test"\?'):
         zoo.open("cifar_resnet20.pako_test")
+    for other in ("CIFAR_ResNet20.PaCo_Test", "paco"):
+        with pytest.raises(ReleaseError, match=r'Did you mean "cifar_resnet20\.paco_test"\?'):
+            zoo.open(other)
     with pytest.raises(ReleaseError, match=r'no folder "\.\./cifar'):
         zoo.open("../cifar_resnet20.paco_test")
     with pytest.raises(ReleaseError, match="no Hub repository, it has no revisions"):

@@ -44,6 +44,8 @@ EVALUATION_WORDS = ("protocol", "data", "split")
 RECIPE_SECTIONS = ("data", "init", "objective", "views")  # of which evaluations and cards use parts
 MAX_TEXT_BYTES = 8 << 20  # of config, metrics, history and card: many times what 10,000 classes need
 
+DISGUISE_BYTES = 24
+"""How much of a file's beginning tells what it pretends not to be."""
 _PICKLES = tuple(bytes([0x80, protocol]) for protocol in range(2, 6))
 
 
@@ -136,7 +138,8 @@ def read_config(folder: Path) -> dict[str, Any]:
     found = zoo.get("format") if isinstance(zoo, dict) else zoo
     if found != schema.FORMAT:
         raise ReleaseError(
-            f"{folder}: release format {str(found)[:40]!r}, this version of zoo reads format {schema.FORMAT}"
+            f"{folder}: found release format {str(found)[:40]!r}, expected {schema.FORMAT}"
+            f"{schema.NEWER if isinstance(found, int) and found > schema.FORMAT else ''}"
         )
     schema.check(config, str(folder / CONFIG))
     return config
@@ -287,8 +290,19 @@ def sha256(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
+def lfs_pointer(start: bytes) -> str:
+    """Say that a file which begins with `start`, `DISGUISE_BYTES` of it, is Git LFS's; '' when it is not."""
+    is_one = start.startswith(b"version https://git-lfs")
+    return "this is Git LFS's pointer to the file, not the file; run `git lfs pull` there" if is_one else ""
+
+
 def disguise(start: bytes) -> str:
-    """Say that a file which begins with `start` is a pickle or an archive around one; '' when it is not."""
+    """Say what a file is that begins with `start` as no file of a release does; '' when it does not.
+
+    That is a pickle or an archive around one, or what git has in the place of a large file.
+    """
+    if pointer := lfs_pointer(start):
+        return pointer
     kinds = {b"PK\x03\x04": "a zip archive, as torch.save writes it around a pickle"}
     kinds |= dict.fromkeys(_PICKLES, "a pickle")
     kind = next((kind for magic, kind in kinds.items() if start.startswith(magic)), "")

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from zoo.errors import ReleaseError
-from zoo.release.format import disguise
+from zoo.release.format import DISGUISE_BYTES, disguise
 
 MAX_HEADER_BYTES = 8 << 20  # names and shapes of the largest models take a tenth of this
 
@@ -55,10 +55,11 @@ def read_header(file: Path) -> dict[str, TensorInfo]:
             raise ReleaseError(f"{file}: found no regular file, expected safetensors")
         with file.open("rb") as stream:
             size = os.fstat(stream.fileno()).st_size
-            start = stream.read(8)
+            start = stream.read(DISGUISE_BYTES)
             if kind := disguise(start):
                 raise ReleaseError(f"{file}: {kind}")
-            length = int.from_bytes(start, "little")
+            stream.seek(8)
+            length = int.from_bytes(start[:8], "little")
             if len(start) < 8 or length > min(size - 8, MAX_HEADER_BYTES):
                 raise ReleaseError(
                     f"{file}: damaged or no safetensors file: {size:,} bytes with a header of {length:,}"

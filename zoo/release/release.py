@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -226,9 +227,33 @@ class Release:
         if absent:
             raise ReleaseError(f"an evaluation of {self.name} needs {', '.join(absent)}")
         metrics = self.metrics
-        others = [old for old in metrics["evaluations"] if _identity(old) != _identity(entry)]
+        others = [old for old in metrics["evaluations"] if identity(old) != identity(entry)]
         metrics["evaluations"] = [*others, dict(entry)]
         self._rewrite({format.METRICS: format.to_json(metrics)})
+
+    def add_evaluations_of(self, other: Release | str | Path) -> int:
+        """Take over what somebody else has measured on the same weights and this release lacks.
+
+        Args:
+            other: a release, or the name of one, see `zoo.open`.
+
+        Returns:
+            How many evaluations were added.
+
+        Raises:
+            ReleaseError: when the weights are others, or this release cannot be changed.
+        """
+        if not isinstance(other, Release):
+            from zoo.release import source
+
+            other = source.open(other)
+        if other.config["zoo"]["weights_sha256"] != self.config["zoo"]["weights_sha256"]:
+            raise ReleaseError(f"{other.path}: has other weights than {self.path}, so its figures are others")
+        here = {identity(entry) for entry in self.metrics["evaluations"]}
+        new = [entry for entry in other.metrics["evaluations"] if identity(entry) not in here]
+        for entry in new:
+            self.add_evaluation(entry)
+        return len(new)
 
     def add_pictures(self, pictures: Mapping[str, Path]) -> None:
         """Copy PNG files into the release as `<name>.png` and show them in the card."""
@@ -297,13 +322,8 @@ class ToRGB:
         return "ToRGB()"
 
 
-def _identity(entry: Mapping[str, Any]) -> tuple[Any, ...]:
+def identity(entry: Mapping[str, Any]) -> str:
+    """Return what tells one evaluation from another: protocol, data, split, settings and seed."""
     data = [(entry.get(name) or {}).get("sha256") for name in ("train_set", "test_set")]
-    return (
-        entry["protocol"],
-        entry["data"],
-        entry["split"],
-        entry.get("settings") or {},
-        entry.get("seed"),
-        data,
-    )
+    what = [entry["protocol"], entry["data"], entry["split"], entry.get("settings") or {}, entry.get("seed")]
+    return json.dumps([*what, data], sort_keys=True)

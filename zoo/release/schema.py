@@ -13,6 +13,7 @@ from zoo.config import Config, parse
 from zoo.errors import ReleaseError
 
 FORMAT = 1
+NEWER = "; a newer zoo may have written it: pip install --upgrade contrastive-zoo"
 MAX_DEPTH = 16  # of the nesting inside `dataset`; far above what anybody writes
 MAX_PIXELS = 4096  # of an input's side, and of the image that it is cropped from
 MAX_ARGUMENT = 1 << 14  # of a number in `model_args`: above every width, depth and size in timm
@@ -163,7 +164,13 @@ def check(config: Mapping[str, Any], where: str) -> None:
     check_words(config, where)
     if _has_dataset(config):
         check_dataset(config["zoo"]["dataset"], f"{where}: zoo.dataset")
-    parse(_ReleaseConfig, config, where, ReleaseError)
+    try:
+        parse(_ReleaseConfig, config, where, ReleaseError)
+    except ReleaseError as error:
+        unknown = isinstance(config.get("zoo"), Mapping) and {*config["zoo"]} - {*_Zoo.model_fields}
+        if not unknown:
+            raise
+        raise ReleaseError(f"{error}{NEWER}") from None
 
 
 def check_words(data: Mapping[str, Any], where: str) -> None:

@@ -65,6 +65,8 @@ def folder_of(
                 raise
             raise ReleaseError(f"{error} (and there is {', '.join(reading.others)})") from error
     if not is_dir(reading.path):
+        if is_file(reading.path):
+            raise ReleaseError(f'"{reading.path}": found a file, expected the folder of a release')
         beside = reading.path.parent
         near = [str(beside / name) for name in names_in(beside)]
         raise ReleaseError(f'no folder "{reading.path}".{did_you_mean(reading.path, near)}')

@@ -24,7 +24,7 @@ from torch import Tensor
 from zoo.errors import ReleaseError
 from zoo.files import is_file
 from zoo.release.convert.listing import shown, summary
-from zoo.release.format import disguise
+from zoo.release.format import DISGUISE_BYTES, disguise, lfs_pointer
 
 _MOST_KEYS = 20_000  # the largest encoders have a few thousand
 _LARGEST_INDEX = 64 << 20  # bytes of a file's pickle, which says where the tensors are; a kilobyte for each
@@ -126,11 +126,13 @@ def read_checkpoint(file: Path) -> Checkpoint:
 def _is_safetensors(file: Path) -> bool:
     """By content: 8 bytes of length and a JSON object. A copy in a cache may have any name."""
     with file.open("rb") as stream:
-        start = stream.read(9)
+        start = stream.read(DISGUISE_BYTES)
+    if pointer := lfs_pointer(start):
+        raise ReleaseError(f"{file}: {pointer}")
     named = file.suffix.lower() == ".safetensors"
     if named and disguise(start):  # torch.load goes by the suffix
         raise ReleaseError(f"{file}: a pickle under the name of another format; rename it to {file.stem}.pth")
-    return named or start[8:] == b"{"
+    return named or start[8:9] == b"{"
 
 
 def _safetensors(file: Path) -> dict[str, Tensor]:

@@ -1,7 +1,9 @@
 """`zoo.push`: a release folder to a repository on the Hub, in one commit with a version tag.
 
 A push can be repeated at any time. What it finds on the Hub decides what is left to do: create the
-repository, commit, tag, or nothing. Nobody else's commit is overwritten: each commit names the one before.
+repository, commit, tag, or nothing. Nobody else's commit is overwritten: each commit names the one before,
+and evaluations of the same weights that somebody else has pushed have to be in the release that replaces
+theirs.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, co
 from zoo.errors import ReleaseError
 from zoo.release import card, check, format, hub, source
 from zoo.release.hub import manifest
-from zoo.release.release import Release
+from zoo.release.release import Release, identity
 
 _VERSION = re.compile(r"v([1-9][0-9]*)")
 _MAIN = constants.DEFAULT_REVISION
@@ -68,7 +70,8 @@ def push(
 
     Raises:
         ReleaseError: when the release is not fit to be published, the repository holds something else, was
-            changed meanwhile, or the Hub refuses or cannot be reached; the message says what to do.
+            changed meanwhile, has evaluations of these weights that the release lacks, or the Hub refuses or
+            cannot be reached; the message says what to do.
     """
     return publish(release, repo_id, private=private, token=token, revision=revision).url
 
@@ -99,7 +102,7 @@ def publish(
     contents = manifest.contents(release.path, repo_id)
     manifest.check_sizes({name: manifest.size(content) for name, content in contents.items()}, release.path)
     there = _prepared(client, repo_id, branch, private)
-    _check_replaceable(there, repo_id, release.name, token)
+    _check_replaceable(there, repo_id, release, token)
     changed = manifest.differing(contents, there.files)
     if not changed:
         version = _version_of(client, repo_id, there.commit, contents)
@@ -137,7 +140,7 @@ def _prepared(client: HfApi, repo_id: str, branch: str, private: bool) -> hub.Li
     return there
 
 
-def _check_replaceable(there: hub.Listing, repo_id: str, name: str, token: str | bool | None) -> None:
+def _check_replaceable(there: hub.Listing, repo_id: str, release: Release, token: str | bool | None) -> None:
     """Refuse a repository that holds anything but an earlier state of this release."""
     where = f'Hub repository "{repo_id}"'
     if format.CONFIG not in there.files:
@@ -145,28 +148,50 @@ def _check_replaceable(there: hub.Listing, repo_id: str, name: str, token: str |
         if weights:
             raise ReleaseError(f"{where}: holds {weights[0]} of no release; choose another repository")
         return
-    size = there.files[format.CONFIG].size
-    if size is None or size > manifest.LIMITS[format.CONFIG]:
-        raise ReleaseError(f"{where}: holds another model, its {format.CONFIG} has {size} bytes")
-    with tempfile.TemporaryDirectory() as folder:
-        with hub.talking(repo_id, there.commit):
-            file = hf_hub_download(
-                repo_id,
-                format.CONFIG,
-                revision=there.commit,
-                local_dir=folder,
-                token=token,
-                library_name=hub.LIBRARY,
-            )
-        try:
-            config = json.loads(Path(file).read_bytes())
-            found = config["zoo"]["name"]
-        except (ValueError, KeyError, TypeError, RecursionError):
-            raise ReleaseError(
-                f"{where}: holds a model that is no release; choose another repository"
-            ) from None
-    if found != name:
-        raise ReleaseError(f'{where}: holds the release "{found}", not "{name}"; choose another repository')
+    try:
+        config = json.loads(_text(there, repo_id, format.CONFIG, token))
+        found, weights_sha256 = config["zoo"]["name"], config["zoo"].get("weights_sha256")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise ReleaseError(f"{where}: holds a model that is no release; choose another repository") from None
+    if found != release.name:
+        raise ReleaseError(
+            f'{where}: holds the release "{found}", not "{release.name}"; choose another repository'
+        )
+    if weights_sha256 == release.config["zoo"]["weights_sha256"] and format.METRICS in there.files:
+        _check_evaluations(_text(there, repo_id, format.METRICS, token), repo_id, release)
+
+
+def _text(there: hub.Listing, repo_id: str, name: str, token: str | bool | None) -> bytes:
+    """Return a small file of the repository."""
+    size = there.files[name].size
+    if size is None or size > manifest.LIMITS[name]:
+        raise ReleaseError(
+            f'Hub repository "{repo_id}": holds another model, its {name} has {size} bytes; choose another '
+            "repository"
+        )
+    with tempfile.TemporaryDirectory() as folder, hub.talking(repo_id, there.commit):
+        file = hf_hub_download(
+            repo_id, name, revision=there.commit, local_dir=folder, token=token, library_name=hub.LIBRARY
+        )
+        return Path(file).read_bytes()
+
+
+def _check_evaluations(text: bytes, repo_id: str, release: Release) -> None:
+    """Refuse to replace evaluations of the same weights that `release` does not have."""
+    try:
+        there = {identity(entry): entry for entry in json.loads(text)["evaluations"]}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return  # no record that anybody could miss
+    for entry in release.metrics["evaluations"]:
+        there.pop(identity(entry), None)
+    if there:
+        entry, *more = there.values()
+        others = f" and {len(more)} more" if more else ""
+        raise ReleaseError(
+            f'Hub repository "{repo_id}": holds an evaluation of these weights that {release.path} lacks '
+            f"({entry['protocol']} on {entry['data']}, {entry['split']}{others}), and this push would drop "
+            f'it; take it over with zoo.open("{release.path}").add_evaluations_of("{repo_id}") and push again'
+        )
 
 
 def _commit(
