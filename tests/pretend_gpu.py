@@ -574,8 +574,9 @@ def _capturing(
     gpu.capture, gpu.changed, gpu.born = graph, {}, set()
     try:
         yield
-    finally:
-        gpu.capture, gpu.current = None, before
+        gpu.current = before
+    finally:  # after an error gpu.current stays the capture's: torch's ending of it fails before it leaves it
+        gpu.capture = None
         torch.set_rng_state(drawn)
         for whole, was in gpu.changed.values():  # a capture computes nothing
             whole.copy_(was)
@@ -656,6 +657,7 @@ def pretend_gpu() -> Iterator[Gpu]:
             "device_count": lambda: 1,
             "current_device": lambda: 0,
             "set_device": lambda _: None,
+            "set_stream": lambda stream: setattr(gpu, "current", stream),
             "get_device_name": lambda *_: "Pretended GPU",
             "get_device_capability": lambda *_: (9, 0),
             "mem_get_info": lambda *_: (64 << 30, 80 << 30),

@@ -26,7 +26,7 @@ from zoo.objectives import Output
 from zoo.training import Recipe, RunFolder
 from zoo.training.build import build_objective
 from zoo.training.checkpoint_writer import to_host
-from zoo.training.graph import WARM_UP, GraphedStep
+from zoo.training.graph import WARM_UP, GraphedStep, _capture
 from zoo.training.meter import Meter
 from zoo.training.prepare import open_loader, place
 from zoo.training.step import Stepper
@@ -374,3 +374,15 @@ def test_a_graph_that_reads_the_batch_itself_would_not_see_the_next(
     stepper(4, batches[4])
     assert torch.equal(place.views[0].cpu(), batches[4].views[0].cpu())
     assert all(output.loss.is_cuda for output in outputs)
+
+
+def test_after_a_capture_that_failed_later_work_is_not_put_on_its_stream(gpu: Gpu) -> None:
+    before = gpu.current
+
+    def record() -> None:
+        assert gpu.current is not before
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    with pytest.raises(RuntimeError, match="not permitted"):
+        _capture(record)
+    assert gpu.current is before

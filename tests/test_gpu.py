@@ -1,4 +1,7 @@
-"""The whole path on a GPU: `pytest -m gpu -n 0`. Skipped where there is none."""
+"""The whole path on a GPU: `pytest -m gpu -n 8`, or with as many processes as there are cores and memory for.
+
+Skipped where there is none. A process whose CUDA context an error has broken fails what comes after, too.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,11 @@ from tests.test_training import RECIPES, SHORT, StopAfter
 from zoo import functional
 from zoo.data import TrainLoader, open_dataset
 from zoo.errors import Interrupted
+from zoo.evaluation.features import extract
 from zoo.modules import sync_batchnorm
 from zoo.objectives import Objective
 from zoo.training import Recipe, RunFolder, build_objective, train
+from zoo.training.acceleration import fastest_kernels
 from zoo.training.prepare import open_loader, place
 from zoo.training.step import Stepper
 
@@ -113,7 +118,7 @@ def test_compiled_encoders_train_alike(graph: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("changes", [(), ("training.cuda_graph=true",), ("training.precision=fp16",)])
 @pytest.mark.parametrize("kind", ["moco", "paco", "pico"])
 def test_a_stopped_run_goes_on(kind: str, changes: tuple[str, ...], tmp_path: Path) -> None:
-    r = recipe(kind, *changes)
+    r = recipe(kind, "training.epochs=6", *changes)  # replayed steps are over before a short one is stopped
     run(r, tmp_path / "a")
     StopAfter(tmp_path / "b", 3, signal.SIGTERM)
     with pytest.raises(Interrupted):
@@ -173,6 +178,26 @@ def test_a_release_made_on_a_gpu_loads_on_a_cpu(tmp_path: Path) -> None:
     on_cpu, on_gpu = zoo.load(release.path).eval(), zoo.load(release.path, device="cuda").eval()
     with torch.no_grad(), torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         torch.testing.assert_close(on_gpu(images.cuda()).cpu(), on_cpu(images), atol=1e-3, rtol=1e-3)
+
+
+def test_convolutions_are_rounded_only_where_a_recipe_says_so() -> None:
+    """TensorFloat-32 has 10 bits of mantissa, float32 23; cuDNN takes it unasked on Ampere and later."""
+    if torch.cuda.get_device_capability() < (8, 0):
+        pytest.skip("has no TensorFloat-32")
+    images, conv = torch.randn(64, 64, 32, 32), torch.nn.Conv2d(64, 64, 3, bias=False)
+    with torch.no_grad():
+        exact = conv.double()(images.double())
+        conv.float().cuda()
+        errors = {}
+        for precision in ("fp32", "tf32"):
+            with fastest_kernels(GPU, precision):
+                errors[precision] = float((conv(images.cuda()).cpu() - exact).abs().max() / exact.abs().max())
+        features = extract(
+            torch.nn.Sequential(conv, torch.nn.Flatten()), [(images, torch.zeros(64))], device=GPU, count=64
+        )
+    assert errors["fp32"] < 1e-5 < errors["tf32"]
+    probed = (features.features - exact.flatten(1)).abs().max() / exact.abs().max()
+    assert float(probed) < 1e-5
 
 
 @pytest.mark.parametrize("loss", ["info_nce", "sup_con", "paco"])

@@ -442,6 +442,16 @@ def test_optimizers_and_objectives_that_cannot_be_captured_are_refused() -> None
         GraphedStep(stepper._update, unknown, stepper.optimizer)
 
 
+@pytest.mark.parametrize("kind", RECIPES)
+def test_every_step_gives_every_parameter_a_gradient(kind: str) -> None:
+    """Ranks on GPUs wait for all of them: `find_unused_parameters` costs a walk through each step's graph."""
+    stepper, batches = stepper_and_batches(recipe(kind), 2)
+    for step, each in enumerate(batches):
+        stepper(step, each)
+        without = [n for n, p in stepper.objective.named_parameters() if p.requires_grad and p.grad is None]
+        assert not without
+
+
 def failing_capture(first: RuntimeError) -> Any:
     """Fail as torch does: with an error, and then in ending the capture with another in its place."""
 

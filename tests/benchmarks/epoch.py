@@ -98,7 +98,7 @@ def _row(
         first, second, labels = (x.to(device, non_blocking=True) for x in next(theirs))
         _update(peer, optimizer, (first, second), labels)
 
-    with compiled(objective, recipe.training.compile), fastest_kernels(device):
+    with compiled(objective, recipe.training.compile), fastest_kernels(device, recipe.training.precision):
         quick = device.type == "cuda"
         a, b = medians(
             [our_step, their_step], device=device, rounds=40 if quick else 7, warmup=8 if quick else 2

@@ -134,7 +134,7 @@ def _row(
     def our_step() -> None:
         stepper(min(next(step), stepper.steps - 1), batch)
 
-    with compiled(objective, recipe.training.compile), fastest_kernels(device):
+    with compiled(objective, recipe.training.compile), fastest_kernels(device, recipe.training.precision):
         rounds, warmup = (30, 10) if device.type == "cuda" else (7, 2)
         a, b = medians([our_step, their_step], device=device, rounds=rounds, warmup=warmup)
     precision = f"{recipe.training.precision} against 16-mixed" if device.type == "cuda" else "fp32 both"

@@ -65,7 +65,9 @@ def extract(
     model.eval()
     try:
         # no_grad, not inference_mode: the features may well enter a differentiable loss later
-        with torch.no_grad(), torch.autocast(device.type, enabled=False):
+        # a GPU's convolutions would round float32 to TensorFloat-32, and figures be others than a CPU's
+        exact = torch.backends.cudnn.flags(enabled=torch.backends.cudnn.enabled, allow_tf32=False)
+        with torch.no_grad(), torch.autocast(device.type, enabled=False), exact:
             for images, targets in batches:
                 output = model(images.to(device=device, dtype=dtype, non_blocking=True))
                 _check_output(output, len(images))

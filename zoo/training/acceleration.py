@@ -78,11 +78,16 @@ def frozen_statistics(module: nn.Module, enabled: bool) -> Iterator[None]:
 
 
 @contextmanager
-def fastest_kernels(device: torch.device) -> Iterator[None]:
-    """Let cuDNN try its kernels on each new shape and keep the fastest, inside the block."""
-    before = torch.backends.cudnn.benchmark
-    torch.backends.cudnn.benchmark = device.type == "cuda"
-    try:
+def fastest_kernels(device: torch.device, precision: str) -> Iterator[None]:
+    """Let cuDNN try its kernels on each new shape and keep the fastest, inside the block.
+
+    Those that round a float32 convolution's factors to TensorFloat-32 are among them only where `precision`
+    is "tf32": torch takes them unasked, and a record that says fp32 would not be true.
+    """
+    with torch.backends.cudnn.flags(
+        enabled=torch.backends.cudnn.enabled,
+        benchmark=device.type == "cuda",
+        deterministic=torch.backends.cudnn.deterministic,
+        allow_tf32=precision == "tf32",
+    ):
         yield
-    finally:
-        torch.backends.cudnn.benchmark = before

@@ -192,10 +192,15 @@ def _tensors(batch: Batch) -> list[Tensor]:
 
 
 def _capture(record: Callable[[], None]) -> Replay:
-    graph = torch.cuda.CUDAGraph()
-    # other threads may pin memory meanwhile: the loader's
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-        record()
+    graph, before = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
+    try:
+        # other threads may pin memory meanwhile: the loader's
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            record()
+    except BaseException:
+        # when ending the capture fails too, torch does not come to leaving the capture's stream
+        torch.cuda.set_stream(before)
+        raise
     return graph.replay
 
 

@@ -98,7 +98,7 @@ def train(
         stepper = Stepper(objective, recipe, loader.steps_per_epoch, device, ranks=ranks)
         stopping = open_stopping(parts.validation, recipe, stepper, device)
         with (
-            fastest_kernels(device),
+            fastest_kernels(device, section.precision),
             compiled(objective, section.compile),
             torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
             Keeper(run, recipe, stepper, ranks, stopping) as keeper,

@@ -94,7 +94,7 @@ def _advice(stepper: Stepper, recipe: Recipe) -> str:
         stepper.objective.encoder, "set_grad_checkpointing"
     ):
         knobs.append("training.checkpoint_activations=true")
-    if section.precision == "fp32":
+    if section.precision in ("fp32", "tf32"):
         knobs.append("training.precision=bf16")
     if len(knobs) < 3 and not section.shard:
         knobs.append("training.shard=true on several GPUs")

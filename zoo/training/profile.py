@@ -98,7 +98,8 @@ def profile(objective: Objective, dataset: ImageDataset, recipe: Recipe) -> Prof
         for step, batch in enumerate(loader.stream(start, start + most), start):
             yield min(step, total - 1), batch
 
-    with fastest_kernels(device), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+    random = torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
+    with fastest_kernels(device, section.precision), random:
         clock = _Clock(device)
         stepper = Stepper(objective, _changed(recipe, cuda_graph=False), per_epoch, device, clock.span)
         with _watched(objective, clock.span):

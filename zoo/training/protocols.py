@@ -14,7 +14,7 @@ from pydantic import Field, PositiveFloat, model_validator
 from zoo.config import Config
 from zoo.data.config import Seed as DataSeed
 from zoo.data.ops import HorizontalFlip, Interpolation, Op, PositiveRange, Probability, RandomResizedCrop
-from zoo.training.sections import Milestones, PositiveInt
+from zoo.training.sections import Milestones, PositiveInt, Precision
 
 Seed = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
@@ -89,7 +89,7 @@ class LinearFullProtocol(CropAndFlip):
     decay_rate: Annotated[float, Field(ge=0)] = 0.1
     init_std: Annotated[float, Field(ge=0)] = 0.01
     """Standard deviation of the layer's initial weights; its bias starts at 0."""
-    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    precision: Precision = "fp32"
     """Of the encoder: bf16 and fp16 are autocast, and faster on a GPU."""
     channels_last: bool = False
     seed: Seed = 0
@@ -159,7 +159,7 @@ class SemiSupervisedProtocol(CropAndFlip):
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     init_std: Annotated[float, Field(ge=0)] = 0.0
     """Standard deviation of the layer's initial weights; its bias starts at 0."""
-    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    precision: Precision = "fp32"
     channels_last: bool = False
     seed: DataSeed = 0
 

@@ -17,6 +17,7 @@ from zoo.objectives import OBJECTIVES, Classify, Objective, ObjectiveConfig
 from zoo.training.methods import LDAMDRW, Method, NearestCenter
 from zoo.training.protocols import Protocol
 from zoo.training.sections import (
+    ON_GPU_ALONE,
     BackboneSection,
     InitSection,
     OptimizerSection,
@@ -121,8 +122,11 @@ class Recipe(Config):
 
     @model_validator(mode="after")
     def _training_fits(self) -> Recipe:
-        if self.training.precision == "fp16" and self.training.device == "cpu":
-            raise ValueError('training.precision: "fp16" needs a GPU; expected "fp32" or "bf16" on the CPU')
+        if self.training.precision in ON_GPU_ALONE and self.training.device == "cpu":
+            raise ValueError(
+                f'training.precision: "{self.training.precision}" needs a GPU; expected "fp32" or "bf16" on '
+                "the CPU"
+            )
         self._numerics_fit(self.training)
         at_once = self.training.batch_size // self.training.accumulate
         groups = getattr(self.objective, "key_groups", 1)

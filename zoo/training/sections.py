@@ -24,6 +24,11 @@ Milestones = Annotated[list[PositiveInt], AfterValidator(_rising)]
 NonNegative = Annotated[float, Field(ge=0)]
 
 
+Precision = Literal["fp32", "tf32", "bf16", "fp16"]
+ON_GPU_ALONE = ("tf32", "fp16")
+"""Precisions that no CPU has."""
+
+
 class BackboneSection(Config):
     """A timm architecture; `args` goes to `timm.create_model`."""
 
@@ -111,8 +116,9 @@ class TrainingSection(Config):
     threads: PositiveInt | None
     """Threads that torch computes with on a CPU; null: one per core. Tiny models gain nothing from a second
     thread and lose much where cores are shared; a fixed number also gives the same bits on every machine."""
-    precision: Literal["fp32", "bf16", "fp16"]
-    """bf16 and fp16 are autocast; losses and queues stay float32."""
+    precision: Precision
+    """bf16 and fp16 are autocast; losses and queues stay float32. tf32 is float32 but for convolutions,
+    which a GPU rounds to TensorFloat-32: torch's own default."""
     channels_last: bool
     clip_grad: Annotated[float, Field(gt=0)] | None
     """Largest allowed norm of all gradients together."""

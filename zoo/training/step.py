@@ -30,8 +30,9 @@ from zoo.training.optim import (
 )
 from zoo.training.parallel import Parallel, distributed, optimizer_with_shards, whole, with_shards
 from zoo.training.recipe import Recipe
+from zoo.training.sections import ON_GPU_ALONE
 
-_AUTOCAST = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+_AUTOCAST = {"fp32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 Span = Callable[[str], AbstractContextManager[object]]
 """Opens a context around a named part of the step, for who wants to know how long it takes."""
@@ -63,9 +64,10 @@ class Stepper:
         ranks: Ranks = ALONE,
     ) -> None:
         section = recipe.training
-        if section.precision == "fp16" and device.type == "cpu":
+        if section.precision in ON_GPU_ALONE and device.type == "cpu":
             raise RecipeError(
-                'training.precision: "fp16" needs a GPU, and torch sees none; use "fp32" or "bf16"'
+                f'training.precision: "{section.precision}" needs a GPU, and torch sees none; use "fp32" or '
+                '"bf16"'
             )
         if section.checkpoint_activations:
             checkpoint_activations(objective.encoder, recipe.backbone.arch)
