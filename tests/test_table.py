@@ -26,7 +26,7 @@ from zoo.cli import app
 from zoo.errors import RecipeError, ReleaseError, ZooError
 from zoo.evaluation.results import plot as results_plot
 from zoo.evaluation.results.rows import Published, figure
-from zoo.evaluation.results.table import duration
+from zoo.evaluation.results.table import duration, measured_groups
 from zoo.training import Recipe
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -377,6 +377,17 @@ def drawn_on(monkeypatch: pytest.MonkeyPatch) -> tuple[list[Drawing], list[str]]
 
     monkeypatch.setattr(results_plot, "figure_to", kept)
     return drawings, captions
+
+
+def test_balanced_data_are_not_shown_twice(tmp_path: Path) -> None:
+    """All classes have more than 100 images then, and their accuracy is the accuracy."""
+    release(tmp_path / "a", 0, 50.0)
+    (line,) = zoo.table(tmp_path, published=[]).lines
+    for figures, shown in (
+        ({"accuracy": figure([4.0]), "many": figure([4.0])}, ["accuracy"]),
+        ({"accuracy": figure([4.0]), "many": figure([5.0])}, ["accuracy", "many"]),
+    ):
+        assert measured_groups([line._replace(row=replace(line.row, figures=figures))]) == shown
 
 
 def test_each_data_set_has_its_own_block_with_one_range_for_all_its_panels(

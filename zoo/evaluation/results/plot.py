@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from zoo.evaluation.figures.names import without_common_end
 from zoo.evaluation.figures.style import COLORS, FAINT, INK, caption_height, figure_to, grid
 from zoo.evaluation.results.rows import GROUPS
-from zoo.evaluation.results.table import Line
+from zoo.evaluation.results.table import Line, measured_groups
 
 _MOST_ROWS = 40
 _LETTERS = 40  # of a line of a row's name
@@ -40,7 +40,7 @@ def plot_results(shown: Sequence[Line], paths: Path | str | Sequence[Path]) -> b
     blocks: dict[str, list[Line]] = {}
     for line in drawn:
         blocks.setdefault(line.data, []).append(line)
-    panels = [name for name in GROUPS if any(name in line.row.figures for line in drawn)]
+    panels = measured_groups(drawn)
     caption = _caption(drawn, panels, more)
     names = {data: labels(rows) for data, rows in blocks.items()}
     tall = {  # inches of a row, by block
@@ -94,7 +94,7 @@ def _draw_blocks(
             heading = figure.add_subplot(places[2 * number, :])
             heading.set_axis_off()
             heading.text(0, 0, data, fontsize=9.0, fontweight="bold", parse_math=False).set_in_layout(False)
-        own = [name for name in panels if any(name in line.row.figures for line in rows)]
+        own = measured_groups(rows)
         first: Axes | None = None
         for metric in own:
             place = places[2 * number + 1 if several else number, panels.index(metric)]

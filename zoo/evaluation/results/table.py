@@ -53,9 +53,17 @@ def _beside(row: Row, published: Mapping[str, Published]) -> Published | None:
     return found if found is not None and found.is_of(row) else None
 
 
+def measured_groups(shown: Sequence[Line]) -> list[str]:
+    """Return which accuracies the lines have: overall, and by shot where that is not the same once more."""
+    figures = [line.row.figures for line in shown]
+    found = [name for name in GROUPS if any(name in each for each in figures)]
+    same = len(found) == 2 and all(each.get(found[0]) == each.get(found[1]) for each in figures)
+    return found[:1] if same else found
+
+
 def cells(shown: Sequence[Line]) -> list[list[str]]:
     """Return headings and a line of cells per row, without columns that would be empty."""
-    metrics = [name for name in GROUPS if any(name in line.row.figures for line in shown)]
+    metrics = measured_groups(shown)
     beside = any(line.published for line in shown)
     head = [
         *("method", "recipe", "data", "epochs", "measured by"),
