@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ import pytest
 import zoo
 from tests.data_fixtures import photo
 from zoo.data import DataConfig, ImageDataset, open_dataset
+from zoo.data.labels import require_same_classes
 from zoo.errors import DataError, TrainingError
 from zoo.training import Recipe, build_objective
 
@@ -87,7 +89,9 @@ def test_numbers_and_words_do_not_mix(tmp_path: Path) -> None:
         opened(source, tmp_path, "test")
 
 
-def shard(path: Path, labels: list[object], kind: pa.DataType | None = None, names: str = "") -> None:
+def shard(
+    path: Path, labels: Sequence[object], kind: pa.DataType | None = None, names: Sequence[str] = ""
+) -> None:
     encoded = []
     for number in range(len(labels)):
         buffer = io.BytesIO()
@@ -123,6 +127,83 @@ def test_parquet_labels_of_the_test_split_that_training_lacks_are_refused(tmp_pa
     shard(tmp_path / "train.parquet", ["dog", None])
     with pytest.raises(DataError, match="1 empty labels"):
         opened({"kind": "parquet"}, tmp_path)
+
+
+def words_of(data: ImageDataset) -> list[str]:
+    return [data.class_names[label] for label in data.labels]
+
+
+def test_each_shard_means_its_own_names_whatever_their_order(tmp_path: Path) -> None:
+    shard(tmp_path / "train-0.parquet", [0, 1, 2], names="abc")
+    shard(tmp_path / "train-1.parquet", [0, 1, 2, 0], names="cab")
+    shard(tmp_path / "test.parquet", [0, 1, 2], names="bca")
+    train, test = (opened({"kind": "parquet"}, tmp_path, split) for split in ("train", "test"))
+    assert train.class_names == test.class_names == tuple("abc")
+    assert words_of(train) == list("abccabc")
+    assert words_of(test) == list("bca")
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_shards_of_other_classes_are_refused_with_both_files_and_the_names(
+    tmp_path: Path, split: str
+) -> None:
+    shard(tmp_path / "train-0.parquet", [0, 1, 2], names="abc")
+    other = tmp_path / ("train-1.parquet" if split == "train" else "test.parquet")
+    shard(other, [0, 1], names="abd")
+    message = (
+        rf'"label": {other} names 3 classes and .*/train-0.parquet 3, .* only {other.name} has "d", '
+        r'only train-0.parquet has "c"$'
+    )
+    with pytest.raises(DataError, match=message):
+        opened({"kind": "parquet"}, tmp_path, split)
+    for names, told in (("abcd", f'only {other.name} has "d"'), ("ab", 'only train-0.parquet has "c"')):
+        shard(other, [0, 1], names=names)
+        with pytest.raises(DataError, match=told + "$"):
+            opened({"kind": "parquet"}, tmp_path, split)
+    shard(other, [0, 1], names="abca")
+    with pytest.raises(DataError, match=r"one has names twice$"):
+        opened({"kind": "parquet"}, tmp_path, split)
+
+
+@pytest.mark.parametrize("bare", ["train-1", "test", "train-0"])
+def test_numbers_without_names_are_taken_only_where_they_can_mean_nothing_else(
+    tmp_path: Path, bare: str
+) -> None:
+    files = ["train-0", "train-1", "test"] if bare.endswith("1") else ["train-0", "test"]
+
+    def written(names: Sequence[str], labels: list[int]) -> ImageDataset:
+        for file in files:
+            shard(tmp_path / f"{file}.parquet", labels, names="" if file == bare else names)
+        opened({"kind": "parquet"}, tmp_path)
+        return opened({"kind": "parquet"}, tmp_path, "test")
+
+    assert written("abc", [0, 2]).labels.tolist() == [0, 2]  # sorted names, and the last one is there
+    assert written("012", [0, 1]).labels.tolist() == [0, 1]  # names that are the numbers
+    told = rf'"label": .* names its 3 classes, {tmp_path / bare}.parquet does not'
+    with pytest.raises(DataError, match=told + ", so it is not certain that its labels 0 to 2 mean"):
+        written("bac", [0, 2])
+    with pytest.raises(DataError, match=told + ", so it is not certain that its labels 0 to 1 mean"):
+        written("abc", [0, 1])  # as if a and c, sorted, were numbered
+
+
+def test_a_number_beyond_the_names_of_other_files_is_refused(tmp_path: Path) -> None:
+    shard(tmp_path / "train.parquet", [0, 1], names="ab")
+    shard(tmp_path / "test.parquet", [0, 2])
+    with pytest.raises(DataError, match=r"names its 2 classes, .*test.parquet does not and has label 2"):
+        opened({"kind": "parquet"}, tmp_path, "test")
+
+
+def test_splits_with_other_classes_are_told_by_the_first_that_differ() -> None:
+    def told(train: Sequence[str], test: Sequence[str]) -> str:
+        with pytest.raises(DataError) as caught:
+            require_same_classes(train, test)
+        return str(caught.value).partition("other classes, ")[2]
+
+    require_same_classes(["a"], ("a",))
+    assert told("abc", "abd") == '3 and 3: only training has "c", only test has "d"'
+    assert told("abc", "acb") == '3 and 3: class 1 is "b" in training and "c" in test'
+    assert told("ab", "a") == '2 and 1: only training has "b"'
+    assert told("a", "abcde") == '1 and 5: only test has "b", "c", "d", ...'
 
 
 # --- classes that cannot be learned

@@ -34,6 +34,43 @@ def classes_of(words: Sequence[str]) -> list[str]:
     return sorted(set(words))
 
 
+def require_same_classes(train: Sequence[str], test: Sequence[str], where: str = "") -> None:
+    """Make sure that a training and a test split have the same classes in the same order.
+
+    Raises:
+        DataError: beginning with `where`, with the first classes that differ.
+    """
+    if tuple(train) != tuple(test):
+        raise DataError(
+            f"{where}training and test split have other classes, {len(train)} and {len(test)}: "
+            f"{difference(train, test, 'training', 'test')}"
+        )
+
+
+def difference(ours: Sequence[str], theirs: Sequence[str], us: str, them: str) -> str:
+    """Say how two lists of classes that are not equal differ: in names, or else the first place that does."""
+    lacking = [
+        f"only {who} has {_few(only)}"
+        for only, who in ((_without(ours, theirs), us), (_without(theirs, ours), them))
+        if only
+    ]
+    if lacking:
+        return ", ".join(lacking)
+    place = next((c for c, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), None)
+    if place is None:
+        return "one has names twice"
+    return f'class {place} is "{ours[place]}" in {us} and "{theirs[place]}" in {them}'
+
+
+def _without(names: Sequence[str], others: Sequence[str]) -> list[str]:
+    known = set(others)
+    return [name for name in dict.fromkeys(names) if name not in known]
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(f'"{name[:80]}"' for name in names[:3]) + (", ..." if len(names) > 3 else "")
+
+
 def indices_of(
     words: Sequence[str], classes: Sequence[str], of: str, where: Callable[[int], str]
 ) -> NDArray[np.int64]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from PIL import Image
 from zoo.data.config import Parquet
 from zoo.data.dataset import Encoded, Split
 from zoo.data.decode import read_image, read_size
-from zoo.data.labels import classes_of, indices_of, numbered
+from zoo.data.parquet_labels import read_labels
 from zoo.errors import DataError, did_you_mean
 from zoo.files import is_file, names_in
 
@@ -82,10 +81,13 @@ def open_parquet(
 ) -> tuple[ParquetStore, NDArray[np.int64], list[str]]:
     """Return images, labels `[N]` and class names; rows in the order of the shards' names.
 
-    Labels are numbers, or words: then the classes are the training split's words in sorted order.
+    Labels are numbers, or words: then the classes are the training split's words in sorted order. Numbers
+    whose names are in the metadata mean those: a shard that lists them in another order than the training
+    split's first one is renumbered.
 
     Raises:
-        DataError: for missing files or columns, labels that are no class, or when pyarrow is not installed.
+        DataError: for missing files or columns, labels that are no class, shards with other classes, or when
+            pyarrow is not installed.
     """
     try:
         import pyarrow as pa
@@ -95,7 +97,10 @@ def open_parquet(
 
     files = _shards(source.train if split == "train" else source.test, root, f"{split} files")
     tables = [_read(file, [source.image, source.label]) for file in files]
-    labels, class_names = _classes(source, split, root, tables, files)
+    trained: list[tuple[Any, Path]] = []
+    if split == "test" and (root is not None or Path(source.train).is_absolute()):
+        trained = [(_read(file, [source.label]), file) for file in _match(source.train, root)]
+    labels, class_names = read_labels(list(zip(tables, files, strict=True)), trained, source.label)
     columns, names = [], []
     for table, file in zip(tables, files, strict=True):
         column = table[source.image]
@@ -122,43 +127,6 @@ def open_parquet(
     chunks = [chunk for column in columns for chunk in column.cast(kind).chunks]
     encoded = pa.chunked_array(chunks, type=kind)
     return ParquetStore(encoded, names, files, source.image), labels, class_names
-
-
-def _classes(
-    source: Parquet, split: Split, root: Path | None, tables: Sequence[Any], files: Sequence[Path]
-) -> tuple[NDArray[np.int64], list[str]]:
-    """Return the labels `[N]` of a split's tables and the names of the classes, the same for both splits."""
-    column = source.label
-    trained: list[tuple[Any, Path]] = []
-    if split == "test" and (root is not None or Path(source.train).is_absolute()):
-        trained = [(_read(each, [column]), each) for each in _match(source.train, root)]
-    of_training = trained or list(zip(tables, files, strict=True))
-    if _is_text(tables[0][column].type):
-        known = classes_of([word for table, file in of_training for word in _words(table, column, file)])
-        places = []
-        for table, file in zip(tables, files, strict=True):
-            where = f'parquet: column "{column}" of {file} row '
-            words = _words(table, column, file)
-            places.append(indices_of(words, known, "the training split", lambda row, w=where: f"{w}{row}"))  # type: ignore[misc]
-        return np.concatenate(places), known
-    labels = np.concatenate([_labels(t, column, file) for t, file in zip(tables, files, strict=True)])
-    largest = int(labels.max(initial=0))
-    names = _class_names(tables[0].schema.metadata, column)
-    if names is None:
-        in_training = [int(_labels(each[0], column, each[1]).max(initial=0)) for each in trained]
-        most = max(in_training, default=largest)
-        if largest > most:
-            raise DataError(
-                f'parquet: label {largest} in "{column}" of {files[0]}, but the training split has only '
-                f"0 to {most}"
-            )
-        names = numbered(most, f'parquet: column "{column}" of {files[0]}')
-    elif len(labels) and largest >= len(names):
-        raise DataError(
-            f'parquet: label {largest} in "{column}" of {files[0]}, '
-            f"whose metadata name only {len(names)} classes"
-        )
-    return labels, names
 
 
 def _match(pattern: str, root: Path | None) -> list[Path]:
@@ -236,55 +204,3 @@ def _check_rows(rows: int, size: int, file: Path) -> None:
     """An image takes more than a byte; a column of equal values takes none, however many rows it has."""
     if rows > size:
         raise DataError(f"parquet: {file}: found {rows:,} rows in {size:,} bytes, which hold no images")
-
-
-def _labels(table: Any, column: str, file: Path) -> NDArray[np.int64]:
-    import pyarrow as pa
-
-    values = table[column]
-    if not pa.types.is_integer(values.type):
-        numeric = [f.name for f in table.schema if pa.types.is_integer(f.type)]
-        raise DataError(
-            f'parquet: column "{column}" of {file} holds {values.type}, expected integers 0 to C - 1, '
-            f"or text.{did_you_mean(column, numeric)}"
-        )
-    if values.null_count:
-        raise DataError(f'parquet: column "{column}" of {file} has {values.null_count} empty labels')
-    labels: NDArray[np.int64] = values.to_numpy().astype(np.int64)
-    if len(labels) and labels.min() < 0:
-        raise DataError(
-            f"parquet: row {labels.argmin()} of {file} has label {labels.min()}, expected 0 to C - 1"
-        )
-    return labels
-
-
-def _class_names(metadata: dict[bytes, bytes] | None, column: str) -> list[str] | None:
-    """Return the names that the `datasets` library stores with the schema, or None where there are none."""
-    try:
-        names = json.loads((metadata or {})[b"huggingface"])["info"]["features"][column]["names"]
-    except (KeyError, TypeError, ValueError, RecursionError):
-        return None
-    return [str(name) for name in names] if isinstance(names, list) and names else None
-
-
-def _is_text(kind: Any) -> bool:
-    import pyarrow as pa
-
-    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
-
-def _words(table: Any, column: str, file: Path) -> list[str]:
-    """Return labels that are text."""
-    values = table[column]
-    if not _is_text(values.type):
-        raise DataError(
-            f'parquet: column "{column}" of {file} holds {values.type}, in other files it is text'
-        )
-    if values.null_count:
-        raise DataError(f'parquet: column "{column}" of {file} has {values.null_count} empty labels')
-    try:
-        words: list[str] = values.to_pylist()
-    except UnicodeDecodeError as error:
-        raise DataError(f'parquet: column "{column}" of {file}: a label is no text: {error}') from None
-    return words

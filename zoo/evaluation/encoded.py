@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.data import EvalView, ImageDataset, TrainLoader, ViewsConfig, eval_images
+from zoo.data.labels import require_same_classes
 from zoo.data.overlap import shared_images
 from zoo.errors import DataError
 from zoo.evaluation.features import Features, extract
@@ -217,11 +218,7 @@ class Encoded:
         test_set: ImageDataset,
         **reading: Unpack[Reading],
     ) -> None:
-        if tuple(train_set.class_names) != tuple(test_set.class_names):
-            raise DataError(
-                f"training and test split have other classes: {len(train_set.class_names)} and "
-                f"{len(test_set.class_names)}, or other names"
-            )
+        require_same_classes(train_set.class_names, test_set.class_names)
         shared = shared_images(train_set, test_set)
         if shared:
             warnings.warn(

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from zoo import backbones, functional
 from zoo.data import EvalView, ImageDataset, TrainLoader, ViewsConfig
+from zoo.data.labels import require_same_classes
 from zoo.data.words import data_words
 from zoo.errors import DataError, ZooError
 from zoo.evaluation.diagnosis.center_loss import CenterLoss
@@ -260,11 +261,7 @@ def _check(train_set: ImageDataset, test_set: ImageDataset) -> None:
         if len(dataset) < least:
             found = f"{len(dataset)} images" if len(dataset) else "no image"
             raise DataError(f"look: the {split} split has {found}, expected {least} or more")
-    if tuple(train_set.class_names) != tuple(test_set.class_names):
-        raise DataError(
-            f"look: training and test split have other classes: {train_set.num_classes} and "
-            f"{test_set.num_classes}, or other names"
-        )
+    require_same_classes(train_set.class_names, test_set.class_names, "look: ")
 
 
 def _choose(count: int, at_most: int, seed: int) -> NDArray[np.int64]:
