@@ -324,6 +324,39 @@ def test_parquet_reads_shards_in_the_order_of_their_names(tmp_path):
     assert len(opened(one, None)) == 3
 
 
+SHARDS = [
+    "train.parquet",
+    "train-00000-of-00002-0a1b2c.parquet",
+    "train-1.parquet",
+    "train_00002.parquet",
+    "train3.parquet",
+    "train_4_of_5.parquet",
+]
+
+
+def test_a_split_of_parquet_files_has_its_own_shards_and_no_other_splits(tmp_path):
+    others = [
+        "train_unlabeled-0",
+        "training_notes-0",
+        "train_10k-00000-of-00001",
+        "train.full-0",
+        "a_train-0",
+    ]
+    for file in [*SHARDS, *(f"{name}.parquet" for name in others), "test.parquet", "test_hidden-0.parquet"]:
+        shard(tmp_path / file, [0, 1])
+    data = opened({"kind": "parquet"}, tmp_path)
+    assert len(data) == 2 * len(SHARDS)
+    assert {file.name for file in data.encoded().files} == set(SHARDS)
+    assert len(opened({"kind": "parquet"}, tmp_path, "test")) == 2
+    # what a recipe states is read as it is
+    assert len(opened({"kind": "parquet", "train": "train*.parquet"}, tmp_path)) == 2 * (len(SHARDS) + 4)
+    assert len(opened({"kind": "parquet", "train": "train_unlabeled"}, tmp_path)) == 2
+    assert len(opened({"kind": "parquet", "train": f"{tmp_path.name}/train_10k"}, tmp_path.parent)) == 2
+    (tmp_path / "train_unlabeled-0.parquet").rename(tmp_path / "train_other-0.parquet")
+    told = r'no train files "train_unlabeled.parquet" or .*there are .*data.source.train, in a spec'
+    refused({"kind": "parquet", "train": "train_unlabeled"}, tmp_path, told)
+
+
 def test_parquet_without_names_numbers_classes_alike_for_both_splits(tmp_path):
     shard(tmp_path / "train.parquet", [0, 4, 2], plain=True, label_type=pa.uint8())
     shard(tmp_path / "test.parquet", [1], paths=False)
@@ -336,8 +369,11 @@ def test_parquet_without_names_numbers_classes_alike_for_both_splits(tmp_path):
 
 def test_parquet_mistakes_are_named(tmp_path):
     refused(
-        {"kind": "parquet"}, tmp_path, r'no train files "train\*.parquet" in .*no parquet files.*--data DIR'
+        {"kind": "parquet"},
+        tmp_path,
+        r'no train files "train.parquet" or "train-\*.parquet" in .*no parquet files.*--data DIR',
     )
+    refused({"kind": "parquet", "train": "t*.parquet"}, tmp_path, r'no train files "t\*.parquet" in ')
     refused({"kind": "parquet"}, None, "--data DIR")
     shard(tmp_path / "a.parquet", [0, 1], column="fine_label")
 

@@ -62,14 +62,16 @@ class Parquet(Config):
     """Parquet files in the Hub's image schema.
 
     Attributes:
-        train, test: a file, or a pattern for the names of its shards, e.g. `train-*.parquet`.
+        train, test: a file, a pattern for the names of its shards, e.g. `train*.parquet`, or a split's name:
+            `train` is train.parquet, train-*.parquet and numbered files such as train_0.parquet, not the
+            files of another split such as train_unlabeled-0.parquet.
         image: column of {bytes, path} or of plain bytes.
         label: column of integers.
     """
 
     kind: Literal["parquet"] = "parquet"
-    train: str = "train*.parquet"
-    test: str = "test*.parquet"
+    train: str = "train"
+    test: str = "test"
     image: str = "img"
     label: str = "label"
 

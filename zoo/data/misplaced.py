@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 from zoo.data.cifar import COPIES
 from zoo.data.config import DataConfig, Parquet, TorchvisionSource
+from zoo.data.parquet import named_by
 from zoo.files import is_dir, names_in
 
 
@@ -65,4 +65,4 @@ def _archive(source: Parquet, root: Path) -> tuple[str, Path] | None:
 
 
 def _has(folder: Path, source: Parquet) -> bool:
-    return is_dir(folder) and any(fnmatchcase(name, source.train) for name in names_in(folder))
+    return is_dir(folder) and bool(named_by(source.train, names_in(folder)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -95,7 +96,7 @@ def open_parquet(
     except ImportError:
         raise DataError('parquet: needs pyarrow, which comes with "contrastive-zoo[parquet]"') from None
 
-    files = _shards(source.train if split == "train" else source.test, root, f"{split} files")
+    files = _shards(source.train if split == "train" else source.test, root, split)
     tables = [_read(file, [source.image, source.label]) for file in files]
     trained: list[tuple[Any, Path]] = []
     if split == "test" and (root is not None or Path(source.train).is_absolute()):
@@ -133,19 +134,42 @@ def _match(pattern: str, root: Path | None) -> list[Path]:
     path = Path(pattern) if root is None else root / pattern  # an absolute pattern stays as it is
     if is_file(path):
         return [path]
-    return [path.parent / name for name in names_in(path.parent) if fnmatchcase(name, path.name)]
+    return [path.parent / name for name in named_by(path.name, names_in(path.parent))]
 
 
-def _shards(pattern: str, root: Path | None, what: str) -> list[Path]:
+def named_by(pattern: str, names: Sequence[str]) -> list[str]:
+    """Return those of `names` that `train` or `test` of a source stands for.
+
+    A split's files are called as on the Hub: names of splits there have no "-", so that what follows one is
+    of the shard, while `train_unlabeled-0.parquet` is of another split
+    (https://huggingface.co/docs/hub/datasets-file-names-and-splits).
+    """
+    if not is_split_name(pattern):
+        return [name for name in names if fnmatchcase(name, pattern)]
+    shard = re.compile(re.escape(pattern) + r"(-.*|[_ .]?[0-9]+([-_]of[-_][0-9]+)?)?\.parquet", re.DOTALL)
+    return [name for name in names if shard.fullmatch(name)]
+
+
+def is_split_name(pattern: str) -> bool:
+    """Whether that is neither a file's name nor a pattern for such."""
+    return not pattern.endswith(".parquet") and not any(sign in pattern for sign in "*?[")
+
+
+def _shards(pattern: str, root: Path | None, split: Split) -> list[Path]:
     if root is None and not Path(pattern).is_absolute():
         raise DataError("parquet: no data folder given; give the one that holds the files with --data DIR")
     files = _match(pattern, root)
     if not files:
-        folder = (Path(pattern) if root is None else root / pattern).parent
+        path = Path(pattern) if root is None else root / pattern
+        folder = path.parent
         beside = [name for name in names_in(folder) if name.endswith(".parquet")]
         there = f"there are {', '.join(beside[:5])}" if beside else "there are no parquet files"
+        wanted = f'"{pattern}"'
+        if is_split_name(path.name):
+            wanted = f'"{path.name}.parquet" or "{path.name}-*.parquet"'
         raise DataError(
-            f'parquet: no {what} "{pattern}" in {folder}: {there}. The folder is given with --data DIR'
+            f"parquet: no {split} files {wanted} in {folder}: {there}. The folder is given with --data DIR, "
+            f'other names with data.source.{split}, in a spec "parquet:DIR?{split}=PATTERN"'
         )
     return files
 
