@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
+from torchvision.datasets import ImageFolder
 
 from tests.data_fixtures import photo
 from zoo.config import parse
@@ -174,6 +175,34 @@ def test_folder_mistakes_are_named(tmp_path):
     refused({"kind": "folder", "test": "val2"}, tmp_path, 'has no class "cat"', "test")
     (tmp_path / "val3" / "ant").mkdir(parents=True)
     refused({"kind": "folder", "test": "val3"}, tmp_path, "ant", "test")
+
+
+def test_folder_leaves_out_what_programs_hide_in_it(tmp_path):
+    root = tmp_path / ".cache" / "__MACOSX"  # the tree may lie in such a folder itself
+    for split in ("train", "val"):
+        tree(root, split, ["ant", "cat"])
+    expected = [opened({"kind": "folder"}, root, split).describe() for split in ("train", "test")]
+    tree(root, "train", [".ipynb_checkpoints", "__MACOSX", "ant/.ipynb_checkpoints", "cat/__MACOSX/deep"])
+    tree(root, "val", [".git", ".empty"], 0)
+    for hidden in (".DS_Store", "._0.PNG", ".0.png"):
+        (root / "train" / "ant" / hidden).write_bytes(b"no image")
+        (root / "train" / hidden).write_bytes(b"no image")
+    assert [opened({"kind": "folder"}, root, split).describe() for split in ("train", "test")] == expected
+    tree(root, "train", ["dog"], 0)
+    (root / "train" / "dog" / "._0.png").write_bytes(b"no image")
+    refused({"kind": "folder"}, root, r'no image in the class folder "dog", expected files .* \.jpg, ')
+    tree(root, "new", [".git"])
+    refused({"kind": "folder", "train": "new"}, root, "found no class folder in .*/new, expected new/CLASS")
+
+
+def test_folder_reads_what_torchvision_reads(tmp_path):
+    tree(tmp_path, "train", ["b/deep", "b/deeper/x", "a", "b/UPPER"])
+    photo(6, 6, 0).save(tmp_path / "train" / "a" / "Z.JPG", "JPEG")
+    (tmp_path / "train" / "a" / "notes.txt").write_text("none")
+    data, theirs = opened({"kind": "folder"}, tmp_path), ImageFolder(str(tmp_path / "train"))
+    names = [str(tmp_path / "train" / data.name_of(i)) for i in range(len(data))]
+    assert list(zip(names, data.labels.tolist(), strict=True)) == theirs.samples
+    assert list(data.class_names) == theirs.classes
 
 
 # --- list files -------------------------------------------------------------------------------------------

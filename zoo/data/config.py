@@ -35,7 +35,10 @@ class TorchvisionSource(Config):
 
 
 class Folder(Config):
-    """Trees of the form `train/<class>/<image>`, as torchvision's ImageFolder reads them."""
+    """Trees of the form `train/<class>/<image>`, as torchvision's ImageFolder reads them.
+
+    Files and folders whose names begin with "." are left out, and "__MACOSX".
+    """
 
     kind: Literal["folder"] = "folder"
     train: str = "train"

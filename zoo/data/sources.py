@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ from zoo.data.paths import require_path, require_root
 from zoo.data.stores import ArrayStore, FileStore, Opened
 from zoo.data.subset import select_subset
 from zoo.errors import DataError, did_you_mean
-from zoo.files import is_dir
+from zoo.files import is_dir, names_in
 from zoo.image_list import ImageList
 
 DIGITS_TRAIN_PER_CLASS = 125  # the smallest class has 174 images
@@ -82,22 +83,36 @@ def open_fashion_mnist(source: TorchvisionSource, split: Split, root: Path | Non
 
 
 def open_folder(source: Folder, split: Split, root: Path | None) -> Opened:
-    """Return an ImageFolder tree; its classes are the sorted names of the folders."""
-    from torchvision.datasets import ImageFolder
-    from torchvision.datasets.folder import find_classes
+    """Return an ImageFolder tree, hidden files left out; its classes are the sorted names of the folders."""
+    from torchvision.datasets.folder import IMG_EXTENSIONS, has_file_allowed_extension, make_dataset
 
     base = require_root(root, "folder")
     given = source.train if split == "train" else source.test
     key = f'data.source.{split}, in a spec "folder:DIR?{split}=NAME"'
     path = require_path(base, given, "folder", f"{split} folder", key)
+
+    def is_image(file: str) -> bool:
+        # not as a Path: of millions of files that takes seconds
+        names = file[len(str(path)) :].split(os.sep)  # noqa: PTH206
+        return has_file_allowed_extension(file, IMG_EXTENSIONS) and all(map(_is_visible, names))
+
+    classes = _class_folders(path)
+    places = {name: place for place, name in enumerate(classes)}
     try:
-        tree = ImageFolder(str(path))
+        samples = make_dataset(str(path), places, is_valid_file=is_image, allow_empty=True)
     except (RuntimeError, OSError) as error:
         raise DataError(f"folder: {path}: {' '.join(str(error).split())}") from None
+    empty = sorted(set(range(len(classes))) - {place for _, place in samples})
+    if empty:
+        names = ", ".join(f'"{classes[place]}"' for place in empty[:5]) + (", ..." if len(empty) > 5 else "")
+        raise DataError(
+            f"folder: {path}: found no image in the class folder {names}, expected files that end in "
+            f"{', '.join(IMG_EXTENSIONS)}"
+        )
     train = Path(base, source.train)
     if split == "test" and is_dir(train):
-        expected = find_classes(str(train))[0]
-        unknown, absent = sorted(set(tree.classes) - set(expected)), sorted(set(expected) - set(tree.classes))
+        expected = _class_folders(train)
+        unknown, absent = sorted(set(classes) - set(expected)), sorted(set(expected) - set(classes))
         if unknown:
             raise DataError(
                 f'folder: class "{unknown[0]}" of {path} is not among the {len(expected)} of {train}.'
@@ -107,8 +122,21 @@ def open_folder(source: Folder, split: Split, root: Path | None) -> Opened:
             raise DataError(
                 f'folder: {path} has no class "{absent[0]}", {train} has; both need the same classes'
             )
-    paths = [Path(file).relative_to(path).as_posix() for file, _ in tree.samples]
-    return Opened(FileStore(path, paths), np.asarray(tree.targets, dtype=np.int64), tree.classes)
+    paths = [Path(file).relative_to(path).as_posix() for file, _ in samples]
+    return Opened(FileStore(path, paths), np.array([place for _, place in samples], dtype=np.int64), classes)
+
+
+def _class_folders(path: Path) -> list[str]:
+    """Return the sorted names of a split's classes."""
+    names = [name for name in names_in(path) if _is_visible(name) and is_dir(path / name)]
+    if not names:
+        raise DataError(f"folder: found no class folder in {path}, expected {path.name}/CLASS/IMAGE")
+    return names
+
+
+def _is_visible(name: str) -> bool:
+    """Whether that is none of .ipynb_checkpoints, .git, .DS_Store, ._photo.jpg, __MACOSX and the like."""
+    return not name.startswith(".") and name != "__MACOSX"
 
 
 OPENERS: dict[
