@@ -262,6 +262,84 @@ def test_list_mistakes_name_file_and_line(listed, train, message):
     refused(write(train), root, message)
 
 
+@pytest.mark.parametrize(
+    ("lines", "number", "message"),
+    [
+        ("{}.png,cat", 1, "no comma between them: .* last tab, or without one the last space; .* in .csv"),
+        ("a b 0.png cat\n{}.png, cat", 2, "no comma between them"),
+        ("a b 0.png cat\n{}.png ,cat", 2, "no comma between them"),
+        ("a b 0.png cat\n{}.png,red cat", 2, "no comma between them"),
+        ("a b 0.png cat\n{}.png", 2, "a word: the label is what follows the last tab"),
+        ("a b 0.png cat\n{}.png red cat", 2, 'a tab before a label of several words, as "red cat" is'),
+        ("{}.png red 3", 1, 'as "red 3" is'),
+        ("{}.png\tred cat\t3", 1, "one tab"),
+        ("a b 0.png cat\n\n# {} a comment", 3, "lists have no comments"),
+        ("#{}\na b 0.png cat", 1, "lists have no comments"),
+    ],
+)
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_a_line_of_another_form_is_refused_by_its_number(lines, number, message, split, tmp_path):
+    for name in ("c.png", "a b 0.png"):
+        photo(6, 6, 0).save(tmp_path / name)
+    lists = {"train": "a b 0.png cat\n", "test": "a b 0.png cat\n", split: lines.format("c") + "\n"}
+    for name, text in lists.items():
+        (tmp_path / f"{name}.txt").write_text(text)
+    source = {"kind": "list", "train": "train.txt", "test": "test.txt"}
+    refused(
+        source, tmp_path, rf'{split}.txt line {number}: found ".*", expected "path label", .*{message}', split
+    )
+
+
+def test_names_with_spaces_commas_and_signs_are_names_where_such_files_are(tmp_path):
+    names = ["#1.png", "a.png, b.png", "a.png b.png", "a.png", "b,c.png"]
+    for name in names:
+        photo(6, 6, 0).save(tmp_path / name, "PNG")
+    for file, sign in (("all.txt", " "), ("tabs.txt", "\t")):
+        (tmp_path / file).write_text("".join(f"{name}{sign}{row}\n" for row, name in enumerate(names)))
+        data = opened({"kind": "list", "train": file, "test": file}, tmp_path)
+        assert [data.name_of(row) for row in range(5)] == names
+        assert data.labels.tolist() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("header", ["", "path,label\n", "Filename, class\n", "label,path\n"])
+def test_a_csv_list_is_read_as_such(tmp_path, header):
+    names = ["a, b.png", 'say "c".png', "d e.png"]
+    for name in names:
+        photo(6, 6, 0).save(tmp_path / name)
+    rows = [('"a, b.png"', "red cat"), ('"say ""c"".png"', ' "dog, old"'), ("d e.png", "red cat")]
+    rows = [row[::-1] if header == "label,path\n" else row for row in rows]
+    (tmp_path / "train.csv").write_text(
+        header + "\n".join(",".join(row) for row in rows), encoding="utf-8-sig"
+    )
+    (tmp_path / "test.CSV").write_text("d e.png,red cat\n\n")
+    source = {"kind": "list", "train": "train.csv", "test": "test.CSV"}
+    data = opened(source, tmp_path)
+    assert [data.name_of(row) for row in range(3)] == names
+    assert data.class_names == ("dog, old", "red cat")
+    assert data.labels.tolist() == [1, 0, 1]
+    assert opened(source, tmp_path, "test").labels.tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ("a.png,0\na.png 1\n", 'line 2: found "a.png 1", expected "path,label", two columns .*found 1'),
+        ("a.png,0,x\n", "line 1: .*two columns .*found 3"),
+        ("a.png,\n", "line 1: .*two columns without empty cells"),
+        ("a.png;0\n", "line 1: .*found 1"),
+        ("path,label\na.png,0\n# end\n", "line 3: .*no comments"),
+        ("a.png,0\na.png,cat\n", 'line 2: .*expected "path,label", the label 0, 1'),
+        ("path,a.png\n", 'line 1 names "path", but there is no'),  # no certain header
+        ("path,label\n", "names no images"),
+        ('a.png,"0\n', "line 1: unexpected end"),
+    ],
+)
+def test_mistakes_in_a_csv_list_are_told_by_line(tmp_path, rows, message):
+    photo(6, 6, 0).save(tmp_path / "a.png")
+    (tmp_path / "all.csv").write_text(rows)
+    refused({"kind": "list", "train": "all.csv", "test": "all.csv"}, tmp_path, rf"all.csv.* {message}")
+
+
 def test_list_test_labels_must_be_among_those_of_training(listed):
     root, write = listed
     refused(write(THREE, "an image 0.png 3\n"), root, "label 3.*only 0 to 2", "test")

@@ -46,10 +46,10 @@ class Folder(Config):
 
 
 class ListFiles(Config):
-    """Text files of lines "path label", as ImageNet-LT, Places-LT and iNaturalist come.
+    """Text files of lines "path label", as ImageNet-LT, Places-LT and iNaturalist come, or CSV files.
 
     Attributes:
-        train, test: the list files.
+        train, test: the list files; one whose name ends in .csv has the columns "path,label".
         images: folder that the paths in them are relative to.
         class_names: optional text file, the name of one class a line; else classes are "0", "1", ...
     """

@@ -1,8 +1,10 @@
-"""Images named by text files of lines "path label", as ImageNet-LT, Places-LT and iNaturalist come."""
+"""Images named by lines "path label", as ImageNet-LT, Places-LT and iNaturalist come, or by CSV files."""
 
 from __future__ import annotations
 
+import csv
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +21,13 @@ from zoo.files import is_file, read_text
 
 MAX_LIST_BYTES = 1 << 30  # several times the list of the largest public data set
 _NUMBER = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?")
+_IMAGE = re.compile(r".*?\.(?:jpe?g|png|ppm|bmp|pgm|tiff?|webp|gif)(?=[\s,;])", re.IGNORECASE)
+_HEADERS = (
+    {"path", "file", "filename", "file_name", "filepath", "file_path", "image", "image_path", "img"},
+    {"label", "class", "class_name", "category", "target"},
+)
+_SEPARATOR = "the label is what follows the last tab, or without one the last space"
+_CSV = f"no comma between them: {_SEPARATOR}; a list with commas has a name that ends in .csv"
 
 
 class _Lines(NamedTuple):
@@ -39,19 +48,21 @@ def open_list(source: ListFiles, split: Split, root: Path | None) -> Opened:
 
     Labels are numbers from 0 to the largest one of the training list, without gaps, or words: then the
     classes are the training list's words in sorted order, or in the order of the file of class names. The
-    label of a line begins after its last tab, or without one after its last space.
+    label of a line begins after its last tab, or without one after its last space. A list whose name ends in
+    .csv has columns "path,label", quoted as Python's csv module reads them; its first row is a header if it
+    consists of two words that columns of paths and labels are called by, then in either order.
     """
     folder = require_path(root, source.images, "list", "folder of images")
     file = require_path(root, source.train if split == "train" else source.test, "list", f"{split} list")
-    lines = _read_list(file)
+    lines = _read_list(file, folder)
     first = folder / lines.paths[0]
     if not is_file(first):  # a wrong folder would make every image a bad one
         raise DataError(
             f'list: {file.name} line {lines.numbers[0]} names "{lines.paths[0]}", but there is no {first}; '
-            'see "images"'
+            f'see "images"{"" if _is_csv(file) else f"; {_SEPARATOR}"}'
         )
     train = file if split == "train" else Path(source.train if root is None else root / source.train)
-    trained = lines if split == "train" else (_read_list(train) if is_file(train) else None)
+    trained = lines if split == "train" else (_read_list(train, folder) if is_file(train) else None)
     names_file = None
     if source.class_names is not None:
         names_file = require_path(root, source.class_names, "list", "file of class names")
@@ -105,22 +116,78 @@ def _read_lines(file: Path) -> list[str]:
         raise DataError(f"list: {file} cannot be read as text: {error}") from None
 
 
-def _read_list(file: Path) -> _Lines:
+def _read_list(file: Path, folder: Path) -> _Lines:
     lines = _Lines([], [], [])
-    for number, line in enumerate(_read_lines(file), start=1):
-        if not line.strip():
-            continue
-        stripped = line.strip()
-        path, _, label = stripped.rpartition("\t" if "\t" in stripped else " ")  # a path may contain spaces
-        if not path.strip() or not label.strip():
-            raise _malformed(file, number, stripped, "the label 0, 1, ... or a word")
-        lines.paths.append(path.strip())
-        lines.labels.append(label.strip())
+    for number, path, label in (_rows if _is_csv(file) else _split)(file, folder):
+        lines.paths.append(path)
+        lines.labels.append(label)
         lines.numbers.append(number)
     if not lines.paths:
         raise DataError(f"list: {file} names no images")
     return lines
 
 
-def _malformed(file: Path, number: int, found: str, label: str) -> DataError:
-    return DataError(f'list: {file} line {number}: found "{found[:80]}", expected "path label", {label}')
+def _split(file: Path, folder: Path) -> Iterator[tuple[int, str, str]]:
+    """Yield number, path and label of the lines of a text."""
+    expected = f"the label 0, 1, ... or a word: {_SEPARATOR}"
+    for number, line in enumerate(_read_lines(file), start=1):
+        stripped = line.strip()
+        if not stripped:
+            continue
+        path, _, label = stripped.rpartition("\t" if "\t" in stripped else " ")  # a path may contain spaces
+        path, label = path.strip(), label.strip()
+        if stripped.startswith("#") and not is_file(folder / path):
+            raise _malformed(file, number, stripped, "the label 0, 1, ... or a word: lists have no comments")
+        if "," in stripped and (not path or label.startswith(",")):
+            raise _malformed(file, number, stripped, _CSV)
+        if not path or not label:
+            raise _malformed(file, number, stripped, expected)
+        image = _IMAGE.match(path)
+        if image and not is_file(folder / path) and is_file(folder / image[0]):
+            if path[image.end()] in ",;":
+                raise _malformed(file, number, stripped, _CSV)
+            words = stripped[image.end() :].strip()
+            why = "one tab" if "\t" in path else f'a tab before a label of several words, as "{words}" is'
+            raise _malformed(file, number, stripped, why)
+        yield number, path, label
+
+
+def _is_csv(file: Path) -> bool:
+    return file.suffix.lower() == ".csv"
+
+
+def _rows(file: Path, folder: Path) -> Iterator[tuple[int, str, str]]:
+    """Yield number, path and label of the rows of a CSV file."""
+    reader = csv.reader(_read_lines(file), skipinitialspace=True, strict=True)
+    first, swapped = True, False
+    try:
+        for row in reader:
+            cells = [cell.strip() for cell in row]
+            if not any(cells):
+                continue
+            if cells[0].startswith("#") and not is_file(folder / cells[0]):
+                raise _malformed(file, reader.line_num, ",".join(row), "lists have no comments")
+            if len(cells) != 2 or not all(cells):
+                columns = f"two columns without empty cells, found {len(cells)}"
+                raise _malformed(file, reader.line_num, ",".join(row), columns)
+            header = [cell.lower() for cell in cells] if first else []
+            first = False
+            if header and _is_header(*header):
+                continue
+            if header and _is_header(*header[::-1]):
+                swapped = True
+                continue
+            path, label = cells[::-1] if swapped else cells
+            yield reader.line_num, path, label
+    except csv.Error as error:
+        raise DataError(f"list: {file} line {reader.line_num}: {error}") from None
+
+
+def _is_header(path: str, label: str) -> bool:
+    """Whether two cells are certainly no image and its label: words that only columns are called by."""
+    return path in _HEADERS[0] and label in _HEADERS[1]
+
+
+def _malformed(file: Path, number: int, found: str, why: str) -> DataError:
+    form = "path,label" if _is_csv(file) else "path label"
+    return DataError(f'list: {file} line {number}: found "{found[:80]}", expected "{form}", {why}')
