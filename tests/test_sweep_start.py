@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import re
+import shlex
+from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 
 import zoo
 from zoo.api import work_queue
 from zoo.api.sweeps.estimate import Pace, beginning
 from zoo.api.sweeps.grid import plan_sweep
+from zoo.data import DataConfig, open_dataset, parse_data_spec
 from zoo.errors import DataError
 from zoo.training import Recipe
 
@@ -116,11 +122,35 @@ def test_parquet_files_one_folder_below_are_named(tmp_path: Path) -> None:
     (tmp_path / "cifar-100-python").mkdir()  # they are what the recipe means
     below = tmp_path / "cifar100"
     recipe = of_parquet_files(tmp_path)
-    with pytest.raises(DataError, match=rf"They are in {below}: --data '{below}'$"):
+    names = (
+        r"train=train-\*\.parquet&test=test-\*\.parquet&label=fine_label&profile=exponential&imbalance=100\.0"
+    )
+    spec = rf"in place of a spec --data 'parquet:{below}\?{names}&seed=0'$"
+    with pytest.raises(DataError, match=rf"They are in {below}: --data '{below}', {spec}"):
         zoo.pretrain(recipe, out=tmp_path / "out", data=tmp_path)
     with pytest.raises(DataError) as found:  # there they are, and cannot be read
         zoo.pretrain(recipe, out=tmp_path / "out", data=below)
     assert "They are in" not in str(found.value) and "archive" not in str(found.value)
+
+
+@pytest.mark.parametrize("name", ["data", "it's here"])
+def test_the_spec_that_is_proposed_for_misplaced_files_works_when_pasted(name: str, tmp_path: Path) -> None:
+    buffer = BytesIO()
+    Image.new("RGB", (8, 8)).save(buffer, "PNG")
+    (tmp_path / name).mkdir()
+    for split in ("train", "test"):
+        table = pa.table({"image": [buffer.getvalue()] * 3, "label": [0, 1, 1]})
+        pq.write_table(table, tmp_path / name / f"{split}-0.parquet")
+    with pytest.raises(DataError) as found:
+        open_dataset(*_split_spec(f"parquet:{tmp_path}?image=image"))
+    (*_, proposed) = shlex.split(str(found.value).partition("in place of a spec ")[2])
+    assert proposed == f"parquet:{tmp_path / name}?image=image"
+    assert open_dataset(*_split_spec(proposed)).labels.tolist() == [0, 1, 1]
+
+
+def _split_spec(text: str) -> tuple[DataConfig, Literal["train"], Path | None]:
+    config, root = parse_data_spec(text)
+    return config, "train", root
 
 
 def test_a_data_folder_that_is_not_there_is_said_before_anything_is_fetched(

@@ -7,6 +7,7 @@ from pathlib import Path
 from zoo.data.cifar import COPIES
 from zoo.data.config import DataConfig, Parquet, TorchvisionSource
 from zoo.data.parquet import named_by
+from zoo.data.spec import data_spec
 from zoo.files import is_dir, names_in
 
 
@@ -23,18 +24,18 @@ def remedy(config: DataConfig, root: str | Path | None) -> str | None:
     root = Path(root)
     below = next((root / name for name in names_in(root) if _has(root / name, source)), None)
     if below is not None:
-        return f"They are in {below}: --data '{below}'"
+        spec = data_spec(config, below)
+        told = "" if spec is None else f", in place of a spec --data {_quoted(spec)}"
+        return f"They are in {below}: --data {_quoted(str(below))}{told}"
     found = _archive(source, root)
     if found is None:
         return None
     kind, archive = found
     tail = config.long_tail
     told = f"a recipe reads it with --set 'data.source={{kind: {kind}}}'"
-    if config.subset is None:  # with both, a spec has one seed
-        selected = {} if tail is None else tail.model_dump(mode="json")
-        words = "&".join(f"{key}={value}" for key, value in selected.items() if value is not None)
-        spec = f"{kind}:{root}?{words}" if words else f"{kind}:{root}"
-        told += f", a command that takes other data than a release's own with --data '{spec}'"
+    spec = data_spec(_with_source(config, kind), root)
+    if spec is not None:
+        told += f", a command that takes other data than a release's own with --data {_quoted(spec)}"
     if tail is not None:
         told += "; its long tail has as many images of each class, but other ones"
     return f"There is torchvision's archive, {archive}: {told}"
@@ -51,8 +52,16 @@ def from_archive(config: DataConfig, root: str | Path | None) -> DataConfig:
     found = _archive(wanted, Path(root))
     if found is None:
         return config
-    source = TorchvisionSource.model_validate({"kind": found[0]})
-    return config.model_copy(update={"source": source})
+    return _with_source(config, found[0])
+
+
+def _with_source(config: DataConfig, kind: str) -> DataConfig:
+    return config.model_copy(update={"source": TorchvisionSource.model_validate({"kind": kind})})
+
+
+def _quoted(text: str) -> str:
+    """Return `text` as a shell takes it: a spec has signs that it would read otherwise."""
+    return "'" + text.replace("'", "'\\''") + "'"
 
 
 def _archive(source: Parquet, root: Path) -> tuple[str, Path] | None:
@@ -65,4 +74,5 @@ def _archive(source: Parquet, root: Path) -> tuple[str, Path] | None:
 
 
 def _has(folder: Path, source: Parquet) -> bool:
-    return is_dir(folder) and bool(named_by(source.train, names_in(folder)))
+    train = folder / source.train  # it may name a folder too
+    return is_dir(folder) and bool(named_by(train.name, names_in(train.parent)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from zoo.data.config import (
     Subset,
     TorchvisionSource,
 )
-from zoo.errors import DataError, did_you_mean
+from zoo.errors import DataError, ZooError, did_you_mean
 
 _SECTIONS: dict[str, type[Config]] = {
     "digits": Digits,
@@ -81,3 +82,28 @@ def parse_data_spec(text: str) -> tuple[DataConfig, Path | None]:
         return config, Path(folder).expanduser() if folder else None
     except RuntimeError as error:  # "~" of nobody
         raise DataError(f'data "{text}": {error}') from None
+
+
+def data_spec(config: DataConfig, root: Path | None) -> str | None:
+    """Return what `parse_data_spec` reads as the same source, long tail and subset; None where nothing is.
+
+    Keys of the source are left out where they have their default.
+    """
+    chosen: dict[str, Any] = {}
+    for section in (config.long_tail, config.subset):
+        for key, value in ({} if section is None else section.model_dump(mode="json")).items():
+            if value is not None and chosen.setdefault(key, value) != value:
+                return None  # a spec has one seed for both
+    own = config.source.model_dump(mode="json", exclude={"kind"}, exclude_defaults=True)
+    texts = {
+        key: value if isinstance(value, str) else json.dumps(value) for key, value in (own | chosen).items()
+    }
+    words = "&".join(f"{key}={text}" for key, text in texts.items())
+    place = config.source.kind if root is None else f"{config.source.kind}:{root}"
+    spec = f"{place}?{words}" if words else place
+    try:
+        found, folder = parse_data_spec(spec)
+    except ZooError:  # a name with a sign that separates
+        return None
+    same = (found.source, found.long_tail, found.subset) == (config.source, config.long_tail, config.subset)
+    return spec if same and folder == root else None
