@@ -18,6 +18,7 @@ from zoo import release as releases
 from zoo.api.own_images import open_own
 from zoo.config import Config, parse
 from zoo.data import DataConfig, EvalView, ImageDataset, open_dataset, parse_data_spec
+from zoo.data.embedded import without_partial_labels
 from zoo.errors import DataError, ReleaseError, ZooError, did_you_mean
 from zoo.evaluation.diagnosis.center_loss import CenterLoss, center_loss
 from zoo.evaluation.measure import Encoded, ProbeRun, measure
@@ -209,7 +210,7 @@ def resolve_data(data: str | Path | None, release: Release | None) -> tuple[Data
     if _is_own(data):
         if release is None:
             raise DataError("data: a model without a release needs a data spec, e.g. cifar100:DIR")
-        return own_data(release.recipe, release.name, data), data
+        return own_data(release.recipe, release.name, data)
     return parse_data_spec(str(data))
 
 
@@ -218,13 +219,15 @@ def _is_own(data: str | Path | None) -> bool:
     return data is None or is_dir(data)
 
 
-def own_data(recipe: Mapping[str, Any], name: str, folder: str | Path | None = None) -> DataConfig:
-    """Return the data that a recipe names, with the true labels, which probes read.
+def own_data(
+    recipe: Mapping[str, Any], name: str, folder: str | Path | None
+) -> tuple[DataConfig, str | Path | None]:
+    """Return the data that a recipe names, with the true labels, which probes read, and their folder.
 
     Args:
         recipe: as plain values.
         name: of the weights, for the error.
-        folder: that the caller gave, for the error.
+        folder: that the caller gave.
 
     Raises:
         DataError: for a converted release, which names none.
@@ -235,8 +238,7 @@ def own_data(recipe: Mapping[str, Any], name: str, folder: str | Path | None = N
             f"data: {name} was converted and names no data of its own; give a spec with --data, "
             f"e.g. {f'folder:{folder}' if folder else 'cifar100:DIR'}"
         )
-    config = parse(DataConfig, section, f"{name}: recipe.yaml: data")
-    return config.model_copy(update={"partial_labels": None})
+    return without_partial_labels(parse(DataConfig, section, f"{name}: recipe.yaml: data"), folder)
 
 
 def _preprocess_of(model: nn.Module) -> Preprocess:

@@ -87,13 +87,14 @@ def diagnose(
         page: what the report begins with, or makes it from the subjects.
 
     Raises:
-        ZooError: for a name that is neither release nor run, a data spec that is none, a record that cannot
-            be read (of one with damaged lines the others are taken, with a warning), or a folder that holds
-            something else or cannot be written.
+        ZooError: for a name that is neither release nor run, a data spec that is none, a data folder in which
+            none has its data, a record that cannot be read (of one with damaged lines the others are taken,
+            with a warning), or a folder that holds something else or cannot be written.
     """
     _check(sample, seed, device, workers)
     looker = Looker(data, sample, seed, pick_device(device), workers)
     opened = _open_all(names)
+    looker.require_use(opened)
     folder = _place(out, opened, names)
     seen = []
     for number, each in enumerate(opened, 1):
