@@ -184,7 +184,7 @@ class Release:
             self.config,
             num_classes=num_classes,
             head=head,
-            features_only=bool(model_kwargs.get("features_only")),
+            model_kwargs=model_kwargs,
             device=device,
             dtype=dtype,
         )
