@@ -13,7 +13,7 @@ from pydantic import Field
 from timm.data import resolve_model_data_config
 from torch import nn
 
-from zoo import catalog
+from zoo import backbones, catalog
 from zoo import release as releases
 from zoo.api.own_images import open_own
 from zoo.config import Config, parse
@@ -49,7 +49,8 @@ def evaluate(
     """Measure an encoder.
 
     Args:
-        release_or_model: a release, its name or folder, or a headless timm model (features `[B, D]`).
+        release_or_model: a release, its name or folder, or a headless timm model, images `[B, 3, S, S]` to
+            features `[B, D]`; S is what it was built for, else that of its `pretrained_cfg`.
         protocol: on features that are computed once, "linear", "knn" or "classifier" (the learned centers),
             for monitoring and ablation, "few_shot" or "retrieval"; trained on augmented images, for figures
             that are compared with papers, "linear_full", the published linear evaluation, and
@@ -93,6 +94,7 @@ def evaluate(
                 f"model: found a classifier with {model.num_classes} outputs, expected an encoder: build it "
                 "with num_classes=0, or call reset_classifier(0)"
             )
+        backbones.check_input(model, preprocess.input_size)
     else:
         release = (
             release_or_model if isinstance(release_or_model, Release) else releases.open(release_or_model)
@@ -243,8 +245,10 @@ def own_data(
 
 def _preprocess_of(model: nn.Module) -> Preprocess:
     config: Mapping[str, Any] = resolve_model_data_config(model)
+    # what it was built for, where it keeps that: the configuration is that of its pretrained weights
+    built_for = getattr(getattr(model, "patch_embed", None), "img_size", None)
     return Preprocess(
-        config["input_size"][-1],
+        (built_for or config["input_size"])[-1],
         config["crop_pct"],
         config["interpolation"],
         tuple(config["mean"]),
