@@ -29,6 +29,7 @@ from zoo.launch import rank, restarted
 from zoo.training import Recipe, pick_device
 from zoo.training.build import TIMM
 from zoo.training.methods import FromCenters, NearestCenter
+from zoo.training.overrides import Overrides
 from zoo.training.progress import say
 
 RECORD = "comparison.json"
@@ -59,7 +60,7 @@ def compare(
     methods: Iterable[str | Mapping[str, Any]] | None = None,
     seeds: Sequence[int] = (0, 1, 2),
     resume: bool = False,
-    overrides: Sequence[str] = (),
+    overrides: Overrides = (),
 ) -> Comparison:
     """Fine-tune a release in several ways, over seeds, and compare the classifiers on the test split.
 

@@ -94,6 +94,11 @@ def sweep(
         ZooError: for anything wrong with recipes, values, seeds, data or folder, before the first training;
             if no run could be trained.
     """
+    if not isinstance(vary, Mapping | None):
+        raise ZooError(
+            f"vary: found {vary!r}, expected lists of values by their keys, e.g. "
+            '{"objective.tau": [0.1, 0.2]}'
+        )
     out = Path(out)
     written = _file_of(recipes)
     plan = _plan(recipes, written, vary or {}, seeds, watch, out)
