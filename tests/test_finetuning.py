@@ -159,7 +159,7 @@ def test_other_overrides_are_refused_in_words_of_python(
     with pytest.raises(RecipeError, match=rf"^overrides: .*{found}") as error:
         use(overrides, tmp_path / "out")
     assert "--set" not in str(error.value)
-    with pytest.raises(ZooError, match="vary: found 'objective.tau=0.1', expected lists of values"):
+    with pytest.raises(ZooError, match=r"vary: found 'objective\.tau=0\.1', expected lists of values"):
         zoo.sweep(CE, out=tmp_path / "out", vary="objective.tau=0.1")  # type: ignore[arg-type]
 
 

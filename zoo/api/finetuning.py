@@ -37,7 +37,7 @@ _WORKERS = 4  # that decode images; not the machine's number of cores, for recip
 def finetune(
     recipe: Recipe | str | Path | None = None,
     *,
-    init: str | Path,
+    init: str | Path | Release,
     out: str | Path | None = None,
     head: str | None = None,
     data: str | Path | None = None,
@@ -48,7 +48,8 @@ def finetune(
 
     Args:
         recipe: usually of the objective `classify`; None: one made for the release, see `plan_finetuning`.
-        init: the release to start from: a weights name, `org/repo[@rev]`, a folder, or `timm:ARCH.TAG`.
+        init: the release to start from: a weights name, `org/repo[@rev]`, a folder, a `Release`, or
+            `timm:ARCH.TAG`.
         out: the release folder to make; None: `runs/NAME`.
         head: "fresh" or "centers" (made of the release's learned centers); the recipe's own when None.
         data: a folder for the recipe's own source, or a spec such as "parquet:DIR?label=fine_label" or
@@ -80,7 +81,7 @@ class Finetuning(NamedTuple):
 def plan_finetuning(
     recipe: Recipe | str | Path | None,
     *,
-    init: str | Path,
+    init: str | Path | Release,
     head: str | None = None,
     data: str | Path | None = None,
     overrides: Overrides = (),
@@ -97,6 +98,7 @@ def plan_finetuning(
         ZooError: for a recipe, release or data that cannot be found or do not fit.
     """
     overrides = as_overrides(overrides)
+    init = releases.named(init)
     timms = str(init).startswith(TIMM)
     start = str(init) if timms else names.resolve(init).spelling  # means one thing, always
     if recipe is None:

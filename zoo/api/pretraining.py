@@ -15,9 +15,10 @@ from zoo.api.evaluation import measure_aloud
 from zoo.api.facts import training_facts
 from zoo.api.own_images import list_splits
 from zoo.api.pictures import draw_pictures
+from zoo.config import plain_kind
 from zoo.data import DataConfig, ImageDataset, open_dataset
 from zoo.data.misplaced import from_archive
-from zoo.errors import DataError, Interrupted, TrainingError, ZooError
+from zoo.errors import DataError, Interrupted, RecipeError, TrainingError, ZooError
 from zoo.evaluation.encoded import ProbeData, Reading
 from zoo.evaluation.measure import Encoded, ProbeRun
 from zoo.image_list import ImageList
@@ -166,6 +167,8 @@ def as_recipe(recipe: Recipe | str | Path, overrides: Overrides) -> Recipe:
     overrides = as_overrides(overrides)
     if isinstance(recipe, Recipe):
         return Recipe.from_yaml(recipe.to_yaml(), recipe.name, overrides) if overrides else recipe
+    if not isinstance(recipe, str | Path):
+        raise RecipeError(f"recipe: found {plain_kind(recipe)}, expected a name, a file or a Recipe")
     return Recipe.load(recipe, overrides)
 
 

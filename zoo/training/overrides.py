@@ -19,14 +19,15 @@ def as_overrides(overrides: Overrides) -> list[str]:
     Raises:
         RecipeError: for what is neither, or a value that no recipe can have.
     """
-    if isinstance(overrides, Mapping):
-        return [override_of(key, value, "overrides: ") for key, value in overrides.items()]
-    if isinstance(overrides, str):
-        found = f'the text "{overrides}"'
-    elif not isinstance(overrides, Iterable):
-        found = repr(overrides)
+    given: Any = overrides  # what callers without a type checker give
+    if isinstance(given, Mapping):
+        return [override_of(key, value, "overrides: ") for key, value in given.items()]
+    if isinstance(given, str):
+        found = f'the text "{given}"'
+    elif not isinstance(given, Iterable):
+        found = repr(given)
     else:
-        listed = list(overrides)
+        listed = list(given)
         wrong = [each for each in listed if not isinstance(each, str)]
         if not wrong:
             return listed

@@ -26,6 +26,7 @@ from zoo.evaluation.figures.comparison import plot_comparison
 from zoo.evaluation.results.comparison import Summary, as_markdown, summarize
 from zoo.files import write_text
 from zoo.launch import rank, restarted
+from zoo.release import Release
 from zoo.training import Recipe, pick_device
 from zoo.training.build import TIMM
 from zoo.training.methods import FromCenters, NearestCenter
@@ -54,7 +55,7 @@ class Comparison(NamedTuple):
 def compare(
     recipe: Recipe | str | Path | None,
     *,
-    init: str | Path,
+    init: str | Path | Release,
     out: str | Path,
     data: str | Path | None = None,
     methods: Iterable[str | Mapping[str, Any]] | None = None,

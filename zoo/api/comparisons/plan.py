@@ -12,6 +12,7 @@ from zoo.api.facts import start_facts
 from zoo.api.finetuning import plan_finetuning
 from zoo.api.pretraining import as_recipe
 from zoo.errors import RecipeError, TrainingError, ZooError, did_you_mean
+from zoo.release import Release
 from zoo.training import Recipe
 from zoo.training.changes import differences
 from zoo.training.overrides import Overrides, as_overrides
@@ -63,7 +64,10 @@ def checked_seeds(seeds: Sequence[int]) -> list[int]:
 
 
 def base_recipe(
-    recipe: Recipe | str | Path | None, init: str | Path, data: str | Path | None, overrides: Overrides
+    recipe: Recipe | str | Path | None,
+    init: str | Path | Release,
+    data: str | Path | None,
+    overrides: Overrides,
 ) -> tuple[Recipe, Path | None]:
     """Return what all methods have in common, and the folder of the data."""
     overrides = as_overrides(overrides)
