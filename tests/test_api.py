@@ -7,8 +7,10 @@ import re
 import shutil
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+import timm
 import torch
 from torch import nn
 
@@ -121,6 +123,26 @@ def test_evaluate_takes_any_model_and_a_data_spec() -> None:
     entry = zoo.evaluate(Pixels(), "knn", "digits", k=1)
     assert entry["metrics"]["accuracy"] > 95  # digits are easy with all 1,250 training images
     assert entry["data"] == "digits"
+
+
+def test_evaluate_gives_a_model_the_size_it_was_built_for() -> None:
+    vit = timm.create_model("vit_tiny_patch16_224", num_classes=0, img_size=16, depth=1)
+    assert zoo.evaluate(vit, "knn", "digits?per_class=5")["metrics"]["accuracy"] > 15  # chance is 10
+
+
+@pytest.mark.parametrize(
+    ("build", "expected"),
+    [
+        (lambda paco: zoo.load(paco.path, in_chans=1), "found an input of 1 channel, expected 3"),
+        (
+            lambda paco: timm.create_model("levit_128", num_classes=0, img_size=32),
+            "takes no 224 x 224 images",
+        ),
+    ],
+)
+def test_evaluate_says_which_images_a_model_takes(paco: Release, build: Any, expected: str) -> None:
+    with pytest.raises(zoo.ZooError, match=expected):
+        zoo.evaluate(build(paco), "knn", "digits")
 
 
 @pytest.mark.parametrize(
@@ -387,6 +409,10 @@ def test_overrides_apply_to_a_recipe_object_too(tmp_path: Path) -> None:
         ({"dtype": torch.int8}, "dtype: found torch.int8"),
         ({"num_classes": "7"}, "num_classes: found '7'"),
         ({"num_classes": -1}, "num_classes: found -1"),
+        ({"pretrained": False}, 'timm.create_model("cifar_resnet20", num_classes=0)'),
+        ({"checkpoint_path": "x"}, "checkpoint_path: weights and architecture are those of"),
+        ({"pretrained_cfg_overlay": {"file": "x"}}, "pretrained_cfg_overlay: weights and arch"),
+        ({"model_name": "resnet18"}, "model_name: weights and arch"),
     ],
 )
 def test_load_names_bad_arguments(paco: Release, arguments: dict, expected: str) -> None:

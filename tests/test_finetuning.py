@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import timm
@@ -102,6 +104,63 @@ def test_overrides_come_after_the_data_and_cannot_replace_the_start() -> None:
     frozen = plan_finetuning(None, init=PACO, data="digits", head="centers", overrides=[changes[2]]).recipe
     assert frozen.init is not None
     assert (frozen.init.release, frozen.init.head, frozen.init.freeze) == (PACO, "centers", ["conv1.weight"])
+
+
+def test_what_depends_on_epochs_and_batch_follows_the_overrides_of_them() -> None:
+    def made(*overrides: str) -> Recipe:
+        return plan_finetuning(None, init=PACO, data="digits?per_class=13", overrides=overrides).recipe
+
+    short = made("training.epochs=1")
+    assert (short.schedule.warmup_epochs, short.training.checkpoint_every) == (0, 1)
+    assert made("training.epochs=30").schedule.warmup_epochs == 3
+    assert made("schedule.warmup_epochs=2", "training.epochs=30").schedule.warmup_epochs == 2
+    assert [made(f"training.batch_size={n}").training.drop_last for n in (64, 43)] == [False, True]  # of 130
+    for wrong in ("0", "many", "[1]"):
+        with pytest.raises(RecipeError, match=r"training\.epochs"):
+            made(f"training.epochs={wrong}")
+
+
+def test_overrides_are_a_list_of_texts_or_a_mapping() -> None:
+    made = plan_finetuning(
+        CE, init=PACO, overrides={"training.epochs": 7, "data.subset": {"per_class": 2}}
+    ).recipe
+    assert (
+        made
+        == plan_finetuning(
+            CE, init=PACO, overrides=["training.epochs=7", "data.subset={per_class: 2}"]
+        ).recipe
+    )
+    text = {"name": "cifar_resnet20.mine", "description": "no: é 😀"}
+    assert Recipe.load(CE, text).description == text["description"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "found"),
+    [
+        ("training.epochs=1", 'the text "training.epochs=1"'),
+        (5, "5"),
+        ([("training.epochs", 1)], r"\('training.epochs', 1\) in the list"),
+        ({"training.epochs": {1}}, r'"training.epochs": found \{1\}, expected a plain value'),
+    ],
+)
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda overrides, out: zoo.pretrain(CE, out=out, overrides=overrides),
+        lambda overrides, out: zoo.finetune(init=PACO, out=out, overrides=overrides),
+        lambda overrides, out: zoo.finetune(CE, init=PACO, out=out, overrides=overrides),
+        lambda overrides, out: zoo.compare(None, init=PACO, out=out, overrides=overrides),
+        lambda overrides, out: Recipe.load(CE, overrides),
+    ],
+)
+def test_other_overrides_are_refused_in_words_of_python(
+    overrides: Any, found: str, use: Callable[..., Any], tmp_path: Path
+) -> None:
+    with pytest.raises(RecipeError, match=rf"^overrides: .*{found}") as error:
+        use(overrides, tmp_path / "out")
+    assert "--set" not in str(error.value)
+    with pytest.raises(ZooError, match=r"vary: found 'objective\.tau=0\.1', expected lists of values"):
+        zoo.sweep(CE, out=tmp_path / "out", vary="objective.tau=0.1")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -162,4 +162,4 @@ def test_a_data_folder_that_is_not_there_is_said_before_anything_is_fetched(
 
     monkeypatch.setattr("zoo.api.sweeps.sweep.open_dataset", fetch)
     with pytest.raises(DataError, match="no network"):
-        zoo.sweep(CE, out=tmp_path / "out", data=tmp_path / "dta")
+        zoo.sweep(E100, out=tmp_path / "out", data=tmp_path / "dta")

@@ -32,13 +32,14 @@ if TYPE_CHECKING:
     )
     from zoo.catalog import list_models, list_recipes, list_sweeps
     from zoo.modules.centers import Centers
-    from zoo.release import HubRelease, Release, list_hub, load, open
+    from zoo.release import HubRelease, Release, list_hub, load
+    from zoo.release import open as open
     from zoo.release.hub.pull import pull
     from zoo.release.hub.push import push
 
 __version__ = "0.1.0"
 
-__all__ = [
+__all__ = [  # without `open`: a star would put it in the place of the builtin
     "Centers",
     "Comparison",
     "HubRelease",
@@ -60,7 +61,6 @@ __all__ = [
     "list_recipes",
     "list_sweeps",
     "load",
-    "open",
     "pretrain",
     "pull",
     "push",
@@ -115,7 +115,8 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME_OF, *_SUBMODULES})
+    dunders = {name for name in globals() if name.startswith("__")}
+    return sorted({*dunders, *__all__, *_HOME_OF, *_SUBMODULES})
 
 
 _timm_hook.register_architectures()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from zoo.config import MAX_YAML_BYTES
-from zoo.errors import RecipeError, did_you_mean
+from zoo.config import MAX_YAML_BYTES, plain_kind
+from zoo.errors import RecipeError, ZooError, did_you_mean
 from zoo.files import is_file, read_text
 
 _PACKAGE = Path(__file__).resolve().parent
@@ -21,20 +22,23 @@ def _shared(folder: str) -> Path:
 
 def list_recipes(pattern: str = "*") -> list[str]:
     """Return the names of the shipped recipes that match a shell `pattern`, sorted."""
-    return sorted(p.stem for p in _shared("recipes").glob("*.yaml") if fnmatchcase(p.stem, pattern))
+    return _matching((p.stem for p in _shared("recipes").glob("*.yaml")), pattern)
 
 
 def list_models(pattern: str = "*") -> list[str]:
     """Return the names of the shipped releases that match a shell `pattern`, sorted."""
-    configs = _shared("model_cards").glob("*/config.json")
-    return sorted(p.parent.name for p in configs if fnmatchcase(p.parent.name, pattern))
+    return _matching((p.parent.name for p in _shared("model_cards").glob("*/config.json")), pattern)
 
 
 def list_sweeps(pattern: str = "*") -> list[str]:
     """Return the names of the shipped sweeps that match a shell `pattern`, sorted."""
-    return sorted(
-        p.stem for p in (_shared("recipes") / "sweeps").glob("*.yaml") if fnmatchcase(p.stem, pattern)
-    )
+    return _matching((p.stem for p in (_shared("recipes") / "sweeps").glob("*.yaml")), pattern)
+
+
+def _matching(names: Iterable[str], pattern: str) -> list[str]:
+    if not isinstance(pattern, str):
+        raise ZooError(f'pattern: found {plain_kind(pattern)}, expected a text, e.g. "*_digits_*"')
+    return sorted(name for name in names if fnmatchcase(name, pattern))
 
 
 def sweep_path(name: str) -> Path:

@@ -13,11 +13,12 @@ from pydantic import Field
 from timm.data import resolve_model_data_config
 from torch import nn
 
-from zoo import catalog
+from zoo import backbones, catalog
 from zoo import release as releases
 from zoo.api.own_images import open_own
 from zoo.config import Config, parse
 from zoo.data import DataConfig, EvalView, ImageDataset, open_dataset, parse_data_spec
+from zoo.data.embedded import without_partial_labels
 from zoo.errors import DataError, ReleaseError, ZooError, did_you_mean
 from zoo.evaluation.diagnosis.center_loss import CenterLoss, center_loss
 from zoo.evaluation.measure import Encoded, ProbeRun, measure
@@ -48,7 +49,8 @@ def evaluate(
     """Measure an encoder.
 
     Args:
-        release_or_model: a release, its name or folder, or a headless timm model (features `[B, D]`).
+        release_or_model: a release, its name or folder, or a headless timm model, images `[B, 3, S, S]` to
+            features `[B, D]`; S is what it was built for, else that of its `pretrained_cfg`.
         protocol: on features that are computed once, "linear", "knn" or "classifier" (the learned centers),
             for monitoring and ablation, "few_shot" or "retrieval"; trained on augmented images, for figures
             that are compared with papers, "linear_full", the published linear evaluation, and
@@ -92,6 +94,7 @@ def evaluate(
                 f"model: found a classifier with {model.num_classes} outputs, expected an encoder: build it "
                 "with num_classes=0, or call reset_classifier(0)"
             )
+        backbones.check_input(model, preprocess.input_size)
     else:
         release = (
             release_or_model if isinstance(release_or_model, Release) else releases.open(release_or_model)
@@ -209,7 +212,7 @@ def resolve_data(data: str | Path | None, release: Release | None) -> tuple[Data
     if _is_own(data):
         if release is None:
             raise DataError("data: a model without a release needs a data spec, e.g. cifar100:DIR")
-        return own_data(release.recipe, release.name, data), data
+        return own_data(release.recipe, release.name, data)
     return parse_data_spec(str(data))
 
 
@@ -218,13 +221,15 @@ def _is_own(data: str | Path | None) -> bool:
     return data is None or is_dir(data)
 
 
-def own_data(recipe: Mapping[str, Any], name: str, folder: str | Path | None = None) -> DataConfig:
-    """Return the data that a recipe names, with the true labels, which probes read.
+def own_data(
+    recipe: Mapping[str, Any], name: str, folder: str | Path | None
+) -> tuple[DataConfig, str | Path | None]:
+    """Return the data that a recipe names, with the true labels, which probes read, and their folder.
 
     Args:
         recipe: as plain values.
         name: of the weights, for the error.
-        folder: that the caller gave, for the error.
+        folder: that the caller gave.
 
     Raises:
         DataError: for a converted release, which names none.
@@ -235,14 +240,15 @@ def own_data(recipe: Mapping[str, Any], name: str, folder: str | Path | None = N
             f"data: {name} was converted and names no data of its own; give a spec with --data, "
             f"e.g. {f'folder:{folder}' if folder else 'cifar100:DIR'}"
         )
-    config = parse(DataConfig, section, f"{name}: recipe.yaml: data")
-    return config.model_copy(update={"partial_labels": None})
+    return without_partial_labels(parse(DataConfig, section, f"{name}: recipe.yaml: data"), folder)
 
 
 def _preprocess_of(model: nn.Module) -> Preprocess:
     config: Mapping[str, Any] = resolve_model_data_config(model)
+    # what it was built for, where it keeps that: the configuration is that of its pretrained weights
+    built_for = getattr(getattr(model, "patch_embed", None), "img_size", None)
     return Preprocess(
-        config["input_size"][-1],
+        (built_for or config["input_size"])[-1],
         config["crop_pct"],
         config["interpolation"],
         tuple(config["mean"]),

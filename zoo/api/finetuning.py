@@ -25,6 +25,7 @@ from zoo.modules import has_batchnorm
 from zoo.release import Preprocess, Release, names
 from zoo.training import Recipe
 from zoo.training.build import TIMM, check_timm_weights
+from zoo.training.overrides import Overrides, as_overrides, value_of
 
 SMALL = 64
 """Up to so many pixels a side, images are padded and cropped instead of cropped and resized."""
@@ -36,24 +37,25 @@ _WORKERS = 4  # that decode images; not the machine's number of cores, for recip
 def finetune(
     recipe: Recipe | str | Path | None = None,
     *,
-    init: str | Path,
+    init: str | Path | Release,
     out: str | Path | None = None,
     head: str | None = None,
     data: str | Path | None = None,
     resume: bool = False,
-    overrides: Sequence[str] = (),
+    overrides: Overrides = (),
 ) -> Release:
     """Train from a release instead of random weights; otherwise `pretrain`.
 
     Args:
         recipe: usually of the objective `classify`; None: one made for the release, see `plan_finetuning`.
-        init: the release to start from: a weights name, `org/repo[@rev]`, a folder, or `timm:ARCH.TAG`.
+        init: the release to start from: a weights name, `org/repo[@rev]`, a folder, a `Release`, or
+            `timm:ARCH.TAG`.
         out: the release folder to make; None: `runs/NAME`.
         head: "fresh" or "centers" (made of the release's learned centers); the recipe's own when None.
         data: a folder for the recipe's own source, or a spec such as "parquet:DIR?label=fine_label" or
             "digits?fraction=0.01" that takes the place of the recipe's source, long tail and subset.
         resume: see `pretrain`.
-        overrides: `a.b=c` changes, applied to the recipe with its data in place.
+        overrides: see `pretrain`; applied to the recipe with its data in place.
 
     Raises:
         ZooError: as `pretrain`, and for a release or data that cannot be found.
@@ -79,10 +81,10 @@ class Finetuning(NamedTuple):
 def plan_finetuning(
     recipe: Recipe | str | Path | None,
     *,
-    init: str | Path,
+    init: str | Path | Release,
     head: str | None = None,
     data: str | Path | None = None,
-    overrides: Sequence[str] = (),
+    overrides: Overrides = (),
 ) -> Finetuning:
     """Return the recipe of a fine-tuning without running it; the arguments are those of `finetune`.
 
@@ -90,18 +92,20 @@ def plan_finetuning(
     and std. Up to 64 pixels images are scaled to the size, padded, cropped and mirrored (digits are not),
     above they are cropped, resized and mirrored. Architectures with BatchNorm get SGD, others AdamW with
     layer-wise decay; both a cosine over 1,500 steps of 64 images, but no fewer than 10 epochs nor more than
-    200.
+    200, or over as many epochs as an override asks for. A tenth of them warm up.
 
     Raises:
         ZooError: for a recipe, release or data that cannot be found or do not fit.
     """
+    overrides = as_overrides(overrides)
+    init = releases.named(init)
     timms = str(init).startswith(TIMM)
     start = str(init) if timms else names.resolve(init).spelling  # means one thing, always
     if recipe is None:
         release = None if timms else releases.open(init)
         config, folder = resolve_data(data, release)
         root = None if folder is None else Path(folder)
-        plain = _default_recipe(start, release, config, root)
+        plain = _default_recipe(start, release, config, root, overrides)
     else:
         given = as_recipe(recipe, overrides)
         plain, root = given.model_dump(mode="json"), Path(data) if data is not None else None
@@ -140,15 +144,19 @@ def _words(config: DataConfig, root: Path | None) -> tuple[str, str]:
 
 
 def _default_recipe(
-    start: str, release: Release | None, config: DataConfig, root: Path | None
+    start: str, release: Release | None, config: DataConfig, root: Path | None, overrides: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the plain values of the recipe that `plan_finetuning` describes."""
+    """Return the plain values of the recipe that `plan_finetuning` describes.
+
+    What depends on the numbers of epochs and of images in a batch follows those that overrides ask for.
+    """
     arch, args, preprocess = _start(start, release)
     size = preprocess.input_size
     small = size <= SMALL
     images = len(open_dataset(config, "train", root))
-    batch = min(_BATCH, images)
     epochs = min(max(-(-_STEPS * _BATCH // images), _EPOCHS[0]), _EPOCHS[1])
+    epochs = _asked(overrides, "training.epochs", epochs)
+    batch = _asked(overrides, "training.batch_size", min(_BATCH, images))
     with torch.device("meta"):  # only its kind is asked for
         model = backbones.create(arch, **args)
     convolutional = has_batchnorm(model)
@@ -213,6 +221,12 @@ def _default_recipe(
         },
         "evaluation": [{"protocol": "classifier"}],
     }
+
+
+def _asked(overrides: Sequence[str], key: str, otherwise: int) -> int:
+    """Return the positive number that an override asks for; any other value is the schema's to refuse."""
+    value = value_of(overrides, key)
+    return value if type(value) is int and value > 0 else otherwise
 
 
 def _start(start: str, release: Release | None) -> tuple[str, dict[str, Any], Preprocess]:

@@ -15,6 +15,7 @@ from zoo.api.evaluation import measure_aloud
 from zoo.api.facts import training_facts
 from zoo.api.own_images import list_splits
 from zoo.api.pictures import draw_pictures
+from zoo.config import plain_kind
 from zoo.data import DataConfig, ImageDataset, open_dataset
 from zoo.data.misplaced import from_archive
 from zoo.errors import DataError, Interrupted, RecipeError, TrainingError, ZooError
@@ -29,6 +30,7 @@ from zoo.release import history as histories
 from zoo.release.format import LICENSE
 from zoo.rendezvous import join
 from zoo.training import Recipe, RunFolder, Stage, build_objective, cpu_threads, pick_device
+from zoo.training.overrides import Overrides, as_overrides
 from zoo.training.post_hoc import close
 from zoo.training.progress import show_status
 from zoo.training.run_stages import class_rows_of, rows_of, together, train_stages
@@ -43,7 +45,7 @@ def pretrain(
     out: str | Path,
     data: str | Path | None = None,
     resume: bool = False,
-    overrides: Sequence[str] = (),
+    overrides: Overrides = (),
     stages_at: str | Path | None = None,
     images: Mapping[str, ImageList] | None = None,
 ) -> Release:
@@ -58,7 +60,7 @@ def pretrain(
         data: the folder with the data, for sources that need one.
         resume: go on from the last checkpoint in `out`, or begin if there is none. A restart by torchrun
             does so in any case.
-        overrides: `a.b=c` changes, recorded in the released recipe.
+        overrides: changes, recorded in the released recipe: a list of `a.b=c`, or a mapping `{"a.b": c}`.
         stages_at: for a recipe with a `method`, where its trainings lie instead of in `run`. Several recipes
             may share the folder: a training that another one has finished is taken as it is, and one that was
             stopped is continued.
@@ -160,12 +162,13 @@ def _test_set(
         return None
 
 
-def as_recipe(recipe: Recipe | str | Path, overrides: Sequence[str]) -> Recipe:
+def as_recipe(recipe: Recipe | str | Path, overrides: Overrides) -> Recipe:
     """Read what a caller gave as a recipe, with the overrides applied."""
-    if isinstance(overrides, str):
-        raise RecipeError(f'overrides: found the text "{overrides}", expected a list of "KEY.KEY=VALUE"')
+    overrides = as_overrides(overrides)
     if isinstance(recipe, Recipe):
         return Recipe.from_yaml(recipe.to_yaml(), recipe.name, overrides) if overrides else recipe
+    if not isinstance(recipe, str | Path):
+        raise RecipeError(f"recipe: found {plain_kind(recipe)}, expected a name, a file or a Recipe")
     return Recipe.load(recipe, overrides)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from zoo.errors import RecipeError, TrainingError
 from zoo.evaluation.figures.profile import plot_profile
 from zoo.files import write_text
 from zoo.training import Recipe, build_objective, cpu_threads, stages
+from zoo.training.overrides import Overrides
 from zoo.training.profile import PARTS, Profile, describe, profile
 from zoo.training.progress import show_status
 from zoo.training.stages import beginning
@@ -24,7 +25,7 @@ def profile_step(
     *,
     out: str | Path,
     data: str | Path | None = None,
-    overrides: Sequence[str] = (),
+    overrides: Overrides = (),
 ) -> tuple[Profile, list[str]]:
     """Measure what a recipe's step costs, and where its time goes; nothing is trained or released.
 
@@ -32,7 +33,7 @@ def profile_step(
         recipe: a shipped recipe's name, a file, or a `Recipe`.
         out: folder for `profile.png`, `profile.json` and `operations.txt` (torch's own table).
         data: the folder with the data, for sources that need one.
-        overrides: `a.b=c` changes.
+        overrides: see `pretrain`.
 
     Returns:
         The profile, and the same in words.

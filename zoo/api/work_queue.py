@@ -14,6 +14,7 @@ import torch
 from zoo.api.pretraining import pretrain
 from zoo.api.sweeps.estimate import Pace
 from zoo.api.sweeps.grid import Run
+from zoo.data.embedded import reads_folder
 from zoo.errors import Interrupted, InUse, TrainingError, ZooError
 from zoo.files import is_dir, read_text, write_text
 from zoo.launch import job, local_rank
@@ -104,7 +105,7 @@ def train_all(
 
     Args:
         runs: all of them.
-        data: folder of the data.
+        data: folder of the data, for the recipes that read one.
         words: names a run for people.
         pace: says after each run what is to be expected of the rest.
         who: names this process where there are several.
@@ -131,7 +132,8 @@ def train_all(
         try:
             (run.folder / FAILED).unlink(missing_ok=True)
             pace.start()
-            pretrain(run.recipe, out=run.folder, data=data, resume=True)
+            root = data if reads_folder(run.recipe.data) else None
+            pretrain(run.recipe, out=run.folder, data=root, resume=True)
             for text in pace.done(run, len(finished(runs)), sum(map(is_open, runs))):
                 say(f"{who}{text}")
         except InUse:  # another process was faster

@@ -76,7 +76,8 @@ def check_input(model: nn.Module, size: int) -> None:
     number generators change, and every module's mode is restored.
 
     Raises:
-        ZooError: naming the architecture, the size, timm's own reason and the argument that helps.
+        ZooError: naming the architecture, the size, timm's own reason and the argument that helps; or how
+            many channels it takes.
     """
     modes = [(module, module.training) for module in model.modules()]
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
@@ -87,6 +88,10 @@ def check_input(model: nn.Module, size: int) -> None:
             model.eval()(torch.zeros(2, 3, size, size, device=device, dtype=dtype))
     except (RuntimeError, AssertionError, ValueError, TypeError, IndexError, ZeroDivisionError) as error:
         name = getattr(model, "pretrained_cfg", {}).get("architecture") or type(model).__name__
+        channels = re.search(r"to have (\d+) channels, but got 3 channels", str(error))
+        if channels:
+            found = f"{channels[1]} channel{'' if channels[1] == '1' else 's'}"
+            raise ZooError(f"{name}: found an input of {found}, expected 3: red, green, blue") from error
         hint = _size_hint(model, size)
         raise ZooError(
             f"{name} takes no {size} x {size} images: {first_line(error).rstrip('.')}.{hint}"

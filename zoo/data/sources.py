@@ -22,6 +22,7 @@ from zoo.data.config import (
     TorchvisionSource,
 )
 from zoo.data.dataset import ImageDataset, ImageStore, Split
+from zoo.data.embedded import require_use
 from zoo.data.image_ids import are_listed, find_listed
 from zoo.data.list_files import open_list
 from zoo.data.long_tail import select_long_tail
@@ -183,9 +184,10 @@ def open_dataset(
             they are not what is drawn from this copy, in order and pixel by pixel, they are searched in it.
 
     Raises:
-        DataError: naming what is missing or malformed, where it was looked for, and how to give it;
-            `OtherImages` where not all listed images are there.
+        DataError: naming what is missing or malformed, where it was looked for, and how to give it; for a
+            folder of which nothing would be read; `OtherImages` where not all listed images are there.
     """
+    require_use([config], root)
     source = config.source
     folder = None if root is None else Path(root)
     try:

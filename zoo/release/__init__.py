@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from zoo.release.format import Preprocess
     from zoo.release.hub.browse import HubRelease, list_hub
     from zoo.release.release import Release
-    from zoo.release.source import load, open
+    from zoo.release.source import load, named, open
     from zoo.release.write import write_release
 
-__all__ = ["HubRelease", "Preprocess", "Release", "list_hub", "load", "open", "write_release"]
+__all__ = ["HubRelease", "Preprocess", "Release", "list_hub", "load", "named", "open", "write_release"]
 
 _HOME_OF = {
     "HubRelease": "hub.browse",
@@ -23,6 +23,7 @@ _HOME_OF = {
     "Release": "release",
     "list_hub": "hub.browse",
     "load": "source",
+    "named": "source",
     "open": "source",
     "write_release": "write",
 }

@@ -53,6 +53,24 @@ class Release:
             raise ReleaseError(f"{folder}: incomplete release, {', '.join(absent)} is missing")
         return release
 
+    def __repr__(self) -> str:
+        """Say in one line what it is, with the best accuracy that it records, and where it lies."""
+        about = self.config["zoo"]
+        facts = [
+            str(self.config["architecture"]),
+            str(about["objective"]),
+            f"{len(self.class_names)} classes",
+        ]
+        try:
+            evaluations = self.metrics["evaluations"]
+        except ReleaseError:  # whoever looks at it in a debugger is told by what needs the file
+            evaluations = []
+        measured = [entry for entry in evaluations if "accuracy" in entry["metrics"]]
+        if measured:
+            best = max(measured, key=lambda entry: entry["metrics"]["accuracy"])
+            facts.append(f"{best['metrics']['accuracy']:.1f} % by {best['protocol']} on {best['data']}")
+        return f"Release({self.name}: {', '.join(facts)}; {self.path})"
+
     @property
     def name(self) -> str:
         """The weights' name, `arch.tag`."""
@@ -185,7 +203,7 @@ class Release:
             self.config,
             num_classes=num_classes,
             head=head,
-            features_only=bool(model_kwargs.get("features_only")),
+            model_kwargs=model_kwargs,
             device=device,
             dtype=dtype,
         )

@@ -9,13 +9,22 @@ import torch
 
 from zoo.errors import ReleaseError
 
+# Of timm's factory and builder: where other weights come from, and what the release says itself.
+_DECIDED = frozenset(
+    {
+        *("checkpoint_path", "pretrained_cfg", "pretrained_cfg_overlay", "pretrained_filter_fn"),
+        *("pretrained_model_args", "pretrained_strict", "kwargs_filter"),
+        *("arch", "model_cfg", "model_cls", "model_name", "pruned", "variant"),
+    }
+)
+
 
 def check_request(
     config: Mapping[str, Any],
     *,
     num_classes: int,
     head: str | None,
-    features_only: bool,
+    model_kwargs: Mapping[str, Any],
     device: torch.device | str | None,
     dtype: torch.dtype | None,
 ) -> None:
@@ -25,11 +34,12 @@ def check_request(
         ReleaseError: naming the argument, what was found and what was expected.
     """
     name = config["zoo"]["name"]
+    _check_arguments(config, model_kwargs)
     if head not in (None, "centers"):
         raise ReleaseError(f'head: found {head!r}, expected None or "centers"')
     if head and num_classes:
         raise ReleaseError(f'give num_classes={num_classes} for a fresh head or head="centers", not both')
-    if features_only and (head or num_classes):
+    if model_kwargs.get("features_only") and (head or num_classes):
         raise ReleaseError(
             "features_only=True gives feature maps without a head; leave head and num_classes out"
         )
@@ -47,6 +57,22 @@ def check_request(
         raise ReleaseError(
             f"{name}: the classifier of {config['architecture']} is not one linear layer, so"
             " the centers are no head for it; zoo.open(...).centers has them"
+        )
+
+
+def _check_arguments(config: Mapping[str, Any], model_kwargs: Mapping[str, Any]) -> None:
+    name, arch = config["zoo"]["name"], config["architecture"]
+    if "pretrained" in model_kwargs:
+        arguments = ", ".join(f"{key}={value!r}" for key, value in config["model_args"].items())
+        raise ReleaseError(
+            f"pretrained: found {model_kwargs['pretrained']!r}, but a release is loaded with its weights: "
+            "leave it out. The same architecture with random weights is "
+            f'timm.create_model("{arch}", num_classes=0{", " * bool(arguments)}{arguments})'
+        )
+    if decided := sorted(_DECIDED & model_kwargs.keys()):
+        raise ReleaseError(
+            f"{decided[0]}: weights and architecture are those of {name}, expected arguments of {arch}, e.g. "
+            "drop_rate=0.1. Weights of others become a release by zoo.convert(FILE, ...)"
         )
 
 

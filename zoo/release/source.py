@@ -8,6 +8,8 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
+from zoo import catalog
+from zoo.config import plain_kind
 from zoo.errors import ReleaseError, did_you_mean
 from zoo.files import is_dir, is_file, names_in
 from zoo.release import format, hub, names
@@ -15,8 +17,23 @@ from zoo.release.hub import download
 from zoo.release.release import Release
 
 
+def named(release: Release | str | Path) -> str | Path:
+    """Return the name of a release, or the folder of one that is open, which means the same anywhere.
+
+    Raises:
+        ReleaseError: for what is neither, by its kind.
+    """
+    if isinstance(release, Release):
+        return f"shipped:{release.path.name}" if catalog.is_shipped(release.path) else release.path
+    if not isinstance(release, str | Path):
+        raise ReleaseError(
+            f"release: found {plain_kind(release)}, expected a name, a folder (str or Path) or a Release"
+        )
+    return release
+
+
 def open(
-    name: str | Path,
+    name: str | Path | Release,
     *,
     revision: str | None = None,
     cache_dir: str | Path | None = None,
@@ -30,7 +47,7 @@ def open(
     release is refused; `"./folder"`, `"hf-hub:org/name[@revision]"` and `"shipped:name"` have one.
 
     Args:
-        name: which release.
+        name: which release; one that is open already is opened anew.
         revision: branch, tag or commit of a Hub repository, by default the branch `main`. A commit that is
             in the cache is opened without a request.
         cache_dir: where downloads are kept, by default huggingface_hub's cache. With `HF_HUB_OFFLINE=1`
@@ -40,7 +57,7 @@ def open(
     Raises:
         ReleaseError: naming what was looked for and the nearest release, or what the folder lacks.
     """
-    reading = names.resolve(name, revision, cache_dir)
+    reading = names.resolve(named(name), revision, cache_dir)
     return Release.at(folder_of(reading, token=token, cache_dir=cache_dir))
 
 
@@ -79,7 +96,7 @@ def folder_of(
 
 
 def load(
-    name: str | Path,
+    name: str | Path | Release,
     *,
     num_classes: int = 0,
     head: Literal["centers"] | None = None,

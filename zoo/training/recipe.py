@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Union
+from typing import TYPE_CHECKING, Annotated, Union
 
 from pydantic import Field, model_validator
 
 from zoo import catalog
 from zoo.config import Config, dump_yaml, load_yaml, parse
 from zoo.data import DataConfig, ViewsConfig
-from zoo.errors import RecipeError, did_you_mean
+from zoo.errors import RecipeError
 from zoo.objectives import OBJECTIVES, Classify, Objective, ObjectiveConfig
 from zoo.training.methods import LDAMDRW, Method, NearestCenter
+from zoo.training.overrides import Overrides, apply, as_overrides
 from zoo.training.protocols import Protocol
 from zoo.training.sections import (
     ON_GPU_ALONE,
@@ -211,8 +211,8 @@ class Recipe(Config):
         return dump_yaml(self.model_dump(mode="json"))
 
     @classmethod
-    def from_yaml(cls, text: str, where: str, overrides: Sequence[str] = ()) -> Recipe:
-        """Read a recipe, with `a.b=c` overrides applied to it first.
+    def from_yaml(cls, text: str, where: str, overrides: Overrides = ()) -> Recipe:
+        """Read a recipe, with overrides (`a.b=c`, or a mapping) applied to it first.
 
         Raises:
             RecipeError: naming `where` and the key's path.
@@ -226,12 +226,12 @@ class Recipe(Config):
                 f"{where}: the record of a converted release, which cannot be trained; to start from its"
                 ' weights: "zoo finetune RECIPE --init FOLDER"'
             )
-        for override in overrides:
-            _apply(data, override, where)
+        for override in as_overrides(overrides):
+            apply(data, override, where)
         return parse(cls, data, where)
 
     @classmethod
-    def load(cls, name_or_file: str | Path, overrides: Sequence[str] = ()) -> Recipe:
+    def load(cls, name_or_file: str | Path, overrides: Overrides = ()) -> Recipe:
         """Read a shipped recipe by name, or any file."""
         path = catalog.recipe_path(name_or_file)
         return cls.from_yaml(catalog.recipe_text(path), path.name, overrides)
@@ -240,32 +240,3 @@ class Recipe(Config):
     def sha256(self) -> str:
         """Hash of the complete recipe."""
         return hashlib.sha256(self.to_yaml().encode()).hexdigest()
-
-
-def _apply(data: dict[str, Any], override: str, where: str) -> None:
-    """Set one `a.b=c` in plain data; the value is read as YAML. Keys are checked by the schema later."""
-    path, equals, text = override.partition("=")
-    keys = path.strip().split(".")
-    if not equals or not all(keys):
-        raise RecipeError(f'--set "{override}": expected KEY.KEY=VALUE, e.g. objective.tau=0.1')
-    value = load_yaml(text, f'--set "{override}"')
-    node: Any = data
-    for depth, key in enumerate(keys):
-        last = depth == len(keys) - 1
-        here = ".".join(keys[: depth + 1])
-        slot: Any = key
-        if isinstance(node, list):
-            if not key.isdigit() or int(key) >= len(node):
-                raise RecipeError(f'{where}: --set "{here}": expected an index below {len(node)}')
-            slot = int(key)
-        elif not isinstance(node, dict):
-            raise RecipeError(
-                f'{where}: --set "{here}": "{".".join(keys[:depth])}" is {node!r} and has no keys; '
-                f"give it whole: --set '{'.'.join(keys[:depth])}={{{key}: ..., ...}}'"
-            )
-        elif not last and key not in node:
-            raise RecipeError(f'{where}: --set: unknown key "{here}".{did_you_mean(key, node)}')
-        if last:
-            node[slot] = value
-        else:
-            node = node[slot]

@@ -26,9 +26,11 @@ from zoo.evaluation.figures.comparison import plot_comparison
 from zoo.evaluation.results.comparison import Summary, as_markdown, summarize
 from zoo.files import write_text
 from zoo.launch import rank, restarted
+from zoo.release import Release
 from zoo.training import Recipe, pick_device
 from zoo.training.build import TIMM
 from zoo.training.methods import FromCenters, NearestCenter
+from zoo.training.overrides import Overrides
 from zoo.training.progress import say
 
 RECORD = "comparison.json"
@@ -53,13 +55,13 @@ class Comparison(NamedTuple):
 def compare(
     recipe: Recipe | str | Path | None,
     *,
-    init: str | Path,
+    init: str | Path | Release,
     out: str | Path,
     data: str | Path | None = None,
     methods: Iterable[str | Mapping[str, Any]] | None = None,
     seeds: Sequence[int] = (0, 1, 2),
     resume: bool = False,
-    overrides: Sequence[str] = (),
+    overrides: Overrides = (),
 ) -> Comparison:
     """Fine-tune a release in several ways, over seeds, and compare the classifiers on the test split.
 

@@ -12,8 +12,10 @@ from zoo.api.facts import start_facts
 from zoo.api.finetuning import plan_finetuning
 from zoo.api.pretraining import as_recipe
 from zoo.errors import RecipeError, TrainingError, ZooError, did_you_mean
+from zoo.release import Release
 from zoo.training import Recipe
 from zoo.training.changes import differences
+from zoo.training.overrides import Overrides, as_overrides
 
 METHODS: dict[str, dict[str, Any]] = {
     "cross_entropy": {"name": "cross_entropy"},
@@ -62,11 +64,13 @@ def checked_seeds(seeds: Sequence[int]) -> list[int]:
 
 
 def base_recipe(
-    recipe: Recipe | str | Path | None, init: str | Path, data: str | Path | None, overrides: Sequence[str]
+    recipe: Recipe | str | Path | None,
+    init: str | Path | Release,
+    data: str | Path | None,
+    overrides: Overrides,
 ) -> tuple[Recipe, Path | None]:
     """Return what all methods have in common, and the folder of the data."""
-    if isinstance(overrides, str):
-        raise ZooError(f'overrides: found the text "{overrides}", expected a list of "KEY.KEY=VALUE"')
+    overrides = as_overrides(overrides)
     if recipe is not None:
         recipe = as_recipe(recipe, ())
         if recipe.objective.name != "classify":

@@ -10,8 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import zoo
+from zoo import release as releases
 from zoo.api.diagnoses import wording
 from zoo.api.diagnoses.look import Looker, Seen, not_looked_at
 from zoo.api.diagnoses.subjects import Opened, open_subject
@@ -30,6 +32,7 @@ from zoo.evaluation.diagnosis.tables import (
     record_of,
 )
 from zoo.files import is_dir, is_file, names_in, replacing, write_text
+from zoo.release import Release
 from zoo.training import pick_device
 from zoo.training.progress import show_status
 
@@ -61,7 +64,7 @@ class Report:
 
 
 def diagnose(
-    *names: str | Path,
+    *names: str | Path | Release | Sequence[str | Path | Release],
     out: str | Path | None = None,
     data: str | Path | None = None,
     sample: int = 2000,
@@ -76,7 +79,7 @@ def diagnose(
 
     Args:
         names: releases (name, folder or repository, see `zoo.open`) or runs: the folder of a training that is
-            not finished, `OUT` or `OUT/run`, of which the newest checkpoint is looked at.
+            not finished, `OUT` or `OUT/run`, of which the newest checkpoint is looked at; or a list of them.
         out: folder of the report; `runs/diagnosed/NAME` when None. An earlier report in it is replaced.
         data: a folder that holds each one's own data source, or a spec such as "digits" to look at all of
             them with; each one's own source when None.
@@ -87,13 +90,15 @@ def diagnose(
         page: what the report begins with, or makes it from the subjects.
 
     Raises:
-        ZooError: for a name that is neither release nor run, a data spec that is none, a record that cannot
-            be read (of one with damaged lines the others are taken, with a warning), or a folder that holds
-            something else or cannot be written.
+        ZooError: for a name that is neither release nor run, a data spec that is none, a data folder in which
+            none has its data, a record that cannot be read (of one with damaged lines the others are taken,
+            with a warning), or a folder that holds something else or cannot be written.
     """
     _check(sample, seed, device, workers)
     looker = Looker(data, sample, seed, pick_device(device), workers)
+    names = _names(names)
     opened = _open_all(names)
+    looker.require_use(opened)
     folder = _place(out, opened, names)
     seen = []
     for number, each in enumerate(opened, 1):
@@ -178,6 +183,12 @@ def _check(sample: int, seed: int, device: str, workers: int | None) -> None:
     if device not in _DEVICES:
         hint = did_you_mean(device, _DEVICES)
         raise ZooError(f'device: found "{device}", expected one of {", ".join(_DEVICES)}.{hint}')
+
+
+def _names(given: Sequence[Any]) -> tuple[str | Path, ...]:
+    """Return the names of what is given, one by one or in one list."""
+    listed = given[0] if len(given) == 1 and isinstance(given[0], list | tuple) else given
+    return tuple(releases.named(each) for each in listed)
 
 
 def _open_all(names: Sequence[str | Path]) -> list[Opened]:

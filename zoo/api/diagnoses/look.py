@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +15,7 @@ from zoo.api.evaluation import own_data
 from zoo.api.own_images import open_own
 from zoo.config import parse
 from zoo.data import DataConfig, EvalView, ImageDataset, ViewsConfig, open_dataset, parse_data_spec
+from zoo.data.embedded import reads_folder, require_use
 from zoo.errors import ZooError
 from zoo.evaluation.diagnosis.center_loss import center_loss
 from zoo.evaluation.diagnosis.look import Look, landmarks_of, look, words_of
@@ -75,6 +76,20 @@ class Looker:
             ZooError: naming what is wrong with it.
         """
         self._spec = None if self.data is None or is_dir(self.data) else parse_data_spec(str(self.data))
+
+    def require_use(self, subjects: Iterable[Opened]) -> None:
+        """Refuse a folder in which none of the subjects has its data.
+
+        Raises:
+            ZooError: naming it.
+        """
+        if self._spec is not None:
+            return
+        try:
+            configs = [parse(DataConfig, each.recipe.get("data"), each.name) for each in subjects]
+        except ZooError:  # of one that names no data, or other data than this version knows: looking says so
+            return
+        require_use(configs, self.data)
 
     def look_at(self, opened: Opened) -> Seen:
         """Look at one; what cannot be had is left out, with the reason."""
@@ -155,14 +170,15 @@ class Looker:
     def _data_of(self, opened: Opened) -> tuple[DataConfig, str | Path | None]:
         if self._spec is not None:
             return self._spec
-        return own_data(opened.recipe, opened.name, self.data), self.data
+        config, root = own_data(opened.recipe, opened.name, self.data)
+        return config, root if reads_folder(config) else None  # others beside it may have their data there
 
     def _training_set(self, opened: Opened) -> ImageDataset | None:
         """Return what an unfinished run learns from, candidates and all; a release needs none."""
         config = opened.training_data
-        return (
-            None if config is None else self._open(config, "train", self.data if self._spec is None else None)
-        )
+        if config is None:
+            return None
+        return self._open(config, "train", self.data if self._spec is None and reads_folder(config) else None)
 
     def _open(
         self, config: DataConfig, split: Any, root: str | Path | None, release: Release | None = None

@@ -92,12 +92,13 @@ class Opened:
         return objective.encoder, objective.centers()
 
 
-def open_subject(name: str | Path) -> Opened:
+def open_subject(name: str | Path | Release) -> Opened:
     """Open a release by name, folder or repository; or the folder of a run, finished or not.
 
     Raises:
         ZooError: for what is neither, naming what was found and what is near.
     """
+    name = releases.named(name)
     if not is_dir(name):
         return _of_release(releases.open(name))
     folder = Path(name).expanduser()

@@ -12,6 +12,7 @@ from zoo.api.evaluation import evaluate
 from zoo.api.own_images import open_own
 from zoo.config import Config, parse
 from zoo.data import DataConfig, ImageDataset, open_dataset, parse_data_spec
+from zoo.data.embedded import without_partial_labels
 from zoo.errors import DataError, ZooError
 from zoo.evaluation.results.agreement import Images
 from zoo.files import is_dir
@@ -33,8 +34,8 @@ class Sets(NamedTuple):
         """Open both; errors are those of `open_dataset`, and that there is no such folder as `root`."""
         if root is not None and not is_dir(root):
             raise DataError(f'data: no folder "{root}"')
-        plain = config.model_copy(update={"partial_labels": None})
-        return cls(*(open_dataset(plain, split, root) for split in ("train", "test")))
+        plain, place = without_partial_labels(config, root)
+        return cls(*(open_dataset(plain, split, place) for split in ("train", "test")))
 
     @property
     def images(self) -> Images:

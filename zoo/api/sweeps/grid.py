@@ -15,6 +15,7 @@ from zoo.api.sweeps.file import Order, Watched
 from zoo.errors import RecipeError, ZooError, did_you_mean
 from zoo.evaluation.figures.names import without_common_end
 from zoo.training import Recipe
+from zoo.training.overrides import override_of
 
 RECIPE = "recipe"
 """The axis of a sweep over several recipes."""
@@ -258,10 +259,7 @@ def _leaves(section: Mapping[str, Any], path: str = "") -> dict[str, Any]:
 
 
 def _override(key: str, value: Any) -> str:
-    try:
-        return f"{key}={json.dumps(value, allow_nan=False)}"
-    except (TypeError, ValueError):
-        raise ZooError(f'--set "{key}": found {value!r}, expected a plain value as in a recipe') from None
+    return override_of(key, value, "--set ")
 
 
 def _bases(recipes: Sequence[Recipe | str | Path]) -> dict[str, Recipe | str | Path]:

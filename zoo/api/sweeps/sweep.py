@@ -21,6 +21,7 @@ from zoo.api.sweeps.result import Result
 from zoo.api.tables.finished import Finished
 from zoo.api.tables.table import Results, published_figures, results_of
 from zoo.data import open_dataset
+from zoo.data.embedded import reads_folder, require_use
 from zoo.errors import DataError, RecipeError, ZooError, did_you_mean
 from zoo.evaluation.diagnosis.page import Table
 from zoo.evaluation.results.rows import Published, Unfinished
@@ -81,7 +82,7 @@ def sweep(
             single value is the same in all runs. A sweep's own labels stand for their values.
         seeds: of the trainings; 0, 1, 2 where a sweep has none.
         watch: names of `Subject.numbers`, e.g. `features/uniformity`; the usual ones when None.
-        data: the folder with the data, for sources that need one.
+        data: the folder with the data, for recipes whose sources need one.
         resume: go on with what lies in `out`; finished runs are taken as they are. Values and seeds may be
             added, and other numbers watched; none that has runs there may be left out.
 
@@ -93,6 +94,11 @@ def sweep(
         ZooError: for anything wrong with recipes, values, seeds, data or folder, before the first training;
             if no run could be trained.
     """
+    if not isinstance(vary, Mapping | None):
+        raise ZooError(
+            f"vary: found {vary!r}, expected lists of values by their keys, e.g. "
+            '{"objective.tau": [0.1, 0.2]}'
+        )
     out = Path(out)
     written = _file_of(recipes)
     plan = _plan(recipes, written, vary or {}, seeds, watch, out)
@@ -100,6 +106,7 @@ def sweep(
     _require_device(plan.runs)
     if data is not None and not is_dir(data):
         say(f'--data "{data}": there is no such folder; what a recipe may download goes there')
+    require_use([run.recipe.data for run in plan.runs], data)
     images = _images(plan.runs, data)
     for run in plan.runs:  # before the first training
         _require_same(run, images)
@@ -240,8 +247,9 @@ def _images(runs: Sequence[Run], data: str | Path | None) -> dict[str, Images]:
         section = run.recipe.data
         key = section.model_dump_json()
         if key not in found:
-            train = open_dataset(section, "train", data).describe()["sha256"]
-            found[key] = Images(train, _test_images(run.recipe, data))
+            root = data if reads_folder(section) else None
+            train = open_dataset(section, "train", root).describe()["sha256"]
+            found[key] = Images(train, _test_images(run.recipe, root))
     return found
 
 
@@ -314,7 +322,9 @@ def _conclude(
         report = diagnose(
             *folders,
             out=out / "report",
-            data=None if data is None else str(data),
+            data=str(data)
+            if data is not None and any(reads_folder(run.recipe.data) for run in runs)
+            else None,
             device=runs[0].recipe.training.device,
             page=lambda subjects: result.page(runs, subjects),
         )

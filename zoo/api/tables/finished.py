@@ -52,13 +52,14 @@ class Finished:
         self.planned: list[Planned] = []
         self._seen: set[Path] = set()
 
-    def add(self, name: str | Path) -> None:
+    def add(self, name: str | Path | Release) -> None:
         """Add all of a folder (whatever lies below it), a file of results, or a release by its name.
 
         Raises:
             ZooError: for what is none of them, or holds no run, finished or not; for a damaged release or
                 file that is given by itself.
         """
+        name = releases.named(name)
         if is_file(name):
             self._add_file(Path(name))
             return

@@ -20,6 +20,7 @@ from zoo.evaluation.results.plot import plot_results
 from zoo.evaluation.results.rows import Published, RunResult, Unfinished, in_rows
 from zoo.evaluation.results.table import Line, cells, lines, markdown, notes, reading
 from zoo.files import is_file, read_text, sync, write_text
+from zoo.release import Release
 
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 """Between these lines of a README stands the table."""
@@ -104,7 +105,7 @@ class Results:
 
 
 def table(
-    *names: str | Path,
+    *names: str | Path | Release,
     out: str | Path | None = None,
     published: Sequence[str | Path] | None = None,
     readme: str | Path | None = None,

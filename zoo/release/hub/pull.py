@@ -15,7 +15,7 @@ _MAX_VERSIONS = 50  # how far back a folder is recognised as an older state
 
 
 def pull(
-    name: str | Path,
+    name: str | Path | Release,
     *,
     out: str | Path | None = None,
     revision: str | None = None,
@@ -36,7 +36,7 @@ def pull(
     Raises:
         ReleaseError: naming the repository or folder, what was found and what was expected.
     """
-    reading = names.resolve(name, revision, cache_dir)
+    reading = names.resolve(source.named(name), revision, cache_dir)
     release = Release.at(source.folder_of(reading, token=token, cache_dir=cache_dir, want="all"))
     release.verify()
     if out is None:

@@ -1,0 +1,130 @@
+"""Data that no folder holds: a folder that is given for them is refused, not passed over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import zoo
+from tests.test_api import FOLDER, picture_folder
+from zoo import api
+from zoo.api import work_queue
+from zoo.api.diagnoses import diagnose as diagnosis
+from zoo.config import parse
+from zoo.data import DataConfig, open_dataset
+from zoo.data.embedded import reads_folder, require_use, without_partial_labels
+from zoo.errors import DataError
+from zoo.training import Recipe
+
+PACO, CE = "cifar_resnet20.paco_digits_lt50", "cifar_resnet20.ce_digits_lt50"
+TINY = {"training.epochs": [1], "schedule.warmup_epochs": [0], "training.device": ["cpu"]}
+
+
+def begun(out: Path) -> Path:
+    """Return the folder of a run that has only begun."""
+    run = out.parent / "begun" / "run"
+    run.mkdir(parents=True)
+    (run / "recipe.yaml").write_text(Recipe.load(CE).to_yaml())
+    return run
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda data, out: zoo.evaluate(PACO, "knn", data),
+        lambda data, out: zoo.evaluate(PACO, "knn", f"digits:{data}"),
+        lambda data, out: zoo.pretrain(PACO, out=out, data=data),
+        lambda data, out: api.profile_step(Recipe.load(PACO), out=out, data=data),
+        lambda data, out: zoo.finetune(init=PACO, out=out, data=data),
+        lambda data, out: zoo.finetune(CE, init=PACO, out=out, data=data),
+        lambda data, out: zoo.compare(None, init=PACO, out=out, data=data),
+        lambda data, out: zoo.compare(CE, init=PACO, out=out, data=data),
+        lambda data, out: zoo.reproduce(PACO, out=out, data=data),
+        lambda data, out: zoo.diagnose(PACO, begun(out), out=out, data=data),
+        lambda data, out: zoo.sweep(CE, PACO, out=out, data=data, vary=TINY),
+    ],
+)
+def test_a_folder_for_digits_is_refused_with_what_it_would_be(
+    use: Callable[[Path, Path], Any], tmp_path: Path
+) -> None:
+    data, out = picture_folder(tmp_path / "photos"), tmp_path / "out"
+    with pytest.raises(DataError) as found:
+        use(data, out)
+    assert str(found.value) == (
+        f'data: found the folder "{data}", of which nothing would be read: the source of these data is '
+        "digits, which come with scikit-learn: leave --data out. For the images there a command that takes "
+        f"other data than a release's own has --data 'folder:{data}', a recipe "
+        f"--set 'data.source={{kind: folder}}'"
+    )
+    assert not (out / "config.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("inside", "spec", "setting"),
+    [
+        (("train", "test"), "folder:{}?test=test", "folder, test: test"),
+        (("train", "val", "test"), "folder:{}", "folder"),
+        (("cifar-100-python",), "cifar100:{}", "cifar100"),
+        (("train-00000-of-00001.parquet",), "parquet:{}", "parquet"),
+    ],
+)
+def test_the_hint_is_what_reads_the_folder(
+    inside: tuple[str, ...], spec: str, setting: str, tmp_path: Path
+) -> None:
+    for name in inside:
+        (tmp_path / name).mkdir()
+    with pytest.raises(DataError) as found:
+        require_use([parse(DataConfig, {"source": {"kind": "digits"}}, "r")], tmp_path)
+    assert f"--data '{spec.format(tmp_path)}'" in str(found.value)
+    assert f"data.source={{kind: {setting}}}" in str(found.value)
+    read = zoo.data.parse_data_spec(spec.format(tmp_path))
+    assert read[1] == tmp_path and read[0].source.kind == setting.partition(",")[0]
+
+
+def test_nothing_is_guessed_of_a_folder_with_something_else(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"leave --data out$"):
+        zoo.evaluate(PACO, "knn", tmp_path)
+
+
+def test_candidates_of_digits_are_read_from_a_folder_and_their_probes_need_none(tmp_path: Path) -> None:
+    np.save(tmp_path / "c.npy", np.ones((1250, 10), dtype=bool))
+    section = {"source": {"kind": "digits"}, "partial_labels": {"kind": "file", "path": "c.npy"}}
+    config = parse(DataConfig, section, "r")
+    assert reads_folder(config)
+    candidates = open_dataset(config, "train", tmp_path).candidates
+    assert candidates is not None and candidates.all()
+    assert len(open_dataset(config, "test", tmp_path)) == 547
+    plain, root = without_partial_labels(config, tmp_path)
+    assert plain.partial_labels is None and root is None
+
+
+def test_a_sweep_gives_the_folder_to_the_recipes_that_read_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = picture_folder(tmp_path / "photos")
+    given: dict[str, Path | None] = {}
+
+    def trained(recipe: Any, *, out: Path, data: Path | None, **_: Any) -> None:
+        given[recipe.data.source.kind] = data
+        out.mkdir(parents=True)
+        (out / "config.json").write_text("{}")
+
+    monkeypatch.setattr(work_queue, "pretrain", trained)
+    monkeypatch.setattr("zoo.api.sweeps.sweep._conclude", lambda *_: None)
+    sources = {"digits": {"kind": "digits"}, "photos": {"kind": "folder"}}
+    vary = {**TINY, "data.source": sources, "data.long_tail": [None]}
+    zoo.sweep(CE, out=tmp_path / "out", data=data, vary=vary, seeds=[0])
+    assert given == {"digits": None, "folder": data}
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_a_report_looks_at_each_ones_own_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diagnosis, "draw", lambda *_: [])
+    data = picture_folder(tmp_path / "photos")
+    made = zoo.pretrain(CE, out=tmp_path / "made", data=data, overrides=[*FOLDER, "training.device=cpu"])
+    found = zoo.diagnose(PACO, made.path, data=data, out=tmp_path / "report", sample=12)
+    assert [each.look is not None and each.look.data for each in found.subjects] == ["digits", "photos"]

@@ -1,0 +1,103 @@
+"""What a Python program may give where a release is named, and what it is told of anything else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import zoo
+from zoo.api import plan_finetuning
+from zoo.api.comparisons.plan import base_recipe
+from zoo.api.diagnoses import diagnose as diagnosis
+from zoo.api.tables.finished import Finished
+from zoo.errors import ZooError
+from zoo.release import named
+
+PACO, MOCO = "cifar_resnet20.paco_digits_lt50", "cifar_resnet20.moco_v2_ft_digits_lt50"
+
+
+def test_a_release_that_is_open_stands_for_its_name(tmp_path: Path) -> None:
+    release = zoo.open(PACO)
+    assert zoo.open(release).path == release.path
+    weights = (zoo.load(each).state_dict() for each in (PACO, release))
+    assert all(torch.equal(a, b) for a, b in zip(*(each.values() for each in weights), strict=True))
+    recipe = plan_finetuning(None, init=release).recipe
+    assert recipe == plan_finetuning(None, init=PACO).recipe  # another computer has it under this name
+    assert base_recipe(None, release, None, {})[0].init == recipe.init
+    assert zoo.class_map(release, tmp_path / "map.png").is_file()
+    found = Finished()
+    found.add(release)
+    assert [run.name for run in found.runs] == [PACO]
+
+
+def test_a_folder_that_is_open_stands_for_its_path(paco: zoo.Release) -> None:
+    assert named(zoo.open(paco.path)) == paco.path
+    recipe = plan_finetuning(None, init=paco).recipe
+    assert recipe.init is not None and recipe.init.release == str(paco.path)
+
+
+def test_a_report_takes_one_list_of_names_and_of_releases(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(diagnosis, "draw", lambda *_: [])
+    for number, given in enumerate(([PACO, zoo.open(MOCO)], (PACO, MOCO))):
+        found = zoo.diagnose(given, out=tmp_path / str(number), sample=8)
+        assert [subject.name for subject in found.subjects] == [PACO, MOCO]
+        assert f"zoo diagnose {PACO} " in (found.folder / "numbers.json").read_text()
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        zoo.open,
+        zoo.load,
+        zoo.pull,
+        zoo.diagnose,
+        zoo.table,
+        lambda given: zoo.diagnose([PACO, given]),
+        lambda given: zoo.push(given, "org/name"),
+        lambda given: zoo.class_map(given, "map.png"),
+        zoo.reproduce,
+        lambda given: zoo.finetune(init=given),
+        lambda given: zoo.compare(None, init=given, out="out"),
+    ],
+)
+@pytest.mark.parametrize(("given", "kind"), [(nn.Linear(2, 2), "a Linear"), (3, "a int"), (None, "nothing")])
+def test_anything_else_is_refused_by_its_kind(use: Callable[[Any], Any], given: Any, kind: str) -> None:
+    with pytest.raises(ZooError) as error:
+        use(given)
+    expected = f"release: found {kind}, expected a name, a folder (str or Path) or a Release"
+    assert str(error.value) == expected
+
+
+def test_lists_are_asked_for_by_a_text_and_recipes_by_a_name() -> None:
+    for listing in (zoo.list_models, zoo.list_recipes, zoo.list_sweeps):
+        with pytest.raises(ZooError, match="pattern: found a int, expected a text"):
+            listing(3)  # type: ignore[arg-type]
+    with pytest.raises(ZooError, match="recipe: found a Release, expected a name, a file or a Recipe"):
+        zoo.pretrain(zoo.open(PACO), out="out")  # type: ignore[arg-type]
+
+
+def test_a_release_shows_itself_in_one_line(tmp_path: Path) -> None:
+    release = zoo.open(PACO)
+    best = max(release.metrics["evaluations"], key=lambda entry: entry["metrics"].get("accuracy", 0))
+    assert repr(release) == (
+        f"Release({PACO}: cifar_resnet20, paco, 10 classes, {best['metrics']['accuracy']:.1f} % by "
+        f"{best['protocol']} on {best['data']}; {release.path})"
+    )
+    gone = zoo.Release(tmp_path, release.config)  # its files are not there any more
+    assert repr(gone) == f"Release({PACO}: cifar_resnet20, paco, 10 classes; {tmp_path})"
+
+
+def test_dir_has_the_public_names_alone_and_a_star_leaves_the_builtins() -> None:
+    shown = [name for name in dir(zoo) if not name.startswith("__")]
+    assert not {"Any", "TYPE_CHECKING", "annotations", "importlib", "_timm_hook"} & {*shown}
+    assert {"open", "load", "api", "ZooError", *zoo.__all__} - {"__version__"} <= {*shown}
+    namespace: dict[str, Any] = {"open": open}
+    exec("from zoo import *", namespace)
+    assert namespace["open"] is open and namespace["load"] is zoo.load

@@ -1,0 +1,89 @@
+"""Changes to a recipe's values, as a command line or a Python program gives them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from zoo.config import load_yaml
+from zoo.errors import RecipeError, did_you_mean
+
+Overrides = Sequence[str] | Mapping[str, Any]
+"""`["training.epochs=1"]`, each value read as YAML, or `{"training.epochs": 1}`."""
+
+
+def as_overrides(overrides: Overrides) -> list[str]:
+    """Return the changes as `a.b=c` texts.
+
+    Raises:
+        RecipeError: for what is neither, or a value that no recipe can have.
+    """
+    given: Any = overrides  # what callers without a type checker give
+    if isinstance(given, Mapping):
+        return [override_of(key, value, "overrides: ") for key, value in given.items()]
+    if isinstance(given, str):
+        found = f'the text "{given}"'
+    elif not isinstance(given, Iterable):
+        found = repr(given)
+    else:
+        listed = list(given)
+        wrong = [each for each in listed if not isinstance(each, str)]
+        if not wrong:
+            return listed
+        found = f"{wrong[0]!r} in the list"
+    raise RecipeError(
+        f'overrides: found {found}, expected a list of "KEY.KEY=VALUE", e.g. ["training.epochs=1"], or a '
+        'mapping, e.g. {"training.epochs": 1}'
+    )
+
+
+def override_of(key: str, value: Any, where: str) -> str:
+    """Return the text that sets a key to a plain value.
+
+    Raises:
+        RecipeError: beginning with `where`, for a value that no recipe can have.
+    """
+    try:
+        return f"{key}={json.dumps(value, allow_nan=False, ensure_ascii=False)}"
+    except (TypeError, ValueError):
+        raise RecipeError(f'{where}"{key}": found {value!r}, expected a plain value as in a recipe') from None
+
+
+def value_of(overrides: Iterable[str], key: str) -> Any:
+    """Return the value that the last override of this very key sets; None where none does."""
+    found = [text for path, _, text in (each.partition("=") for each in overrides) if path.strip() == key]
+    return load_yaml(found[-1], f'--set "{key}={found[-1]}"') if found else None
+
+
+def apply(data: dict[str, Any], override: str, where: str) -> None:
+    """Set one `a.b=c` in plain data; the value is read as YAML. Keys are checked by the schema later.
+
+    Raises:
+        RecipeError: naming the part of the key that is not there.
+    """
+    path, equals, text = override.partition("=")
+    keys = path.strip().split(".")
+    if not equals or not all(keys):
+        raise RecipeError(f'--set "{override}": expected KEY.KEY=VALUE, e.g. objective.tau=0.1')
+    value = load_yaml(text, f'--set "{override}"')
+    node: Any = data
+    for depth, key in enumerate(keys):
+        last = depth == len(keys) - 1
+        here = ".".join(keys[: depth + 1])
+        slot: Any = key
+        if isinstance(node, list):
+            if not key.isdigit() or int(key) >= len(node):
+                raise RecipeError(f'{where}: --set "{here}": expected an index below {len(node)}')
+            slot = int(key)
+        elif not isinstance(node, dict):
+            raise RecipeError(
+                f'{where}: --set "{here}": "{".".join(keys[:depth])}" is {node!r} and has no keys; '
+                f"give it whole: --set '{'.'.join(keys[:depth])}={{{key}: ..., ...}}'"
+            )
+        elif not last and key not in node:
+            raise RecipeError(f'{where}: --set: unknown key "{here}".{did_you_mean(key, node)}')
+        if last:
+            node[slot] = value
+        else:
+            node = node[slot]
