@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from zoo.files import read_text
-from zoo.release.convert.reading import check_archive
+from zoo.torch_files import check_archive
 
 CHECKPOINT_FORMAT = 2
 

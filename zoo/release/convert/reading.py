@@ -25,9 +25,9 @@ from zoo.errors import ReleaseError
 from zoo.files import is_file
 from zoo.release.convert.listing import shown, summary
 from zoo.release.format import DISGUISE_BYTES, disguise, lfs_pointer
+from zoo.torch_files import check_archive, refuse_bytearrays
 
 _MOST_KEYS = 20_000  # the largest encoders have a few thousand
-_LARGEST_INDEX = 64 << 20  # bytes of a file's pickle, which says where the tensors are; a kilobyte for each
 _LAST_EPOCH = 1 << 31
 _WEIGHTS = ("state_dict", "model")  # entries that hold the trained model
 _MOMENTUM_WEIGHTS = "model_ema"  # PyContrast and FT: the momentum encoder is an entry of its own
@@ -157,22 +157,6 @@ def _load(file: Path) -> Any:
         raise ReleaseError(f"{file}: {_reason(error)}") from None
 
 
-def check_archive(file: Path) -> None:
-    """Refuse what a few bytes of a zip archive can fill the memory with; `torch.save` writes none of it.
-
-    Raises:
-        ReleaseError: for compressed entries, and pickles that ask for more than tensors.
-    """
-    with zipfile.ZipFile(file) as archive:
-        if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
-            raise ReleaseError(f"{file}: a compressed archive, expected a file that torch.save wrote")
-        for entry in archive.infolist():
-            if entry.filename.lower().endswith("data.pkl"):  # torch ignores the case
-                if entry.file_size > _LARGEST_INDEX:
-                    raise ReleaseError(f"{file}: its list of tensors has {entry.file_size:,} bytes")
-                _refuse_bytearrays(archive.read(entry), file)
-
-
 def _check_plain(file: Path) -> None:
     """Files of torch before 1.6 are pickles and tensors one after the other, or tar archives before 0.2."""
     if tarfile.is_tarfile(file):
@@ -182,19 +166,7 @@ def _check_plain(file: Path) -> None:
         )
     if file.stat().st_size:
         with file.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            _refuse_bytearrays(data, file)
-
-
-def _refuse_bytearrays(data: bytes | mmap.mmap, file: Path) -> None:
-    """`bytearray(2**33)`, a pickle of 100 bytes, fills gigabytes, and torch calls it without being asked.
-
-    A pickle that torch reads names what it calls in lines of plain text; no weights need this one.
-    """
-    if data.find(b"bytearray\n") >= 0:
-        raise ReleaseError(
-            f'{file}: it asks for "builtins.bytearray", with which a few bytes can fill the memory; no '
-            "weights need it"
-        )
+            refuse_bytearrays(data, file)
 
 
 def _reason(error: Exception) -> str:
