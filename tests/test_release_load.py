@@ -109,6 +109,8 @@ def test_features_only_and_a_new_head_also_by_plain_timm(released, images, loade
 def test_timms_arguments_are_passed_through(released, images):
     release, encoder = released
     assert zoo.load(release.path, drop_rate=0.3).drop_rate == 0.3
+    habit = zoo.load(release.path, pretrained=True).eval()
+    assert torch.equal(habit(images), encoder(images))
     gray = zoo.load(release.path, in_chans=1).eval()
     torch.testing.assert_close(gray.conv1.weight, encoder.conv1.weight.sum(1, keepdim=True))
     pooled = zoo.load(release.path, global_pool="max").eval()

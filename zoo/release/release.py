@@ -199,6 +199,8 @@ class Release:
         **model_kwargs: Any,
     ) -> nn.Module:
         """Return the model; the arguments are those of `zoo.load`."""
+        if model_kwargs.get("pretrained") is True:  # a habit of timm's, and true of every release
+            del model_kwargs["pretrained"]
         check_request(
             self.config,
             num_classes=num_classes,
