@@ -87,7 +87,7 @@ def did_you_mean(found: object, choices: Iterable[str]) -> str:
     Upper and lower case are the same here. Where no whole name is near, the shortest that holds `found` is.
     """
     sought = str(found).casefold()
-    names = {name.casefold(): name for name in choices if name != str(found)}
+    names = {name.casefold(): name for name in choices}
     near = difflib.get_close_matches(sought, names, n=1, cutoff=0.6)
     near = near or sorted((name for name in names if len(sought) >= 3 and sought in name), key=len)
     return f' Did you mean "{names[near[0]]}"?' if near else ""

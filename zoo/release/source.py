@@ -85,7 +85,7 @@ def folder_of(
         if is_file(reading.path):
             raise ReleaseError(f'"{reading.path}": found a file, expected the folder of a release')
         beside = reading.path.parent
-        near = [str(beside / name) for name in names_in(beside)]
+        near = [str(beside / name) for name in names_in(beside) if beside / name != reading.path]
         raise ReleaseError(f'no folder "{reading.path}".{did_you_mean(reading.path, near)}')
     if not is_file(reading.path / format.CONFIG) and hub.is_repo_id(reading.target):
         raise ReleaseError(
