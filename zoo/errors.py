@@ -5,7 +5,9 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable
+from itertools import islice
 
+_MOST_CHOICES = 5_000  # that are compared: a tenth of a second
 LONGEST_MESSAGE = 4_000  # characters; what is in the middle of longer ones is left out
 
 # Control characters, line separators, marks that turn the direction of text around, halves of characters.
@@ -84,10 +86,13 @@ def first_line(error: BaseException) -> str:
 def did_you_mean(found: object, choices: Iterable[str]) -> str:
     """Return `' Did you mean "x"?'` for the nearest of `choices`, or `''` when nothing is near.
 
-    Upper and lower case are the same here. Where no whole name is near, the shortest that holds `found` is.
+    Upper and lower case are the same here. Where no whole name is near, the shortest that has `found` as
+    one of its words is.
     """
     sought = str(found).casefold()
-    names = {name.casefold(): name for name in choices}
+    names = {str(name).casefold(): str(name) for name in islice(choices, _MOST_CHOICES)}
     near = difflib.get_close_matches(sought, names, n=1, cutoff=0.6)
-    near = near or sorted((name for name in names if len(sought) >= 3 and sought in name), key=len)
+    if not near and len(sought) >= 3:
+        whole = re.compile(rf"(?<![a-z0-9]){re.escape(sought)}(?![a-z0-9])")
+        near = sorted(filter(whole.search, names), key=len)
     return f' Did you mean "{names[near[0]]}"?' if near else ""

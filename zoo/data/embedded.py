@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 from zoo.data.cifar import COPIES
 from zoo.data.config import CandidatesFile, DataConfig, Digits, Folder, Parquet
+from zoo.data.parquet import named_by
 from zoo.errors import DataError
 from zoo.files import is_dir, names_in
 
@@ -63,6 +63,7 @@ def _spec_of(root: Path) -> str | None:
     for kind, copy in COPIES.items():
         if root.name == copy.archive or is_dir(root / copy.archive):
             return f"{kind}:{root}"
-    if any(fnmatchcase(name, files.train) for name in names_in(root)):
-        return f"parquet:{root}"
+    for folder in (root, *(root / name for name in names_in(root) if is_dir(root / name))):
+        if named_by(files.train, names_in(folder)):
+            return f"parquet:{folder}"
     return None

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.errors import DataError
+from zoo.training.acceleration import float32_products
 
 LARGE = 1 << 30
 """Bytes from which on features lie in a temporary file instead of memory."""
@@ -66,8 +67,7 @@ def extract(
     try:
         # no_grad, not inference_mode: the features may well enter a differentiable loss later
         # a GPU's convolutions would round float32 to TensorFloat-32, and figures be others than a CPU's
-        exact = torch.backends.cudnn.flags(enabled=torch.backends.cudnn.enabled, allow_tf32=False)
-        with torch.no_grad(), torch.autocast(device.type, enabled=False), exact:
+        with torch.no_grad(), torch.autocast(device.type, enabled=False), float32_products():
             for images, targets in batches:
                 output = model(images.to(device=device, dtype=dtype, non_blocking=True))
                 _check_output(output, len(images))

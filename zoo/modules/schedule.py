@@ -143,7 +143,8 @@ class Temperature(nn.Module):
         """
         if not isinstance(self.config, Learned):
             now = self.dial(progress)
-            return now.clone() if isinstance(now, Tensor) else now  # it is recorded, and the dial turns on
+            # a copy, for it is recorded and the dial turns on; float32, as a loss times tau would be float64
+            return now.float() if isinstance(now, Tensor) else now
         tau: Tensor = self.config.min * (self.config.max / self.config.min) ** self.position.sigmoid()
         return tau
 

@@ -78,16 +78,36 @@ def frozen_statistics(module: nn.Module, enabled: bool) -> Iterator[None]:
 
 
 @contextmanager
+def float32_products(*, tf32_convolutions: bool = False) -> Iterator[None]:
+    """Multiply float32 as float32 inside the block, on a GPU too, whatever was set around it.
+
+    Args:
+        tf32_convolutions: let those alone round their factors to TensorFloat-32.
+    """
+    # torch has two ways to set this, and refuses to read by the one what only the other could have set
+    conv, rnn = torch.backends.cudnn.conv, torch.backends.cudnn.rnn
+    matmul = torch.backends.cuda.matmul
+    before = conv.fp32_precision, rnn.fp32_precision, matmul.fp32_precision
+    conv.fp32_precision = rnn.fp32_precision = "tf32" if tf32_convolutions else "ieee"
+    if matmul.fp32_precision == "tf32":  # else it stays unset: compilers read it by the other way
+        matmul.fp32_precision = "ieee"
+    try:
+        yield
+    finally:
+        conv.fp32_precision, rnn.fp32_precision, matmul.fp32_precision = before
+
+
+@contextmanager
 def fastest_kernels(device: torch.device, precision: str) -> Iterator[None]:
     """Let cuDNN try its kernels on each new shape and keep the fastest, inside the block.
 
     Those that round a float32 convolution's factors to TensorFloat-32 are among them only where `precision`
     is "tf32": torch takes them unasked, and a record that says fp32 would not be true.
     """
-    with torch.backends.cudnn.flags(
-        enabled=torch.backends.cudnn.enabled,
-        benchmark=device.type == "cuda",
-        deterministic=torch.backends.cudnn.deterministic,
-        allow_tf32=precision == "tf32",
-    ):
-        yield
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = device.type == "cuda"
+    try:
+        with float32_products(tf32_convolutions=precision == "tf32"):
+            yield
+    finally:
+        torch.backends.cudnn.benchmark = before
