@@ -15,6 +15,8 @@ from zoo.evaluation.results.rows import GROUPS
 from zoo.evaluation.results.table import Line, measured_groups
 
 _MOST_ROWS = 40
+_MEASURES = {"linear": "linear probe", "linear, balanced": "balanced linear probe", "knn": "kNN"}
+_LEAST = 10.0  # points of accuracy that an axis shows
 _LETTERS = 40  # of a line of a row's name
 _WIDE, _NAMES = 1.35, 2.4  # inches of a panel, and of the rows' names
 _ENDS, _HEADING = 0.55, 0.2  # inches of a block beside its rows: titles and ticks; the name of its data
@@ -57,9 +59,9 @@ def plot_results(shown: Sequence[Line], paths: Path | str | Sequence[Path]) -> b
 
 def _caption(drawn: Sequence[Line], panels: Sequence[str], more: int) -> str:
     data = dict.fromkeys(line.data for line in drawn)
-    used = dict.fromkeys(line.row.evaluated.protocol for line in drawn if line.row.evaluated is not None)
+    used = dict.fromkeys(line.row.evaluated.measure for line in drawn if line.row.evaluated is not None)
     texts = [f"{next(iter(data))}, test split" if len(data) == 1 else "Test splits"]
-    texts[0] += f", measured by {' or '.join(used)}"
+    texts[0] += f", measured by {' or '.join(_MEASURES.get(each, each) for each in used)}"
     if len(data) > 1:
         texts.append("Each data set has an x axis of its own, the same in all its panels")
     texts.append("Dots: single seeds")
@@ -107,6 +109,8 @@ def _draw_blocks(
             first = first or axes
         if first is not None:
             low, high = first.get_xlim()  # of all panels
+            missing = max(0.0, _LEAST - (high - low)) / 2  # else a tie fills the width
+            low, high = low - missing, high + missing
             room = 0.05 * (min(high, 100.0) - max(low, 0.0))  # else a dot at the edge is cut
             first.set_xlim(max(low, -room), min(high, 100.0 + room))
             first.set_yticks(range(len(rows)), names[data], color=INK)
@@ -147,20 +151,23 @@ def labels(shown: Sequence[Line]) -> list[str]:
     """Return short names for rows: the method, and of data, length and recipe what tells them apart."""
     data = len({line.data for line in shown}) > 1
     lengths = len({line.row.first.epochs for line in shown}) > 1  # a shorter row of another method misleads
+    measures = ["" if line.row.evaluated is None else line.row.evaluated.measure for line in shown]
+    told = len({*measures}) > 1  # a probe's figure is none of a classifier
     found = [
         ", ".join(
             [
                 line.method,
                 *([line.data] if data else []),
                 *([f"{line.row.first.epochs} epochs"] if lengths else []),
+                *([_MEASURES.get(measure, measure)] if told and measure not in ("", "classifier") else []),
             ]
         )
-        for line in shown
+        for line, measure in zip(shown, measures, strict=True)
     ]
     for text in {each for each in found if found.count(each) > 1}:
         places = [place for place, each in enumerate(found) if each == text]
-        told = _told_apart([shown[place].recipe for place in places])
-        for place, words in zip(places, told, strict=True):
+        words_of = _told_apart([shown[place].recipe for place in places])
+        for place, words in zip(places, words_of, strict=True):
             found[place] = f"{found[place]}, {words}" if words else f"{found[place]}, row {place + 1}"
     return [textwrap.fill(text, _LETTERS) for text in found]
 

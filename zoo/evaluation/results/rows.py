@@ -84,6 +84,12 @@ class Evaluated(Config):
     """Accuracies are in percent."""
 
     @property
+    def measure(self) -> str:
+        """The protocol, and what makes its figures others than those of the same protocol elsewhere."""
+        weighted = self.protocol == "linear" and self.settings.get("balanced") is True
+        return f"{self.protocol}, balanced" if weighted else self.protocol
+
+    @property
     def kind(self) -> str:
         """What has to be the same where figures of several runs are put together."""
         return json.dumps([self.protocol, self.settings, self.test_sha256], sort_keys=True)

@@ -13,6 +13,8 @@ _PROTOCOLS = {
     "classifier": "the learned classifier or class centers, without the training set's prior",
     "linear_full": "the published linear evaluation of the frozen encoder",
     "linear": "a linear probe on cached features of the frozen encoder",
+    "linear, balanced": "such a probe whose classes are weighted inversely to their images, which gives rare "
+    "ones more than the unweighted one does: not to be compared with that",
     "knn": "a vote of the nearest training images",
 }
 _TOLD = ("training.epochs", "objective.feature_transform")  # by other columns
@@ -77,7 +79,7 @@ def cells(shown: Sequence[Line]) -> list[list[str]]:
         body.append(
             [
                 *(line.method, line.recipe, line.data, str(row.first.epochs)),
-                "-" if row.evaluated is None else row.evaluated.protocol,
+                "-" if row.evaluated is None else row.evaluated.measure,
                 *("-" if found is None else str(found) for found in figures),
                 f"n = {len(row.runs)}",
                 _times(row),
@@ -230,11 +232,11 @@ def reading(shown: Sequence[Line]) -> str:
         texts.append("Mean over seeds ± sample standard deviation; a single seed has no spread.")
     elif figures:
         texts.append("Each of a single seed: without a spread.")
-    if any({"many", "medium", "few"} & line.row.figures.keys() for line in shown):
+    if len(measured_groups(shown)) > 1:
         texts.append(
             "Many, medium, few: classes with more than 100, 20 to 100, fewer than 20 training images."
         )
-    used = dict.fromkeys(line.row.evaluated.protocol for line in shown if line.row.evaluated is not None)
+    used = dict.fromkeys(line.row.evaluated.measure for line in shown if line.row.evaluated is not None)
     texts += [f"{_capital(name)}: {_PROTOCOLS[name]}." for name in used if name in _PROTOCOLS]
     if all(line.row.first.counted == "last epoch" for line in shown):
         texts.append("The last epoch counts.")
