@@ -195,6 +195,13 @@ def test_folder_leaves_out_what_programs_hide_in_it(tmp_path):
     refused({"kind": "folder", "train": "new"}, root, "found no class folder in .*/new, expected new/CLASS")
 
 
+def test_a_hidden_class_that_holds_images_is_named(tmp_path, caplog):
+    tree(tmp_path, "train", ["java", ".NET", ".ipynb_checkpoints"])
+    assert opened({"kind": "folder"}, tmp_path).class_names == ("java",)
+    (warning,) = caplog.messages
+    assert "train/.NET is left out" in warning
+
+
 def test_folder_reads_what_torchvision_reads(tmp_path):
     tree(tmp_path, "train", ["b/deep", "b/deeper/x", "a", "b/UPPER"])
     photo(6, 6, 0).save(tmp_path / "train" / "a" / "Z.JPG", "JPEG")
@@ -301,7 +308,9 @@ def test_names_with_spaces_commas_and_signs_are_names_where_such_files_are(tmp_p
         assert data.labels.tolist() == [0, 1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("header", ["", "path,label\n", "Filename, class\n", "label,path\n"])
+@pytest.mark.parametrize(
+    "header", ["", "path,label\n", "Filename, class\n", "image_id,label\n", "label,path\n"]
+)
 def test_a_csv_list_is_read_as_such(tmp_path, header):
     names = ["a, b.png", 'say "c".png', "d e.png"]
     for name in names:
@@ -435,10 +444,8 @@ SHARDS = [
     "train.parquet",
     "train-00000-of-00002-0a1b2c.parquet",
     "train-1.parquet",
-    "train_00002.parquet",
-    "train3.parquet",
-    "train_4_of_5.parquet",
 ]
+NUMBERED = ["train_00002.parquet", "train3.parquet", "train_4_of_5.parquet"]
 
 
 def test_a_split_of_parquet_files_has_its_own_shards_and_no_other_splits(tmp_path):
@@ -448,6 +455,8 @@ def test_a_split_of_parquet_files_has_its_own_shards_and_no_other_splits(tmp_pat
         "train_10k-00000-of-00001",
         "train.full-0",
         "a_train-0",
+        "train_512",
+        "train2017",
     ]
     for file in [*SHARDS, *(f"{name}.parquet" for name in others), "test.parquet", "test_hidden-0.parquet"]:
         shard(tmp_path / file, [0, 1])
@@ -456,12 +465,29 @@ def test_a_split_of_parquet_files_has_its_own_shards_and_no_other_splits(tmp_pat
     assert {file.name for file in data.encoded().files} == set(SHARDS)
     assert len(opened({"kind": "parquet"}, tmp_path, "test")) == 2
     # what a recipe states is read as it is
-    assert len(opened({"kind": "parquet", "train": "train*.parquet"}, tmp_path)) == 2 * (len(SHARDS) + 4)
+    assert len(opened({"kind": "parquet", "train": "train*.parquet"}, tmp_path)) == 2 * (len(SHARDS) + 6)
     assert len(opened({"kind": "parquet", "train": "train_unlabeled"}, tmp_path)) == 2
     assert len(opened({"kind": "parquet", "train": f"{tmp_path.name}/train_10k"}, tmp_path.parent)) == 2
     (tmp_path / "train_unlabeled-0.parquet").rename(tmp_path / "train_other-0.parquet")
     told = r'no train files "train_unlabeled.parquet" or .*there are .*data.source.train, in a spec'
     refused({"kind": "parquet", "train": "train_unlabeled"}, tmp_path, told)
+
+
+def test_shards_may_be_numbered_without_a_hyphen_where_there_are_no_others(tmp_path):
+    for file in [*NUMBERED, "train_unlabeled-0.parquet", "test.parquet"]:
+        shard(tmp_path / file, [0, 1])
+    data = opened({"kind": "parquet"}, tmp_path)
+    assert {file.name for file in data.encoded().files} == set(NUMBERED)
+
+
+def test_a_split_that_is_a_folder_of_parquet_files_gets_its_pattern(tmp_path):
+    for split in ("train", "test"):
+        (tmp_path / split).mkdir()
+        shard(tmp_path / split / "0000.parquet", [0, 1])
+    refused({"kind": "parquet"}, tmp_path, r'a folder of that name, which is "train/\*\.parquet"')
+    assert (
+        len(opened({"kind": "parquet", "train": "train/*.parquet", "test": "test/*.parquet"}, tmp_path)) == 2
+    )
 
 
 def test_parquet_without_names_numbers_classes_alike_for_both_splits(tmp_path):

@@ -80,10 +80,15 @@ def test_what_a_colleague_measured_on_the_same_weights_is_not_dropped(release, h
     release.add_evaluation(EVALUATION | {"protocol": "linear", "data": "ours"})
     commits = hub.commits(REPO)
     expected = r"holds an evaluation of these weights .*\(linear on theirs.*add_evaluations_of\("
-    with pytest.raises(ReleaseError, match=expected):
+    with pytest.raises(ReleaseError, match=expected) as refused:
         zoo.push(release, REPO, token=hub.token)
     assert hub.commits(REPO) == commits
-    assert zoo.open(release.path).add_evaluations_of(theirs) == 1
+    message = str(refused.value)
+    said = re.search(r'add_evaluations_of\("(.*?)"\)', message)
+    assert said and said[1] == f"{REPO}@{commits[0]}"
+    since = len(hub.requests)
+    assert zoo.open(release.path).add_evaluations_of(said[1], token=hub.token) == 1
+    assert not [path for _, path in hub.requests[since:] if "model.safetensors" in path]
     assert zoo.push(release, REPO, token=hub.token).endswith("/v2")
     there = json.loads(hub.files(REPO)["metrics.json"])["evaluations"]
     assert {"theirs", "ours"} <= {entry["data"] for entry in there}

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 
 import zoo
@@ -16,7 +19,8 @@ from zoo.api.comparisons.plan import base_recipe
 from zoo.api.diagnoses import diagnose as diagnosis
 from zoo.api.tables.finished import Finished
 from zoo.errors import ZooError
-from zoo.release import named
+from zoo.release import named, portable
+from zoo.training.overrides import as_overrides
 
 PACO, MOCO = "cifar_resnet20.paco_digits_lt50", "cifar_resnet20.moco_v2_ft_digits_lt50"
 
@@ -39,6 +43,39 @@ def test_a_folder_that_is_open_stands_for_its_path(paco: zoo.Release) -> None:
     assert named(zoo.open(paco.path)) == paco.path
     recipe = plan_finetuning(None, init=paco).recipe
     assert recipe.init is not None and recipe.init.release == str(paco.path)
+
+
+def test_a_release_of_the_hub_is_called_by_its_repository_and_commit_in_a_recipe(
+    paco: zoo.Release, tmp_path: Path
+) -> None:
+    """The folder in this machine's cache would mean nothing on another."""
+    commit = "0123456789abcdef" * 2 + "01234567"
+    snapshot = tmp_path / "hub" / "models--me--paco" / "snapshots" / commit
+    shutil.copytree(paco.path, snapshot)
+    assert portable(zoo.open(snapshot)) == f"hf-hub:me/paco@{commit}"
+    assert named(zoo.open(snapshot)) == snapshot  # where it lies is all that loading needs
+    assert portable(str(snapshot)) == str(snapshot)
+
+
+def test_data_that_an_override_names_take_the_place_of_a_digits_releases_own(tmp_path: Path) -> None:
+    for split, images in (("train", 40), ("val", 2)):
+        for name in ("a", "b"):
+            (tmp_path / split / name).mkdir(parents=True)
+            for i in range(images):
+                Image.new("RGB", (8, 8), (i, 0, 0)).save(tmp_path / split / name / f"{i}.png")
+    source = {"kind": "folder"}
+    plan = plan_finetuning(
+        None, init=PACO, data=tmp_path, overrides={"data.source": source, "data.long_tail": None}
+    )
+    assert plan.recipe.data.source.kind == "folder"
+    assert plan.recipe.training.epochs > 100  # of 80 images, not of 344 digits
+
+
+def test_numbers_of_numpy_and_paths_may_be_overrides() -> None:
+    given = {"a": np.float32(0.1), "b": np.int64(3), "c": np.bool_(True), "d": Path("x") / "y"}
+    assert as_overrides(given) == ["a=0.1", "b=3", "c=true", 'd="x/y"']
+    with pytest.raises(ZooError, match="expected a plain value as in a recipe"):
+        as_overrides({"a": object()})
 
 
 def test_a_report_takes_one_list_of_names_and_of_releases(

@@ -25,7 +25,7 @@ from zoo.modules import has_batchnorm
 from zoo.release import Preprocess, Release, names
 from zoo.training import Recipe
 from zoo.training.build import TIMM, check_timm_weights
-from zoo.training.overrides import Overrides, as_overrides, value_of
+from zoo.training.overrides import Overrides, apply, as_overrides, value_of
 
 SMALL = 64
 """Up to so many pixels a side, images are padded and cropped instead of cropped and resized."""
@@ -98,12 +98,13 @@ def plan_finetuning(
         ZooError: for a recipe, release or data that cannot be found or do not fit.
     """
     overrides = as_overrides(overrides)
-    init = releases.named(init)
+    init = releases.portable(init)
     timms = str(init).startswith(TIMM)
     start = str(init) if timms else names.resolve(init).spelling  # means one thing, always
     if recipe is None:
         release = None if timms else releases.open(init)
         config, folder = resolve_data(data, release)
+        config = _overridden(config, overrides)
         root = None if folder is None else Path(folder)
         plain = _default_recipe(start, release, config, root, overrides)
     else:
@@ -118,6 +119,15 @@ def plan_finetuning(
     planned = parse(Recipe, changed, str(changed["name"]))
     suffix = "" if "finetuned" in planned.name else "_finetuned"
     return Finetuning(planned, root, Path("runs") / f"{planned.name}{suffix}")
+
+
+def _overridden(config: DataConfig, overrides: Sequence[str]) -> DataConfig:
+    """Return the data as overrides of `data` have it, by which the rest of a recipe is made."""
+    plain = {"data": config.model_dump(mode="json")}
+    for each in overrides:
+        if each.strip().startswith("data."):
+            apply(plain, each, "overrides")
+    return parse(DataConfig, plain["data"], "data")
 
 
 def _put_data(plain: dict[str, Any], config: DataConfig, root: Path | None, start: str) -> None:

@@ -23,8 +23,9 @@ MAX_LIST_BYTES = 1 << 30  # several times the list of the largest public data se
 _NUMBER = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?")
 _IMAGE = re.compile(r".*?\.(?:jpe?g|png|ppm|bmp|pgm|tiff?|webp|gif)(?=[\s,;])", re.IGNORECASE)
 _HEADERS = (
-    {"path", "file", "filename", "file_name", "filepath", "file_path", "image", "image_path", "img"},
-    {"label", "class", "class_name", "category", "target"},
+    {"path", "file", "filename", "file_name", "filepath", "file_path"}
+    | {"image", "image_path", "image_id", "img", "id"},
+    {"label", "class", "class_name", "category", "target", "label_name"},
 )
 _SEPARATOR = "the label is what follows the last tab, or without one the last space"
 _CSV = f"no comma between them: {_SEPARATOR}; a list with commas has a name that ends in .csv"

@@ -146,8 +146,11 @@ def named_by(pattern: str, names: Sequence[str]) -> list[str]:
     """
     if not is_split_name(pattern):
         return [name for name in names if fnmatchcase(name, pattern)]
-    shard = re.compile(re.escape(pattern) + r"(-.*|[_ .]?[0-9]+([-_]of[-_][0-9]+)?)?\.parquet", re.DOTALL)
-    return [name for name in names if shard.fullmatch(name)]
+    split, number = re.escape(pattern), r"[_ .]?[0-9]+([-_]of[-_][0-9]+)?"
+    own = re.compile(rf"{split}(-.*)?\.parquet", re.DOTALL)
+    found = [name for name in names if own.fullmatch(name)]
+    # train_512.parquet beside train-0.parquet is of another split; without one somebody numbered shards so
+    return found or [name for name in names if re.fullmatch(rf"{split}{number}\.parquet", name)]
 
 
 def is_split_name(pattern: str) -> bool:
@@ -167,6 +170,8 @@ def _shards(pattern: str, root: Path | None, split: Split) -> list[Path]:
         wanted = f'"{pattern}"'
         if is_split_name(path.name):
             wanted = f'"{path.name}.parquet" or "{path.name}-*.parquet"'
+            if any(name.endswith(".parquet") for name in names_in(path)):  # as the Hub converts data sets
+                there = f'there is a folder of that name, which is "{pattern}/*.parquet"'
         raise DataError(
             f"parquet: no {split} files {wanted} in {folder}: {there}. The folder is given with --data DIR, "
             f'other names with data.source.{split}, in a spec "parquet:DIR?{split}=PATTERN"'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -37,6 +38,9 @@ from zoo.files import is_dir, names_in
 from zoo.image_list import ImageList
 
 DIGITS_TRAIN_PER_CLASS = 125  # the smallest class has 174 images
+
+
+LOG = logging.getLogger("zoo.data")
 
 
 def open_digits(source: Digits, split: Split, root: Path | None) -> Opened:
@@ -98,6 +102,9 @@ def open_folder(source: Folder, split: Split, root: Path | None) -> Opened:
         return has_file_allowed_extension(file, IMG_EXTENSIONS) and all(map(_is_visible, names))
 
     classes = _class_folders(path)
+    for name in names_in(path):
+        if not _is_visible(name) and name not in _KNOWN_HIDDEN and _holds_images(path / name):
+            LOG.warning("folder: %s is left out, as hidden folders are, though it holds images", path / name)
     places = {name: place for place, name in enumerate(classes)}
     try:
         samples = make_dataset(str(path), places, is_valid_file=is_image, allow_empty=True)
@@ -135,10 +142,21 @@ def _class_folders(path: Path) -> list[str]:
     return names
 
 
+def _holds_images(folder: Path) -> bool:
+    from torchvision.datasets.folder import IMG_EXTENSIONS, has_file_allowed_extension
+
+    return is_dir(folder) and any(
+        _is_visible(name) and has_file_allowed_extension(name, IMG_EXTENSIONS) for name in names_in(folder)
+    )
+
+
 def _is_visible(name: str) -> bool:
     """Whether that is none of .ipynb_checkpoints, .git, .DS_Store, ._photo.jpg, __MACOSX and the like."""
     return not name.startswith(".") and name != "__MACOSX"
 
+
+_KNOWN_HIDDEN = frozenset({".ipynb_checkpoints", ".git", "__MACOSX"})
+"""Folders that programs make, whose images are copies."""
 
 OPENERS: dict[
     str,

@@ -12,10 +12,20 @@ if TYPE_CHECKING:
     from zoo.release.format import Preprocess
     from zoo.release.hub.browse import HubRelease, list_hub
     from zoo.release.release import Release
-    from zoo.release.source import load, named, open
+    from zoo.release.source import load, named, open, portable
     from zoo.release.write import write_release
 
-__all__ = ["HubRelease", "Preprocess", "Release", "list_hub", "load", "named", "open", "write_release"]
+__all__ = [
+    "HubRelease",
+    "Preprocess",
+    "Release",
+    "list_hub",
+    "load",
+    "named",
+    "open",
+    "portable",
+    "write_release",
+]
 
 _HOME_OF = {
     "HubRelease": "hub.browse",
@@ -25,6 +35,7 @@ _HOME_OF = {
     "load": "source",
     "named": "source",
     "open": "source",
+    "portable": "source",
     "write_release": "write",
 }
 

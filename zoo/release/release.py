@@ -251,11 +251,12 @@ class Release:
         metrics["evaluations"] = [*others, dict(entry)]
         self._rewrite({format.METRICS: format.to_json(metrics)})
 
-    def add_evaluations_of(self, other: Release | str | Path) -> int:
+    def add_evaluations_of(self, other: Release | str | Path, *, token: str | bool | None = None) -> int:
         """Take over what somebody else has measured on the same weights and this release lacks.
 
         Args:
-            other: a release, or the name of one, see `zoo.open`.
+            other: a release, or the name of one, see `zoo.open`; of one on the Hub no weights are fetched.
+            token: as in `zoo.open`.
 
         Returns:
             How many evaluations were added.
@@ -264,9 +265,9 @@ class Release:
             ReleaseError: when the weights are others, or this release cannot be changed.
         """
         if not isinstance(other, Release):
-            from zoo.release import source
+            from zoo.release import names, source
 
-            other = source.open(other)
+            other = Release.at(source.folder_of(names.resolve(other), token=token, want="facts"))
         if other.config["zoo"]["weights_sha256"] != self.config["zoo"]["weights_sha256"]:
             raise ReleaseError(f"{other.path}: has other weights than {self.path}, so its figures are others")
         here = {identity(entry) for entry in self.metrics["evaluations"]}
@@ -346,4 +347,13 @@ def identity(entry: Mapping[str, Any]) -> str:
     """Return what tells one evaluation from another: protocol, data, split, settings and seed."""
     data = [(entry.get(name) or {}).get("sha256") for name in ("train_set", "test_set")]
     what = [entry["protocol"], entry["data"], entry["split"], entry.get("settings") or {}, entry.get("seed")]
-    return json.dumps([*what, data], sort_keys=True)
+    return json.dumps(_numbers([*what, data]), sort_keys=True)
+
+
+def _numbers(value: Any) -> Any:
+    """Return plain data in which 1.0 is 1, as in comparisons."""
+    if isinstance(value, Mapping):
+        return {key: _numbers(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_numbers(each) for each in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -18,7 +18,7 @@ from zoo.release.release import Release
 
 
 def named(release: Release | str | Path) -> str | Path:
-    """Return the name of a release, or the folder of one that is open, which means the same anywhere.
+    """Return the name of a release, or of one that is open its folder, or that it is a shipped one.
 
     Raises:
         ReleaseError: for what is neither, by its kind.
@@ -30,6 +30,21 @@ def named(release: Release | str | Path) -> str | Path:
             f"release: found {plain_kind(release)}, expected a name, a folder (str or Path) or a Release"
         )
     return release
+
+
+def portable(release: Release | str | Path) -> str | Path:
+    """Return what another machine knows a release by, too: of one from the Hub its repository and commit.
+
+    Raises:
+        ReleaseError: as `named`.
+    """
+    name = named(release)
+    if isinstance(release, Release) and isinstance(name, Path):
+        repository, snapshots, commit = name.parts[-3:] if len(name.parts) > 3 else ("", "", "")
+        kind, *repo_id = repository.split("--")  # as huggingface_hub's cache calls its folders
+        if (kind, snapshots, len(repo_id)) == ("models", "snapshots", 2) and hub.COMMIT.fullmatch(commit):
+            return f"hf-hub:{'/'.join(repo_id)}@{commit}"
+    return name
 
 
 def open(

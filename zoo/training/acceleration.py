@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -85,8 +86,8 @@ def float32_products(*, tf32_convolutions: bool = False) -> Iterator[None]:
         tf32_convolutions: let those alone round their factors to TensorFloat-32.
     """
     # torch has two ways to set this, and refuses to read by the one what only the other could have set
-    conv, rnn = torch.backends.cudnn.conv, torch.backends.cudnn.rnn
-    matmul = torch.backends.cuda.matmul
+    cudnn: Any = torch.backends.cudnn  # whose type does not know what it has got since
+    conv, rnn, matmul = cudnn.conv, cudnn.rnn, cast(Any, torch.backends.cuda.matmul)
     before = conv.fp32_precision, rnn.fp32_precision, matmul.fp32_precision
     conv.fp32_precision = rnn.fp32_precision = "tf32" if tf32_convolutions else "ieee"
     if matmul.fp32_precision == "tf32":  # else it stays unset: compilers read it by the other way

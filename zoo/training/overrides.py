@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from zoo.config import load_yaml
 from zoo.errors import RecipeError, did_you_mean
@@ -45,9 +48,20 @@ def override_of(key: str, value: Any, where: str) -> str:
         RecipeError: beginning with `where`, for a value that no recipe can have.
     """
     try:
-        return f"{key}={json.dumps(value, allow_nan=False, ensure_ascii=False)}"
+        return f"{key}={json.dumps(value, allow_nan=False, ensure_ascii=False, default=_plain)}"
     except (TypeError, ValueError):
         raise RecipeError(f'{where}"{key}": found {value!r}, expected a plain value as in a recipe') from None
+
+
+def _plain(value: Any) -> Any:
+    """Return a number of NumPy's or a path as YAML has it."""
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, np.floating):
+        return float(str(value))  # the shortest digits that mean it: 0.1 of a float32, not 0.10000000149
+    if isinstance(value, np.integer | np.bool_):
+        return value.item()
+    raise TypeError
 
 
 def value_of(overrides: Iterable[str], key: str) -> Any:

@@ -158,7 +158,7 @@ def _check_replaceable(there: hub.Listing, repo_id: str, release: Release, token
             f'{where}: holds the release "{found}", not "{release.name}"; choose another repository'
         )
     if weights_sha256 == release.config["zoo"]["weights_sha256"] and format.METRICS in there.files:
-        _check_evaluations(_text(there, repo_id, format.METRICS, token), repo_id, release)
+        _check_evaluations(_text(there, repo_id, format.METRICS, token), repo_id, there.commit, release)
 
 
 def _text(there: hub.Listing, repo_id: str, name: str, token: str | bool | None) -> bytes:
@@ -176,7 +176,7 @@ def _text(there: hub.Listing, repo_id: str, name: str, token: str | bool | None)
         return Path(file).read_bytes()
 
 
-def _check_evaluations(text: bytes, repo_id: str, release: Release) -> None:
+def _check_evaluations(text: bytes, repo_id: str, commit: str, release: Release) -> None:
     """Refuse to replace evaluations of the same weights that `release` does not have."""
     try:
         there = {identity(entry): entry for entry in json.loads(text)["evaluations"]}
@@ -190,7 +190,8 @@ def _check_evaluations(text: bytes, repo_id: str, release: Release) -> None:
         raise ReleaseError(
             f'Hub repository "{repo_id}": holds an evaluation of these weights that {release.path} lacks '
             f"({entry['protocol']} on {entry['data']}, {entry['split']}{others}), and this push would drop "
-            f'it; take it over with zoo.open("{release.path}").add_evaluations_of("{repo_id}") and push again'
+            f'it; take it over with zoo.open("{release.path}").add_evaluations_of("{repo_id}@{commit}") and '
+            "push again"
         )
 
 
