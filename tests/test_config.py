@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
 import yaml
@@ -14,7 +14,7 @@ from pydantic import Field
 
 from zoo import catalog
 from zoo.config import Config, dump_yaml, load_yaml, parse
-from zoo.errors import RecipeError, ZooError
+from zoo.errors import RecipeError, ZooError, did_you_mean
 
 
 class Cat(Config):
@@ -177,3 +177,17 @@ def test_what_is_no_text_file_is_refused_before_it_is_read(tmp_path: Path, kind:
 def test_a_byte_order_mark_is_no_part_of_a_text(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_bytes(b"\xef\xbb\xbfa: 1\n")
     assert catalog.recipe_text(tmp_path / "a.yaml") == "a: 1\n"
+
+
+@pytest.mark.parametrize(
+    ("found", "choices", "near"),
+    [
+        ("TAU", ["tau", "beta"], "tau"),
+        ("paco", ["cifar_resnet20.paco_digits", "resnet50.paco_in1k", "moco"], "resnet50.paco_in1k"),
+        ("cat", ["concatenate"], ""),
+        ("on", [True, 1, "one"], "one"),
+    ],
+)
+def test_the_nearest_name_is_near(found: str, choices: list[Any], near: str) -> None:
+    """A key of a YAML file may be no text: `on:` is true."""
+    assert did_you_mean(found, choices) == (f' Did you mean "{near}"?' if near else "")

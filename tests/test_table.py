@@ -26,7 +26,7 @@ from zoo.cli import app
 from zoo.errors import RecipeError, ReleaseError, ZooError
 from zoo.evaluation.results import plot as results_plot
 from zoo.evaluation.results.rows import Published, figure
-from zoo.evaluation.results.table import duration, measured_groups
+from zoo.evaluation.results.table import cells, duration, measured_groups, reading
 from zoo.training import Recipe
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -284,6 +284,30 @@ def test_a_figure_of_a_protocol_stands_beside_that_one(tmp_path: Path) -> None:
         ("linear", "linear_full"),
         ("knn", "knn"),
     }
+
+
+def test_a_probe_that_weights_classes_is_called_so(tmp_path: Path) -> None:
+    """Its few-shot classes would else look better than those of an unweighted one, by the encoder's merit."""
+    release(tmp_path / "a", 0, 40.0, protocol="linear")
+    release(tmp_path / "b", 0, 40.0, "objective.tau=0.2")
+    lines = []
+    for line in zoo.table(tmp_path, published=[]).lines:
+        evaluated = line.row.evaluated
+        assert evaluated is not None
+        if evaluated.protocol == "linear":
+            settings = {**evaluated.settings, "balanced": True}
+            row = replace(line.row, evaluated=evaluated.model_copy(update={"settings": settings}))
+            lines += [line._replace(row=row)]
+        lines += [line]
+    head, *body = cells(lines)
+    shown = [row[head.index("measured by")] for row in body]
+    assert sorted(shown) == ["classifier", "linear", "linear, balanced"]
+    said = reading(lines)
+    assert "Linear, balanced: such a probe" in said and "Linear: a linear probe" in said
+    drawn = results_plot.labels(lines)
+    assert [
+        sum(each.endswith(word) for each in drawn) for word in (" linear probe", "balanced linear probe")
+    ] == [2, 1]
 
 
 def test_what_differs_is_said_once_of_figures_with_one_source(tmp_path: Path) -> None:
