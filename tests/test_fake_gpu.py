@@ -261,9 +261,9 @@ def test_a_run_is_that_of_a_cpu(graph: str, gpu: Gpu, tmp_path: Path) -> None:
     assert rows["cuda"] == pytest.approx(rows["cpu"], rel=1e-3) and len(rows["cpu"]) == 6
     assert (sum(each.replays for each in gpu.graphs) > 2) == (graph == "true")
     allowed = (
-        "saver.py",
+        "checkpoint_writer.py",
         "meter.py",
-        "trouble.py",
+        "nonfinite.py",
         "observation.py",
         "prepare.py",
         "resident.py",

@@ -267,6 +267,13 @@ def _with_pickle(random: Random) -> bytes:
     return _archived({name: data})
 
 
+def _entry(name: str, compression: int = zipfile.ZIP_STORED) -> zipfile.ZipInfo:
+    """An entry of a fixed time, so that a case is always the same."""
+    entry = zipfile.ZipInfo(name)
+    entry.compress_type = compression
+    return entry
+
+
 def _archived(changed: dict[str, bytes], compression: int = zipfile.ZIP_STORED) -> bytes:
     stream = io.BytesIO()
     with (
@@ -274,7 +281,7 @@ def _archived(changed: dict[str, bytes], compression: int = zipfile.ZIP_STORED) 
         zipfile.ZipFile(stream, "w", compression) as other,
     ):
         for entry in archive.namelist():
-            other.writestr(entry, changed.get(entry, archive.read(entry)))
+            other.writestr(_entry(entry, compression), changed.get(entry, archive.read(entry)))
     return stream.getvalue()
 
 
@@ -301,9 +308,9 @@ def _zipped(random: Random) -> tuple[bytes, str]:
                 if name == left
                 else name
             )
-            other.writestr(renamed if way == 3 else name, content[name])
+            other.writestr(_entry(renamed if way == 3 else name), content[name])
             if way == 4 and name == left:
-                other.writestr(f"{name}.", random.randbytes(9))
+                other.writestr(_entry(f"{name}."), random.randbytes(9))
     return stream.getvalue(), ("", "", "an entry less", "an entry renamed", "an entry more")[way]
 
 
