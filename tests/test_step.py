@@ -21,6 +21,7 @@ from tests.objective_helpers import INFO, SETTINGS, batch
 from tests.test_training import RECIPES, assert_same_state, recipe, run
 from zoo.data import Batch, open_dataset
 from zoo.errors import RecipeError, TrainingError
+from zoo.modules import Dial
 from zoo.objectives import Objective, Output
 from zoo.objectives.moco import MoCo
 from zoo.training import Recipe, RunFolder, build_objective
@@ -314,6 +315,16 @@ def assert_close_state(a: Objective, b: Objective) -> None:
     other = b.state_dict()
     for name, value in a.state_dict().items():
         torch.testing.assert_close(value, other[name], rtol=1e-5, atol=1e-6, msg=name)
+
+
+@pytest.mark.parametrize("kind", [kind for kind, changes in CHANGED.items() if TAU in changes])
+def test_a_temperature_on_the_device_leaves_the_losses_type_as_it_is(kind: str) -> None:
+    stepper, batches = stepper_and_batches(recipe(kind, TAU), 1)
+    for module in stepper.objective.modules():
+        if isinstance(module, Dial):
+            module.lie_on(torch.device("cpu"))
+            module.turn(0.0)
+    assert stepper(0, batches[0]).loss.dtype == torch.float32
 
 
 def test_metrics_of_a_replay_are_not_overwritten_by_the_next() -> None:

@@ -139,12 +139,11 @@ class Temperature(nn.Module):
     def forward(self, progress: float) -> float | Tensor:
         """Return tau after a share `progress` (0..1) of the training.
 
-        It is a tensor `[]` when learned, and when scheduled in steps that are replayed.
+        It is a tensor `[]` when learned, and when scheduled in steps that are replayed: then of float64.
         """
         if not isinstance(self.config, Learned):
             now = self.dial(progress)
-            # a copy, for it is recorded and the dial turns on; float32, as a loss times tau would be float64
-            return now.float() if isinstance(now, Tensor) else now
+            return now.clone() if isinstance(now, Tensor) else now  # it is recorded, and the dial turns on
         tau: Tensor = self.config.min * (self.config.max / self.config.min) ** self.position.sigmoid()
         return tau
 

@@ -121,5 +121,5 @@ class MoCoV3(Objective):
 
 def _contrast(q: Tensor, k: Tensor, tau: float | Tensor, others: Tensor | None) -> Tensor:
     """2 tau times the loss of each query `[B, D]` with its own key among all keys of the batch."""
-    scale = tau.detach() if isinstance(tau, Tensor) else tau
+    scale = tau.detach().to(q.dtype) if isinstance(tau, Tensor) else tau
     return 2 * scale * functional.in_batch_info_nce(q, k, tau=tau, others=others)
