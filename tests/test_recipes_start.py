@@ -14,7 +14,7 @@ import torch
 from tests.data_fixtures import photo
 from zoo import catalog
 from zoo.data import open_dataset
-from zoo.data.embedded import reads_folder
+from zoo.data.embedded import folder_for
 from zoo.training import Recipe
 from zoo.training.build import build_objective
 from zoo.training.prepare import open_loader
@@ -87,7 +87,7 @@ def cases() -> list[Any]:
 def test_recipe_starts_as_it_stands(name: str, images: Callable[[int], Path]) -> None:
     recipe = beginning(shrunk(name))
     size = recipe.views.eval.size
-    dataset = open_dataset(recipe.data, "train", images(size) if reads_folder(recipe.data) else None)
+    dataset = open_dataset(recipe.data, "train", folder_for(recipe.data, images(size)))
     objective = build_objective(recipe, dataset).to(memory_format=torch.channels_last).train()
     device = torch.device("cpu")
     loader = open_loader(dataset, recipe, device)

@@ -14,7 +14,7 @@ import torch
 from zoo.api.pretraining import pretrain
 from zoo.api.sweeps.estimate import Pace
 from zoo.api.sweeps.grid import Run
-from zoo.data.embedded import reads_folder
+from zoo.data.embedded import folder_for
 from zoo.errors import Interrupted, InUse, TrainingError, ZooError
 from zoo.files import is_dir, read_text, write_text
 from zoo.launch import job, local_rank
@@ -132,7 +132,7 @@ def train_all(
         try:
             (run.folder / FAILED).unlink(missing_ok=True)
             pace.start()
-            root = data if reads_folder(run.recipe.data) else None
+            root = folder_for(run.recipe.data, data)
             pretrain(run.recipe, out=run.folder, data=root, resume=True)
             for text in pace.done(run, len(finished(runs)), sum(map(is_open, runs))):
                 say(f"{who}{text}")

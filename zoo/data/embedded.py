@@ -19,6 +19,11 @@ def reads_folder(config: DataConfig) -> bool:
     return in_folder or not isinstance(config.source, Digits)
 
 
+def folder_for(config: DataConfig, root: str | Path | None) -> str | Path | None:
+    """Return the folder that several data share, or None for data of which nothing can lie in it."""
+    return root if reads_folder(config) else None
+
+
 def require_use(configs: Iterable[DataConfig], root: str | Path | None) -> None:
     """Make sure that some of the data can lie in the folder that was given for them.
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -247,7 +246,7 @@ class Release:
         if absent:
             raise ReleaseError(f"an evaluation of {self.name} needs {', '.join(absent)}")
         metrics = self.metrics
-        others = [old for old in metrics["evaluations"] if identity(old) != identity(entry)]
+        others = [old for old in metrics["evaluations"] if _identity(old) != _identity(entry)]
         metrics["evaluations"] = [*others, dict(entry)]
         self._rewrite({format.METRICS: format.to_json(metrics)})
 
@@ -270,11 +269,15 @@ class Release:
             other = Release.at(source.folder_of(names.resolve(other), token=token, want="facts"))
         if other.config["zoo"]["weights_sha256"] != self.config["zoo"]["weights_sha256"]:
             raise ReleaseError(f"{other.path}: has other weights than {self.path}, so its figures are others")
-        here = {identity(entry) for entry in self.metrics["evaluations"]}
-        new = [entry for entry in other.metrics["evaluations"] if identity(entry) not in here]
+        new = self.lacking(other.metrics["evaluations"])
         for entry in new:
             self.add_evaluation(entry)
         return len(new)
+
+    def lacking(self, evaluations: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        """Return those of `evaluations` that are not here, told apart as `add_evaluation` does."""
+        here = [_identity(entry) for entry in self.metrics["evaluations"]]
+        return [entry for entry in evaluations if _identity(entry) not in here]
 
     def add_pictures(self, pictures: Mapping[str, Path]) -> None:
         """Copy PNG files into the release as `<name>.png` and show them in the card."""
@@ -343,17 +346,13 @@ class ToRGB:
         return "ToRGB()"
 
 
-def identity(entry: Mapping[str, Any]) -> str:
-    """Return what tells one evaluation from another: protocol, data, split, settings and seed."""
+def _identity(entry: Mapping[str, Any]) -> tuple[Any, ...]:
     data = [(entry.get(name) or {}).get("sha256") for name in ("train_set", "test_set")]
-    what = [entry["protocol"], entry["data"], entry["split"], entry.get("settings") or {}, entry.get("seed")]
-    return json.dumps(_numbers([*what, data]), sort_keys=True)
-
-
-def _numbers(value: Any) -> Any:
-    """Return plain data in which 1.0 is 1, as in comparisons."""
-    if isinstance(value, Mapping):
-        return {key: _numbers(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_numbers(each) for each in value]
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    return (
+        entry["protocol"],
+        entry["data"],
+        entry["split"],
+        entry.get("settings") or {},
+        entry.get("seed"),
+        data,
+    )

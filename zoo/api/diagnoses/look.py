@@ -15,7 +15,7 @@ from zoo.api.evaluation import own_data
 from zoo.api.own_images import open_own
 from zoo.config import parse
 from zoo.data import DataConfig, EvalView, ImageDataset, ViewsConfig, open_dataset, parse_data_spec
-from zoo.data.embedded import reads_folder, require_use
+from zoo.data.embedded import folder_for, require_use
 from zoo.errors import ZooError
 from zoo.evaluation.diagnosis.center_loss import center_loss
 from zoo.evaluation.diagnosis.look import Look, landmarks_of, look, words_of
@@ -171,14 +171,14 @@ class Looker:
         if self._spec is not None:
             return self._spec
         config, root = own_data(opened.recipe, opened.name, self.data)
-        return config, root if reads_folder(config) else None  # others beside it may have their data there
+        return config, folder_for(config, root)  # others beside it may have their data there
 
     def _training_set(self, opened: Opened) -> ImageDataset | None:
         """Return what an unfinished run learns from, candidates and all; a release needs none."""
         config = opened.training_data
         if config is None:
             return None
-        return self._open(config, "train", self.data if self._spec is None and reads_folder(config) else None)
+        return self._open(config, "train", None if self._spec is not None else folder_for(config, self.data))
 
     def _open(
         self, config: DataConfig, split: Any, root: str | Path | None, release: Release | None = None

@@ -21,7 +21,7 @@ from zoo.api.sweeps.result import Result
 from zoo.api.tables.finished import Finished
 from zoo.api.tables.table import Results, published_figures, results_of
 from zoo.data import open_dataset
-from zoo.data.embedded import reads_folder, require_use
+from zoo.data.embedded import folder_for, reads_folder, require_use
 from zoo.errors import DataError, RecipeError, ZooError, did_you_mean
 from zoo.evaluation.diagnosis.page import Table
 from zoo.evaluation.results.rows import Published, Unfinished
@@ -247,7 +247,7 @@ def _images(runs: Sequence[Run], data: str | Path | None) -> dict[str, Images]:
         section = run.recipe.data
         key = section.model_dump_json()
         if key not in found:
-            root = data if reads_folder(section) else None
+            root = folder_for(section, data)
             train = open_dataset(section, "train", root).describe()["sha256"]
             found[key] = Images(train, _test_images(run.recipe, root))
     return found

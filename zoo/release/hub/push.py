@@ -20,7 +20,7 @@ from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, co
 from zoo.errors import ReleaseError
 from zoo.release import card, check, format, hub, source
 from zoo.release.hub import manifest
-from zoo.release.release import Release, identity
+from zoo.release.release import Release
 
 _VERSION = re.compile(r"v([1-9][0-9]*)")
 _MAIN = constants.DEFAULT_REVISION
@@ -179,13 +179,11 @@ def _text(there: hub.Listing, repo_id: str, name: str, token: str | bool | None)
 def _check_evaluations(text: bytes, repo_id: str, commit: str, release: Release) -> None:
     """Refuse to replace evaluations of the same weights that `release` does not have."""
     try:
-        there = {identity(entry): entry for entry in json.loads(text)["evaluations"]}
+        missing = release.lacking(json.loads(text)["evaluations"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return  # no record that anybody could miss
-    for entry in release.metrics["evaluations"]:
-        there.pop(identity(entry), None)
-    if there:
-        entry, *more = there.values()
+    if missing:
+        entry, *more = missing
         others = f" and {len(more)} more" if more else ""
         raise ReleaseError(
             f'Hub repository "{repo_id}": holds an evaluation of these weights that {release.path} lacks '
