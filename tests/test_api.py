@@ -293,7 +293,7 @@ FOLDER = (
 @pytest.mark.usefixtures("no_pictures")
 def test_one_unreadable_training_image_ends_neither_training_nor_measuring(tmp_path: Path) -> None:
     data = picture_folder(tmp_path / "pictures", bad="train/dark/03.png")
-    with pytest.warns(UserWarning, match=r'1 images cannot be read and are replaced, e\.g\. "dark/03\.png"'):
+    with pytest.warns(UserWarning, match=r'1 image cannot be read and is replaced, e\.g\. "dark/03\.png"'):
         release = zoo.pretrain(PACO, out=tmp_path / "out", data=data, overrides=FOLDER)
     assert release.metrics["training"]["unreadable_images"] == 1
     assert (release.path / "run" / "unreadable.txt").read_text() == "dark/03.png\n"

@@ -236,7 +236,7 @@ def test_a_run_is_not_continued_on_other_images(tmp_path: Path) -> None:
 
 def test_an_unreadable_image_may_have_a_name_that_is_no_text(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
-    with pytest.warns(UserWarning, match=r"1 images cannot be read"):
+    with pytest.warns(UserWarning, match=r"1 image cannot be read"):
         folder.note_unreadable(["a\udcff.png"])
     with warnings.catch_warnings():
         warnings.simplefilter("error")

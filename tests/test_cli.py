@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import signal
 import subprocess
 import sys
 import time
+import warnings
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
 from tests import warm
 from tests.warm import zoo
+from zoo import __version__, cli
 from zoo.release import Release
 
 PACO = "cifar_resnet20.paco_digits_lt50"
@@ -58,7 +62,7 @@ def test_show_prints_a_recipe_as_it_stands_and_a_release_with_its_figures(paco: 
     shown = zoo("show", paco.path).stdout
     assert "10 classes x 64 features" in shown
     assert "digits, long tail 50" in shown
-    assert re.search(r"knn k=5 +│ +\d+\.\d", shown)
+    assert re.search(r"knn k=5 +\d+\.\d", shown)
 
 
 def test_pretrain_evaluate_show(tmp_path: Path) -> None:
@@ -76,7 +80,16 @@ def test_pretrain_evaluate_show(tmp_path: Path) -> None:
     assert f'zoo.load("{out}")' in done.stdout.replace("\n", "")
     done = zoo("evaluate", "knn", out, "--set", "k=3", "--data", "digits")
     assert done.returncode == 0, done.stderr
-    assert re.search(r"knn k=3 +│ +\d+\.\d", done.stdout)
+    assert re.search(r"knn k=3 +\d+\.\d", done.stdout)
+    assert re.search(r"^547 test images; k=3, tau=0\.07(, [\w ]+=\S+)*$", done.stdout, re.MULTILINE)
+    assert done.stdout.endswith(f"recorded in {out / 'metrics.json'} and its card\n")
+    kept = (out / "metrics.json").read_bytes()
+    done = zoo("evaluate", "knn", out, "--set", "k=4", "--data", "digits", "--no-save")
+    assert done.stdout.endswith("not recorded: --no-save\n")
+    assert (out / "metrics.json").read_bytes() == kept
+    done = zoo("evaluate", "classifier", PACO, "--set", "tau=0.5")
+    assert done.stdout.endswith("not recorded: a shipped release stays as it is\n")
+    assert re.search(r"^zoo: warning: classifier, tau: .* cross-entropy$", done.stderr, re.MULTILINE)
 
 
 @pytest.mark.parametrize(
@@ -149,3 +162,47 @@ def test_show_prints_a_recipe_given_by_its_path(tmp_path: Path) -> None:
     done = zoo("show", file)
     assert done.returncode == 1
     assert done.stderr.startswith(f'zoo: recipe "{file}" cannot be read: ')
+
+
+def test_versions_are_printed_without_importing_torch() -> None:
+    code = "import sys; from zoo.cli import app; app(['--version'], standalone_mode=False)\n"
+    code += "assert 'torch' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    found = re.fullmatch(r"contrastive-zoo (\S+), torch (\S+), timm (\S+), Python 3\.\d+\.\d+\n", done.stdout)
+    assert found is not None, done.stdout
+    assert found.groups() == (__version__, version("torch"), version("timm"))
+
+
+def test_warnings_are_one_line_without_a_path(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def command() -> None:
+        ours = str(Path(cli.__file__).parent / "training.py")
+        warnings.warn_explicit("of zoo\nand more \x1b[31m", UserWarning, ours, 3)
+        warnings.warn_explicit("another's", FutureWarning, "/somewhere/else.py", 3)
+
+    monkeypatch.setattr(cli, "app", command)
+    before = warnings.showwarning, logging.getLogger("zoo").propagate
+    monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # else main sets it for good
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        cli.main()
+        assert (warnings.showwarning, logging.getLogger("zoo").propagate) == before
+    said = "zoo: warning: of zoo and more \\x1b[31m\nzoo: warning: FutureWarning: another's\n"
+    assert capsys.readouterr().err == said
+
+
+def test_what_other_libraries_log_is_printed_once_off_a_terminal() -> None:
+    code = (
+        "import logging, sys\n"
+        "from zoo import cli\n"
+        "from huggingface_hub.utils import logging as theirs\n"
+        "def app():\n"
+        "    theirs.get_logger('huggingface_hub.file_download').warning('from the Hub')\n"
+        "    logging.getLogger('zoo.hub').info('from zoo')\n"
+        "cli.app = app\n"
+        "cli.main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.count("from the Hub") == 1
+    assert done.stderr.splitlines()[-1] == "from zoo"

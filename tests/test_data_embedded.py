@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -56,9 +57,9 @@ def test_a_folder_for_digits_is_refused_with_what_it_would_be(
         use(data, out)
     assert str(found.value) == (
         f'data: found the folder "{data}", of which nothing would be read: the source of these data is '
-        "digits, which come with scikit-learn: leave --data out. For the images there a command that takes "
-        f"other data than a release's own has --data 'folder:{data}', a recipe "
-        f"--set 'data.source={{kind: folder}}'"
+        "digits, which come with scikit-learn: leave --data out. For the images there a recipe "
+        f"has --set 'data.source={{kind: folder}}', a command that takes other data than a release's own "
+        f"--data folder:{data}"
     )
     assert not (out / "config.json").exists()
 
@@ -79,10 +80,22 @@ def test_the_hint_is_what_reads_the_folder(
         (tmp_path / name).mkdir()
     with pytest.raises(DataError) as found:
         require_use([parse(DataConfig, {"source": {"kind": "digits"}}, "r")], tmp_path)
-    assert f"--data '{spec.format(tmp_path)}'" in str(found.value)
+    assert f"--data {shlex.quote(spec.format(tmp_path))}" in str(found.value)
     assert f"data.source={{kind: {setting}}}" in str(found.value)
     read = zoo.data.parse_data_spec(spec.format(tmp_path))
     assert read[1] == tmp_path and read[0].source.kind == setting.partition(",")[0]
+
+
+@pytest.mark.parametrize("name", ["shards", "my shards?"])
+def test_the_hint_for_files_one_folder_below_names_that_folder(name: str, tmp_path: Path) -> None:
+    below = tmp_path / name
+    below.mkdir()
+    (below / "train-00000-of-00001.parquet").touch()
+    with pytest.raises(DataError) as found:
+        require_use([parse(DataConfig, {"source": {"kind": "digits"}}, "r")], tmp_path)
+    setting = "--set 'data.source={kind: parquet}'"
+    assert f"a recipe has --data {shlex.quote(str(below))} {setting}" in str(found.value)
+    assert (f"--data parquet:{below}" in str(found.value)) == ("?" not in name)  # a spec cannot say that
 
 
 def test_nothing_is_guessed_of_a_folder_with_something_else(tmp_path: Path) -> None:

@@ -5,9 +5,10 @@ import pytest
 import torch
 from PIL import Image
 from timm.data import create_transform
+from torch.utils.data import DataLoader
 
 from tests.data_fixtures import MEAN, STD, list_dataset, photo
-from zoo.data import EvalView, eval_images
+from zoo.data import EvalView, TrainLoader, ViewsConfig, eval_images
 from zoo.errors import DataError
 
 
@@ -49,10 +50,43 @@ def test_unreadable_images_end_an_evaluation_with_their_number(tmp_path, workers
     data = list_dataset(tmp_path, [photo(8, 8, seed=i) for i in range(6)])
     for name in ("1.png", "4.png"):
         (tmp_path / name).write_bytes(b"not an image")
-    batches = eval_images(data, EvalView(size=8), MEAN, STD, batch_size=1, device="cpu", workers=workers)
-    with pytest.raises(DataError, match=r'"1.png" cannot be read.*; 1 other image of the 6') as caught:
-        list(batches)
-    assert "\n" not in str(caught.value)
+    keys = {"batch_size": 4, "device": "cpu", "workers": workers}
+    with pytest.raises(DataError) as caught:
+        list(eval_images(data, EvalView(size=8), MEAN, STD, **keys))
+    said = str(caught.value)
+    assert said.startswith(
+        'test images: found 2 of 6 that cannot be read, "1.png", "4.png" (image "1.png" cannot be read: '
+    )
+    assert said.endswith("what is measured on leaves none out: delete or mend them")
+    assert "\n" not in said
+    for name in ("0.png", "2.png"):
+        (tmp_path / name).write_bytes(b"not an image")
+    with pytest.raises(DataError, match=r"^training images: found 4 of 6 .*, expected at most 3; ") as caught:
+        list(eval_images(data, EvalView(size=8), MEAN, STD, split="train", max_bad_images=3, **keys))
+    assert '"0.png", "1.png", "2.png", ... (' in str(caught.value)
+    assert "max_bad_images=4 in a data spec" in str(caught.value)
+
+
+def test_no_more_workers_are_started_than_there_are_cores(tmp_path, monkeypatch):
+    started = []
+
+    class Loader(DataLoader):
+        def __init__(self, *given, **keys):
+            started.append(keys["num_workers"])
+            super().__init__(*given, **keys)
+
+    monkeypatch.setattr("zoo.data.evaluation.DataLoader", Loader)
+    monkeypatch.setattr("zoo.data.streamed.DataLoader", Loader)
+    data = list_dataset(tmp_path, [photo(8, 8, seed=i) for i in range(4)])
+    view = {"op": "center_crop", "size": 8}
+    views = {"backend": "torchvision", "workers": 4, "train": [[view]], "eval": {"size": 8}}
+    keys = {"mean": MEAN, "std": STD, "batch_size": 2, "device": "cpu"}
+    for cores, asked in ((1, 4), (1, 0), (8, 1)):
+        monkeypatch.setattr("os.sched_getaffinity", lambda _, n=cores: set(range(n)), raising=False)
+        list(eval_images(data, EvalView(size=8), MEAN, STD, batch_size=2, device="cpu", workers=asked))
+        feed = TrainLoader(data, ViewsConfig(**views | {"workers": asked}), drop_last=True, seed=0, **keys)
+        list(feed.stream(0, 2))
+    assert started == [1, 1, 0, 0, 1, 1]
 
 
 def test_leaves_the_global_generator_alone(tmp_path):

@@ -133,7 +133,8 @@ def workers_alive():
 
 
 @pytest.mark.parametrize("how", ["close", "drop", "exhaust", "error"])
-def test_no_worker_process_outlives_its_stream(how):
+def test_no_worker_process_outlives_its_stream(how, monkeypatch):
+    monkeypatch.setattr("zoo.data.streamed.processes", lambda workers: workers)
     before = len(workers_alive())
     stream = make(digits(), "torchvision", workers=2).stream(0, 4 if how == "exhaust" else 1000)
     next(stream)

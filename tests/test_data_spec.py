@@ -36,6 +36,11 @@ def test_reads_embedded_data_and_its_long_tail():
     assert config.long_tail == LongTail(imbalance=100, seed=3)
 
 
+def test_reads_how_many_images_may_be_unreadable():
+    assert parse_data_spec("folder:D?max_bad_images=2")[0].max_bad_images == 2
+    assert parse_data_spec("folder:D")[0].max_bad_images == 0
+
+
 def test_reads_a_boolean():
     config, _ = parse_data_spec("cifar100:D?download=true")
     assert config.source.download is True
@@ -53,6 +58,8 @@ def test_reads_a_boolean():
         ("digits?imbalance", "expected key=value"),
         ("digits?imbalance=2&imbalance=3", "given twice"),
         ("cifar10:D?download=yes", "download"),
+        ("folder:D?max_bad_images=-1", "max_bad_images"),
+        ("folder:D?max_bad_image=1", 'Did you mean "max_bad_images"'),
         ("", "unknown kind"),
     ],
 )
@@ -70,6 +77,8 @@ def test_mistakes_name_what_does_not_fit(text, message):
         "digits?profile=exponential&imbalance=100.0&seed=3",
         "cifar100:D?download=true&profile=step&imbalance=10.0&seed=1&per_class=5",
         "list:D?train=a.txt&test=b.txt&images=i&fraction=0.1&seed=0",
+        "folder:D?max_bad_images=3",
+        "digits?profile=exponential&imbalance=100.0&seed=3&max_bad_images=1",
     ],
 )
 def test_a_spec_is_written_as_it_is_read(text):

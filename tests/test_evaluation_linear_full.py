@@ -248,7 +248,7 @@ def test_on_the_command_line_it_stops_with_its_state_saved_and_goes_on(copied: P
     done = warm.run(*command, "--resume")
     assert done.returncode == 0, done.stderr
     assert "step 1320/1320" in done.stderr  # progress in plain lines
-    assert re.search(r"linear_full +│ +\d+\.\d", done.stdout)
+    assert re.search(r"linear_full +\d+\.\d", done.stdout)
 
 
 def test_of_a_shipped_release_the_run_lies_in_the_working_directory(

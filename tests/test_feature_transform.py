@@ -20,6 +20,7 @@ from zoo.functional import _streaming
 from zoo.modules import FeatureTransformConfig, KeyQueue, transform
 
 ALPHAS = [0.6, 1.0, 1.6, 2.0, 5.0]
+LABELLED = ["sup_con", "paco", "gpaco"]
 GRANULARITIES = ["step", "sample", "dimension"]
 
 
@@ -253,3 +254,21 @@ def test_objectives_keep_the_original_keys_under_ft(name: str) -> None:
     assert torch.equal(queues["FT"][0], queues["plain"][0])
     assert torch.equal(queues["FT"][1], queues["plain"][1])
     assert not torch.equal(queues["FT"][2], queues["plain"][2])  # and FT was on
+
+
+@pytest.mark.parametrize("name", QUEUED)
+def test_objectives_that_read_the_queues_labels_mix_within_a_class(name: str) -> None:
+    """All keys of a class alike: mixed within it they stay what they are, with other classes' they do not.
+
+    PiCO reads labels once its prototypes guide it, which they do not yet.
+    """
+    losses = []
+    for ft in (None, FT | {"start_epoch": 0, "positives": None, "renormalize": False}):
+        objective = build(name, feature_transform=ft)
+        (queue,) = (m for m in objective.modules() if isinstance(m, KeyQueue))
+        queue.filled.fill_(len(queue))
+        queue.labels.copy_(torch.arange(len(queue)) % 3)
+        queue.keys.copy_(torch.eye(queue.keys.shape[1])[queue.labels])
+        torch.manual_seed(1)
+        losses.append(objective(batch(1)).loss)
+    assert torch.allclose(*losses, rtol=1e-5) == (name in LABELLED)

@@ -95,6 +95,16 @@ def test_a_spec_takes_the_place_of_a_recipes_data_and_nothing_else(folder: Path)
     assert plan_finetuning(CE, init=PACO, data="digits?imbalance=50&max_per_class=125").recipe.name == CE
 
 
+def test_a_spec_says_how_many_images_may_be_unreadable(folder: Path) -> None:
+    spec = f"folder:{folder}?max_bad_images=2"
+    for recipe in (None, plan_finetuning(None, init=MOCO, data=f"folder:{folder}").recipe):
+        planned = plan_finetuning(recipe, init=MOCO, data=spec).recipe
+        assert planned.data.max_bad_images == 2
+        assert recipe is None or planned.name == recipe.name
+    kept = plan_finetuning(planned, init=MOCO, data=f"folder:{folder}").recipe
+    assert kept.data.max_bad_images == 2, "a spec that says nothing leaves the recipe's"
+
+
 def test_overrides_come_after_the_data_and_cannot_replace_the_start() -> None:
     changes = ["data.subset={per_class: 2}", "name=cifar_resnet20.mine", "init.freeze=[conv1.weight]"]
     recipe = plan_finetuning(CE, init=PACO, data="digits", overrides=[*changes[:2]]).recipe

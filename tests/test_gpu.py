@@ -5,6 +5,7 @@ Skipped where there is none. A process whose CUDA context an error has broken fa
 
 from __future__ import annotations
 
+import copy
 import signal
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from zoo import functional
 from zoo.data import TrainLoader, open_dataset
 from zoo.errors import Interrupted
 from zoo.evaluation.features import extract
-from zoo.modules import sync_batchnorm
+from zoo.modules import convert_ghost_batchnorm, sync_batchnorm
 from zoo.objectives import Objective
 from zoo.training import Recipe, RunFolder, build_objective, train
 from zoo.training.acceleration import fastest_kernels
@@ -113,6 +114,20 @@ def test_compiled_encoders_train_alike(graph: str, tmp_path: Path) -> None:
     fast = (f"training.cuda_graph={graph}", "training.compile=true")
     run(recipe("paco", *changes, *fast), tmp_path / "fast")
     assert losses(tmp_path / "fast") == pytest.approx(losses(tmp_path / "eager"), rel=0.02)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_ghost_groups_are_the_same_with_channels_innermost(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    ghost = convert_ghost_batchnorm(torch.nn.BatchNorm2d(16), 4).cuda()
+    again = copy.deepcopy(ghost)
+    x = (3 + 2 * torch.randn(32, 16, 9, 9, device="cuda")).to(dtype)
+    with torch.no_grad():
+        found = again(x.to(memory_format=torch.channels_last))
+        torch.testing.assert_close(found, ghost(x))
+    assert found.is_contiguous(memory_format=torch.channels_last)
+    torch.testing.assert_close(again.running_mean, ghost.running_mean)
+    torch.testing.assert_close(again.running_var, ghost.running_var)
 
 
 @pytest.mark.parametrize("changes", [(), ("training.cuda_graph=true",), ("training.precision=fp16",)])

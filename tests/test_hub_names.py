@@ -168,6 +168,37 @@ def test_a_name_that_means_nothing_is_refused_without_a_request(name, message, h
     assert hub.requests == []
 
 
+def test_a_recipe_without_shipped_weights_is_said_to_be_one(hub, here):
+    file = here / "share" / "recipes" / f"{NAME}.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text("name: x\n")
+    said = f'a recipe of that name is shipped, its weights are not: "zoo pretrain {NAME}" makes them'
+    for name, start in (
+        (NAME, f'no release "{NAME}": '),
+        (f"shipped:{NAME}", f'no shipped release "{NAME}": '),
+    ):
+        with pytest.raises(ReleaseError) as caught:
+            zoo.open(name)
+        assert str(caught.value).startswith(start + said)
+        assert "Did you mean" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["timm:resnet50.a1_in1k", "resnet50.a1_in1k", "resnet50"])
+def test_weights_of_timm_are_no_release_and_what_can_be_done_with_them_is_said(name, hub, here):
+    with pytest.raises(ReleaseError) as caught:
+        zoo.open(name)
+    assert '"zoo finetune --init timm:resnet50.a1_in1k"' in str(caught.value)
+    assert 'timm.create_model("resnet50.a1_in1k", pretrained=True, num_classes=0)' in str(caught.value)
+
+
+def test_an_architecture_without_weights_is_said_to_be_one(hub, here):
+    with pytest.raises(ReleaseError, match='that is an architecture, "zoo list cifar_resnet32" shows'):
+        zoo.open("cifar_resnet32")
+    with pytest.raises(ReleaseError) as caught:
+        zoo.open("cifar_resnet32.nothing")
+    assert "architecture" not in str(caught.value)
+
+
 def test_the_namespace_comes_from_the_variable_or_the_file(here, monkeypatch):
     assert settings.namespace() is None
     file = settings.config_file()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 import timm
@@ -16,6 +17,7 @@ from zoo.modules import (
     FeatureTransformConfig,
     KeyQueue,
     MomentumEncoder,
+    batchnorm,
     convert_ghost_batchnorm,
     projection_head,
     transform,
@@ -119,6 +121,28 @@ def test_ghost_groups_have_their_own_statistics(batch: int) -> None:
     ghost.eval()
     plain.load_state_dict(ghost.state_dict())
     torch.testing.assert_close(ghost(x), plain.eval()(x))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("groups", "kwargs"), [(4, {}), (2, {"affine": False}), (8, {"momentum": 0.3})])
+def test_ghost_groups_by_moments_are_the_same_and_keep_the_layout(
+    groups: int, kwargs: dict[str, Any], dtype: torch.dtype
+) -> None:
+    """What a GPU does with channels that lie innermost."""
+    torch.manual_seed(0)
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    plain = nn.BatchNorm2d(6, dtype=wide, **kwargs)
+    for parameter in plain.parameters():
+        nn.init.uniform_(parameter)
+    ghost = convert_ghost_batchnorm(copy.deepcopy(plain), groups)
+    again = copy.deepcopy(ghost)
+    x = (3 + 2 * torch.randn(16, 6, 5, 5)).to(dtype).to(memory_format=torch.channels_last)
+    with torch.no_grad():
+        expected, found = ghost(x), batchnorm._by_moments(again, x, groups)
+    assert found.dtype == dtype and found.is_contiguous(memory_format=torch.channels_last)
+    torch.testing.assert_close(found, expected)
+    for name in ("running_mean", "running_var"):
+        torch.testing.assert_close(getattr(again, name), getattr(ghost, name))
 
 
 def test_shuffled_keys_come_back_in_order() -> None:

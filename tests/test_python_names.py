@@ -120,6 +120,24 @@ def test_lists_are_asked_for_by_a_text_and_recipes_by_a_name() -> None:
         zoo.pretrain(zoo.open(PACO), out="out")  # type: ignore[arg-type]
 
 
+def test_a_text_without_wildcards_lists_all_names_that_contain_it() -> None:
+    for listing, part in (
+        (zoo.list_models, "paco"),
+        (zoo.list_recipes, "pico_cifar"),
+        (zoo.list_sweeps, "lt"),
+    ):
+        found = listing(part)
+        assert found == [name for name in listing() if part in name] == listing(f"*{part}*") != []
+        assert listing(f"{part}*") == [name for name in found if name.startswith(part)]
+
+
+def test_a_release_is_made_in_runs_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(zoo.open(PACO).path, tmp_path / "runs" / PACO)
+    with pytest.raises(ZooError, match=f'"runs/{PACO}" holds a finished release'):
+        zoo.pretrain(PACO)
+
+
 def test_a_release_shows_itself_in_one_line(tmp_path: Path) -> None:
     release = zoo.open(PACO)
     best = max(release.metrics["evaluations"], key=lambda entry: entry["metrics"].get("accuracy", 0))

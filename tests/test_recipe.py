@@ -102,6 +102,12 @@ def test_unknown_objective_and_wrong_types_name_the_path() -> None:
         (PACO, "schedule.milestones=[10, 10]", "milestones: found [10, 10], expected each epoch"),
         (PACO, "backbone.arch=resnet18", 'expected "resnet18.TAG"'),
         (PACO, "schedule.name=multistep", "schedule.milestones: found []"),
+        (
+            PACO,
+            "schedule={name: constant, warmup_epochs: 1, warmup_lr: 0.0, warmup_prefix: true, min_lr: 0.0, "
+            "milestones: [], decay_rate: 0.1}",
+            "schedule.warmup_prefix: found true",
+        ),
         (PACO, "init={release: x, head: centers}", 'init.head: "centers" needs objective "classify"'),
         (
             MOCO,

@@ -124,6 +124,7 @@ FACTS: dict[str, dict[str, Any]] = {
         "optimizer.lr": 1.5e-4 * 4096 / 256,
         "optimizer.weight_decay": 0.1,
         "schedule.warmup_epochs": 40,
+        "schedule.warmup_prefix": True,
         "training.epochs": 300,
     },
     "resnet18_cifar.moco_v2_cifar10": {

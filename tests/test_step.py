@@ -59,7 +59,11 @@ def in_float64(r: Recipe, steps: int) -> tuple[Stepper, list[Batch]]:
     ("images", "said"),
     [
         (344, "the last batch of every epoch has 4 of the 344 images"),  # 344 = 10 x 34 + 4
-        (4, "every batch is all of the 4 images"),  # and leaving it out would leave nothing
+        (20, "training.batch_size 34 is more than the 20 training images"),
+        (
+            4,
+            "training.batch_size 34 is more than the 4 training images",
+        ),  # and leaving it out would leave nothing
         (340, ""),
         (339, ""),  # 33 in the last
     ],
@@ -120,6 +124,7 @@ def test_parts_of_a_batch_make_the_update_of_the_whole(kind: str, changes: tuple
     for accumulate in (1, 4):
         r = recipe(kind, *without_batchnorm, f"training.accumulate={accumulate}", "schedule.warmup_epochs=0")
         stepper, batches = stepper_and_batches(r, 6)  # the sixth has 24 images, not 64
+        batches.append(split(batches[0], 3)[0])  # 22 images: parts of 6, 6, 5, 5, which count by their images
         losses = [stepper(step, each).loss.item() for step, each in enumerate(batches)]
         states.append((losses, stepper.objective.state_dict()))
     (losses, one), (losses_4, four) = states

@@ -676,6 +676,7 @@ NOTES = ("class_gradients", "feature_transform", "momentum", "p_sup", "temperatu
 TABLES = (
     "cifar100_lt",
     "cifar100_lt100_best",
+    "cifar100_lt200",
     "cifar100_lt_e100",
     "cifar100_moco",
     "cifar100_temperature",

@@ -126,11 +126,24 @@ def test_parquet_files_one_folder_below_are_named(tmp_path: Path) -> None:
         r"train=train-\*\.parquet&test=test-\*\.parquet&label=fine_label&profile=exponential&imbalance=100\.0"
     )
     spec = rf"in place of a spec --data 'parquet:{below}\?{names}&seed=0'$"
-    with pytest.raises(DataError, match=rf"They are in {below}: --data '{below}', {spec}"):
+    with pytest.raises(DataError, match=rf"They are in {below}: --data {below}, {spec}"):
         zoo.pretrain(recipe, out=tmp_path / "out", data=tmp_path)
     with pytest.raises(DataError) as found:  # there they are, and cannot be read
         zoo.pretrain(recipe, out=tmp_path / "out", data=below)
     assert "They are in" not in str(found.value) and "archive" not in str(found.value)
+
+
+def test_an_archive_one_folder_below_is_named_where_none_may_be_fetched(tmp_path: Path) -> None:
+    archive = tmp_path / "data" / "cifar-100-python"
+    archive.mkdir(parents=True)
+    changed = ["data.source={kind: cifar100, download: false}"]
+    said = (
+        rf"no images found.*They are in {archive.parent}: --data {archive.parent}, in place of a spec --data"
+    )
+    with pytest.raises(DataError, match=said):
+        zoo.pretrain(E100, out=tmp_path / "out", data=tmp_path, overrides=changed)
+    with pytest.raises(DataError, match=r"is not whole: it has none(?!.*They are in)"):
+        zoo.pretrain(E100, out=tmp_path / "out", data=archive.parent, overrides=changed)
 
 
 @pytest.mark.parametrize("name", ["data", "it's here"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 import signal
 import threading
@@ -256,6 +257,12 @@ def test_schedules_are_exact_at_their_corners() -> None:
     assert cosine[20] == pytest.approx(0.4)  # half of the warm-up
     assert cosine[200] == pytest.approx(0.4)  # half of the cosine, which the warm-up is part of
     assert cosine[399] < 1e-4
+    after = curve(name="cosine", warmup_prefix=True)
+    assert after[:40] == cosine[:40]
+    # moco-v3's adjust_learning_rate: half a cosine from the end of the warm-up to the end of the training
+    expected = [0.4 * (1 + math.cos(math.pi * (step - 40) / 360)) for step in range(40, 400)]
+    assert after[40:] == pytest.approx(expected)
+    assert cosine[40] == pytest.approx(0.4 * (1 + math.cos(math.pi / 10)))  # already on its way
     multistep = curve(name="multistep", milestones=[20, 30], warmup_epochs=0)
     assert multistep[199] == pytest.approx(0.8)
     assert multistep[200] == pytest.approx(0.08)  # with the first update after 20 whole epochs

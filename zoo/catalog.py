@@ -21,24 +21,30 @@ def _shared(folder: str) -> Path:
 
 
 def list_recipes(pattern: str = "*") -> list[str]:
-    """Return the names of the shipped recipes that match a shell `pattern`, sorted."""
+    """Return the names of the shipped recipes that match `pattern`, see `wildcards`, sorted."""
     return _matching((p.stem for p in _shared("recipes").glob("*.yaml")), pattern)
 
 
 def list_models(pattern: str = "*") -> list[str]:
-    """Return the names of the shipped releases that match a shell `pattern`, sorted."""
+    """Return the names of the shipped releases that match `pattern`, see `wildcards`, sorted."""
     return _matching((p.parent.name for p in _shared("model_cards").glob("*/config.json")), pattern)
 
 
 def list_sweeps(pattern: str = "*") -> list[str]:
-    """Return the names of the shipped sweeps that match a shell `pattern`, sorted."""
+    """Return the names of the shipped sweeps that match `pattern`, see `wildcards`, sorted."""
     return _matching((p.stem for p in (_shared("recipes") / "sweeps").glob("*.yaml")), pattern)
+
+
+def wildcards(pattern: str) -> str:
+    """Return a shell pattern as it is, and of a text without wildcards that of all names that contain it."""
+    return pattern if set(pattern) & set("*?[") else f"*{pattern}*"
 
 
 def _matching(names: Iterable[str], pattern: str) -> list[str]:
     if not isinstance(pattern, str):
         raise ZooError(f'pattern: found {plain_kind(pattern)}, expected a text, e.g. "*_digits_*"')
-    return sorted(name for name in names if fnmatchcase(name, pattern))
+    shell = wildcards(pattern)
+    return sorted(name for name in names if fnmatchcase(name, shell))
 
 
 def sweep_path(name: str) -> Path:

@@ -14,7 +14,7 @@ from zoo.data import open_dataset
 from zoo.errors import TrainingError
 from zoo.evaluation.figures.plots import plot_shot_accuracy
 from zoo.evaluation.measure import Encoded, measure
-from zoo.evaluation.results.report import table
+from zoo.evaluation.results.report import show
 from zoo.release import Release
 from zoo.training import Recipe, build_objective, cpu_threads, pick_device
 from zoo.training.protocols import LinearProtocol
@@ -61,7 +61,7 @@ def run(out: Path, seed: int = 0, overrides: tuple[str, ...] = ()) -> dict[str, 
     }
     plot_shot_accuracy(rows, out / "accuracy.png", title="Digits, long tail 50")
     console.print()
-    console.print(table(rows, title="top-1 accuracy in percent, balanced test set"))
+    show(rows, title="top-1 accuracy in percent, balanced test set", console=console)
     console.print(
         "The first three saw no labels before their linear probe; the last three are\n"
         "the trained classifiers themselves. Classes with over 100 training images are\n"

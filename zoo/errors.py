@@ -28,7 +28,7 @@ class ZooError(Exception):
 
     def __init__(self, message: str = "") -> None:
         """Take a message, which may hold words of a file: it becomes one line that no terminal obeys."""
-        super().__init__(_one_line(message))
+        super().__init__(one_line(message))
 
 
 class RecipeError(ZooError):
@@ -69,7 +69,8 @@ class Interrupted(ZooError):
     exit_code = 75
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
+    """Return a text, which may hold words of a file, as one line that no terminal obeys."""
     shown = _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), _cut(text))
     return _cut(_CLASS.sub(r"\1", _OBJECT.sub("", shown)))  # escaped, a text is longer
 

@@ -5,7 +5,7 @@ from zoo.api.comparisons.compare import RECORD, Comparison, compare
 from zoo.api.comparisons.plan import METHODS
 from zoo.api.conversion import convert
 from zoo.api.diagnoses.diagnose import Page, Report, diagnose
-from zoo.api.evaluation import evaluate
+from zoo.api.evaluation import evaluate, evaluate_release
 from zoo.api.facts import hardware
 from zoo.api.finetuning import finetune, plan_finetuning
 from zoo.api.pretraining import pretrain
@@ -31,6 +31,7 @@ __all__ = [
     "convert",
     "diagnose",
     "evaluate",
+    "evaluate_release",
     "finetune",
     "hardware",
     "plan_finetuning",

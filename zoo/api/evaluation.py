@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 from timm.data import resolve_model_data_config
@@ -25,13 +25,14 @@ from zoo.evaluation.measure import Encoded, ProbeRun, measure
 from zoo.files import is_dir
 from zoo.modules import Centers
 from zoo.release import Preprocess, Release
+from zoo.release.format import METRICS
 from zoo.training import pick_device
 from zoo.training.progress import show_status
 from zoo.training.protocols import PROTOCOLS, TRAINED, ClassifierProtocol, Protocol
 from zoo.training.signals import interruptible
 
 RUNS = Path("runs")
-"""Where the state of a training lies for which no other folder is at hand."""
+"""Where a release is made, and the state of a training lies, for which no other folder is at hand."""
 
 
 def evaluate(
@@ -74,6 +75,47 @@ def evaluate(
         Interrupted: when a training is stopped by SIGINT or SIGTERM, after saving its state.
         ZooError: for an unknown protocol or setting, missing data, or a release without centers.
     """
+    found = evaluate_release(
+        release_or_model,
+        protocol,
+        data,
+        device=device,
+        workers=workers,
+        save=save,
+        out=out,
+        resume=resume,
+        settings=settings,
+    )
+    return found.entry
+
+
+class Evaluated(NamedTuple):
+    """What came of an evaluation.
+
+    Attributes:
+        entry: as `evaluate` returns it.
+        record: the release's metrics.json, which has it now, as the card has; None: nothing was recorded.
+        reason: why nothing was.
+    """
+
+    entry: dict[str, Any]
+    record: Path | None
+    reason: str = ""
+
+
+def evaluate_release(
+    release_or_model: Release | nn.Module | str | Path,
+    protocol: str,
+    data: str | Path | None,
+    *,
+    device: str = "auto",
+    workers: int | None,
+    save: bool,
+    out: str | Path | None,
+    resume: bool,
+    settings: Mapping[str, Any],
+) -> Evaluated:
+    """Do what `evaluate` does, and tell whether the entry is recorded."""
     if protocol not in PROTOCOLS:
         hint = did_you_mean(protocol, PROTOCOLS)
         raise ZooError(f'protocol: found "{protocol}", expected one of {", ".join(PROTOCOLS)}.{hint}')
@@ -122,7 +164,8 @@ def evaluate(
         max_bad_images=config.max_bad_images,
         cache=reading.cache,
     )
-    own = release is not None and release.writable and not catalog.is_shipped(release.path)
+    kept = None if release is None else _kept_as_it_is(release)
+    own = release is not None and kept is None
     run = ProbeRun(
         name="a model" if release is None else release.name,
         arch=_arch_of(model) if release is None else str(release.config["architecture"]),
@@ -134,9 +177,20 @@ def evaluate(
     if release is not None and centers is not None and isinstance(chosen, ClassifierProtocol) and chosen.tau:
         _warn_of_prior(release, centers)
     entry = measure_aloud(chosen, encoded, centers, run, learned_elsewhere=not _is_own(data))
-    if release is not None and save and own:
-        release.add_evaluation(entry)
-    return entry
+    if release is None or kept is not None or not save:
+        return Evaluated(entry, None, kept or ("a model is no release" if release is None else "save is off"))
+    release.add_evaluation(entry)
+    return Evaluated(entry, release.path / METRICS)
+
+
+def _kept_as_it_is(release: Release) -> str | None:
+    """Say why nothing is added to a release; None: it is a folder of the user's."""
+    if catalog.is_shipped(release.path):
+        return "a shipped release stays as it is"
+    if not release.writable:
+        downloaded = (release.path / METRICS).is_symlink()
+        return "a downloaded release stays as it is" if downloaded else "its folder cannot be written"
+    return None
 
 
 def measure_aloud(

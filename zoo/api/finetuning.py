@@ -13,7 +13,7 @@ from timm.data import resolve_data_config
 
 from zoo import backbones
 from zoo import release as releases
-from zoo.api.evaluation import resolve_data
+from zoo.api.evaluation import RUNS, resolve_data
 from zoo.api.pretraining import as_recipe, pretrain
 from zoo.config import dump_yaml, parse
 from zoo.data import DataConfig, open_dataset, parse_data_spec
@@ -118,7 +118,7 @@ def plan_finetuning(
     changed["init"] |= {"release": start, **({"head": head} if head else {})}  # which no override replaces
     planned = parse(Recipe, changed, str(changed["name"]))
     suffix = "" if "finetuned" in planned.name else "_finetuned"
-    return Finetuning(planned, root, Path("runs") / f"{planned.name}{suffix}")
+    return Finetuning(planned, root, RUNS / f"{planned.name}{suffix}")
 
 
 def _overridden(config: DataConfig, overrides: Sequence[str]) -> DataConfig:
@@ -132,6 +132,8 @@ def _overridden(config: DataConfig, overrides: Sequence[str]) -> DataConfig:
 
 def _put_data(plain: dict[str, Any], config: DataConfig, root: Path | None, start: str) -> None:
     """Let a recipe learn from other data, and say so in its name and description."""
+    if "max_bad_images" in config.model_fields_set:
+        plain["data"]["max_bad_images"] = config.max_bad_images
     new = config.model_dump(mode="json", include={"source", "long_tail", "subset"})
     if all(plain["data"][key] == value for key, value in new.items()):
         return

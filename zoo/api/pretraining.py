@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo import release as releases
-from zoo.api.evaluation import measure_aloud
+from zoo.api.evaluation import RUNS, measure_aloud
 from zoo.api.facts import training_facts
 from zoo.api.own_images import list_splits
 from zoo.api.pictures import draw_pictures
@@ -42,7 +42,7 @@ from zoo.training.tracking import require_trackers
 def pretrain(
     recipe: Recipe | str | Path,
     *,
-    out: str | Path,
+    out: str | Path | None = None,
     data: str | Path | None = None,
     resume: bool = False,
     overrides: Overrides = (),
@@ -56,7 +56,8 @@ def pretrain(
 
     Args:
         recipe: a shipped recipe's name, a file, or a `Recipe`.
-        out: the release folder to make; the run's own state lies in its sub-folder `run`.
+        out: the release folder to make, `runs/NAME` when None; the run's own state lies in its sub-folder
+            `run`.
         data: the folder with the data, for sources that need one.
         resume: go on from the last checkpoint in `out`, or begin if there is none. A restart by torchrun
             does so in any case.
@@ -77,7 +78,7 @@ def pretrain(
     """
     recipe = as_recipe(recipe, overrides)
     require_trackers(recipe)
-    out = Path(out)
+    out = RUNS / recipe.name if out is None else Path(out)
     resume = resume or restarted()
     if (out / "config.json").is_file():
         finished = releases.open(out)

@@ -5,6 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
 
 from zoo.cli import centers as centers  # imported for the commands that they add
 from zoo.cli import diagnosis as diagnosis
@@ -13,28 +18,66 @@ from zoo.cli import sweeping as sweeping
 from zoo.cli import tabling as tabling
 from zoo.cli import training as training
 from zoo.cli.app import app
-from zoo.errors import ZooError
+from zoo.errors import ZooError, one_line
 from zoo.launch import launched, rank
 
 __all__ = ["app", "main"]
+
+_PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def main() -> None:
     """Run the command line; a user's mistake is one line on standard error."""
     if not sys.stderr.isatty():  # plain lines in place of the bars of huggingface_hub
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-        logging.basicConfig(format="%(message)s")
-        logging.getLogger("zoo").setLevel(logging.INFO if rank() == 0 else logging.WARNING)
     if launched() > 1:  # torch tells every rank of a setting of ours, zoo.training.parallel, that is meant
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     try:
-        app()
+        with warnings.catch_warnings(), _log_lines():
+            warnings.showwarning = _show_warning
+            app()
     except ZooError as error:
-        who = f"zoo, rank {rank()}" if launched() > 1 else "zoo"
-        print(f"{who}: {error}", file=sys.stderr)
+        print(f"{_who()}: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         print("zoo: interrupted", file=sys.stderr)
         sys.exit(130)
     except BrokenPipeError:
         sys.exit(0)
+
+
+def _who() -> str:
+    return f"zoo, rank {rank()}" if launched() > 1 else "zoo"
+
+
+@contextmanager
+def _log_lines() -> Iterator[None]:
+    """Off a terminal print what zoo logs as plain lines; what other libraries log they print themselves."""
+    log = logging.getLogger("zoo")
+    before = log.handlers, log.propagate, log.level
+    if not sys.stderr.isatty():
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(message)s"))
+        log.handlers, log.propagate = [handler], False
+        log.setLevel(logging.INFO if rank() == 0 else logging.WARNING)
+    try:
+        yield
+    finally:
+        log.handlers, log.propagate = before[:2]
+        log.setLevel(before[2])
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Print a warning as one line; those of other libraries say of which category they are."""
+    del lineno, line  # of whom reads the code
+    ours = _PACKAGE in Path(filename).resolve().parents
+    text = one_line(" ".join(str(message).split()))
+    shown = text if ours else f"{category.__name__}: {text}"
+    print(f"{_who()}: warning: {shown}", file=sys.stderr if file is None else file)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import platform
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from zoo import __version__
 from zoo.allocator import keep_freed_memory
 from zoo.config import load_yaml
 from zoo.errors import RecipeError, ZooError
@@ -23,8 +26,23 @@ DISTRIBUTED = ("pretrain", "finetune", "reproduce", "sweep")
 TRAINING = ("demo", *DISTRIBUTED)
 
 
+def _print_versions(asked: bool) -> None:
+    if asked:
+        libraries = (f"{name} {version(name)}" for name in ("torch", "timm"))  # importing them takes seconds
+        print(
+            ", ".join([f"contrastive-zoo {__version__}", *libraries, f"Python {platform.python_version()}"])
+        )
+        raise typer.Exit
+
+
+Versions = Annotated[
+    bool,
+    typer.Option("--version", is_eager=True, callback=_print_versions, help="Print versions and exit."),
+]
+
+
 @app.callback()
-def prepare(context: typer.Context) -> None:
+def prepare(context: typer.Context, versions: Versions = False) -> None:
     """Refuse to do the same thing in several processes at once; keep the memory of a training's steps."""
     if launched() > 1 and context.invoked_subcommand not in DISTRIBUTED:
         raise ZooError(

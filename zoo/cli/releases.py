@@ -31,11 +31,12 @@ def list_(
     A text without wildcards finds every name that contains it. Behind a target, [V] says that it was read in
     the authors' repository, [M] that it is quoted from memory; "zoo show NAME" has the details.
     """
-    wild = pattern if set(pattern) & set("*?[") else f"*{pattern}*"
     if hub is not None:
         from zoo.release import list_hub
 
-        found = [release for release in list_hub(hub) if fnmatchcase(release.repo_id, wild)]
+        found = [
+            release for release in list_hub(hub) if fnmatchcase(release.repo_id, catalog.wildcards(pattern))
+        ]
         if not found:
             raise ReleaseError(
                 f'nothing of "{hub}" on the Hub matches "{pattern}" and carries the tag contrastive-zoo'
@@ -43,7 +44,7 @@ def list_(
         print_hub(found)
         return
     models, recipes, sweeps = (
-        listed(wild) for listed in (catalog.list_models, catalog.list_recipes, catalog.list_sweeps)
+        listed(pattern) for listed in (catalog.list_models, catalog.list_recipes, catalog.list_sweeps)
     )
     if not models and not recipes and not sweeps:
         raise RecipeError(f'nothing matches "{pattern}"; "zoo list" shows all names')
@@ -82,7 +83,7 @@ def _release_of(name: str) -> Reading | None:
     except ReleaseError:
         if is_recipe:
             return None
-        if not catalog.list_models(name) and "/" not in name and ":" not in name:
+        if name not in catalog.list_models() and "/" not in name and ":" not in name:
             catalog.recipe_path(name)  # names the nearest recipe
         raise
     return None if is_recipe and reading.kind == "hub" and reading.cached is None else reading

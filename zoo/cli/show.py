@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
-
-from rich.console import Console
-from rich.markup import escape
 
 from zoo import catalog
 from zoo.config import load_yaml
@@ -101,20 +99,19 @@ def print_reading(name: str, reading: Reading) -> None:
 
 def print_release(release: Release) -> None:
     """Print a release's facts and figures."""
-    console = Console()
     zoo = release.config["zoo"]
     print(f"{release.name}  {release.path}")
-    console.print(
+    print(
         f"{release.config['architecture']}, objective {zoo['objective']}, {len(release.class_names)} classes"
     )
     if release.centers is not None:
         classes, features = release.centers.weight.shape
-        console.print(f"centers: {classes} classes x {features} features")
+        print(f"centers: {classes} classes x {features} features")
     training = release.metrics["training"]
     if {"epochs", "seconds", "hardware", "seed"} <= training.keys():  # not of a converted checkpoint
-        console.print(
+        print(
             f"trained {training['epochs']} epochs in {training['seconds']:,.0f} s on "
-            + escape(f"{training['hardware']}, seed {training['seed']}")
+            f"{training['hardware']}, seed {training['seed']}"
         )
     print_evaluations(release.metrics["evaluations"])
 
@@ -138,7 +135,7 @@ def print_conversion(release: Release) -> None:
 
 def print_evaluations(entries: Sequence[Mapping[str, Any]]) -> None:
     """Print a table of results for each data set."""
-    from zoo.evaluation.results.report import table
+    from zoo.evaluation.results.report import show
 
     for data in dict.fromkeys(entry["data"] for entry in entries):
         for what, measured in (("top-1 accuracy", True), ("recall at k", False)):
@@ -150,7 +147,13 @@ def print_evaluations(entries: Sequence[Mapping[str, Any]]) -> None:
                     rows[f"{label} #{again + 1}" if again else label] = entry["metrics"]
             if rows:
                 title = f"{data}: {what} in percent, test split"
-                Console().print(table(rows, title=title, first="protocol"))
+                show(rows, title=title, first="protocol")
+
+
+def settings_text(settings: Mapping[str, Any]) -> str:
+    """Return settings as `--set` takes them: `k=20, tau=0.07`."""
+    texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in settings.items()}
+    return ", ".join(f"{key}={text}" for key, text in texts.items())
 
 
 def _label(entry: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ import typer
 from zoo.cli.app import Data, Out, Resume, Set, app, key_values
 from zoo.cli.comparing import compare as compare_methods
 from zoo.cli.reproduction import print_reproduction
-from zoo.cli.show import print_evaluations, print_release
+from zoo.cli.show import print_evaluations, print_release, settings_text
 from zoo.errors import RecipeError, ZooError, did_you_mean
 from zoo.launch import launched, rank
 
@@ -54,7 +54,7 @@ def pretrain(
         print("\n".join(api.profile_step(parsed, out=folder, data=data)[1]))
         print(f"\npicture: {folder / 'profile.png'}; torch's table: {folder / 'operations.txt'}")
         return
-    _announce(api.pretrain(parsed, out=out or Path("runs") / parsed.name, data=data, resume=resume))
+    _announce(api.pretrain(parsed, out=out, data=data, resume=resume))
 
 
 @app.command()
@@ -214,9 +214,13 @@ def evaluate(
                 f'--set: unknown setting "{key}" of {protocol}.{did_you_mean(key, names)} '
                 f"It has: {', '.join(names) or 'none'}"
             )
-    entry = api.evaluate(
-        release, protocol, data, workers=workers, save=save, out=out, resume=resume, **chosen
+    entry, record, reason = api.evaluate_release(
+        release, protocol, data, workers=workers, save=save, out=out, resume=resume, settings=chosen
     )
     print_evaluations([entry])
     facts = {**entry["settings"], **{f"chosen {name}": value for name, value in entry["chosen"].items()}}
-    print(f"{entry['test_set']['num_images']} test images; {facts}")
+    print(f"{entry['test_set']['num_images']:,} test images" + (f"; {settings_text(facts)}" if facts else ""))
+    if record is not None:
+        print(f"recorded in {record} and its card")
+    else:
+        print(f"not recorded: {reason if save else '--no-save'}")

@@ -7,8 +7,10 @@ from typing import NamedTuple
 
 from PIL import Image
 
-from zoo.data.dataset import ImageDataset
+from zoo.data.dataset import ImageDataset, Split
 from zoo.errors import DataError
+
+_SHOWN = 3  # names of unreadable images in an error
 
 
 class Readable(NamedTuple):
@@ -76,8 +78,30 @@ class BadImages:
         if len(self._errors) > self._limit:
             raise DataError(
                 f"{next(iter(self._errors.values()))}; {others(len(self._errors) - 1)} cannot be read"
-                f" either; expected at most {self._limit} such images (data.max_bad_images)"
+                f" either; expected at most {self._limit} such image{'' if self._limit == 1 else 's'}"
+                " (data.max_bad_images)"
             )
+
+
+def too_many(dataset: ImageDataset, errors: Mapping[int, str], split: Split, limit: int) -> str:
+    """Say of images to evaluate on which cannot be read, and what can be done.
+
+    Args:
+        dataset: all of them.
+        errors: of each unreadable one by its position, more than `limit`.
+        split: which images they are; of test images none can be allowed.
+        limit: how many of the training images are.
+    """
+    names = [f'"{dataset.name_of(index)}"' for index in errors]
+    shown = ", ".join([*names[:_SHOWN], *(["..."] if len(names) > _SHOWN else [])])
+    found = f"found {len(errors):,} of {len(dataset):,} that cannot be read, {shown}"
+    why = next(iter(errors.values()))
+    if split == "test":
+        return f"test images: {found} ({why}); what is measured on leaves none out: delete or mend them"
+    return (
+        f"training images: {found} ({why}), expected at most {limit}; delete or mend them, or allow them: "
+        f"data.max_bad_images={len(errors)} in a recipe, max_bad_images={len(errors)} in a data spec"
+    )
 
 
 def others(count: int) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 from pathlib import Path
 
-from zoo.data.cifar import COPIES
-from zoo.data.config import CandidatesFile, DataConfig, Digits, Folder, Parquet
-from zoo.data.parquet import named_by
+from zoo.data.config import CandidatesFile, DataConfig, Digits
+from zoo.data.recognition import as_setting, as_spec, recognised
 from zoo.errors import DataError
-from zoo.files import is_dir, names_in
+from zoo.files import is_dir
 
 
 def reads_folder(config: DataConfig) -> bool:
@@ -40,13 +40,14 @@ def require_use(configs: Iterable[DataConfig], root: str | Path | None) -> None:
     if not is_dir(root):
         raise DataError(f'data: no folder "{root}", and none is read: {instead}')
     told = f'data: found the folder "{root}", of which nothing would be read: {instead}'
-    if spec := _spec_of(Path(root)):
-        kind, _, query = spec.partition(":")
-        query = query.partition("?")[2].replace("=", ": ")
-        told += (
-            f". For the images there a command that takes other data than a release's own has --data '{spec}'"
-            f", a recipe --set 'data.source={{kind: {kind}{f', {query}' if query else ''}}}'"
-        )
+    if found := recognised(Path(root)):
+        source, folder = found
+        setting = as_setting(source)
+        if folder != Path(root):
+            setting = f"--data {shlex.quote(str(folder))} {setting}"
+        told += f". For the images there a recipe has {setting}"
+        if spec := as_spec(DataConfig(source=source), folder):
+            told += f", a command that takes other data than a release's own {spec}"
     raise DataError(told)
 
 
@@ -57,18 +58,3 @@ def without_partial_labels(
     plain = config.model_copy(update={"partial_labels": None})
     only_candidates = reads_folder(config) and not reads_folder(plain)
     return plain, None if only_candidates else root
-
-
-def _spec_of(root: Path) -> str | None:
-    """Return the data spec of what lies in a folder, or None where it is nothing that a source reads."""
-    tree, files = Folder(), Parquet()
-    if is_dir(root / tree.train):
-        other = not is_dir(root / tree.test) and is_dir(root / "test")
-        return f"folder:{root}?test=test" if other else f"folder:{root}"
-    for kind, copy in COPIES.items():
-        if root.name == copy.archive or is_dir(root / copy.archive):
-            return f"{kind}:{root}"
-    for folder in (root, *(root / name for name in names_in(root) if is_dir(root / name))):
-        if named_by(files.train, names_in(folder)):
-            return f"parquet:{folder}"
-    return None

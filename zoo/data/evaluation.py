@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from zoo.data.bad_images import others
+from zoo.data.bad_images import too_many
 from zoo.data.config import EvalView
-from zoo.data.dataset import ImageDataset
+from zoo.data.dataset import ImageDataset, Split
 from zoo.data.decoded_file import Decoded, identify, read_decoded
-from zoo.data.streamed import outlive_first_signal
+from zoo.data.streamed import outlive_first_signal, processes
 from zoo.errors import DataError
 
 
@@ -87,6 +87,7 @@ def eval_images(
     device: torch.device | str,
     workers: int = 0,
     max_bad_images: int = 0,
+    split: Split = "test",
     cache: bool = False,
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield images and labels in the order of the data set.
@@ -103,6 +104,7 @@ def eval_images(
         workers: processes that decode; 0: this one.
         max_bad_images: so many unreadable images are left out. 0 for what is measured on, where leaving one
             out would falsify the figure; the training's limit for what a probe is fitted on.
+        split: which images these are, for the error.
         cache: take the pixels from the file where a training with `views.cache` has kept them, if there is
             one and the view does not change them: the same images without decoding them again.
 
@@ -111,13 +113,13 @@ def eval_images(
 
     Raises:
         DataError: when more images than that cannot be read. It comes at the end of the pass, so that it can
-            say how many there are; nothing is yielded once the limit is passed.
+            say how many there are, and which; nothing is yielded once the limit is passed.
     """
     kept = _find_kept(dataset, eval_view) if cache else None
     loader: DataLoader[Tensor | str] = DataLoader(
         kept or _Pixels(dataset, eval_view),
         batch_size=batch_size,
-        num_workers=0 if kept else workers,
+        num_workers=0 if kept else processes(workers),
         collate_fn=_as_list,
         worker_init_fn=outlive_first_signal,
         generator=torch.Generator(),  # else a loader draws from, and so moves, the global one
@@ -125,9 +127,10 @@ def eval_images(
     channel_mean = torch.tensor(mean, device=device).view(3, 1, 1)
     channel_std = torch.tensor(std, device=device).view(3, 1, 1)
     labels = torch.from_numpy(dataset.labels.copy())
-    errors: list[str] = []
+    errors: dict[int, str] = {}
     for number, samples in enumerate(loader):
-        errors += [sample for sample in samples if isinstance(sample, str)]
+        first = number * batch_size
+        errors |= {first + i: sample for i, sample in enumerate(samples) if isinstance(sample, str)}
         readable = [i for i, sample in enumerate(samples) if not isinstance(sample, str)]
         if len(errors) > max_bad_images or not readable:
             continue
@@ -136,9 +139,6 @@ def eval_images(
             stacked = stacked.pin_memory()  # else the copy would wait for the encoder
         pixels = stacked.to(device, non_blocking=True).float()
         normalised = pixels.div_(255).sub_(channel_mean).div_(channel_std)  # timm's operations, in its order
-        yield normalised, labels[[number * batch_size + i for i in readable]]
+        yield normalised, labels[[first + i for i in readable]]
     if len(errors) > max_bad_images:
-        raise DataError(
-            f"{errors[0]}; {others(len(errors) - 1)} of the {len(dataset)} to evaluate on cannot be read"
-            " either"
-        )
+        raise DataError(too_many(dataset, errors, split, max_bad_images))

@@ -1,14 +1,13 @@
-"""Parquet files that are not where they were looked for: what lies there instead, and what reads it."""
+"""Images that are not where they were looked for: what lies there instead, and what reads it."""
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 from zoo.data.cifar import COPIES
-from zoo.data.config import DataConfig, Parquet, TorchvisionSource
-from zoo.data.parquet import named_by
-from zoo.data.spec import data_spec
-from zoo.files import is_dir, names_in
+from zoo.data.config import DataConfig, Parquet, Source, TorchvisionSource
+from zoo.data.recognition import archive_in, as_setting, as_spec, below, has_parquet
 
 
 def remedy(config: DataConfig, root: str | Path | None) -> str | None:
@@ -19,24 +18,23 @@ def remedy(config: DataConfig, root: str | Path | None) -> str | None:
         root: the command line's `--data`.
     """
     source = config.source
-    if root is None or not isinstance(source, Parquet) or _has(Path(root), source):
+    if root is None or _lies_in(Path(root), source):
         return None
     root = Path(root)
-    below = next((root / name for name in names_in(root) if _has(root / name, source)), None)
-    if below is not None:
-        spec = data_spec(config, below)
-        told = "" if spec is None else f", in place of a spec --data {_quoted(spec)}"
-        return f"They are in {below}: --data {_quoted(str(below))}{told}"
-    found = _archive(source, root)
+    folder = below(root, source)
+    if folder is not None:
+        spec = as_spec(config, folder)
+        told = "" if spec is None else f", in place of a spec {spec}"
+        return f"They are in {folder}: --data {shlex.quote(str(folder))}{told}"
+    found = _archive(config, root)
     if found is None:
         return None
-    kind, archive = found
-    tail = config.long_tail
-    told = f"a recipe reads it with --set 'data.source={{kind: {kind}}}'"
-    spec = data_spec(_with_source(config, kind), root)
+    archive, other = found
+    told = f"a recipe reads it with {as_setting(other.source)}"
+    spec = as_spec(other, root)
     if spec is not None:
-        told += f", a command that takes other data than a release's own with --data {_quoted(spec)}"
-    if tail is not None:
+        told += f", a command that takes other data than a release's own with {spec}"
+    if config.long_tail is not None:
         told += "; its long tail has as many images of each class, but other ones"
     return f"There is torchvision's archive, {archive}: {told}"
 
@@ -47,32 +45,26 @@ def from_archive(config: DataConfig, root: str | Path | None) -> DataConfig:
     The images are the same, their order is not: for those whose content is listed.
     """
     wanted = config.source
-    if root is None or not isinstance(wanted, Parquet) or _has(Path(root), wanted):
+    if root is None or not isinstance(wanted, Parquet) or has_parquet(Path(root), wanted):
         return config
-    found = _archive(wanted, Path(root))
-    if found is None:
-        return config
-    return _with_source(config, found[0])
+    found = _archive(config, Path(root))
+    return config if found is None else found[1]
 
 
-def _with_source(config: DataConfig, kind: str) -> DataConfig:
-    return config.model_copy(update={"source": TorchvisionSource.model_validate({"kind": kind})})
+def _lies_in(root: Path, source: Source) -> bool:
+    """Whether the files are there, so that something else is the matter."""
+    if isinstance(source, Parquet):
+        return has_parquet(root, source)
+    return source.kind in COPIES and archive_in(root, COPIES[source.kind].archive) is not None
 
 
-def _quoted(text: str) -> str:
-    """Return `text` as a shell takes it: a spec has signs that it would read otherwise."""
-    return "'" + text.replace("'", "'\\''") + "'"
-
-
-def _archive(source: Parquet, root: Path) -> tuple[str, Path] | None:
-    """Return which data set's archive lies in `root`, and where, if it is the one with these labels."""
+def _archive(config: DataConfig, root: Path) -> tuple[Path, DataConfig] | None:
+    """Return the archive in `root` that has the labels of the parquet files, and the same data out of it."""
+    if not isinstance(config.source, Parquet):
+        return None
     for kind, copy in COPIES.items():
-        folder = root if root.name == copy.archive else root / copy.archive
-        if copy.label == source.label and is_dir(folder):
-            return kind, folder
+        folder = archive_in(root, copy.archive)
+        if folder is not None and copy.label == config.source.label:
+            source = TorchvisionSource.model_validate({"kind": kind})
+            return folder, config.model_copy(update={"source": source})
     return None
-
-
-def _has(folder: Path, source: Parquet) -> bool:
-    train = folder / source.train  # it may name a folder too
-    return is_dir(folder) and bool(named_by(train.name, names_in(train.parent)))

@@ -29,14 +29,15 @@ _SECTIONS: dict[str, type[Config]] = {
     "parquet": Parquet,
 }
 _SELECTION = list(dict.fromkeys([*LongTail.model_fields, *Subset.model_fields]))
+_LIMIT = "max_bad_images"
 
 
 def parse_data_spec(text: str) -> tuple[DataConfig, Path | None]:
     """Read e.g. `digits?fraction=0.01`, `folder:DIR` or `parquet:DIR?label=fine_label&imbalance=100`.
 
     Keys are those of the source's section and, for a long tail or few labels, those of `LongTail` and
-    `Subset`; `seed` is that of each of the two that is asked for. A key may be left out where it has a
-    default. Everything else in the configuration has its default.
+    `Subset`; `seed` is that of each of the two that is asked for. `max_bad_images` is that of `DataConfig`. A
+    key may be left out where it has a default. Everything else in the configuration has its default.
 
     Returns:
         The configuration, and the data folder where one was given.
@@ -62,10 +63,10 @@ def parse_data_spec(text: str) -> tuple[DataConfig, Path | None]:
             raise DataError(f'data "{text}": "{key}" is given twice')
         if key in own:
             source[key] = value if key != "download" else load_yaml(value, f'data "{text}"')
-        elif key in _SELECTION:
+        elif key in _SELECTION or key == _LIMIT:
             chosen[key] = load_yaml(value, f'data "{text}"')
         else:
-            keys = [*own, *_SELECTION]
+            keys = [*own, *_SELECTION, _LIMIT]
             raise DataError(
                 f'data "{text}": unknown key "{key}".{did_you_mean(key, keys)} '
                 f"Keys of {kind}: {', '.join(keys)}"
@@ -77,6 +78,8 @@ def parse_data_spec(text: str) -> tuple[DataConfig, Path | None]:
         sections["subset"] = few
     if tail.keys() - {"seed"} or (tail and "subset" not in sections):
         sections["long_tail"] = tail
+    if _LIMIT in chosen:
+        sections[_LIMIT] = chosen[_LIMIT]
     config = parse(DataConfig, sections, f'data "{text}"')
     try:
         return config, Path(folder).expanduser() if folder else None
@@ -85,15 +88,18 @@ def parse_data_spec(text: str) -> tuple[DataConfig, Path | None]:
 
 
 def data_spec(config: DataConfig, root: Path | None) -> str | None:
-    """Return what `parse_data_spec` reads as the same source, long tail and subset; None where nothing is.
+    """Return what `parse_data_spec` reads as the same data; None where nothing is.
 
-    Keys of the source are left out where they have their default.
+    That is source, long tail, subset and the limit of unreadable images. Keys of the source, and the limit,
+    are left out where they have their default.
     """
     chosen: dict[str, Any] = {}
     for section in (config.long_tail, config.subset):
         for key, value in ({} if section is None else section.model_dump(mode="json")).items():
             if value is not None and chosen.setdefault(key, value) != value:
                 return None  # a spec has one seed for both
+    if config.max_bad_images:
+        chosen[_LIMIT] = config.max_bad_images
     own = config.source.model_dump(mode="json", exclude={"kind"}, exclude_defaults=True)
     texts = {
         key: value if isinstance(value, str) else json.dumps(value) for key, value in (own | chosen).items()
@@ -105,5 +111,6 @@ def data_spec(config: DataConfig, root: Path | None) -> str | None:
         found, folder = parse_data_spec(spec)
     except ZooError:  # a name with a sign that separates
         return None
-    same = (found.source, found.long_tail, found.subset) == (config.source, config.long_tail, config.subset)
+    said = {"source", "long_tail", "subset", _LIMIT}
+    same = found.model_dump(include=said) == config.model_dump(include=said)
     return spec if same and folder == root else None

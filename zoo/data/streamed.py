@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
@@ -115,6 +116,15 @@ def collate(samples: list[Sample]) -> Collated:
     return Collated(stacked, labels, positions, bad, None)
 
 
+def processes(workers: int) -> int:
+    """Return how many of `workers` are started: no more than the cores that this process may use.
+
+    More would wait for each other, and each holds a copy of what it needs. What they make is the same.
+    """
+    affinity = getattr(os, "sched_getaffinity", None)  # not on macOS and Windows
+    return min(workers, len(affinity(0)) if affinity else os.cpu_count() or 1)
+
+
 def outlive_first_signal(_worker: int) -> None:
     """Let this process survive one SIGTERM.
 
@@ -131,7 +141,7 @@ def stream(
     loader: DataLoader[Sample] = DataLoader(
         samples,
         batch_sampler=batches,
-        num_workers=workers,
+        num_workers=processes(workers),
         collate_fn=collate,
         pin_memory=pin_memory,
         generator=torch.Generator(),  # else a loader draws from, and so moves, the global one

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.data import EvalView, ImageDataset, TrainLoader, ViewsConfig, eval_images
+from zoo.data.dataset import Split
 from zoo.data.labels import require_same_classes
 from zoo.data.overlap import shared_images
 from zoo.errors import DataError
@@ -81,18 +82,18 @@ class ProbeData:
     @cached_property
     def train(self) -> Features:
         """Features of the training images under the evaluation view, and their labels."""
-        return self.extract(self.model, self.train_set, self.max_bad_images)
+        return self.extract(self.model, self.train_set, "train")
 
     @cached_property
     def test(self) -> Tensor:
         """Features of the test images `[N, D]`."""
         return self.encode_test(self.model)
 
-    def extract(self, model: nn.Module, dataset: ImageDataset, max_bad_images: int) -> Features:
-        """Encode a data set under the evaluation view.
+    def extract(self, model: nn.Module, dataset: ImageDataset, split: Split) -> Features:
+        """Encode a data set, all or some images of `split`, under the evaluation view.
 
         Raises:
-            DataError: for more unreadable images than `max_bad_images`.
+            DataError: for an unreadable test image, or more training images than `max_bad_images`.
         """
         images = eval_images(
             dataset,
@@ -102,7 +103,8 @@ class ProbeData:
             batch_size=self._batch_size,
             device=self.device,
             workers=self.workers,
-            max_bad_images=max_bad_images,
+            max_bad_images=self.max_bad_images if split == "train" else 0,
+            split=split,
             cache=self._cache,
         )
         return extract(model, images, device=self.device, count=len(dataset))
@@ -230,7 +232,7 @@ class Encoded:
         self.probe = ProbeData(model, train_set, self._encode_test, **reading)
 
     def _encode_test(self, model: nn.Module) -> Tensor:
-        return self.probe.extract(model, self.test_set, 0).features
+        return self.probe.extract(model, self.test_set, "test").features
 
     @property
     def train_set(self) -> ImageDataset:

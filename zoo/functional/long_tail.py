@@ -57,7 +57,8 @@ def logit_adjusted(
 
     Source: Menon et al. 2021, https://arxiv.org/abs/2007.07314, equation 10.
     """
-    adjusted = full(logits) + tau * log_prior(class_counts)
+    logits = full(logits)
+    adjusted = logits + tau * log_prior(class_counts, dtype=logits.dtype)
     return F.cross_entropy(adjusted, labels, label_smoothing=label_smoothing)
 
 
@@ -71,18 +72,19 @@ def post_hoc_adjusted(logits: Tensor, class_counts: Tensor, *, tau: float = 1.0)
 
     Source: https://arxiv.org/abs/2007.07314, equation 9.
     """
-    return full(logits) - tau * log_prior(class_counts)
+    logits = full(logits)
+    return logits - tau * log_prior(class_counts, dtype=logits.dtype)
 
 
-def ldam_margins(class_counts: Tensor, *, max_margin: float) -> Tensor:
+def ldam_margins(class_counts: Tensor, *, max_margin: float, dtype: torch.dtype = torch.float32) -> Tensor:
     """Return the margin of each class `[C]`, C / n^(1/4), scaled so that the rarest class has `max_margin`.
 
-    A class without images has none and sets no scale.
+    A class without images has none and sets no scale. They are computed in `dtype`.
 
     Source: Cao et al. 2019, https://arxiv.org/abs/1906.07413, section 3.
     """
     present = class_counts > 0
-    margins = class_counts.clamp(min=1).float() ** -0.25 * present
+    margins = class_counts.clamp(min=1).to(dtype) ** -0.25 * present
     return margins * (max_margin / margins.max())
 
 
@@ -113,7 +115,7 @@ def ldam(
     """
     cosines = full(cosines)
     own = labels[:, None] == torch.arange(cosines.shape[1], device=labels.device)
-    margins = ldam_margins(class_counts, max_margin=max_margin).to(cosines.dtype)
+    margins = ldam_margins(class_counts, max_margin=max_margin, dtype=cosines.dtype)
     weight = None if weight is None else weight.to(cosines.dtype)
     return F.cross_entropy(scale * (cosines - own * margins), labels, weight=weight)
 

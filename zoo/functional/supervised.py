@@ -163,12 +163,13 @@ def paco(
     return -total.mean()
 
 
-def log_prior(class_counts: Tensor) -> Tensor:
+def log_prior(class_counts: Tensor, *, dtype: torch.dtype = torch.float32) -> Tensor:
     """Log class frequencies `[C]` of training counts `[C]`; a class without images gets log 1e-9.
 
-    The 1e-9 is that of PaCo's code: an absent class must not put -inf into a softmax.
+    They are computed in `dtype`. The 1e-9 is that of PaCo's code: an absent class must not put -inf into a
+    softmax.
     """
-    return (class_counts.float() / class_counts.sum() + 1e-9).log()
+    return (class_counts.to(dtype) / class_counts.sum() + 1e-9).log()
 
 
 def balanced_softmax(
@@ -190,7 +191,9 @@ def balanced_softmax(
 
     Source: Ren et al. 2020, https://arxiv.org/abs/2007.10740, equation 4.
     """
-    return F.cross_entropy(full(logits) + log_prior(class_counts), labels, label_smoothing=label_smoothing)
+    logits = full(logits)
+    adjusted = logits + log_prior(class_counts, dtype=logits.dtype)
+    return F.cross_entropy(adjusted, labels, label_smoothing=label_smoothing)
 
 
 def _one_hot(labels: Tensor, classes: int) -> Tensor:

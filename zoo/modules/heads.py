@@ -15,6 +15,7 @@ def projection_head(
     hidden: int,
     batchnorm: bool,
     last_batchnorm: bool = False,
+    last_bias: bool = True,
 ) -> nn.Sequential:
     """Build `layers` linear maps with ReLU between them.
 
@@ -25,13 +26,14 @@ def projection_head(
         hidden: width between the layers.
         batchnorm: BatchNorm before every ReLU (PaCo's CIFAR recipe); MoCo v2 has none.
         last_batchnorm: BatchNorm without affine after the last layer (MoCo v3).
+        last_bias: whether the last layer has a bias where no BatchNorm follows it.
     """
     widths = [in_features, *[hidden] * (layers - 1), out_features]
     head = nn.Sequential()
     for i, (before, after) in enumerate(pairwise(widths)):
         last = i == layers - 1
         normed = last_batchnorm if last else batchnorm
-        head.append(nn.Linear(before, after, bias=not normed))
+        head.append(nn.Linear(before, after, bias=not normed and (last_bias or not last)))
         if normed:
             head.append(nn.BatchNorm1d(after, affine=not last))
         if not last:

@@ -83,6 +83,7 @@ class MoCoV3(Objective):
             hidden=config.head_hidden,
             batchnorm=True,
             last_batchnorm=config.predictor_batchnorm,
+            last_bias=False,  # as in https://github.com/facebookresearch/moco-v3, moco/builder.py
         )
         self.teacher = MomentumEncoder(nn.Sequential(encoder, self.projector))
         self.temperature = Temperature(config.tau)

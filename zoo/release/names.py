@@ -8,7 +8,9 @@ local bears is asked of the Hub. Three spellings are never ambiguous: `./folder`
 
 from __future__ import annotations
 
+import importlib
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -21,7 +23,7 @@ from zoo.files import is_dir
 from zoo.release import hub
 
 Kind = Literal["folder", "hub", "shipped"]
-_HUB, _SHIPPED = ("hf-hub:", "hf_hub:"), "shipped:"
+_HUB, _SHIPPED, _TIMM = ("hf-hub:", "hf_hub:"), "shipped:", "timm:"
 _CONFIG = "config.json"
 _WHAT: dict[Kind, str] = {"folder": "folder", "hub": "Hub repository", "shipped": "shipped release"}
 
@@ -104,10 +106,12 @@ def _explicit(name: str | Path, revision: str | None) -> Reading | None:
     if text.startswith(_SHIPPED):
         shipped = text.removeprefix(_SHIPPED)
         if catalog.release_path(shipped) is None:
-            raise ReleaseError(
-                f'no shipped release "{shipped}".{did_you_mean(shipped, catalog.list_models())}'
-            )
+            why = _only_recipe(shipped)
+            hint = f": {why}" if why else f".{did_you_mean(shipped, catalog.list_models())}"
+            raise ReleaseError(f'no shipped release "{shipped}"{hint}')
         return Reading("shipped", shipped)
+    if text.startswith(_TIMM):
+        raise ReleaseError(f'"{text}" is no release: {_use_of_timms(text.removeprefix(_TIMM))}')
     if isinstance(name, Path) or text.startswith(("/", "./", "../", "~")) or text in (".", ".."):
         try:
             return Reading("folder", str(Path(text).expanduser()))
@@ -150,12 +154,43 @@ def _choose(text: str, revision: str | None, cache_dir: str | Path | None) -> Re
         _refuse_ambiguous(text, known)
     chosen = known[0] if known else remote
     if chosen is None:
+        why = _only_recipe(text) or _known_to_timm(text)
+        if why:
+            raise ReleaseError(f'no release "{text}": {why} ({", ".join(tried)})')
         hint = did_you_mean(text, catalog.list_models())
         raise ReleaseError(f'no release "{text}": {", ".join(tried)}.{hint}')
     tried += [f"the {other} is the same release" for other in known if other is not chosen]
     if remote and remote is not chosen and not remote.cached:
         tried.append(f"the {remote} was not asked for, and is not in the local cache")
     return Reading(chosen.kind, chosen.target, chosen.revision, chosen.cached, tuple(tried))
+
+
+def _only_recipe(text: str) -> str:
+    """Say that a name is a recipe's whose weights are not shipped; '' where it is not."""
+    if text not in catalog.list_recipes():
+        return ""
+    return f'a recipe of that name is shipped, its weights are not: "zoo pretrain {text}" makes them'
+
+
+def _known_to_timm(text: str) -> str:
+    """Say what a name is in timm that is no release; '' where it is nothing."""
+    if not re.fullmatch(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)?", text):
+        return ""
+    timm = importlib.import_module("timm")  # only here, where the answer is an error in any case
+    if timm.is_model_pretrained(text):
+        weights = timm.get_pretrained_cfg(text)
+        full = f"{weights.architecture}.{weights.tag}" if weights.tag else text
+        return f"that is {'a name' if '.' in text else 'an architecture'} of timm; {_use_of_timms(full)}"
+    if "." not in text and timm.is_model(text):
+        return f'that is an architecture, "zoo list {text}" shows which weights and recipes of it are shipped'
+    return ""
+
+
+def _use_of_timms(name: str) -> str:
+    return (
+        f'"zoo finetune --init {_TIMM}{name}" starts from timm\'s own weights, and in Python '
+        f'zoo.evaluate(timm.create_model("{name}", pretrained=True, num_classes=0), ...) measures them'
+    )
 
 
 def _remote(text: str, revision: str | None, tried: list[str]) -> Reading | None:

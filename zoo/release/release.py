@@ -178,7 +178,8 @@ class Release:
             training: timm's own random crops, flips and colours for this input, e.g. to fine-tune with;
                 they are not the views of the release's recipe.
 
-        The transform takes images of any mode, converted as timm and the data readers here do it.
+        The transform takes images of any mode, converted as timm and the data readers here do it. The
+        rotation that a camera writes into a file (EXIF) is not applied, as in timm.
 
         Raises:
             DataError: the transform, for what is no PIL image, and grey of more than 8 bits.

@@ -138,18 +138,22 @@ def build_schedule(
 ) -> Scheduler:
     """Build timm's schedule, a pure function of the number of updates done: call `step_update(step)`.
 
-    A warm-up is part of `epochs`, not added to it. A milestone m takes effect with the first update of the
-    epoch after m whole ones (timm's own reading is one update earlier, hence the + 1).
+    A warm-up is part of `epochs`, not added to it, also with `warmup_prefix`. A milestone m takes effect with
+    the first update of the epoch after m whole ones (timm's own reading is one update earlier, hence + 1).
     """
     common = {
         "warmup_t": section.warmup_epochs * steps_per_epoch,
         "warmup_lr_init": section.warmup_lr,
-        "warmup_prefix": False,
         "t_in_epochs": False,
     }
     if section.name == "cosine":
+        before = section.warmup_epochs if section.warmup_prefix else 0
         return CosineLRScheduler(
-            optimizer, t_initial=epochs * steps_per_epoch, lr_min=section.min_lr, **common
+            optimizer,
+            t_initial=(epochs - before) * steps_per_epoch,
+            lr_min=section.min_lr,
+            warmup_prefix=section.warmup_prefix,
+            **common,
         )
     if section.name == "multistep":
         milestones = [m * steps_per_epoch + 1 for m in section.milestones]

@@ -76,7 +76,9 @@ def open_loader(
 
 
 def require_batches(objective: Objective, images: int, recipe: Recipe, ranks: Ranks = ALONE) -> None:
-    """Refuse a recipe by which BatchNorm would get a single image, or a rank none; warn of batches of a few.
+    """Refuse a recipe by which BatchNorm would get a single image, or a rank none.
+
+    Warns of batches of a few images, and of such as are larger than the data.
 
     Raises:
         RecipeError: naming the batch size.
@@ -91,21 +93,25 @@ def require_batches(objective: Objective, images: int, recipe: Recipe, ranks: Ra
             f"some batch of the {images} images on {ranks.size} ranks, expected at least {needed}; change "
             "it, or set training.drop_last: true"
         )
-    if not has_batchnorm(objective):
-        return
-    if section.batch_size == 1:
+    batchnorm, last = has_batchnorm(objective), images % section.batch_size
+    if batchnorm and section.batch_size == 1:
         raise RecipeError("training.batch_size: found 1, expected at least 2: BatchNorm needs two images")
-    if not section.drop_last and images % section.batch_size == 1:
+    if batchnorm and not section.drop_last and images % section.batch_size == 1:
         raise RecipeError(
             f"training.batch_size: found {section.batch_size}, which leaves a last batch of 1 of the "
             f"{images} images, too few for BatchNorm; change it by one, or set training.drop_last: true"
         )
-    last = images % section.batch_size
-    if section.drop_last or not 1 < last < min(_FEW, section.batch_size) or ranks.rank != 0:
+    if section.drop_last or ranks.rank != 0:
         return
-    if last == images:
-        LOG.warning("every batch is all of the %d images: to BatchNorm so few are mostly chance", images)
-    else:
+    few = batchnorm and 1 < last < min(_FEW, section.batch_size)
+    if section.batch_size > images:
+        LOG.warning(
+            "training.batch_size %d is more than the %d training images: each step takes all of them%s",
+            section.batch_size,
+            images,
+            "; to BatchNorm so few are mostly chance" if few else "",
+        )
+    elif few:
         LOG.warning(
             "the last batch of every epoch has %d of the %d images: to BatchNorm so few are mostly chance, "
             "and such steps can throw a training off; training.drop_last: true leaves them out",

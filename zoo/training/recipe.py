@@ -157,6 +157,11 @@ class Recipe(Config):
         for key, start in starts.items():
             if start >= epochs:
                 raise ValueError(f"objective.{key}: {start} never reached in training.epochs ({epochs})")
+        if self.schedule.warmup_prefix and self.schedule.name != "cosine":
+            raise ValueError(
+                f'schedule.warmup_prefix: found true with schedule "{self.schedule.name}", expected it with '
+                '"cosine" alone'
+            )
         if (self.schedule.name == "multistep") != bool(self.schedule.milestones):
             raise ValueError(
                 f"schedule.milestones: found {self.schedule.milestones} with schedule "
@@ -173,8 +178,8 @@ class Recipe(Config):
             )
         if training.cuda_graph and training.precision == "fp16":
             raise ValueError(
-                "training.cuda_graph: true with precision fp16, whose loss scaling asks the GPU at every "
-                'step; expected false, or precision "bf16"'
+                "training.cuda_graph: true with precision fp16, whose loss scaling no graph was tried "
+                'with; expected false, or precision "bf16"'
             )
         if training.checkpoint_activations and (training.compile or training.cuda_graph):
             other = "compile" if training.compile else "cuda_graph"

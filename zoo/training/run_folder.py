@@ -242,9 +242,12 @@ class RunFolder:
         if new:
             with self._own(), writing(f'"{file}"', self.path):
                 write_text(file, "\n".join([*known, *new]) + "\n", parents=False)
+            count = len(known) + len(new)
+            found = (
+                "1 image cannot be read and is" if count == 1 else f"{count} images cannot be read and are"
+            )
             warnings.warn(
-                f"{len(known) + len(new)} images cannot be read and are replaced, e.g. "
-                f'"{new[0]}"; all in {file}',
+                f'{found} replaced, e.g. "{new[0]}"; all in {file}',
                 stacklevel=2,
             )
 

@@ -71,6 +71,10 @@ class ScheduleSection(Config):
     warmup_epochs: Annotated[int, Field(ge=0)]
     """Linear warm-up from `warmup_lr`."""
     warmup_lr: NonNegative
+    warmup_prefix: bool = False
+    """The cosine begins where the warm-up ends, and goes over the epochs that are left, as MoCo v3, PaCo's
+    larger recipes and solo-learn have it. False: it goes over all epochs, the first of which the warm-up
+    covers."""
     min_lr: NonNegative
     """Where the cosine ends."""
     milestones: Milestones

@@ -115,6 +115,7 @@ class Validation:
             device=self._device,
             workers=recipe.views.workers,
             max_bad_images=recipe.data.max_bad_images,
+            split="train",
         )
         if len(self._dataset) * 3 * 4 * recipe.views.eval.size**2 <= _KEEP:
             self._kept = list(batches)

@@ -182,9 +182,10 @@ def look(
     shown = _choose(len(train_set), GALLERY * sample, derive_seed("gallery", seed))
     gallery = train_set.subset(np.sort(shown))
     reading: Any = {"view": view, "mean": mean, "std": std, "device": device, "workers": workers}
+    reading |= {"max_bad_images": max_bad_images}
     probe = ProbeData(encoder, gallery, lambda _: torch.empty(0), **reading, cache=cache)
-    seen = probe.extract(encoder, tested, 0)
-    known = probe.extract(encoder, gallery, max_bad_images)
+    seen = probe.extract(encoder, tested, "test")
+    known = probe.extract(encoder, gallery, "train")
     norms = seen.features.norm(dim=1)
     if not bool(norms.isfinite().all()):
         raise DataError("look: the features hold NaN or infinity; has the encoder diverged?")
@@ -196,7 +197,9 @@ def look(
     positives, without = _positive_scores(encoder, tested, views, mean, std, image_size, seed, device)
     others = {}
     for name, other in (landmarks or {}).items():
-        unit = F.normalize(probe.extract(other, tested.subset(np.arange(len(paired[0]))), 0).features, dim=1)
+        unit = F.normalize(
+            probe.extract(other, tested.subset(np.arange(len(paired[0]))), "test").features, dim=1
+        )
         others[name] = Landmark(float(functional.uniformity(unit)), _tolerance(unit, paired[1]) or math.nan)
     loss = center_loss if centers is not None else "no centers"
     return Look(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -18,6 +19,7 @@ COLUMNS = {
 """Keys of `classification_metrics` in the order of every table of accuracies, with their heading."""
 
 _RECALL = "recall_at_"
+_ANY_WIDTH = 10_000  # columns, of no terminal
 
 
 def columns(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
@@ -67,6 +69,33 @@ def plain(rows: Mapping[str, Mapping[str, Any]], *, first: str = "method") -> st
         )
         for line in lines
     )
+
+
+def show(
+    rows: Mapping[str, Mapping[str, Any]],
+    *,
+    title: str,
+    first: str = "method",
+    console: Console | None = None,
+) -> None:
+    """Print the table; every figure is shown whole, wherever it goes.
+
+    A frame needs a terminal that it fits into: in a narrower one, in a pipe and in a file the title and the
+    lines of `plain` are printed, which nothing crops.
+
+    Args:
+        rows: see `table`.
+        title: see `table`.
+        first: see `table`.
+        console: where to print; standard output when None.
+    """
+    console = console or Console()
+    framed = table(rows, title=title, first=first)
+    needed = console.measure(framed, options=console.options.update(max_width=_ANY_WIDTH)).maximum
+    if console.is_terminal and needed <= console.width:
+        console.print(framed)
+    else:
+        print(title, plain(rows, first=first), sep="\n", file=console.file)
 
 
 def _cells(metrics: Mapping[str, Any], keys: Iterable[str]) -> list[str]:

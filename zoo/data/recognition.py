@@ -1,0 +1,64 @@
+"""Which images lie in a folder, and which source reads them: for the advice in messages."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import yaml
+
+from zoo.data.cifar import COPIES
+from zoo.data.config import DataConfig, Folder, Parquet, Source, TorchvisionSource
+from zoo.data.parquet import named_by
+from zoo.data.spec import data_spec
+from zoo.files import is_dir, names_in
+
+
+def recognised(root: Path) -> tuple[Source, Path] | None:
+    """Return the source of what lies in a folder, and the folder it is given; None for anything else."""
+    tree = Folder()
+    if is_dir(root / tree.train):
+        other = not is_dir(root / tree.test) and is_dir(root / "test")
+        return Folder(test="test") if other else tree, root
+    for kind, copy in COPIES.items():
+        if archive_in(root, copy.archive) is not None:
+            return TorchvisionSource.model_validate({"kind": kind}), root
+    files = Parquet()
+    folder = root if has_parquet(root, files) else below(root, files)
+    return None if folder is None else (files, folder)
+
+
+def archive_in(root: Path, archive: str) -> Path | None:
+    """Return torchvision's unpacked archive of that name: the folder itself, or one in it."""
+    folder = root if root.name == archive else root / archive
+    return folder if is_dir(folder) else None
+
+
+def has_parquet(folder: Path, source: Parquet) -> bool:
+    """Whether the source's training files lie in a folder."""
+    train = folder / source.train  # it may name a folder too
+    return is_dir(folder) and bool(named_by(train.name, names_in(train.parent)))
+
+
+def below(root: Path, source: Source) -> Path | None:
+    """Return the first folder in `root` that has what the source would have read in `root` itself."""
+    copy = COPIES.get(source.kind)
+    for folder in (root / name for name in names_in(root)):
+        if isinstance(source, Parquet) and has_parquet(folder, source):
+            return folder
+        if copy is not None and folder.name != copy.archive and archive_in(folder, copy.archive) is not None:
+            return folder
+    return None
+
+
+def as_spec(config: DataConfig, root: Path) -> str | None:
+    """Return the option that gives these data in place of a release's own; None where no spec says them."""
+    spec = data_spec(config, root)
+    return None if spec is None else f"--data {shlex.quote(spec)}"
+
+
+def as_setting(source: Source) -> str:
+    """Return the option that has a recipe read this source."""
+    words = {"kind": source.kind, **source.model_dump(mode="json", exclude={"kind"}, exclude_defaults=True)}
+    text = yaml.safe_dump(words, default_flow_style=True, sort_keys=False, width=10_000).strip()
+    return f"--set {shlex.quote(f'data.source={text}')}"
