@@ -201,7 +201,7 @@ def test_no_step_of_a_sweep_for_a_gpu_waits(
     later = chosen.get("objective.feature_transform") or base["objective"].get("feature_transform")
     # epochs of 5, 5 and 2 or of 5 and 4 images; a graph is captured anew when FT begins, in epoch 1
     steps = (12 if later else 8) if graph else 5
-    schedule = {"name": "constant", "warmup_epochs": 1, "milestones": []}
+    schedule = {"name": "constant", "warmup_epochs": 1, "warmup_prefix": False, "milestones": []}
     changes = {**chosen, "views.cache": False, "training.batch_size": 5, "training.observe_every": 4}
     changes |= {"training.epochs": 16, "schedule": {**base["schedule"], **schedule}}
     if "convnext" not in name:
