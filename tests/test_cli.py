@@ -17,6 +17,7 @@ import pytest
 from tests import warm
 from tests.warm import zoo
 from zoo import __version__, cli
+from zoo.errors import ZooWarning
 from zoo.release import Release
 
 PACO = "cifar_resnet20.paco_digits_lt50"
@@ -177,9 +178,8 @@ def test_warnings_are_one_line_without_a_path(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def command() -> None:
-        ours = str(Path(cli.__file__).parent / "training.py")
-        warnings.warn_explicit("of zoo\nand more \x1b[31m", UserWarning, ours, 3)
-        warnings.warn_explicit("another's", FutureWarning, "/somewhere/else.py", 3)
+        warnings.warn("of zoo\nand more \x1b[31m", ZooWarning, stacklevel=2)
+        warnings.warn("another's", FutureWarning, stacklevel=2)
 
     monkeypatch.setattr(cli, "app", command)
     before = warnings.showwarning, logging.getLogger("zoo").propagate

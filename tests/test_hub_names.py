@@ -189,6 +189,7 @@ def test_weights_of_timm_are_no_release_and_what_can_be_done_with_them_is_said(n
         zoo.open(name)
     assert '"zoo finetune --init timm:resnet50.a1_in1k"' in str(caught.value)
     assert 'timm.create_model("resnet50.a1_in1k", pretrained=True, num_classes=0)' in str(caught.value)
+    assert ('"zoo list resnet50" shows' in str(caught.value)) == (name == "resnet50")
 
 
 def test_an_architecture_without_weights_is_said_to_be_one(hub, here):
@@ -197,6 +198,8 @@ def test_an_architecture_without_weights_is_said_to_be_one(hub, here):
     with pytest.raises(ReleaseError) as caught:
         zoo.open("cifar_resnet32.nothing")
     assert "architecture" not in str(caught.value)
+    with pytest.raises(ReleaseError, match="that is an architecture, of which no weights are known"):
+        zoo.open("resnet200")
 
 
 def test_the_namespace_comes_from_the_variable_or_the_file(here, monkeypatch):

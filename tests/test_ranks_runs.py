@@ -128,6 +128,10 @@ def test_two_ranks_give_what_one_gives_with_the_same_recipe(undisturbed: Path, t
     assert recorded["hardware"].startswith("2 ranks, each ")
 
 
+# or torchrun, which looks ten times a second, sends the others SIGTERM before they have noticed themselves
+ENDED = rf"{MESSAGE}|zoo, rank \d: stopped by SIGTERM after step \d+ of {STEPS}"
+
+
 def test_a_killed_rank_ends_the_others_with_a_message_and_torchrun_resumes_by_itself(
     undisturbed: Path, tmp_path: Path
 ) -> None:
@@ -137,7 +141,7 @@ def test_a_killed_rank_ends_the_others_with_a_message_and_torchrun_resumes_by_it
     os.kill(workers(agent.pid)[-1], signal.SIGKILL)
     _, said = agent.communicate(timeout=600)
     assert agent.returncode == 0, said
-    assert re.search(MESSAGE, said), said
+    assert re.search(ENDED, said), said
     assert_same_bits(undisturbed, out)
 
 
@@ -153,7 +157,7 @@ def test_a_killed_rank_without_restarts_leaves_a_run_that_can_be_resumed(
     _, said = agent.communicate(timeout=600)
     assert agent.returncode != 0
     assert time.monotonic() - began < 45
-    assert re.search(MESSAGE, said), said
+    assert re.search(ENDED, said), said
     again = run_ranks(*pretrain(out, "--resume"), ranks=2)
     assert again.returncode == 0, again.stderr
     assert_same_bits(undisturbed, out)

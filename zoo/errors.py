@@ -31,6 +31,10 @@ class ZooError(Exception):
         super().__init__(one_line(message))
 
 
+class ZooWarning(UserWarning):
+    """What zoo itself warns of, so that it can be filtered apart from what other libraries say."""
+
+
 class RecipeError(ZooError):
     """A recipe cannot be read, or asks for something impossible."""
 

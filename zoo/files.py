@@ -13,6 +13,9 @@ from pathlib import Path
 
 from zoo.errors import ZooError
 
+RUNS = Path("runs")
+"""Where what is made lies, for which no other folder is given."""
+
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{32}")
 
 

@@ -19,10 +19,10 @@ from zoo.api.own_images import open_own
 from zoo.config import Config, parse
 from zoo.data import DataConfig, EvalView, ImageDataset, open_dataset, parse_data_spec
 from zoo.data.embedded import without_partial_labels
-from zoo.errors import DataError, ReleaseError, ZooError, did_you_mean
+from zoo.errors import DataError, ReleaseError, ZooError, ZooWarning, did_you_mean
 from zoo.evaluation.diagnosis.center_loss import CenterLoss, center_loss
 from zoo.evaluation.measure import Encoded, ProbeRun, measure
-from zoo.files import is_dir
+from zoo.files import RUNS, is_dir
 from zoo.modules import Centers
 from zoo.release import Preprocess, Release
 from zoo.release.format import METRICS
@@ -30,9 +30,6 @@ from zoo.training import pick_device
 from zoo.training.progress import show_status
 from zoo.training.protocols import PROTOCOLS, TRAINED, ClassifierProtocol, Protocol
 from zoo.training.signals import interruptible
-
-RUNS = Path("runs")
-"""Where a release is made, and the state of a training lies, for which no other folder is at hand."""
 
 
 def evaluate(
@@ -246,6 +243,7 @@ def _warn_of_prior(release: Release, centers: Centers) -> None:
         warnings.warn(
             f"classifier, tau: {release.name} was trained with the log prior in its loss, so its centers are "
             "without it as they are; tau takes it off again. It is for centers of plain cross-entropy",
+            ZooWarning,
             stacklevel=3,
         )
 

@@ -13,14 +13,14 @@ from timm.data import resolve_data_config
 
 from zoo import backbones
 from zoo import release as releases
-from zoo.api.evaluation import RUNS, resolve_data
+from zoo.api.evaluation import resolve_data
 from zoo.api.pretraining import as_recipe, pretrain
 from zoo.config import dump_yaml, parse
 from zoo.data import DataConfig, open_dataset, parse_data_spec
 from zoo.data.config import Digits, TorchvisionSource
 from zoo.data.sources import data_name
 from zoo.data.words import selection_words
-from zoo.files import is_dir
+from zoo.files import RUNS, is_dir
 from zoo.modules import has_batchnorm
 from zoo.release import Preprocess, Release, names
 from zoo.training import Recipe

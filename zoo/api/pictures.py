@@ -14,7 +14,7 @@ import torch
 from zoo.api.classes import trained_on
 from zoo.data import ImageDataset
 from zoo.data.words import data_words
-from zoo.errors import DataError
+from zoo.errors import DataError, ZooWarning
 from zoo.evaluation.diagnosis.balance import plot_balance
 from zoo.evaluation.diagnosis.class_accuracy import plot_class_accuracy
 from zoo.evaluation.diagnosis.overlay import recorded
@@ -68,7 +68,9 @@ def draw_pictures(
     if test is not None and len(test.features) < FEWEST:
         few = len(test.features)
         warnings.warn(
-            f"{few} test images are too few for a map of their features, which takes {FEWEST}", stacklevel=2
+            f"{few} test images are too few for a map of their features, which takes {FEWEST}",
+            ZooWarning,
+            stacklevel=2,
         )
     elif test is not None:
         pictures["features"] = folder / "features.png"

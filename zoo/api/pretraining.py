@@ -11,16 +11,17 @@ import torch
 from torch import Tensor, nn
 
 from zoo import release as releases
-from zoo.api.evaluation import RUNS, measure_aloud
+from zoo.api.evaluation import measure_aloud
 from zoo.api.facts import training_facts
 from zoo.api.own_images import list_splits
 from zoo.api.pictures import draw_pictures
 from zoo.config import plain_kind
 from zoo.data import DataConfig, ImageDataset, open_dataset
 from zoo.data.misplaced import from_archive
-from zoo.errors import DataError, Interrupted, RecipeError, TrainingError, ZooError
+from zoo.errors import DataError, Interrupted, RecipeError, TrainingError, ZooError, ZooWarning
 from zoo.evaluation.encoded import ProbeData, Reading
 from zoo.evaluation.measure import Encoded, ProbeRun
+from zoo.files import RUNS
 from zoo.image_list import ImageList
 from zoo.launch import handed_on, restarted
 from zoo.objectives import Objective
@@ -159,7 +160,7 @@ def _test_set(
         if recipe.evaluation:
             raise
         if ranks.rank == 0:
-            warnings.warn(f"the release gets no map of test features: {error}", stacklevel=2)
+            warnings.warn(f"the release gets no map of test features: {error}", ZooWarning, stacklevel=2)
         return None
 
 

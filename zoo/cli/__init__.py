@@ -8,7 +8,6 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TextIO
 
 from zoo.cli import centers as centers  # imported for the commands that they add
@@ -18,12 +17,10 @@ from zoo.cli import sweeping as sweeping
 from zoo.cli import tabling as tabling
 from zoo.cli import training as training
 from zoo.cli.app import app
-from zoo.errors import ZooError, one_line
+from zoo.errors import ZooError, ZooWarning, one_line
 from zoo.launch import launched, rank
 
 __all__ = ["app", "main"]
-
-_PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def main() -> None:
@@ -76,8 +73,7 @@ def _show_warning(
     line: str | None = None,
 ) -> None:
     """Print a warning as one line; those of other libraries say of which category they are."""
-    del lineno, line  # of whom reads the code
-    ours = _PACKAGE in Path(filename).resolve().parents
+    del filename, lineno, line  # of whom reads the code
     text = one_line(" ".join(str(message).split()))
-    shown = text if ours else f"{category.__name__}: {text}"
+    shown = text if issubclass(category, ZooWarning) else f"{category.__name__}: {text}"
     print(f"{_who()}: warning: {shown}", file=sys.stderr if file is None else file)

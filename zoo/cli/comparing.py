@@ -9,6 +9,7 @@ from typing import Any
 from zoo.cli.show import print_columns
 from zoo.config import load_yaml
 from zoo.errors import RecipeError
+from zoo.files import RUNS
 from zoo.launch import rank
 
 
@@ -31,7 +32,7 @@ def compare(
         recipe,
         init=init,
         data=data,
-        out=out or Path("runs") / f"{Path(init).name}_compared",
+        out=out or RUNS / f"{Path(init).name}_compared",
         methods=None if methods is None else _listed("--methods", methods),
         seeds=_listed("--seeds", seeds),
         resume=resume,

@@ -12,6 +12,7 @@ from zoo.cli.show import print_columns
 from zoo.cli.tabling import print_results
 from zoo.config import load_yaml
 from zoo.errors import RecipeError, ZooError
+from zoo.files import RUNS
 
 
 @app.command()
@@ -55,7 +56,7 @@ def sweep(
         seeds=None if seeds is None else _listed("--seeds", seeds),
         watch=None if watch is None else _listed("--watch", watch),
         data=data,
-        out=out or Path("runs") / "sweeps" / _name(recipes),
+        out=out or RUNS / "sweeps" / _name(recipes),
         resume=resume,
     )
     if found is None:

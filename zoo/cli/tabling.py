@@ -9,6 +9,7 @@ import typer
 
 from zoo.cli.app import app
 from zoo.cli.show import print_columns
+from zoo.files import RUNS
 
 if TYPE_CHECKING:
     from zoo.api import Results
@@ -50,7 +51,7 @@ def table(
     """
     from zoo import api
 
-    folder = out or (None if readme is not None else Path("runs") / "table")
+    folder = out or (None if readme is not None else RUNS / "table")
     found = api.table(*names, out=folder, published=published, readme=readme)
     print_results(found)
     for place in (folder, readme):

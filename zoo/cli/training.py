@@ -12,6 +12,7 @@ from zoo.cli.comparing import compare as compare_methods
 from zoo.cli.reproduction import print_reproduction
 from zoo.cli.show import print_evaluations, print_release, settings_text
 from zoo.errors import RecipeError, ZooError, did_you_mean
+from zoo.files import RUNS
 from zoo.launch import launched, rank
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def pretrain(
     if profile:
         if launched() > 1:
             raise ZooError(f"--profile: started as {launched()} processes, expected one")
-        folder = out or Path("runs") / parsed.name / "profile"
+        folder = out or RUNS / parsed.name / "profile"
         print("\n".join(api.profile_step(parsed, out=folder, data=data)[1]))
         print(f"\npicture: {folder / 'profile.png'}; torch's table: {folder / 'operations.txt'}")
         return

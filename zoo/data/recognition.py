@@ -46,7 +46,7 @@ def below(root: Path, source: Source) -> Path | None:
     for folder in (root / name for name in names_in(root)):
         if isinstance(source, Parquet) and has_parquet(folder, source):
             return folder
-        if copy is not None and folder.name != copy.archive and archive_in(folder, copy.archive) is not None:
+        if copy is not None and archive_in(folder, copy.archive) is not None:
             return folder
     return None
 

@@ -16,7 +16,7 @@ from zoo.data import EvalView, ImageDataset, TrainLoader, ViewsConfig, eval_imag
 from zoo.data.dataset import Split
 from zoo.data.labels import require_same_classes
 from zoo.data.overlap import shared_images
-from zoo.errors import DataError
+from zoo.errors import DataError, ZooWarning
 from zoo.evaluation.features import Features, extract
 from zoo.seeding import derive_seed
 from zoo.training.protocols import Augmentation, CropAndFlip
@@ -226,6 +226,7 @@ class Encoded:
             warnings.warn(
                 f"{shared} of {len(test_set)} test images are training images too: what is measured on them "
                 "says nothing of new images",
+                ZooWarning,
                 stacklevel=2,
             )
         self.test_set = test_set

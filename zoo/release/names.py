@@ -180,9 +180,17 @@ def _known_to_timm(text: str) -> str:
     if timm.is_model_pretrained(text):
         weights = timm.get_pretrained_cfg(text)
         full = f"{weights.architecture}.{weights.tag}" if weights.tag else text
-        return f"that is {'a name' if '.' in text else 'an architecture'} of timm; {_use_of_timms(full)}"
+        what = f"that is {'a name' if '.' in text else 'an architecture'} of timm"
+        return f"{what}{_shipped_of(text)}; {_use_of_timms(full)}"
     if "." not in text and timm.is_model(text):
-        return f'that is an architecture, "zoo list {text}" shows which weights and recipes of it are shipped'
+        return f"that is an architecture{_shipped_of(text) or ', of which no weights are known'}"
+    return ""
+
+
+def _shipped_of(arch: str) -> str:
+    """Say how what is shipped of an architecture is listed; '' where that is nothing."""
+    if any(name.startswith(f"{arch}.") for name in (*catalog.list_models(), *catalog.list_recipes())):
+        return f', "zoo list {arch}" shows which weights and recipes of it are shipped'
     return ""
 
 

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 
 import torch
 
-from zoo.errors import TrainingError, first_line
+from zoo.errors import TrainingError, ZooWarning, first_line
 from zoo.files import temporary_files, write_atomic, write_text
 from zoo.training.checkpoint_reader import CHECKPOINT_FORMAT, Checkpoint, read_checkpoint, record_of, step_of
 from zoo.training.disk import writing
@@ -53,7 +53,9 @@ class Checkpoints:
                 return read_checkpoint(file)
             except Exception as error:  # whatever a damaged archive raises, the one before it may be whole
                 problem = first_line(error)
-                warnings.warn(f'checkpoint "{file}" is damaged and passed over: {problem}', stacklevel=2)
+                warnings.warn(
+                    f'checkpoint "{file}" is damaged and passed over: {problem}', ZooWarning, stacklevel=2
+                )
         if files:
             raise TrainingError(f'no checkpoint in "{self.folder}" can be read; begin again in another --out')
         return None

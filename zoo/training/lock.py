@@ -15,7 +15,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from zoo.errors import InUse
+from zoo.errors import InUse, ZooWarning
 from zoo.files import read_text, write_text
 from zoo.training.disk import writing
 
@@ -111,6 +111,7 @@ def _acquire(lock: FileLock, holder: Path, folder: Path) -> bool:
                 raise
             warnings.warn(
                 f'"{folder}" lies on a file system without locks: nothing keeps a second process out of it',
+                ZooWarning,
                 stacklevel=2,
             )
             return False

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 from zoo.data import Batch, ImageDataset, TrainLoader
-from zoo.errors import Interrupted
+from zoo.errors import Interrupted, ZooWarning
 from zoo.launch import handed_on
 from zoo.objectives import Objective
 from zoo.ranks import ALONE, Ranks
@@ -297,4 +297,4 @@ class _Loop:
 
     def _say(self, text: str) -> None:
         if self._ranks.rank == 0:
-            warnings.warn(text, stacklevel=3)
+            warnings.warn(text, ZooWarning, stacklevel=3)

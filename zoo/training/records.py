@@ -7,7 +7,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from zoo.errors import TrainingError
+from zoo.errors import TrainingError, ZooWarning
 from zoo.files import read_text
 
 LARGEST = 256 << 20  # bytes: a million rows of metrics
@@ -42,6 +42,7 @@ def objects(file: Path, *, warn: bool = True) -> list[dict[str, Any]]:
         warnings.warn(
             f'"{file}" is damaged: {len(damaged)} of {len(texts)} lines are no rows and are left '
             f"out, the first line {damaged[0]}",
+            ZooWarning,
             stacklevel=2,
         )
     return found

@@ -12,7 +12,7 @@ from typing import Any
 
 from zoo.catalog import recipe_text
 from zoo.data import ImageDataset
-from zoo.errors import TrainingError
+from zoo.errors import TrainingError, ZooWarning
 from zoo.files import is_file, sync, temporary_files, write_text
 from zoo.training.changes import Change, allowed_changes
 from zoo.training.checkpoint import Checkpoint, Checkpoints
@@ -152,7 +152,7 @@ class RunFolder:
         rows = [{**row, "step": min(step, row["step"])} for row in self.changes()]
         for key, before, now in changes:
             row = {"step": step, "key": key, "from": before, "to": now}
-            warnings.warn(f"from step {step} on: {key} was {before!r}, is {now!r}", stacklevel=2)
+            warnings.warn(f"from step {step} on: {key} was {before!r}, is {now!r}", ZooWarning, stacklevel=2)
             rows.append(row)
         unique = [row for i, row in enumerate(rows) if row not in rows[:i]]
         if unique:
@@ -248,6 +248,7 @@ class RunFolder:
             )
             warnings.warn(
                 f'{found} replaced, e.g. "{new[0]}"; all in {file}',
+                ZooWarning,
                 stacklevel=2,
             )
 

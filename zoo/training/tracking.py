@@ -15,7 +15,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from zoo.errors import TrainingError, first_line
+from zoo.errors import TrainingError, ZooWarning, first_line
 from zoo.launch import rank
 from zoo.training.recipe import Recipe
 from zoo.training.records import objects
@@ -205,6 +205,7 @@ class _Worker:
             warnings.warn(
                 f"training.trackers: {self._name} has failed and gets nothing more: {self._failure}. The "
                 "training goes on; metrics.jsonl has every row",
+                ZooWarning,
                 stacklevel=2,
             )
 

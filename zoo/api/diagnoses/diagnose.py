@@ -31,14 +31,14 @@ from zoo.evaluation.diagnosis.tables import (
     numbers_tables,
     record_of,
 )
-from zoo.files import is_dir, is_file, names_in, replacing, write_text
+from zoo.files import RUNS, is_dir, is_file, names_in, replacing, write_text
 from zoo.release import Release
 from zoo.training import pick_device
 from zoo.training.progress import show_status
 
 __all__ = ["DIAGNOSED", "Page", "Report", "diagnose"]
 
-DIAGNOSED = Path("runs") / "diagnosed"
+DIAGNOSED = RUNS / "diagnosed"
 """Where reports lie for which no other folder is given."""
 
 _HTML, _NUMBERS, _FIGURES = "report.html", "numbers.json", "figures"

@@ -12,13 +12,12 @@ from typing import Any
 
 from zoo import catalog
 from zoo import release as releases
-from zoo.api.evaluation import RUNS
 from zoo.api.pretraining import pretrain
 from zoo.api.reproductions.repeat import Sets, measured_on, open_same, repeat
 from zoo.errors import Interrupted, RanksLost, ReleaseError, ZooError
 from zoo.evaluation.results import agreement
 from zoo.evaluation.results.agreement import Figure, Tolerance
-from zoo.files import write_text
+from zoo.files import RUNS, write_text
 from zoo.launch import rank
 from zoo.release import Release, format
 from zoo.training import Recipe

@@ -23,7 +23,7 @@ from matplotlib.text import Text
 from matplotlib.textpath import TextPath
 from matplotlib.transforms import Bbox
 
-from zoo.errors import ZooError, did_you_mean
+from zoo.errors import ZooError, ZooWarning, did_you_mean
 from zoo.files import write_atomic
 
 # Okabe & Ito 2008 without its yellow (invisible on white), ordered so that neighbours differ in lightness,
@@ -174,6 +174,7 @@ def _tell_boxes(figure: Figure) -> None:
             f"figures: found letters that no installed font has: {found}; they are drawn as boxes. "
             f"Expected, where they are wanted, one of the fonts {', '.join(_FALLBACKS)}; once it is "
             f"installed, delete matplotlib's list of fonts (fontlist-*.json in {mpl.get_cachedir()}).",
+            ZooWarning,
             stacklevel=4,
         )
 

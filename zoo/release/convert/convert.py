@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from zoo import backbones
 from zoo.config import Config, dump_yaml
 from zoo.errors import ReleaseError, did_you_mean
+from zoo.files import RUNS
 from zoo.modules.centers import Centers
 from zoo.release import format
 from zoo.release.build import check_arguments
@@ -98,7 +99,7 @@ def convert_checkpoint(
     check_texts(dataset=dataset, description=description, license=license)
     preprocessing = preprocessing or Preprocessing()
     check_preprocessing(preprocessing)
-    out = Path(out) if out is not None else Path("runs") / name
+    out = Path(out) if out is not None else RUNS / name
     if "." in arch:
         raise ReleaseError(
             f'arch: found "{arch}", expected an architecture without the tag of its weights:'
