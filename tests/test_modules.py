@@ -263,7 +263,7 @@ def test_feature_dim_of_backbone_is_that_of_its_output() -> None:
     assert model(torch.randn(2, 3, 32, 32)).shape == (2, backbones.feature_dim(model))
 
 
-def test_alpha_of_both_transforms_is_used() -> None:
+def test_alpha_of_the_positives_is_used() -> None:
     q, k, queue, valid = features()
     spread = {}
     for alpha in (0.6, 50.0):

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from tests import reference
 from tests.objective_helpers import batch, build
+from zoo import functional
 from zoo.objectives import Objective, measures
 
 
@@ -39,6 +40,35 @@ def test_moco_loss_is_info_nce_against_the_queue_before_this_step() -> None:
     negatives = q @ objective.contrast.queue.keys[:6].T
     torch.testing.assert_close(metrics["negative_score"], negatives.mean())
     torch.testing.assert_close(metrics["negative_variance"], negatives.var(correction=0))
+
+
+def test_moco_with_ft_scores_the_negatives_with_the_extrapolated_query_as_the_authors_code_does() -> None:
+    """The paper's text leaves that query alone: `tests/test_theory.py` has both forms."""
+    transform = {
+        "positives": {"alpha": 2.0, "per": "step"},
+        "negatives": None,
+        "renormalize": False,
+        "start_epoch": 0,
+    }
+    objective = after_a_step("moco", feature_transform=transform)
+    torch.manual_seed(7)  # features are a plain function of the image: the coefficient alone is drawn
+    lam = 1 + functional.sample_beta(2.0, (1, 1), device=torch.device("cpu")).double()
+    with torch.no_grad():
+        data = batch(2)
+        q = unit(objective.contrast.head(objective.encoder(data.views[0])))
+        k = unit(objective.contrast.teacher(data.views[1]))
+        keys = objective.contrast.queue.keys[:6]
+        torch.manual_seed(7)
+        loss = objective(data).loss.double()
+    unmixed = torch.ones(6, 1).double()
+    expected, textual = (
+        reference.ft_info_nce(
+            q, k, keys, 0.2, lam.expand(len(q), 1), unmixed, list(range(6)), negatives_scored_with=form
+        )
+        for form in ("extrapolated", "original")
+    )
+    torch.testing.assert_close(loss, expected.squeeze(), rtol=1e-5, atol=1e-6)
+    assert abs(float(expected - textual)) > 1e-3
 
 
 def test_paco_loss_uses_prior_centers_queue_and_both_views() -> None:
