@@ -169,7 +169,10 @@ def test_extrapolation_lowers_the_positive_score_by_the_stated_amount() -> None:
 
 
 def test_ft_scores_negatives_with_the_extrapolated_query_as_the_code_does() -> None:
-    """The paper's text leaves the query of the negatives alone: the two forms differ. MoCo's is in test_objective_losses."""
+    """The paper's text leaves the query of the negatives alone: the two forms differ.
+
+    That MoCo's is the code's is seen in test_objective_losses.
+    """
     q, k, queue = unit(4, 8, 0), unit(4, 8, 1), unit(9, 8, 2)
     lam_ex = 1 + torch.rand(4, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     lam_in = torch.rand(9, 1, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
