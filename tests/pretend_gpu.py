@@ -662,6 +662,8 @@ def pretend_gpu() -> Iterator[Gpu]:
             "get_device_capability": lambda *_: (9, 0),
             "mem_get_info": lambda *_: (64 << 30, 80 << 30),
             "memory_allocated": lambda *_: 1 << 30,
+            "memory_reserved": lambda *_: 1 << 30,
+            "reset_peak_memory_stats": lambda *_: None,
             "max_memory_allocated": lambda *_: 1 << 30,
             "empty_cache": lambda: None,
             "manual_seed": lambda _: None,

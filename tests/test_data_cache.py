@@ -522,9 +522,18 @@ def test_images_that_do_not_fit_have_an_error_that_names_the_three_ways():
 def test_what_would_fill_a_gpu_stays_mapped(data, monkeypatch, caplog):
     caplog.set_level(logging.INFO, "zoo")
     kept = decode_all(data, None, device=CPU, threads=0, cache=True)
-    monkeypatch.setattr("torch.cuda.mem_get_info", lambda _: (kept.pixels.nbytes, 0))
+    size = kept.pixels.nbytes
+    monkeypatch.setattr("torch.cuda.mem_get_info", lambda _: (size, 0))
+    monkeypatch.setattr("torch.cuda.memory_reserved", lambda _: 3 * size)
+    monkeypatch.setattr("torch.cuda.memory_allocated", lambda _: 3 * size)
     assert _on_device(kept, torch.device("cuda")) is kept
     assert "stay in the file" in caplog.text
+    monkeypatch.setattr(
+        "torch.cuda.memory_allocated", lambda _: size
+    )  # the rest is of a training that has ended
+    monkeypatch.setattr("zoo.data.resident._allocate", lambda shape, _: torch.empty(shape, dtype=torch.uint8))
+    copied = _on_device(kept, torch.device("cuda"))
+    assert copied is not kept and torch.equal(copied.pixels, kept.pixels)
 
 
 def test_batches_of_data_that_stays_on_the_host_are_the_same(data):

@@ -1,5 +1,8 @@
 """Evaluation images: timm's pixels, in order, and no silent replacement."""
 
+import resource
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -87,6 +90,19 @@ def test_no_more_workers_are_started_than_there_are_cores(tmp_path, monkeypatch)
         feed = TrainLoader(data, ViewsConfig(**views | {"workers": asked}), drop_last=True, seed=0, **keys)
         list(feed.stream(0, 2))
     assert started == [1, 1, 0, 0, 1, 1]
+
+
+def test_workers_send_a_batch_in_few_open_files(tmp_path, monkeypatch):
+    monkeypatch.setattr("zoo.data.evaluation.processes", lambda asked: asked)
+    data = list_dataset(tmp_path, [photo(8, 8, seed=i) for i in range(96)])
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    there = len(list(Path("/proc/self/fd").iterdir()))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (there + 60, hard))
+    try:
+        batches = eval_images(data, EvalView(size=8), MEAN, STD, batch_size=48, device="cpu", workers=2)
+        assert [len(images) for images, _ in batches] == [48, 48]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_leaves_the_global_generator_alone(tmp_path):

@@ -7,7 +7,9 @@ a GPU.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -366,14 +368,29 @@ def test_a_graph_that_reads_the_batch_itself_would_not_see_the_next(
     """The inputs are copied to where the captured ones lie: else every step is on the same images."""
     r = Recipe.load(RECIPES["classify"], [*SHORT, "training.device=cuda", "training.cuda_graph=true"])
     loader, stepper = prepared(r, open_dataset(r.data, "train", None))
-    assert isinstance(stepper._run, GraphedStep)
+    assert isinstance(stepper._graphed, GraphedStep)
     batches = [batch for batch in loader.stream(0, 9) if len(batch.index) == 64]
     outputs = [stepper(step, batch) for step, batch in enumerate(batches[: WARM_UP + 1])]
-    place = stepper._run._batch
+    place = stepper._graphed._batch
     assert place is not None and place.views[0] is not batches[WARM_UP].views[0]
     stepper(4, batches[4])
     assert torch.equal(place.views[0].cpu(), batches[4].views[0].cpu())
     assert all(output.loss.is_cuda for output in outputs)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_no_garbage_is_collected_during_a_capture(fails: bool, gpu: Gpu) -> None:
+    """A graph of an earlier training that is destroyed meanwhile would break it."""
+    collects = []
+
+    def record() -> None:
+        collects.append(gc.isenabled())
+        if fails:
+            raise RuntimeError("not permitted")
+
+    with pytest.raises(RuntimeError, match="not permitted") if fails else nullcontext():
+        _capture(record)
+    assert collects == [False] and gc.isenabled()
 
 
 def test_after_a_capture_that_failed_later_work_is_not_put_on_its_stream(gpu: Gpu) -> None:

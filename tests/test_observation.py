@@ -182,7 +182,7 @@ def test_captured_steps_look_as_others_do() -> None:
     step = GraphedStep(
         stepper._update, stepper.objective, stepper.optimizer, capture=graphs, aside=lambda f: f()
     )
-    stepper._run, stepper._run_observed = step, step.beside()
+    stepper._graphed, stepper._graphed_observed = step, step.beside()
     stepper._device_lr = [torch.zeros((), dtype=torch.float64) for _ in stepper.optimizer.param_groups]
     found = [stepper(number, each) for number, each in enumerate(batches)]
     assert graphs.captures == 2  # one of ordinary steps, one of those that are looked at

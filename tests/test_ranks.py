@@ -17,6 +17,12 @@ def test_collectives_give_every_rank_the_rows_in_order_also_of_unequal_shares(si
     assert sorted(found) == [f"rank {rank} of {size}: ok" for rank in range(size)]
 
 
+def test_what_one_rank_does_while_the_others_wait_may_take_longer_than_a_step() -> None:
+    done = run_ranks("tests/programs/late.py", ranks=2, ZOO_RANK_TIMEOUT="2")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("still here") == 2
+
+
 def test_the_steps_of_several_ranks_are_those_of_one_with_the_whole_batch() -> None:
     """With averaged gradients and with shards, in float64: weights, queue, labels, pointer, optimizer."""
     done = run_ranks("tests/programs/steps.py", ranks=2)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import gc
 import logging
 import math
 import shutil
+import weakref
 from collections import deque
 from contextlib import nullcontext
 from pathlib import Path
@@ -30,7 +32,7 @@ from zoo.training.accumulation import join, layouts, split
 from zoo.training.graph import WARM_UP, GraphedStep
 from zoo.training.meter import Meter, _Underway
 from zoo.training.prepare import open_loader, require_batches
-from zoo.training.step import Stepper
+from zoo.training.step import Stepper, _weakly
 
 CPU = torch.device("cpu")
 NO_FT = "objective.feature_transform=null"  # draws other coefficients for other batches
@@ -50,6 +52,24 @@ def stepper_and_batches(
 def in_float64(r: Recipe, steps: int) -> tuple[Stepper, list[Batch]]:
     """Small networks make ten times as much of a last bit with every step; of float64's it stays small."""
     return stepper_and_batches(r, steps, torch.float64)
+
+
+@pytest.mark.parametrize("graphed", [False, True])
+def test_what_a_training_held_is_freed_with_it_not_by_a_collection(graphed: bool) -> None:
+    stepper, batches = stepper_and_batches(recipe("classify"), 1)
+    if graphed:
+        stepper._graphed = GraphedStep(
+            _weakly(stepper._update), stepper.objective, stepper.optimizer, aside=lambda f: f()
+        )
+    stepper(0, batches[0])
+    gone = weakref.ref(stepper)
+    gc.collect()
+    gc.disable()
+    try:
+        del stepper
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 # --- batches of a few images
@@ -271,7 +291,7 @@ def graphed(r: Recipe, steps: int) -> tuple[Stepper, FakeGraphs, list[Output]]:
     step = GraphedStep(
         stepper._update, stepper.objective, stepper.optimizer, capture=graphs, aside=lambda f: f()
     )
-    stepper._run, stepper._run_observed = step, step.beside()
+    stepper._graphed, stepper._graphed_observed = step, step.beside()
     stepper._device_lr = [torch.zeros((), dtype=torch.float64) for _ in stepper.optimizer.param_groups]
     return stepper, graphs, [stepper(step, each) for step, each in enumerate(batches)]
 

@@ -56,10 +56,13 @@ class Ranks:
         self.counts: tuple[int, ...] = (0,) * size
         self._local_rank = local_rank
         self._host: Any = None
+        self._patient: Any = None
         if size > 1:
             self.generator = torch.Generator(device)
             # also beside NCCL: what the host decides is no GPU's. It would wait for half an hour by default
             self._host = dist.new_group(backend="gloo", timeout=timeout)
+            # a barrier's own timeout holds on rank 0 alone: the others wait as long as their group does
+            self._patient = dist.new_group(backend="gloo", timeout=WAIT)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Ranks:
         """Return itself: the copy of a module is in the same process."""
@@ -179,7 +182,7 @@ class Ranks:
     def wait(self) -> None:
         """Wait until every rank is here, however long one takes."""
         if not self.alone:
-            dist.monitored_barrier(self._host, timeout=WAIT)
+            dist.monitored_barrier(self._patient, timeout=WAIT)
 
     @contextmanager
     def in_turn(self) -> Iterator[None]:

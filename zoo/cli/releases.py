@@ -115,7 +115,7 @@ def push(
 
 @app.command()
 def pull(
-    name: Annotated[str, typer.Argument(help="Release: org/repo[@revision], or another name.")],
+    name: Annotated[str, typer.Argument(help=r"Release: org/repo\[@revision], or another name.")],
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder of your own for it. Default: the Hub's cache.")
     ] = None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -73,8 +74,18 @@ def _find_kept(dataset: ImageDataset, view: EvalView) -> _Kept | None:
     return _Kept(decoded)
 
 
-def _as_list(samples: list[Tensor | str]) -> list[Tensor | str]:
-    return samples
+class _Samples(NamedTuple):
+    """A batch as one tensor: each that a worker sends costs an open file, of which a process has 1,024."""
+
+    pixels: Tensor
+    readable: list[int]
+    errors: dict[int, str]
+
+
+def _collate(samples: list[Tensor | str]) -> _Samples:
+    images = {i: sample for i, sample in enumerate(samples) if not isinstance(sample, str)}
+    errors = {i: sample for i, sample in enumerate(samples) if isinstance(sample, str)}
+    return _Samples(torch.stack(list(images.values())) if images else torch.empty(0), list(images), errors)
 
 
 def eval_images(
@@ -116,11 +127,11 @@ def eval_images(
             say how many there are, and which; nothing is yielded once the limit is passed.
     """
     kept = _find_kept(dataset, eval_view) if cache else None
-    loader: DataLoader[Tensor | str] = DataLoader(
+    loader: DataLoader[Any] = DataLoader(
         kept or _Pixels(dataset, eval_view),
         batch_size=batch_size,
         num_workers=0 if kept else processes(workers),
-        collate_fn=_as_list,
+        collate_fn=_collate,
         worker_init_fn=outlive_first_signal,
         generator=torch.Generator(),  # else a loader draws from, and so moves, the global one
     )
@@ -130,15 +141,14 @@ def eval_images(
     errors: dict[int, str] = {}
     for number, samples in enumerate(loader):
         first = number * batch_size
-        errors |= {first + i: sample for i, sample in enumerate(samples) if isinstance(sample, str)}
-        readable = [i for i, sample in enumerate(samples) if not isinstance(sample, str)]
-        if len(errors) > max_bad_images or not readable:
+        errors |= {first + i: error for i, error in samples.errors.items()}
+        if len(errors) > max_bad_images or not samples.readable:
             continue
-        stacked = torch.stack([samples[i] for i in readable])
+        pixels = samples.pixels
         if torch.device(device).type == "cuda":
-            stacked = stacked.pin_memory()  # else the copy would wait for the encoder
-        pixels = stacked.to(device, non_blocking=True).float()
+            pixels = pixels.pin_memory()  # else the copy would wait for the encoder
+        pixels = pixels.to(device, non_blocking=True).float()
         normalised = pixels.div_(255).sub_(channel_mean).div_(channel_std)  # timm's operations, in its order
-        yield normalised, labels[[first + i for i in readable]]
+        yield normalised, labels[[first + i for i in samples.readable]]
     if len(errors) > max_bad_images:
         raise DataError(too_many(dataset, errors, split, max_bad_images))

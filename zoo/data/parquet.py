@@ -94,7 +94,9 @@ def open_parquet(
         import pyarrow as pa
         import pyarrow.compute as pc
     except ImportError:
-        raise DataError('parquet: needs pyarrow, which comes with "contrastive-zoo[parquet]"') from None
+        raise DataError(
+            "parquet: needs the package pyarrow, expected it installed: pip install pyarrow"
+        ) from None
 
     files = _shards(source.train if split == "train" else source.test, root, split)
     tables = [_read(file, [source.image, source.label]) for file in files]

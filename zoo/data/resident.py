@@ -68,6 +68,8 @@ def _on_device(kept: Decoded, device: torch.device) -> Decoded:
     if device.type == "cpu":
         return kept
     free = torch.cuda.mem_get_info(device)[0]
+    # what torch keeps for itself of an earlier training is free too
+    free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     if kept.pixels.nbytes > RESIDENT_SHARE * free:
         LOG.info(
             "%s images (%.1f GiB) stay in the file: %s has %.1f GiB free; each batch is copied there",

@@ -5,6 +5,7 @@ Source: https://docs.pytorch.org/docs/stable/notes/cuda.html#whole-network-captu
 
 from __future__ import annotations
 
+import gc
 import traceback
 from collections.abc import Callable, Hashable
 from pathlib import Path
@@ -66,6 +67,8 @@ class GraphedStep:
         for group in optimizer.param_groups:
             if "capturable" in group:
                 group["capturable"] = True
+                # else torch warns of the ordinary steps, and advises to set it false
+                optimizer._warned_capturable_if_run_uncaptured = True  # type: ignore[attr-defined]
         self._dials = [each for each in objective.modules() if isinstance(each, Dial)]
         for dial in self._dials:
             dial.lie_on(next(objective.parameters()).device)
@@ -193,6 +196,9 @@ def _tensors(batch: Batch) -> list[Tensor]:
 
 def _capture(record: Callable[[], None]) -> Replay:
     graph, before = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
+    gc.collect()  # a graph of something earlier that is destroyed during a capture would break it
+    collects = gc.isenabled()
+    gc.disable()
     try:
         # other threads may pin memory meanwhile: the loader's
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):
@@ -201,6 +207,9 @@ def _capture(record: Callable[[], None]) -> Replay:
         # when ending the capture fails too, torch does not come to leaving the capture's stream
         torch.cuda.set_stream(before)
         raise
+    finally:
+        if collects:
+            gc.enable()
     return graph.replay
 
 

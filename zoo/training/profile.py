@@ -104,12 +104,16 @@ def profile(objective: Objective, dataset: ImageDataset, recipe: Recipe) -> Prof
         stepper = Stepper(objective, _changed(recipe, cuda_graph=False), per_epoch, device, clock.span)
         with _watched(objective, clock.span):
             counted = _run(batches(), stepper, device, clock)
+        del stepper  # its memory is not of the recipe's step
         parts = {part: clock.seconds[part] / counted for part in PARTS if part in clock.seconds}
         with compiled(objective, recipe.training.compile):
+            if device.type == "cuda":
+                torch.cuda.reset_peak_memory_stats(device)
             stepper = Stepper(objective, recipe, per_epoch, device)
             steps, seconds = _timed(batches(), stepper, device)
+            memory = _peak(device)
         operations = _operations(batches(), stepper, device)
-    return Profile(parts, seconds / steps, images, steps, total, device, _peak(device), operations)
+    return Profile(parts, seconds / steps, images, steps, total, device, memory, operations)
 
 
 def _changed(recipe: Recipe, **changes: bool) -> Recipe:

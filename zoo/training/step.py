@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -36,6 +37,18 @@ _AUTOCAST = {"fp32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.f
 
 Span = Callable[[str], AbstractContextManager[object]]
 """Opens a context around a named part of the step, for who wants to know how long it takes."""
+
+
+def _weakly(advance: Callable[[Batch], Output]) -> Callable[[Batch], Output]:
+    """Return the method without hold on its object: in a cycle, graphs would outlive the training."""
+    method = weakref.WeakMethod(advance)
+
+    def call(batch: Batch) -> Output:
+        alive = method()
+        assert alive is not None
+        return alive(batch)
+
+    return call
 
 
 class Stepper:
@@ -101,13 +114,13 @@ class Stepper:
         as they were."""
         self.observation = Observation(objective, section.observe_every, ranks, self.steps)
         self._unit = torch.ones((), device=device)
-        self._run: Callable[[Batch], Output] = self._update
-        self._run_observed: Callable[[Batch], Output] = self._update
+        self._graphed: GraphedStep | None = None
+        self._graphed_observed: GraphedStep | None = None
         self._device_lr: list[Tensor] = []
         self._total = 0  # images of the whole batch
         if section.cuda_graph and device.type == "cuda" and ranks.alone:
-            self._run = graphed = GraphedStep(self._update, objective, self.optimizer)
-            self._run_observed = graphed if section.observe_every == 1 else graphed.beside()
+            self._graphed = GraphedStep(_weakly(self._update), objective, self.optimizer)
+            self._graphed_observed = self._graphed if section.observe_every == 1 else self._graphed.beside()
             self._device_lr = [torch.zeros((), device=device) for _ in self.optimizer.param_groups]
 
     def __call__(self, step: int, batch: Batch, total: int | None = None) -> Output:
@@ -127,9 +140,10 @@ class Stepper:
         self.objective.epoch = step / self.steps_per_epoch
         self.objective.progress = step / self.steps
         self.objective.observing = self.observation.due(step)
-        whole_step = self._run_observed if self.objective.observing else self._run
-        if self.watch is not None and isinstance(whole_step, GraphedStep):
-            whole_step = whole_step.ordinary
+        graphed = self._graphed_observed if self.objective.observing else self._graphed
+        whole_step = graphed or self._update
+        if self.watch is not None and graphed is not None:
+            whole_step = graphed.ordinary
         try:
             output = whole_step(batch)
         finally:
@@ -223,6 +237,6 @@ class Stepper:
         if self.average is not None:
             self.average.load_state(state["average"])
         self.observation.forget()
-        for run in (self._run, self._run_observed):
-            if isinstance(run, GraphedStep):
-                run.forget()  # the optimizer's state lies elsewhere now
+        for graphed in (self._graphed, self._graphed_observed):
+            if graphed is not None:
+                graphed.forget()  # the optimizer's state lies elsewhere now

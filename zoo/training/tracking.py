@@ -53,7 +53,7 @@ def require_trackers(recipe: Recipe) -> None:
 def _absent(name: str, why: str) -> TrainingError:
     return TrainingError(
         f'training.trackers: "{name}" needs the package {name}: {why}. Expected '
-        f"pip install 'contrastive-zoo[{name}]', or training.trackers without it; metrics.jsonl is written "
+        f"pip install {name}, or training.trackers without it; metrics.jsonl is written "
         "in any case"
     )
 
