@@ -16,7 +16,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from zoo.errors import InUse, ZooWarning
-from zoo.files import read_text, write_text
+from zoo.files import exists, is_file, read_text, write_text
 from zoo.training.disk import writing
 
 PATIENCE = 20.0
@@ -37,7 +37,7 @@ def hold(folder: Path, *, used: Path) -> Iterator[None]:
         InUse: naming the process that holds it.
         TrainingError: if it cannot be written.
     """
-    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    made = [path for path in (folder, *folder.parents) if not exists(path)]
     lock, holder = FileLock(folder / ".lock"), folder / ".holder.json"
     with writing(f'run folder "{folder}"', folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -49,7 +49,7 @@ def hold(folder: Path, *, used: Path) -> Iterator[None]:
     finally:
         with suppress(OSError):  # read-only or gone by now
             holder.unlink(missing_ok=True)
-            if made and not used.exists():
+            if made and not exists(used):
                 (folder / ".lock").unlink(missing_ok=True)
                 for path in made:
                     path.rmdir()
@@ -59,7 +59,7 @@ def hold(folder: Path, *, used: Path) -> Iterator[None]:
 
 def is_held(folder: Path) -> bool:
     """Whether a process holds `folder`; what a dead one has left gives it up soon, `hold` waits for that."""
-    if not (folder / ".lock").exists():
+    if not is_file(folder / ".lock"):
         return False
     try:
         with FileLock(folder / ".lock").acquire(timeout=0):
