@@ -21,14 +21,14 @@ from zoo.data.misplaced import from_archive
 from zoo.errors import DataError, Interrupted, RecipeError, TrainingError, ZooError, ZooWarning
 from zoo.evaluation.encoded import ProbeData, Reading
 from zoo.evaluation.measure import Encoded, ProbeRun
-from zoo.files import RUNS, is_file
+from zoo.files import RUNS
 from zoo.image_list import ImageList
 from zoo.launch import handed_on, restarted
 from zoo.objectives import Objective
 from zoo.ranks import Ranks
 from zoo.release import Preprocess, Release, write_release
 from zoo.release import history as histories
-from zoo.release.format import CONFIG, LICENSE
+from zoo.release.format import LICENSE, holds_release
 from zoo.rendezvous import join
 from zoo.training import Recipe, RunFolder, Stage, build_objective, cpu_threads, pick_device
 from zoo.training.overrides import Overrides, as_overrides
@@ -81,7 +81,7 @@ def pretrain(
     require_trackers(recipe)
     out = RUNS / recipe.name if out is None else Path(out)
     resume = resume or restarted()
-    if is_file(out / CONFIG):
+    if holds_release(out):
         finished = releases.open(out)
         if resume and finished.config["zoo"]["recipe_sha256"] == recipe.sha256:
             return finished

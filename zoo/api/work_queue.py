@@ -16,9 +16,9 @@ from zoo.api.sweeps.estimate import Pace
 from zoo.api.sweeps.grid import Run
 from zoo.data.embedded import folder_for
 from zoo.errors import Interrupted, InUse, TrainingError, ZooError
-from zoo.files import exists, is_dir, is_file, read_text, write_text
+from zoo.files import exists, is_dir, read_text, write_text
 from zoo.launch import job, local_rank
-from zoo.release.format import CONFIG
+from zoo.release.format import holds_release
 from zoo.training.disk import writing
 from zoo.training.lock import is_held, turn
 from zoo.training.progress import say
@@ -83,7 +83,7 @@ def take_gpu() -> None:
 
 def is_finished(run: Run) -> bool:
     """Whether its release is there."""
-    return is_file(run.folder / CONFIG)
+    return holds_release(run.folder)
 
 
 def reason(run: Run) -> str | None:

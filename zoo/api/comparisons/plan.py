@@ -12,9 +12,8 @@ from zoo.api.facts import start_facts
 from zoo.api.finetuning import plan_finetuning
 from zoo.api.pretraining import as_recipe
 from zoo.errors import RecipeError, TrainingError, ZooError, did_you_mean
-from zoo.files import is_file
 from zoo.release import Release
-from zoo.release.format import CONFIG
+from zoo.release.format import holds_release
 from zoo.training import Recipe
 from zoo.training.changes import differences
 from zoo.training.overrides import Overrides, as_overrides
@@ -151,7 +150,7 @@ def require_same(folder: Path, recipe: Recipe, images: Images) -> None:
     Raises:
         TrainingError: naming what is different.
     """
-    if not is_file(folder / CONFIG):
+    if not holds_release(folder):
         return
     made = releases.open(folder)
     if made.config["zoo"]["recipe_sha256"] != recipe.sha256:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from zoo import backbones
 from zoo.config import Config, dump_yaml
 from zoo.errors import ReleaseError, did_you_mean
-from zoo.files import RUNS, exists
+from zoo.files import RUNS
 from zoo.modules.centers import Centers
 from zoo.release import format
 from zoo.release.build import check_arguments
@@ -106,7 +106,7 @@ def convert_checkpoint(
             f' "{arch.partition(".")[0]}"'
         )
     check_arguments(model_args or {})  # `pretrained` would have timm fetch weights of its own
-    if exists(out / format.CONFIG):
+    if format.holds_release(out):
         raise ReleaseError(f'"{out}" holds a release already; choose another --out')
 
     checkpoint = read_checkpoint(file)
