@@ -16,6 +16,10 @@ from torch import nn
 
 import zoo
 from tests.release_helpers import plain_timm, reads_folders
+from zoo.api.comparisons.plan import Images, require_same
+from zoo.api.sweeps.grid import Run
+from zoo.api.sweeps.plan import read_plan
+from zoo.api.work_queue import is_finished
 from zoo.data import open_dataset
 from zoo.release import Release
 from zoo.training import Recipe, RunFolder
@@ -197,6 +201,36 @@ def test_a_finished_release_is_not_overwritten_and_resume_returns_it(copied: Pat
     before = (copied / "model.safetensors").stat().st_mtime_ns
     assert zoo.pretrain(recipe, out=copied, resume=True).path == copied
     assert (copied / "model.safetensors").stat().st_mtime_ns == before
+
+
+def test_a_release_killed_before_its_mark_of_writing_was_removed_is_written_again_by_the_same_command(
+    copied: Path, no_pictures: None
+) -> None:
+    recipe = Recipe.from_yaml((copied / "recipe.yaml").read_text(), "r")
+    before = zoo.open(copied).config["zoo"]["weights_sha256"]
+    (copied / ".writing").touch()
+    with pytest.raises(zoo.ZooError, match="continue it with --resume"):
+        zoo.pretrain(recipe, out=copied)
+    made = zoo.pretrain(recipe, out=copied, resume=True)
+    made.verify()
+    assert made.config["zoo"]["weights_sha256"] == before
+    assert not (copied / ".writing").exists()
+
+
+def test_what_was_not_written_to_its_end_is_nowhere_taken_for_a_release(copied: Path) -> None:
+    recipe = Recipe.from_yaml((copied / "recipe.yaml").read_text(), "r")
+    other = recipe.model_copy(update={"description": "another"})
+    shutil.rmtree(copied / "run")
+    (copied.parent / "plan.json").write_text(json.dumps({"command": "", "runs": [copied.name]}))
+    (planned,) = read_plan(copied.parent)
+    run = Run("point", (), 0, recipe, (), copied, PACO)
+    assert planned.as_unfinished is None and is_finished(run)
+    with pytest.raises(zoo.ZooError, match="finished, by another recipe"):
+        require_same(copied, other, Images("0", None))
+    (copied / ".writing").touch()
+    (planned,) = read_plan(copied.parent)
+    assert planned.as_unfinished is not None and not is_finished(run)
+    require_same(copied, other, Images("0", None))
 
 
 def test_a_finished_training_that_is_measured_again_keeps_its_date_and_time(

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import re
 import signal
 import subprocess
 import sys
 import time
 import warnings
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests import convert_helpers as made
 from tests import warm
 from tests.warm import zoo
 from zoo import __version__, cli
@@ -21,6 +26,7 @@ from zoo.errors import ZooWarning
 from zoo.release import Release
 
 PACO = "cifar_resnet20.paco_digits_lt50"
+CE = "cifar_resnet20.ce_digits_lt50"
 
 
 def test_list_names_recipes_by_pattern_without_importing_torch() -> None:
@@ -115,6 +121,85 @@ def test_a_mistake_is_one_line_and_status_1(
     assert done.stderr.count("\n") == 1
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "out").exists()
+
+
+TINY = [
+    "--set=training.epochs=1",
+    "--set=schedule.warmup_epochs=0",
+    "--set=training.batch_size=10",
+    "--set=training.device=cpu",
+    "--set=data.subset={per_class: 2}",
+]
+
+
+@pytest.mark.parametrize("found", ["long", "foreign"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("pretrain", CE, *TINY),
+        ("pretrain", CE, "--profile", *TINY),
+        ("demo",),
+        ("table", PACO),
+        ("diagnose", PACO, "--sample", "4"),
+        ("reproduce", PACO),
+        ("finetune", CE, "--init", PACO, *TINY),
+        ("finetune", CE, "--init", PACO, "--compare", "--methods", "crt", "--seeds", "0", *TINY),
+        ("sweep", CE, "--seeds", "0,1", *TINY),
+        ("pull", PACO),
+        ("convert", "FILE", "--family", "paco", "--arch", "cifar_resnet20"),
+        ("evaluate", "linear_full", PACO, "--set", "epochs=1", "--set", "milestones=[]"),
+    ],
+    ids=lambda arguments: "_".join(word for word in arguments[:5] if word.isidentifier()),
+)
+def test_a_folder_that_may_not_be_looked_at_is_said_in_one_line(
+    arguments: tuple[str, ...],
+    found: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = made.save(tmp_path / "moco_ckpt.pth.tar", made.PaCo(classes=10))
+    out = tmp_path / ("x" * 300 if found == "long" else "theirs/out")
+    if found == "foreign":  # the tests may run as root, whom no permission stops
+        for name in ("stat", "mkdir", "listdir", "scandir", "open"):
+            monkeypatch.setattr(os, name, refusing(getattr(os, name), out.parent))
+    words = [str(file) if word == "FILE" else word for word in arguments]
+    monkeypatch.setattr(sys, "argv", ["zoo", *words, "--out", str(out)])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    said = capsys.readouterr().err.splitlines()
+    assert ended.value.code == 1, said
+    assert re.search(r"^zoo: .* cannot be written: .*", said[-1]), said
+    assert {"long": "File name too long", "foreign": "Permission denied"}[found] in said[-1]
+
+
+def refusing(call: Callable[..., Any], folder: Path) -> Callable[..., Any]:
+    """Let a call of the system be refused for what is below a folder of somebody else's."""
+
+    def called(path: Any, *rest: Any, **more: Any) -> Any:
+        if not isinstance(path, int) and str(path).startswith(str(folder)):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return call(path, *rest, **more)
+
+    return called
+
+
+@pytest.mark.parametrize("arguments", [("list",), ("pretrain", PACO)])
+@pytest.mark.parametrize("world", ["", "two", "0"])
+def test_a_launchers_variable_that_is_no_number_is_named(
+    arguments: tuple[str, ...],
+    world: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", world)
+    monkeypatch.setattr(sys, "argv", ["zoo", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f'zoo: the variable WORLD_SIZE: found "{world}", expected a whole number')
+    assert said.count("\n") == 1
 
 
 def test_wrong_usage_is_status_2() -> None:

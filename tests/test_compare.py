@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import time
 from collections.abc import Iterator
@@ -106,6 +107,17 @@ def test_finished_runs_are_taken_as_they_are(done: zoo.api.Comparison) -> None:
     assert (folder / "seed_3" / "metrics.json").stat().st_mtime_ns == before
     assert {*more.summaries} == {"crt-epochs_1", "cross_entropy"}
     assert len([*(done.folder / "stages").iterdir()]) == 4  # cross_entropy's was there
+
+
+def test_a_full_disk_after_the_last_training_is_one_clear_error(
+    done: zoo.api.Comparison, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(file: Path, text: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(file))
+
+    monkeypatch.setattr("zoo.api.comparisons.compare.write_text", refuse)
+    with pytest.raises(TrainingError, match=r"^comparison \".*cannot be written: No space left.*--resume$"):
+        compare(done.folder, methods=[CRT], seeds=[3], resume=True)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +107,40 @@ def test_nothing_is_downloaded_where_parquet_files_are(
     write_parquet(tmp_path, "cifar100")
     source = {"kind": "cifar100", "download": True}
     assert len(open_dataset(parse(DataConfig, {"source": source}, "r"), "train", tmp_path)) == 400
+
+
+def test_of_several_that_begin_together_one_downloads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_archive(tmp_path / "theirs", "cifar100", monkeypatch)
+    began: list[Path] = []
+
+    def fetch(url: str, root: Path, **_: Any) -> None:
+        began.append(root)
+        for file in (tmp_path / "theirs" / ARCHIVE["cifar100"]).iterdir():
+            time.sleep(0.05)
+            (Path(root) / ARCHIVE["cifar100"]).mkdir(exist_ok=True)
+            shutil.copy(file, Path(root) / ARCHIVE["cifar100"] / file.name)
+
+    monkeypatch.setattr("torchvision.datasets.cifar.download_and_extract_archive", fetch)
+    (tmp_path / "ours").mkdir()
+    config = parse(DataConfig, {"source": {"kind": "cifar100", "download": True}}, "r")
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(lambda split: open_dataset(config, split, tmp_path / "ours"), ["train"] * 3))
+    assert [len(each) for each in found] == [IMAGES["train"]] * 3
+    assert len(began) == 1
+
+
+def test_what_is_there_is_read_where_nothing_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(file: Path) -> None:
+        raise PermissionError(errno.EROFS, "Read-only file system", str(file))
+
+    write_archive(tmp_path, "cifar100", monkeypatch)
+    monkeypatch.setattr("zoo.locks.FileLock", refuse)
+    config = parse(DataConfig, {"source": {"kind": "cifar100", "download": True}}, "r")
+    assert len(open_dataset(config, "train", tmp_path)) == IMAGES["train"]
 
 
 @pytest.mark.parametrize("download", [False, True])

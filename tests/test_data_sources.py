@@ -7,6 +7,9 @@ import json
 import os
 import pickle
 import struct
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -108,6 +111,24 @@ def test_fashion_mnist_reads_idx_files_as_rgb(tmp_path):
         assert train.class_names[9] == "Ankle boot"
         assert np.array_equal(np.asarray(train.image(3)), np.repeat(images[3][..., None], 3, -1))
     assert opened({"kind": "fashion_mnist"}, tmp_path, "test").labels.tolist() == [4, 5]
+
+
+def test_of_several_that_begin_together_one_downloads_fashion_mnist(tmp_path, monkeypatch):
+    began = []
+
+    def fetch(url, download_root, filename, md5):
+        began.append(filename)
+        time.sleep(0.05)
+        prefix, what, *_ = filename.split("-")
+        if what == "images":  # with the labels, which come second
+            write_idx(Path(download_root), prefix, np.zeros((3, 28, 28), np.uint8), [1, 2, 3])
+
+    monkeypatch.setattr("torchvision.datasets.mnist.download_and_extract_archive", fetch)
+    source = {"kind": "fashion_mnist", "download": True}
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(lambda split: opened(source, tmp_path, split), ["train", "test", "train"]))
+    assert [len(each) for each in found] == [3, 3, 3]
+    assert len(began) == 4  # the files of a data set
 
 
 def test_cifar100_reads_the_original_archive_only_with_the_published_checksums(tmp_path, monkeypatch):

@@ -1,6 +1,9 @@
 """The card says what the release records, and evaluations and pictures come into both."""
 
 import re
+import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -9,7 +12,9 @@ from huggingface_hub import ModelCard
 import zoo
 from tests.release_helpers import release_of, some_centers, trained_encoder
 from zoo.errors import ReleaseError
+from zoo.release import format
 from zoo.release.card import check_card
+from zoo.release.hub import manifest
 
 KNN = {
     "protocol": "knn",
@@ -84,6 +89,30 @@ def test_evaluations_are_added_and_equal_ones_replaced(release):
     assert "A paragraph by hand." in again.card
     assert len(ModelCard(again.card).data.eval_results) == 6
     again.verify()
+
+
+def test_evaluations_that_are_added_at_one_time_are_all_kept(release, monkeypatch):
+    def read(folder):
+        metrics = read_metrics(folder)
+        time.sleep(0.02)  # in which another might write
+        return metrics
+
+    read_metrics = format.read_metrics
+    monkeypatch.setattr(format, "read_metrics", read)
+    entries = [{**KNN, "settings": {"k": k}, "metrics": {"accuracy": 50 + k}} for k in range(1, 7)]
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(lambda entry: zoo.open(release.path).add_evaluation(entry), entries))
+    assert len(release.metrics["evaluations"]) == 1 + len(entries)
+    assert all(f"{50 + k:.2f}" in release.card for k in range(1, 7))
+    assert ".lock" not in [file.name for file in manifest.local_files(release.path)]
+    check_card(release.path, release.config)
+
+
+def test_a_release_that_is_gone_is_not_begun_anew(release):
+    shutil.rmtree(release.path)
+    with pytest.raises(ReleaseError, match="not there any more"):
+        release.render_card()
+    assert not release.path.exists()
 
 
 def test_an_evaluation_without_its_data_is_refused(release):

@@ -15,6 +15,7 @@ from zoo.errors import TrainingError
 from zoo.evaluation.figures.plots import plot_shot_accuracy
 from zoo.evaluation.measure import Encoded, measure
 from zoo.evaluation.results.report import show
+from zoo.files import is_unused
 from zoo.release import Release
 from zoo.training import Recipe, build_objective, cpu_threads, pick_device
 from zoo.training.protocols import LinearProtocol
@@ -39,7 +40,7 @@ def run(out: Path, seed: int = 0, overrides: tuple[str, ...] = ()) -> dict[str, 
     Raises:
         TrainingError: if `out` holds something already.
     """
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+    if not is_unused(out):
         raise TrainingError(f'"{out}" is not an empty folder; remove it, or choose another with --out')
     began = time.monotonic()
     console = Console()

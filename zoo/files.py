@@ -32,6 +32,19 @@ def is_dir(path: str | Path) -> bool:
     return os.path.isdir(path)  # noqa: PTH112
 
 
+def exists(path: str | Path) -> bool:
+    """Whether there is such a file or folder; see `is_file`."""
+    return os.path.exists(path)  # noqa: PTH110
+
+
+def is_unused(folder: str | Path) -> bool:
+    """Whether nothing lies there: no file, and no folder but an empty one that may be looked at."""
+    try:
+        return not exists(folder) or not os.listdir(folder)  # noqa: PTH208
+    except OSError:
+        return False
+
+
 def names_in(folder: Path) -> list[str]:
     """Return what lies in a folder, sorted, to suggest one of it; nothing where that cannot be seen."""
     try:
@@ -103,18 +116,18 @@ def replacing(folder: Path) -> Iterator[Path]:
             for file in staging.rglob("*"):
                 sync(file)
             sync(staging)
-            if folder.exists():
+            if exists(folder):
                 folder.rename(old)
             try:
                 staging.rename(folder)
             except OSError:
-                if old.exists():
+                if exists(old):
                     old.rename(folder)
                 raise
             sync(folder.parent)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
-        if folder.exists():
+        if exists(folder):
             shutil.rmtree(old, ignore_errors=True)
 
 

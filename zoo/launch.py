@@ -6,28 +6,34 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from zoo.errors import ZooError
+
 _PLACE = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "ROLE_RANK")
 _crowd = 1
 
 
 def launched() -> int:
-    """Return how many processes have been started for this job; 1 without a launcher."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
+    """Return how many processes have been started for this job; 1 without a launcher.
+
+    Raises:
+        ZooError: where the environment has no number, as for `rank`, `local_rank` and `restarted`.
+    """
+    return _number("WORLD_SIZE", least=1)
 
 
 def rank() -> int:
     """Return the number of this one, from 0."""
-    return int(os.environ.get("RANK", "0")) if launched() > 1 else 0
+    return _number("RANK") if launched() > 1 else 0
 
 
 def local_rank() -> int:
     """Return its number on its node, from 0."""
-    return int(os.environ.get("LOCAL_RANK", "0"))
+    return _number("LOCAL_RANK")
 
 
 def restarted() -> bool:
     """Whether torchrun has started this job again after a failure."""
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+    return _number("TORCHELASTIC_RESTART_COUNT") > 0
 
 
 def handed_on() -> bool:
@@ -46,6 +52,19 @@ def job() -> str | None:
         return "torchrun " + " ".join(os.environ.get(name, "") for name in names)
     array = os.environ.get("SLURM_ARRAY_JOB_ID")
     return None if array is None else f"slurm {array}"
+
+
+def _number(variable: str, least: int = 0) -> int:
+    """Return what a launcher says in a variable of the environment; `least` where it is not set."""
+    found = os.environ.get(variable)
+    if found is None:
+        return least
+    if not (found.isascii() and found.isdecimal() and int(found) >= least):
+        raise ZooError(
+            f'the variable {variable}: found "{found}", expected a whole number from {least} on, as torchrun '
+            f"sets it; without a launcher it is not to be set: unset {variable}"
+        )
+    return int(found)
 
 
 def crowd() -> int:

@@ -28,7 +28,7 @@ from zoo.objectives import Objective
 from zoo.ranks import Ranks
 from zoo.release import Preprocess, Release, write_release
 from zoo.release import history as histories
-from zoo.release.format import LICENSE
+from zoo.release.format import LICENSE, holds_release
 from zoo.rendezvous import join
 from zoo.training import Recipe, RunFolder, Stage, build_objective, cpu_threads, pick_device
 from zoo.training.overrides import Overrides, as_overrides
@@ -81,7 +81,7 @@ def pretrain(
     require_trackers(recipe)
     out = RUNS / recipe.name if out is None else Path(out)
     resume = resume or restarted()
-    if (out / "config.json").is_file():
+    if holds_release(out):
         finished = releases.open(out)
         if resume and finished.config["zoo"]["recipe_sha256"] == recipe.sha256:
             return finished

@@ -16,8 +16,9 @@ from zoo.api.sweeps.estimate import Pace
 from zoo.api.sweeps.grid import Run
 from zoo.data.embedded import folder_for
 from zoo.errors import Interrupted, InUse, TrainingError, ZooError
-from zoo.files import is_dir, read_text, write_text
+from zoo.files import exists, is_dir, read_text, write_text
 from zoo.launch import job, local_rank
+from zoo.release.format import holds_release
 from zoo.training.disk import writing
 from zoo.training.lock import is_held, turn
 from zoo.training.progress import say
@@ -38,7 +39,7 @@ def begin(out: Path, plan: Mapping[str, Any], *, resume: bool) -> None:
             torchrun, or of the same array job, has begun it; if an earlier plan's runs lie there that `plan`
             leaves out, since its record would take the place of theirs; if it cannot be written.
     """
-    if out.exists() and not out.is_dir():
+    if exists(out) and not is_dir(out):
         raise TrainingError(f'"{out}" is no folder; choose another --out')
     with turn(out / LOCK):
         there = [path for path in out.iterdir() if path.name != LOCK]
@@ -82,7 +83,7 @@ def take_gpu() -> None:
 
 def is_finished(run: Run) -> bool:
     """Whether its release is there."""
-    return (run.folder / "config.json").is_file()
+    return holds_release(run.folder)
 
 
 def reason(run: Run) -> str | None:

@@ -27,9 +27,9 @@ def main() -> None:
     """Run the command line; a user's mistake is one line on standard error."""
     if not sys.stderr.isatty():  # plain lines in place of the bars of huggingface_hub
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    if launched() > 1:  # torch tells every rank of a setting of ours, zoo.training.parallel, that is meant
-        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     try:
+        if launched() > 1:  # torch tells each rank of a setting of ours, zoo.training.parallel, that is meant
+            os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
         with warnings.catch_warnings(), _log_lines():
             warnings.showwarning = _show_warning
             app()
@@ -44,7 +44,10 @@ def main() -> None:
 
 
 def _who() -> str:
-    return f"zoo, rank {rank()}" if launched() > 1 else "zoo"
+    try:
+        return f"zoo, rank {rank()}" if launched() > 1 else "zoo"
+    except ZooError:  # of the launcher's variables, which is what is to be said
+        return "zoo"
 
 
 @contextmanager

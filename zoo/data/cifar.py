@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import nullcontext
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -12,6 +13,7 @@ import numpy as np
 
 from zoo.data.config import Parquet, TorchvisionSource
 from zoo.data.dataset import Split
+from zoo.data.fetch import fetching
 from zoo.data.parquet import ParquetStore, open_parquet, parquet_columns
 from zoo.data.paths import require_root
 from zoo.data.stores import ArrayStore, Opened
@@ -93,7 +95,8 @@ def _from_archive(source: TorchvisionSource, copy: Copy, split: Split, root: Pat
     others = _parquet_folders(folder, copy) if present else []
     download = source.download and not others
     try:
-        data = cls(str(folder), train=split == "train", download=download)
+        with fetching(archive) if download else nullcontext():
+            data = cls(str(folder), train=split == "train", download=download)
     except (RuntimeError, OSError) as error:
         words = " ".join(str(error).split())
         if download:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from zoo.data.config import (
 )
 from zoo.data.dataset import ImageDataset, ImageStore, Split
 from zoo.data.embedded import require_use
+from zoo.data.fetch import fetching
 from zoo.data.image_ids import are_listed, find_listed
 from zoo.data.list_files import open_list
 from zoo.data.long_tail import select_long_tail
@@ -74,7 +76,8 @@ def open_fashion_mnist(source: TorchvisionSource, split: Split, root: Path | Non
     if root.name == inside:  # the folder of the data set itself was given
         root = root.parent
     try:
-        data = FashionMNIST(str(root), train=split == "train", download=source.download)
+        with fetching(root / inside) if source.download else nullcontext():
+            data = FashionMNIST(str(root), train=split == "train", download=source.download)
     except (RuntimeError, OSError) as error:
         raise DataError(
             f'{source.kind}: {" ".join(str(error).split())} Looked for "{inside}" in {root}. Give the '

@@ -12,6 +12,7 @@ from pathlib import Path
 from zoo.files import sync, write_atomic
 
 WRITING = ".writing"  # lies in a folder whose files are being replaced one by one
+LOCK = ".lock"  # of who adds to what a release records; no part of it
 
 
 @contextmanager

@@ -119,6 +119,11 @@ def pretrained_cfg_of(config: Mapping[str, Any]) -> dict[str, Any]:
     return cfg
 
 
+def holds_release(folder: Path) -> bool:
+    """Whether a release lies in `folder`: one whose writing was stopped is none, and is written once more."""
+    return is_file(folder / CONFIG) and not is_file(folder / WRITING)
+
+
 def read_config(folder: Path) -> dict[str, Any]:
     """Read and check `config.json` of the release in `folder`.
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -16,8 +17,9 @@ from torch import nn
 from torchvision import transforms
 
 from zoo.errors import DataError, ReleaseError
-from zoo.files import is_file, write_text
+from zoo.files import is_dir, is_file, write_text
 from zoo.image_list import ImageList
+from zoo.locks import turn
 from zoo.modules.centers import Centers
 from zoo.pixels import to_rgb
 from zoo.release import card, files, format, images, tensors, verified
@@ -246,10 +248,8 @@ class Release:
         absent = [key for key in ("protocol", "data", "split", "metrics") if key not in entry]
         if absent:
             raise ReleaseError(f"an evaluation of {self.name} needs {', '.join(absent)}")
-        metrics = self.metrics
-        others = [old for old in metrics["evaluations"] if _identity(old) != _identity(entry)]
-        metrics["evaluations"] = [*others, dict(entry)]
-        self._rewrite({format.METRICS: format.to_json(metrics)})
+        with self._changing():
+            self._add([entry])
 
     def add_evaluations_of(self, other: Release | str | Path, *, token: str | bool | None = None) -> int:
         """Take over what somebody else has measured on the same weights and this release lacks.
@@ -270,9 +270,12 @@ class Release:
             other = Release.at(source.folder_of(names.resolve(other), token=token, want="facts"))
         if other.config["zoo"]["weights_sha256"] != self.config["zoo"]["weights_sha256"]:
             raise ReleaseError(f"{other.path}: has other weights than {self.path}, so its figures are others")
-        new = self.lacking(other.metrics["evaluations"])
-        for entry in new:
-            self.add_evaluation(entry)
+        measured = other.metrics["evaluations"]
+        if not self.lacking(measured):
+            return 0  # also of a release that cannot be changed
+        with self._changing():
+            new = self.lacking(measured)
+            self._add(new)
         return len(new)
 
     def lacking(self, evaluations: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -288,7 +291,7 @@ class Release:
                 files.copy(Path(file), self.path / f"{name}.png")
         except OSError as error:
             raise ReleaseError(f"{self.path}: cannot add pictures: {error}") from None
-        self._rewrite({})
+        self.render_card()
 
     def without_images(self) -> Release:
         """Delete the list of images, by which whoever has one can tell whether it was trained on.
@@ -304,15 +307,36 @@ class Release:
 
     def render_card(self) -> str:
         """Write the card anew from what the release records, and return it; notes between its marks stay."""
-        self._rewrite({})
-        return self.card
+        with self._changing():
+            self._write_card()
+            return self.card
 
-    def _rewrite(self, texts: Mapping[str, str]) -> None:
+    def _add(self, entries: Iterable[Mapping[str, Any]]) -> None:
+        metrics = self.metrics
+        for entry in entries:
+            others = [old for old in metrics["evaluations"] if _identity(old) != _identity(entry)]
+            metrics["evaluations"] = [*others, dict(entry)]
+        write_text(self.path / format.METRICS, format.to_json(metrics))
+        self._write_card()
+
+    def _write_card(self) -> None:
+        write_text(self.path / format.CARD, card.render(self.path, self.config))
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Let one after another read what the release records, and write that and the card made of it.
+
+        Several evaluations of one release at a time would lose what the others have added.
+
+        Raises:
+            ReleaseError: if it is a download, or cannot be written.
+        """
         self._refuse_downloaded()
+        if not is_dir(self.path):  # which the lock would make
+            raise ReleaseError(f"{self.path}: cannot be changed: the folder is not there any more")
         try:
-            for name, text in texts.items():
-                write_text(self.path / name, text)
-            write_text(self.path / format.CARD, card.render(self.path, self.config))
+            with turn(self.path / files.LOCK):
+                yield
         except OSError as error:
             raise ReleaseError(
                 f"{self.path}: cannot be changed: {error}. Copy the release, then open the copy"

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from zoo.errors import TrainingError
+from zoo.files import is_dir
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}  # the disk, the user's share of it, a limit of the process
 _CLOSED = {errno.EROFS, errno.EACCES, errno.EPERM}
@@ -55,7 +56,7 @@ def _reason(error: OSError, folder: Path, size: int | None) -> str:
         return f"{error.strerror}: {needs}{_free(folder)}. Make room and give the same command with --resume"
     if error.errno in _CLOSED:
         return f"{error.strerror}; make the folder writable and give the same command with --resume"
-    if error.errno in _GONE and not folder.is_dir():
+    if error.errno in _GONE and not is_dir(folder):
         return f'the folder "{folder}" is not there ({error.strerror})'
     return str(error)
 

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import socket
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from zoo import locks
 from zoo.errors import InUse, ZooWarning
-from zoo.files import read_text, write_text
+from zoo.files import exists, is_file, read_text, write_text
 from zoo.training.disk import writing
 
 PATIENCE = 20.0
 """Seconds that what a killed process has left (its data workers hold its lock, too) is given to end."""
 
 _LARGEST_HOLDER = 1 << 16  # bytes
-_NO_LOCKS = {errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK}
 
 
 @contextmanager
@@ -37,7 +36,7 @@ def hold(folder: Path, *, used: Path) -> Iterator[None]:
         InUse: naming the process that holds it.
         TrainingError: if it cannot be written.
     """
-    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    made = [path for path in (folder, *folder.parents) if not exists(path)]
     lock, holder = FileLock(folder / ".lock"), folder / ".holder.json"
     with writing(f'run folder "{folder}"', folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -49,7 +48,7 @@ def hold(folder: Path, *, used: Path) -> Iterator[None]:
     finally:
         with suppress(OSError):  # read-only or gone by now
             holder.unlink(missing_ok=True)
-            if made and not used.exists():
+            if made and not exists(used):
                 (folder / ".lock").unlink(missing_ok=True)
                 for path in made:
                     path.rmdir()
@@ -59,7 +58,7 @@ def hold(folder: Path, *, used: Path) -> Iterator[None]:
 
 def is_held(folder: Path) -> bool:
     """Whether a process holds `folder`; what a dead one has left gives it up soon, `hold` waits for that."""
-    if not (folder / ".lock").exists():
+    if not is_file(folder / ".lock"):
         return False
     try:
         with FileLock(folder / ".lock").acquire(timeout=0):
@@ -72,33 +71,22 @@ def is_held(folder: Path) -> bool:
 
 @contextmanager
 def turn(file: Path) -> Iterator[None]:
-    """Let one process after another into the block; where the file system has no locks, all of them.
+    """Let one process after another into the block, see `zoo.locks.turn`.
 
     Raises:
         TrainingError: if `file`, or its folder, cannot be written.
     """
-    lock, locked = FileLock(file), True
-    with writing(f'"{file}"', file.parent):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            lock.acquire()
-        except (OSError, NotImplementedError) as error:
-            if isinstance(error, OSError) and error.errno not in _NO_LOCKS:
-                raise
-            locked = False
-    try:
+    with ExitStack() as held:
+        with writing(f'"{file}"', file.parent):
+            held.enter_context(locks.turn(file))
         yield
-    finally:
-        if locked:
-            lock.release()
 
 
 def _acquire(lock: FileLock, holder: Path, folder: Path) -> bool:
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
-            lock.acquire(timeout=0)
-            return True
+            locked = locks.acquire(lock, timeout=0)
         except Timeout:
             if time.monotonic() > deadline or not _is_dead(holder):
                 raise InUse(
@@ -106,15 +94,14 @@ def _acquire(lock: FileLock, holder: Path, folder: Path) -> bool:
                     "choose another --out"
                 ) from None
             time.sleep(0.1)
-        except (OSError, NotImplementedError) as error:
-            if isinstance(error, OSError) and error.errno not in _NO_LOCKS:
-                raise
+            continue
+        if not locked:
             warnings.warn(
                 f'"{folder}" lies on a file system without locks: nothing keeps a second process out of it',
                 ZooWarning,
                 stacklevel=2,
             )
-            return False
+        return locked
 
 
 def _read(holder: Path) -> dict[str, object]:

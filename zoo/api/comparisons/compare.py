@@ -24,11 +24,12 @@ from zoo.data.words import data_words
 from zoo.errors import TrainingError, ZooError
 from zoo.evaluation.figures.comparison import plot_comparison
 from zoo.evaluation.results.comparison import Summary, as_markdown, summarize
-from zoo.files import write_text
+from zoo.files import is_dir, is_unused, write_text
 from zoo.launch import rank, restarted
 from zoo.release import Release
 from zoo.training import Recipe, pick_device
 from zoo.training.build import TIMM
+from zoo.training.disk import writing
 from zoo.training.methods import FromCenters, NearestCenter
 from zoo.training.overrides import Overrides
 from zoo.training.progress import say
@@ -86,7 +87,7 @@ def compare(
     """
     out = Path(out)
     resume = resume or restarted() or rank() > 0  # of several ranks the first one looks
-    if not resume and out.exists() and (not out.is_dir() or any(out.iterdir())):
+    if not resume and not is_unused(out):
         raise TrainingError(
             f'"{out}" is not an empty folder; go on with a comparison by --resume, or choose another --out'
         )
@@ -187,13 +188,12 @@ def _record(
 def _write(out: Path, record: Mapping[str, Any], summaries: Mapping[str, Summary], base: Recipe) -> None:
     """Write what people look at, then the record, by which the comparison is known to be whole."""
     start = base.init.release.removeprefix("shipped:") if base.init else "random weights"
-    start = Path(start).name if Path(start).is_dir() else start
+    start = Path(start).name if is_dir(start) else start
     data = data_words(record["train_set"])
     title = f"{start} on {data}"
     about = f"{base.backbone.arch}, {base.training.epochs} epochs"
-    plot_comparison(summaries, out / "comparison.png", title=title, about=about)
-    write_text(
-        out / "comparison.md",
-        f"{title}: {about}, {record['released']}, test split\n\n{as_markdown(summaries)}",
-    )
-    write_text(out / RECORD, json.dumps(record, indent=2) + "\n")
+    text = f"{title}: {about}, {record['released']}, test split\n\n{as_markdown(summaries)}"
+    with writing(f'comparison "{out}"', out):
+        plot_comparison(summaries, out / "comparison.png", title=title, about=about)
+        write_text(out / "comparison.md", text)
+        write_text(out / RECORD, json.dumps(record, indent=2) + "\n")

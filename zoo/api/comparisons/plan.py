@@ -13,6 +13,7 @@ from zoo.api.finetuning import plan_finetuning
 from zoo.api.pretraining import as_recipe
 from zoo.errors import RecipeError, TrainingError, ZooError, did_you_mean
 from zoo.release import Release
+from zoo.release.format import holds_release
 from zoo.training import Recipe
 from zoo.training.changes import differences
 from zoo.training.overrides import Overrides, as_overrides
@@ -149,7 +150,7 @@ def require_same(folder: Path, recipe: Recipe, images: Images) -> None:
     Raises:
         TrainingError: naming what is different.
     """
-    if not (folder / "config.json").is_file():
+    if not holds_release(folder):
         return
     made = releases.open(folder)
     if made.config["zoo"]["recipe_sha256"] != recipe.sha256:

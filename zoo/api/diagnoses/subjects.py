@@ -16,8 +16,7 @@ from zoo.errors import ReleaseError, TrainingError, ZooError
 from zoo.files import is_dir, is_file, names_in
 from zoo.modules import Centers
 from zoo.release import Release
-from zoo.release.files import WRITING
-from zoo.release.format import CONFIG
+from zoo.release.format import CONFIG, holds_release
 from zoo.release.history import rows_of
 from zoo.training import Recipe, RunFolder, build_objective
 from zoo.training.checkpoint_reader import step_of
@@ -102,11 +101,11 @@ def open_subject(name: str | Path | Release) -> Opened:
     if not is_dir(name):
         return _of_release(releases.open(name))
     folder = Path(name).expanduser()
-    if _is_release(folder):
+    if holds_release(folder):
         return _of_release(releases.open(folder.absolute()))
     if is_file(folder / "recipe.yaml") and not is_file(folder / CONFIG):  # a run's own folder
         above = folder.absolute().parent
-        if folder.absolute().name == "run" and _is_release(above):
+        if folder.absolute().name == "run" and holds_release(above):
             return _of_release(releases.open(above))
         return _of_run(RunFolder(folder))
     if is_file(folder / "run" / "recipe.yaml"):
@@ -117,15 +116,11 @@ def open_subject(name: str | Path | Release) -> Opened:
         raise _neither(folder) from error
 
 
-def _is_release(folder: Path) -> bool:
-    return is_file(folder / CONFIG) and not is_file(folder / WRITING)
-
-
 def _neither(folder: Path) -> ZooError:
     found = names_in(folder)
     below = [folder / each for each in found]
     below += [each / name for each in below for name in names_in(each)]
-    inside = [each for each in below if _is_release(each) or is_file(each / "run" / "recipe.yaml")]
+    inside = [each for each in below if holds_release(each) or is_file(each / "run" / "recipe.yaml")]
     hint = f' Did you mean "{inside[0]}"?' if inside else ""
     shown = ", ".join(found[:4]) + (", ..." if len(found) > 4 else "") if found else "nothing"
     return ZooError(

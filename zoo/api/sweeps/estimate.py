@@ -11,6 +11,7 @@ from pathlib import Path
 from zoo import catalog
 from zoo.api.sweeps.grid import Run
 from zoo.evaluation.results.table import duration
+from zoo.files import is_file
 from zoo.training.disk import readable
 
 _NAMED = 3  # recipes
@@ -30,7 +31,7 @@ def beginning(runs: Sequence[Run], sweep: str | Path | None, out: Path, done: in
     named = f"{points} point{'s' if points > 1 else ''} x seed{'s' if len(seeds) > 1 else ''} "
     texts = [f'{len(runs)} runs ({named}{", ".join(map(str, seeds))}) into "{out}"{finished}']
     if sweep is not None:
-        path = Path(sweep) if Path(sweep).is_file() else catalog.sweep_path(str(sweep))
+        path = Path(sweep) if is_file(sweep) else catalog.sweep_path(str(sweep))
         takes = catalog.recipe_header(catalog.recipe_text(path)).get("Takes")
         texts += [f"as {path.name} is, without --set, it takes: {takes}"] if takes else []
     else:

@@ -15,7 +15,7 @@ from zoo.api.tables.release_results import group_of
 from zoo.errors import ZooError
 from zoo.evaluation.results.rows import NOT_BEGUN, Key, Unfinished
 from zoo.files import is_file
-from zoo.release.format import CONFIG, RECIPE
+from zoo.release.format import RECIPE, holds_release
 from zoo.training import Recipe
 
 _WHERE = ("--out", "--data", "--seeds")
@@ -114,7 +114,7 @@ def _state(folder: Path, words: str) -> str | None:
     why = work_queue.read_json(folder / work_queue.FAILED).get("reason")
     if why:
         return f"failed: {why}"
-    begun = is_file(folder / CONFIG) or is_file(folder / "run" / RECIPE)
+    begun = holds_release(folder) or is_file(folder / "run" / RECIPE)
     return None if begun else f"{NOT_BEGUN}{words}"
 
 

@@ -276,7 +276,7 @@ def _require_same(run: Run, images: Mapping[str, Images]) -> None:
         require_same(run.folder, run.recipe, images[run.recipe.data.model_dump_json()])
         return
     begun = RunFolder(run.folder / "run")
-    if begun.recipe_file.is_file():
+    if is_file(begun.recipe_file):
         allowed_changes(Recipe.load(begun.recipe_file), run.recipe, str(begun.path))
 
 

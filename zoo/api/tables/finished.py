@@ -15,8 +15,7 @@ from zoo.errors import RecipeError, ReleaseError, ZooError
 from zoo.evaluation.results.rows import RunResult, Unfinished
 from zoo.files import is_dir, is_file, names_in, read_text
 from zoo.release import Release
-from zoo.release.files import WRITING
-from zoo.release.format import CONFIG, METRICS, RECIPE, WEIGHTS
+from zoo.release.format import METRICS, RECIPE, WEIGHTS, holds_release
 from zoo.training import RunFolder
 
 RESULTS = "results.json"
@@ -138,9 +137,7 @@ def read_results(file: Path) -> ResultsFile:
 
 def _looks_like_release(folder: Path) -> bool:
     """Whether there is a whole release, or what is left of one."""
-    if not is_file(folder / CONFIG) or is_file(folder / WRITING):
-        return False
-    return any(is_file(folder / name) for name in (RECIPE, METRICS, WEIGHTS))
+    return holds_release(folder) and any(is_file(folder / name) for name in (RECIPE, METRICS, WEIGHTS))
 
 
 def _unfinished(folder: Path, place: str) -> Unfinished:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from zoo.evaluation.results.order import in_order
 from zoo.evaluation.results.plot import plot_results
 from zoo.evaluation.results.rows import Published, RunResult, Unfinished, in_rows
 from zoo.evaluation.results.table import Line, cells, lines, markdown, notes, reading
-from zoo.files import is_file, read_text, sync, write_text
+from zoo.files import exists, is_dir, is_file, read_text, sync, write_text
 from zoo.release import Release
 
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
@@ -97,10 +98,7 @@ class Results:
         except OSError as error:
             raise ZooError(f'results in "{out}" cannot be written: {error.strerror or error}') from None
         finally:
-            for name in FILES:
-                (staging / name).unlink(missing_ok=True)
-            if staging.exists():
-                staging.rmdir()
+            shutil.rmtree(staging, ignore_errors=True)
         return [out / name for name in FILES if (out / name).exists()]
 
 
@@ -200,7 +198,7 @@ def _row(line: Line) -> dict[str, Any]:
 
 def _check_out(out: Path) -> None:
     """Refuse to write over what no table made."""
-    if out.exists() and not out.is_dir():
+    if exists(out) and not is_dir(out):
         raise ZooError(f'"{out}" is no folder; choose another --out')
     if is_file(out / RESULTS):
         try:

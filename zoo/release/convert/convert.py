@@ -106,7 +106,7 @@ def convert_checkpoint(
             f' "{arch.partition(".")[0]}"'
         )
     check_arguments(model_args or {})  # `pretrained` would have timm fetch weights of its own
-    if (out / format.CONFIG).exists():
+    if format.holds_release(out):
         raise ReleaseError(f'"{out}" holds a release already; choose another --out')
 
     checkpoint = read_checkpoint(file)
