@@ -16,6 +16,7 @@ from zoo.objectives import Classify, Objective
 from zoo.ranks import ALONE, Ranks
 from zoo.training.build import TIMM, build_objective
 from zoo.training.changes import ALLOWED
+from zoo.training.checkpoint_reader import step_of
 from zoo.training.loop import Trained, train
 from zoo.training.parallel import whole
 from zoo.training.prepare import pick_device
@@ -81,11 +82,14 @@ def train_stages(
         return [Stage(recipe, run, _train(objective, dataset, recipe, run, resume=resume, ranks=ranks))]
     if ranks.rank == 0:
         run.claim(recipe, resume=resume)
-    done: list[Stage] = []
-    digest = ""
+    planned, digest = list[tuple[Recipe, RunFolder]](), ""
     for stage in stages(recipe):
         digest = _digest(stage, dataset, digest)
-        folder = RunFolder((at or run.path) / f"{what(stage)}-{digest}")
+        planned.append((stage, RunFolder((at or run.path) / f"{what(stage)}-{digest}")))
+    if ranks.rank == 0:
+        run.note_stages([folder for _, folder in planned])
+    done: list[Stage] = []
+    for stage, folder in planned:
         if begun is not None:
             begun.append(folder)
         if done:
@@ -158,22 +162,31 @@ def together(objective: Objective, stages: Sequence[Stage]) -> Trained:
     )
 
 
-def rows_of(stages: Sequence[Stage]) -> list[dict[str, Any]]:
+def rows_of(runs: Sequence[RunFolder]) -> list[dict[str, Any]]:
     """Return the metrics of all stages as one run's: steps and epochs go on counting."""
-    return _as_one(stages, [stage.run.rows() for stage in stages])
+    return _as_one(runs, [run.rows() for run in runs])
 
 
-def class_rows_of(stages: Sequence[Stage]) -> list[dict[str, Any]]:
+def class_rows_of(runs: Sequence[RunFolder]) -> list[dict[str, Any]]:
     """Return what was recorded of the classes in all stages as one run's."""
-    return _as_one(stages, [stage.run.class_rows() for stage in stages])
+    return _as_one(runs, [run.class_rows() for run in runs])
 
 
-def _as_one(stages: Sequence[Stage], rows_of_each: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    joined, steps, epochs = list[dict[str, Any]](), 0, 0
-    for stage, rows in zip(stages, rows_of_each, strict=True):
+def _as_one(runs: Sequence[RunFolder], rows_of_each: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    joined, steps, epochs = list[dict[str, Any]](), 0, 0.0
+    for run, rows in zip(runs, rows_of_each, strict=True):
         joined += [
             {**row, "step": row["step"] + steps, "epoch": row.get("epoch", 0) + epochs} for row in rows
         ]
-        steps += stage.trained.steps
-        epochs += stage.epochs
+        length = _length(run)
+        steps, epochs = steps + length[0], epochs + length[1]
     return joined
+
+
+def _length(run: RunFolder) -> tuple[int, float]:
+    """Return how many steps and epochs a run has behind it, by what it has recorded and saved."""
+    last = max(run.rows(), key=lambda row: row["step"], default={"step": 0})
+    newest = next(iter(run.checkpoints()), None)
+    # after a last step that was left out there is no row
+    steps: int = max(last["step"], (0 if newest is None else step_of(newest)) or 0)
+    return steps, last.get("epoch", 0) * steps / max(last["step"], 1)
