@@ -98,3 +98,16 @@ def key_values(pairs: list[str], option: str = "--set") -> dict[str, Any]:
             raise RecipeError(f'{option} "{pair}": expected KEY=VALUE, e.g. k=200')
         settings[key] = load_yaml(text, f'{option} "{pair}"')
     return settings
+
+
+def listed(option: str, text: str) -> list[Any]:
+    """Read the values of an option, with or without the brackets of a list; they are YAML."""
+    return list_of(f'{option} "{text}"', text if text.lstrip().startswith("[") else f"[{text}]")
+
+
+def list_of(where: str, text: str) -> list[Any]:
+    """Read a list in YAML; an error begins with `where`."""
+    values = load_yaml(text, where)
+    if not isinstance(values, list):
+        raise RecipeError(f"{where}: expected values separated by commas, e.g. 0,1,2")
+    return values

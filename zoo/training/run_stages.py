@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from zoo import release
+from zoo.config import leaves
 from zoo.data import ImageDataset
 from zoo.objectives import Classify, Objective
 from zoo.ranks import ALONE, Ranks
@@ -123,7 +124,7 @@ def _following(recipe: Recipe, dataset: ImageDataset, before: Objective) -> Obje
 
 def _digest(recipe: Recipe, dataset: ImageDataset, before: str) -> str:
     """Name a stage by all that decides its result: recipe, images, first weights, and the stage before it."""
-    decisive = {key: value for key, value in _leaves(recipe.model_dump(mode="json")) if key not in ALLOWED}
+    decisive = {key: value for key, value in leaves(recipe.model_dump(mode="json")) if key not in ALLOWED}
     start = [] if recipe.init is None else _weights(recipe.init.release)
     facts = [decisive, dataset.describe()["sha256"], start, before]
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
@@ -135,13 +136,6 @@ def _weights(name: str) -> list[str | None]:
         return [name]
     zoo = release.open(name).config["zoo"]
     return [zoo["weights_sha256"], zoo["centers_sha256"]]
-
-
-def _leaves(plain: Any, path: str = "") -> list[tuple[str, Any]]:
-    """List the keys of nested sections, as `training.epochs`, with their values."""
-    if not isinstance(plain, dict) or not plain:
-        return [(path, plain)]
-    return [leaf for key, value in plain.items() for leaf in _leaves(value, f"{path}.{key}" if path else key)]
 
 
 def together(objective: Objective, stages: Sequence[Stage]) -> Trained:
