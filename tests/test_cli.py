@@ -240,6 +240,29 @@ def test_interrupting_saves_and_tells_how_to_go_on_and_resume_finishes(
     assert (out / "config.json").is_file()
 
 
+def test_a_reader_that_leaves_ends_a_command_in_silence() -> None:
+    """`zoo list | head -1`: no traceback, and the status of a program that SIGPIPE has ended."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    # lines are written at once, or all of them at the end
+    for options in (("-u",), ()):
+        command = [sys.executable, *options, "-m", "zoo", "list"]
+        done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+        assert (done.returncode, done.stderr) == (141, "")
+    os.close(writing)
+
+
+def test_a_command_that_is_no_training_says_that_it_was_interrupted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["zoo", "list"])
+    monkeypatch.setattr("zoo.catalog.list_models", lambda pattern: signal.raise_signal(signal.SIGINT))
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 130
+    assert capsys.readouterr().err == "zoo: interrupted\n"
+
+
 def test_show_prints_a_recipe_given_by_its_path(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text("name: x\n")

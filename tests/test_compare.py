@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,10 +20,11 @@ from tests import warm
 from tests.programs.plain_sweep import draw_nothing
 from zoo.api import METHODS
 from zoo.api.comparisons.plan import base_recipe, with_methods
+from zoo.api.diagnoses.subjects import open_subject
 from zoo.cli.training import app
 from zoo.errors import RecipeError, TrainingError, ZooError
 from zoo.evaluation.results.comparison import estimate, summarize
-from zoo.training import Recipe
+from zoo.training import Recipe, RunFolder
 
 RECIPE = "cifar_resnet20.ce_digits_lt50"
 PACO = "cifar_resnet20.paco_digits_lt50"
@@ -98,6 +100,26 @@ def test_shared_stages_are_those_of_runs_alone(done: zoo.api.Comparison, tmp_pat
         theirs = done.folder / name / "seed_3"
         alone = zoo.pretrain(theirs / "recipe.yaml", out=tmp_path / name)
         assert_same_weights(alone.path, theirs)
+
+
+def test_a_method_that_is_not_finished_tells_how_far_its_stages_are(
+    done: zoo.api.Comparison, tmp_path: Path
+) -> None:
+    """They lie beside the run, the first one shared; one of before the data were changed is none of its."""
+    out = Path(shutil.copytree(done.folder, tmp_path / "out"))
+    run = out / "crt-epochs_1" / "seed_0"
+    whole = open_subject(run).rows
+    (run / "config.json").unlink()
+    for stage in RunFolder(run / "run").stages():
+        shutil.copytree(stage.path, run / "run" / f"{stage.path.name.partition('-')[0]}-zzz")
+        (run / "run" / f"{stage.path.name.partition('-')[0]}-zzz" / "metrics.jsonl").unlink()
+    state = "its newest checkpoint, after step 2 of crt; recorded up to epoch 3.0 of 3"
+    opened = open_subject(run)
+    assert opened.state == f"unfinished run: {state}"
+    assert opened.rows == whole and [row["step"] for row in whole][-1] == 6
+    assert [each.state for each in zoo.table(out).unfinished] == [state]
+    (run / "run" / "stages.json").write_text("[1")
+    assert open_subject(run).state == "unfinished run: no checkpoint yet"
 
 
 def test_finished_runs_are_taken_as_they_are(done: zoo.api.Comparison) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from zoo.data.batch import Batch
-from zoo.data.prefetch import background, one_ahead
+from zoo.data.prefetch import DEPTH, background, one_ahead
 
 
 def prefetch_threads():
@@ -31,14 +31,13 @@ def numbers(count, made=None, error_at=None, error=None):
         yield number
 
 
-@pytest.mark.parametrize("depth", [1, 2, 5])
-def test_a_thread_keeps_order_and_makes_no_more_than_its_depth_ahead(depth):
+def test_a_thread_keeps_order_and_makes_no_more_than_its_depth_ahead():
     made = []
-    items = background(numbers(20, made), depth)
+    items = background(numbers(20, made))
     for number in range(20):
         assert next(items) == number
         time.sleep(0.005)
-        assert len(made) <= number + 1 + depth
+        assert len(made) <= number + 1 + DEPTH
     assert next(items, "end") == "end"
     assert made == list(range(20))
     assert ended()

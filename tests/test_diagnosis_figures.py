@@ -250,7 +250,7 @@ def test_hardness_is_the_relative_penalty_of_real_negatives(tmp_path, saved):
     for tau, line in zip((0.05, 0.1, 0.2, 0.5, 1.0), above.lines, strict=False):
         rows = [
             functional.relative_penalty(
-                one.look.features[i : i + 1].double(), one.look.features.double(), tau=tau, valid=valid[i]
+                one.look.features[i : i + 1].double() @ one.look.features.double().T, tau=tau, valid=valid[i]
             )
             for i in range(anchors)
         ]

@@ -362,6 +362,33 @@ def test_a_metric_on_the_host_is_refused(gpu: Gpu) -> None:
         meter.close({"step": 1})
 
 
+def test_rows_come_in_order_and_only_when_they_have_arrived(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Slow(Event):
+        done = False
+
+        def __init__(self) -> None:
+            super().__init__()
+            made.append(self)
+
+        def query(self) -> bool:
+            return self.done and (super().query() or super().query())  # whose first look is too early
+
+    made: list[Slow] = []
+    monkeypatch.setattr("torch.cuda.Event", Slow)
+    meter = Meter()
+    for step in (1, 2, 3):
+        meter.add(Output(torch.ones((), device=GPU) * step / 4, {}), 1, 1)
+        meter.close({"step": step})
+    first, second, _ = made
+    second.done = True
+    assert meter.rows(wait=False) == []
+    first.done = True
+    assert [(row["step"], row["loss"]) for row in meter.rows(wait=False)] == [(1, 0.25), (2, 0.5)]
+    assert [(row["step"], row["loss"]) for row in meter.rows(wait=True)] == [(3, 0.75)]
+
+
 def test_a_graph_that_reads_the_batch_itself_would_not_see_the_next(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:

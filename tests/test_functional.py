@@ -228,6 +228,24 @@ def test_interpolation() -> None:
     torch.testing.assert_close(found, rows([0.75, 0.25], [-0.25, 0.75], [-0.5, 0.0]))
 
 
+def test_some_rows_of_an_interpolation_are_those_of_all() -> None:
+    torch.manual_seed(0)
+    queue, lam, perm = torch.randn(7, 3), torch.rand(7, 1), torch.randperm(7)
+    whole = functional.interpolate(queue, lam, perm)
+    assert whole.equal(torch.lerp(queue[perm], queue, lam))
+    made, some = torch.zeros(7, 3), slice(2, 5)
+    found = functional.interpolate(queue, lam[some], perm, rows=some, out=made[some])
+    assert found.equal(whole[some]) and made[some].equal(whole[some])
+    assert not made[:2].any() and not made[5:].any()
+
+
+def test_an_interpolation_has_the_gradient_of_queue_and_coefficient() -> None:
+    torch.manual_seed(0)
+    queue, lam = (torch.rand(5, n, dtype=torch.float64, requires_grad=True) for n in (3, 1))
+    perm = torch.randperm(5)
+    assert torch.autograd.gradcheck(lambda z, weight: functional.interpolate(z, weight, perm), (queue, lam))
+
+
 def test_ema_update() -> None:
     teacher, student = (
         [torch.tensor([1.0, 2.0]), torch.tensor(4.0)],
@@ -252,21 +270,13 @@ def test_ema_update_by_a_momentum_on_the_device_is_that_by_a_number(momentum: fl
         assert by_tensor.dtype == torch.float32
 
 
-def test_score_moments() -> None:
-    # scores 1, 0 and 0, 1; the third slot does not count
-    q, z = rows(EAST, NORTH), rows(EAST, NORTH, WEST)
-    mean, variance = functional.score_moments(q, z, torch.tensor([True, True, False]))
-    assert (mean.item(), variance.item()) == (0.5, 0.25)
-    assert functional.score_moments(q, z, torch.zeros(3, dtype=torch.bool))[0].isnan()
-
-
 def test_relative_penalty_by_hand() -> None:
     q = torch.tensor([[1.0, 0.0]])
     queue = torch.tensor(
         [[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [9.0, 9.0]]
     )  # scores 1, 0, -1; the last slot is empty
     valid = torch.tensor([True, True, True, False])
-    got = functional.relative_penalty(q, queue, tau=0.5, valid=valid)
+    got = functional.relative_penalty(q @ queue.T, tau=0.5, valid=valid)
     total = math.e**2 + 1 + math.e**-2
     torch.testing.assert_close(got, torch.tensor([[math.e**2 / total, 1 / total, math.e**-2 / total, 0.0]]))
     # it is how the loss's gradient is shared among the negatives

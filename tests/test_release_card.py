@@ -13,6 +13,7 @@ import zoo
 from tests.release_helpers import release_of, some_centers, trained_encoder
 from zoo.errors import ReleaseError
 from zoo.release import format
+from zoo.release import Release
 from zoo.release.card import check_card
 from zoo.release.hub import manifest
 
@@ -120,13 +121,19 @@ def test_an_evaluation_without_its_data_is_refused(release):
         release.add_evaluation({"protocol": "knn", "split": "test"})
 
 
-def test_pictures_are_copied_and_shown(release, tmp_path):
+def with_pictures(tmp_path, *names, **changes):
     (tmp_path / "source.png").write_bytes(b"png")
-    release.add_pictures({"training_curves": tmp_path / "source.png"})
-    assert (release.path / "training_curves.png").read_bytes() == b"png"
-    assert "![training curves](training_curves.png)" in release.card
-    with pytest.raises(ReleaseError, match="cannot add pictures"):
-        release.add_pictures({"more": tmp_path / "absent.png"})
+    pictures = dict.fromkeys(names, tmp_path / "source.png")
+    return release_of(tmp_path / "r", trained_encoder(), pictures=pictures, **changes)
+
+
+def test_pictures_are_copied_and_shown(tmp_path):
+    made = with_pictures(tmp_path, "training_curves")
+    assert (made.path / "training_curves.png").read_bytes() == b"png"
+    assert "![training curves](training_curves.png)" in made.card
+    with pytest.raises(ReleaseError, match=r"cannot be written: .*absent\.png"):
+        release_of(tmp_path / "r", trained_encoder(), pictures={"more": tmp_path / "absent.png"})
+    assert Release.at(made.path).card == made.card
 
 
 def test_a_folder_that_cannot_be_written_is_a_clear_error(release, monkeypatch):
@@ -142,10 +149,9 @@ def test_a_folder_that_cannot_be_written_is_a_clear_error(release, monkeypatch):
     assert len(release.metrics["evaluations"]) == 1
 
 
-def test_pictures_of_a_training_are_grouped_with_words_for_who_sees_them_and_who_does_not(release, tmp_path):
-    (tmp_path / "source.png").write_bytes(b"png")
+def test_pictures_of_a_training_are_grouped_with_words_for_who_sees_them_and_who_does_not(tmp_path):
     names = ("accuracy", "balance", "centers", "curves", "features", "mine", "scores")
-    release.add_pictures(dict.fromkeys(names, tmp_path / "source.png"))
+    release = with_pictures(tmp_path, *names)
     card = release.card
     shown = re.findall(r"^(?:### (.+)|!\[(.+)\]\((\w+)\.png\))$", card, re.MULTILINE)
     assert [heading or name for heading, _, name in shown] == [
@@ -167,10 +173,8 @@ def test_pictures_of_a_training_are_grouped_with_words_for_who_sees_them_and_who
 
 @pytest.mark.parametrize("smallest", [5, 250])
 def test_a_card_says_of_balanced_classes_nothing_of_rare_ones(tmp_path, smallest):
-    (tmp_path / "source.png").write_bytes(b"png")
     dataset = {"name": "digits", "class_counts": {"largest": 250, "smallest": smallest}}
-    found = release_of(tmp_path / "r", trained_encoder(), dataset=dataset)
-    found.add_pictures(dict.fromkeys(("accuracy", "balance"), tmp_path / "source.png"))
+    found = with_pictures(tmp_path, "accuracy", "balance", dataset=dataset)
     level = smallest == 250
     assert ("being rare" in found.card) == ("falls to the right" in found.card) == (not level)
     assert ("sorted from the worst to the best](accuracy.png)" in found.card) == level

@@ -8,7 +8,6 @@ import logging
 import math
 import shutil
 import weakref
-from collections import deque
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,7 @@ from zoo.training import Recipe, RunFolder, build_objective
 from zoo.training.acceleration import compiled, frozen_statistics
 from zoo.training.accumulation import join, layouts, split
 from zoo.training.graph import WARM_UP, GraphedStep
-from zoo.training.meter import Meter, _Underway
+from zoo.training.meter import Meter
 from zoo.training.prepare import open_loader, require_batches
 from zoo.training.step import Stepper, _weakly
 
@@ -581,33 +580,6 @@ def test_no_step_waits_for_the_device(kind: str, accumulate: int) -> None:
 
 
 # --- metrics
-
-
-def test_rows_come_in_order_and_only_when_they_have_arrived() -> None:
-    class Event:
-        def __init__(self) -> None:
-            self.done = False
-
-        def query(self) -> bool:
-            return self.done
-
-        def synchronize(self) -> None:
-            self.done = True
-
-    first, second = Event(), Event()
-    meter = Meter()
-    meter._underway = deque(
-        [
-            _Underway({"step": 1}, ("loss",), torch.tensor([0.5]), first),  # type: ignore[arg-type]
-            _Underway({"step": 2}, ("loss",), torch.tensor([0.25]), second),  # type: ignore[arg-type]
-        ]
-    )
-    second.done = True
-    assert meter.rows(wait=False) == []
-    first.done = True
-    assert meter.rows(wait=False) == [{"step": 1, "loss": 0.5}, {"step": 2, "loss": 0.25}]
-    meter._underway.append(_Underway({"step": 3}, ("loss",), torch.tensor([0.1]), Event()))  # type: ignore[arg-type]
-    assert [row["step"] for row in meter.rows(wait=True)] == [3]
 
 
 def test_means_leave_out_what_is_not_known_yet_but_show_a_bad_loss() -> None:

@@ -27,7 +27,7 @@ from zoo.errors import RecipeError, ReleaseError, ZooError
 from zoo.evaluation.results import plot as results_plot
 from zoo.evaluation.results.rows import Published, figure
 from zoo.evaluation.results.table import cells, duration, measured_groups, reading
-from zoo.training import Recipe
+from zoo.training import Recipe, RunFolder
 
 ROOT = Path(__file__).resolve().parent.parent
 PACO = "cifar_resnet20.paco_digits_lt50"
@@ -667,9 +667,11 @@ def test_an_unfinished_training_on_other_images_is_none_of_the_finished_ones(tmp
 def test_the_stage_of_a_method_tells_which_images_it_is_of(tmp_path: Path) -> None:
     release(tmp_path / "a", 0, 50.0)
     begun(tmp_path / "other", 0, 7.0, None)
-    (tmp_path / "other" / "run" / "crt-12ab").mkdir()
-    found = {"num_images": 1, "sha256": OTHER_IMAGES}
-    (tmp_path / "other" / "run" / "crt-12ab" / "data.json").write_text(json.dumps(found))
+    stage = RunFolder(tmp_path / "stages" / "crt-12ab")
+    stage.path.mkdir(parents=True)
+    stage.recipe_file.touch()
+    stage.data_file.write_text(json.dumps({"num_images": 1, "sha256": OTHER_IMAGES}))
+    RunFolder(tmp_path / "other" / "run").note_stages([stage])
     assert [each.train_sha256 for each in zoo.table(tmp_path).unfinished] == [OTHER_IMAGES]
 
 

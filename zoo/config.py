@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, get_args
 
 import pydantic
 import yaml
@@ -77,6 +77,19 @@ def _short(value: object) -> str:
 def plain_kind(value: object) -> str:
     """Return what a plain value is, with its article: a list, a dict, ...; nothing for None."""
     return "nothing" if value is None else f"a {type(value).__name__}"
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether a plain value is a number, nan and inf among them; True and False are none."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def leaves(plain: Any, path: str = "") -> list[tuple[str, Any]]:
+    """List the keys of nested sections, as `training.epochs`, with their values; an empty section is one."""
+    if not isinstance(plain, Mapping) or not plain:
+        return [(path, plain)]
+    below = ((value, f"{path}.{key}" if path else str(key)) for key, value in plain.items())
+    return [leaf for value, key in below for leaf in leaves(value, key)]
 
 
 def _locate(schema: type[Config], loc: tuple[Any, ...]) -> tuple[str, list[str]]:

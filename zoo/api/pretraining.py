@@ -217,8 +217,8 @@ def _release(
         if encoded is not None
     ]
     dataset = train_set.describe()  # hashes all names
-    rows = rows_of(stages)
-    class_rows = class_rows_of(stages)
+    runs = [stage.run for stage in stages]
+    rows, class_rows = rows_of(runs), class_rows_of(runs)
     with show_status("drawing: curves, accuracies and a map of the test features"):
         pictures = draw_pictures(
             recipe,

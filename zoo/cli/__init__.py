@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TextIO
 
 from zoo.cli import centers as centers  # imported for the commands that they add
@@ -16,7 +17,7 @@ from zoo.cli import releases as releases
 from zoo.cli import sweeping as sweeping
 from zoo.cli import tabling as tabling
 from zoo.cli import training as training
-from zoo.cli.app import app
+from zoo.cli.app import READER_GONE, app, who
 from zoo.errors import ZooError, ZooWarning, one_line
 from zoo.launch import launched, rank
 
@@ -34,20 +35,24 @@ def main() -> None:
             warnings.showwarning = _show_warning
             app()
     except ZooError as error:
-        print(f"{_who()}: {error}", file=sys.stderr)
+        print(f"{who()}: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        print("zoo: interrupted", file=sys.stderr)
-        sys.exit(130)
-    except BrokenPipeError:
-        sys.exit(0)
+    finally:
+        _write_what_is_left()
 
 
-def _who() -> str:
-    try:
-        return f"zoo, rank {rank()}" if launched() > 1 else "zoo"
-    except ZooError:  # of the launcher's variables, which is what is to be said
-        return "zoo"
+def _write_what_is_left() -> None:
+    """Flush, while that can still fail in silence: who reads what is printed may be gone, as `head` is."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:  # closed before the start
+                stream.flush()
+        except BrokenPipeError:
+            with Path(os.devnull).open("wb") as nowhere:  # Python flushes once more, and would complain
+                os.dup2(nowhere.fileno(), stream.fileno())
+            sys.exit(READER_GONE)
+        except OSError:  # a full disk, say: that Python may complain of
+            pass
 
 
 @contextmanager
@@ -79,4 +84,4 @@ def _show_warning(
     del filename, lineno, line  # of whom reads the code
     text = one_line(" ".join(str(message).split()))
     shown = text if issubclass(category, ZooWarning) else f"{category.__name__}: {text}"
-    print(f"{_who()}: warning: {shown}", file=sys.stderr if file is None else file)
+    print(f"{who()}: warning: {shown}", file=sys.stderr if file is None else file)

@@ -3,19 +3,47 @@
 from __future__ import annotations
 
 import platform
+import sys
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from zoo import __version__
 from zoo.allocator import keep_freed_memory
 from zoo.config import load_yaml
 from zoo.errors import RecipeError, ZooError
-from zoo.launch import launched
+from zoo.launch import launched, rank
+
+READER_GONE = 141
+"""The exit status of a program that writes to a pipe nobody reads: 128 and the number of SIGPIPE."""
+
+
+def who() -> str:
+    """Return who speaks on standard error: with torchrun, which rank."""
+    try:
+        return f"zoo, rank {rank()}" if launched() > 1 else "zoo"
+    except ZooError:  # of the launcher's variables, which is what is to be said
+        return "zoo"
+
+
+class _Commands(TyperGroup):
+    """Ends a command that was stopped from outside, before typer does, which says nothing of it."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:  # trainings, which save first, raise `Interrupted` instead
+            print(f"{who()}: interrupted", file=sys.stderr)
+            raise SystemExit(130) from None
+        except BrokenPipeError:
+            raise SystemExit(READER_GONE) from None
+
 
 app = typer.Typer(
+    cls=_Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -73,3 +101,16 @@ def key_values(pairs: list[str], option: str = "--set") -> dict[str, Any]:
             raise RecipeError(f'{option} "{pair}": expected KEY=VALUE, e.g. k=200')
         settings[key] = load_yaml(text, f'{option} "{pair}"')
     return settings
+
+
+def listed(option: str, text: str) -> list[Any]:
+    """Read the values of an option, with or without the brackets of a list; they are YAML."""
+    return list_of(f'{option} "{text}"', text if text.lstrip().startswith("[") else f"[{text}]")
+
+
+def list_of(where: str, text: str) -> list[Any]:
+    """Read a list in YAML; an error begins with `where`."""
+    values = load_yaml(text, where)
+    if not isinstance(values, list):
+        raise RecipeError(f"{where}: expected values separated by commas, e.g. 0,1,2")
+    return values

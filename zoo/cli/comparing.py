@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+from zoo.cli.app import listed
 from zoo.cli.show import print_columns
-from zoo.config import load_yaml
-from zoo.errors import RecipeError
 from zoo.files import RUNS
 from zoo.launch import rank
 
@@ -33,8 +31,8 @@ def compare(
         init=init,
         data=data,
         out=out or RUNS / f"{Path(init).name}_compared",
-        methods=None if methods is None else _listed("--methods", methods),
-        seeds=_listed("--seeds", seeds),
+        methods=None if methods is None else listed("--methods", methods),
+        seeds=listed("--seeds", seeds),
         resume=resume,
         overrides=overrides,
     )
@@ -45,11 +43,3 @@ def compare(
     for name, reason in found.left_out.items():
         print(f"left out: {name}: {reason}")
     print(f"\npicture: {found.folder / 'comparison.png'}; every run's figures: {found.folder / api.RECORD}")
-
-
-def _listed(option: str, text: str) -> list[Any]:
-    """Read a list with or without its brackets."""
-    values = load_yaml(text if text.lstrip().startswith("[") else f"[{text}]", f'{option} "{text}"')
-    if not isinstance(values, list):
-        raise RecipeError(f'{option} "{text}": expected a list, e.g. 0,1,2')
-    return values

@@ -7,10 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from zoo.cli.app import Data, Resume, app
+from zoo.cli.app import Data, Resume, app, list_of, listed
 from zoo.cli.show import print_columns
 from zoo.cli.tabling import print_results
-from zoo.config import load_yaml
 from zoo.errors import RecipeError, ZooError
 from zoo.files import RUNS
 
@@ -53,8 +52,8 @@ def sweep(
     found = api.sweep(
         *recipes,
         vary=_values(settings or []),
-        seeds=None if seeds is None else _listed("--seeds", seeds),
-        watch=None if watch is None else _listed("--watch", watch),
+        seeds=None if seeds is None else listed("--seeds", seeds),
+        watch=None if watch is None else listed("--watch", watch),
         data=data,
         out=out or RUNS / "sweeps" / _name(recipes),
         resume=resume,
@@ -88,17 +87,5 @@ def _values(pairs: list[str]) -> dict[str, list[Any]]:
             raise RecipeError(f'--set "{pair}": expected KEY.KEY=VALUE,VALUE,..., e.g. objective.tau=0.1,0.2')
         if key in found:
             raise RecipeError(f'--set: "{key}" is given twice; give all its values at once, e.g. {key}=A,B')
-        found[key] = _list(f'--set "{pair}"', f"[{text}]")
+        found[key] = list_of(f'--set "{pair}"', f"[{text}]")
     return found
-
-
-def _listed(option: str, text: str) -> list[Any]:
-    """Read a list with or without its brackets."""
-    return _list(f'{option} "{text}"', text if text.lstrip().startswith("[") else f"[{text}]")
-
-
-def _list(where: str, text: str) -> list[Any]:
-    values = load_yaml(text, where)
-    if not isinstance(values, list):
-        raise RecipeError(f"{where}: expected values separated by commas")
-    return values

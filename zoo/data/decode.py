@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,17 +14,14 @@ from zoo.errors import DataError
 from zoo.pixels import to_rgb
 
 
-def read_image(source: Path | bytes | Callable[[], Image.Image], name: str) -> Image.Image:
-    """Read a file, encoded bytes or what a call returns, as RGB.
+def read_image(source: Path | bytes, name: str) -> Image.Image:
+    """Read a file or encoded bytes as RGB.
 
     Raises:
         DataError: naming the image and why it cannot be read.
     """
-    with _named(name):
-        if callable(source):
-            return to_rgb(source())
-        with _opened(source) as image:
-            return to_rgb(image)
+    with _named(name), _opened(source) as image:
+        return to_rgb(image)
 
 
 def read_size(source: Path | bytes, name: str) -> tuple[int, int]:

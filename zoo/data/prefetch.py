@@ -26,7 +26,7 @@ def pinned(tensor: Tensor, device: torch.device) -> Tensor:
     return tensor.pin_memory() if device.type == "cuda" else tensor
 
 
-def background(items: Iterator[T], depth: int = DEPTH) -> Generator[T]:
+def background(items: Iterator[T]) -> Generator[T]:
     """Yield `items`, made ahead, in order, in one thread that ends with the generator.
 
     An error of `items` is raised here, in its turn.
@@ -34,7 +34,7 @@ def background(items: Iterator[T], depth: int = DEPTH) -> Generator[T]:
     pool = ThreadPoolExecutor(1, thread_name_prefix="zoo-prefetch")
     end = object()
     try:
-        due = deque(pool.submit(next, items, end) for _ in range(depth))
+        due = deque(pool.submit(next, items, end) for _ in range(DEPTH))
         while (item := due.popleft().result()) is not end:
             due.append(pool.submit(next, items, end))
             yield item  # type: ignore[misc]  # not the end

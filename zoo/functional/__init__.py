@@ -23,7 +23,6 @@ from zoo.functional.diagnostics import (
     group_means,
     pooled_moments,
     relative_penalty,
-    score_moments,
     tolerance,
     uniformity,
 )
@@ -103,7 +102,6 @@ __all__ = [
     "relative_penalty",
     "sample_beta",
     "scale_classes",
-    "score_moments",
     "simple_contrastive",
     "sup_con",
     "sup_con_probabilities",

@@ -8,7 +8,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from zoo.functional._streaming import row_blocks
 from zoo.functional.precision import full
 
 
@@ -35,56 +34,25 @@ def alignment(a: Tensor, b: Tensor) -> Tensor:
     return (full(a) - full(b)).square().sum(dim=1).mean()
 
 
-def relative_penalty(q: Tensor, queue: Tensor, *, tau: float | Tensor, valid: Tensor | None = None) -> Tensor:
+def relative_penalty(scores: Tensor, *, tau: float | Tensor, valid: Tensor | None = None) -> Tensor:
     """Share of each negative in the gradient that pushes an anchor's negatives away.
 
     r_ij = exp(s_ij/tau) / sum_k exp(s_ik/tau): uniform for large tau, on the hardest negative for small tau.
 
     Args:
-        q: anchors `[N, D]`.
-        queue: negatives `[K, D]`.
+        scores: of anchors with negatives `[N, K]`.
         tau: temperature.
-        valid: which queue rows are filled `[K]`, bool; all when None.
+        valid: which of them count, bool, broadcast to `[N, K]`; all when None.
 
     Returns:
-        `[N, K]`, rows that sum to 1, zero where a slot is not filled.
+        `[N, K]`, rows that sum to 1, zero where a score does not count; NaN where none of a row does.
 
     Source: https://arxiv.org/abs/2012.09740, section 3.2.
     """
-    q, queue = full(q), full(queue)
-    with torch.autocast(q.device.type, enabled=False):
-        logits = q @ queue.T / tau
+    logits = full(scores) / tau
     if valid is not None:
         logits = logits.masked_fill(~valid, -torch.inf)
     return logits.softmax(dim=1)
-
-
-def score_moments(q: Tensor, z: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and variance of all scores q_i . z_j without forming them.
-
-    E[s] = E[q] . E[z], and with covariances Q and Z of the queries and the negatives
-    Var[s] = E[q]^T Z E[q] + E[z]^T Q E[z] + <Q, Z>. Memory is D^2, not N K, and no large numbers cancel.
-
-    Args:
-        q: queries `[N, D]`.
-        z: negatives `[K, D]`.
-        valid: which rows of `z` count `[K]`, bool.
-
-    Returns:
-        `(mean [], variance [])`, NaN when no row counts.
-    """
-    q, z, usable, count = full(q), full(z), valid[:, None], valid.sum()
-    with torch.autocast(q.device.type, enabled=False):
-        mean_q, mean_z = q.mean(dim=0), valid.to(z.dtype) @ z / count
-        q = q - mean_q
-        cov_q = q.T @ q / len(q)
-        cov_z = torch.zeros_like(cov_q)
-        for rows in row_blocks(len(z), z.shape[1], z.device):  # centered rows stay in the cache
-            centered = (z[rows] - mean_z).mul_(usable[rows])
-            cov_z.addmm_(centered.T, centered)
-        cov_z /= count
-        variance = mean_q @ cov_z @ mean_q + mean_z @ cov_q @ mean_z + (cov_q * cov_z).sum()
-        return mean_q @ mean_z, variance
 
 
 def tolerance(z: Tensor, labels: Tensor) -> Tensor:
@@ -114,7 +82,9 @@ def anchor_moments(scores: Tensor, chosen: Tensor) -> Tensor:
         chosen: which of them count `[N, K]`, bool.
 
     Returns:
-        `[N, 3]`, in this order; mean and variance, of the population, are NaN where none counts.
+        `[N, 3]`, in this order; mean and variance, of the population, are NaN where none counts. A variance
+        is right as far as the scores are: those near 1 are rounded to 1e-7 in float32, so one of an encoder
+        that has collapsed, below some 1e-12, is rounding.
     """
     count = chosen.sum(dim=1)
     mean = scores.masked_fill(~chosen, 0).sum(dim=1) / count

@@ -67,20 +67,31 @@ def extrapolate(q: Tensor, k: Tensor, lam: Tensor | float) -> tuple[Tensor, Tens
     return lam * q + (1 - lam) * k, lam * k + (1 - lam) * q
 
 
-def interpolate(queue: Tensor, lam: Tensor | float, perm: Tensor) -> Tensor:
+def interpolate(
+    queue: Tensor,
+    lam: Tensor | float,
+    perm: Tensor,
+    *,
+    rows: slice = slice(None),
+    out: Tensor | None = None,
+) -> Tensor:
     """Mix each negative with another: lam Z + (1 - lam) Z[perm].
 
     Args:
         queue: negatives `[K, D]`.
-        lam: coefficient in [0, 1], broadcast to `[K, D]`.
+        lam: coefficient in [0, 1], broadcast to `[K, D]`; with `rows`, to these.
         perm: a permutation of the rows `[K]`.
+        rows: which of the mixed negatives to make.
+        out: gets them, without gradient.
 
     Returns:
-        The mixed negatives `[K, D]`, not renormalised.
+        The mixed negatives `[K, D]`, or these rows of them, not renormalised.
 
     Source: https://arxiv.org/abs/2108.02982, equation 6.
     """
-    return torch.lerp(queue[perm], queue, torch.as_tensor(lam, dtype=queue.dtype, device=queue.device))
+    lam = torch.as_tensor(lam, dtype=queue.dtype, device=queue.device)
+    others = torch.index_select(queue, 0, perm[rows], out=out)
+    return others.lerp_(queue[rows], lam)  # in place: one block of memory less
 
 
 @torch.no_grad()

@@ -122,8 +122,7 @@ def _interpolate(
             lam = _coefficients(config.alpha, config.per, queue[rows], generator)
         else:
             lam = few if config.per == "step" else few[rows]
-        block = mixed[rows]
-        torch.index_select(queue, 0, permutation[rows], out=block).lerp_(queue[rows], lam.to(queue.dtype))
+        block = functional.interpolate(queue, lam, permutation, rows=rows, out=mixed[rows])
         if renormalize:
             F.normalize(block, dim=1, out=block)
     return mixed

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import nn
 
-from zoo.config import load_yaml, plain_kind
+from zoo.config import is_number, load_yaml, plain_kind
 from zoo.errors import ReleaseError
 from zoo.files import is_file
 from zoo.release import schema
@@ -39,7 +39,14 @@ HASHED = {
     IMAGES: "images_sha256",
 }
 TRAINING_NUMBERS = ("epochs", "steps", "images", "seconds", "images_per_second")
-ACCURACIES = ("accuracy", "balanced_accuracy", "many", "medium", "few")
+ACCURACIES = {
+    "accuracy": "accuracy",
+    "balanced_accuracy": "balanced",
+    "many": "many",
+    "medium": "medium",
+    "few": "few",
+}
+"""Top-1 accuracies in percent, in the order of every table, with their heading."""
 EVALUATION_WORDS = ("protocol", "data", "split")
 RECIPE_SECTIONS = ("data", "init", "objective", "views")  # of which evaluations and cards use parts
 MAX_TEXT_BYTES = 8 << 20  # of config, metrics, history and card: many times what 10,000 classes need
@@ -162,7 +169,7 @@ def read_metrics(folder: Path) -> dict[str, Any]:
         raise ReleaseError(f'{file}: "training" is no section of facts')
     schema.check_words(metrics, str(file))
     for key in TRAINING_NUMBERS:
-        if not _is_number(found := metrics["training"].get(key, 0)):
+        if not is_number(found := metrics["training"].get(key, 0)):
             raise ReleaseError(f'{file}: "training.{key}": found {str(found)[:40]!r}, expected a number')
     if not isinstance(metrics["training"].get("versions"), dict | None):
         raise ReleaseError(f'{file}: "training.versions" is no section')
@@ -177,7 +184,7 @@ def read_metrics(folder: Path) -> dict[str, Any]:
             )
         for name in ACCURACIES:
             found = entry["metrics"].get(name)
-            if found is not None and not _is_number(found):
+            if found is not None and not is_number(found):
                 raise ReleaseError(
                     f'{file}: evaluation {index}: "{name}": found {str(found)[:40]!r}, expected a number'
                 )
@@ -186,10 +193,6 @@ def read_metrics(folder: Path) -> dict[str, Any]:
                 raise ReleaseError(f'{file}: evaluation {index}: "{name}" is no section')
         schema.check_dataset(entry.get("test_set") or {}, f"{file}: evaluation {index}: test_set")
     return metrics
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def read_recipe(folder: Path) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from zoo.config import plain_kind
+from zoo.config import is_number, plain_kind
 from zoo.errors import ReleaseError
 from zoo.release import format, schema
 
@@ -251,12 +251,7 @@ def _number(value: object) -> float | int | None:
 
 
 def _is_number(value: object) -> bool:
-    return (
-        isinstance(value, int | float)
-        and not isinstance(value, bool)
-        and abs(value) < 1e300
-        and math.isfinite(value)
-    )
+    return is_number(value) and abs(value) < 1e300 and math.isfinite(value)
 
 
 def _is_step(value: object) -> bool:

@@ -22,7 +22,7 @@ from zoo.image_list import ImageList
 from zoo.locks import turn
 from zoo.modules.centers import Centers
 from zoo.pixels import to_rgb
-from zoo.release import card, files, format, images, tensors, verified
+from zoo.release import card, format, images, tensors, verified
 from zoo.release import history as histories
 from zoo.release.build import build
 from zoo.release.request import check_request
@@ -234,7 +234,7 @@ class Release:
 
     @property
     def writable(self) -> bool:
-        """Whether evaluations and pictures can be added: a folder of the user's, not a download."""
+        """Whether evaluations can be added: a folder of the user's, not a download."""
         return os.access(self.path, os.W_OK) and not (self.path / format.METRICS).is_symlink()
 
     def add_evaluation(self, entry: Mapping[str, Any]) -> None:
@@ -282,16 +282,6 @@ class Release:
         """Return those of `evaluations` that are not here, told apart as `add_evaluation` does."""
         here = [_identity(entry) for entry in self.metrics["evaluations"]]
         return [entry for entry in evaluations if _identity(entry) not in here]
-
-    def add_pictures(self, pictures: Mapping[str, Path]) -> None:
-        """Copy PNG files into the release as `<name>.png` and show them in the card."""
-        self._refuse_downloaded()
-        try:
-            for name, file in pictures.items():
-                files.copy(Path(file), self.path / f"{name}.png")
-        except OSError as error:
-            raise ReleaseError(f"{self.path}: cannot add pictures: {error}") from None
-        self.render_card()
 
     def without_images(self) -> Release:
         """Delete the list of images, by which whoever has one can tell whether it was trained on.

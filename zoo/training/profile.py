@@ -103,7 +103,7 @@ def profile(objective: Objective, dataset: ImageDataset, recipe: Recipe) -> Prof
         clock = _Clock(device)
         stepper = Stepper(objective, _changed(recipe, cuda_graph=False), per_epoch, device, clock.span)
         with _watched(objective, clock.span):
-            counted = _run(batches(), stepper, device, clock)
+            counted = _run(batches(), stepper, clock)
         del stepper  # its memory is not of the recipe's step
         parts = {part: clock.seconds[part] / counted for part in PARTS if part in clock.seconds}
         with compiled(objective, recipe.training.compile):
@@ -177,7 +177,7 @@ def _watched(objective: Objective, span: Span) -> Iterator[None]:
             delattr(module, method)  # the class's own is found again
 
 
-def _run(batches: Iterator[tuple[int, Batch]], stepper: Stepper, device: torch.device, clock: _Clock) -> int:
+def _run(batches: Iterator[tuple[int, Batch]], stepper: Stepper, clock: _Clock) -> int:
     """Time the parts of some steps; the first warms up. Return how many were counted."""
     counted, began = -1, time.perf_counter()
     while counted < AT_LEAST or (counted < STEPS and time.perf_counter() - began < SECONDS / 2):

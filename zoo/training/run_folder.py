@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,8 @@ __all__ = ["Checkpoint", "RunFolder"]
 class RunFolder:
     """`<out>/run`: `recipe.yaml`, `data.json`, `changes.jsonl` and `checkpoints/`, and what was recorded.
 
-    `metrics.jsonl` has rows of numbers, `classes.jsonl` one row a checkpoint of numbers for every class.
+    `metrics.jsonl` has rows of numbers, `classes.jsonl` one row a checkpoint of numbers for every class. Of a
+    recipe with a method `stages.json` says in which other such folders its trainings are.
 
     Args:
         path: the folder; created when it is locked.
@@ -41,6 +44,7 @@ class RunFolder:
         self.recipe_file = path / "recipe.yaml"
         self.changes_file = path / "changes.jsonl"
         self.data_file = path / "data.json"
+        self.stages_file = path / "stages.json"
         self._checkpoints = Checkpoints(path / "checkpoints")
         self._locked = False
         self._tracking: Tracking | None = None
@@ -48,7 +52,7 @@ class RunFolder:
 
     def is_one(self) -> bool:
         """Return whether a run has been here: its recipe, and something of its training."""
-        left = (self._checkpoints.folder, self.metrics_file, self.data_file)
+        left = (self._checkpoints.folder, self.metrics_file, self.data_file, self.stages_file)
         return is_file(self.recipe_file) and any(path.exists() for path in left)
 
     @contextmanager
@@ -82,6 +86,25 @@ class RunFolder:
         self._changes(recipe, resume=resume)
         with writing(f'run folder "{self.path}"', self.path):
             write_text(self.recipe_file, recipe.to_yaml())
+
+    def note_stages(self, stages: Sequence[RunFolder]) -> None:
+        """Note where the trainings of the recipe's method lie, in their order, whether begun or not.
+
+        Raises:
+            TrainingError: if it cannot be written.
+        """
+        places = [_relative(stage.path, self.path) for stage in stages]
+        with writing(f'"{self.stages_file}"', self.path):
+            write_text(self.stages_file, json.dumps(places) + "\n")
+
+    def stages(self) -> list[RunFolder]:
+        """Return where the trainings of the recipe's method lie, as far as they are begun, in their order."""
+        try:
+            places = json.loads("".join(lines(self.stages_file)))
+            found = [RunFolder((self.path / place).resolve()) for place in places]
+        except (ValueError, RecursionError, TypeError):  # damaged, as by a crash, or there is none
+            return []
+        return list(takewhile(lambda stage: is_file(stage.recipe_file), found))
 
     def start(self, recipe: Recipe, *, resume: bool) -> Checkpoint | None:
         """Claim the folder for `recipe`; return the checkpoint to go on from, or None to begin.
@@ -303,6 +326,15 @@ class RunFolder:
         except OSError:
             return None
         return found.st_dev, found.st_ino
+
+
+def _relative(path: Path, folder: Path) -> str:
+    """Return the way from a folder to a path, which stays true where both are moved together."""
+    try:
+        # links resolved: the way up from a linked folder is that from where it lies
+        return Path(os.path.relpath(path.resolve(), folder.resolve())).as_posix()
+    except ValueError:  # on another drive of Windows
+        return str(path.resolve())
 
 
 def _images(facts: Mapping[str, Any]) -> str:

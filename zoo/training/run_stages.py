@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from zoo import release
+from zoo.config import leaves
 from zoo.data import ImageDataset
 from zoo.objectives import Classify, Objective
 from zoo.ranks import ALONE, Ranks
 from zoo.training.build import TIMM, build_objective
 from zoo.training.changes import ALLOWED
+from zoo.training.checkpoint_reader import step_of
 from zoo.training.loop import Trained, train
 from zoo.training.parallel import whole
 from zoo.training.prepare import pick_device
@@ -81,11 +83,14 @@ def train_stages(
         return [Stage(recipe, run, _train(objective, dataset, recipe, run, resume=resume, ranks=ranks))]
     if ranks.rank == 0:
         run.claim(recipe, resume=resume)
-    done: list[Stage] = []
-    digest = ""
+    planned, digest = list[tuple[Recipe, RunFolder]](), ""
     for stage in stages(recipe):
         digest = _digest(stage, dataset, digest)
-        folder = RunFolder((at or run.path) / f"{what(stage)}-{digest}")
+        planned.append((stage, RunFolder((at or run.path) / f"{what(stage)}-{digest}")))
+    if ranks.rank == 0:
+        run.note_stages([folder for _, folder in planned])
+    done: list[Stage] = []
+    for stage, folder in planned:
         if begun is not None:
             begun.append(folder)
         if done:
@@ -119,7 +124,7 @@ def _following(recipe: Recipe, dataset: ImageDataset, before: Objective) -> Obje
 
 def _digest(recipe: Recipe, dataset: ImageDataset, before: str) -> str:
     """Name a stage by all that decides its result: recipe, images, first weights, and the stage before it."""
-    decisive = {key: value for key, value in _leaves(recipe.model_dump(mode="json")) if key not in ALLOWED}
+    decisive = {key: value for key, value in leaves(recipe.model_dump(mode="json")) if key not in ALLOWED}
     start = [] if recipe.init is None else _weights(recipe.init.release)
     facts = [decisive, dataset.describe()["sha256"], start, before]
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
@@ -131,13 +136,6 @@ def _weights(name: str) -> list[str | None]:
         return [name]
     zoo = release.open(name).config["zoo"]
     return [zoo["weights_sha256"], zoo["centers_sha256"]]
-
-
-def _leaves(plain: Any, path: str = "") -> list[tuple[str, Any]]:
-    """List the keys of nested sections, as `training.epochs`, with their values."""
-    if not isinstance(plain, dict) or not plain:
-        return [(path, plain)]
-    return [leaf for key, value in plain.items() for leaf in _leaves(value, f"{path}.{key}" if path else key)]
 
 
 def together(objective: Objective, stages: Sequence[Stage]) -> Trained:
@@ -158,22 +156,31 @@ def together(objective: Objective, stages: Sequence[Stage]) -> Trained:
     )
 
 
-def rows_of(stages: Sequence[Stage]) -> list[dict[str, Any]]:
+def rows_of(runs: Sequence[RunFolder]) -> list[dict[str, Any]]:
     """Return the metrics of all stages as one run's: steps and epochs go on counting."""
-    return _as_one(stages, [stage.run.rows() for stage in stages])
+    return _as_one(runs, [run.rows() for run in runs])
 
 
-def class_rows_of(stages: Sequence[Stage]) -> list[dict[str, Any]]:
+def class_rows_of(runs: Sequence[RunFolder]) -> list[dict[str, Any]]:
     """Return what was recorded of the classes in all stages as one run's."""
-    return _as_one(stages, [stage.run.class_rows() for stage in stages])
+    return _as_one(runs, [run.class_rows() for run in runs])
 
 
-def _as_one(stages: Sequence[Stage], rows_of_each: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    joined, steps, epochs = list[dict[str, Any]](), 0, 0
-    for stage, rows in zip(stages, rows_of_each, strict=True):
+def _as_one(runs: Sequence[RunFolder], rows_of_each: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    joined, steps, epochs = list[dict[str, Any]](), 0, 0.0
+    for run, rows in zip(runs, rows_of_each, strict=True):
         joined += [
             {**row, "step": row["step"] + steps, "epoch": row.get("epoch", 0) + epochs} for row in rows
         ]
-        steps += stage.trained.steps
-        epochs += stage.epochs
+        length = _length(run)
+        steps, epochs = steps + length[0], epochs + length[1]
     return joined
+
+
+def _length(run: RunFolder) -> tuple[int, float]:
+    """Return how many steps and epochs a run has behind it, by what it has recorded and saved."""
+    last = max(run.rows(), key=lambda row: row["step"], default={"step": 0})
+    newest = next(iter(run.checkpoints()), None)
+    # after a last step that was left out there is no row
+    steps: int = max(last["step"], (0 if newest is None else step_of(newest)) or 0)
+    return steps, last.get("epoch", 0) * steps / max(last["step"], 1)

@@ -16,10 +16,11 @@ from zoo.errors import ReleaseError, TrainingError, ZooError
 from zoo.files import is_dir, is_file, names_in
 from zoo.modules import Centers
 from zoo.release import Release
+from zoo.release import history as histories
 from zoo.release.format import CONFIG, holds_release
-from zoo.release.history import rows_of
 from zoo.training import Recipe, RunFolder, build_objective
 from zoo.training.checkpoint_reader import step_of
+from zoo.training.run_stages import class_rows_of, rows_of
 from zoo.training.stages import stages, what
 
 Rows = Sequence[Mapping[str, Any]]
@@ -103,13 +104,13 @@ def open_subject(name: str | Path | Release) -> Opened:
     folder = Path(name).expanduser()
     if holds_release(folder):
         return _of_release(releases.open(folder.absolute()))
+    if is_file(folder / "run" / "recipe.yaml"):  # before what else a release leaves that is half written
+        return _of_run(RunFolder(folder / "run"))
     if is_file(folder / "recipe.yaml") and not is_file(folder / CONFIG):  # a run's own folder
         above = folder.absolute().parent
         if folder.absolute().name == "run" and holds_release(above):
             return _of_release(releases.open(above))
         return _of_run(RunFolder(folder))
-    if is_file(folder / "run" / "recipe.yaml"):
-        return _of_run(RunFolder(folder / "run"))
     try:
         return _of_release(releases.open(name))  # a shipped release's name may be that of a folder here
     except ReleaseError as error:
@@ -155,15 +156,16 @@ def _of_run(run: RunFolder) -> Opened:
     recipe = Recipe.from_yaml(recipe_text(run.recipe_file), str(run.recipe_file))
     rows, class_rows = _rows(run)
     last, last_recipe = run, recipe
-    if recipe.method is not None:
-        begun = [(stage, folder) for stage in stages(recipe) for folder in _stage_folders(run, stage)]
-        if begun:
-            last_recipe, last = begun[-1]
+    trainings, begun = stages(recipe), run.stages()
+    if begun and trainings:
+        last_recipe, last = list(zip(trainings, begun, strict=False))[-1]
     newest = next(iter(last.checkpoints()), None)
     step = None if newest is None else step_of(newest)
     epoch = rows[-1].get("epoch") if rows else None
-    reached = f"; recorded up to epoch {epoch:.1f} of {recipe.training.epochs}" if epoch is not None else ""
+    epochs = sum(stage.training.epochs for stage in trainings)
+    reached = f"; recorded up to epoch {epoch:.1f} of {epochs}" if epoch is not None else ""
     where = "no checkpoint yet" if step is None else f"its newest checkpoint, after step {step}"
+    where += f" of {what(last_recipe)}" if step is not None and len(trainings) > 1 else ""
     return Opened(
         folder=run.path,
         name=recipe.name,
@@ -177,34 +179,10 @@ def _of_run(run: RunFolder) -> Opened:
     )
 
 
-def _stage_folders(run: RunFolder, stage: Recipe) -> list[RunFolder]:
-    """Return where a stage of a recipe's method was begun; see `zoo.training.run_stages`."""
-    found = [RunFolder(path) for path in sorted(run.path.glob(f"{what(stage)}-*")) if path.is_dir()]
-    return [each for each in found if each.recipe_file.is_file()]
-
-
 def _rows(run: RunFolder) -> tuple[Rows, Rows]:
-    """Return the rows of a run, with those of its stages after one another where it has some."""
-    if run.metrics_file.is_file() or not run.recipe_file.is_file():
-        return run.rows(), _class_rows(run)
-    recipe = Recipe.from_yaml(recipe_text(run.recipe_file), str(run.recipe_file))
-    rows, class_rows = list[Mapping[str, Any]](), list[Mapping[str, Any]]()
-    steps, epochs = 0, 0.0
-    for stage in stages(recipe):
-        for folder in _stage_folders(run, stage)[-1:]:
-            found = folder.rows()
-            for target, each in ((rows, found), (class_rows, _class_rows(folder))):
-                target += [
-                    {**row, "step": row["step"] + steps, "epoch": row.get("epoch", 0) + epochs}
-                    for row in each
-                ]
-            steps += max((row["step"] for row in found), default=0)
-            epochs += max((row.get("epoch", 0) for row in found), default=0)
-    return rows, class_rows
-
-
-def _class_rows(run: RunFolder) -> Rows:
-    return run.class_rows()
+    """Return the rows of a run, or those of its stages after one another where it has some."""
+    begun = run.stages()
+    return (rows_of(begun), class_rows_of(begun)) if begun else (run.rows(), run.class_rows())
 
 
 def _history(release: Release) -> tuple[Rows, Rows, tuple[str, ...]]:
@@ -213,4 +191,4 @@ def _history(release: Release) -> tuple[Rows, Rows, tuple[str, ...]]:
         history = release.history
     except ReleaseError as error:
         return [], [], (f"No record: {error}",)
-    return ([], [], ()) if history is None else (rows_of(history), history["classes"], ())
+    return ([], [], ()) if history is None else (histories.rows_of(history), history["classes"], ())

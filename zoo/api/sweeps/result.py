@@ -45,12 +45,9 @@ class Result:
     def found(self, numbers: Mapping[Run, Numbers]) -> list[Found]:
         return findings(self.plan, numbers, self.watch(numbers))
 
-    def page(self, runs: Sequence[Run], subjects: Sequence[Subject]) -> Page:
-        """Draw the sweep, and return what the report begins with."""
-        numbers = dict(zip(runs, (subject.numbers for subject in subjects), strict=True))
+    def page(self, numbers: Mapping[Run, Numbers], caption: str) -> Page:
+        """Return what the report begins with; `caption` is that of the figure, which is drawn by then."""
         found = self.found(numbers)
-        about = self.caption(subjects)
-        caption = self.draw(found, about)
         return Page(
             title=self.title,
             paragraphs=[*self.about(), *sentences(self.plan, found, numbers), *self.failures(), NOTE],
@@ -90,7 +87,7 @@ class Result:
     def table(self, numbers: Mapping[Run, Numbers]) -> Table:
         return table(self.plan, numbers, self.watch(numbers))
 
-    def caption(self, subjects: Sequence[Subject]) -> str:
+    def about_runs(self, subjects: Sequence[Subject]) -> str:
         """Say what all runs have in common: a sweep may vary the rest."""
         recipes = [run.recipe for run in self.plan.runs]
         shared = (
@@ -106,9 +103,9 @@ class Result:
         titles = ", ".join(each.watched.title for each in found)
         return f"{titles} against {along(self.plan).title}: every seed, means and intervals, as in the table"
 
-    def draw(self, found: Sequence[Found], about: str) -> str:
+    def draw(self, numbers: Mapping[Run, Numbers], subjects: Sequence[Subject]) -> str:
         """Draw it as wide as a screen and as a column, and return the caption."""
-        axis = along(self.plan)
+        axis, found, about = along(self.plan), self.found(numbers), self.about_runs(subjects)
         files = [self.out / "sweep.png", self.out / "sweep.svg"]
         captions = [
             plot_sweep(

@@ -14,7 +14,7 @@ from zoo.api.comparisons.plan import Images, checked_seeds, require_same
 from zoo.api.diagnoses.diagnose import Report, diagnose, unseen
 from zoo.api.sweeps.estimate import Pace, beginning
 from zoo.api.sweeps.file import SweepFile, Watched, is_sweep, read_sweep
-from zoo.api.sweeps.findings import Found, point_words, watched_by_name
+from zoo.api.sweeps.findings import Found, Numbers, point_words, watched_by_name
 from zoo.api.sweeps.grid import Plan, Run, plan_sweep
 from zoo.api.sweeps.plan import trainings, written_plan
 from zoo.api.sweeps.result import Result
@@ -23,7 +23,8 @@ from zoo.api.tables.table import Results, published_figures, results_of
 from zoo.data import open_dataset
 from zoo.data.embedded import folder_for, reads_folder, require_use
 from zoo.errors import DataError, RecipeError, ZooError, did_you_mean
-from zoo.evaluation.diagnosis.page import Table
+from zoo.evaluation.diagnosis.page import Page, Table
+from zoo.evaluation.diagnosis.subject import Subject
 from zoo.evaluation.results.rows import Published, Unfinished
 from zoo.files import is_dir, is_file, write_text
 from zoo.launch import alone, handed_on, launched, rank, restarted
@@ -317,6 +318,14 @@ def _conclude(
         raise ZooError(f"none of the {len(plan.runs)} runs could be trained: {next(iter(failed.values()))}")
     result = Result(plan, written, command, failed, out)
     folders = [run.folder for run in runs]
+
+    def numbers_of(subjects: Sequence[Subject]) -> dict[Run, Numbers]:
+        return dict(zip(runs, (subject.numbers for subject in subjects), strict=True))
+
+    def page(subjects: Sequence[Subject]) -> Page:
+        numbers = numbers_of(subjects)
+        return result.page(numbers, result.draw(numbers, subjects))
+
     report = None
     if result.reported:
         report = diagnose(
@@ -326,13 +335,13 @@ def _conclude(
             if data is not None and any(reads_folder(run.recipe.data) for run in runs)
             else None,
             device=runs[0].recipe.training.device,
-            page=lambda subjects: result.page(runs, subjects),
+            page=page,
         )
         subjects = report.subjects
     else:
         subjects = unseen(*folders)
-        result.page(runs, subjects)  # draws the sweep
-    numbers = dict(zip(runs, (subject.numbers for subject in subjects), strict=True))
+        result.draw(numbers_of(subjects), subjects)
+    numbers = numbers_of(subjects)
     found = result.found(numbers)
     record = result.record(numbers, found)
     try:

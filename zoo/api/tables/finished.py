@@ -156,10 +156,17 @@ def _unfinished(folder: Path, place: str) -> Unfinished:
 
 
 def _images_of(run: Path) -> str | None:
-    """Return the hash of the images that a run has noted; the stages of a method are folders in it."""
-    places = [run, *(run / name for name in names_in(run) if is_dir(run / name))]
-    found = (images_hash(work_queue.read_json(RunFolder(place).data_file).get("sha256")) for place in places)
+    """Return the hash of the images that a run, or a stage of its method, has noted."""
+    places = [RunFolder(run), *_stages_of(run)]
+    found = (images_hash(work_queue.read_json(place.data_file).get("sha256")) for place in places)
     return next((each for each in found if each is not None), None)
+
+
+def _stages_of(run: Path) -> list[RunFolder]:
+    try:
+        return RunFolder(run).stages()
+    except ZooError:  # the state says why
+        return []
 
 
 def _state(folder: Path) -> str:

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from zoo import catalog
-from zoo.config import parse
+from zoo.config import leaves, parse
 from zoo.data.cifar import COPIES, TEST, TRAIN
 from zoo.data.config import Parquet
 from zoo.data.words import data_words
@@ -162,19 +162,12 @@ def group_of(recipe: Mapping[str, Any], start: str | None = None) -> str:
         start: SHA-256 of the weights that it starts from, where that is recorded.
     """
     recipe = _whole(recipe)
-    leaves = {key: value for key, value in _leaves(recipe, "") if key not in _SAME}
+    same = tuple(f"{key}." for key in _SAME)  # sections among them
+    decisive = {key: value for key, value in leaves(recipe) if not f"{key}.".startswith(same)}
     if start is not None:  # what the weights are, and not where they lay
-        leaves["init.release"] = start
-    text = json.dumps(leaves, sort_keys=True, default=str)
+        decisive["init.release"] = start
+    text = json.dumps(decisive, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _leaves(value: Any, path: str) -> list[tuple[str, Any]]:
-    if not isinstance(value, Mapping) or not value or path in _SAME:
-        return [(path, value)]
-    return [
-        leaf for key, each in value.items() for leaf in _leaves(each, f"{path}.{key}" if path else str(key))
-    ]
 
 
 def _counted(stopping: Any) -> str:

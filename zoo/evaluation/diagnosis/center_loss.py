@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from zoo.config import is_number
 from zoo.functional import log_prior
 
 _TORCHS = "classify"  # its label smoothing leaves the own class a part of the share, PaCo's does not
@@ -60,7 +61,7 @@ def center_loss(recipe: Mapping[str, Any], class_counts: Tensor) -> CenterLoss |
 def _of_paco(objective: Mapping[str, Any], counts: Tensor) -> CenterLoss | str:
     rebalance, tau = objective.get("rebalance"), objective.get("center_tau")
     smoothing = objective.get("label_smoothing")
-    if rebalance is None or not _number(tau) or not _number(smoothing):
+    if rebalance is None or not is_number(tau) or not is_number(smoothing):
         return "the loss that its centers were trained with is not recorded"
     others = (1 - torch.eye(len(counts))) * (smoothing / max(len(counts) - 1, 1))
     targets = (1 - smoothing) * torch.eye(len(counts)) + others
@@ -74,7 +75,7 @@ def _of_classifier(objective: Mapping[str, Any], counts: Tensor) -> CenterLoss |
     kind = str(settings.get("name"))
     adjusted = {"cross_entropy": 0.0, "balanced_softmax": 1.0, "logit_adjustment": settings.get("tau")}
     share = adjusted.get(kind)
-    if _number(share) and _number(smoothing):
+    if is_number(share) and is_number(smoothing):
         spread = torch.full((len(counts), len(counts)), smoothing / len(counts))
         targets = (1 - smoothing) * torch.eye(len(counts)) + spread
         return _made(float(share), 1.0, targets, counts, "cross-entropy")
@@ -90,7 +91,3 @@ def _made(share: float, tau: float, targets: Tensor, counts: Tensor, what: str) 
         return "the training images of each class, of which its loss has the prior, are not known"
     prior = share * log_prior(counts)
     return CenterLoss(prior, tau, targets, f"{what}, with {'' if share == 1 else f'{share:g} '}log prior")
-
-
-def _number(value: object) -> TypeGuard[float]:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from zoo.config import leaves
 from zoo.training.changes import ALLOWED
 
 SEED = "training.seed"
@@ -103,15 +104,7 @@ def _around(folders: Sequence[Path]) -> Path:
 
 def _seedless(recipe: Recipe) -> dict[str, Any]:
     """Return the leaves of a recipe that decide what is computed, without the seed."""
-    return {key: value for key, value in _leaves(recipe, "") if key != SEED and key not in ALLOWED}
-
-
-def _leaves(value: Any, path: str) -> list[tuple[str, Any]]:
-    if not isinstance(value, Mapping) or not value:
-        return [(path, value)]
-    return [
-        leaf for key, each in value.items() for leaf in _leaves(each, f"{path}.{key}" if path else str(key))
-    ]
+    return {key: value for key, value in leaves(recipe) if key != SEED and key not in ALLOWED}
 
 
 def _of_groups(names: Sequence[str], recipes: Sequence[Recipe], folders: Sequence[Path]) -> list[str]:

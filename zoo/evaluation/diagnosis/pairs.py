@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from torch import Tensor
 
+from zoo import functional
 from zoo.evaluation.diagnosis.look import Look
 from zoo.evaluation.diagnosis.overlay import (
     DASHES,
@@ -226,8 +226,8 @@ def tau_of(subject: Subject) -> float | None:
 def _penalty(look: Look, tau: float, edges: Array) -> Array:
     """Return the mean relative penalty of negatives by score `[bins]`, NaN where there are too few."""
     apart = look.apart
-    logits = (look.scores.double() / tau).masked_fill(~apart, -torch.inf)
-    weights = logits.softmax(dim=1) * apart.sum(dim=1, keepdim=True)
+    weights = functional.relative_penalty(look.scores.double(), tau=tau, valid=apart)
+    weights *= apart.sum(dim=1, keepdim=True)
     scores = _negatives(look)
     counts, _ = np.histogram(scores, edges)
     sums, _ = np.histogram(scores, edges, weights=weights[apart].numpy())

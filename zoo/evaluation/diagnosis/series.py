@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from zoo import config
+
 Row = Mapping[str, Any]
 """Of metrics.jsonl or classes.jsonl."""
 
@@ -56,7 +58,7 @@ def names(rows: Iterable[Row]) -> list[str]:
 
 def is_number(value: object) -> bool:
     """Whether a value of a row is a finite number."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return config.is_number(value) and math.isfinite(value)
 
 
 def smooth(found: Curve, window: int) -> Curve:

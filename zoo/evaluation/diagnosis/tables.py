@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from zoo.evaluation.diagnosis.labels import differences
 from zoo.evaluation.diagnosis.page import Table
 from zoo.evaluation.diagnosis.subject import Subject
-from zoo.evaluation.results import report
-from zoo.evaluation.results.comparison import Estimate, estimate
+from zoo.evaluation.results.comparison import COLUMNS, Estimate, estimate
 
 _ACCURACY = "accuracy"
 _SECTIONS = {
@@ -23,7 +22,6 @@ _SECTIONS = {
 }
 """Prefix of a number's name, and the caption of the table that has those numbers; in the order shown."""
 
-_COLUMNS = {**report.COLUMNS, "calibration_error": "calibration error"}
 _IMAGES = "test_images"
 COUNTS = frozenset({_IMAGES, "queries", "gallery_images"})
 """Metrics that are no percentages, but how many images those are of."""
@@ -91,7 +89,7 @@ def accuracy_tables(subjects: Sequence[Subject]) -> list[Table]:
     names = dict.fromkeys(name for numbers in by_group.values() for name in numbers)
     split = [name.split("/") for name in names if name.startswith(f"{_ACCURACY}/")]
     protocols = dict.fromkeys(parts[1] for parts in split)
-    metrics = dict.fromkeys(["accuracy", *_COLUMNS, *(parts[2] for parts in split if len(parts) > 2)])
+    metrics = dict.fromkeys(["accuracy", *COLUMNS, *(parts[2] for parts in split if len(parts) > 2)])
 
     def cells(group: str, protocol: str, shown: Sequence[str]) -> list[str]:
         numbers = by_group[group]
@@ -106,7 +104,7 @@ def accuracy_tables(subjects: Sequence[Subject]) -> list[Table]:
         ]
 
     def heads(metrics: Sequence[str]) -> list[str]:
-        return [*(_COLUMNS.get(metric, metric.replace("_", " ")) for metric in metrics), "test images"]
+        return [*(COLUMNS.get(metric, metric.replace("_", " ")) for metric in metrics), "test images"]
 
     def images(group: str, protocol: str) -> str:
         found = by_group[group].get(_named(protocol, _IMAGES))

@@ -11,6 +11,7 @@ import numpy as np
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from zoo.config import is_number
 from zoo.errors import DataError
 from zoo.evaluation.figures.feature_map import plot_features
 from zoo.evaluation.figures.style import (
@@ -171,7 +172,7 @@ def plot_curves(
         if "step" in row:
             together.setdefault(row["step"], {}).update(row)
     rows = [together[step] for step in sorted(together)]
-    keys = {key for row in rows for key, value in row.items() if _is_scalar(value)} - {"step", "epoch"}
+    keys = {key for row in rows for key, value in row.items() if is_number(value)} - {"step", "epoch"}
     panels_of: dict[str, list[_Line]] = {}
     for name in [*(k for k in _FIRST if k in keys), *sorted(keys.difference(_FIRST))]:
         line = _Line.of(name)
@@ -183,7 +184,7 @@ def plot_curves(
     rows_of_panels = math.ceil(len(names) / columns)
     caption = f"{data}. " if data else ""
     caption += f"{len(rows):,} records, steps {rows[0]['step']:,} to {rows[-1]['step']:,}"
-    epochs = [row["epoch"] for row in rows if _is_scalar(row.get("epoch"))]
+    epochs = [row["epoch"] for row in rows if is_number(row.get("epoch"))]
     if epochs:
         caption += f", epochs {round(epochs[0], 2):g} to {round(epochs[-1], 2):g}"
     window = len(rows) // 50 if len(rows) > 100 else 1
@@ -200,7 +201,7 @@ def plot_curves(
         panels = figure.subplots(rows_of_panels, columns, squeeze=False, sharex=True).ravel()
         for axes, (name, lines) in zip(panels, panels_of.items(), strict=False):
             shown = [
-                [(row["step"], row[line.name]) for row in rows if _is_scalar(row.get(line.name))]
+                [(row["step"], row[line.name]) for row in rows if is_number(row.get(line.name))]
                 for line in lines
             ]
             scale, unit = _scale([value for each in shown for _, value in each], name)
@@ -233,10 +234,6 @@ def plot_curves(
             if i + columns >= len(names):
                 axes.set_xlabel("step")
                 axes.tick_params(labelbottom=True)
-
-
-def _is_scalar(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _running_mean(values: np.ndarray[Any, Any], window: int) -> np.ndarray[Any, Any]:

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 from scipy import stats
 
 from zoo.errors import ZooError
-from zoo.evaluation.results import report
+from zoo.release.format import ACCURACIES
 
-COLUMNS = {**report.COLUMNS, "calibration_error": "calibration error"}
+COLUMNS = {**ACCURACIES, "calibration_error": "calibration error"}
 """What a comparison shows of a classifier's metrics, all in percent, with its heading."""
 
 RANKED_BY = "balanced_accuracy"

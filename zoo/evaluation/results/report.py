@@ -9,14 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-COLUMNS = {
-    "accuracy": "accuracy",
-    "balanced_accuracy": "balanced",
-    "many": "many",
-    "medium": "medium",
-    "few": "few",
-}
-"""Keys of `classification_metrics` in the order of every table of accuracies, with their heading."""
+from zoo.release.format import ACCURACIES
 
 _RECALL = "recall_at_"
 _ANY_WIDTH = 10_000  # columns, of no terminal
@@ -30,7 +23,7 @@ def columns(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """
     keys = {key for metrics in rows for key in metrics}
     ks = sorted(int(key.removeprefix(_RECALL)) for key in keys if key.startswith(_RECALL))
-    found = dict(COLUMNS) if "accuracy" in keys or not ks else {}
+    found = dict(ACCURACIES) if "accuracy" in keys or not ks else {}
     if "calibration_error" in keys:
         found["calibration_error"] = "ECE"
     found |= {f"{_RECALL}{k}": f"R@{k}" for k in ks}

@@ -10,9 +10,10 @@ from typing import Any
 import yaml
 from huggingface_hub import CardData, ModelCard
 
+from zoo.config import is_number
 from zoo.errors import ReleaseError
 from zoo.release import format, hub
-from zoo.release.card.metadata import is_number, metadata
+from zoo.release.card.metadata import metadata
 from zoo.release.card.render import notes, render
 
 # Versions are no figures, nor is a number that is part of a name: CIFAR-100, top-1, 1k.

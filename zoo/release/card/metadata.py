@@ -8,16 +8,9 @@ from typing import Any
 
 from huggingface_hub import EvalResult, ModelCardData
 
+from zoo.config import is_number
 from zoo.release import hub
-
-# Top-1 accuracies in percent, in the order of the card's table.
-ACCURACIES = {
-    "accuracy": "Accuracy",
-    "balanced_accuracy": "Balanced",
-    "many": "Many",
-    "medium": "Medium",
-    "few": "Few",
-}
+from zoo.release.format import ACCURACIES
 
 _RECALL = re.compile(r"recall_at_(\d+)")
 
@@ -84,7 +77,9 @@ def metric_title(name: str) -> str | None:
     recall = _RECALL.fullmatch(name)
     if recall:
         return f"Recall@{recall[1]}"
-    return {**ACCURACIES, "calibration_error": "Calibration error", "map": "mAP"}.get(name)
+    if name in ACCURACIES:
+        return ACCURACIES[name].capitalize()
+    return {"calibration_error": "Calibration error", "map": "mAP"}.get(name)
 
 
 def _base_model(recipe: Mapping[str, Any]) -> str | None:
@@ -110,8 +105,3 @@ def facts(data: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
                 yield f"{name}: {', '.join(map(str, value))}"
         elif value is not None:
             yield f"{name}: {value:.6g}" if isinstance(value, float) else f"{name}: {value}"
-
-
-def is_number(value: Any) -> bool:
-    """Whether `value` is a number; True and False are none."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool)

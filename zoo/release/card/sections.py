@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from zoo import backbones
+from zoo.config import is_number
 from zoo.release.card.citations import bibtex
-from zoo.release.card.metadata import ACCURACIES, facts, is_number, metric_title
+from zoo.release.card.metadata import facts, metric_title
+from zoo.release.format import ACCURACIES
 
 _PROTOCOLS = {
     "classifier": "the learned class centers as they stand, without the training set's prior",
