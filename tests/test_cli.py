@@ -100,6 +100,7 @@ def test_pretrain_evaluate_show(tmp_path: Path) -> None:
         (("pretrain", PACO, "--set", "objective.tua=1"), 'unknown key "objective.tua". Did you mean "tau"?'),
         (("evaluate", "knn", "no/such/folder"), "no/such/folder"),
         (("evaluate", "knn", "nowhere"), 'no release "nowhere"'),
+        (("evaluate", "knn", PACO, "--device", "cuda:1"), 'device: found "cuda:1"'),
         (("show", "nothing_like_it"), "nothing_like_it"),
         (("list", "zzz*"), 'nothing matches "zzz*"'),
         (("pretrain", "cifar_resnet20.paco_cifar100_lt100_short", "--data", "/no/where"), "/no/where"),

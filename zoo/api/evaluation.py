@@ -124,6 +124,7 @@ def evaluate_release(
         )
     if workers is not None and workers < 0:
         raise ZooError(f"workers: found {workers}, expected 0 or more")
+    place = pick_device(device, "device")
     release: Release | None = None
     centers = None
     if isinstance(release_or_model, nn.Module):
@@ -156,7 +157,7 @@ def evaluate_release(
         ),
         mean=preprocess.mean,
         std=preprocess.std,
-        device=pick_device(device),
+        device=place,
         workers=reading.workers if workers is None else workers,
         max_bad_images=config.max_bad_images,
         cache=reading.cache,

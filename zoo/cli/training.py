@@ -180,6 +180,7 @@ def evaluate(
         int | None,
         typer.Option("--workers", help="Processes that decode images. Default: the release's recipe's."),
     ] = None,
+    device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")] = "auto",
     save: Annotated[bool, typer.Option(help="Record the result in metrics.json and card.")] = True,
     out: Annotated[
         Path | None,
@@ -216,7 +217,7 @@ def evaluate(
                 f"It has: {', '.join(names) or 'none'}"
             )
     entry, record, reason = api.evaluate_release(
-        release, protocol, data, workers=workers, save=save, out=out, resume=resume, settings=chosen
+        release, protocol, data, device=device, workers=workers, save=save, out=out, resume=resume, settings=chosen
     )
     print_evaluations([entry])
     facts = {**entry["settings"], **{f"chosen {name}": value for name, value in entry["chosen"].items()}}
