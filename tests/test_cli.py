@@ -17,6 +17,7 @@ import pytest
 from tests import warm
 from tests.warm import zoo
 from zoo import __version__, cli
+from zoo.catalog import list_models, list_recipes, list_sweeps
 from zoo.errors import ZooWarning
 from zoo.release import Release
 
@@ -43,6 +44,20 @@ def test_list_marks_where_a_target_was_read_and_no_target_has_no_mark() -> None:
     assert "73.2 top-1 [V]" in lines["resnet50.paco_inat18"]
     assert "52.0 top-1 [M]" in lines["cifar_resnet32.paco_cifar100_lt100"]
     assert not [line for line in lines.values() if "none [" in line]
+
+
+def test_list_has_the_shipped_weights_first_and_alone_when_asked() -> None:
+    shipped = list_models()
+    names = [line.split()[0] for line in zoo("list").stdout.splitlines()[1:]]
+    assert names[: len(shipped)] == shipped
+    assert sorted(names) == sorted([*{*shipped, *list_recipes()}, *list_sweeps()])
+    lines = zoo("list", "--shipped").stdout.splitlines()[1:]
+    assert [line.split()[0] for line in lines] == shipped
+    assert all(line.endswith("shipped") for line in lines)
+    lines = zoo("list", "_ft_", "--shipped").stdout.splitlines()[1:]
+    assert [line.split()[0] for line in lines] == [name for name in shipped if "_ft_" in name]
+    assert zoo("list", "temperature", "--shipped").stderr.startswith('zoo: no shipped weights match "temper')
+    assert "--shipped: found with --hub" in zoo("list", "--shipped", "--hub", "x").stderr
 
 
 def test_list_finds_names_that_contain_a_text_and_says_when_there_is_none() -> None:
