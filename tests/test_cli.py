@@ -11,13 +11,17 @@ import time
 import warnings
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
 
 from tests import warm
 from tests.warm import zoo
 from zoo import __version__, cli
 from zoo.catalog import list_models, list_recipes, list_sweeps
+from zoo.cli.app import COMMANDS
 from zoo.errors import ZooWarning
 from zoo.release import Release
 
@@ -133,6 +137,32 @@ def test_a_mistake_is_one_line_and_status_1(
     assert not (tmp_path / "out").exists()
 
 
+def test_help_lists_the_commands_as_a_user_meets_them_and_none_is_missing() -> None:
+    assert [*_commands()] == [*COMMANDS]
+    shown = zoo("--help").stdout
+    places = [re.search(rf"^│ {name} ", shown, re.MULTILINE) for name in COMMANDS]
+    starts = [place.start() for place in places if place is not None]
+    assert len(starts) == len(COMMANDS)
+    assert starts == sorted(starts)
+
+
+def test_help_loses_nothing_in_brackets() -> None:
+    """rich reads `[word]` as its markup and prints nothing of it."""
+    found = 0
+    for name, command in _commands().items():
+        texts = [command.help or "", *(getattr(each, "help", None) or "" for each in command.params)]
+        shown = CliRunner().invoke(cli.app, [name, "--help"], env={"TERMINAL_WIDTH": "500"}).output
+        for each in re.findall(r"\[[^]]*\]", " ".join(texts)):
+            assert "".join(each.split()) in "".join(shown.split()), f"zoo {name} --help: {each}"
+            found += 1
+    assert found >= 3
+
+
+def _commands() -> dict[str, Any]:
+    group: Any = get_command(cli.app)
+    return dict(group.commands)
+
+
 def test_wrong_usage_is_status_2() -> None:
     assert zoo("pretrain").returncode == 2
     assert zoo("no-such-command").returncode == 2
@@ -222,3 +252,17 @@ def test_what_other_libraries_log_is_printed_once_off_a_terminal() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr.count("from the Hub") == 1
     assert done.stderr.splitlines()[-1] == "from zoo"
+
+
+def test_keys_explains_a_section_by_its_name() -> None:
+    lines = zoo("keys", "paco").stdout.splitlines()
+    assert lines[0] == "objective.paco: Parametric contrastive learning."
+    at = lines.index("objective.center_tau: number from 0.001")
+    assert lines[at + 1] == "    Temperature of the centers' logits, prior included."
+    assert "objective.feature_transform.positives.alpha: number above 0.5" in lines
+    listed = zoo("keys").stdout
+    assert '"zoo keys SECTION" shows those of a section' in listed
+    assert "classify, gpaco, margin, moco" in listed
+    done = zoo("keys", "optimiser")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert 'Did you mean "optimizer"?' in done.stderr

@@ -15,6 +15,13 @@ from zoo.config import load_yaml
 from zoo.errors import RecipeError, ZooError
 from zoo.launch import launched
 
+COMMANDS = (
+    *("demo", "list", "show", "keys", "pretrain", "evaluate", "finetune", "sweep", "diagnose"),
+    *("centers", "table", "reproduce", "push", "pull", "convert"),
+)
+"""In the order in which a user meets them."""
+
+
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,

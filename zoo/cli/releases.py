@@ -31,12 +31,13 @@ def list_(
 ) -> None:
     """List weights, recipes and sweeps: what trains on what, the published figure, what was run here.
 
-    Those with weights come first. A text without wildcards finds every name that contains it. Behind a target, [V] says that it was read in
-    the authors' repository, [M] that it is quoted from memory; "zoo show NAME" has the details.
+    Those with weights come first. A text without wildcards finds every name that contains it. Behind a
+    target, [V] says that it was read in the authors' repository, [M] that it is quoted from memory; "zoo show
+    NAME" has the details.
     """
     if hub is not None:
         if shipped:
-            raise ReleaseError("--shipped: found with --hub, whose releases are not shipped; give one of them")
+            raise ReleaseError("--shipped: found with --hub, whose releases are not shipped; give either")
         from zoo.release import list_hub
 
         shell = catalog.wildcards(pattern)

@@ -217,7 +217,15 @@ def evaluate(
                 f"It has: {', '.join(names) or 'none'}"
             )
     entry, record, reason = api.evaluate_release(
-        release, protocol, data, device=device, workers=workers, save=save, out=out, resume=resume, settings=chosen
+        release,
+        protocol,
+        data,
+        device=device,
+        workers=workers,
+        save=save,
+        out=out,
+        resume=resume,
+        settings=chosen,
     )
     print_evaluations([entry])
     facts = {**entry["settings"], **{f"chosen {name}": value for name, value in entry["chosen"].items()}}
