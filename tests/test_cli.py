@@ -120,6 +120,8 @@ def test_pretrain_evaluate_show(tmp_path: Path) -> None:
         (("evaluate", "knn", "no/such/folder"), "no/such/folder"),
         (("evaluate", "knn", "nowhere"), 'no release "nowhere"'),
         (("evaluate", "knn", PACO, "--device", "cuda:1"), 'device: found "cuda:1"'),
+        (("evaluate", "knn", PACO, "--set", "k=1", "--set", "k=2"), '--set: "k" is given twice'),
+        (("evaluate", "knn", PACO, "--set", "protocol=knn"), 'unknown setting "protocol". It has: k, tau'),
         (("show", "nothing_like_it"), "nothing_like_it"),
         (("list", "zzz*"), 'nothing matches "zzz*"'),
         (("pretrain", "cifar_resnet20.paco_cifar100_lt100_short", "--data", "/no/where"), "/no/where"),

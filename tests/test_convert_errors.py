@@ -188,19 +188,12 @@ def test_the_first_wrong_number_is_named_before_the_file_is_read(
 
 
 def test_numbers_may_come_as_arrays(paco: Path, tmp_path: Path) -> None:
-    grey, counts = np.full(3, 0.5, dtype=np.float32), np.arange(7)
-    release = zoo.convert(
-        paco,
-        "paco",
-        tmp_path / "out",
-        arch=PACO,
-        mean=grey,
-        class_counts=counts,
-        labels=np.array([*"abcdefg"]),
-    )
+    arrays: dict[str, Any] = {"mean": np.full(3, 0.5, dtype=np.float32), "class_counts": np.arange(7)}
+    arrays["labels"] = np.array([*"abcdefg"])
+    release = zoo.convert(paco, "paco", tmp_path / "out", arch=PACO, **arrays)
     assert release.preprocess.mean == (0.5, 0.5, 0.5)
     assert release.require_centers().class_counts.tolist() == [0, 1, 2, 3, 4, 5, 6]
-    assert release.class_names == [*"abcdefg"]
+    assert release.class_names == (*"abcdefg",)
 
 
 def test_an_encoder_that_the_file_lacks(tmp_path: Path) -> None:

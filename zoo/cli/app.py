@@ -73,10 +73,12 @@ Resume = Annotated[bool, typer.Option("--resume", help="Go on from the last chec
 
 def key_values(pairs: list[str], option: str = "--set") -> dict[str, Any]:
     """Read `KEY=VALUE` texts of an option; values are YAML."""
-    settings = {}
+    settings = dict[str, Any]()
     for pair in pairs:
         key, equals, text = pair.partition("=")
         if not equals or not key:
             raise RecipeError(f'{option} "{pair}": expected KEY=VALUE, e.g. k=200')
+        if key in settings:
+            raise RecipeError(f'{option}: "{key}" is given twice, expected one value of it')
         settings[key] = load_yaml(text, f'{option} "{pair}"')
     return settings

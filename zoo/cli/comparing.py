@@ -9,7 +9,6 @@ from typing import Any
 from zoo.cli.show import print_columns
 from zoo.config import load_yaml
 from zoo.errors import RecipeError
-from zoo.files import RUNS
 from zoo.launch import rank
 
 
@@ -32,7 +31,7 @@ def compare(
         recipe,
         init=init,
         data=data,
-        out=out or RUNS / f"{Path(init).name}_compared",
+        out=out,
         methods=None if methods is None else _listed("--methods", methods),
         seeds=_listed("--seeds", seeds),
         resume=resume,

@@ -18,6 +18,7 @@ from zoo.api.diagnoses import wording
 from zoo.api.diagnoses.look import Looker, Seen, not_looked_at
 from zoo.api.diagnoses.subjects import Opened, open_subject
 from zoo.api.facts import versions
+from zoo.api.given import check_workers, listed
 from zoo.errors import ZooError
 from zoo.evaluation.diagnosis.figures import Drawn, draw
 from zoo.evaluation.diagnosis.html import Contents, render
@@ -177,14 +178,12 @@ def _check(sample: int, seed: int, workers: int | None) -> None:
         raise ZooError(f"sample: found {sample!r}, expected {SMALLEST} or more images")
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
         raise ZooError(f"seed: found {seed!r}, expected a whole number from 0 on")
-    if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 0):
-        raise ZooError(f"workers: found {workers!r}, expected 0 or more")
+    check_workers(workers)
 
 
 def _names(given: Sequence[Any]) -> tuple[str | Path, ...]:
     """Return the names of what is given, one by one or in one list."""
-    listed = given[0] if len(given) == 1 and isinstance(given[0], list | tuple) else given
-    return tuple(releases.named(each) for each in listed)
+    return tuple(releases.named(each) for each in listed(given))
 
 
 def _open_all(names: Sequence[str | Path]) -> list[Opened]:

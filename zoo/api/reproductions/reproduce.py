@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -152,8 +153,9 @@ def reproduce(
         ZooError: for a release that was converted, or has nothing recorded; for other data than it was
             trained on, or an initial release that cannot be opened.
     """
-    if tolerance is not None and not 0 <= tolerance <= 100:
-        raise ZooError(f"tolerance: found {tolerance:g}, expected points from 0 to 100")
+    number = isinstance(tolerance, Real) and not isinstance(tolerance, bool)
+    if tolerance is not None and not (number and 0 <= tolerance <= 100):
+        raise ZooError(f"tolerance: found {tolerance!r}, expected points from 0 to 100")
     recorded = name if isinstance(name, Release) else _open(name)
     recipe = _recipe_of(recorded)
     out = RUNS / "reproduced" / recorded.name if out is None else Path(out)
