@@ -153,8 +153,9 @@ def reproduce(
         ZooError: for a release that was converted, or has nothing recorded; for other data than it was
             trained on, or an initial release that cannot be opened.
     """
-    number = isinstance(tolerance, Real) and not isinstance(tolerance, bool)
-    if tolerance is not None and not (number and 0 <= tolerance <= 100):
+    given: Any = tolerance  # what callers without a type checker give
+    number = isinstance(given, Real) and not isinstance(given, bool)
+    if given is not None and not (number and 0 <= given <= 100):
         raise ZooError(f"tolerance: found {tolerance!r}, expected points from 0 to 100")
     recorded = name if isinstance(name, Release) else _open(name)
     recipe = _recipe_of(recorded)

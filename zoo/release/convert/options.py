@@ -7,6 +7,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from numbers import Integral
+from typing import Any
 
 from zoo.errors import ReleaseError
 from zoo.release.convert.listing import shown
@@ -47,10 +48,10 @@ def check_labels(labels: Sequence[str]) -> None:
             )
 
 
-def check_counts(counts: Sequence[int]) -> None:
+def check_counts(counts: Sequence[Any]) -> None:
     """Make sure that images can be counted so."""
     for index, count in enumerate(counts):
-        if isinstance(count, bool) or not isinstance(count, Integral) or not 0 <= count < 1 << 63:
+        if isinstance(count, bool) or not isinstance(count, Integral) or not 0 <= int(count) < 1 << 63:
             raise ReleaseError(
                 f"class counts: found {shown(repr(count))} of class {index}, expected a whole number from 0"
             )
