@@ -17,11 +17,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
 
 from tests import convert_helpers as made
 from tests import warm
 from tests.warm import zoo
 from zoo import __version__, cli
+from zoo.catalog import list_models, list_recipes, list_sweeps
+from zoo.cli.app import COMMANDS
 from zoo.errors import ZooWarning
 from zoo.release import Release
 
@@ -49,6 +53,20 @@ def test_list_marks_where_a_target_was_read_and_no_target_has_no_mark() -> None:
     assert "73.2 top-1 [V]" in lines["resnet50.paco_inat18"]
     assert "52.0 top-1 [M]" in lines["cifar_resnet32.paco_cifar100_lt100"]
     assert not [line for line in lines.values() if "none [" in line]
+
+
+def test_list_has_the_shipped_weights_first_and_alone_when_asked() -> None:
+    shipped = list_models()
+    names = [line.split()[0] for line in zoo("list").stdout.splitlines()[1:]]
+    assert names[: len(shipped)] == shipped
+    assert sorted(names) == sorted([*{*shipped, *list_recipes()}, *list_sweeps()])
+    lines = zoo("list", "--shipped").stdout.splitlines()[1:]
+    assert [line.split()[0] for line in lines] == shipped
+    assert all(line.endswith("shipped") for line in lines)
+    lines = zoo("list", "_ft_", "--shipped").stdout.splitlines()[1:]
+    assert [line.split()[0] for line in lines] == [name for name in shipped if "_ft_" in name]
+    assert zoo("list", "temperature", "--shipped").stderr.startswith('zoo: no shipped weights match "temper')
+    assert "--shipped: found with --hub" in zoo("list", "--shipped", "--hub", "x").stderr
 
 
 def test_list_finds_names_that_contain_a_text_and_says_when_there_is_none() -> None:
@@ -106,6 +124,9 @@ def test_pretrain_evaluate_show(tmp_path: Path) -> None:
         (("pretrain", PACO, "--set", "objective.tua=1"), 'unknown key "objective.tua". Did you mean "tau"?'),
         (("evaluate", "knn", "no/such/folder"), "no/such/folder"),
         (("evaluate", "knn", "nowhere"), 'no release "nowhere"'),
+        (("evaluate", "knn", PACO, "--device", "cuda:1"), 'device: found "cuda:1"'),
+        (("evaluate", "knn", PACO, "--set", "k=1", "--set", "k=2"), '--set: "k" is given twice'),
+        (("evaluate", "knn", PACO, "--set", "protocol=knn"), 'unknown setting "protocol". It has: k, tau'),
         (("show", "nothing_like_it"), "nothing_like_it"),
         (("list", "zzz*"), 'nothing matches "zzz*"'),
         (("pretrain", "cifar_resnet20.paco_cifar100_lt100_short", "--data", "/no/where"), "/no/where"),
@@ -200,6 +221,32 @@ def test_a_launchers_variable_that_is_no_number_is_named(
     said = capsys.readouterr().err
     assert said.startswith(f'zoo: the variable WORLD_SIZE: found "{world}", expected a whole number')
     assert said.count("\n") == 1
+
+
+def test_help_lists_the_commands_as_a_user_meets_them_and_none_is_missing() -> None:
+    assert [*_commands()] == [*COMMANDS]
+    shown = zoo("--help").stdout
+    places = [re.search(rf"^│ {name} ", shown, re.MULTILINE) for name in COMMANDS]
+    starts = [place.start() for place in places if place is not None]
+    assert len(starts) == len(COMMANDS)
+    assert starts == sorted(starts)
+
+
+def test_help_loses_nothing_in_brackets() -> None:
+    """rich reads `[word]` as its markup and prints nothing of it."""
+    found = 0
+    for name, command in _commands().items():
+        texts = [command.help or "", *(getattr(each, "help", None) or "" for each in command.params)]
+        shown = CliRunner().invoke(cli.app, [name, "--help"], env={"TERMINAL_WIDTH": "500"}).output
+        for each in re.findall(r"\[[^]]*\]", " ".join(texts)):
+            assert "".join(each.split()) in "".join(shown.split()), f"zoo {name} --help: {each}"
+            found += 1
+    assert found >= 3
+
+
+def _commands() -> dict[str, Any]:
+    group: Any = get_command(cli.app)
+    return dict(group.commands)
 
 
 def test_wrong_usage_is_status_2() -> None:
@@ -314,3 +361,17 @@ def test_what_other_libraries_log_is_printed_once_off_a_terminal() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr.count("from the Hub") == 1
     assert done.stderr.splitlines()[-1] == "from zoo"
+
+
+def test_keys_explains_a_section_by_its_name() -> None:
+    lines = zoo("keys", "paco").stdout.splitlines()
+    assert lines[0] == "objective.paco: Parametric contrastive learning."
+    at = lines.index("objective.center_tau: number from 0.001")
+    assert lines[at + 1] == "    Temperature of the centers' logits, prior included."
+    assert "objective.feature_transform.positives.alpha: number above 0.5" in lines
+    listed = zoo("keys").stdout
+    assert '"zoo keys SECTION" shows those of a section' in listed
+    assert "classify, gpaco, margin, moco" in listed
+    done = zoo("keys", "optimiser")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert 'Did you mean "optimizer"?' in done.stderr

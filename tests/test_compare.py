@@ -269,6 +269,20 @@ def test_settings_that_a_comparison_would_overrule_are_refused(
         compare(tmp_path / "out", change)
 
 
+def test_a_comparison_has_a_recipe_and_a_folder_by_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    kept = tmp_path / "runs" / f"{PACO}_compared" / "kept"
+    kept.parent.mkdir(parents=True)
+    kept.touch()
+    for init in (PACO, zoo.open(PACO), f"shipped/{PACO}"):
+        with pytest.raises(TrainingError, match=f'"runs/{PACO}_compared" is not an empty folder'):
+            zoo.compare(init=init)
+    with pytest.raises(ZooError, match=r'^overrides: "training.seed=3": a comparison has several'):
+        zoo.compare(init=PACO, out=tmp_path / "out", overrides={"training.seed": 3})
+
+
 def test_only_classifiers_are_compared(tmp_path: Path) -> None:
     with pytest.raises(ZooError, match='needs a recipe of objective "classify", found "paco"'):
         zoo.compare(PACO, init=PACO, out=tmp_path / "out")

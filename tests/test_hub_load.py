@@ -315,6 +315,9 @@ def test_the_commands_list_and_pull(made, hub, tmp_path):
     header, row = listed.stdout.splitlines()
     assert row.split()[:5] == [REPO, "paco", "91.5", "knn", "digits"]
     assert header.split() == ["NAME", "OBJECTIVE", "ACCURACY", "DATA", "UPDATED"]
+    name = REPO.partition("/")[2]
+    assert warm.zoo("list", f"{name[:3]}*", "--hub", "alice").stdout == listed.stdout
+    assert 'matches "alice*"' in warm.zoo("list", "alice*", "--hub", "alice").stderr
     none = warm.zoo("list", "--hub", "nobody")
     assert (none.returncode, none.stderr.count("\n")) == (1, 1)
     pulled = warm.zoo("pull", f"{REPO}@v1", "--out", tmp_path / "own")

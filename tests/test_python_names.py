@@ -88,6 +88,27 @@ def test_a_report_takes_one_list_of_names_and_of_releases(
         assert f"zoo diagnose {PACO} " in (found.folder / "numbers.json").read_text()
 
 
+def test_a_table_takes_one_list_of_names_and_of_releases() -> None:
+    names = [PACO, "cifar_resnet32.paco_cifar100_lt100"]
+    one, other = zoo.table(*names), zoo.table([zoo.open(names[0]), names[1]])
+    assert [run.name for run in one.runs] == [run.name for run in other.runs] == names
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"workers": "2"}, "workers: found '2', expected 0 or more"),
+        ({"workers": True}, "workers: found True, expected 0 or more"),
+        ({"kk": 5}, 'protocol knn: unknown setting "kk". Did you mean "k"? It has: k, tau'),
+        ({"device": "cuda:1"}, 'device: found "cuda:1"'),
+    ],
+)
+def test_an_evaluation_names_what_it_cannot_take(settings: dict[str, Any], expected: str) -> None:
+    with pytest.raises(ZooError) as error:
+        zoo.evaluate(PACO, "knn", **settings)
+    assert str(error.value).startswith(expected)
+
+
 @pytest.mark.parametrize(
     "use",
     [

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import copy
 import re
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from zoo import catalog
 from zoo.config import load_yaml
 from zoo.errors import RecipeError
-from zoo.training import Recipe
+from zoo.objectives import OBJECTIVES
+from zoo.training import Recipe, keys
+from zoo.training.protocols import PROTOCOLS
 
 PACO = "cifar_resnet20.paco_digits_lt50"
 LATE = (
@@ -177,3 +179,42 @@ def test_unknown_recipe_names_the_nearest(tmp_path) -> None:
     binary.write_text("- 1\n")
     with pytest.raises(RecipeError, match="found list, expected a mapping"):
         Recipe.load(binary)
+
+
+def test_every_key_of_every_section_has_a_text() -> None:
+    names, seen = [""], dict[str, keys.Key]()
+    for name in names:
+        found = keys.section(name)
+        assert found.text, name
+        for key in found.keys:
+            assert key.text, f"{name}: {key.path}"
+            names += key.sections
+            seen[f"{name}.{key.path.rpartition('.')[2]}".strip(".")] = key
+    for schema in (*(each.Config for each in OBJECTIVES.values()), *PROTOCOLS.values()):
+        place = "objective" if schema.__name__.endswith("Config") else "evaluation"
+        (tag,) = get_args(schema.model_fields["name" if place == "objective" else "protocol"].annotation)
+        assert {f"{place}.{tag}.{field}" for field in schema.model_fields} <= seen.keys()
+    inherited = seen["objective.paco.momentum"]
+    assert inherited == keys.Key(
+        "objective.momentum",
+        "number or section",
+        None,
+        "m of the key encoder: a number or a schedule.",
+        ("objective.paco.momentum",),
+    )
+    listed = seen["data.source.parquet.test"]
+    assert (listed.path, listed.kind, listed.default) == ("data.source.test", "text", '"test"')
+    assert listed.text.startswith("a file, a pattern for the names of its shards")
+    kinds = {
+        "training.seed": "whole number from 0, below 2^63",
+        "training.ema": "section or null",
+        "views.train": "list of lists of the sections below",
+        "views.train.random_erasing.count": "list of 2 whole numbers above 0",
+        "schedule.name": "constant, cosine or multistep",
+        "objective.paco.tau": "number or one of the sections below",
+    }
+    assert {name: seen[name].kind for name in kinds} == kinds
+    assert keys.section("training.epochs").keys == (seen["training.epochs"],)
+    assert keys.section("ema") == keys.section("training.ema")
+    with pytest.raises(RecipeError, match=r'found "moko".*Did you mean "moco"'):
+        keys.section("moko")

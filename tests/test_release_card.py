@@ -12,8 +12,7 @@ from huggingface_hub import ModelCard
 import zoo
 from tests.release_helpers import release_of, some_centers, trained_encoder
 from zoo.errors import ReleaseError
-from zoo.release import format
-from zoo.release import Release
+from zoo.release import Release, format
 from zoo.release.card import check_card
 from zoo.release.hub import manifest
 

@@ -317,6 +317,7 @@ def test_what_cannot_be_reproduced_is_refused_in_a_line(tmp_path: Path, small: R
     refused("resnet50.moco_v2_in1k", 'is a recipe without a release.*"zoo pretrain resnet50.moco_v2_in1k"')
     refused("cifar_resnet20.paco_digit_lt50", 'Did you mean "cifar_resnet20.paco_digits_lt50"')
     refused(PACO, "tolerance: found -1, expected points from 0 to 100", tolerance=-1)
+    refused(PACO, "tolerance: found '1', expected points from 0 to 100", tolerance="1")
     refused(small.path, "is the release that is to be reproduced", out=small.path, resume=True)
     nothing = release_of(tmp_path / "nothing", trained_encoder(), recipe_text=Recipe.load(CE).to_yaml())
     refused(nothing.path, "records no evaluation")

@@ -464,9 +464,9 @@ def test_recipes_are_named_by_what_tells_them_apart() -> None:
 @pytest.mark.parametrize(
     ("vary", "message"),
     [
-        ({"optimizer.lr": []}, r'--set "optimizer.lr": found no value'),
+        ({"optimizer.lr": []}, r'^vary \(--set\): "optimizer.lr": found no value'),
         ({"optimizer.lr": 0.1}, r"found 0\.1, expected a list of values"),
-        ({"optimizer.lr": "0.1,0.2"}, "expected a list of values"),
+        ({"optimizer.lr": "0.1,0.2"}, r'^vary \(--set\): "optimizer.lr": found .* expected a list of values'),
         ({"optimizer.lr": [0.1, 0.1]}, r"the value 0\.1 is given twice"),
         ({"optimizer.lr": {"a": 0.1, "b": 0.1}}, "the same value under two labels"),
         ({"optimizer.lr": [0.1, float("nan")]}, "found nan, expected a plain value"),
@@ -561,7 +561,29 @@ def test_the_shell_reads_values(
     monkeypatch.setattr("zoo.api.sweep", lambda *_, **settings: asked.update(settings))
     in_shell("sweep", CE, "--seeds", "4,5", *(word for option in options for word in ("--set", option)))
     assert asked["vary"] == expected and asked["seeds"] == [4, 5] and asked["watch"] is None
-    assert asked["out"] == Path("runs/sweeps") / CE
+    assert asked["out"] is None
+
+
+def test_a_sweep_has_a_folder_by_default_and_takes_one_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places: list[Path] = []
+
+    def stop(_: Any, __: Any, ___: Any, ____: Any, _____: Any, out: Path) -> None:
+        places.append(out)
+        raise ZooError("stopped")
+
+    monkeypatch.setattr("zoo.api.sweeps.sweep._plan", stop)
+    for given in ((CE,), ([CE],), ([Recipe.load(CE), PACO],), ("temperature",), (tmp_path / "mine.yml",)):
+        with pytest.raises(ZooError):
+            zoo.sweep(*given)
+    sweeps = Path("runs/sweeps")
+    assert places[:4] == [sweeps / CE, sweeps / CE, sweeps / f"{CE}-and-{PACO}", sweeps / "temperature"]
+    assert places[4:] in ([], [sweeps / "mine"])
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ZooError, match="found no recipe"):
+        zoo.sweep([])
 
 
 @pytest.mark.parametrize(
@@ -571,7 +593,7 @@ def test_the_shell_reads_values(
         (["--set", "=1,2"], "expected KEY"),
         (["--set", "a=1]"], 'a=1]": not valid YAML'),
         (["--set", "a=1", "--set", "a=2"], '"a" is given twice; give all its values at once'),
-        (["--set", "optimizer.lr="], "found no value"),
+        (["--set", "optimizer.lr="], r'--set\): "optimizer.lr": found no value'),
         (["--seeds", "x"], "seeds: found .'x'., expected different whole numbers"),
         (["--seeds", ""], r"seeds: found \[\]"),
     ],

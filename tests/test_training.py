@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import os
+import re
 import signal
 import threading
 import time
@@ -18,7 +19,7 @@ import torch
 from zoo.data import open_dataset
 from zoo.errors import Interrupted, RecipeError, TrainingError
 from zoo.objectives import Objective
-from zoo.training import Recipe, RunFolder, build_objective, train
+from zoo.training import Recipe, RunFolder, build_objective, pick_device, train
 from zoo.training.optim import begin_momentum, build_optimizer, build_schedule
 
 RECIPES = {
@@ -434,3 +435,20 @@ def test_single_images_are_refused_where_batchnorm_needs_two(tmp_path: Path) -> 
     """Also for objectives without key_groups, in whose place the recipe's check once spoke of them."""
     with pytest.raises(RecipeError, match=r"training\.batch_size: found 1, expected at least 2"):
         run(recipe("classify", "training.batch_size=1"), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        ("cuda:1", 'device: found "cuda:1", expected one of auto, cpu, cuda; CUDA_VISIBLE_DEVICES chooses'),
+        ("gpu", 'device: found "gpu", expected one of auto, cpu, cuda'),
+        ("cdua", 'expected one of auto, cpu, cuda. Did you mean "cuda"?'),
+        (None, "device: found None, expected one of"),
+        (0, "device: found 0, expected one of"),
+        (["cpu"], "device: found ['cpu'], expected one of"),
+    ],
+)
+def test_a_device_is_one_of_three_words(wanted: object, message: str) -> None:
+    with pytest.raises(RecipeError, match=re.escape(message)):
+        pick_device(wanted, "device")  # type: ignore[arg-type]
+    assert pick_device("cpu").type == "cpu"

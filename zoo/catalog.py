@@ -21,17 +21,26 @@ def _shared(folder: str) -> Path:
 
 
 def list_recipes(pattern: str = "*") -> list[str]:
-    """Return the names of the shipped recipes that match `pattern`, see `wildcards`, sorted."""
+    """Return the names of the shipped recipes that match `pattern`, sorted.
+
+    A text without `*`, `?` and `[` finds every name that contains it.
+    """
     return _matching((p.stem for p in _shared("recipes").glob("*.yaml")), pattern)
 
 
 def list_models(pattern: str = "*") -> list[str]:
-    """Return the names of the shipped releases that match `pattern`, see `wildcards`, sorted."""
+    """Return the names of the shipped releases that match `pattern`, sorted.
+
+    A text without `*`, `?` and `[` finds every name that contains it.
+    """
     return _matching((p.parent.name for p in _shared("model_cards").glob("*/config.json")), pattern)
 
 
 def list_sweeps(pattern: str = "*") -> list[str]:
-    """Return the names of the shipped sweeps that match `pattern`, see `wildcards`, sorted."""
+    """Return the names of the shipped sweeps that match `pattern`, sorted.
+
+    A text without `*`, `?` and `[` finds every name that contains it.
+    """
     return _matching((p.stem for p in (_shared("recipes") / "sweeps").glob("*.yaml")), pattern)
 
 

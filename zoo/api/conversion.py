@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import Any, Literal
 
@@ -85,13 +86,25 @@ def convert(
         labels=_labels(labels) if isinstance(labels, str | Path) else labels,
         class_counts=_counts(class_counts) if isinstance(class_counts, str | Path) else class_counts,
         preprocessing=Preprocessing(
-            size, crop_pct, interpolation, tuple(mean) if mean else None, tuple(std) if std else None
+            size, crop_pct, interpolation, _channels(mean, "mean"), _channels(std, "std")
         ),
         dataset=dataset,
         license=license,
         description=description,
         leave_out=leave_out,
     )
+
+
+def _channels(given: Any, key: str) -> tuple[float, ...] | None:
+    """Return the numbers of the channels as plain ones; they may come as an array."""
+    if given is None:
+        return None
+    values = given.tolist() if hasattr(given, "tolist") else given
+    listed = list(values) if isinstance(values, Iterable) and not isinstance(values, str) else [values]
+    for value in listed:
+        if isinstance(value, bool) or not isinstance(value, Real):
+            raise ZooError(f"{key}: found {value!r}, expected three numbers, one a channel")
+    return tuple(float(value) for value in listed)
 
 
 def _labels(source: str | Path) -> Sequence[str]:

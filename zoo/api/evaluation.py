@@ -15,11 +15,12 @@ from torch import nn
 
 from zoo import backbones, catalog
 from zoo import release as releases
+from zoo.api.given import check_workers
 from zoo.api.own_images import open_own
 from zoo.config import Config, parse
 from zoo.data import DataConfig, EvalView, ImageDataset, open_dataset, parse_data_spec
 from zoo.data.embedded import without_partial_labels
-from zoo.errors import DataError, ReleaseError, ZooError, ZooWarning, did_you_mean
+from zoo.errors import DataError, RecipeError, ReleaseError, ZooError, ZooWarning, did_you_mean
 from zoo.evaluation.diagnosis.center_loss import CenterLoss, center_loss
 from zoo.evaluation.measure import Encoded, ProbeRun, measure
 from zoo.files import RUNS, is_dir
@@ -116,14 +117,15 @@ def evaluate_release(
     if protocol not in PROTOCOLS:
         hint = did_you_mean(protocol, PROTOCOLS)
         raise ZooError(f'protocol: found "{protocol}", expected one of {", ".join(PROTOCOLS)}.{hint}')
+    _check_settings(protocol, settings)
     chosen: Any = parse(PROTOCOLS[protocol], {"protocol": protocol, **settings}, f"protocol {protocol}")
     if protocol not in TRAINED and (out is not None or resume):
         raise ZooError(
             f'{"resume" if resume else "out"}: protocol "{protocol}" trains nothing that could be kept; '
             f"{' and '.join(TRAINED)} do"
         )
-    if workers is not None and workers < 0:
-        raise ZooError(f"workers: found {workers}, expected 0 or more")
+    check_workers(workers)
+    place = pick_device(device, "device")
     release: Release | None = None
     centers = None
     if isinstance(release_or_model, nn.Module):
@@ -156,7 +158,7 @@ def evaluate_release(
         ),
         mean=preprocess.mean,
         std=preprocess.std,
-        device=pick_device(device),
+        device=place,
         workers=reading.workers if workers is None else workers,
         max_bad_images=config.max_bad_images,
         cache=reading.cache,
@@ -178,6 +180,17 @@ def evaluate_release(
         return Evaluated(entry, None, kept or ("a model is no release" if release is None else "save is off"))
     release.add_evaluation(entry)
     return Evaluated(entry, release.path / METRICS)
+
+
+def _check_settings(protocol: str, settings: Mapping[str, Any]) -> None:
+    """Refuse a setting that the protocol lacks; which protocol it is has been said."""
+    names = sorted({*PROTOCOLS[protocol].model_fields} - {"protocol"})
+    for key in settings:
+        if key not in names:
+            raise RecipeError(
+                f'protocol {protocol}: unknown setting "{key}".{did_you_mean(key, names)} '
+                f"It has: {', '.join(names) or 'none'}"
+            )
 
 
 def _kept_as_it_is(release: Release) -> str | None:

@@ -42,6 +42,13 @@ class _Commands(TyperGroup):
             raise SystemExit(READER_GONE) from None
 
 
+COMMANDS = (
+    *("demo", "list", "show", "keys", "pretrain", "evaluate", "finetune", "sweep", "diagnose"),
+    *("centers", "table", "reproduce", "push", "pull", "convert"),
+)
+"""In the order in which a user meets them."""
+
+
 app = typer.Typer(
     cls=_Commands,
     no_args_is_help=True,
@@ -94,11 +101,13 @@ Resume = Annotated[bool, typer.Option("--resume", help="Go on from the last chec
 
 def key_values(pairs: list[str], option: str = "--set") -> dict[str, Any]:
     """Read `KEY=VALUE` texts of an option; values are YAML."""
-    settings = {}
+    settings = dict[str, Any]()
     for pair in pairs:
         key, equals, text = pair.partition("=")
         if not equals or not key:
             raise RecipeError(f'{option} "{pair}": expected KEY=VALUE, e.g. k=200')
+        if key in settings:
+            raise RecipeError(f'{option}: "{key}" is given twice, expected one value of it')
         settings[key] = load_yaml(text, f'{option} "{pair}"')
     return settings
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from zoo.cli.app import listed
 from zoo.cli.show import print_columns
-from zoo.files import RUNS
 from zoo.launch import rank
 
 
@@ -30,7 +29,7 @@ def compare(
         recipe,
         init=init,
         data=data,
-        out=out or RUNS / f"{Path(init).name}_compared",
+        out=out,
         methods=None if methods is None else listed("--methods", methods),
         seeds=listed("--seeds", seeds),
         resume=resume,

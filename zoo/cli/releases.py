@@ -25,18 +25,23 @@ def list_(
         str | None,
         typer.Option("--hub", metavar="ORG", help="List the releases of a user or organisation on the Hub."),
     ] = None,
+    shipped: Annotated[
+        bool, typer.Option("--shipped", help="List the weights alone that zoo.load has without a network.")
+    ] = False,
 ) -> None:
     """List weights, recipes and sweeps: what trains on what, the published figure, what was run here.
 
-    A text without wildcards finds every name that contains it. Behind a target, [V] says that it was read in
-    the authors' repository, [M] that it is quoted from memory; "zoo show NAME" has the details.
+    Those with weights come first. A text without wildcards finds every name that contains it. Behind a
+    target, [V] says that it was read in the authors' repository, [M] that it is quoted from memory; "zoo show
+    NAME" has the details.
     """
     if hub is not None:
+        if shipped:
+            raise ReleaseError("--shipped: found with --hub, whose releases are not shipped; give either")
         from zoo.release import list_hub
 
-        found = [
-            release for release in list_hub(hub) if fnmatchcase(release.repo_id, catalog.wildcards(pattern))
-        ]
+        shell = catalog.wildcards(pattern)
+        found = [each for each in list_hub(hub) if fnmatchcase(each.repo_id.partition("/")[2], shell)]
         if not found:
             raise ReleaseError(
                 f'nothing of "{hub}" on the Hub matches "{pattern}" and carries the tag contrastive-zoo'
@@ -46,8 +51,14 @@ def list_(
     models, recipes, sweeps = (
         listed(pattern) for listed in (catalog.list_models, catalog.list_recipes, catalog.list_sweeps)
     )
+    if shipped:
+        recipes, sweeps = [name for name in recipes if name in models], []
     if not models and not recipes and not sweeps:
-        raise RecipeError(f'nothing matches "{pattern}"; "zoo list" shows all names')
+        raise RecipeError(
+            f'no shipped weights match "{pattern}"; "zoo list --shipped" shows all'
+            if shipped
+            else f'nothing matches "{pattern}"; "zoo list" shows all names'
+        )
     print_names(models, recipes, sweeps)
 
 

@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
 
 def print_names(models: Iterable[str], recipes: Iterable[str], sweeps: Iterable[str] = ()) -> None:
-    """Print one line for every shipped release, recipe and sweep."""
+    """Print one line for every shipped release, other recipe and sweep, in this order."""
+    models, recipes = set(models), set(recipes)
     rows = [("NAME", "OBJECTIVE", "DATA", "TARGET", "RUN HERE", "WEIGHTS")]
-    for name in sorted({*models, *recipes}):
+    for name in [*sorted(models), *sorted(recipes - models)]:
         facts = _summary(name) if name in recipes else ("",) * 4
         rows.append((name, *facts, "shipped" if name in models else ""))
     rows += [(name, *_sweep_summary(name), "") for name in sorted(sweeps)]

@@ -11,7 +11,6 @@ from zoo.cli.app import Data, Resume, app, list_of, listed
 from zoo.cli.show import print_columns
 from zoo.cli.tabling import print_results
 from zoo.errors import RecipeError, ZooError
-from zoo.files import RUNS
 
 
 @app.command()
@@ -55,7 +54,7 @@ def sweep(
         seeds=None if seeds is None else listed("--seeds", seeds),
         watch=None if watch is None else listed("--watch", watch),
         data=data,
-        out=out or RUNS / "sweeps" / _name(recipes),
+        out=out,
         resume=resume,
     )
     if found is None:
@@ -71,11 +70,6 @@ def sweep(
     if found.failed:
         name, why = next(iter(found.failed.items()))
         raise ZooError(f"{len(found.failed)} of {len(found.record['runs'])} runs failed, e.g. {name}: {why}")
-
-
-def _name(recipes: list[str]) -> str:
-    names = [Path(name).stem if name.endswith((".yaml", ".yml")) else Path(name).name for name in recipes]
-    return "-and-".join(names)[:100]
 
 
 def _values(pairs: list[str]) -> dict[str, list[Any]]:

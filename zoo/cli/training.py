@@ -11,7 +11,7 @@ from zoo.cli.app import Data, Out, Resume, Set, app, key_values
 from zoo.cli.comparing import compare as compare_methods
 from zoo.cli.reproduction import print_reproduction
 from zoo.cli.show import print_evaluations, print_release, settings_text
-from zoo.errors import RecipeError, ZooError, did_you_mean
+from zoo.errors import ZooError
 from zoo.files import RUNS
 from zoo.launch import launched, rank
 
@@ -180,6 +180,7 @@ def evaluate(
         int | None,
         typer.Option("--workers", help="Processes that decode images. Default: the release's recipe's."),
     ] = None,
+    device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")] = "auto",
     save: Annotated[bool, typer.Option(help="Record the result in metrics.json and card.")] = True,
     out: Annotated[
         Path | None,
@@ -206,17 +207,16 @@ def evaluate(
     """
     from zoo import api
 
-    chosen = key_values(settings or [])
-    schema = api.PROTOCOLS.get(protocol)
-    for key in chosen:
-        names = sorted({*schema.model_fields} - {"protocol"}) if schema else []
-        if schema and key not in names:
-            raise RecipeError(
-                f'--set: unknown setting "{key}" of {protocol}.{did_you_mean(key, names)} '
-                f"It has: {', '.join(names) or 'none'}"
-            )
     entry, record, reason = api.evaluate_release(
-        release, protocol, data, workers=workers, save=save, out=out, resume=resume, settings=chosen
+        release,
+        protocol,
+        data,
+        device=device,
+        workers=workers,
+        save=save,
+        out=out,
+        resume=resume,
+        settings=key_values(settings or []),
     )
     print_evaluations([entry])
     facts = {**entry["settings"], **{f"chosen {name}": value for name, value in entry["chosen"].items()}}

@@ -32,6 +32,7 @@ class TorchvisionSource(Config):
 
     kind: Literal["cifar10", "cifar100", "fashion_mnist"]
     download: bool = False
+    """Fetch the archive into the data folder where neither it nor parquet files lie there."""
 
 
 class Folder(Config):
@@ -42,7 +43,9 @@ class Folder(Config):
 
     kind: Literal["folder"] = "folder"
     train: str = "train"
+    """Subfolder with the training images."""
     test: str = "val"
+    """Subfolder with the test images."""
 
 
 class ListFiles(Config):
@@ -129,7 +132,9 @@ class UniformCandidates(Config):
 
     kind: Literal["uniform"] = "uniform"
     rate: Rate
+    """Of each wrong label; 0: the true label is known."""
     seed: Seed = 0
+    """Of the draws."""
 
 
 class GroupedCandidates(Config):
@@ -211,8 +216,11 @@ class EvalView(Config):
     """timm's evaluation transform: shorter side to `size` / `crop_pct`, then the centre of `size` pixels."""
 
     size: PositiveInt
+    """Pixels of a side of the input."""
     crop_pct: Annotated[float, Field(gt=0, le=1)] = 0.875
+    """Part of the resized image's side that the crop keeps; 1: all of it."""
     interpolation: Interpolation = "bicubic"
+    """Of the resizing; antialiased."""
 
 
 class ViewsConfig(Config):

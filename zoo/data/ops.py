@@ -36,9 +36,13 @@ class RandomResizedCrop(Config):
 
     op: Literal["random_resized_crop"] = "random_resized_crop"
     size: PositiveInt
+    """Pixels of a side of the result."""
     scale: PositiveRange = [0.2, 1.0]  # MoCo's; supervised training uses 0.08
+    """Range of the crop's area, as a share of the image's."""
     ratio: PositiveRange = [3 / 4, 4 / 3]
+    """Range of width over height."""
     interpolation: Interpolation = "bilinear"
+    """Of the resizing."""
 
     @model_validator(mode="after")
     def _within_image(self) -> Self:
@@ -52,7 +56,9 @@ class PadCrop(Config):
 
     op: Literal["pad_crop"] = "pad_crop"
     size: PositiveInt
+    """Pixels of a side of the crop."""
     padding: Annotated[int, Field(ge=0)] = 4
+    """Pixels added on each side."""
 
 
 class Resize(Config):
@@ -60,7 +66,9 @@ class Resize(Config):
 
     op: Literal["resize"] = "resize"
     size: PositiveInt
+    """Pixels of the shorter side."""
     interpolation: Interpolation = "bilinear"
+    """Of the resizing."""
 
 
 class CenterCrop(Config):
@@ -68,6 +76,7 @@ class CenterCrop(Config):
 
     op: Literal["center_crop"] = "center_crop"
     size: PositiveInt
+    """Pixels of a side of the crop."""
 
 
 class HorizontalFlip(Config):
@@ -75,6 +84,7 @@ class HorizontalFlip(Config):
 
     op: Literal["horizontal_flip"] = "horizontal_flip"
     p: Probability = 0.5
+    """Probability of the flip."""
 
 
 class ColorJitter(Config):
@@ -82,10 +92,15 @@ class ColorJitter(Config):
 
     op: Literal["color_jitter"] = "color_jitter"
     p: Probability = 0.8
+    """Probability that anything is changed."""
     brightness: Strength = 0.4
+    """Factor from 1 - this (at least 0) to 1 + this."""
     contrast: Strength = 0.4
+    """Likewise."""
     saturation: Strength = 0.4
+    """Likewise."""
     hue: Annotated[float, Field(ge=0, le=0.5)] = 0.1
+    """Shift from -this to this, in turns of the colour circle."""
 
 
 class Grayscale(Config):
@@ -93,6 +108,7 @@ class Grayscale(Config):
 
     op: Literal["grayscale"] = "grayscale"
     p: Probability = 0.2
+    """Probability of it."""
 
 
 class GaussianBlur(Config):
@@ -100,8 +116,11 @@ class GaussianBlur(Config):
 
     op: Literal["gaussian_blur"] = "gaussian_blur"
     p: Probability = 0.5
+    """Probability of the blur."""
     sigma: PositiveRange = [0.1, 2.0]
+    """Range of the standard deviation, in pixels."""
     kernel_size: PositiveInt = 23
+    """Pixels of a side of the kernel, odd."""
 
     @model_validator(mode="after")
     def _odd(self) -> Self:
@@ -115,7 +134,9 @@ class Solarize(Config):
 
     op: Literal["solarize"] = "solarize"
     p: Probability = 0.2
+    """Probability of it."""
     threshold: Annotated[int, Field(ge=0, le=256)] = 128
+    """Of the 8-bit value, from which on it is inverted."""
 
 
 class RandomAffine(Config):
@@ -138,7 +159,9 @@ class Cutout(Config):
 
     op: Literal["cutout"] = "cutout"
     p: Probability = 1.0
+    """Probability of it."""
     size: PositiveInt = 16
+    """Pixels of a side of the square."""
 
 
 class AutoAugment(Config):
@@ -160,7 +183,9 @@ class RandAugment(Config):
 
     op: Literal["rand_augment"] = "rand_augment"
     num_ops: PositiveInt = 2
+    """Operations drawn for each image, applied one after another."""
     magnitude: Annotated[int, Field(ge=0, le=30)] = 9
+    """Strength of the operations, 0 to 30."""
 
 
 class TimmAugment(Config):

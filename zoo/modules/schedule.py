@@ -20,8 +20,11 @@ class Scheduled(Config):
     """A value that goes from `start` to `end` over the whole training, straight or along half a cosine."""
 
     kind: Literal["linear", "cosine"]
+    """The way from `start` to `end`: straight, or half a cosine."""
     start: float
+    """At the first update."""
     end: float
+    """At the end of the training."""
 
     def at(self, progress: float) -> float:
         """Return the value after a share `progress` (0..1) of the training."""
@@ -35,8 +38,11 @@ class Learned(Config):
 
     kind: Literal["learned"]
     start: float
+    """Before the first update."""
     min: float
+    """Lower bound, which is not reached."""
     max: float
+    """Upper bound, which is not reached."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:

@@ -27,6 +27,7 @@ class PositiveExtrapolation(Config):
     """q^ = l q + (1 - l) k, k^ = l k + (1 - l) q with l = 1 + Beta(alpha, alpha)."""
 
     alpha: Annotated[float, Field(gt=0.5)]
+    """Of the Beta distribution: the larger, the nearer l is to 1.5."""
     per: Granularity
     """One coefficient per step, per sample (row) or per dimension (every entry)."""
 
@@ -35,7 +36,9 @@ class NegativeInterpolation(Config):
     """Z^ = l Z + (1 - l) Z[perm] with l ~ Beta(alpha, alpha) and a fresh permutation every step."""
 
     alpha: Annotated[float, Field(gt=0.5)]
+    """Of the Beta distribution: the larger, the nearer l is to 0.5."""
     per: Granularity
+    """As `per` of the positives; a sample is a key of the queue."""
     keep_originals: bool
     """Contrast with the union of Z^ and Z (2K negatives) instead of Z^ alone."""
 
@@ -44,10 +47,13 @@ class FeatureTransformConfig(Config):
     """Which features are transformed, how, and from which epoch on."""
 
     positives: PositiveExtrapolation | None
+    """Extrapolate queries and keys away from each other; null: leave them."""
     negatives: NegativeInterpolation | None
+    """Mix the queue's keys with each other; null: leave them."""
     renormalize: bool
     """Scale transformed vectors back to unit length; the authors do not."""
     start_epoch: Annotated[int, Field(ge=0)]
+    """Epochs without it at the start."""
 
     @model_validator(mode="after")
     def _of_something(self) -> Self:

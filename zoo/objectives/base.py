@@ -23,6 +23,7 @@ class ObjectiveConfig(Config):
     """Base of the recipe's `objective:` section; `name` selects the class."""
 
     name: str
+    """Of the objective, e.g. `paco`."""
 
 
 class DataInfo(NamedTuple):

@@ -26,6 +26,7 @@ class LogitAdjustmentLoss(Config):
 
     name: Literal["logit_adjustment"]
     tau: Annotated[float, Field(ge=0)]
+    """Factor of the log prior; 1 is Balanced Softmax."""
 
 
 class LDAMLoss(Config):
@@ -47,6 +48,7 @@ class ClassifyConfig(ObjectiveConfig):
 
     name: Literal["classify"]
     loss: Literal["cross_entropy", "balanced_softmax"] | LogitAdjustmentLoss | LDAMLoss
+    """`balanced_softmax` adds the log class prior to the logits while training (Ren et al. 2020)."""
     label_smoothing: Annotated[float, Field(ge=0, lt=1)]
     """torch's: this share of the target is spread over all classes."""
     freeze_encoder: bool = False

@@ -32,6 +32,7 @@ class ProjectionConfig(ObjectiveConfig):
     dim: Annotated[int, Field(ge=1)]
     """D, size of the projection."""
     head_layers: Annotated[int, Field(ge=1)]
+    """Linear layers of the projection head, with ReLUs between them."""
     head_hidden: Annotated[int, Field(ge=1)]
     """Width between the head's layers; unused with one layer."""
     head_batchnorm: bool
@@ -44,6 +45,7 @@ class QueueConfig(ProjectionConfig):
     queue_size: Annotated[int, Field(ge=1)]
     """K; need not be a multiple of the batch size."""
     feature_transform: FeatureTransformConfig | None
+    """FT (https://arxiv.org/abs/2108.02982): harder positives, more diverse negatives; null: none."""
 
 
 class MomentumConfig(QueueConfig):

@@ -25,6 +25,7 @@ class MarginConfig(ProjectionConfig):
     pairs: Literal["class", "instance"]
     """Which pairs are the same: images of one class, or the two views of one image (no labels needed)."""
     margin: Annotated[float, Field(gt=0)]
+    """Distance beyond which pairs that are not the same are left alone."""
     squared_margin: bool
     """Compare the margin with the squared distance instead of the distance."""
 

@@ -31,6 +31,7 @@ class HardContrastive(Config):
 
     name: Literal["hard_contrastive"]
     keep: Keep
+    """Share of the negatives, those with the highest scores."""
 
 
 class Simple(Config):
@@ -38,6 +39,7 @@ class Simple(Config):
 
     name: Literal["simple"]
     weight: Weight
+    """lambda, of each negative's score."""
 
 
 class HardSimple(Config):
@@ -45,7 +47,9 @@ class HardSimple(Config):
 
     name: Literal["hard_simple"]
     weight: Weight
+    """lambda, of each negative's score."""
     keep: Keep
+    """Share of the negatives, those with the highest scores."""
 
 
 class MoCoConfig(MomentumConfig):
@@ -60,6 +64,7 @@ class MoCoConfig(MomentumConfig):
     tau: TemperatureConfig | None
     """None for the simple losses, which have no temperature."""
     loss: Annotated[InfoNCE | HardContrastive | Simple | HardSimple, Field(discriminator="name")]
+    """InfoNCE, or one of the temperature paper (https://arxiv.org/abs/2012.09740)."""
 
     @model_validator(mode="after")
     def _temperature_where_there_is_one(self) -> Self:

@@ -39,9 +39,11 @@ class MoCoV3Config(ObjectiveConfig):
     projector_layers: Layers
     """The authors': 2 for ResNet-50, 3 for ViT; all with BatchNorm, the last one's without affine."""
     predictor_layers: Layers
+    """The authors': 2, with BatchNorm between them."""
     predictor_batchnorm: bool
     """BatchNorm without affine after the predictor's last layer; the authors': only for ViT."""
     tau: TemperatureConfig
+    """Temperature of the scores: a number, a schedule, or learned."""
     momentum: Share
     """m of the key encoder; the authors' rises along a cosine from 0.99 to 1."""
     freeze_patch_embedding: bool

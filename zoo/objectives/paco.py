@@ -30,6 +30,7 @@ class CenterConfig(QueueConfig):
     gamma: Annotated[float, Field(ge=0)]
     """Weight of the samples in the softmax's denominator."""
     center_tau: Annotated[float, Field(ge=LOWEST_TAU)]
+    """Temperature of the centers' logits, prior included."""
     rebalance: bool
     """Add the log class prior to the centers' logits (Balanced Softmax); off: plain centers."""
     reduction: Literal["mean", "sum"]

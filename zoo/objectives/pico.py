@@ -25,6 +25,7 @@ class PiCOConfig(MomentumConfig):
 
     name: Literal["pico"]
     tau: TemperatureConfig
+    """Temperature of the contrast's scores: a number, a schedule, or learned."""
     contrast_weight: Annotated[float, Field(ge=0)]
     """lambda of the contrastive loss beside the classification."""
     prototype_momentum: Annotated[float, Field(ge=0, lt=1)]

@@ -20,6 +20,7 @@ class SimCLRConfig(ProjectionConfig):
 
     name: Literal["simclr"]
     tau: TemperatureConfig
+    """Temperature of the scores: a number, a schedule, or learned."""
 
 
 class SimCLR(Objective):

@@ -20,6 +20,7 @@ class SupConConfig(MomentumConfig):
 
     name: Literal["sup_con"]
     tau: TemperatureConfig
+    """Temperature of the scores: a number, a schedule, or learned."""
 
 
 class SupCon(Objective):

@@ -22,7 +22,7 @@ from zoo.image_list import ImageList
 from zoo.locks import turn
 from zoo.modules.centers import Centers
 from zoo.pixels import to_rgb
-from zoo.release import card, format, images, tensors, verified
+from zoo.release import card, files, format, images, tensors, verified
 from zoo.release import history as histories
 from zoo.release.build import build
 from zoo.release.request import check_request

@@ -57,7 +57,7 @@ def open(
     """Open a release.
 
     A name is read in this order: a folder; `"org/name[@revision]"`, a repository on the Hub; a shipped
-    release, e.g. `"cifar_resnet32.paco_cifar10_lt100"`; that name in the namespace on the Hub
+    release, e.g. `"cifar_resnet32.paco_cifar100_lt100"`; that name in the namespace on the Hub
     that `ZOO_NAMESPACE` or `~/.config/zoo/config.yaml` gives. A name with two readings that are not the same
     release is refused; `"./folder"`, `"hf-hub:org/name[@revision]"` and `"shipped:name"` have one.
 

@@ -29,6 +29,7 @@ class LogitAdjustment(Config):
 
     name: Literal["logit_adjustment"]
     tau: NonNegative = 1.0
+    """Factor of the log prior; 1 is Balanced Softmax."""
 
 
 class PostHocLogitAdjustment(Config):
@@ -36,6 +37,7 @@ class PostHocLogitAdjustment(Config):
 
     name: Literal["post_hoc_logit_adjustment"]
     tau: NonNegative = 1.0
+    """Factor of the log prior that is taken off."""
 
 
 class ClassBalancedSampling(Config):
@@ -55,10 +57,13 @@ class SecondStage(Config):
     """
 
     epochs: PositiveInt = 10
+    """Of the second training."""
     lr: NonNegative = 0.1
     """Used as given, at every batch size."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    """Of its SGD."""
     weight_decay: NonNegative = 0.0005
+    """Of its SGD: L2 in the gradient."""
 
 
 class ClassifierRetraining(SecondStage):
@@ -72,6 +77,7 @@ class TauNormalized(Config):
 
     name: Literal["tau_normalized"]
     tau: NonNegative = 1.0
+    """Exponent of the norm: 0 leaves the weights, 1 gives all classes the same norm."""
 
 
 class LearnableWeightScaling(SecondStage):
@@ -85,7 +91,9 @@ class LDAMDRW(Config):
 
     name: Literal["ldam_drw"]
     max_margin: NonNegative = 0.5
+    """Of the rarest class, in units of the cosine."""
     scale: Annotated[float, Field(gt=0)] = 30.0
+    """Factor of the cosines in the softmax."""
     reweight_from: Annotated[float, Field(ge=0, le=1)] = 0.8
     """Share of the training after which classes are weighted by their effective numbers."""
     beta: Annotated[float, Field(ge=0, lt=1)] = 0.9999
@@ -97,6 +105,7 @@ class FromCenters(Config):
 
     name: Literal["from_centers"]
     prior: bool
+    """Add the log class prior to the logits in training (Balanced Softmax)."""
 
 
 class NearestCenter(Config):
@@ -104,6 +113,7 @@ class NearestCenter(Config):
 
     name: Literal["nearest_center"]
     centers: Literal["learned", "means"]
+    """`learned`: those of `init`; `means`: of the training images' features."""
     similarity: Literal["logit", "cosine", "euclidean"]
     """`logit`: weight . x + bias, of learned centers alone."""
 

@@ -10,25 +10,36 @@ import torch
 
 from zoo.data import ImageDataset, TrainLoader
 from zoo.data.batch_order import smallest_share
-from zoo.errors import RecipeError
+from zoo.errors import RecipeError, did_you_mean
 from zoo.modules import has_batchnorm
 from zoo.objectives import Objective
 from zoo.ranks import ALONE, Ranks
 from zoo.training.recipe import Recipe
 
 LOG = logging.getLogger("zoo.training")
+DEVICES = ("auto", "cpu", "cuda")
 _FEW = 8  # images, of which BatchNorm's mean and variance are mostly chance
 
 
-def pick_device(wanted: str) -> torch.device:
-    """Resolve the recipe's `training.device`.
+def pick_device(wanted: str, where: str = "training.device") -> torch.device:
+    """Resolve a device by its word: "auto", "cpu" or "cuda".
+
+    Args:
+        wanted: the word.
+        where: whose it is, for the error.
 
     Raises:
-        RecipeError: if a GPU is asked for and there is none.
+        RecipeError: for any other word, or if a GPU is asked for and there is none.
     """
+    if not isinstance(wanted, str) or wanted not in DEVICES:
+        found = f'"{wanted}"' if isinstance(wanted, str) else repr(wanted)
+        numbered = isinstance(wanted, str) and wanted.startswith("cuda:")
+        hint = "; CUDA_VISIBLE_DEVICES chooses among several GPUs" if numbered else "."
+        near = "" if numbered else did_you_mean(wanted, DEVICES)
+        raise RecipeError(f"{where}: found {found}, expected one of {', '.join(DEVICES)}{hint}{near}")
     available = torch.cuda.is_available()
     if wanted == "cuda" and not available:
-        raise RecipeError('training.device: found "cuda", but torch sees no GPU here; use "auto" or "cpu"')
+        raise RecipeError(f'{where}: found "cuda", but torch sees no GPU here; use "auto" or "cpu"')
     return torch.device("cuda" if available and wanted != "cpu" else "cpu")
 
 

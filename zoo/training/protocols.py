@@ -28,7 +28,9 @@ class CropAndFlip(Config):
     ratio: PositiveRange = [3 / 4, 4 / 3]
     """Width of the crop over its height."""
     interpolation: Interpolation = "bilinear"
+    """Of the crop's resizing."""
     flip: Probability = 0.5
+    """Probability of mirroring left to right."""
     backend: Literal["auto", "tensor", "stream", "torchvision"] = "auto"
     """See the recipe's `views.backend`; auto: tensor where images are equally large and fit into memory."""
 
@@ -58,13 +60,17 @@ class LinearProtocol(Config):
 
     protocol: Literal["linear"]
     l2_grid: Annotated[list[Positive], Field(min_length=1)] = [1e-5, 1e-4, 1e-3, 1e-2, 1e-1]
+    """Penalties that are tried: mean cross-entropy + l2 / 2 |W|^2 on standardised features."""
     validation_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    """Part of each class of the training set on which the penalty is chosen."""
     select: Literal["accuracy", "balanced_accuracy"] = "balanced_accuracy"
+    """The score on that part that chooses."""
     balanced: bool = False
     """Weight classes inversely to their counts."""
     solver: Literal["lbfgs", "sgd"] = "lbfgs"
     """L-BFGS sees all features at once; SGD takes batches, for sets too large for that."""
     seed: Seed = 0
+    """Of the part that is put aside, and of the order of SGD's batches."""
     augmentation: Augmentation | None = None
     """Fit on augmented copies too, e.g. `{views: 4}`; null: on the evaluation view alone."""
 
@@ -79,20 +85,27 @@ class LinearFullProtocol(CropAndFlip):
 
     protocol: Literal["linear_full"]
     epochs: PositiveInt = 100
+    """Passes over the training images."""
     batch_size: PositiveInt = 256
+    """Images of one update."""
     lr: Annotated[float, Field(ge=0)] = 30.0
     """Used as given: never scaled by the batch size."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    """Of SGD."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    """L2 of SGD, on weights and bias."""
     milestones: Milestones = [60, 80]
     """Epochs after which the rate is multiplied by `decay_rate`; an empty list for a constant rate."""
     decay_rate: Annotated[float, Field(ge=0)] = 0.1
+    """Factor of the rate at each of `milestones`."""
     init_std: Annotated[float, Field(ge=0)] = 0.01
     """Standard deviation of the layer's initial weights; its bias starts at 0."""
     precision: Precision = "fp32"
     """Of the encoder: bf16 and fp16 are autocast, and faster on a GPU."""
     channels_last: bool = False
+    """See the recipe's `training.channels_last`."""
     seed: Seed = 0
+    """Of initial weights, order and augmentation."""
 
     @model_validator(mode="after")
     def _milestones_reached(self) -> LinearFullProtocol:
@@ -107,7 +120,9 @@ class KNNProtocol(Config):
 
     protocol: Literal["knn"]
     k: PositiveInt = 20
+    """Neighbours that vote."""
     tau: Positive = 0.07
+    """Temperature of the votes."""
 
 
 class FewShotProtocol(Config):
@@ -129,6 +144,7 @@ class FewShotProtocol(Config):
     l2: Positive = 0.01
     """Penalty of `linear` on standardised features; see `linear`."""
     seed: Seed = 0
+    """Of the draws."""
 
 
 class SemiSupervisedProtocol(CropAndFlip):
@@ -156,12 +172,17 @@ class SemiSupervisedProtocol(CropAndFlip):
     lr: Annotated[float, Field(ge=0)] = 0.05
     """Used as given: never scaled by the batch size."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    """Nesterov's, of SGD."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    """L2 of SGD."""
     init_std: Annotated[float, Field(ge=0)] = 0.0
     """Standard deviation of the layer's initial weights; its bias starts at 0."""
     precision: Precision = "fp32"
+    """See the recipe's `training.precision`."""
     channels_last: bool = False
+    """See the recipe's `training.channels_last`."""
     seed: DataSeed = 0
+    """Of the labels that are drawn, of initial weights, order and augmentation."""
 
     @model_validator(mode="before")
     @classmethod

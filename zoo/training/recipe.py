@@ -43,9 +43,11 @@ class Recipe(Config):
     """A paragraph for the card, written by hand."""
     backbone: BackboneSection
     init: InitSection | None
+    """Start from a release, or from timm's own weights; null: from random weights."""
     data: DataConfig
     views: ViewsConfig
     objective: ObjectiveSection
+    """What is learned, and its hyper-parameters."""
     optimizer: OptimizerSection
     schedule: ScheduleSection
     training: TrainingSection

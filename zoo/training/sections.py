@@ -33,7 +33,9 @@ class BackboneSection(Config):
     """A timm architecture; `args` goes to `timm.create_model`."""
 
     arch: str
+    """Its name, e.g. `resnet50` or `cifar_resnet32`; the recipe's `name` begins with it."""
     args: dict[str, Any] = {}
+    """E.g. `{img_size: 32, patch_size: 4}`."""
 
 
 class InitSection(Config):
@@ -52,9 +54,11 @@ class OptimizerSection(Config):
     """`timm.optim.create_optimizer_v2`; its `sgd` has Nesterov momentum, its `momentum` is plain SGD."""
 
     name: str
+    """As timm spells it, e.g. `sgd`, `momentum`, `adamw` or `lars`."""
     lr: NonNegative
     """Used as given: never scaled by batch size or number of devices."""
     weight_decay: NonNegative
+    """As the optimizer has it: L2 in the gradient of SGD, decoupled in AdamW."""
     momentum: Annotated[float, Field(ge=0, lt=1)]
     """SGD's momentum; unused by the Adam family, whose betas go into `args`."""
     decay_norm_and_bias: bool
@@ -62,15 +66,19 @@ class OptimizerSection(Config):
     layer_decay: Annotated[float, Field(gt=0, le=1)] | None = None
     """Each layer's learning rate is that of the layer above it times this; the head's is `lr`."""
     args: dict[str, Any] = {}
+    """More arguments of the optimizer, e.g. `{betas: [0.9, 0.95]}`."""
 
 
 class ScheduleSection(Config):
     """Learning rate against training progress, stepped every update (`timm.scheduler`)."""
 
     name: Literal["constant", "cosine", "multistep"]
+    """`constant`: `lr` throughout; `cosine`: half a cosine from `lr` to `min_lr`; `multistep`: falls at
+    `milestones`."""
     warmup_epochs: Annotated[int, Field(ge=0)]
     """Linear warm-up from `warmup_lr`."""
     warmup_lr: NonNegative
+    """Where the warm-up begins; unused without one."""
     warmup_prefix: bool = False
     """The cosine begins where the warm-up ends, and goes over the epochs that are left, as MoCo v3, PaCo's
     larger recipes and solo-learn have it. False: it goes over all epochs, the first of which the warm-up
@@ -80,6 +88,7 @@ class ScheduleSection(Config):
     milestones: Milestones
     """Epochs after which `multistep` multiplies the rate by `decay_rate`."""
     decay_rate: NonNegative
+    """Factor of the learning rate at each of `milestones`; unused by the others."""
 
 
 class AverageSection(Config):
@@ -112,11 +121,15 @@ class TrainingSection(Config):
     """Length, numerics and bookkeeping of the run."""
 
     epochs: PositiveInt
+    """Each draws as many images as there are in the training set."""
     batch_size: PositiveInt
+    """Images of one update, those of all ranks together."""
     drop_last: bool
     """Leave out the last partial batch of an epoch."""
     seed: Annotated[int, Field(ge=0, lt=2**63)]
+    """Of weights, order, augmentation and all other draws of the training."""
     device: Literal["auto", "cpu", "cuda"]
+    """`auto`: a GPU where torch sees one."""
     threads: PositiveInt | None
     """Threads that torch computes with on a CPU; null: one per core. Tiny models gain nothing from a second
     thread and lose much where cores are shared; a fixed number also gives the same bits on every machine."""
@@ -124,6 +137,7 @@ class TrainingSection(Config):
     """bf16 and fp16 are autocast; losses and queues stay float32. tf32 is float32 but for convolutions,
     which a GPU rounds to TensorFloat-32: torch's own default."""
     channels_last: bool
+    """Memory layout of images and convolutions: on a GPU mostly faster, the results differ by rounding."""
     clip_grad: Annotated[float, Field(gt=0)] | None
     """Largest allowed norm of all gradients together."""
     sampling: Literal["instance", "class_balanced", "square_root"] = "instance"
@@ -132,6 +146,7 @@ class TrainingSection(Config):
     ema: AverageSection | None = None
     """Release a moving average of the weights; the training goes on with the weights themselves."""
     early_stopping: EarlyStoppingSection | None = None
+    """Release the best state on a part of the training images; null: that of the last epoch."""
     # those with defaults do what was done before they existed: recipes of earlier releases lack them
     accumulate: PositiveInt = 1
     """Parts that the batch is put through the encoder in, one after another, with one update for all: fewer

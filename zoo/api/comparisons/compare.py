@@ -24,7 +24,7 @@ from zoo.data.words import data_words
 from zoo.errors import TrainingError, ZooError
 from zoo.evaluation.figures.comparison import plot_comparison
 from zoo.evaluation.results.comparison import Summary, as_markdown, summarize
-from zoo.files import is_dir, is_unused, write_text
+from zoo.files import RUNS, is_dir, is_unused, write_text
 from zoo.launch import rank, restarted
 from zoo.release import Release
 from zoo.training import Recipe, pick_device
@@ -54,10 +54,10 @@ class Comparison(NamedTuple):
 
 
 def compare(
-    recipe: Recipe | str | Path | None,
+    recipe: Recipe | str | Path | None = None,
     *,
     init: str | Path | Release,
-    out: str | Path,
+    out: str | Path | None = None,
     data: str | Path | None = None,
     methods: Iterable[str | Mapping[str, Any]] | None = None,
     seeds: Sequence[int] = (0, 1, 2),
@@ -73,7 +73,8 @@ def compare(
     Args:
         recipe: of the objective `classify`; the default of `finetune` when None.
         init: the release to start from.
-        out: folder of the comparison; each run's release is in `out/METHOD/seed_N`.
+        out: folder of the comparison, `runs/NAME_compared` when None, NAME that of `init`; each run's release
+            is in `out/METHOD/seed_N`.
         data: see `finetune`.
         methods: names out of `METHODS`, or values of the recipe's key `method`; when None, all that start and
             recipe allow.
@@ -85,7 +86,7 @@ def compare(
         Interrupted: on a signal; the same call with `resume` goes on.
         ZooError: for anything wrong with recipe, methods, seeds, data or folder.
     """
-    out = Path(out)
+    out = RUNS / f"{Path(_name(init)).name}_compared" if out is None else Path(out)
     resume = resume or restarted() or rank() > 0  # of several ranks the first one looks
     if not resume and not is_unused(out):
         raise TrainingError(
@@ -123,6 +124,10 @@ def compare(
     if rank() == 0:
         _write(out, record, summaries, base)
     return Comparison(summaries, record, left_out, out)
+
+
+def _name(init: str | Path | Release) -> str | Path:
+    return init.name if isinstance(init, Release) else releases.named(init)
 
 
 def _released(base: Recipe) -> str:

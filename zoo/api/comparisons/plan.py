@@ -71,6 +71,7 @@ def base_recipe(
     overrides: Overrides,
 ) -> tuple[Recipe, Path | None]:
     """Return what all methods have in common, and the folder of the data."""
+    where = "overrides:" if isinstance(overrides, Mapping) else "--set"
     overrides = as_overrides(overrides)
     if recipe is not None:
         recipe = as_recipe(recipe, ())
@@ -83,7 +84,7 @@ def base_recipe(
         key = override.partition("=")[0].strip()
         decided = next((each for each in _DECIDED if f"{key}.".startswith(f"{each}.")), None)
         if decided:
-            raise ZooError(f'--set "{override}": {_DECIDED[decided]}')
+            raise ZooError(f'{where} "{override}": {_DECIDED[decided]}')
     common = [*(f"{key}={value}" for key, value in _PLAIN.items()), *overrides]
     planned = plan_finetuning(recipe, init=init, head="fresh", data=data, overrides=common)
     return planned.recipe, planned.data

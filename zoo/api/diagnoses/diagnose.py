@@ -18,7 +18,8 @@ from zoo.api.diagnoses import wording
 from zoo.api.diagnoses.look import Looker, Seen, not_looked_at
 from zoo.api.diagnoses.subjects import Opened, open_subject
 from zoo.api.facts import versions
-from zoo.errors import ZooError, did_you_mean
+from zoo.api.given import check_workers, listed
+from zoo.errors import ZooError
 from zoo.evaluation.diagnosis.figures import Drawn, draw
 from zoo.evaluation.diagnosis.html import Contents, render
 from zoo.evaluation.diagnosis.labels import groups, labels, seed_of
@@ -42,7 +43,6 @@ DIAGNOSED = RUNS / "diagnosed"
 """Where reports lie for which no other folder is given."""
 
 _HTML, _NUMBERS, _FIGURES = "report.html", "numbers.json", "figures"
-_DEVICES = ("auto", "cpu", "cuda")
 
 
 @dataclass(frozen=True)
@@ -94,8 +94,8 @@ def diagnose(
             none has its data, a record that cannot be read (of one with damaged lines the others are taken,
             with a warning), or a folder that holds something else or cannot be written.
     """
-    _check(sample, seed, device, workers)
-    looker = Looker(data, sample, seed, pick_device(device), workers)
+    _check(sample, seed, workers)
+    looker = Looker(data, sample, seed, pick_device(device, "device"), workers)
     names = _names(names)
     opened = _open_all(names)
     looker.require_use(opened)
@@ -173,22 +173,17 @@ def _write(file: Path, text: str) -> None:
         raise ZooError(f'report "{file.parent}" cannot be written: {error.strerror or error}') from None
 
 
-def _check(sample: int, seed: int, device: str, workers: int | None) -> None:
+def _check(sample: int, seed: int, workers: int | None) -> None:
     if isinstance(sample, bool) or not isinstance(sample, int) or sample < SMALLEST:
         raise ZooError(f"sample: found {sample!r}, expected {SMALLEST} or more images")
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
         raise ZooError(f"seed: found {seed!r}, expected a whole number from 0 on")
-    if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 0):
-        raise ZooError(f"workers: found {workers!r}, expected 0 or more")
-    if device not in _DEVICES:
-        hint = did_you_mean(device, _DEVICES)
-        raise ZooError(f'device: found "{device}", expected one of {", ".join(_DEVICES)}.{hint}')
+    check_workers(workers)
 
 
 def _names(given: Sequence[Any]) -> tuple[str | Path, ...]:
     """Return the names of what is given, one by one or in one list."""
-    listed = given[0] if len(given) == 1 and isinstance(given[0], list | tuple) else given
-    return tuple(releases.named(each) for each in listed)
+    return tuple(releases.named(each) for each in listed(given))
 
 
 def _open_all(names: Sequence[str | Path]) -> list[Opened]:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -152,8 +153,10 @@ def reproduce(
         ZooError: for a release that was converted, or has nothing recorded; for other data than it was
             trained on, or an initial release that cannot be opened.
     """
-    if tolerance is not None and not 0 <= tolerance <= 100:
-        raise ZooError(f"tolerance: found {tolerance:g}, expected points from 0 to 100")
+    given: Any = tolerance  # what callers without a type checker give
+    number = isinstance(given, Real) and not isinstance(given, bool)
+    if given is not None and not (number and 0 <= given <= 100):
+        raise ZooError(f"tolerance: found {tolerance!r}, expected points from 0 to 100")
     recorded = name if isinstance(name, Release) else _open(name)
     recipe = _recipe_of(recorded)
     out = RUNS / "reproduced" / recorded.name if out is None else Path(out)

@@ -33,6 +33,7 @@ KINDS = (
 """What the names of a subject's numbers begin with."""
 
 _DECIDED = {"training.seed": "a sweep has several; give --seeds", "name": "points are named by their values"}
+_WHERE = "vary (--set):"
 _LONGEST = 40  # characters of a label
 _LARGE = 1e6  # from here on a float is written with an exponent
 _PICTURES = ("sweep.png", "sweep.svg", "sweep_narrow.bare.svg")
@@ -186,10 +187,10 @@ def _axes(vary: Mapping[str, Any]) -> tuple[list[Axis], list[str]]:
     for key, given in vary.items():
         for decided, instead in _DECIDED.items():
             if key == decided:
-                raise ZooError(f'--set "{key}": {instead}')
+                raise ZooError(f'{_WHERE} "{key}": {instead}')
             if key == decided.partition(".")[0]:
                 raise ZooError(
-                    f'--set "{key}": found a whole section, expected a key of it, e.g. {key}.epochs'
+                    f'{_WHERE} "{key}": found a whole section, expected a key of it, e.g. {key}.epochs'
                 )
         values = _labelled(key, given)
         if len(values) == 1:
@@ -209,17 +210,17 @@ def _labelled(key: str, given: Any) -> dict[str, Any]:
         labels = [_label(value, given) for value in given]
         repeated = next((each for i, each in enumerate(labels) if each in labels[:i]), None)
         if repeated is not None:
-            raise ZooError(f'--set "{key}": the value {repeated} is given twice')
+            raise ZooError(f'{_WHERE} "{key}": the value {repeated} is given twice')
         values = dict(zip(labels, given, strict=True))
     else:
         raise ZooError(
-            f'--set "{key}": found {given!r}, expected a list of values, or values by their labels'
+            f'{_WHERE} "{key}": found {given!r}, expected a list of values, or values by their labels'
         )
     if not values:
-        raise ZooError(f'--set "{key}": found no value, expected one or several, e.g. objective.tau=0.1,0.2')
+        raise ZooError(f'{_WHERE} "{key}": found no value, expected one or several')
     texts = [_override(key, value) for value in values.values()]
     if len({*texts}) < len(texts):
-        raise ZooError(f'--set "{key}": found the same value under two labels, expected different ones')
+        raise ZooError(f'{_WHERE} "{key}": found the same value under two labels, expected different ones')
     return values
 
 
@@ -259,7 +260,7 @@ def _leaves(section: Mapping[str, Any], path: str = "") -> dict[str, Any]:
 
 
 def _override(key: str, value: Any) -> str:
-    return override_of(key, value, "--set ")
+    return override_of(key, value, f"{_WHERE} ")
 
 
 def _bases(recipes: Sequence[Recipe | str | Path]) -> dict[str, Recipe | str | Path]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from zoo import catalog
 from zoo.api import work_queue
 from zoo.api.comparisons.plan import Images, checked_seeds, require_same
 from zoo.api.diagnoses.diagnose import Report, diagnose, unseen
+from zoo.api.given import listed
 from zoo.api.sweeps.estimate import Pace, beginning
 from zoo.api.sweeps.file import SweepFile, Watched, is_sweep, read_sweep
 from zoo.api.sweeps.findings import Found, Numbers, point_words, watched_by_name
@@ -26,7 +28,7 @@ from zoo.errors import DataError, RecipeError, ZooError, did_you_mean
 from zoo.evaluation.diagnosis.page import Page, Table
 from zoo.evaluation.diagnosis.subject import Subject
 from zoo.evaluation.results.rows import Published, Unfinished
-from zoo.files import is_dir, is_file, write_text
+from zoo.files import RUNS, is_dir, is_file, write_text
 from zoo.launch import alone, handed_on, launched, rank, restarted
 from zoo.training import Recipe, RunFolder, pick_device
 from zoo.training.changes import allowed_changes
@@ -62,8 +64,8 @@ class Sweep(NamedTuple):
 
 
 def sweep(
-    *recipes: Recipe | str | Path,
-    out: str | Path,
+    *recipes: Recipe | str | Path | Sequence[Recipe | str | Path],
+    out: str | Path | None = None,
     vary: Mapping[str, Any] | None = None,
     seeds: Sequence[int] | None = None,
     watch: Sequence[str] | None = None,
@@ -77,8 +79,9 @@ def sweep(
 
     Args:
         recipes: one or several to compare, or the name or file of a sweep, which has all but `out`; what is
-            given beside it takes the place of its own. Recipes of the sweep after it: these alone.
-        out: folder of the sweep; each run's release is in `out/POINT/seed_N`.
+            given beside it takes the place of its own. Recipes of the sweep after it: these alone. They may
+            come as one list.
+        out: folder of the sweep, `runs/sweeps/NAME` when None; each run's release is in `out/POINT/seed_N`.
         vary: by key of the recipe, e.g. `objective.tau`, a list of values, or values by their labels. A
             single value is the same in all runs. A sweep's own labels stand for their values.
         seeds: of the trainings; 0, 1, 2 where a sweep has none.
@@ -100,10 +103,11 @@ def sweep(
             f"vary: found {vary!r}, expected lists of values by their keys, e.g. "
             '{"objective.tau": [0.1, 0.2]}'
         )
-    out = Path(out)
-    written = _file_of(recipes)
-    plan = _plan(recipes, written, vary or {}, seeds, watch, out)
-    command = _command(recipes, vary or {}, seeds, watch, data, out)
+    names = listed(recipes)
+    out = RUNS / "sweeps" / _default(names) if out is None else Path(out)
+    written = _file_of(names)
+    plan = _plan(names, written, vary or {}, seeds, watch, out)
+    command = _command(names, vary or {}, seeds, watch, data, out)
     _require_device(plan.runs)
     if data is not None and not is_dir(data):
         say(f'--data "{data}": there is no such folder; what a recipe may download goes there')
@@ -117,7 +121,7 @@ def sweep(
     trained_on = _trained_on(plan.runs, images)
     work_queue.begin(out, written_plan(command, plan.runs, trained_on), resume=resume)
     before = _reported(out)
-    for text in beginning(plan.runs, _sweep_of(recipes, written), out, len(work_queue.finished(plan.runs))):
+    for text in beginning(plan.runs, _sweep_of(names, written), out, len(work_queue.finished(plan.runs))):
         say(f"{who}{text}")
     work_queue.take_gpu()
     with interruptible(lambda: _done(plan.runs), once=not handed_on()), alone():
@@ -128,6 +132,15 @@ def sweep(
             if _reported(out) not in (None, before):  # by another process, which finished just before
                 return None
             return _conclude(plan, written, beside, command, data, trained_on, out)
+
+
+def _default(names: Sequence[Recipe | str | Path]) -> str:
+    """Name a sweep by its recipes, or by the file that it is."""
+    words = [
+        each.name if isinstance(each, Recipe) else re.sub(r"\.ya?ml$", "", Path(str(each)).name)
+        for each in names
+    ]
+    return "-and-".join(words)[:100]
 
 
 def _file_of(recipes: Sequence[Recipe | str | Path]) -> SweepFile | None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from zoo import catalog
+from zoo.api.given import listed
 from zoo.api.sweeps.file import is_sweep, read_sweep
 from zoo.api.tables.finished import RESULTS, Finished, read_results
 from zoo.api.tables.unfinished import still_open
@@ -103,7 +104,7 @@ class Results:
 
 
 def table(
-    *names: str | Path | Release,
+    *names: str | Path | Release | Sequence[str | Path | Release],
     out: str | Path | None = None,
     published: Sequence[str | Path] | None = None,
     readme: str | Path | None = None,
@@ -118,7 +119,7 @@ def table(
 
     Args:
         names: folders, in which everything is taken that lies below them (sweeps, runs, releases, and files
-            in folders called `results`), releases by name, or files `results.json`.
+            in folders called `results`), releases by name, or files `results.json`; also in one list.
         out: folder for `results.md`, `results.json`, `results.png` and `.svg`; None writes nothing.
         published: sweeps, by name or file, with published figures; None: all shipped ones.
         readme: a Markdown file, in which the table takes the place of what stands between `BEGIN` and `END`.
@@ -127,12 +128,13 @@ def table(
         ZooError: for a name that is none of these, or a folder without any run; for a README without its
             marks; if something cannot be written.
     """
-    if not names:
+    each_one = listed(names)
+    if not each_one:
         raise ZooError("table: found no name, expected folders, releases or results.json, e.g. runs")
     beside = published_figures(published)
     around = None if readme is None else _around(Path(readme))
     found = Finished()
-    for name in names:
+    for name in each_one:
         found.add(name)
     made = results_of(found, beside)
     if out is not None:

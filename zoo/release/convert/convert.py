@@ -21,6 +21,7 @@ from zoo.release.convert.families import FAMILIES, Family
 from zoo.release.convert.layout import Parts, sort_out, to_timm
 from zoo.release.convert.listing import summary
 from zoo.release.convert.options import (
+    check_counts,
     check_labels,
     check_name,
     check_preprocessing,
@@ -95,7 +96,9 @@ def convert_checkpoint(
         raise ReleaseError(f'encoder: found "{encoder}", expected {" or ".join(get_args(Encoder))}')
     name = name or default_name(arch, family, file.name)
     check_name(name, arch)
-    check_labels(labels or ())
+    check_labels(() if labels is None else labels)
+    class_counts = None if class_counts is None else _plain(class_counts)
+    check_counts(class_counts or ())
     check_texts(dataset=dataset, description=description, license=license)
     preprocessing = preprocessing or Preprocessing()
     check_preprocessing(preprocessing)
@@ -213,12 +216,18 @@ def _centers(parts: Parts, encoder: Encoder, counts: Sequence[int] | None, where
     weight, bias = tensors["weight"].float(), tensors["bias"].float()
     if bias.shape != weight.shape[:1]:
         raise ReleaseError(f"{where}: centers: found bias {list(bias.shape)}, expected [{len(weight)}]")
-    known = torch.full((len(weight),), UNKNOWN_COUNT) if counts is None else torch.tensor(list(counts))
-    if known.shape != (len(weight),) or known.dtype != torch.int64:
-        raise ReleaseError(f"{where}: found {len(known)} class counts, expected {len(weight)} whole numbers")
-    if counts is not None and (known < 0).any():
-        raise ReleaseError(f"{where}: class counts: found {int(known.min())}, expected 0 or more")
+    known = torch.full((len(weight),), UNKNOWN_COUNT) if counts is None else torch.tensor(counts).long()
+    if len(known) != len(weight):
+        raise ReleaseError(f"{where}: found {len(known)} class counts, expected {len(weight)}")
     return Centers(weight, bias, known, None if prototypes is None else prototypes.float())
+
+
+def _plain(counts: Any) -> list[Any]:
+    """Return counts as a list; an array's as plain numbers."""
+    try:
+        return list(counts.tolist() if hasattr(counts, "tolist") else counts)
+    except TypeError:
+        raise ReleaseError(f"class counts: found {counts!r}, expected one number for each class") from None
 
 
 def _check_plain(tensor: Tensor, where: str) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
 from collections.abc import Sequence
+from numbers import Integral
+from typing import Any
 
 from zoo.errors import ReleaseError
 from zoo.release.convert.listing import shown
@@ -45,6 +48,15 @@ def check_labels(labels: Sequence[str]) -> None:
             )
 
 
+def check_counts(counts: Sequence[Any]) -> None:
+    """Make sure that images can be counted so."""
+    for index, count in enumerate(counts):
+        if isinstance(count, bool) or not isinstance(count, Integral) or not 0 <= int(count) < 1 << 63:
+            raise ReleaseError(
+                f"class counts: found {shown(repr(count))} of class {index}, expected a whole number from 0"
+            )
+
+
 def check_preprocessing(given: Preprocessing) -> None:
     """Make sure of the numbers and words that do not depend on the encoder."""
     if given.size is not None and not 1 <= given.size <= MAX_PIXELS:
@@ -59,8 +71,12 @@ def check_preprocessing(given: Preprocessing) -> None:
             f"crop_pct: images would be resized to {resized:.4g} pixels, expected at most {MAX_PIXELS}"
         )
     for key, values in (("mean", given.mean), ("std", given.std)):
-        if values is not None and (len(values) != 3 or (key == "std" and min(values) <= 0)):
-            raise ReleaseError(f"{key}: found {values}, expected one number a channel, std above 0")
+        expected = "three finite numbers, one a channel" + (", above 0" if key == "std" else "")
+        if values is not None and len(values) != 3:
+            raise ReleaseError(f"{key}: found {len(values)} numbers, expected {expected}")
+        for value in values or ():
+            if not math.isfinite(value) or (key == "std" and value <= 0):
+                raise ReleaseError(f"{key}: found {value:g}, expected {expected}")
 
 
 def default_name(arch: str, family: str, file: str) -> str:
