@@ -68,7 +68,7 @@ class GraphedStep:
             if "capturable" in group:
                 group["capturable"] = True
                 # else torch warns of the ordinary steps, and advises to set it false
-                optimizer._warned_capturable_if_run_uncaptured = True  # type: ignore[attr-defined]
+                optimizer._warned_capturable_if_run_uncaptured = True
         self._dials = [each for each in objective.modules() if isinstance(each, Dial)]
         for dial in self._dials:
             dial.lie_on(next(objective.parameters()).device)
