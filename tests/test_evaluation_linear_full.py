@@ -291,7 +291,7 @@ def test_pretraining_measures_it_where_the_recipe_asks_for_it(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("name", "arguments", "expected"),
     [
-        ("linear_full", {"lrr": 1.0}, 'unknown key "lrr". Did you mean "lr"?'),
+        ("linear_full", {"lrr": 1.0}, 'unknown setting "lrr". Did you mean "lr"?'),
         ("linear_full", {"epochs": 3}, "milestones: [60, 80] never reached in epochs (3)"),
         ("linear_full", {"milestones": [80, 60]}, "milestones: found [80, 60], expected each epoch after"),
         ("linear_full", {"precision": "fp16"}, '"fp16" needs a GPU'),
