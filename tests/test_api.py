@@ -154,7 +154,7 @@ def test_evaluate_says_which_images_a_model_takes(paco: Release, build: Any, exp
     [
         (("paco", "linaer"), {}, 'protocol: found "linaer", expected one of'),
         (("paco", "linaer"), {}, 'Did you mean "linear"'),
-        (("paco", "knn"), {"kk": 3}, 'unknown key "kk". Did you mean "k"?'),
+        (("paco", "knn"), {"kk": 3}, 'unknown setting "kk". Did you mean "k"?'),
         (("paco", "knn"), {"k": 0}, '"k": found 0'),
         (("moco", "classifier"), {}, 'protocol "classifier" needs learned centers; this encoder has none'),
         (("paco", "knn", "digitz"), {}, 'Did you mean "digits"'),

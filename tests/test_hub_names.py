@@ -43,6 +43,11 @@ def ship(release: Path, here: Path) -> None:
     shutil.copytree(release, here / "share" / "model_cards" / NAME)
 
 
+def ship_recipe(name: str, here: Path) -> None:
+    (here / "share" / "recipes").mkdir(parents=True)
+    (here / "share" / "recipes" / f"{name}.yaml").touch()
+
+
 def publish(release: Path, hub, repo_id: str) -> str:
     return hub.create(repo_id, {file.name: file.read_bytes() for file in release.iterdir()})
 
@@ -185,6 +190,7 @@ def test_a_recipe_without_shipped_weights_is_said_to_be_one(hub, here):
 
 @pytest.mark.parametrize("name", ["timm:resnet50.a1_in1k", "resnet50.a1_in1k", "resnet50"])
 def test_weights_of_timm_are_no_release_and_what_can_be_done_with_them_is_said(name, hub, here):
+    ship_recipe("resnet50.moco_v2_in1k", here)
     with pytest.raises(ReleaseError) as caught:
         zoo.open(name)
     assert '"zoo finetune --init timm:resnet50.a1_in1k"' in str(caught.value)
@@ -193,6 +199,7 @@ def test_weights_of_timm_are_no_release_and_what_can_be_done_with_them_is_said(n
 
 
 def test_an_architecture_without_weights_is_said_to_be_one(hub, here):
+    ship_recipe("cifar_resnet32.ce_cifar10", here)
     with pytest.raises(ReleaseError, match='that is an architecture, "zoo list cifar_resnet32" shows'):
         zoo.open("cifar_resnet32")
     with pytest.raises(ReleaseError) as caught:
