@@ -405,7 +405,7 @@ def test_a_missing_package_is_an_error_before_the_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tracking.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(TrainingError, match=r'"trackio" needs the package.*contrastive-zoo\[trackio\]'):
+    with pytest.raises(TrainingError, match=r'"trackio" needs the package.*pip install trackio'):
         zoo.pretrain(PACO, out=tmp_path / "out", overrides=["training.trackers=[trackio]"])
     assert not (tmp_path / "out").exists()
     require_trackers(Recipe.load(PACO))
