@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from contextlib import nullcontext
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -95,7 +94,7 @@ def _from_archive(source: TorchvisionSource, copy: Copy, split: Split, root: Pat
     others = _parquet_folders(folder, copy) if present else []
     download = source.download and not others
     try:
-        with fetching(archive) if download else nullcontext():
+        with fetching(archive, download=download):
             data = cls(str(folder), train=split == "train", download=download)
     except (RuntimeError, OSError) as error:
         words = " ".join(str(error).split())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +75,7 @@ def open_fashion_mnist(source: TorchvisionSource, split: Split, root: Path | Non
     if root.name == inside:  # the folder of the data set itself was given
         root = root.parent
     try:
-        with fetching(root / inside) if source.download else nullcontext():
+        with fetching(root / inside, download=source.download):
             data = FashionMNIST(str(root), train=split == "train", download=source.download)
     except (RuntimeError, OSError) as error:
         raise DataError(

@@ -31,12 +31,13 @@ def pick_device(wanted: str, where: str = "training.device") -> torch.device:
     Raises:
         RecipeError: for any other word, or if a GPU is asked for and there is none.
     """
-    if not isinstance(wanted, str) or wanted not in DEVICES:
-        found = f'"{wanted}"' if isinstance(wanted, str) else repr(wanted)
-        numbered = isinstance(wanted, str) and wanted.startswith("cuda:")
-        hint = "; CUDA_VISIBLE_DEVICES chooses among several GPUs" if numbered else "."
-        near = "" if numbered else did_you_mean(wanted, DEVICES)
-        raise RecipeError(f"{where}: found {found}, expected one of {', '.join(DEVICES)}{hint}{near}")
+    if not isinstance(wanted, str):
+        raise RecipeError(f"{where}: found {wanted!r}, expected one of {', '.join(DEVICES)}.")
+    if wanted not in DEVICES:
+        hint = f".{did_you_mean(wanted, DEVICES)}"
+        if wanted.startswith("cuda:"):
+            hint = "; CUDA_VISIBLE_DEVICES chooses among several GPUs"
+        raise RecipeError(f'{where}: found "{wanted}", expected one of {", ".join(DEVICES)}{hint}')
     available = torch.cuda.is_available()
     if wanted == "cuda" and not available:
         raise RecipeError(f'{where}: found "cuda", but torch sees no GPU here; use "auto" or "cpu"')
@@ -107,7 +108,7 @@ def require_batches(objective: Objective, images: int, recipe: Recipe, ranks: Ra
     batchnorm, last = has_batchnorm(objective), images % section.batch_size
     if batchnorm and section.batch_size == 1:
         raise RecipeError("training.batch_size: found 1, expected at least 2: BatchNorm needs two images")
-    if batchnorm and not section.drop_last and images % section.batch_size == 1:
+    if batchnorm and not section.drop_last and last == 1:
         raise RecipeError(
             f"training.batch_size: found {section.batch_size}, which leaves a last batch of 1 of the "
             f"{images} images, too few for BatchNorm; change it by one, or set training.drop_last: true"

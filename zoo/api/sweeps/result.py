@@ -45,9 +45,8 @@ class Result:
     def found(self, numbers: Mapping[Run, Numbers]) -> list[Found]:
         return findings(self.plan, numbers, self.watch(numbers))
 
-    def page(self, numbers: Mapping[Run, Numbers], caption: str) -> Page:
+    def page(self, numbers: Mapping[Run, Numbers], found: Sequence[Found], caption: str) -> Page:
         """Return what the report begins with; `caption` is that of the figure, which is drawn by then."""
-        found = self.found(numbers)
         return Page(
             title=self.title,
             paragraphs=[*self.about(), *sentences(self.plan, found, numbers), *self.failures(), NOTE],
@@ -103,9 +102,9 @@ class Result:
         titles = ", ".join(each.watched.title for each in found)
         return f"{titles} against {along(self.plan).title}: every seed, means and intervals, as in the table"
 
-    def draw(self, numbers: Mapping[Run, Numbers], subjects: Sequence[Subject]) -> str:
+    def draw(self, found: Sequence[Found], subjects: Sequence[Subject]) -> str:
         """Draw it as wide as a screen and as a column, and return the caption."""
-        axis, found, about = along(self.plan), self.found(numbers), self.about_runs(subjects)
+        axis, about = along(self.plan), self.about_runs(subjects)
         files = [self.out / "sweep.png", self.out / "sweep.svg"]
         captions = [
             plot_sweep(

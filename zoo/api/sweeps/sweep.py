@@ -337,7 +337,8 @@ def _conclude(
 
     def page(subjects: Sequence[Subject]) -> Page:
         numbers = numbers_of(subjects)
-        return result.page(numbers, result.draw(numbers, subjects))
+        found = result.found(numbers)
+        return result.page(numbers, found, result.draw(found, subjects))
 
     report = None
     if result.reported:
@@ -353,9 +354,10 @@ def _conclude(
         subjects = report.subjects
     else:
         subjects = unseen(*folders)
-        result.draw(numbers_of(subjects), subjects)
     numbers = numbers_of(subjects)
     found = result.found(numbers)
+    if report is None:
+        result.draw(found, subjects)
     record = result.record(numbers, found)
     try:
         results = _results(plan.runs, failed, beside, trained_on)
