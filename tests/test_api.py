@@ -17,9 +17,9 @@ from torch import nn
 import zoo
 from tests.release_helpers import plain_timm, reads_folders
 from zoo.api.comparisons.plan import Images, require_same
+from zoo.api.sweep_folder import read_plan
 from zoo.api.sweeps.grid import Run
-from zoo.api.sweeps.plan import read_plan
-from zoo.api.work_queue import is_finished
+from zoo.api.sweeps.work_queue import is_finished
 from zoo.data import open_dataset
 from zoo.release import Release
 from zoo.training import Recipe, RunFolder

@@ -13,8 +13,8 @@ import pytest
 import zoo
 from tests.test_api import FOLDER, picture_folder
 from zoo import api
-from zoo.api import work_queue
 from zoo.api.diagnoses import diagnose as diagnosis
+from zoo.api.sweeps import work_queue
 from zoo.config import parse
 from zoo.data import DataConfig, open_dataset
 from zoo.data.embedded import reads_folder, require_use, without_partial_labels

@@ -19,7 +19,7 @@ import torch
 from tests.pretend_gpu import Event, Gpu, GpuTensor, Stream, pretend_gpu
 from tests.test_recipes_start import images, shrunk  # noqa: F401  # a fixture
 from tests.test_training import RECIPES, SHORT, run
-from zoo.api.sweeps.file import read_sweep
+from zoo.api.sweep_file import read_sweep
 from zoo.data import Batch, open_dataset
 from zoo.evaluation.features import extract
 from zoo.evaluation.knn import knn_predict

@@ -17,7 +17,7 @@ from huggingface_hub import HfApi, ModelCard
 import zoo
 from tests.hub_helpers import EVALUATION, NAME, REPO
 from zoo.errors import ReleaseError
-from zoo.release.hub.push import publish
+from zoo.release.push import publish
 
 WRITES = ("POST", "PUT", "DELETE")
 xet = pytest.param(

@@ -16,13 +16,13 @@ from tests import warm
 from tests.hub_helpers import NAME, REPO
 from zoo.errors import ReleaseError
 from zoo.release import names
-from zoo.release.hub.push import publish
+from zoo.release.push import publish
 
 KILLED = """
 import os, pathlib, shutil, signal, sys
 kind, count, repo, out, token = sys.argv[1:]
 owner, name = {"copy": (shutil, "copyfile"), "replace": (pathlib.Path, "replace")}[kind]
-import zoo.release.hub.pull
+import zoo.release.pull
 original, calls = getattr(owner, name), 0
 def deadly(source, *rest):
     global calls
@@ -31,7 +31,7 @@ def deadly(source, *rest):
         os.kill(os.getpid(), signal.SIGKILL)
     return original(source, *rest)
 setattr(owner, name, deadly)
-zoo.release.hub.pull.pull(repo, out=out, token=token)
+zoo.release.pull.pull(repo, out=out, token=token)
 """
 
 

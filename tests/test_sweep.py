@@ -20,8 +20,8 @@ import zoo
 from tests.data_fixtures import photo
 from tests.programs.plain_sweep import draw_nothing
 from zoo import catalog
-from zoo.api import work_queue
-from zoo.api.sweeps.file import Watched, is_sweep, read_sweep
+from zoo.api.sweep_file import Watched, is_sweep, read_sweep
+from zoo.api.sweeps import work_queue
 from zoo.api.sweeps.findings import findings, sentences, usual_numbers, watched_by_name
 from zoo.api.sweeps.grid import Plan, _label, plan_sweep
 from zoo.api.sweeps.result import Result

@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 import zoo
-from zoo.api import work_queue
+from zoo.api.sweeps import work_queue
 from zoo.api.sweeps.estimate import Pace, beginning
 from zoo.api.sweeps.grid import plan_sweep
 from zoo.data import DataConfig, open_dataset, parse_data_spec

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure as Drawing
 
 import zoo
 from zoo import catalog
-from zoo.api.sweeps.file import read_sweep
+from zoo.api.sweep_file import read_sweep
 from zoo.api.sweeps.grid import Run
 from zoo.api.sweeps.plan import written_plan
 from zoo.api.tables.release_results import group_of

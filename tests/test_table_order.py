@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import zoo
+from zoo.evaluation.figures.results import labels
 from zoo.evaluation.results.order import in_order
-from zoo.evaluation.results.plot import labels
 from zoo.evaluation.results.rows import Evaluated, Row, RunResult, in_rows
 from zoo.evaluation.results.table import lines, markdown
 

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from zoo.modules.centers import Centers
     from zoo.release import HubRelease, Release, list_hub, load
     from zoo.release import open as open
-    from zoo.release.hub.pull import pull
-    from zoo.release.hub.push import push
+    from zoo.release.pull import pull
+    from zoo.release.push import push
 
 __version__ = "0.1.0"
 
@@ -92,8 +92,8 @@ _HOME_OF = {
     "load": "zoo.release",
     "open": "zoo.release",
     "pretrain": "zoo.api",
-    "pull": "zoo.release.hub.pull",
-    "push": "zoo.release.hub.push",
+    "pull": "zoo.release.pull",
+    "push": "zoo.release.push",
     "reproduce": "zoo.api",
     "sweep": "zoo.api",
     "table": "zoo.api",

@@ -73,10 +73,11 @@ def show(
         return
     reading = _release_of(name)
     if reading is not None:
-        from zoo.release import Release, source
+        from zoo.release import Release
+        from zoo.release.locate import folder_of
 
         print_reading(name, reading)
-        print_release(Release.at(source.folder_of(reading, want="facts")))
+        print_release(Release.at(folder_of(reading, want="facts")))
     if reading is None or _is_recipe(name):
         path = catalog.recipe_path(name)
         print(f"# {path}\n{catalog.recipe_text(path)}", end="")
@@ -114,7 +115,7 @@ def push(
     revision: Annotated[str | None, typer.Option("--revision", help="Branch. Default: main.")] = None,
 ) -> None:
     """Publish a release on the Hub, after checking it; the same push again changes nothing."""
-    from zoo.release.hub.push import publish
+    from zoo.release.push import publish
 
     published = publish(release, repo_id, private=private, revision=revision)
     if published.changed:
@@ -133,7 +134,7 @@ def pull(
     revision: Annotated[str | None, typer.Option("--revision", help="Branch, tag or commit.")] = None,
 ) -> None:
     """Fetch a release whole and check its hashes."""
-    from zoo.release.hub.pull import pull
+    from zoo.release.pull import pull
 
     release = pull(name, out=out, revision=revision)
     print(f'{release.name}  {release.path}\n\nload it:  zoo.load("{release.path}")')

@@ -22,9 +22,10 @@ from zoo.image_list import ImageList
 from zoo.locks import turn
 from zoo.modules.centers import Centers
 from zoo.pixels import to_rgb
-from zoo.release import card, files, format, images, tensors, verified
+from zoo.release import card, files, format, images, names, tensors, verified
 from zoo.release import history as histories
 from zoo.release.build import build
+from zoo.release.locate import folder_of
 from zoo.release.request import check_request
 
 
@@ -128,8 +129,8 @@ class Release:
         with torch.no_grad():
             features = self._encoder(self._transform(image).unsqueeze(0))
         nearest = centers.nearest(features, k)
-        names = (centers.class_names[index] for index in nearest.index[0].tolist())
-        return list(zip(names, nearest.probability[0].tolist(), strict=True))
+        classes = (centers.class_names[index] for index in nearest.index[0].tolist())
+        return list(zip(classes, nearest.probability[0].tolist(), strict=True))
 
     def require_centers(self) -> Centers:
         """Return the learned class centers.
@@ -265,9 +266,7 @@ class Release:
             ReleaseError: when the weights are others, or this release cannot be changed.
         """
         if not isinstance(other, Release):
-            from zoo.release import names, source
-
-            other = Release.at(source.folder_of(names.resolve(other), token=token, want="facts"))
+            other = Release.at(folder_of(names.resolve(other), token=token, want="facts"))
         if other.config["zoo"]["weights_sha256"] != self.config["zoo"]["weights_sha256"]:
             raise ReleaseError(f"{other.path}: has other weights than {self.path}, so its figures are others")
         measured = other.metrics["evaluations"]

@@ -13,7 +13,9 @@ from zoo.config import Config, parse
 from zoo.errors import ReleaseError
 
 FORMAT = 1
-NEWER = "; a newer zoo may have written it: pip install --upgrade contrastive-zoo"
+LIBRARY = "contrastive-zoo"
+"""What the Hub is told, and the tag that releases carry."""
+NEWER = f"; a newer zoo may have written it: pip install --upgrade {LIBRARY}"
 MAX_DEPTH = 16  # of the nesting inside `dataset`; far above what anybody writes
 MAX_PIXELS = 4096  # of an input's side, and of the image that it is cropped from
 MAX_ARGUMENT = 1 << 14  # of a number in `model_args`: above every width, depth and size in timm

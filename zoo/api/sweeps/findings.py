@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from zoo.api.sweeps.file import Watched
+from zoo.api.sweep_file import Watched
 from zoo.api.sweeps.grid import RECIPE, Axis, Plan, Run
 from zoo.errors import did_you_mean
 from zoo.evaluation.diagnosis.page import Table

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from zoo.api.pretraining import as_recipe
-from zoo.api.sweeps.file import Order, Watched
+from zoo.api.sweep_file import Order, Watched
 from zoo.errors import RecipeError, ZooError, did_you_mean
 from zoo.evaluation.figures.names import without_common_end
 from zoo.training import Recipe

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from zoo.api.facts import hardware, versions
-from zoo.api.sweeps.file import SweepFile, Watched
+from zoo.api.sweep_file import SweepFile, Watched
 from zoo.api.sweeps.findings import (
     Found,
     Numbers,

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from zoo import catalog
-from zoo.api import work_queue
 from zoo.api.comparisons.plan import Images, checked_seeds, require_same
 from zoo.api.diagnoses.diagnose import Report, diagnose, unseen
 from zoo.api.given import listed
+from zoo.api.sweep_file import SweepFile, Watched, is_sweep, read_sweep
+from zoo.api.sweep_folder import read_json, why_failed
+from zoo.api.sweeps import work_queue
 from zoo.api.sweeps.estimate import Pace, beginning
-from zoo.api.sweeps.file import SweepFile, Watched, is_sweep, read_sweep
 from zoo.api.sweeps.findings import Found, Numbers, point_words, watched_by_name
 from zoo.api.sweeps.grid import Plan, Run, plan_sweep
 from zoo.api.sweeps.plan import trainings, written_plan
@@ -300,7 +301,7 @@ def _done(runs: Sequence[Run]) -> str:
 
 def _reported(out: Path) -> str | None:
     """Return the id of the record that is in the folder, if there is one."""
-    found = work_queue.read_json(out / SWEEP).get("id")
+    found = read_json(out / SWEEP).get("id")
     return None if found is None else str(found)
 
 
@@ -325,7 +326,7 @@ def _conclude(
     out: Path,
 ) -> Sweep:
     """Compare all finished runs, and write what was found; without the table, if that fails."""
-    failed = {run.id: why for run in plan.runs if (why := work_queue.reason(run)) is not None}
+    failed = {run.id: why for run in plan.runs if (why := why_failed(run.folder)) is not None}
     runs = work_queue.finished(plan.runs)
     if not runs:
         raise ZooError(f"none of the {len(plan.runs)} runs could be trained: {next(iter(failed.values()))}")

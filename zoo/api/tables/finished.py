@@ -6,9 +6,8 @@ import json
 from pathlib import Path
 
 from zoo import release as releases
-from zoo.api import work_queue
 from zoo.api.diagnoses.subjects import open_subject
-from zoo.api.sweeps.plan import Planned, images_hash, read_plan
+from zoo.api.sweep_folder import Planned, images_hash, read_json, read_plan, why_failed
 from zoo.api.tables.release_results import group_of, run_result
 from zoo.config import Config, load_yaml, parse
 from zoo.errors import RecipeError, ReleaseError, ZooError
@@ -150,7 +149,7 @@ def _unfinished(folder: Path, place: str) -> Unfinished:
         name, seed, group = str(recipe["name"]), int(recipe["training"]["seed"]), group_of(recipe)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecipeError):
         pass  # the state says why
-    why = work_queue.read_json(folder / work_queue.FAILED).get("reason")
+    why = why_failed(folder)
     state = f"failed: {why}" if why else _state(folder)
     return Unfinished(place=place, name=name, seed=seed, group=group, train_sha256=train, state=state)
 
@@ -158,7 +157,7 @@ def _unfinished(folder: Path, place: str) -> Unfinished:
 def _images_of(run: Path) -> str | None:
     """Return the hash of the images that a run, or a stage of its method, has noted."""
     places = [RunFolder(run), *_stages_of(run)]
-    found = (images_hash(work_queue.read_json(place.data_file).get("sha256")) for place in places)
+    found = (images_hash(read_json(place.data_file).get("sha256")) for place in places)
     return next((each for each in found if each is not None), None)
 
 

@@ -13,12 +13,12 @@ from typing import Any
 
 from zoo import catalog
 from zoo.api.given import listed
-from zoo.api.sweeps.file import is_sweep, read_sweep
+from zoo.api.sweep_file import is_sweep, read_sweep
 from zoo.api.tables.finished import RESULTS, Finished, read_results
 from zoo.api.tables.unfinished import still_open
 from zoo.errors import RecipeError, ZooError, did_you_mean
+from zoo.evaluation.figures.results import plot_results
 from zoo.evaluation.results.order import in_order
-from zoo.evaluation.results.plot import plot_results
 from zoo.evaluation.results.rows import Published, RunResult, Unfinished, in_rows
 from zoo.evaluation.results.table import Line, cells, lines, markdown, notes, reading
 from zoo.files import exists, is_dir, is_file, read_text, sync, write_text

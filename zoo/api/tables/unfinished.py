@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from zoo.api.sweeps.plan import Planned
+from zoo.api.sweep_folder import Planned
 from zoo.evaluation.results.rows import NOT_BEGUN, Key, RunResult, Unfinished
 
 _Images = dict[Key, set[str | None]]

@@ -12,9 +12,10 @@ from huggingface_hub import CardData, ModelCard
 
 from zoo.config import is_number
 from zoo.errors import ReleaseError
-from zoo.release import format, hub
+from zoo.release import format
 from zoo.release.card.metadata import metadata
 from zoo.release.card.render import notes, render
+from zoo.release.schema import LIBRARY
 
 # Versions are no figures, nor is a number that is part of a name: CIFAR-100, top-1, 1k.
 _NO_FIGURES = re.compile(r"\d+(?:\.\d+){2,}|[A-Za-z]+-?\d[\w.]*|\d+[A-Za-z]\w*")
@@ -47,9 +48,9 @@ def check_card(folder: Path, config: Mapping[str, Any]) -> None:
         said, right = found.get(key), expected.get(key)
         if said != right:
             raise ReleaseError(f"{file}: {key}: found {said!r}, expected {right!r}. {_ANEW}")
-    if hub.LIBRARY not in (found.get("tags") or []):
+    if LIBRARY not in (found.get("tags") or []):
         raise ReleaseError(
-            f'{file}: tags: found {found.get("tags")}, expected "{hub.LIBRARY}" among them. {_ANEW}'
+            f'{file}: tags: found {found.get("tags")}, expected "{LIBRARY}" among them. {_ANEW}'
         )
     _check_results(_results(found), _results(expected), file)
     own = {*notes(file).splitlines(), *config["zoo"]["description"].splitlines()}

@@ -9,8 +9,8 @@ from typing import Any
 from huggingface_hub import EvalResult, ModelCardData
 
 from zoo.config import is_number
-from zoo.release import hub
 from zoo.release.format import ACCURACIES
+from zoo.release.schema import LIBRARY
 
 _RECALL = re.compile(r"recall_at_(\d+)")
 
@@ -34,7 +34,7 @@ def metadata(
         license=config["pretrained_cfg"]["license"],
         library_name="timm",
         pipeline_tag=task,
-        tags=[task, "timm", "transformers", "contrastive-learning", hub.LIBRARY, zoo["objective"]],
+        tags=[task, "timm", "transformers", "contrastive-learning", LIBRARY, zoo["objective"]],
         datasets=[dataset] if dataset else None,
         base_model=base,
         model_name=zoo["name"],

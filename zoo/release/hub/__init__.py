@@ -31,11 +31,11 @@ from huggingface_hub.utils import (  # type: ignore[attr-defined]
 
 from zoo import settings
 from zoo.errors import ReleaseError, did_you_mean
+from zoo.release.schema import LIBRARY
 
 ANSWER_SECONDS = 100.0
 """How long a commit may take to be answered; the client's own choice is to wait for ever."""
 
-LIBRARY = "contrastive-zoo"  # what the Hub is told, and the tag that releases carry
 LOG = logging.getLogger("zoo.hub")  # what is sent and fetched; the command line shows it off a terminal
 LOG_IN = 'log in with "hf auth login", set HF_TOKEN or give token='
 COMMIT = re.compile(r"[0-9a-f]{40}")

@@ -10,6 +10,7 @@ from huggingface_hub.repocard_data import EvalResult, model_index_to_eval_result
 
 from zoo.errors import ReleaseError
 from zoo.release import hub
+from zoo.release.schema import LIBRARY
 
 
 class HubRelease(NamedTuple):
@@ -47,7 +48,7 @@ def list_hub(org: str, *, token: str | bool | None = None) -> list[HubRelease]:
         models = list(
             hub.api(token).list_models(
                 author=org,
-                filter=hub.LIBRARY,
+                filter=LIBRARY,
                 expand=["cardData", "lastModified", "model-index", "private"],
             )
         )
@@ -56,8 +57,8 @@ def list_hub(org: str, *, token: str | bool | None = None) -> list[HubRelease]:
 
 def _described(model: ModelInfo) -> HubRelease:
     tags = getattr(model.card_data, "tags", None)
-    tags = tags if isinstance(tags, list) and hub.LIBRARY in tags else [hub.LIBRARY]
-    objective = tags[tags.index(hub.LIBRARY) + 1 :][:1]  # as release/card/metadata.py writes them
+    tags = tags if isinstance(tags, list) and LIBRARY in tags else [LIBRARY]
+    objective = tags[tags.index(LIBRARY) + 1 :][:1]  # as release/card/metadata.py writes them
     first = next((result for result in _results(model) if result.metric_type == "accuracy"), None)
     return HubRelease(
         _printable(model.id),

@@ -14,6 +14,7 @@ from zoo.errors import ReleaseError
 from zoo.files import write_text
 from zoo.release import build, format, hub
 from zoo.release.hub import manifest
+from zoo.release.schema import LIBRARY
 
 Want = Literal["facts", "model", "all"]
 
@@ -152,7 +153,7 @@ def _download(
             cache_dir=cache_dir,
             token=token,
             allow_patterns=list(names),
-            library_name=hub.LIBRARY,
+            library_name=LIBRARY,
         )
     absent = [name for name in names if not (folder / name).is_file()]
     if absent:  # the client, without an answer, takes what the cache has

@@ -12,22 +12,20 @@ from typing import Any
 import torch
 
 from zoo.api.pretraining import pretrain
+from zoo.api.sweep_folder import FAILED, PLAN, read_json
 from zoo.api.sweeps.estimate import Pace
 from zoo.api.sweeps.grid import Run
 from zoo.data.embedded import folder_for
 from zoo.errors import Interrupted, InUse, TrainingError, ZooError
-from zoo.files import exists, is_dir, read_text, write_text
+from zoo.files import exists, is_dir, write_text
 from zoo.launch import job, local_rank
 from zoo.release.format import holds_release
 from zoo.training.disk import writing
 from zoo.training.lock import is_held, turn
 from zoo.training.progress import say
 
-PLAN = "plan.json"
 LOCK = ".lock"
 
-FAILED = "failed.json"
-_LARGEST = 1 << 24  # bytes
 _TRIES = 3
 
 
@@ -84,12 +82,6 @@ def take_gpu() -> None:
 def is_finished(run: Run) -> bool:
     """Whether its release is there."""
     return holds_release(run.folder)
-
-
-def reason(run: Run) -> str | None:
-    """Return why a run failed, or None."""
-    found = read_json(run.folder / FAILED).get("reason")
-    return None if found is None else str(found)
 
 
 def train_all(
@@ -155,12 +147,3 @@ def train_all(
 def finished(runs: Iterable[Run]) -> list[Run]:
     """Return those whose releases are there."""
     return [run for run in runs if is_finished(run)]
-
-
-def read_json(file: Path) -> dict[str, Any]:
-    """Return what a file of ours holds; nothing for one that is not there or is damaged."""
-    try:
-        found = json.loads(read_text(file, _LARGEST))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}

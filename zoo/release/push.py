@@ -21,6 +21,7 @@ from zoo.errors import ReleaseError
 from zoo.release import card, check, format, hub, source
 from zoo.release.hub import manifest
 from zoo.release.release import Release
+from zoo.release.schema import LIBRARY
 
 _VERSION = re.compile(r"v([1-9][0-9]*)")
 _MAIN = constants.DEFAULT_REVISION
@@ -171,7 +172,7 @@ def _text(there: hub.Listing, repo_id: str, name: str, token: str | bool | None)
         )
     with tempfile.TemporaryDirectory() as folder, hub.talking(repo_id, there.commit):
         file = hf_hub_download(
-            repo_id, name, revision=there.commit, local_dir=folder, token=token, library_name=hub.LIBRARY
+            repo_id, name, revision=there.commit, local_dir=folder, token=token, library_name=LIBRARY
         )
         return Path(file).read_bytes()
 

@@ -7,9 +7,11 @@ from pathlib import Path
 
 from zoo import catalog
 from zoo.errors import ReleaseError
-from zoo.release import files, format, hub, names, source
+from zoo.release import files, format, hub, names
 from zoo.release.hub import manifest
+from zoo.release.locate import folder_of
 from zoo.release.release import Release
+from zoo.release.source import named
 
 _MAX_VERSIONS = 50  # how far back a folder is recognised as an older state
 
@@ -36,8 +38,8 @@ def pull(
     Raises:
         ReleaseError: naming the repository or folder, what was found and what was expected.
     """
-    reading = names.resolve(source.named(name), revision, cache_dir)
-    release = Release.at(source.folder_of(reading, token=token, cache_dir=cache_dir, want="all"))
+    reading = names.resolve(named(name), revision, cache_dir)
+    release = Release.at(folder_of(reading, token=token, cache_dir=cache_dir, want="all"))
     release.verify()
     if out is None:
         return release
