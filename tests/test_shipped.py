@@ -96,13 +96,30 @@ def test_recorded_accuracies_on_cifar100_come_out_again(name: str) -> None:
                 assert again["metrics"][group] == pytest.approx(recorded["metrics"][group], abs=0.2)
 
 
-def test_two_releases_are_compared_on_the_same_images() -> None:
+def test_two_releases_are_compared_on_the_same_images(tmp_path: Path) -> None:
     """What README's paired differences are made with."""
-    both = [paired.right(name, "knn", None, []) for name in DIGITS]
-    found = [zoo.evaluate(name, "knn", save=False)["metrics"]["accuracy"] for name in DIGITS]
-    for answer, accuracy in zip(both, found, strict=True):
-        assert 100 * answer.double().mean().item() == pytest.approx(accuracy)
-    assert paired.difference(both[0], both[1])[0] == pytest.approx(found[0] - found[1])
+    both = [paired.answers(name, "knn", None, []) for name in DIGITS]
+    found = [zoo.evaluate(name, "knn", save=False)["metrics"] for name in DIGITS]
+    for one, metrics in zip(both, found, strict=True):
+        assert 100 * one.right.double().mean().item() == pytest.approx(metrics["accuracy"])
+    parts = paired.differences(both[0], both[1])
+    assert parts["all"][0] == pytest.approx(found[0]["accuracy"] - found[1]["accuracy"])
+    assert 0 < parts["all"][1] < min(parts["many"][1], parts["few"][1])  # of fewer images less is known
+    assert sum(part.sum() for part in (both[0].many > 100, both[0].many < 20)) < len(both[0].right)  # type: ignore[operator]
+
+    file = tmp_path / "results.json"  # of one whose weights are elsewhere
+    file.write_text('{"format": 1}')
+    paired.keep_in(file, "knn", both[1])
+    again = paired.answers(str(file), "knn", None, [])
+    assert torch.equal(again.right, both[1].right)
+    assert paired.differences(both[0], again) == parts
+    with pytest.raises(SystemExit, match="different test images"):
+        paired.differences(both[0], again._replace(test_sha256="other"))
+    with pytest.raises(SystemExit, match="does not say which images are right by linear"):
+        paired.answers(str(file), "linear", None, [])
+
+
+def test_a_paired_difference_by_hand() -> None:
     mean, half = paired.difference(torch.tensor([1, 1, 0, 1]), torch.tensor([0, 1, 1, 0]))
     assert mean == pytest.approx(25.0)  # 100, 0, -100, 100
     assert half == pytest.approx(1.96 * (27500 / 3) ** 0.5 / 2)
