@@ -128,6 +128,7 @@ def test_the_map_draws_each_class_and_each_center_in_its_color(tmp_path, saved):
     # class means are the centers here: each star lies nearest to the median of its own class
     medians = np.stack([np.median(np.asarray(g.get_offsets()), axis=0) for g in groups[:10]])
     stars = np.concatenate([g.get_offsets() for g in groups[10:]])
+    assert sorted(t.get_text() for t in figure.axes[0].texts) == sorted(NAMES)  # each once
     assert (np.linalg.norm(stars[:, None] - medians[None], axis=2).argmin(1) == np.arange(10)).sum() >= 9
 
 
@@ -160,8 +161,13 @@ def test_many_classes_are_colored_by_their_training_images(tmp_path, saved):
     assert "in italics the names of the 5 most and the 5 least frequent" in " ".join(
         texts(with_centers).split()
     )
-    assert "class index" in texts(without)
-    assert "50 of 120 features" in texts(without)
+    words = " ".join(texts(without).split())
+    assert "50 of 120 features" in words
+    assert "in colours 10 of the 30 classes, evenly chosen by index" in words
+    grey, *ten = without.axes[0].collections
+    assert [each.get_label() for each in ten] == [f"class {c}" for c in (0, 3, 6, 10, 13, 16, 19, 23, 26, 29)]
+    assert len({tuple(each.get_facecolor()[0, :3]) for each in (grey, *ten) if len(each.get_offsets())}) > 9
+    assert sum(len(each.get_offsets()) for each in (grey, *ten)) == 50
 
 
 def test_names_of_stars_that_lie_together_cover_no_other_name(tmp_path, saved):

@@ -24,7 +24,7 @@ from zoo.api.tables.release_results import group_of
 from zoo.api.tables.table import BEGIN, END, published_figures
 from zoo.cli import app
 from zoo.errors import RecipeError, ReleaseError, ZooError
-from zoo.evaluation.results import plot as results_plot
+from zoo.evaluation.figures import results as results_plot
 from zoo.evaluation.results.rows import Published, figure
 from zoo.evaluation.results.table import cells, duration, measured_groups, reading
 from zoo.training import Recipe, RunFolder
@@ -414,7 +414,7 @@ def test_balanced_data_are_not_shown_twice(tmp_path: Path) -> None:
         assert measured_groups([line._replace(row=replace(line.row, figures=figures))]) == shown
 
 
-def test_each_data_set_has_its_own_block_with_one_range_for_all_its_panels(
+def test_each_data_set_has_its_own_block_and_each_panel_its_own_range(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     release(tmp_path / "a", 0, 50.0)
@@ -435,16 +435,16 @@ def test_each_data_set_has_its_own_block_with_one_range_for_all_its_panels(
         *("accuracy", "few"),
         *("accuracy", "many", "medium", "few"),
     ]
-    (low,), (high,) = ({each.get_xlim() for each in block} for block in (panels[:2], panels[2:]))
-    assert low[1] < 10 < 40 < high[1]
-    assert low[0] < 2.0 and low[1] > 4.0 and high[1] > 100.0  # with room around a dot
+    low, high = panels[0].get_xlim(), panels[3].get_xlim()
+    assert low[0] < 4.0 < low[1] < 20 < high[0] < 100.0 < high[1]  # with room around a dot
+    assert high[1] - high[0] > 5.0  # two that are alike do not fill it
     # panels of a metric stand below each other, and no row's name repeats what the heading says
     assert panels[0].get_position().x0 == panels[2].get_position().x0
     assert panels[1].get_position().x0 == panels[5].get_position().x0
     for block in (panels[0], panels[2]):
         names = [each.get_text() for each in block.get_yticklabels()]
         assert names == ["PaCo, tau 0.1", "PaCo, tau 0.2"]
-    assert "Each data set has an x axis of its own, the same in all its panels" in captions[0]
+    assert "Every panel has an x axis of its own" in captions[0]
 
 
 def test_the_picture_shows_every_seed_the_means_and_what_was_published(
@@ -460,6 +460,11 @@ def test_the_picture_shows_every_seed_the_means_and_what_was_published(
     drawn = [tuple(map(float, line.get_xdata())) for line in axes.lines]
     assert (50.0, 52.0, 57.0) in drawn and (40.0,) in drawn and (53.0,) in drawn
     assert drawn.count((90.0, 90.0)) == 1  # the other is of another recipe
+    images = made.lines[1].row.evaluated.metrics["test_images"]
+    half = 196 * (0.4 * 0.6 / images) ** 0.5
+    (interval,) = [each for each in drawn if len(each) == 2 and each[0] < 40 < each[1]]
+    assert interval == pytest.approx((40 - half, 40 + half))
+    assert "thin lines through those alone: 95 % interval" in captions[0]
     names = [each.get_text() for each in axes.get_yticklabels()]
     assert names == ["PaCo, tau 0.1, alpha 0.01", "PaCo, tau 0.2, alpha 0.05"]
     assert "digits, long tail 50, test split, measured by classifier" in captions[0]

@@ -3,12 +3,12 @@
     python -m tests.programs.paired knn RELEASE RELEASE ... --data DIR [--set k=5]
     python -m tests.programs.paired classifier RELEASE,tau=1 model_cards/results/NAME.json --data DIR
 
-Prints every pair's difference of accuracies in points and 1.96 standard errors of its mean over the images: of
-all, and of those whose class has more than 100, 20 to 100, and fewer than 20 training images. Seeds are no part
-of it: another one gives other weights.
+Prints every pair's difference of accuracies in points and 1.96 standard errors of its mean over the images:
+of all, and of those whose class has more than 100, 20 to 100, and fewer than 20 training images. Seeds are no
+part of it: another one gives other weights.
 
-A run whose weights are not shipped is given by its results, a .json file: `--into FILE` has written there which
-test images it classifies correctly.
+A run whose weights are not shipped is given by its results, a .json file: `--into FILE` has written there
+which test images it classifies correctly.
 
     python -m tests.programs.paired classifier FOLDER --data DIR --into model_cards/results/NAME.json
 """

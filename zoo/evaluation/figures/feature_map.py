@@ -60,9 +60,10 @@ def plot_features(
 ) -> None:
     """Draw features, and the directions of the class centers as stars, embedded jointly.
 
-    Up to ten classes have a colour, a marker and their name at the class's median. More have a colour by
-    their number of training images (`centers.class_counts`; without centers, by their index), and of
-    their centers the five most and the five least frequent are named.
+    Up to ten classes have a colour, a marker and their name: at the center, without centers at the class's
+    median. More have a colour by their number of training images (`centers.class_counts`), and of their
+    centers the five most and the five least frequent are named; without centers ten of the classes, evenly
+    chosen by their index, have a colour each, and the others are grey.
 
     What all features share, and what all centers share, adds the same to every logit, so it is removed
     (the mean is subtracted from each) before both are brought to unit norm.
@@ -162,6 +163,8 @@ def map_features(
         )
     of = f"all {len(rows):,}" if len(rows) == len(features) else f"{len(rows):,} of {len(features):,}"
     caption = f"{how} of {of} features (D = {features.shape[1]}; centred, unit norm), seed {seed}"
+    if counts is None and len(class_names) > len(COLORS):
+        caption += f"; in colours {len(COLORS)} of the {len(class_names)} classes, evenly chosen by index"
     words = f"the {len(stars)} class centers ({_named(counts)}), embedded jointly" if len(stars) else ""
     return FeatureMap(points, shown, stars, tuple(class_names), counts, method, caption, words)
 
@@ -178,8 +181,11 @@ def _named(counts: NDArray[Any] | None) -> str:
 def draw_feature_map(axes: Axes, mapped: FeatureMap) -> None:
     """Draw what `map_features` made."""
     parts = mapped.points, mapped.labels, mapped.stars, mapped.class_names
+    named: Sequence[int] = ()
     if len(mapped.class_names) <= len(COLORS):
         named = _draw_few(axes, *parts)
+    elif mapped.counts is None:
+        _draw_some(axes, mapped.points, mapped.labels, mapped.class_names)
     else:
         named = _draw_many(axes, *parts, counts=mapped.counts)
     axes.set_xticks([])
@@ -216,22 +222,37 @@ def _embed(vectors: NDArray[np.float32], method: Method, seed: int) -> tuple[NDA
 def _draw_few(
     axes: Axes, points: NDArray[Any], labels: NDArray[Any], stars: NDArray[Any], names: Sequence[str]
 ) -> Sequence[int]:
-    """Draw up to ten classes, with their names, and return which stars are to be named: all."""
+    """Draw up to ten classes, named where no star is, and return which stars are to be named: all."""
     for c in range(len(names)):
-        x, y = points[labels == c].T
-        style: dict[str, Any] = {"marker": MARKERS[c], "linewidths": 0.3, "edgecolors": "white", "zorder": 2}
-        axes.scatter(x, y, s=14, c=COLORS[c], alpha=0.75, **style)
+        _draw_class(axes, points[labels == c], c)
     for c in range(len(stars)):
         x, y = stars[c]
         axes.scatter(x, y, s=170, c=COLORS[c], marker="*", linewidths=0.9, edgecolors="black", zorder=4)
     for c, name in enumerate(names):
         own = points[labels == c]
-        if len(own):
+        if len(own) and not len(stars):
             x, y = np.median(own, axis=0)
             axes.text(
                 x, y, name, fontsize=10, weight="bold", ha="center", va="center", zorder=6, path_effects=_HALO
             )
     return range(len(stars))
+
+
+def _draw_some(axes: Axes, points: NDArray[Any], labels: NDArray[Any], names: Sequence[str]) -> None:
+    """Draw more classes, ten of them in colours: a hundred are not told apart, and no scale orders them."""
+    chosen = np.linspace(0, len(names) - 1, len(COLORS)).round().astype(int)
+    x, y = points[~np.isin(labels, chosen)].T
+    axes.scatter(x, y, s=6, c=FAINT, alpha=0.3, linewidths=0)
+    for place, c in enumerate(chosen):
+        _draw_class(axes, points[labels == c], place, names[c])
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.08), ncols=3, frameon=False)
+
+
+def _draw_class(axes: Axes, points: NDArray[Any], place: int, name: str | None = None) -> None:
+    """Draw the points of a class in the colour and with the marker of that place."""
+    style: dict[str, Any] = {"marker": MARKERS[place], "linewidths": 0.3, "edgecolors": "white", "zorder": 2}
+    x, y = points.T
+    axes.scatter(x, y, s=14, c=COLORS[place], alpha=0.75, label=name, **style)
 
 
 def _draw_many(
@@ -241,26 +262,22 @@ def _draw_many(
     stars: NDArray[Any],
     names: Sequence[str],
     *,
-    counts: NDArray[Any] | None,
+    counts: NDArray[Any],
 ) -> Sequence[int]:
     """Draw more classes, by their training images, and return which stars are to be named."""
     # viridis is even in lightness; its palest end would vanish on white
     cmap = LinearSegmentedColormap.from_list("frequency", colormaps["viridis"](np.linspace(0.0, 0.9, 256)))
-    value, norm, label = np.arange(len(names)), Normalize(0, len(names) - 1), "class index"
-    if counts is not None:
-        value, label = counts.clip(min=1), "training images of the class"
-        if value.min() < value.max():
-            norm = LogNorm(value.min(), value.max())
+    value = counts.clip(min=1)
+    norm = LogNorm(value.min(), value.max()) if value.min() < value.max() else Normalize(0, value.max())
     x, y = points.T
     axes.scatter(x, y, s=9, c=value[labels], cmap=cmap, norm=norm, alpha=0.8, linewidths=0)
     place: dict[str, Any] = {"location": "bottom", "shrink": 0.8, "aspect": 30, "pad": 0.02}
+    label = "training images of the class"
     bar = axes.figure.colorbar(ScalarMappable(norm, cmap), ax=axes, label=label, **place)
     if isinstance(norm, LogNorm):
         bar.locator = LogLocator(subs=(1, 2, 5) if value.max() < 300 * value.min() else (1,))
         bar.formatter = StrMethodFormatter("{x:,g}")  # an exponent would be smaller than other letters
         bar.minorformatter = NullFormatter()
-    if counts is None:
-        return ()
     x, y = stars.T
     style: dict[str, Any] = {"marker": "*", "linewidths": 0.6, "edgecolors": "black", "zorder": 4}
     axes.scatter(x, y, s=60, c=value, cmap=cmap, norm=norm, **style)

@@ -18,15 +18,16 @@ _MOST_ROWS = 40
 _MEASURES = {"linear": "linear probe", "linear, balanced": "balanced linear probe", "knn": "kNN"}
 _LEAST = 10.0  # points of accuracy that an axis shows
 _LETTERS = 40  # of a line of a row's name
-_WIDE, _NAMES = 1.35, 2.4  # inches of a panel, and of the rows' names
+_WIDE, _NAMES = 1.55, 2.4  # inches of a panel, and of the rows' names
 _ENDS, _HEADING = 0.55, 0.2  # inches of a block beside its rows: titles and ticks; the name of its data
 
 
 def plot_results(shown: Sequence[Line], paths: Path | str | Sequence[Path]) -> bool:
-    """Draw a block for each data set, in it one line for each row and one panel for each metric of its rows.
+    """Draw a block for each data set and measure, with a line for each row and a panel for each metric.
 
-    The panels of a block have one x axis: what stands further right is more accurate. Those of two blocks
-    are not to be compared, so each block has its own.
+    Every panel has an x axis of its own: on one for all, the overall accuracies, which lie closer together
+    than those by shot, would be one dot. What a classifier has and what a probe has are never beside each
+    other.
 
     Args:
         shown: rows in words, in the order from top to bottom.
@@ -39,9 +40,7 @@ def plot_results(shown: Sequence[Line], paths: Path | str | Sequence[Path]) -> b
     if not measured:
         return False
     drawn, more = measured[:_MOST_ROWS], len(measured) - _MOST_ROWS
-    blocks: dict[str, list[Line]] = {}
-    for line in drawn:
-        blocks.setdefault(line.data, []).append(line)
+    blocks = _blocks(drawn)
     panels = measured_groups(drawn)
     caption = _caption(drawn, panels, more)
     names = {data: labels(rows) for data, rows in blocks.items()}
@@ -57,14 +56,37 @@ def plot_results(shown: Sequence[Line], paths: Path | str | Sequence[Path]) -> b
     return True
 
 
+def _blocks(drawn: Sequence[Line]) -> dict[str, list[Line]]:
+    """Return the rows by what stands above them: the data and, where it has several, the measure."""
+    measures: dict[str, set[str]] = {}
+    for line in drawn:
+        measures.setdefault(line.data, set()).add(_measure(line))
+    found: dict[str, list[Line]] = {}
+    for line in drawn:
+        measure = _measure(line)
+        several = len(measures[line.data]) > 1
+        found.setdefault(
+            f"{line.data}, {_MEASURES.get(measure, measure)}" if several else line.data, []
+        ).append(line)
+    return found
+
+
+def _measure(line: Line) -> str:
+    return "" if line.row.evaluated is None else line.row.evaluated.measure
+
+
 def _caption(drawn: Sequence[Line], panels: Sequence[str], more: int) -> str:
     data = dict.fromkeys(line.data for line in drawn)
-    used = dict.fromkeys(line.row.evaluated.measure for line in drawn if line.row.evaluated is not None)
+    used = dict.fromkeys(_measure(line) for line in drawn if line.row.evaluated is not None)
     texts = [f"{next(iter(data))}, test split" if len(data) == 1 else "Test splits"]
     texts[0] += f", measured by {' or '.join(_MEASURES.get(each, each) for each in used)}"
-    if len(data) > 1:
-        texts.append("Each data set has an x axis of its own, the same in all its panels")
+    texts.append("Every panel has an x axis of its own")
     texts.append("Dots: single seeds")
+    if any(line.row.measured == 1 and _images(line) for line in drawn):
+        texts[-1] += (
+            "; thin lines through those alone: 95 % interval of the overall accuracy by the choice of test "
+            "images"
+        )
     if any(line.row.measured > 1 for line in drawn):
         texts[-1] += "; diamonds above them: their means, bars: ± sample standard deviation"
     if any(line.published for line in drawn):
@@ -100,23 +122,33 @@ def _draw_blocks(
         first: Axes | None = None
         for metric in own:
             place = places[2 * number + 1 if several else number, panels.index(metric)]
-            axes = lowest[metric] = figure.add_subplot(place, sharex=first, sharey=first)
+            axes = lowest[metric] = figure.add_subplot(place, sharey=first)
             for y, line in enumerate(rows):
                 _draw(axes, y, line, metric)
             axes.set_title(GROUPS[metric], loc="left")
             axes.tick_params(axis="y", labelleft=first is None)
             grid(axes, "x")
+            _widen(axes)
             first = first or axes
         if first is not None:
-            low, high = first.get_xlim()  # of all panels
-            missing = max(0.0, _LEAST - (high - low)) / 2  # else a tie fills the width
-            low, high = low - missing, high + missing
-            room = 0.05 * (min(high, 100.0) - max(low, 0.0))  # else a dot at the edge is cut
-            first.set_xlim(max(low, -room), min(high, 100.0 + room))
             first.set_yticks(range(len(rows)), names[data], color=INK)
             first.set_ylim(len(rows) - 0.5, -0.5)
     for axes in lowest.values():
         axes.set_xlabel("top-1 accuracy (%)")
+
+
+def _widen(axes: Axes) -> None:
+    """Give the x axis ten points at least, else a tie fills the width, and room around a dot at 0 or 100."""
+    low, high = axes.get_xlim()
+    missing = max(0.0, _LEAST - (high - low)) / 2
+    low, high = low - missing, high + missing
+    room = 0.05 * (min(high, 100.0) - max(low, 0.0))
+    axes.set_xlim(max(low, -room), min(high, 100.0 + room))
+
+
+def _images(line: Line) -> float:
+    """Return how many test images a row's accuracy is a share of; 0 where that is not recorded."""
+    return 0.0 if line.row.evaluated is None else line.row.evaluated.metrics.get("test_images", 0.0)
 
 
 def _draw(axes: Axes, place: int, line: Line, metric: str) -> None:
@@ -126,6 +158,10 @@ def _draw(axes: Axes, place: int, line: Line, metric: str) -> None:
     if found is None:
         return
     single = found.deviation is None
+    if single and metric == "accuracy" and (images := _images(line)):
+        share = found.mean / 100
+        half = 196.0 * (share * (1 - share) / images) ** 0.5
+        axes.plot([found.mean - half, found.mean + half], [place, place], color=COLORS[0], linewidth=1.0)
     axes.plot(
         found.values,
         [place if single else place + 0.22] * len(found.values),  # below their mean, which they would hide
@@ -151,7 +187,7 @@ def labels(shown: Sequence[Line]) -> list[str]:
     """Return short names for rows: the method, and of data, length and recipe what tells them apart."""
     data = len({line.data for line in shown}) > 1
     lengths = len({line.row.first.epochs for line in shown}) > 1  # a shorter row of another method misleads
-    measures = ["" if line.row.evaluated is None else line.row.evaluated.measure for line in shown]
+    measures = [_measure(line) for line in shown]
     told = len({*measures}) > 1  # a probe's figure is none of a classifier
     found = [
         ", ".join(

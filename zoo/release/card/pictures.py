@@ -40,7 +40,7 @@ _GROUPS: dict[str, dict[str, _Picture]] = {
     },
     "What it learned": {
         "features": _Picture(
-            "Scatter plot of the test images' features in two dimensions, coloured by class",
+            "Scatter plot of the test images' features in two dimensions",
             "Neighbours on the map are neighbours in the feature space; how far apart groups are, and how "
             "large, means little. Stars are learned class centers, where there are any.",
         ),
