@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from zoo.evaluation.results.rows import NOT_BEGUN, Key, Unfinished
-from zoo.files import is_file, read_text
+from zoo.files import is_file, read_object
 from zoo.release.format import RECIPE, holds_release
 
 PLAN = "plan.json"
@@ -17,7 +16,6 @@ PLAN = "plan.json"
 FAILED = "failed.json"
 """In the folder of a run that could not be trained."""
 
-_LARGEST = 1 << 24  # bytes
 _WHERE = ("--out", "--data", "--seeds")
 """Options with which a sweep is no other one."""
 
@@ -40,7 +38,7 @@ class Planned(NamedTuple):
 
 def read_plan(folder: Path) -> list[Planned]:
     """Return the runs that the sweep of a folder has planned; none where there is no sweep."""
-    plan = read_json(folder / PLAN)
+    plan = read_object(folder / PLAN)
     runs, known = plan.get("runs"), plan.get("planned")
     sweep = _sweep(str(plan.get("command", "")))
     found = []
@@ -69,17 +67,8 @@ def read_plan(folder: Path) -> list[Planned]:
 
 def why_failed(folder: Path) -> str | None:
     """Return why the run of a folder failed, or None."""
-    found = read_json(folder / FAILED).get("reason")
+    found = read_object(folder / FAILED).get("reason")
     return None if found is None else str(found)
-
-
-def read_json(file: Path) -> dict[str, Any]:
-    """Return what a file of ours holds; nothing for one that is not there or is damaged."""
-    try:
-        found = json.loads(read_text(file, _LARGEST))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def images_hash(found: object) -> str | None:

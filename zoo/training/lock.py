@@ -16,13 +16,11 @@ from filelock import FileLock, Timeout
 
 from zoo import locks
 from zoo.errors import InUse, ZooWarning
-from zoo.files import exists, is_file, read_text, write_text
+from zoo.files import exists, is_file, read_object, write_text
 from zoo.training.disk import writing
 
 PATIENCE = 20.0
 """Seconds that what a killed process has left (its data workers hold its lock, too) is given to end."""
-
-_LARGEST_HOLDER = 1 << 16  # bytes
 
 
 @contextmanager
@@ -104,17 +102,9 @@ def _acquire(lock: FileLock, holder: Path, folder: Path) -> bool:
         return locked
 
 
-def _read(holder: Path) -> dict[str, object]:
-    try:
-        found = json.loads(read_text(holder, _LARGEST_HOLDER))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
 def _is_dead(holder: Path) -> bool:
     """Whether the process that took the lock is known to have ended; one of another host never is."""
-    found = _read(holder)
+    found = read_object(holder)
     pid = found.get("pid")
     if found.get("host") != socket.gethostname() or not isinstance(pid, int) or pid <= 0:
         return False
@@ -137,7 +127,7 @@ def _is_zombie(pid: int) -> bool:
 
 
 def _describe(holder: Path) -> str:
-    found = _read(holder)
+    found = read_object(holder)
     if not found:
         return "another process"
     if (found.get("pid"), found.get("host")) == (os.getpid(), socket.gethostname()):

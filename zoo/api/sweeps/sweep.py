@@ -14,7 +14,7 @@ from zoo.api.comparisons.plan import Images, checked_seeds, require_same
 from zoo.api.diagnoses.diagnose import Report, diagnose, unseen
 from zoo.api.given import listed
 from zoo.api.sweep_file import SweepFile, Watched, is_sweep, read_sweep
-from zoo.api.sweep_folder import read_json, why_failed
+from zoo.api.sweep_folder import why_failed
 from zoo.api.sweeps import work_queue
 from zoo.api.sweeps.estimate import Pace, beginning
 from zoo.api.sweeps.findings import Found, Numbers, point_words, watched_by_name
@@ -29,7 +29,7 @@ from zoo.errors import DataError, RecipeError, ZooError, did_you_mean
 from zoo.evaluation.diagnosis.page import Page, Table
 from zoo.evaluation.diagnosis.subject import Subject
 from zoo.evaluation.results.rows import Published, Unfinished
-from zoo.files import RUNS, is_dir, is_file, write_text
+from zoo.files import RUNS, is_dir, is_file, read_object, write_text
 from zoo.launch import alone, handed_on, launched, rank, restarted
 from zoo.training import Recipe, RunFolder, pick_device
 from zoo.training.changes import allowed_changes
@@ -301,7 +301,7 @@ def _done(runs: Sequence[Run]) -> str:
 
 def _reported(out: Path) -> str | None:
     """Return the id of the record that is in the folder, if there is one."""
-    found = read_json(out / SWEEP).get("id")
+    found = read_object(out / SWEEP).get("id")
     return None if found is None else str(found)
 
 
