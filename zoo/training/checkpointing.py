@@ -83,7 +83,7 @@ class Keeper:
         state = self._stepper.state()
         if self._stopping is not None:
             state["stopping"] = self._stopping.state()
-        checkpoint = Checkpoint(step, self.seconds(), state, tuple(self.skipped), time.time())
+        checkpoint = Checkpoint(step, self.seconds(), state, time.time(), tuple(self.skipped))
         self._newest = checkpoint._replace(state={})
         if self._first:
             self._saver.save(checkpoint)
@@ -139,7 +139,7 @@ class Keeper:
         """
         newest = self._newest
         if newest is not None and newest.step == step:
-            return newest.seconds, newest.written or time.time()
+            return newest.seconds, newest.written
         return self.seconds(), time.time()
 
     def check(self) -> None:
