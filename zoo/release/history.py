@@ -216,7 +216,10 @@ def _class_mean(block: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     images for `feature_gradient`, else the looks.
     """
     if len(block) == 1:
-        return {name: _shortened(value) for name, value in block[0].items()}
+        return {
+            name: [_short(each) for each in value] if isinstance(value, list) else value
+            for name, value in block[0].items()
+        }
     images = np.array([row["images"] for row in block], dtype=float)
     looks = np.array([[row["looks"]] for row in block], dtype=float)
     mean: dict[str, Any] = {name: block[-1][name] for name in _AT}
@@ -238,10 +241,6 @@ def _plain_row(row: Mapping[str, Any]) -> dict[str, Any]:
         name: [_number(v) for v in value] if isinstance(value, list | tuple) else value
         for name, value in row.items()
     }
-
-
-def _shortened(value: Any) -> Any:
-    return [_short(each) for each in value] if isinstance(value, list) else value
 
 
 def _number(value: object) -> float | int | None:

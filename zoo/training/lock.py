@@ -39,7 +39,8 @@ def hold(folder: Path, *, used: Path) -> Iterator[None]:
     with writing(f'run folder "{folder}"', folder):
         folder.mkdir(parents=True, exist_ok=True)
         locked = _acquire(lock, holder, folder)
-        me = {"pid": os.getpid(), "host": socket.gethostname(), "since": _now()}
+        since = datetime.now(UTC).isoformat(timespec="seconds")
+        me = {"pid": os.getpid(), "host": socket.gethostname(), "since": since}
         write_text(holder, json.dumps(me), parents=False)
     try:
         yield
@@ -133,7 +134,3 @@ def _describe(holder: Path) -> str:
     if (found.get("pid"), found.get("host")) == (os.getpid(), socket.gethostname()):
         return f"this process (pid {found['pid']}) already, since {found.get('since')}"
     return f"process {found.get('pid')} on {found.get('host')} since {found.get('since')}"
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

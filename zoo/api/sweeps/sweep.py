@@ -119,10 +119,11 @@ def sweep(
     who = f"rank {rank()}: " if launched() > 1 else ""
     resume = resume or restarted()
     beside = _published(written)
-    trained_on = _trained_on(plan.runs, images)
+    trained_on = {run.id: images[run.recipe.data.model_dump_json()].train for run in plan.runs}
     work_queue.begin(out, written_plan(command, plan.runs, trained_on), resume=resume)
     before = _reported(out)
-    for text in beginning(plan.runs, _sweep_of(names, written), out, len(work_queue.finished(plan.runs))):
+    name = None if written is None or isinstance(names[0], Recipe) else names[0]
+    for text in beginning(plan.runs, name, out, len(work_queue.finished(plan.runs))):
         say(f"{who}{text}")
     work_queue.take_gpu()
     with interruptible(lambda: _done(plan.runs), once=not handed_on()), alone():
@@ -158,12 +159,6 @@ def _file_of(recipes: Sequence[Recipe | str | Path]) -> SweepFile | None:
         if hint and not is_file(name) and name not in catalog.list_recipes():
             raise RecipeError(f'neither a recipe nor a sweep: "{name}".{hint}')
     return read_sweep(files[0]) if files else None
-
-
-def _sweep_of(recipes: Sequence[Recipe | str | Path], written: SweepFile | None) -> str | Path | None:
-    """Return the name or file of the sweep, if it is one."""
-    (first, *_) = recipes
-    return None if written is None or isinstance(first, Recipe) else first
 
 
 def _plan(
@@ -266,11 +261,6 @@ def _images(runs: Sequence[Run], data: str | Path | None) -> dict[str, Images]:
             train = open_dataset(section, "train", root).describe()["sha256"]
             found[key] = Images(train, _test_images(run.recipe, root))
     return found
-
-
-def _trained_on(runs: Sequence[Run], images: Mapping[str, Images]) -> dict[str, str]:
-    """Return the hash of each run's training images, by the run."""
-    return {run.id: images[run.recipe.data.model_dump_json()].train for run in runs}
 
 
 def _test_images(recipe: Recipe, data: str | Path | None) -> str | None:
