@@ -24,7 +24,7 @@ from zoo.api.tables.release_results import group_of
 from zoo.api.tables.table import BEGIN, END, published_figures
 from zoo.cli import app
 from zoo.errors import RecipeError, ReleaseError, ZooError
-from zoo.evaluation.results import plot as results_plot
+from zoo.evaluation.figures import results as results_plot
 from zoo.evaluation.results.rows import Published, figure
 from zoo.evaluation.results.table import cells, duration, measured_groups, reading
 from zoo.training import Recipe, RunFolder
