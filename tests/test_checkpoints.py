@@ -159,7 +159,8 @@ def test_dicts_that_hold_each_other_many_times_and_compressed_archives_are_refus
     inner: dict[str, Any] = {}
     for _ in range(60):
         inner = {"a": inner, "b": inner}
-    recorded(file, {"format": 2, "step": 2, "seconds": 1.0, "state": {"objective": inner}, "skipped": []})
+    facts = {"format": 2, "step": 2, "seconds": 1.0, "written": 1.0, "skipped": []}
+    recorded(file, {**facts, "state": {"objective": inner}})
     with pytest.warns(UserWarning, match="more than 1,000,000 items"):
         assert checkpoints.newest().step == 1
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:

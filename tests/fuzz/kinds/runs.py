@@ -87,7 +87,7 @@ class _Payload:
 
 def _content() -> dict[str, Any]:
     state = {part: _copied(values) for part, values in _state().items()}
-    return {"format": 2, "step": 8, "seconds": 1.5, "state": state, "skipped": [2]}
+    return {"format": 2, "step": 8, "seconds": 1.5, "written": 0.0, "state": state, "skipped": [2]}
 
 
 def _copied(value: Any) -> Any:

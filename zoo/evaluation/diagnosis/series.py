@@ -100,12 +100,11 @@ def class_means(class_rows: Sequence[Row], key: str, classes: int) -> Array | No
     any_row = False
     for row in class_rows:
         values, images = _numbers(row.get(key), classes), _numbers(row.get("images"), classes)
-        looks = row.get("looks")
-        if values is None or images is None or not is_number(looks):
+        if values is None or images is None or not is_number(row.get("looks")):
             continue
         any_row = True
         images = np.nan_to_num(images)
-        weight = images if key == "feature_gradient" else np.full(classes, float(looks))
+        weight = images if key == "feature_gradient" else np.full(classes, float(row["looks"]))
         known = np.isfinite(values)
         total[known] += (values * weight)[known]
         weights[known] += weight[known]
