@@ -130,6 +130,7 @@ def class_rows(power: float = 1.0, rows: int = 6, centers: bool = True) -> list[
         {
             "step": 110 * (i + 1),
             "epoch": 10 * (i + 1),
+            "looks": 11,
             "images": (COUNTS * (i + 1)).tolist(),
             "feature_gradient": each.tolist(),
             "class_gradient": (each * COUNTS / COUNTS.sum()).tolist(),

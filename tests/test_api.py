@@ -221,7 +221,8 @@ def test_what_was_not_written_to_its_end_is_nowhere_taken_for_a_release(copied: 
     recipe = Recipe.from_yaml((copied / "recipe.yaml").read_text(), "r")
     other = recipe.model_copy(update={"description": "another"})
     shutil.rmtree(copied / "run")
-    (copied.parent / "plan.json").write_text(json.dumps({"command": "", "runs": [copied.name]}))
+    entry = {"name": PACO, "seed": 0, "group": "a", "train_sha256": None}
+    (copied.parent / "plan.json").write_text(json.dumps({"planned": {copied.name: entry}}))
     (planned,) = read_plan(copied.parent)
     run = Run("point", (), 0, recipe, (), copied, PACO)
     assert planned.as_unfinished is None and is_finished(run)

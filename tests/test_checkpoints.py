@@ -28,7 +28,7 @@ from zoo.errors import RecipeError, TrainingError, ZooError
 from zoo.files import temporary_files, write_text
 from zoo.training import RunFolder
 from zoo.training.checkpoint import Checkpoint, Checkpoints
-from zoo.training.checkpoint_writer import Saver, to_host
+from zoo.training.checkpointing import Saver, to_host
 
 
 def state(value: float = 1.0, size: int = 1000) -> dict[str, dict[str, Any]]:
@@ -39,7 +39,7 @@ def written(folder: Path, *steps: int, keep: int = 10) -> Checkpoints:
     folder.mkdir(exist_ok=True)
     checkpoints = Checkpoints(folder)
     for step in steps:
-        checkpoints.write(Checkpoint(step, 0.5 * step, state(float(step)), (1,)), keep)
+        checkpoints.write(Checkpoint(step, 0.5 * step, state(float(step)), 0.0, (1,)), keep)
     return checkpoints
 
 
@@ -102,7 +102,7 @@ def test_a_checkpoint_with_the_right_hash_runs_no_code(tmp_path: Path) -> None:
             return os.mkdir, (str(tmp_path / "harm"),)
 
     checkpoints = Checkpoints(tmp_path)
-    checkpoints.write(Checkpoint(1, 0.0, {"objective": {"weight": Evil()}}), 2)
+    checkpoints.write(Checkpoint(1, 0.0, {"objective": {"weight": Evil()}}, 0.0), 2)
     with (
         pytest.warns(UserWarning, match="damaged"),
         pytest.raises(TrainingError, match=r"no checkpoint in .* can be read"),
@@ -131,6 +131,7 @@ def record(file: Path) -> None:
         ({"step": True}, "it is of step True"),
         ({"format": 1}, "written by another version"),
         ({"seconds": float("nan")}, "no number of seconds"),
+        ({"written": None}, "when it was written is no time"),
         ({"written": float("nan")}, "when it was written is no time"),
         ({"written": 1e12}, "when it was written is no time"),
         ({"written": "today"}, "when it was written is no time"),
@@ -145,7 +146,7 @@ def test_a_checkpoint_with_the_right_hash_is_still_not_believed(
     tmp_path: Path, change: dict[str, Any], problem: str
 ) -> None:
     checkpoints = written(tmp_path, 1, 2)
-    good = {"format": 2, "step": 2, "seconds": 1.0, "state": state(), "skipped": [1]}
+    good = {"format": 2, "step": 2, "seconds": 1.0, "written": 1.0, "state": state(), "skipped": [1]}
     recorded(tmp_path / "step-000000002.pt", good)
     assert checkpoints.newest().step == 2
     recorded(tmp_path / "step-000000002.pt", good | change)
@@ -158,7 +159,8 @@ def test_dicts_that_hold_each_other_many_times_and_compressed_archives_are_refus
     inner: dict[str, Any] = {}
     for _ in range(60):
         inner = {"a": inner, "b": inner}
-    recorded(file, {"format": 2, "step": 2, "seconds": 1.0, "state": {"objective": inner}, "skipped": []})
+    facts = {"format": 2, "step": 2, "seconds": 1.0, "written": 1.0, "skipped": []}
+    recorded(file, {**facts, "state": {"objective": inner}})
     with pytest.warns(UserWarning, match="more than 1,000,000 items"):
         assert checkpoints.newest().step == 1
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -186,7 +188,7 @@ def test_what_a_person_has_put_beside_the_checkpoints_stays(tmp_path: Path) -> N
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert checkpoints.newest().step == 1
-    checkpoints.write(Checkpoint(2, 0.0, state()), 1)
+    checkpoints.write(Checkpoint(2, 0.0, state(), 0.0), 1)
     assert all(file.exists() for file in own)
     assert [file.stem for file in checkpoints.files()] == ["step-000000002"]
 
@@ -259,7 +261,7 @@ def test_a_checkpoint_that_the_recipe_does_not_fit_is_one_clear_error(tmp_path: 
 
 def test_the_newest_k_are_kept_and_what_lies_beyond_the_newest_good_one_goes(tmp_path: Path) -> None:
     checkpoints = written(tmp_path, 1, 2, 3, 4)
-    checkpoints.write(Checkpoint(3, 0.0, state()), 2)  # 4 was damaged: the run has come from 2
+    checkpoints.write(Checkpoint(3, 0.0, state(), 0.0), 2)  # 4 was damaged: the run has come from 2
     assert [file.stem for file in checkpoints.files()] == ["step-000000003", "step-000000002"]
     assert len(list(tmp_path.iterdir())) == 4
     folder = tmp_path / "run"
@@ -309,12 +311,12 @@ def test_training_goes_on_while_a_checkpoint_is_written_and_one_at_a_time() -> N
     saver = Saver(write)
     live = {"a": {"w": torch.tensor(1.0)}}
     began = time.monotonic()
-    saver.save(Checkpoint(1, 0.0, live))
+    saver.save(Checkpoint(1, 0.0, live, 0.0))
     saver.check()
     assert time.monotonic() - began < 5 and not seen  # it has not waited
     live["a"]["w"] += 1  # training goes on in the same tensors
     threading.Timer(0.05, go.set).start()
-    saver.save(Checkpoint(2, 0.0, live))  # waits for the first
+    saver.save(Checkpoint(2, 0.0, live, 0.0))  # waits for the first
     assert seen[0] == (1, 1.0)
     saver.wait()
     saver.close()
@@ -347,10 +349,10 @@ def test_a_disk_full_at_any_byte_leaves_the_earlier_checkpoints_and_one_clear_er
                 match=r"step-000000002\.pt\" cannot be written: File too large: it needs 4 kB, .* are free",
             ),
         ):
-            checkpoints.write(Checkpoint(2, 0.5, state(), (1,)), 2)
+            checkpoints.write(Checkpoint(2, 0.5, state(), 0.0, (1,)), 2)
         assert before == {file.name: file.read_bytes() for file in tmp_path.iterdir()}
     with file_limit(size + 100):
-        checkpoints.write(Checkpoint(2, 0.0, state()), 2)
+        checkpoints.write(Checkpoint(2, 0.0, state(), 0.0), 2)
 
 
 def test_a_disk_that_cannot_hold_one_checkpoint_shows_before_the_first_step(tmp_path: Path) -> None:

@@ -95,11 +95,10 @@ def test_class_means_weigh_by_what_was_observed():
         {"step": 2, "images": [1, 1], "feature_gradient": [6.0, 5.0], "class_gradient": [4.0, 3.0]},
         {"step": 3, "images": [1, 1, 1], "feature_gradient": [9.0] * 3, "class_gradient": [9.0] * 3},
     ]
-    assert series.class_means(rows, "feature_gradient", 2).tolist() == [(3 * 2 + 6) / 4, 5]
-    assert series.class_means(rows, "class_gradient", 2).tolist() == [(4 * 1 + 2 * 4) / 6, (2 * 3) / 6]
-    assert series.class_means(rows, "center_gradient", 2) is None
+    looks = [*rows, *({**row, "looks": n} for row, n in zip(rows, (1, 3, 1), strict=True))]
+    assert series.class_means(rows, "class_gradient", 2) is None  # without looks they do not count
+    assert series.class_means(looks, "center_gradient", 2) is None
     assert series.class_means([], "class_gradient", 2) is None
-    looks = [{**row, "looks": n} for row, n in zip(rows, (1, 3, 1), strict=True)]
     assert series.class_means(looks, "class_gradient", 2).tolist() == [(1 + 3 * 4) / 4, 3 * 3 / 4]
     assert series.class_means(looks, "feature_gradient", 2).tolist() == [(3 * 2 + 6) / 4, 5]
 
@@ -612,7 +611,7 @@ def many_classes(classes: int, **changes):
 def test_running_means_over_classes_leave_out_those_that_were_never_looked_at(tmp_path, saved):
     values = [None if c % 3 == 1 or 40 <= c < 60 else float(c + 1) for c in range(100)]
     images = [0 if value is None else 2 for value in values]
-    row = {"step": 10, "epoch": 1.0, "images": images, "feature_gradient": values}
+    row = {"step": 10, "epoch": 1.0, "looks": 5, "images": images, "feature_gradient": values}
     look = many_classes(100)
     drawn = only("balance", [replace(look, look=None, class_rows=[row])], tmp_path)
     assert "Running means over 5 classes, of those that were looked at." in drawn.caption

@@ -27,7 +27,7 @@ from zoo.evaluation.linear import fit_linear
 from zoo.objectives import Output
 from zoo.training import Recipe, RunFolder
 from zoo.training.build import build_objective
-from zoo.training.checkpoint_writer import to_host
+from zoo.training.checkpointing import to_host
 from zoo.training.graph import WARM_UP, GraphedStep, _capture
 from zoo.training.meter import Meter
 from zoo.training.prepare import open_loader, place
@@ -263,7 +263,7 @@ def test_a_run_is_that_of_a_cpu(graph: str, gpu: Gpu, tmp_path: Path) -> None:
     assert rows["cuda"] == pytest.approx(rows["cpu"], rel=1e-3) and len(rows["cpu"]) == 6
     assert (sum(each.replays for each in gpu.graphs) > 2) == (graph == "true")
     allowed = (
-        "checkpoint_writer.py",
+        "checkpointing.py",
         "meter.py",
         "nonfinite.py",
         "observation.py",

@@ -563,19 +563,14 @@ def test_a_damaged_release_in_a_folder_is_named_and_the_others_are_counted(tmp_p
 
 def test_runs_of_a_plan_that_failed_or_were_not_begun_are_named(tmp_path: Path) -> None:
     for machine in ("a", "b"):
-        plan = {
-            "command": f"zoo sweep mine --out {machine}",
-            "runs": [f"p/seed_{seed}" for seed in range(4)],
-        }
-        (tmp_path / machine).mkdir()
-        (tmp_path / machine / "plan.json").write_text(json.dumps(plan))
+        plan_of(tmp_path / machine, seeds=4)
     release(tmp_path / "a" / "p" / "seed_0", 0, 50.0)
     release(tmp_path / "b" / "p" / "seed_1", 1, 54.0)
     begun(tmp_path / "b" / "p" / "seed_2", 2, 1.0)
     (tmp_path / "b" / "p" / "seed_2" / "failed.json").write_text('{"reason": "the loss became NaN"}')
     made = zoo.table(tmp_path / "a", tmp_path / "b")
     states = {(each.name, each.seed): each.state for each in made.unfinished}
-    assert states == {(PACO, 2): "failed: the loss became NaN", ("p", 3): "not begun"}
+    assert states == {(PACO, 2): "failed: the loss became NaN", (PACO, 3): "not begun, p"}
     assert len(zoo.table(tmp_path / "a").unfinished) == 3
     assert rows(made)[0]["seeds"] == "n = 2"
 
@@ -626,14 +621,10 @@ def test_what_was_finished_elsewhere_is_not_called_unfinished_whatever_it_is_mer
         assert [(each.seed, each.state) for each in zoo.table(*names).unfinished] == [(0, "not begun, p")]
 
 
-@pytest.mark.parametrize("groups", [True, False])  # also in plans of earlier versions
-def test_a_trial_of_a_sweep_hides_none_of_its_missing_runs(groups: bool, tmp_path: Path) -> None:
+def test_a_trial_of_a_sweep_hides_none_of_its_missing_runs(tmp_path: Path) -> None:
     whole = plan_of(tmp_path / "whole", seeds=4)
     command = "zoo sweep p_sup --set training.epochs=6"
     trial = plan_of(tmp_path / "trial", "training.epochs=6", seeds=4, command=command)
-    if not groups:
-        for file in (whole / "plan.json", trial / "plan.json"):
-            file.write_text(json.dumps({**json.loads(file.read_text()), "planned": None}))
     for seed in range(4):
         release(trial / "p" / f"seed_{seed}", seed, 20.0, "training.epochs=6")
     for seed in range(2):

@@ -316,7 +316,7 @@ def test_results_are_sent_once_and_a_checkpoint_flushes(fake: type[Fake], tmp_pa
     with run.locked():
         run.start(RECIPE, resume=False)
         run.log(row(5))
-        run.save(Checkpoint(5, 1.0, {}))
+        run.save(Checkpoint(5, 1.0, {}, 0.0))
         run.track_results(RECIPE, entries, {"curves": tmp_path / "x.png"})
     assert fake.told[1:] == [
         ("log", 5, {"loss": 0.5}),
@@ -369,7 +369,7 @@ def test_a_tracker_that_fails_warns_once_and_the_run_goes_on(
         for step in (1, 2, 3):
             run.log(row(step))
             time.sleep(0.02)
-        run.save(Checkpoint(3, 1.0, {}))
+        run.save(Checkpoint(3, 1.0, {}, 0.0))
         run.track_results(RECIPE, [], {})
     assert len(found) == 1
     assert "second line" not in str(found[0].message)

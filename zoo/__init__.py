@@ -70,33 +70,19 @@ __all__ = [  # without `open`: a star would put it in the place of the builtin
 ]
 
 _HOME_OF = {
-    "Centers": "zoo.modules.centers",
-    "Comparison": "zoo.api",
-    "HubRelease": "zoo.release",
-    "Page": "zoo.api",
-    "Release": "zoo.release",
-    "Report": "zoo.api",
-    "Reproduction": "zoo.api",
-    "Results": "zoo.api",
-    "Sweep": "zoo.api",
-    "class_map": "zoo.api",
-    "compare": "zoo.api",
-    "convert": "zoo.api",
-    "diagnose": "zoo.api",
-    "evaluate": "zoo.api",
-    "finetune": "zoo.api",
-    "list_hub": "zoo.release",
-    "list_models": "zoo.catalog",
-    "list_recipes": "zoo.catalog",
-    "list_sweeps": "zoo.catalog",
-    "load": "zoo.release",
-    "open": "zoo.release",
-    "pretrain": "zoo.api",
-    "pull": "zoo.release.pull",
-    "push": "zoo.release.push",
-    "reproduce": "zoo.api",
-    "sweep": "zoo.api",
-    "table": "zoo.api",
+    name: module
+    for module, names in {
+        "zoo.api": (
+            *("Comparison", "Page", "Report", "Reproduction", "Results", "Sweep", "class_map", "compare"),
+            *("convert", "diagnose", "evaluate", "finetune", "pretrain", "reproduce", "sweep", "table"),
+        ),
+        "zoo.catalog": ("list_models", "list_recipes", "list_sweeps"),
+        "zoo.modules.centers": ("Centers",),
+        "zoo.release": ("HubRelease", "Release", "list_hub", "load", "open"),
+        "zoo.release.pull": ("pull",),
+        "zoo.release.push": ("push",),
+    }.items()
+    for name in names
 }
 _SUBMODULES = frozenset(
     {"api", "backbones", "catalog", "config", "data", "evaluation", "functional", "modules", "objectives"}

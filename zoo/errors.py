@@ -88,6 +88,11 @@ def first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
+def capital(text: str) -> str:
+    """Return a text with a capital letter at its beginning, and all others as they are."""
+    return text[:1].upper() + text[1:]
+
+
 def did_you_mean(found: object, choices: Iterable[str]) -> str:
     """Return `' Did you mean "x"?'` for the nearest of `choices`, or `''` when nothing is near.
 

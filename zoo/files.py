@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -10,12 +11,14 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from zoo.errors import ZooError
 
 RUNS = Path("runs")
 """Where what is made lies, for which no other folder is given."""
 
+_LARGEST_OBJECT = 1 << 24  # bytes
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{32}")
 
 
@@ -90,6 +93,15 @@ def read_text(path: Path, most_bytes: int, errors: str = "strict") -> str:
     if status.st_size > most_bytes:
         raise OSError(f"found {status.st_size:,} bytes, expected at most {most_bytes:,}")
     return path.read_text(encoding="utf-8-sig", errors=errors)
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Return the JSON object that a small file of ours holds; nothing for one that is missing or damaged."""
+    try:
+        found = json.loads(read_text(path, _LARGEST_OBJECT))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def write_text(path: Path, text: str, *, parents: bool = True) -> None:

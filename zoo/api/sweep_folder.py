@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import re
-import shlex
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from zoo.evaluation.results.rows import NOT_BEGUN, Key, Unfinished
-from zoo.files import is_file, read_text
+from zoo.files import is_file, read_object
 from zoo.release.format import RECIPE, holds_release
 
 PLAN = "plan.json"
 """In a sweep's folder."""
 FAILED = "failed.json"
 """In the folder of a run that could not be trained."""
-
-_LARGEST = 1 << 24  # bytes
-_WHERE = ("--out", "--data", "--seeds")
-"""Options with which a sweep is no other one."""
 
 
 class Planned(NamedTuple):
@@ -40,22 +34,15 @@ class Planned(NamedTuple):
 
 def read_plan(folder: Path) -> list[Planned]:
     """Return the runs that the sweep of a folder has planned; none where there is no sweep."""
-    plan = read_json(folder / PLAN)
-    runs, known = plan.get("runs"), plan.get("planned")
-    sweep = _sweep(str(plan.get("command", "")))
+    planned = read_object(folder / PLAN).get("planned")
     found = []
-    for run in runs if isinstance(runs, list) else []:
-        if not isinstance(run, str):
-            continue
-        entry = known.get(run) if isinstance(known, dict) else None
-        point, _, number = run.rpartition("/seed_")
-        if not isinstance(entry, dict):  # plans had none at first
-            entry = {"name": point, "seed": int(number) if number.isdecimal() else None}
-        name, seed, group = entry.get("name"), entry.get("seed"), entry.get("group")
-        if not (isinstance(name, str) and isinstance(seed, int | None) and isinstance(group, str | None)):
+    for run, entry in planned.items() if isinstance(planned, dict) else ():
+        facts = entry if isinstance(entry, dict) else {}
+        name, seed, group = facts.get("name"), facts.get("seed"), facts.get("group")
+        if not (isinstance(name, str) and isinstance(seed, int) and isinstance(group, str)):
             continue  # damaged
-        train = images_hash(entry.get("train_sha256"))
-        key = (sweep, run) if group is None else (group, seed)
+        train = images_hash(facts.get("train_sha256"))
+        point = run.rpartition("/seed_")[0]
         state = _state(folder / run, "" if name.endswith(point) else f", {point}")
         place = str(folder / run)
         open_ = None
@@ -63,23 +50,14 @@ def read_plan(folder: Path) -> list[Planned]:
             open_ = Unfinished(
                 place=place, name=name, seed=seed, group=group, train_sha256=train, state=state
             )
-        found.append(Planned(key, train, place, open_))
+        found.append(Planned((group, seed), train, place, open_))
     return found
 
 
 def why_failed(folder: Path) -> str | None:
     """Return why the run of a folder failed, or None."""
-    found = read_json(folder / FAILED).get("reason")
+    found = read_object(folder / FAILED).get("reason")
     return None if found is None else str(found)
-
-
-def read_json(file: Path) -> dict[str, Any]:
-    """Return what a file of ours holds; nothing for one that is not there or is damaged."""
-    try:
-        found = json.loads(read_text(file, _LARGEST))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def images_hash(found: object) -> str | None:
@@ -93,13 +71,3 @@ def _state(folder: Path, words: str) -> str | None:
         return f"failed: {why}"
     begun = holds_release(folder) or is_file(folder / "run" / RECIPE)
     return None if begun else f"{NOT_BEGUN}{words}"
-
-
-def _sweep(command: str) -> str:
-    """Return a command line without what makes it no other sweep."""
-    try:
-        words = shlex.split(command)
-    except ValueError:
-        return command
-    where = {i for i, word in enumerate(words) if word in _WHERE}
-    return shlex.join(word for i, word in enumerate(words) if not {i, i - 1} & where)

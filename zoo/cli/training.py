@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from zoo.cli.app import Data, Out, Resume, Set, app, key_values
-from zoo.cli.comparing import compare as compare_methods
+from zoo.cli.app import Data, Out, Resume, Set, app, key_values, listed
 from zoo.cli.reproduction import print_reproduction
-from zoo.cli.show import print_evaluations, print_release, settings_text
+from zoo.cli.show import print_columns, print_evaluations, print_release, settings_text
 from zoo.errors import ZooError
 from zoo.files import RUNS
 from zoo.launch import launched, rank
 
 if TYPE_CHECKING:
+    from zoo.api import Comparison
     from zoo.release import Release
 
 
@@ -106,16 +106,17 @@ def finetune(
     if compare:
         if head is not None:
             raise ZooError(f'--head: found "{head}" with --compare, whose methods choose the head')
-        compare_methods(
+        found = api.compare(
             recipe,
             init=init,
             data=data,
             out=out,
-            methods=methods,
-            seeds="0,1,2" if seeds is None else seeds,
+            methods=None if methods is None else listed("--methods", methods),
+            seeds=listed("--seeds", "0,1,2" if seeds is None else seeds),
             resume=resume,
             overrides=overrides or [],
         )
+        _print_comparison(found)
         return
     if methods is not None or seeds is not None:
         raise ZooError(f"--{'seeds' if methods is None else 'methods'}: is for --compare, which is not given")
@@ -123,6 +124,19 @@ def finetune(
         recipe, init=init, head=head, out=out, data=data, resume=resume, overrides=overrides or []
     )
     _announce(tuned)
+
+
+def _print_comparison(found: Comparison) -> None:
+    from zoo.api import RECORD
+    from zoo.evaluation.results.comparison import as_rows
+
+    if rank() > 0:
+        return
+    print(f"percent, test split, {found.record['released']}; mean over seeds ± 95 % interval\n")
+    print_columns(as_rows(found.summaries))
+    for name, reason in found.left_out.items():
+        print(f"left out: {name}: {reason}")
+    print(f"\npicture: {found.folder / 'comparison.png'}; every run's figures: {found.folder / RECORD}")
 
 
 @app.command()

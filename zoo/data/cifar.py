@@ -12,9 +12,8 @@ import numpy as np
 
 from zoo.data.config import Parquet, TorchvisionSource
 from zoo.data.dataset import Split
-from zoo.data.fetch import fetching
 from zoo.data.parquet import ParquetStore, open_parquet, parquet_columns
-from zoo.data.paths import require_root
+from zoo.data.paths import fetching, require_root
 from zoo.data.stores import ArrayStore, Opened
 from zoo.errors import DataError
 from zoo.files import is_dir, names_in

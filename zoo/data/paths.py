@@ -1,11 +1,14 @@
-"""Files and folders below the data folder."""
+"""Files and folders below the data folder: looked for, and fetched by one process at a time."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from zoo.errors import DataError, did_you_mean
 from zoo.files import is_dir, is_file, names_in
+from zoo.locks import turn
 
 
 def require_root(root: Path | None, kind: str) -> Path:
@@ -47,3 +50,18 @@ def require_path(root: Path | None, given: str, kind: str, what: str, key: str =
             f'{kind}: no {what} "{given}", looked for {path}.{near} The data folder is given with --data DIR'
         )
     return path
+
+
+@contextmanager
+def fetching(folder: Path, *, download: bool) -> Iterator[None]:
+    """Let one process after another look whether an archive is in `folder`, and fetch it where it is not.
+
+    Without `download` nothing is fetched, and nobody waits. Whoever waited finds what the one before has
+    fetched. Where no file can be written there is nothing to wait for: nobody fetches anything into such a
+    place, and what lies there is read.
+    """
+    with ExitStack() as held:
+        if download:
+            with suppress(OSError):
+                held.enter_context(turn(folder.with_name(f".{folder.name}.lock")))
+        yield

@@ -24,14 +24,13 @@ from zoo.data.config import (
 )
 from zoo.data.dataset import ImageDataset, ImageStore, Split
 from zoo.data.embedded import require_use
-from zoo.data.fetch import fetching
 from zoo.data.image_ids import are_listed, find_listed
 from zoo.data.list_files import open_list
 from zoo.data.long_tail import select_long_tail
 from zoo.data.misplaced import remedy
 from zoo.data.parquet import open_parquet
 from zoo.data.partial_labels import draw_candidates, read_candidates
-from zoo.data.paths import require_path, require_root
+from zoo.data.paths import fetching, require_path, require_root
 from zoo.data.stores import ArrayStore, FileStore, Opened
 from zoo.data.subset import select_subset
 from zoo.errors import DataError, did_you_mean

@@ -165,8 +165,8 @@ def _is_class_row(row: Mapping[str, Any]) -> bool:
 def _check_class_row(row: object, where: str) -> None:
     if not isinstance(row, dict) or not _is_step(row.get("step")) or not _is_number(row.get("epoch")):
         raise ReleaseError(f"{where}: expected a section with a step, an epoch and lists by name")
-    if "looks" in row and not (_is_step(row["looks"]) and row["looks"] > 0):
-        raise ReleaseError(f'{where}: "looks": found {str(row["looks"])[:40]!r}, expected 1 or more')
+    if not (_is_step(row.get("looks")) and row["looks"] > 0):
+        raise ReleaseError(f'{where}: "looks": found {str(row.get("looks"))[:40]!r}, expected 1 or more')
     images = row.get("images")
     size = len(images) if isinstance(images, list) else 0
     if not 0 < size <= MOST_CLASSES:
@@ -204,25 +204,26 @@ def _class_blocks(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Part the classes' rows into at most `MOST_CLASS_ROWS` blocks, each of which becomes its mean."""
     rows = [row for row in map(_plain_row, rows) if _is_class_row(row)]
     rows = [row for row in rows if len(row["images"]) == len(rows[-1]["images"])]
-    counted = all("looks" in row for row in rows)
     parts = min(len(rows), MOST_CLASS_ROWS)
     edges = [round(i * len(rows) / parts) for i in range(parts + 1)] if parts else []
-    return [_class_mean(rows[a:b], counted) for a, b in pairwise(edges)]
+    return [_class_mean(rows[a:b]) for a, b in pairwise(edges)]
 
 
-def _class_mean(block: Sequence[Mapping[str, Any]], counted: bool) -> dict[str, Any]:
+def _class_mean(block: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return several rows of classes as one.
 
     As where the rows are read (`class_means` of a report), a value counts by what it is a mean of: a class's
-    images for `feature_gradient`, else the looks, or where not all rows say how many, the images of all.
+    images for `feature_gradient`, else the looks.
     """
     if len(block) == 1:
-        return {name: _shortened(value) for name, value in block[0].items()}
+        return {
+            name: [_short(each) for each in value] if isinstance(value, list) else value
+            for name, value in block[0].items()
+        }
     images = np.array([row["images"] for row in block], dtype=float)
-    looks = np.array([[row["looks"]] for row in block], float) if counted else images.sum(axis=1)[:, None]
+    looks = np.array([[row["looks"]] for row in block], dtype=float)
     mean: dict[str, Any] = {name: block[-1][name] for name in _AT}
-    if counted:
-        mean["looks"] = sum(row["looks"] for row in block)
+    mean["looks"] = sum(row["looks"] for row in block)
     mean["images"] = [sum(of_class) for of_class in zip(*(row["images"] for row in block), strict=True)]
     for name in dict.fromkeys(name for row in block for name in row if name not in (*_OF_ROW, "images")):
         lists = [row.get(name) or [None] * images.shape[1] for row in block]
@@ -240,10 +241,6 @@ def _plain_row(row: Mapping[str, Any]) -> dict[str, Any]:
         name: [_number(v) for v in value] if isinstance(value, list | tuple) else value
         for name, value in row.items()
     }
-
-
-def _shortened(value: Any) -> Any:
-    return [_short(each) for each in value] if isinstance(value, list) else value
 
 
 def _number(value: object) -> float | int | None:

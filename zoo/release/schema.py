@@ -164,12 +164,13 @@ def check(config: Mapping[str, Any], where: str) -> None:
                 full = f"{name}.{key}".lstrip(".")
                 raise ReleaseError(f'{where}: "{full}" asks for code, or for a file outside the release')
     check_words(config, where)
-    if _has_dataset(config):
-        check_dataset(config["zoo"]["dataset"], f"{where}: zoo.dataset")
+    zoo = config.get("zoo")
+    if isinstance(zoo, Mapping) and isinstance(zoo.get("dataset"), Mapping):
+        check_dataset(zoo["dataset"], f"{where}: zoo.dataset")
     try:
         parse(_ReleaseConfig, config, where, ReleaseError)
     except ReleaseError as error:
-        unknown = isinstance(config.get("zoo"), Mapping) and {*config["zoo"]} - {*_Zoo.model_fields}
+        unknown = isinstance(zoo, Mapping) and {*zoo} - {*_Zoo.model_fields}
         if not unknown:
             raise
         raise ReleaseError(f"{error}{NEWER}") from None
@@ -201,10 +202,6 @@ def check_dataset(dataset: Mapping[str, Any], where: str) -> None:
     """
     facts = {key: dataset[key] for key in _Dataset.model_fields if dataset.get(key) is not None}
     parse(_Dataset, facts, where, ReleaseError)
-
-
-def _has_dataset(config: Mapping[str, Any]) -> bool:
-    return isinstance(config.get("zoo"), Mapping) and isinstance(config["zoo"].get("dataset"), Mapping)
 
 
 def _walk(value: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], object]]:

@@ -14,11 +14,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from zoo.errors import ReleaseError
-from zoo.files import read_text, write_text
+from zoo.files import read_object, write_text
 from zoo.release.format import CONFIG, sha256
 
 MAX_ENTRIES = 256  # the newest; an older file is hashed again
-MAX_BYTES = 1 << 20
 _SETTLED_NS = 2_000_000_000  # the coarsest clock of a file system: a younger file may change without a trace
 
 
@@ -67,9 +66,8 @@ def _record() -> Path:
 
 def _read() -> dict[str, object]:
     """Return the record, path -> identity and hash; empty when there is none that can be read."""
-    with suppress(OSError, ValueError, RecursionError, RuntimeError):  # RuntimeError: there is no home folder
-        entries = json.loads(read_text(_record(), MAX_BYTES))
-        return entries if isinstance(entries, dict) else {}
+    with suppress(RuntimeError):  # there is no home folder
+        return read_object(_record())
     return {}
 
 

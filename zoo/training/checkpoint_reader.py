@@ -34,15 +34,15 @@ class Checkpoint(NamedTuple):
         seconds: training time so far.
         state: state dicts of objective (encoder, head, teacher, queue, centers), optimizer and loss scaler;
             with them the moving average of the weights and the best state, where there are.
+        written: when, in seconds since 1970.
         skipped: numbers of the steps that were left out, counted from 1 as `step` is.
-        written: when, in seconds since 1970; None where an earlier version wrote it.
     """
 
     step: int
     seconds: float
     state: dict[str, dict[str, Any]]
+    written: float
     skipped: tuple[int, ...] = ()
-    written: float | None = None
 
 
 def step_of(file: Path) -> int | None:
@@ -103,14 +103,14 @@ def _checked(data: Any, file: Path) -> Checkpoint:
         raise ValueError(f"it is of step {str(step)[:40]}, which its name does not say")
     if not isinstance(seconds, (int, float)) or not 0 <= seconds < math.inf:
         raise ValueError("its seconds are no number of seconds")
-    if written is not None and not (isinstance(written, float) and 0 <= written < _LATEST):
+    if not isinstance(written, float) or not 0 <= written < _LATEST:
         raise ValueError("when it was written is no time")
     if not isinstance(skipped, list) or not all(type(n) is int and 0 < n <= step for n in skipped):
         raise ValueError("its skipped steps are no list of steps")
     if not isinstance(state, dict) or not all(isinstance(part, dict) for part in state.values()):
         raise ValueError("its state is no state of a training")
     _check_tensors(state)
-    return Checkpoint(step, float(seconds), state, tuple(skipped), written)
+    return Checkpoint(step, float(seconds), state, written, tuple(skipped))
 
 
 def _check_tensors(state: object) -> None:

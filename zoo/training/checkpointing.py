@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from zoo.errors import TrainingError
 from zoo.ranks import Ranks
-from zoo.training.checkpoint_writer import Saver
 from zoo.training.memory import is_out_of_memory
+from zoo.training.nested import map_tensors
 from zoo.training.recipe import Recipe
 from zoo.training.run_folder import Checkpoint, RunFolder
 from zoo.training.step import Stepper
@@ -83,7 +87,7 @@ class Keeper:
         state = self._stepper.state()
         if self._stopping is not None:
             state["stopping"] = self._stopping.state()
-        checkpoint = Checkpoint(step, self.seconds(), state, tuple(self.skipped), time.time())
+        checkpoint = Checkpoint(step, self.seconds(), state, time.time(), tuple(self.skipped))
         self._newest = checkpoint._replace(state={})
         if self._first:
             self._saver.save(checkpoint)
@@ -139,7 +143,7 @@ class Keeper:
         """
         newest = self._newest
         if newest is not None and newest.step == step:
-            return newest.seconds, newest.written or time.time()
+            return newest.seconds, newest.written
         return self.seconds(), time.time()
 
     def check(self) -> None:
@@ -183,3 +187,63 @@ class Keeper:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._saver.close()
+
+
+class Saver:
+    """Writes one checkpoint at a time in a thread: the training waits for a copy in memory, not for the disk.
+
+    Args:
+        write: writes a checkpoint to disk.
+    """
+
+    def __init__(self, write: Callable[[Checkpoint], None]) -> None:
+        self._write = write
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._underway: Future[None] | None = None
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Copy the checkpoint and begin to write it, once the one before it is written.
+
+        Raises:
+            TrainingError: if the one before could not be written.
+        """
+        self.wait()
+        copied = checkpoint._replace(state=to_host(checkpoint.state))
+        self._underway = self._thread.submit(self._write, copied)
+
+    def check(self) -> None:
+        """Raise the error of a write that has failed; never waits."""
+        if self._underway is not None and self._underway.done():
+            self.wait()
+
+    def wait(self) -> None:
+        """Wait until everything is on disk.
+
+        Raises:
+            TrainingError: if it could not be written.
+        """
+        underway, self._underway = self._underway, None
+        if underway is not None:
+            underway.result()
+
+    def close(self) -> None:
+        """End the thread; what is being written is finished, whatever else went wrong."""
+        self._thread.shutdown()
+
+
+def to_host(state: Any) -> Any:
+    """Copy every tensor of nested dicts, lists and tuples into host memory of its own.
+
+    From a GPU all copies are under way at once, and waited for together.
+    """
+    copied = map_tensors(state, _copy)
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.synchronize()
+    return copied
+
+
+def _copy(tensor: Tensor) -> Tensor:
+    if tensor.device.type == "cpu":
+        return tensor.detach().clone()
+    host = torch.empty_like(tensor, device="cpu", pin_memory=True)
+    return host.copy_(tensor.detach(), non_blocking=True)

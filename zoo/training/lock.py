@@ -16,13 +16,11 @@ from filelock import FileLock, Timeout
 
 from zoo import locks
 from zoo.errors import InUse, ZooWarning
-from zoo.files import exists, is_file, read_text, write_text
+from zoo.files import exists, is_file, read_object, write_text
 from zoo.training.disk import writing
 
 PATIENCE = 20.0
 """Seconds that what a killed process has left (its data workers hold its lock, too) is given to end."""
-
-_LARGEST_HOLDER = 1 << 16  # bytes
 
 
 @contextmanager
@@ -41,7 +39,8 @@ def hold(folder: Path, *, used: Path) -> Iterator[None]:
     with writing(f'run folder "{folder}"', folder):
         folder.mkdir(parents=True, exist_ok=True)
         locked = _acquire(lock, holder, folder)
-        me = {"pid": os.getpid(), "host": socket.gethostname(), "since": _now()}
+        since = datetime.now(UTC).isoformat(timespec="seconds")
+        me = {"pid": os.getpid(), "host": socket.gethostname(), "since": since}
         write_text(holder, json.dumps(me), parents=False)
     try:
         yield
@@ -104,17 +103,9 @@ def _acquire(lock: FileLock, holder: Path, folder: Path) -> bool:
         return locked
 
 
-def _read(holder: Path) -> dict[str, object]:
-    try:
-        found = json.loads(read_text(holder, _LARGEST_HOLDER))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
 def _is_dead(holder: Path) -> bool:
     """Whether the process that took the lock is known to have ended; one of another host never is."""
-    found = _read(holder)
+    found = read_object(holder)
     pid = found.get("pid")
     if found.get("host") != socket.gethostname() or not isinstance(pid, int) or pid <= 0:
         return False
@@ -137,13 +128,9 @@ def _is_zombie(pid: int) -> bool:
 
 
 def _describe(holder: Path) -> str:
-    found = _read(holder)
+    found = read_object(holder)
     if not found:
         return "another process"
     if (found.get("pid"), found.get("host")) == (os.getpid(), socket.gethostname()):
         return f"this process (pid {found['pid']}) already, since {found.get('since')}"
     return f"process {found.get('pid')} on {found.get('host')} since {found.get('since')}"
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

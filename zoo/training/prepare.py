@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import get_args
 
 import torch
 
@@ -15,9 +16,10 @@ from zoo.modules import has_batchnorm
 from zoo.objectives import Objective
 from zoo.ranks import ALONE, Ranks
 from zoo.training.recipe import Recipe
+from zoo.training.sections import TrainingSection
 
 LOG = logging.getLogger("zoo.training")
-DEVICES = ("auto", "cpu", "cuda")
+DEVICES: tuple[str, ...] = get_args(TrainingSection.model_fields["device"].annotation)
 _FEW = 8  # images, of which BatchNorm's mean and variance are mostly chance
 
 

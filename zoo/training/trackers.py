@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 _FLUSH = "x_transaction_log_flush_interval"  # of wandb, from 0.31 on
 PROJECT = "contrastive-zoo"
@@ -52,7 +52,7 @@ class About:
     step: int
 
 
-class Tracker(Protocol):
+class Tracker:
     """A run that a tracker shows.
 
     Attributes:
@@ -60,30 +60,35 @@ class Tracker(Protocol):
         keeps_late: whether it keeps a step's values only when those of a later step come, or at the end.
     """
 
-    can_drop: bool
-    keeps_late: bool
+    can_drop = False
+    keeps_late = False
+
+    def __init__(self, about: About) -> None:
+        """Begin the run, or go on with it."""
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         """Take in the values after a step."""
+        raise NotImplementedError
 
     def results(self, step: int, values: Mapping[str, float], pictures: Mapping[str, Path]) -> None:
         """Take in what was measured and drawn at the end."""
+        raise NotImplementedError
 
     def drop_after(self, step: int) -> None:
         """Forget what came after a step, where that can be."""
 
     def flush(self) -> None:
-        """Write what it holds back."""
+        """Write what it holds back, where that is not out soon by itself."""
 
     def close(self) -> None:
         """End for now; the run may go on later."""
+        raise NotImplementedError
 
 
-class TensorBoard:
+class TensorBoard(Tracker):
     """Event files in `run/tensorboard`, by torch's own writer."""
 
     can_drop = True
-    keeps_late = False
 
     def __init__(self, about: About) -> None:
         self._folder = about.folder / "tensorboard"
@@ -119,10 +124,21 @@ class TensorBoard:
         self._writer.close()
 
 
-class Wandb:
+class _WithRun(Tracker):
+    """wandb's and Trackio's: rows go to a run, which passes them on at once or within half a second."""
+
+    _run: Any
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        self._run.log(dict(values), step=step)
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+class Wandb(_WithRun):
     """A run of Weights & Biases; offline its files lie in `run/wandb`, unless WANDB_DIR says otherwise."""
 
-    can_drop = False
     keeps_late = True
 
     def __init__(self, about: About) -> None:
@@ -148,30 +164,15 @@ class Wandb:
             settings=settings,
         )
 
-    def log(self, step: int, values: Mapping[str, float]) -> None:
-        self._run.log(dict(values), step=step)
-
     def results(self, step: int, values: Mapping[str, float], pictures: Mapping[str, Path]) -> None:
         self._run.summary.update(dict(values))
         images = {f"pictures/{name}": self._wandb.Image(str(file)) for name, file in pictures.items()}
         if images:
             self._run.log(images, step=step)
 
-    def drop_after(self, step: int) -> None:
-        pass
 
-    def flush(self) -> None:
-        pass  # another process has it already
-
-    def close(self) -> None:
-        self._run.finish()
-
-
-class Trackio:
+class Trackio(_WithRun):
     """A run of Trackio, in its own local database unless its environment variables say otherwise."""
-
-    can_drop = False
-    keeps_late = False
 
     def __init__(self, about: About) -> None:
         import trackio
@@ -185,24 +186,12 @@ class Trackio:
             embed=False,
         )
 
-    def log(self, step: int, values: Mapping[str, float]) -> None:
-        self._run.log(dict(values), step=step)
-
     def results(self, step: int, values: Mapping[str, float], pictures: Mapping[str, Path]) -> None:
         images = {f"pictures/{name}": self._trackio.Image(str(file)) for name, file in pictures.items()}
         self._run.log({**values, **images}, step=step)
 
-    def drop_after(self, step: int) -> None:
-        pass
 
-    def flush(self) -> None:
-        pass  # it writes every half second
-
-    def close(self) -> None:
-        self._run.finish()
-
-
-TRACKERS: Mapping[str, type[TensorBoard] | type[Wandb] | type[Trackio]] = {
+TRACKERS: Mapping[str, type[Tracker]] = {
     "tensorboard": TensorBoard,
     "wandb": Wandb,
     "trackio": Trackio,

@@ -260,6 +260,7 @@ def _history() -> bytes:
     classes = {
         "step": 8,
         "epoch": 2.0,
+        "looks": 2,
         "images": [3, 0],
         "feature_gradient": [0.5, None],
         "center_gradient": None,

@@ -68,7 +68,7 @@ def _seed() -> dict[str, bytes]:
         run.start(_recipe(), resume=False)
         for step in (4, 8):
             run.log({"step": step, "loss": 1.5, "lr": 0.1})
-            run.save(Checkpoint(step, 1.5, _state(), (2,)))
+            run.save(Checkpoint(step, 1.5, _state(), 0.0, (2,)))
         run.keep_to(_data())
         run.changes_file.write_text(json.dumps(_CHANGE) + "\n")
         (run.path / NOTES).write_text(
@@ -87,7 +87,7 @@ class _Payload:
 
 def _content() -> dict[str, Any]:
     state = {part: _copied(values) for part, values in _state().items()}
-    return {"format": 2, "step": 8, "seconds": 1.5, "state": state, "skipped": [2]}
+    return {"format": 2, "step": 8, "seconds": 1.5, "written": 0.0, "state": state, "skipped": [2]}
 
 
 def _copied(value: Any) -> Any:

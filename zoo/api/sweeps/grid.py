@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from zoo.api.pretraining import as_recipe
 from zoo.api.sweep_file import Order, Watched
+from zoo.config import leaves
 from zoo.errors import RecipeError, ZooError, did_you_mean
 from zoo.evaluation.figures.names import without_common_end
 from zoo.training import Recipe
@@ -249,14 +250,8 @@ def _label(value: Any, among: Sequence[Any]) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _leaves(section: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in section.items():
-        if isinstance(value, Mapping):
-            found |= _leaves(value, f"{path}{key}.")
-        else:
-            found[f"{path}{key}"] = value
-    return found
+def _leaves(section: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: leaf for key, leaf in leaves(section) if leaf != {}}  # an empty section tells nothing apart
 
 
 def _override(key: str, value: Any) -> str:

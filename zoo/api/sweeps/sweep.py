@@ -14,7 +14,7 @@ from zoo.api.comparisons.plan import Images, checked_seeds, require_same
 from zoo.api.diagnoses.diagnose import Report, diagnose, unseen
 from zoo.api.given import listed
 from zoo.api.sweep_file import SweepFile, Watched, is_sweep, read_sweep
-from zoo.api.sweep_folder import read_json, why_failed
+from zoo.api.sweep_folder import why_failed
 from zoo.api.sweeps import work_queue
 from zoo.api.sweeps.estimate import Pace, beginning
 from zoo.api.sweeps.findings import Found, Numbers, point_words, watched_by_name
@@ -29,7 +29,7 @@ from zoo.errors import DataError, RecipeError, ZooError, did_you_mean
 from zoo.evaluation.diagnosis.page import Page, Table
 from zoo.evaluation.diagnosis.subject import Subject
 from zoo.evaluation.results.rows import Published, Unfinished
-from zoo.files import RUNS, is_dir, is_file, write_text
+from zoo.files import RUNS, is_dir, is_file, read_object, write_text
 from zoo.launch import alone, handed_on, launched, rank, restarted
 from zoo.training import Recipe, RunFolder, pick_device
 from zoo.training.changes import allowed_changes
@@ -119,10 +119,11 @@ def sweep(
     who = f"rank {rank()}: " if launched() > 1 else ""
     resume = resume or restarted()
     beside = _published(written)
-    trained_on = _trained_on(plan.runs, images)
+    trained_on = {run.id: images[run.recipe.data.model_dump_json()].train for run in plan.runs}
     work_queue.begin(out, written_plan(command, plan.runs, trained_on), resume=resume)
     before = _reported(out)
-    for text in beginning(plan.runs, _sweep_of(names, written), out, len(work_queue.finished(plan.runs))):
+    name = None if written is None or isinstance(names[0], Recipe) else names[0]
+    for text in beginning(plan.runs, name, out, len(work_queue.finished(plan.runs))):
         say(f"{who}{text}")
     work_queue.take_gpu()
     with interruptible(lambda: _done(plan.runs), once=not handed_on()), alone():
@@ -158,12 +159,6 @@ def _file_of(recipes: Sequence[Recipe | str | Path]) -> SweepFile | None:
         if hint and not is_file(name) and name not in catalog.list_recipes():
             raise RecipeError(f'neither a recipe nor a sweep: "{name}".{hint}')
     return read_sweep(files[0]) if files else None
-
-
-def _sweep_of(recipes: Sequence[Recipe | str | Path], written: SweepFile | None) -> str | Path | None:
-    """Return the name or file of the sweep, if it is one."""
-    (first, *_) = recipes
-    return None if written is None or isinstance(first, Recipe) else first
 
 
 def _plan(
@@ -268,11 +263,6 @@ def _images(runs: Sequence[Run], data: str | Path | None) -> dict[str, Images]:
     return found
 
 
-def _trained_on(runs: Sequence[Run], images: Mapping[str, Images]) -> dict[str, str]:
-    """Return the hash of each run's training images, by the run."""
-    return {run.id: images[run.recipe.data.model_dump_json()].train for run in runs}
-
-
 def _test_images(recipe: Recipe, data: str | Path | None) -> str | None:
     try:
         found: str = open_dataset(recipe.data, "test", data).describe()["sha256"]
@@ -301,7 +291,7 @@ def _done(runs: Sequence[Run]) -> str:
 
 def _reported(out: Path) -> str | None:
     """Return the id of the record that is in the folder, if there is one."""
-    found = read_json(out / SWEEP).get("id")
+    found = read_object(out / SWEEP).get("id")
     return None if found is None else str(found)
 
 

@@ -12,12 +12,12 @@ from typing import Any
 import torch
 
 from zoo.api.pretraining import pretrain
-from zoo.api.sweep_folder import FAILED, PLAN, read_json
+from zoo.api.sweep_folder import FAILED, PLAN
 from zoo.api.sweeps.estimate import Pace
 from zoo.api.sweeps.grid import Run
 from zoo.data.embedded import folder_for
 from zoo.errors import Interrupted, InUse, TrainingError, ZooError
-from zoo.files import exists, is_dir, write_text
+from zoo.files import exists, is_dir, read_object, write_text
 from zoo.launch import job, local_rank
 from zoo.release.format import holds_release
 from zoo.training.disk import writing
@@ -41,7 +41,7 @@ def begin(out: Path, plan: Mapping[str, Any], *, resume: bool) -> None:
         raise TrainingError(f'"{out}" is no folder; choose another --out')
     with turn(out / LOCK):
         there = [path for path in out.iterdir() if path.name != LOCK]
-        earlier = read_json(out / PLAN)
+        earlier = read_object(out / PLAN)
         begun = earlier.get("job")
         if there and not resume and (begun is None or begun != job()):
             raise TrainingError(
@@ -109,11 +109,11 @@ def train_all(
     Raises:
         Interrupted: on a signal.
     """
-    earlier = {run.folder: read_json(run.folder / FAILED).get("id") for run in runs}
+    earlier = {run.folder: read_object(run.folder / FAILED).get("id") for run in runs}
     tries = dict.fromkeys((run.folder for run in runs), 0)
 
     def is_open(run: Run) -> bool:
-        failure = read_json(run.folder / FAILED).get("id")
+        failure = read_object(run.folder / FAILED).get("id")
         return not is_finished(run) and (failure is None or failure == earlier[run.folder])
 
     while True:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from zoo import release as releases
 from zoo.api.diagnoses.subjects import open_subject
-from zoo.api.sweep_folder import Planned, images_hash, read_json, read_plan, why_failed
+from zoo.api.sweep_folder import Planned, images_hash, read_plan, why_failed
 from zoo.api.tables.release_results import group_of, run_result
 from zoo.config import Config, load_yaml, parse
 from zoo.errors import RecipeError, ReleaseError, ZooError
 from zoo.evaluation.results.rows import RunResult, Unfinished
-from zoo.files import is_dir, is_file, names_in, read_text
+from zoo.files import is_dir, is_file, names_in, read_object, read_text
 from zoo.release import Release
 from zoo.release.format import METRICS, RECIPE, WEIGHTS, holds_release
 from zoo.training import RunFolder
@@ -157,7 +157,7 @@ def _unfinished(folder: Path, place: str) -> Unfinished:
 def _images_of(run: Path) -> str | None:
     """Return the hash of the images that a run, or a stage of its method, has noted."""
     places = [RunFolder(run), *_stages_of(run)]
-    found = (images_hash(read_json(place.data_file).get("sha256")) for place in places)
+    found = (images_hash(read_object(place.data_file).get("sha256")) for place in places)
     return next((each for each in found if each is not None), None)
 
 

@@ -15,7 +15,7 @@ from markupsafe import Markup, escape
 from PIL import Image
 
 from zoo.evaluation.diagnosis.figures import Drawn
-from zoo.evaluation.diagnosis.page import About, Page, Picture, Table
+from zoo.evaluation.diagnosis.page import About, Page, Table
 
 __all__ = ["Contents", "missing", "render"]
 
@@ -97,7 +97,7 @@ def render(contents: Contents, folder: Path) -> str:
         page=contents.page,
         shared=_shared(contents.subjects),
         facts=_facts_table(contents.subjects),
-        pictures=[(each, _picture(each)) for each in contents.page.pictures],
+        pictures=[(each, _shown(each.file)) for each in contents.page.pictures],
         parts=_parts(drawn),
         missing=missing(contents.figures),
         style=Markup(style),  # our own file
@@ -146,13 +146,11 @@ def _parts(figures: Sequence[_Figure]) -> list[_Part]:
 
 def _figure(drawn: Drawn, folder: Path) -> _Figure:
     files = {"PNG": drawn.png, "SVG": drawn.svg, "without caption": drawn.bare}
-    found = {kind: file for kind, file in files.items() if file is not None}
+    addresses = {
+        kind: file.relative_to(folder).as_posix() for kind, file in files.items() if file is not None
+    }
     assert drawn.bare is not None  # what is not missing has a file
-    return _Figure(drawn, _shown(drawn.bare), {kind: _address(each, folder) for kind, each in found.items()})
-
-
-def _picture(picture: Picture) -> _Shown:
-    return _shown(picture.file)
+    return _Figure(drawn, _shown(drawn.bare), addresses)
 
 
 def _shown(file: Path) -> _Shown:
@@ -175,10 +173,6 @@ def _svg_size(data: bytes) -> tuple[float, float]:
     assert found is not None
     first, second = (float(each) * _CSS_DPI / 72 for each in found.groups())
     return (second, first) if found[0].find(b"height") < found[0].find(b"width") else (first, second)
-
-
-def _address(file: Path, folder: Path) -> str:
-    return file.relative_to(folder).as_posix()
 
 
 def _slug(text: str) -> str:

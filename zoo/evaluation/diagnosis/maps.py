@@ -8,9 +8,7 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
-from zoo.evaluation.diagnosis.look import Look
 from zoo.evaluation.diagnosis.overlay import STACKED, choose, heading, no_look, seen, stack, told
 from zoo.evaluation.diagnosis.series import Array
 from zoo.evaluation.diagnosis.subject import Subject, counts_of
@@ -123,7 +121,7 @@ def plot_map(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
     for subject in drawn:
         look = subject.look
         assert look is not None  # chosen for it
-        features = _raw(look)
+        features = look.features * look.norms[:, None]  # as the encoder gives them
         centers = subject.centers
         if centers is not None and len(centers.weight) != len(look.class_names):
             centers = None
@@ -149,7 +147,3 @@ def plot_map(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
                 axes.set_title(group.name, loc="left")
             draw_feature_map(axes, mapped)
     return caption
-
-
-def _raw(look: Look) -> Tensor:
-    return look.features * look.norms[:, None]

@@ -86,8 +86,7 @@ def class_means(class_rows: Sequence[Row], key: str, classes: int) -> Array | No
     """Return a quantity of each class over a whole training `[C]`, from the rows of classes.jsonl.
 
     A row's value counts by what it is a mean of: images of the class for `feature_gradient`, steps that were
-    looked at for everything else (where a row of an older run does not say how many, the images of all
-    classes). NaN for a class that was never observed.
+    looked at for everything else. NaN for a class that was never observed.
 
     Args:
         class_rows: may be empty.
@@ -98,15 +97,14 @@ def class_means(class_rows: Sequence[Row], key: str, classes: int) -> Array | No
         None where no row has the key.
     """
     total, weights = np.zeros(classes), np.zeros(classes)
-    any_row, counted = False, all(is_number(row.get("looks")) for row in class_rows)
+    any_row = False
     for row in class_rows:
         values, images = _numbers(row.get(key), classes), _numbers(row.get("images"), classes)
-        if values is None or images is None:
+        if values is None or images is None or not is_number(row.get("looks")):
             continue
         any_row = True
         images = np.nan_to_num(images)
-        looks = row["looks"] if counted else images.sum()
-        weight = images if key == "feature_gradient" else np.full(classes, float(looks))
+        weight = images if key == "feature_gradient" else np.full(classes, float(row["looks"]))
         known = np.isfinite(values)
         total[known] += (values * weight)[known]
         weights[known] += weight[known]

@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from zoo.errors import capital
 from zoo.evaluation.results.rows import GROUPS, Published, Row, Unfinished
 
 _PROTOCOLS = {
@@ -237,7 +238,7 @@ def reading(shown: Sequence[Line]) -> str:
             "Many, medium, few: classes with more than 100, 20 to 100, fewer than 20 training images."
         )
     used = dict.fromkeys(line.row.evaluated.measure for line in shown if line.row.evaluated is not None)
-    texts += [f"{_capital(name)}: {_PROTOCOLS[name]}." for name in used if name in _PROTOCOLS]
+    texts += [f"{capital(name)}: {_PROTOCOLS[name]}." for name in used if name in _PROTOCOLS]
     if all(line.row.first.counted == "last epoch" for line in shown):
         texts.append("The last epoch counts.")
     texts.append(f"Time: of the training alone{', median over seeds' if several else ''}.")
@@ -293,10 +294,6 @@ def _not_counted(unfinished: Sequence[Unfinished], left_out: Sequence[str]) -> l
 
 def _sentence(text: str) -> str:
     return text if text.endswith((".", "?", "!")) else f"{text}."
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def _escaped(texts: Sequence[str]) -> list[str]:

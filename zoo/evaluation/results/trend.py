@@ -9,6 +9,7 @@ from typing import Literal
 
 from scipy import stats
 
+from zoo.errors import capital
 from zoo.evaluation.results.comparison import LEVEL, Estimate, estimate
 
 Verdict = Literal["rises", "falls", "same", "no spread", "not told apart", "one seed", "no pair"]
@@ -171,7 +172,7 @@ def in_words(
     if found.ends is None:
         ((label, only),) = found.points.items()
         alone = (
-            f"{_start(number)} is {written(only)} at {along} {label}; there is nothing to compare it with."
+            f"{capital(number)} is {written(only)} at {along} {label}; there is nothing to compare it with."
         )
         return " ".join([alone, *(_near_zero(found, along, ordered) if expects == "near 0" else [])])
     first = next(iter(found.points))
@@ -187,10 +188,6 @@ def in_words(
     if expects == "near 0":
         return " ".join([*texts, *_near_zero(found, along, ordered)])
     return " ".join([*texts, *_expected(found.ends, expects)])
-
-
-def _start(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def _between(change: Change, number: str, first: str, last: str) -> str:

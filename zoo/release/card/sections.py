@@ -7,6 +7,7 @@ from typing import Any
 
 from zoo import backbones
 from zoo.config import is_number
+from zoo.errors import capital
 from zoo.release.card.citations import bibtex
 from zoo.release.card.metadata import facts, metric_title
 from zoo.release.format import ACCURACIES
@@ -202,7 +203,7 @@ def _data(dataset: Mapping[str, Any]) -> list[str]:
         )
     if "sha256" in rest:
         rest["SHA-256 of the selected images' names and labels"] = rest.pop("sha256")
-    return [line, *(f"- {_capital(fact)}" for fact in facts(rest))]
+    return [line, *(f"- {capital(fact)}" for fact in facts(rest))]
 
 
 def _run(training: Mapping[str, Any]) -> list[str]:
@@ -217,7 +218,7 @@ def _run(training: Mapping[str, Any]) -> list[str]:
             f"({rate:,.1f} images/s) on {hardware}"
         )
     versions = rest.pop("versions", None)
-    rows += [f"- {_capital(fact)}" for fact in facts(rest)]
+    rows += [f"- {capital(fact)}" for fact in facts(rest)]
     if versions:
         rows.append("- Versions: " + ", ".join(f"{name} {version}" for name, version in versions.items()))
     return rows
@@ -264,10 +265,6 @@ def citation(objective: str, recipe: Mapping[str, Any]) -> str:
         if entries
         else ""
     )
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def _row(cells: list[str]) -> str:
