@@ -444,7 +444,7 @@ def test_a_folder_that_becomes_read_only_is_a_clear_error_and_resumes_when_it_is
         pass  # or skip
 
     def protect() -> None:
-        while not any(int(file.stem[5:]) for file in folder.path.glob("checkpoints/step-*.json")):
+        while not any(int(file.stem[5:]) for file in folder.path.glob("checkpoints/step-*.pt")):
             time.sleep(0.001)  # the first step's is written beside the training
         mount = ["mount", "--bind", str(folder.path), str(folder.path)]
         subprocess.run(mount, check=True)
