@@ -10,7 +10,9 @@ from typing import Any
 import torch
 
 from zoo import backbones
+from zoo.data import open_dataset
 from zoo.objectives import Batch, DataInfo
+from zoo.training import Recipe, build_objective
 
 README = (Path(__file__).resolve().parent.parent / "README.md").read_text()
 
@@ -26,10 +28,18 @@ def run_example(word: str, replaced: dict[str, str] | None = None, **names: Any)
     return names
 
 
-def test_the_example_objective_of_the_readme_trains() -> None:
+def test_the_example_objective_of_the_readme_trains(own_objectives: None) -> None:
     names = run_example("AlignUniform")
     torch.manual_seed(0)
-    config = names["AlignUniformConfig"](name="align_uniform", dim=8, weight=1.0)
+    (section,) = re.findall(r"`objective: (\{name: align_uniform.*?\})`", README)
+    recipe = Recipe.load(
+        "cifar_resnet20.simclr_digits_lt50", [f"objective={section}", "name=cifar_resnet20.align"]
+    )
+    config = recipe.objective
+    assert config == names["AlignUniformConfig"](name="align_uniform", dim=64, weight=1.0)
+    assert isinstance(
+        build_objective(recipe, open_dataset(recipe.data, "train", None)), names["AlignUniform"]
+    )
     info = DataInfo(torch.tensor([3, 3]))
     objective = names["AlignUniform"](config, backbones.create("cifar_resnet20"), info)
     batch = Batch((torch.randn(6, 3, 8, 8), torch.randn(6, 3, 8, 8)), torch.zeros(6).long(), torch.arange(6))
