@@ -41,7 +41,7 @@ def _ghost_batch_norm(norm: _BatchNorm, x: Tensor, groups: int, images: int | No
         if len(x) % images:
             what = f"{type(norm).__name__.removeprefix('Ghost')} of {norm.num_features} channels"
             raise _unsplittable(f"a layer {what} that gets {len(x)} rows from {images} images")
-        parts = x.unflatten(0, (images, -1)).transpose(1, 2)  # [B, C, N, ...]
+        parts = x.reshape(images, -1, *x.shape[1:]).transpose(1, 2)  # [B, C, N, ...]
         return _ghost_batch_norm(norm, parts, groups, None).transpose(1, 2).reshape(x.shape)
     batch, channels = x.shape[:2]
     groups = max(1, min(groups, batch // 2))
