@@ -24,7 +24,9 @@ import zoo  # noqa: E402
 from tests.hub_helpers import NAME  # noqa: E402
 from tests.programs.plain_sweep import draw_nothing  # noqa: E402
 from tests.release_helpers import release_of, some_centers, trained_encoder  # noqa: E402
+from zoo.objectives import OBJECTIVES  # noqa: E402
 from zoo.release import Release  # noqa: E402
+from zoo.training import Recipe  # noqa: E402
 
 # Tests' models are tiny: a second thread gains nothing, and costs much where the cores are shared.
 torch.set_num_threads(1)
@@ -109,6 +111,16 @@ def moco(tmp_path_factory: pytest.TempPathFactory) -> Release:
 def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let trainings get a picture that is there already: drawing is most of a short one's time."""
     monkeypatch.setattr("zoo.api.pretraining.draw_pictures", draw_nothing)
+
+
+@pytest.fixture
+def own_objectives() -> Iterator[None]:
+    """Let a test register objectives, and forget them."""
+    before = dict(OBJECTIVES)
+    yield
+    OBJECTIVES.clear()
+    OBJECTIVES.update(before)
+    Recipe.load("cifar_resnet20.paco_digits_lt50")  # the schema follows
 
 
 @pytest.fixture

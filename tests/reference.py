@@ -79,9 +79,11 @@ def _contrasts(
 
 
 def sup_con(q: Tensor, k: Tensor, labels: Tensor, queue: Tensor, queue_labels: Tensor, tau: Number) -> Tensor:
-    """Mean over anchors of the mean over positives of -log softmax over A(i)."""
+    """Mean over labelled anchors of the mean over positives of -log softmax over A(i)."""
     losses = []
     for i in range(len(q)):
+        if int(labels[i]) < 0:
+            continue
         members = [(_exp(_dot(q[i], z), tau), y) for z, y in _contrasts(i, q, k, labels, queue, queue_labels)]
         total = sum(e for e, _ in members)
         terms = [-(e / total).log() for e, y in members if y == int(labels[i])]

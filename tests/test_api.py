@@ -6,12 +6,15 @@ import json
 import re
 import shutil
 import time
+import warnings
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
 import pytest
 import timm
 import torch
+import torchvision
 from torch import nn
 
 import zoo
@@ -118,15 +121,120 @@ def test_evaluate_again_gives_what_was_recorded_and_replaces_it(copied: Path) ->
     assert len(release.metrics["evaluations"]) == len(before) + 1
 
 
+PIXELS = {
+    "input_size": 8,
+    "crop_pct": 1.0,
+    "interpolation": "bilinear",
+    "mean": (0.5, 0.5, 0.5),
+    "std": (0.5, 0.5, 0.5),
+}
+
+
 def test_evaluate_takes_any_model_and_a_data_spec() -> None:
     class Pixels(nn.Flatten):
-        pretrained_cfg = dict(
-            input_size=(3, 8, 8), mean=(0.5,) * 3, std=(0.5,) * 3, crop_pct=1.0, interpolation="bilinear"
-        )
+        pretrained_cfg = PIXELS | {"input_size": (3, 8, 8)}
 
     entry = zoo.evaluate(Pixels(), "knn", "digits", k=1)
     assert entry["metrics"]["accuracy"] > 95  # digits are easy with all 1,250 training images
     assert entry["data"] == "digits"
+    assert entry["preprocess"] == PIXELS
+
+
+FEW = "digits?per_class=3"
+
+
+def test_evaluate_looks_through_wrappers_for_what_a_model_says_of_its_images() -> None:
+    torch.manual_seed(0)
+    model = timm.create_model("cifar_resnet20", num_classes=0)
+    bare, *others = (
+        zoo.evaluate(each, "knn", FEW, device="cpu")
+        for each in (model, nn.DataParallel(model), torch.compile(nn.DataParallel(torch.compile(model))))
+    )
+    assert bare["preprocess"]["input_size"] == 32
+    for entry in others:
+        assert (entry["preprocess"], entry["metrics"]) == (bare["preprocess"], bare["metrics"])
+
+
+@pytest.mark.parametrize("given", [zoo.release.Preprocess(**PIXELS), PIXELS | {"mean": [0.5] * 3}])
+def test_evaluate_makes_a_models_images_as_it_is_told(given: Any) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", zoo.errors.ZooWarning)
+        entry = zoo.evaluate(nn.Flatten(), "knn", FEW, preprocess=given)
+    assert entry["preprocess"] == PIXELS
+
+
+def test_evaluate_warns_where_nobody_says_how_a_models_images_are_made() -> None:
+    class OfDino(nn.Sequential):
+        """Keeps the size of its images as a number, where timm has a pair."""
+
+        def __init__(self) -> None:
+            super().__init__(nn.Flatten())
+            self[0].img_size = 16
+
+        @property
+        def patch_embed(self) -> nn.Module:
+            return self[0]
+
+    with pytest.warns(zoo.errors.ZooWarning, match='OfDino has no "pretrained_cfg".*input_size=16, crop_pct'):
+        entry = zoo.evaluate(OfDino(), "knn", FEW)
+    assert entry["preprocess"]["mean"] == (0.485, 0.456, 0.406)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (
+            "imagenet",
+            "preprocess: found a str, expected a zoo.release.Preprocess or a mapping with its fields",
+        ),
+        (PIXELS | {"size": 8}, 'preprocess: unknown key "size"'),
+        ({key: value for key, value in PIXELS.items() if key != "std"}, 'preprocess: missing key "std"'),
+        (PIXELS | {"interpolation": "bicubik"}, 'Did you mean "bicubic"'),
+        (zoo.release.Preprocess(**PIXELS | {"input_size": 0}), 'preprocess: "input_size": found 0'),
+        (PIXELS | {"std": (0.5, 0.5, 0.0)}, 'preprocess: "std.2": found 0.0'),
+    ],
+)
+def test_evaluate_names_a_mistake_in_preprocess(given: Any, expected: str) -> None:
+    with pytest.raises(zoo.ZooError) as error:
+        zoo.evaluate(nn.Flatten(), "knn", FEW, preprocess=given)
+    assert expected in str(error.value)
+
+
+def test_evaluate_takes_preprocess_for_models_alone(paco: Release) -> None:
+    with pytest.raises(zoo.ZooError, match="preprocess: a release says itself how its images are made"):
+        zoo.evaluate(paco, "knn", preprocess=PIXELS)
+
+
+def small_vit(**arguments: int) -> nn.Module:
+    sizes = {
+        "image_size": 16,
+        "patch_size": 8,
+        "num_layers": 1,
+        "num_heads": 2,
+        "hidden_dim": 8,
+        "mlp_dim": 8,
+    }
+    return torchvision.models.VisionTransformer(**sizes | arguments)
+
+
+def test_evaluate_refuses_torchvisions_classifiers_and_takes_them_without() -> None:
+    at_16 = PIXELS | {"input_size": 16}
+    classifiers = {
+        "fc": torchvision.models.resnet18(num_classes=4),
+        "classifier[1]": nn.Sequential(
+            OrderedDict(pool=nn.Flatten(), classifier=nn.Sequential(nn.ReLU(), nn.Linear(768, 4)))
+        ),
+        "heads.head": small_vit(),
+    }
+    for place, model in classifiers.items():
+        with pytest.raises(
+            zoo.ZooError, match=rf"take its last layer off, model\.{re.escape(place)} = torch\.nn\.Id"
+        ):
+            zoo.evaluate(model, "knn", FEW, preprocess=at_16)
+    headless = small_vit()
+    headless.heads = nn.Identity()  # its num_classes stays 1000
+    with pytest.warns(zoo.errors.ZooWarning, match="input_size=16"):
+        assert zoo.evaluate(headless, "knn", FEW)["metrics"]["accuracy"] > 5
 
 
 def test_evaluate_gives_a_model_the_size_it_was_built_for() -> None:

@@ -269,6 +269,30 @@ def test_equals_reference_whatever_the_settings(name: str, data: st.DataObject) 
     assert_equal_with_gradients(name, p)
 
 
+@pytest.mark.parametrize("label_case", LABELS)
+def test_sup_con_takes_unlabelled_images_as_contrasts_alone(label_case: str) -> None:
+    p = Problem(6, 13, 5, 3, label_case, seed=3).drawn()
+    for unlabelled in ([1, 2], [0, 1, 2, 3, 4]):  # several, as of one class; all but one
+        p["labels"][unlabelled] = -1
+        assert_equal_with_gradients("sup_con", p)
+        others = p["k"].flip(1)[:2], p["labels"][[1, 5]]  # of another rank, one unlabelled
+        found = functional.sup_con(*labelled(p), tau=p["tau"], others=others)
+        q, k, labels, queue, queue_labels = labelled(p)
+        nobodys = torch.where(others[1] < 0, 99, others[1])  # in the reference's queue -1 is an empty slot
+        longer = torch.cat([queue, others[0]]), torch.cat([queue_labels, nobodys])
+        expected = reference.sup_con(q, k, labels, *longer, p["tau"])
+        assert found.item() == pytest.approx(expected.item(), rel=1e-12)
+
+
+def test_sup_con_of_unlabelled_images_alone_is_zero() -> None:
+    p = Problem(4, 7, 5, 3).drawn()
+    q, nobody = p["q"].requires_grad_(), torch.full((4,), -1)
+    loss = functional.sup_con(q, p["k"], nobody, p["queue"], p["queue_labels"], tau=0.2)
+    loss.backward()
+    assert loss.item() == 0.0
+    assert not q.grad.any()
+
+
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 @pytest.mark.parametrize("label_case", LABELS)

@@ -24,6 +24,14 @@ def test_import_loads_no_torch_and_takes_less_than_300_milliseconds():
     assert min(float(run(code)) for _ in range(3)) < 0.3
 
 
+def test_measures_are_there_without_an_import_of_their_modules():
+    code = (
+        "import sys, zoo; names = zoo.evaluation.__all__; assert 'torch' not in sys.modules;"
+        "print(*(name for name in names if getattr(zoo.evaluation, name).__name__ != name))"
+    )
+    assert run(code) == ""
+
+
 def test_listing_models_and_recipes_loads_no_torch():
     assert (
         run("import sys, zoo; zoo.list_models(); zoo.list_recipes(); print('torch' in sys.modules)")

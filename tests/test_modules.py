@@ -123,6 +123,36 @@ def test_ghost_groups_have_their_own_statistics(batch: int) -> None:
     torch.testing.assert_close(ghost(x), plain.eval()(x))
 
 
+@pytest.mark.parametrize("images", [8, 7])
+def test_ghost_groups_are_of_images_where_rows_are_their_tokens(images: int) -> None:
+    torch.manual_seed(0)
+    plain = nn.BatchNorm1d(6, dtype=torch.float64)
+    ghost = convert_ghost_batchnorm(copy.deepcopy(plain), 2)
+    batchnorm.set_images(ghost, images)
+    x = torch.randn(images, 5, 6, dtype=torch.float64)
+    out, means = ghost(x.flatten(0, 1)).reshape_as(x), []
+    for g in range(2):
+        reference = copy.deepcopy(plain)
+        expected = reference(x[g::2].flatten(0, 1))
+        torch.testing.assert_close(out[g::2].flatten(0, 1), expected)
+        means.append(reference.running_mean)
+    torch.testing.assert_close(ghost.running_mean, torch.stack(means).mean(0))
+    assert int(ghost.num_batches_tracked) == 1
+    with pytest.raises(TrainingError, match=r"BatchNorm1d of 6 channels that gets 9 rows from .*key_groups"):
+        ghost(x.flatten(0, 1)[:9])
+
+
+def test_a_key_of_levit_tells_nothing_of_images_in_other_groups() -> None:
+    torch.manual_seed(0)
+    net = timm.create_model("levit_128s", num_classes=0, img_size=32)
+    teacher, x = MomentumEncoder(net, key_groups=2), torch.randn(8, 3, 32, 32)
+    keys = []
+    for images in (x, torch.cat([x[:1] + 1, x[1:]])):
+        torch.manual_seed(1)  # the same groups
+        keys.append(teacher(images))
+    assert (keys[0] == keys[1]).all(dim=1).sum() == 4  # all of the other group
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(("groups", "kwargs"), [(4, {}), (2, {"affine": False}), (8, {"momentum": 0.3})])
 def test_ghost_groups_by_moments_are_the_same_and_keep_the_layout(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -9,18 +10,36 @@ from typing import Any
 import torch
 
 from zoo import backbones
+from zoo.data import open_dataset
 from zoo.objectives import Batch, DataInfo
+from zoo.training import Recipe, build_objective
 
 README = (Path(__file__).resolve().parent.parent / "README.md").read_text()
 
 
-def test_the_example_objective_of_the_readme_trains() -> None:
+def run_example(word: str, replaced: dict[str, str] | None = None, **names: Any) -> dict[str, Any]:
+    """Run the one Python example that has `word`, with some of its text replaced; return its names."""
     blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    (code,) = (block for block in blocks if "AlignUniform" in block)
-    names: dict[str, Any] = {}
+    (code,) = (block for block in blocks if word in block)
+    for old, new in (replaced or {}).items():
+        assert old in code
+        code = code.replace(old, new)
     exec(compile(code, "README.md", "exec", dont_inherit=True), names)
+    return names
+
+
+def test_the_example_objective_of_the_readme_trains(own_objectives: None) -> None:
+    names = run_example("AlignUniform")
     torch.manual_seed(0)
-    config = names["AlignUniformConfig"](name="align_uniform", dim=8, weight=1.0)
+    (section,) = re.findall(r"`objective: (\{name: align_uniform.*?\})`", README)
+    recipe = Recipe.load(
+        "cifar_resnet20.simclr_digits_lt50", [f"objective={section}", "name=cifar_resnet20.align"]
+    )
+    config = recipe.objective
+    assert config == names["AlignUniformConfig"](name="align_uniform", dim=64, weight=1.0)
+    assert isinstance(
+        build_objective(recipe, open_dataset(recipe.data, "train", None)), names["AlignUniform"]
+    )
     info = DataInfo(torch.tensor([3, 3]))
     objective = names["AlignUniform"](config, backbones.create("cifar_resnet20"), info)
     batch = Batch((torch.randn(6, 3, 8, 8), torch.randn(6, 3, 8, 8)), torch.zeros(6).long(), torch.arange(6))
@@ -33,6 +52,38 @@ def test_the_example_objective_of_the_readme_trains() -> None:
         optimizer.step()
         losses.append(output.loss.item())
     assert losses[-1] < losses[0] - 0.1
+
+
+def test_the_examples_of_probes_measure() -> None:
+    torch.manual_seed(0)
+    labels = torch.arange(20) % 10
+    batches = [(torch.randn(20, 3, 8, 8) + labels[:, None, None, None], labels)]
+    names = run_example(
+        "fit_linear",
+        {'"resnet18.a1_in1k", pretrained=True': '"cifar_resnet20"', "cifar10:/data": "digits?per_class=3"},
+        train_loader=batches,
+        test_loader=batches,
+    )
+    assert names["entry"]["preprocess"]["input_size"] == 32
+    assert names["accuracy"] > 0.5
+    assert len(names["voted"]) == 20
+    assert names["found"]["queries"] == 20
+
+
+def test_the_example_of_a_loop_of_ones_own_learns() -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(48, 128))
+    images = torch.randn(16, 3, 4, 4)
+    views = tuple(images + 0.1 * torch.randn(16, 3, 4, 4) for _ in range(2))
+    names = run_example(
+        "info_nce",
+        model=model,
+        loader=[(views, torch.full((16,), -1))] * 4,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+    )
+    assert names["queue"].filled == 64
+    assert 0 < names["loss"] < math.log(1 + 48)
+    assert all(p.isfinite().all() for p in model.parameters())
 
 
 def test_commands_of_the_readme_exist() -> None:

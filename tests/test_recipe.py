@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import copy
 import re
+import sys
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
+import zoo
 from zoo import catalog
 from zoo.config import load_yaml
 from zoo.errors import RecipeError
-from zoo.objectives import OBJECTIVES
+from zoo.objectives import OBJECTIVES, ObjectiveConfig
 from zoo.training import Recipe, keys
 from zoo.training.protocols import PROTOCOLS
 
@@ -218,3 +221,81 @@ def test_every_key_of_every_section_has_a_text() -> None:
     assert keys.section("ema") == keys.section("training.ema")
     with pytest.raises(RecipeError, match=r'found "moko".*Did you mean "moco"'):
         keys.section("moko")
+
+
+OWN = """
+from typing import Literal
+from zoo.objectives import Objective, ObjectiveConfig
+
+
+class OwnConfig(ObjectiveConfig):
+    name: Literal["own"]
+    scale: float
+
+
+class Own(Objective):
+    Config = OwnConfig
+    num_views = 2
+"""
+SAY_OWN = ["objective={name: own, scale: 2.0}", "name=cifar_resnet20.own"]
+SIMCLR = "cifar_resnet20.simclr_digits_lt50"
+
+
+def own_objective(**attributes: object) -> Any:
+    names: dict[str, Any] = {"__name__": "own"}
+    exec(compile(OWN, "own.py", "exec", dont_inherit=True), names)
+    return type("Own", (names["Own"],), attributes) if attributes else names["Own"]
+
+
+def test_an_objective_of_ones_own_is_registered_at_any_time(own_objectives: None) -> None:
+    with pytest.raises(RecipeError, match=r'"objective.name": found "own", expected one of .*classify'):
+        Recipe.load(SIMCLR, SAY_OWN)
+    for _ in range(2):  # a notebook's cell runs again, with another class of the same name
+        own = zoo.register_objective(own_objective())
+        recipe = Recipe.load(SIMCLR, SAY_OWN)
+        assert isinstance(recipe.objective, own.Config)
+    assert Recipe.from_yaml(recipe.to_yaml(), "r") == recipe
+    with pytest.raises(RecipeError, match=r'unknown key "objective.scael". Did you mean "scale"'):
+        Recipe.load(SIMCLR, [*SAY_OWN, "objective.scael=1.0"])
+    with pytest.raises(RecipeError, match=r'views.train: found 2 view\(s\), objective "own" expects 1'):
+        own.num_views = 1
+        Recipe.load(SIMCLR, SAY_OWN)
+    assert Recipe.load(PACO).objective.name == "paco"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "expected"),
+    [
+        ("own", "objective: found 'own', expected a subclass of zoo.objectives.Objective"),
+        (own_objective(Config=None), "objective Own: found Config = None, expected a subclass of"),
+        (own_objective(Config=ObjectiveConfig), "objective Own: its Config has no name of its own"),
+        (own_objective(num_views=0), "objective Own: found num_views = 0"),
+        (own_objective(Config=OBJECTIVES["moco"].Config), 'objective Own: "moco" is an objective of zoo'),
+    ],
+)
+def test_what_is_no_objective_is_not_registered(wrong: object, expected: str, own_objectives: None) -> None:
+    with pytest.raises(zoo.ZooError) as error:
+        zoo.register_objective(wrong)
+    assert expected in str(error.value)
+    assert "own" not in OBJECTIVES
+
+
+def test_an_installed_package_names_its_objectives_and_is_imported_for_them_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_objectives: None
+) -> None:
+    (tmp_path / "own_of_a_package.py").write_text(OWN)
+    record = tmp_path / "own_of_a_package-1.0.dist-info"
+    record.mkdir()
+    (record / "METADATA").write_text("Name: own-of-a-package\nVersion: 1.0\n")
+    points = (
+        "[zoo.objectives]\nown = own_of_a_package:Own\nother = own_of_a_package:Own\ngone = not_there:Own\n"
+    )
+    (record / "entry_points.txt").write_text(points)
+    monkeypatch.syspath_prepend(tmp_path)
+    Recipe.load(PACO)
+    assert "own_of_a_package" not in sys.modules
+    assert type(Recipe.load(SIMCLR, SAY_OWN).objective).__module__ == "own_of_a_package"
+    for name, expected in (("other", 'is called "own" in recipes'), ("gone", "cannot be imported")):
+        with pytest.raises(zoo.ZooError, match=f'objective "{name}": .*{expected}'):
+            Recipe.load(SIMCLR, [f"objective={{name: {name}, scale: 2.0}}", "name=cifar_resnet20.own"])
+    monkeypatch.delitem(sys.modules, "own_of_a_package")

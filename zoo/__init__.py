@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     )
     from zoo.catalog import list_models, list_recipes, list_sweeps
     from zoo.modules.centers import Centers
+    from zoo.objectives import register_objective
     from zoo.release import HubRelease, Release, list_hub, load
     from zoo.release import open as open
     from zoo.release.pull import pull
@@ -64,6 +65,7 @@ __all__ = [  # without `open`: a star would put it in the place of the builtin
     "pretrain",
     "pull",
     "push",
+    "register_objective",
     "reproduce",
     "sweep",
     "table",
@@ -78,6 +80,7 @@ _HOME_OF = {
         ),
         "zoo.catalog": ("list_models", "list_recipes", "list_sweeps"),
         "zoo.modules.centers": ("Centers",),
+        "zoo.objectives": ("register_objective",),
         "zoo.release": ("HubRelease", "Release", "list_hub", "load", "open"),
         "zoo.release.pull": ("pull",),
         "zoo.release.push": ("push",),

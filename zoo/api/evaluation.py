@@ -5,17 +5,18 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from contextlib import nullcontext
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
-from timm.data import resolve_model_data_config
 from torch import nn
 
-from zoo import backbones, catalog
+from zoo import catalog
 from zoo import release as releases
 from zoo.api.given import check_workers
+from zoo.api.models import check_encoder, preprocess_of, unwrapped
 from zoo.api.own_images import open_own
 from zoo.config import Config, parse
 from zoo.data import DataConfig, EvalView, ImageDataset, open_dataset, parse_data_spec
@@ -38,6 +39,7 @@ def evaluate(
     protocol: str,
     data: str | Path | None = None,
     *,
+    preprocess: Preprocess | Mapping[str, Any] | None = None,
     device: str = "auto",
     workers: int | None = None,
     save: bool = True,
@@ -48,14 +50,17 @@ def evaluate(
     """Measure an encoder.
 
     Args:
-        release_or_model: a release, its name or folder, or a headless timm model, images `[B, 3, S, S]` to
-            features `[B, D]`; S is what it was built for, else that of its `pretrained_cfg`.
+        release_or_model: a release, its name or folder, or a headless model, timm's or any other, images
+            `[B, 3, S, S]` to features `[B, D]`; what `torch.compile` or `DataParallel` made of one will do.
         protocol: on features that are computed once, "linear", "knn" or "classifier" (the learned centers),
             for monitoring and ablation, "few_shot" or "retrieval"; trained on augmented images, for figures
             that are compared with papers, "linear_full", the published linear evaluation, and
             "semi_supervised", fine-tuning on few labels.
         data: a folder that holds the release's own data source, or a spec such as "digits" or
             "parquet:DIR?label=fine_label"; the release's own source when None.
+        preprocess: of a model alone, how its images are made: a `zoo.release.Preprocess`, or a mapping with
+            its fields. When None, as the model's `pretrained_cfg` says, at the size that it was built for; a
+            model without one gets ImageNet's, with a warning.
         device: "auto", "cpu" or "cuda".
         workers: processes that decode images; those of the release's recipe when None.
         save: record the entry in the release's metrics.json and card, if it is a folder of yours;
@@ -66,17 +71,19 @@ def evaluate(
         **settings: of the protocol, e.g. `k=200`.
 
     Returns:
-        The entry of metrics.json: protocol, data, split, metrics (percentages), settings, seed, date. Test
-        labels enter the metrics, and nothing else in it.
+        The entry of metrics.json: protocol, data, split, metrics (percentages), settings, seed, date; for a
+        model also the `preprocess` that was used. Test labels enter the metrics, and nothing else in it.
 
     Raises:
         Interrupted: when a training is stopped by SIGINT or SIGTERM, after saving its state.
-        ZooError: for an unknown protocol or setting, missing data, or a release without centers.
+        ZooError: for an unknown protocol or setting, missing data, a release without centers, or a model
+            that ends in a classifier.
     """
     found = evaluate_release(
         release_or_model,
         protocol,
         data,
+        preprocess=preprocess,
         device=device,
         workers=workers,
         save=save,
@@ -106,6 +113,7 @@ def evaluate_release(
     protocol: str,
     data: str | Path | None,
     *,
+    preprocess: Preprocess | Mapping[str, Any] | None = None,
     device: str = "auto",
     workers: int | None,
     save: bool,
@@ -129,18 +137,18 @@ def evaluate_release(
     release: Release | None = None
     centers = None
     if isinstance(release_or_model, nn.Module):
-        model, preprocess = release_or_model, _preprocess_of(release_or_model)
-        if getattr(model, "num_classes", 0):
-            raise ZooError(
-                f"model: found a classifier with {model.num_classes} outputs, expected an encoder: build it "
-                "with num_classes=0, or call reset_classifier(0)"
-            )
-        backbones.check_input(model, preprocess.input_size)
+        model = unwrapped(release_or_model)
+        view = preprocess_of(model, preprocess)
+        check_encoder(model, view.input_size)
     else:
+        if preprocess is not None:
+            raise ZooError(
+                "preprocess: a release says itself how its images are made; expected it for a model"
+            )
         release = (
             release_or_model if isinstance(release_or_model, Release) else releases.open(release_or_model)
         )
-        model, preprocess, centers = release.load(), release.preprocess, release.centers
+        model, view, centers = release.load(), release.preprocess, release.centers
     config, root = resolve_data(data, release)
     reading = _reading_of(release)
     open_split = partial(open_own, release) if release is not None and _is_own(data) else open_dataset
@@ -152,12 +160,12 @@ def evaluate_release(
         open_split(config, "train", root),
         test_set,
         view=EvalView(
-            size=preprocess.input_size,
-            crop_pct=preprocess.crop_pct,
-            interpolation=preprocess.interpolation,  # type: ignore[arg-type]
+            size=view.input_size,
+            crop_pct=view.crop_pct,
+            interpolation=view.interpolation,  # type: ignore[arg-type]
         ),
-        mean=preprocess.mean,
-        std=preprocess.std,
+        mean=view.mean,
+        std=view.std,
         device=place,
         workers=reading.workers if workers is None else workers,
         max_bad_images=config.max_bad_images,
@@ -176,6 +184,8 @@ def evaluate_release(
     if release is not None and centers is not None and isinstance(chosen, ClassifierProtocol) and chosen.tau:
         _warn_of_prior(release, centers)
     entry = measure_aloud(chosen, encoded, centers, run, learned_elsewhere=not _is_own(data))
+    if release is None:  # whose own config.json would say it
+        entry["preprocess"] = asdict(view)
     if release is None or kept is not None or not save:
         return Evaluated(entry, None, kept or ("a model is no release" if release is None else "save is off"))
     release.add_evaluation(entry)
@@ -245,7 +255,7 @@ def _reading_of(release: Release | None) -> _Reading:
 
 
 def _arch_of(model: nn.Module) -> str:
-    architecture = getattr(model, "pretrained_cfg", {}).get("architecture")
+    architecture = (getattr(model, "pretrained_cfg", None) or {}).get("architecture")
     return architecture or type(model).__name__
 
 
@@ -306,16 +316,3 @@ def own_data(
             f"e.g. {f'folder:{folder}' if folder else 'cifar100:DIR'}"
         )
     return without_partial_labels(parse(DataConfig, section, f"{name}: recipe.yaml: data"), folder)
-
-
-def _preprocess_of(model: nn.Module) -> Preprocess:
-    config: Mapping[str, Any] = resolve_model_data_config(model)
-    # what it was built for, where it keeps that: the configuration is that of its pretrained weights
-    built_for = getattr(getattr(model, "patch_embed", None), "img_size", None)
-    return Preprocess(
-        (built_for or config["input_size"])[-1],
-        config["crop_pct"],
-        config["interpolation"],
-        tuple(config["mean"]),
-        tuple(config["std"]),
-    )

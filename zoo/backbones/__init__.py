@@ -69,8 +69,8 @@ def is_own(arch: str) -> bool:
     return timm.is_model(arch) and timm.models.model_entrypoint(arch).__module__.startswith(__name__)
 
 
-def check_input(model: nn.Module, size: int) -> None:
-    """Make sure that `model` takes images `[2, 3, size, size]`.
+def check_input(model: nn.Module, size: int) -> Any:
+    """Make sure that `model` takes images `[2, 3, size, size]`; return what it makes of them.
 
     Runs the model once without gradients, in evaluation mode: neither statistics of BatchNorm nor random
     number generators change, and every module's mode is restored.
@@ -85,9 +85,9 @@ def check_input(model: nn.Module, size: int) -> None:
     cuda = [device] if device.type == "cuda" else []
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=cuda):
-            model.eval()(torch.zeros(2, 3, size, size, device=device, dtype=dtype))
+            return model.eval()(torch.zeros(2, 3, size, size, device=device, dtype=dtype))
     except (RuntimeError, AssertionError, ValueError, TypeError, IndexError, ZeroDivisionError) as error:
-        name = getattr(model, "pretrained_cfg", {}).get("architecture") or type(model).__name__
+        name = (getattr(model, "pretrained_cfg", None) or {}).get("architecture") or type(model).__name__
         channels = re.search(r"to have (\d+) channels, but got 3 channels", str(error))
         if channels:
             found = f"{channels[1]} channel{'' if channels[1] == '1' else 's'}"

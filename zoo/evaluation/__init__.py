@@ -1,4 +1,47 @@
 """Measures of features: linear probe, weighted kNN, learned centers; their metrics, tables and plots.
 
 Everything here works on plain tensors and modules; what joins it to data sets and releases is `zoo.api`.
+What is named here is for any program's own features; names are fetched when they are used.
 """
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from zoo.evaluation.features import Features, extract
+    from zoo.evaluation.knn import KnnPrediction, knn_predict
+    from zoo.evaluation.linear import LinearClassifier, fit_linear
+    from zoo.evaluation.metrics import classification_metrics
+    from zoo.evaluation.retrieval import Retrieval
+
+__all__ = [
+    "Features",
+    "KnnPrediction",
+    "LinearClassifier",
+    "Retrieval",
+    "classification_metrics",
+    "extract",
+    "fit_linear",
+    "knn_predict",
+]
+
+_HOME_OF = {
+    "Features": "features",
+    "KnnPrediction": "knn",
+    "LinearClassifier": "linear",
+    "Retrieval": "retrieval",
+    "classification_metrics": "metrics",
+    "extract": "features",
+    "fit_linear": "linear",
+    "knn_predict": "knn",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME_OF:
+        value = getattr(importlib.import_module(f"zoo.evaluation.{_HOME_OF[name]}"), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'zoo.evaluation' has no attribute {name!r}")

@@ -25,7 +25,7 @@ def _contrast(
     """Sum up what every anchor is contrasted with: each result `[N]`, nothing of size N x K on the way.
 
     A(i) is both views of the batch, the others and the filled queue, without the anchor itself; P(i) are
-    those in A(i) that share the anchor's label.
+    those in A(i) that share the anchor's label; of an anchor without a label there are none.
 
     Returns:
         `(log sum_{a in A(i)} exp(q_i.z_a / tau), sum_{p in P(i)} q_i.z_p / tau, |P(i)|)`.
@@ -44,7 +44,8 @@ def _contrast(
     # Scores of one class add up to the score of its members' sum. A class is known by where its label stands
     # among the batch's sorted ones, so nothing depends on how many classes there are; N is for all others.
     ordered = labels.sort().values
-    place = torch.searchsorted(ordered, labels.contiguous())
+    labelled = labels >= 0
+    place = torch.where(labelled, torch.searchsorted(ordered, labels.contiguous()), len(ordered))
     everyone = [(place, q), (place, k), (_place_among(ordered, queue_labels), queue)]
     if others is not None:
         everyone.append((_place_among(ordered, others[1]), full(others[0])))
@@ -52,13 +53,13 @@ def _contrast(
     for where, members in everyone:
         sums = sums.index_add(0, where, members)
         counts.index_add_(0, where, torch.ones_like(where, dtype=counts.dtype))
-    return log_sum, (scaled * (sums[place] - q)).sum(dim=1), counts[place] - 1
+    return log_sum, (scaled * (sums[place] - q)).sum(dim=1), torch.where(labelled, counts[place] - 1, 0)
 
 
 def _place_among(ordered: Tensor, labels: Tensor) -> Tensor:
-    """Return where each label stands first among `ordered` `[N]`; N for one that is not there."""
+    """Return where each label stands first among `ordered` `[N]`; N for one that is not there, and for -1."""
     place = torch.searchsorted(ordered, labels.contiguous()).clamp(max=len(ordered) - 1)
-    return torch.where(ordered[place] == labels, place, len(ordered))
+    return torch.where((ordered[place] == labels) & (labels >= 0), place, len(ordered))
 
 
 def sup_con(
@@ -79,20 +80,24 @@ def sup_con(
     Args:
         q: anchors `[N, D]`; they are contrasts for each other too, with gradient.
         k: the second view's keys `[N, D]`.
-        labels: classes `[N]`, none negative.
+        labels: classes `[N]`; -1 where unknown. Both views of such an image are contrasts and nobody's
+            positives, each other's neither.
         queue: earlier keys `[K, D]`.
-        queue_labels: their classes `[K]`; -1 marks an empty slot.
+        queue_labels: their classes `[K]`; -1 marks an empty slot, or an unlabelled key: left out altogether.
         tau: temperature.
         others: further contrasts of this step `[M, D]`, with gradient, and their classes `[M]`: the rows of
             both views that other ranks have of the batch.
 
     Returns:
-        The mean over the N anchors, `[]`.
+        The mean over the labelled anchors, `[]`; 0 where there are none.
 
     Source: Khosla et al. 2020, https://arxiv.org/abs/2004.11362, equation 2.
     """
     log_sum, positives, count = _contrast(q, k, labels, queue, queue_labels, tau, others)
-    return (log_sum - positives / count).mean()
+    # exactly 1 for each anchor where all are labelled; to select some would wait for the device
+    weight = (labels >= 0).to(log_sum.dtype)
+    weight = weight * (len(labels) / weight.sum().clamp(min=1))
+    return ((log_sum - positives / count.clamp(min=1)) * weight).mean()
 
 
 def paco(

@@ -21,12 +21,28 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from zoo.errors import TrainingError
 
 
-def _ghost_batch_norm(norm: _BatchNorm, x: Tensor, groups: int) -> Tensor:
+def _ghost_batch_norm(norm: _BatchNorm, x: Tensor, groups: int, images: int | None) -> Tensor:
     """Normalise the groups `x[0::G], x[1::G], ...` each by its own statistics.
 
     The running statistics move as if by the mean of the groups' statistics. No group is smaller than two
     rows, so a small last batch has fewer groups.
+
+    Args:
+        norm: whose parameters and running statistics these are.
+        x: `[B, C, ...]`.
+        groups: G.
+        images: how many images B are; None: B. Where a row is one of the N tokens of an image
+            (`[B, N, C]` flattened to `[BN, C]`, as LeViT does it), groups are of images all the same.
+
+    Raises:
+        TrainingError: where rows are neither images nor equally many parts of each.
     """
+    if images is not None and images != len(x):
+        if len(x) % images:
+            what = f"{type(norm).__name__.removeprefix('Ghost')} of {norm.num_features} channels"
+            raise _unsplittable(f"a layer {what} that gets {len(x)} rows from {images} images")
+        parts = x.reshape(images, -1, *x.shape[1:]).transpose(1, 2)  # [B, C, N, ...]
+        return _ghost_batch_norm(norm, parts, groups, None).transpose(1, 2).reshape(x.shape)
     batch, channels = x.shape[:2]
     groups = max(1, min(groups, batch // 2))
     if norm.num_batches_tracked is not None:
@@ -56,6 +72,13 @@ def _ghost_batch_norm(norm: _BatchNorm, x: Tensor, groups: int) -> Tensor:
         norm.running_mean.copy_(mean.view(groups, channels).mean(dim=0))  # type: ignore[union-attr]
         norm.running_var.copy_(var.view(groups, channels).mean(dim=0))  # type: ignore[union-attr]
     return out
+
+
+def _unsplittable(layer: str) -> TrainingError:
+    return TrainingError(
+        f"{layer}: its statistics cannot be split into groups; set objective.key_groups to 1 (keys may then "
+        "leak through BatchNorm)"
+    )
 
 
 def _is_better_by_moments(x: Tensor) -> bool:
@@ -98,12 +121,13 @@ class _Ghost(_BatchNorm):
     """Forward of a BatchNorm with `groups` separate statistics in training; evaluation is unchanged."""
 
     groups: int
+    images: int | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         self._check_input_dim(x)  # type: ignore[no-untyped-call]
         if not self.training:
             return super().forward(x)
-        return _ghost_batch_norm(self, x, self.groups)
+        return _ghost_batch_norm(self, x, self.groups, self.images)
 
 
 class GhostBatchNorm1d(_Ghost, nn.BatchNorm1d):
@@ -118,11 +142,12 @@ class GhostBatchNormAct2d(BatchNormAct2d):  # type: ignore[misc]
     """timm's fused BatchNorm and activation with group statistics."""
 
     groups: int
+    images: int | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training:
             return super().forward(x)  # type: ignore[no-any-return]
-        return self.act(self.drop(_ghost_batch_norm(self, x, self.groups)))  # type: ignore[no-any-return]
+        return self.act(self.drop(_ghost_batch_norm(self, x, self.groups, self.images)))  # type: ignore[no-any-return]
 
 
 _GHOST_OF: dict[type[nn.Module], Any] = {
@@ -146,11 +171,7 @@ def convert_ghost_batchnorm(module: nn.Module, groups: int) -> nn.Module:
             continue
         ghost = _GHOST_OF.get(type(child))
         if ghost is None or child.momentum is None:
-            raise TrainingError(
-                f'layer "{name}" is a {type(child).__name__} with momentum {child.momentum}, whose '
-                "statistics cannot be split into groups; set objective.key_groups to 1 (keys may then leak "
-                "through BatchNorm)"
-            )
+            raise _unsplittable(f'layer "{name}" is a {type(child).__name__} with momentum {child.momentum}')
         child.__class__ = ghost
     set_groups(module, groups)
     return module
@@ -161,6 +182,13 @@ def set_groups(module: nn.Module, groups: int) -> None:
     for child in module.modules():
         if isinstance(child, GHOSTS):
             child.groups = groups
+
+
+def set_images(module: nn.Module, images: int) -> None:
+    """Tell every ghost BatchNorm inside `module` how many images a batch is, whatever its rows are."""
+    for child in module.modules():
+        if isinstance(child, GHOSTS):
+            child.images = images
 
 
 def has_batchnorm(module: nn.Module) -> bool:

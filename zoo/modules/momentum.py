@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo import functional
-from zoo.modules.batchnorm import convert_ghost_batchnorm, set_groups
+from zoo.modules.batchnorm import convert_ghost_batchnorm, set_groups, set_images
 from zoo.modules.key_shuffle import KeyShuffle
 from zoo.ranks import ALONE, Ranks
 
@@ -42,6 +42,7 @@ class MomentumEncoder(nn.Module):
             self.module = convert_ghost_batchnorm(self.module, key_groups)
         self.shuffle = key_groups > 1
         self._key_groups = self._groups_here = key_groups
+        self._images_here = 0
         self._moved = _owners(self.module)
         self._followed: tuple[tuple[nn.Module, ...], list[nn.Module]] = ((), [])
 
@@ -54,7 +55,7 @@ class MomentumEncoder(nn.Module):
             return self._over_ranks(x)
         order = torch.randperm(len(x), device=x.device)
         # empty_like and index_copy_ undo the permutation without computing its inverse
-        shuffled: Tensor = self.module(x[order])
+        shuffled = self._encode(x[order])
         return torch.empty_like(shuffled).index_copy_(0, order, shuffled)
 
     def _over_ranks(self, x: Tensor) -> Tensor:
@@ -62,7 +63,13 @@ class MomentumEncoder(nn.Module):
         if shuffle.groups != self._groups_here:
             set_groups(self.module, shuffle.groups)
             self._groups_here = shuffle.groups
-        return shuffle.restore(self.module(shuffle.scatter(x)))
+        return shuffle.restore(self._encode(shuffle.scatter(x)))
+
+    def _encode(self, x: Tensor) -> Tensor:
+        if len(x) != self._images_here:
+            set_images(self.module, len(x))
+            self._images_here = len(x)
+        return self.module(x)  # type: ignore[no-any-return]
 
     @torch.no_grad()
     def update(self, students: Sequence[nn.Module], momentum: float | Tensor) -> None:

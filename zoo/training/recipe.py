@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Union
+from typing import TYPE_CHECKING, Annotated, Any, Self, Union
 
 from pydantic import Field, model_validator
 
@@ -12,7 +13,7 @@ from zoo import catalog
 from zoo.config import Config, dump_yaml, load_yaml, parse
 from zoo.data import DataConfig, ViewsConfig
 from zoo.errors import RecipeError
-from zoo.objectives import OBJECTIVES, Classify, Objective, ObjectiveConfig
+from zoo.objectives import OBJECTIVES, Classify, Objective, ObjectiveConfig, look_up
 from zoo.training.methods import LDAMDRW, Method, NearestCenter
 from zoo.training.overrides import Overrides, apply, as_overrides
 from zoo.training.protocols import Protocol
@@ -25,13 +26,16 @@ from zoo.training.sections import (
     TrainingSection,
 )
 
+
+def _sections() -> Any:
+    """Return the sections of all objectives that there are now."""
+    return Union[tuple(objective.Config for objective in OBJECTIVES.values())]  # noqa: UP007
+
+
 if TYPE_CHECKING:
     ObjectiveSection = ObjectiveConfig
 else:
-    ObjectiveSection = Annotated[
-        Union[tuple(objective.Config for objective in OBJECTIVES.values())],  # noqa: UP007
-        Field(discriminator="name"),
-    ]
+    ObjectiveSection = Annotated[_sections(), Field(discriminator="name")]
 
 
 class Recipe(Config):
@@ -242,6 +246,18 @@ class Recipe(Config):
         """Read a shipped recipe by name, or any file."""
         path = catalog.recipe_path(name_or_file)
         return cls.from_yaml(catalog.recipe_text(path), path.name, overrides)
+
+    @classmethod
+    def model_validate(cls, obj: Any, **options: Any) -> Self:
+        """Read plain values as pydantic does, with the objectives that are registered by now."""
+        section = obj.get("objective") if isinstance(obj, Mapping) else None
+        if isinstance(section, Mapping):
+            look_up(section.get("name"))
+        field, sections = cls.model_fields["objective"], _sections()
+        if field.annotation != sections:
+            field.annotation = sections
+            cls.model_rebuild(force=True)
+        return super().model_validate(obj, **options)
 
     @property
     def sha256(self) -> str:

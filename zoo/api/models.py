@@ -1,0 +1,133 @@
+"""A model that a user hands over to be measured: what it is below its wrappers, and what its images are."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from pydantic import Field
+from timm.data import resolve_data_config
+from torch import Tensor, nn
+
+from zoo import backbones
+from zoo.config import Config, parse
+from zoo.data.ops import Interpolation, PositiveInt
+from zoo.errors import ZooError, ZooWarning
+from zoo.release import Preprocess
+
+_HEADS = {"fc", "classifier", "head", "heads"}  # torchvision's names of what stands after the features
+_IMAGENET = {"input_size": (3, 224, 224)}  # the rest is timm's default: bicubic, 0.875, ImageNet's mean, std
+
+
+class _Given(Config):
+    """The fields of `Preprocess`, checked."""
+
+    input_size: PositiveInt
+    crop_pct: Annotated[float, Field(gt=0, le=1)]
+    interpolation: Interpolation
+    mean: Annotated[list[float], Field(min_length=3, max_length=3)]
+    std: Annotated[list[Annotated[float, Field(gt=0)]], Field(min_length=3, max_length=3)]
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """Return what `torch.compile`, `DataParallel` and `DistributedDataParallel` stand around, in any order.
+
+    A wrapper hides what timm keeps at a model, e.g. its `pretrained_cfg`.
+    """
+    while True:
+        if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
+            model = model.module
+        elif isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):
+            model = inner
+        else:
+            return model
+
+
+def preprocess_of(model: nn.Module, given: Preprocess | Mapping[str, Any] | None) -> Preprocess:
+    """Return how images become the input of `model`: as given, else as its `pretrained_cfg` says.
+
+    A model without one gets timm's default, that of ImageNet, with a warning: a mean or a size of another
+    training costs accuracy and shows nowhere else.
+
+    Raises:
+        ZooError: for what is no `Preprocess`, naming the field.
+    """
+    if given is not None:
+        return _checked(given)
+    known = getattr(model, "pretrained_cfg", None)
+    config = resolve_data_config(pretrained_cfg=known or _IMAGENET)
+    taken = Preprocess(
+        _size_built_for(model) or config["input_size"][-1],
+        config["crop_pct"],
+        config["interpolation"],
+        tuple(config["mean"]),
+        tuple(config["std"]),
+    )
+    if not known:
+        warnings.warn(
+            f'model: {type(model).__name__} has no "pretrained_cfg" that says how its images are made, so '
+            f"ImageNet's is taken: {taken}. Another one: preprocess={{...}} with these fields",
+            ZooWarning,
+            stacklevel=4,
+        )
+    return taken
+
+
+def _checked(given: Preprocess | Mapping[str, Any]) -> Preprocess:
+    if not isinstance(given, Preprocess | Mapping):
+        raise ZooError(
+            f"preprocess: found a {type(given).__name__}, expected a zoo.release.Preprocess or a mapping "
+            f"with its fields {', '.join(_Given.model_fields)}"
+        )
+    plain = asdict(given) if isinstance(given, Preprocess) else dict(given)
+    listed = {key: list(value) if isinstance(value, tuple) else value for key, value in plain.items()}
+    fields = parse(_Given, listed, "preprocess", ZooError)
+    mean, std = tuple(fields.mean), tuple(fields.std)
+    return Preprocess(fields.input_size, fields.crop_pct, fields.interpolation, mean, std)
+
+
+def _size_built_for(model: nn.Module) -> int | None:
+    """Return the size of the images, where a model keeps it: a `pretrained_cfg` is of its pretrained weights.
+
+    timm has a pair at the patch embedding, DINO's code a number, torchvision's ViT a number at the model.
+    """
+    size = getattr(getattr(model, "patch_embed", None), "img_size", None) or getattr(
+        model, "image_size", None
+    )
+    if isinstance(size, tuple | list):
+        size = size[-1] if size else None
+    return size if isinstance(size, int) and size > 0 else None
+
+
+def check_encoder(model: nn.Module, size: int) -> None:
+    """Make sure that `model` maps images `[B, 3, size, size]` to features, not to the scores of classes.
+
+    `num_classes` by itself says little: it stays where somebody took the classifier off by hand.
+
+    Raises:
+        ZooError: for other images than it takes, and for a classifier, with what takes that off.
+    """
+    output = backbones.check_input(model, size)
+    width = output.shape[1] if isinstance(output, Tensor) and output.ndim == 2 else None
+    classes = getattr(model, "num_classes", None)
+    scores = isinstance(classes, int) and classes > 0 and classes == width
+    if hasattr(model, "reset_classifier"):  # timm's
+        advice = "build it with num_classes=0, or call reset_classifier(0)" if scores else None
+    else:
+        advice = _without_last(model, width)
+        if scores and advice is None:
+            advice = "hand over a model that ends with the features"
+    if advice is not None:
+        raise ZooError(f"model: found a classifier with {width} outputs, expected an encoder: {advice}")
+
+
+def _without_last(model: nn.Module, width: int | None) -> str | None:
+    """Return how to take off a last linear layer with torchvision's name for it; None: there is none."""
+    path, last = [*model.named_modules()][-1]
+    parts = path.split(".")
+    if not isinstance(last, nn.Linear) or last.out_features != width or not _HEADS & {*parts[:2]}:
+        return None
+    place = "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in parts)
+    return f"take its last layer off, model{place} = torch.nn.Identity()"
