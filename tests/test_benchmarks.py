@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.benchmarks import authors, epoch
+from tests.benchmarks import authors, epoch, probe
 from tests.benchmarks.__main__ import NAMES, main
 from tests.benchmarks.harness import GateError, Row, gate, medians, peak_memory
 
@@ -67,6 +67,25 @@ def test_the_authors_update_is_ours() -> None:
     loader = epoch.open_loader(dataset, epoch.Recipe.load(epoch.RECIPE, ["training.device=cpu"]), CPU)
     found = epoch._gate(dataset, CPU, next(iter(loader.stream(0, 1))))
     assert "update of the encoder" in found
+
+
+def test_both_sides_of_the_probe_encode_in_float32() -> None:
+    """On a GPU torch would round the peer's convolutions, and its features would be others."""
+    seen: list[str] = []
+
+    class Encoder(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            seen.append(torch.backends.cudnn.conv.fp32_precision)  # type: ignore[attr-defined]
+            return x.mean(dim=(2, 3))
+
+    model, work = Encoder(), probe.Work("none", 8, 20)
+    data = probe._photos(work, 0)
+    encoded = probe._encoded(model, data, data, work, CPU)
+    peer = probe._Peer(model, data, CPU, encoded)
+    ours, before = len(seen), torch.backends.cudnn.conv.fp32_precision  # type: ignore[attr-defined]
+    peer.epoch(0)
+    assert len(seen) > ours > 0 and {*seen} == {"ieee"}
+    assert torch.backends.cudnn.conv.fp32_precision == before != "ieee"  # type: ignore[attr-defined]
 
 
 def test_a_benchmark_that_cannot_run_leaves_the_others_rows(
