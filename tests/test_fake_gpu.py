@@ -8,6 +8,7 @@ a GPU.
 from __future__ import annotations
 
 import gc
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -15,22 +16,27 @@ from typing import Any
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from tests.pretend_gpu import Event, Gpu, GpuTensor, Stream, pretend_gpu
 from tests.test_recipes_start import images, shrunk  # noqa: F401  # a fixture
 from tests.test_training import RECIPES, SHORT, run
 from zoo.api.sweep_file import read_sweep
+from zoo.cli import app
 from zoo.data import Batch, open_dataset
+from zoo.errors import ZooWarning
 from zoo.evaluation.features import extract
 from zoo.evaluation.knn import knn_predict
 from zoo.evaluation.linear import fit_linear
 from zoo.objectives import Output
-from zoo.training import Recipe, RunFolder
+from zoo.ranks import Ranks
+from zoo.training import Recipe, RunFolder, train
 from zoo.training.build import build_objective
 from zoo.training.checkpointing import to_host
 from zoo.training.graph import WARM_UP, GraphedStep, _capture
 from zoo.training.meter import Meter
 from zoo.training.prepare import open_loader, place
+from zoo.training.profile import Profile, describe
 from zoo.training.step import Stepper
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU: tests/test_gpu.py")
@@ -333,6 +339,114 @@ def test_features_and_probes_are_those_of_a_cpu(gpu: Gpu) -> None:
         for device in (CPU, GPU)
     ]
     assert torch.equal(*votes)
+
+
+# --- what is said before a training
+
+FASTER = "mostly faster on a GPU"
+GRAPH, BF16 = "--set training.cuda_graph=true, with", "--set training.precision=bf16, with"
+NO_TRAINING = "method={name: nearest_center, centers: means, similarity: cosine}"
+MIX = "objective.mix={mixup: 0.8, cutmix: 0.0, probability: 1.0, switch_probability: 0.5, mode: batch}"
+
+
+def said_by(
+    command: list[str], changes: list[str], out: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[str, bool]:
+    """What a command that trains says before it does, and whether it comes to that."""
+    begun: list[Any] = []
+    monkeypatch.setattr("zoo.api.pretrain", lambda *_, **__: begun.append(1))
+    monkeypatch.setattr("zoo.cli.training._announce", lambda _: None)
+    sets = [text for change in changes for text in ("--set", change)]
+    done = CliRunner().invoke(app, [*command, "--out", str(out), *sets])
+    assert done.exit_code == 0, done.output
+    return done.stderr, bool(begun)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "expected"),
+    [
+        ("paco", [], (GRAPH, BF16)),
+        ("paco", ["training.precision=bf16"], (GRAPH,)),
+        ("paco", ["training.precision=tf32"], (GRAPH,)),
+        ("paco", ["training.cuda_graph=true"], ()),
+        ("paco", ["training.device=cpu"], ()),
+        ("paco", ["training.precision=fp16"], ()),
+        ("paco", ["training.checkpoint_activations=true"], ()),
+        ("paco", ["optimizer.name=lars"], ()),
+        ("classify", [MIX], ()),
+        ("classify", ["objective.loss=cross_entropy", NO_TRAINING], ()),
+    ],
+)
+def test_who_leaves_a_gpus_speed_unused_is_told(
+    name: str,
+    changes: list[str],
+    expected: tuple[str, ...],
+    gpu: Gpu,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said, begun = said_by(["pretrain", RECIPES[name]], changes, tmp_path, monkeypatch)
+    assert begun
+    assert [text for text in (FASTER, GRAPH, BF16) if text in said] == [FASTER, *expected][
+        : 3 * bool(expected)
+    ]
+    assert said.count("\n") == bool(expected)
+
+
+def test_a_run_that_goes_on_several_ranks_and_a_gpu_without_bf16_are_told_what_holds(
+    gpu: Gpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ["pretrain", RECIPES["paco"]]
+    monkeypatch.setattr("torch.cuda.is_bf16_supported", lambda *_: False)
+    said, _ = said_by(command, [], tmp_path, monkeypatch)
+    assert GRAPH in said and BF16 not in said
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert said_by(command, [], tmp_path, monkeypatch) == ("", True)
+    monkeypatch.delenv("WORLD_SIZE")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "recipe.yaml").touch()
+    assert said_by([*command, "--resume"], [], tmp_path, monkeypatch) == ("", True)
+
+
+def test_a_fine_tuning_is_told_too(gpu: Gpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = ["finetune", RECIPES["classify"], "--init", "timm:resnet18.a1_in1k"]
+    said, begun = said_by(command, [], tmp_path, monkeypatch)
+    assert begun and GRAPH in said
+
+
+def test_a_profile_names_what_can_be_switched_on() -> None:
+    found = Profile({"input": 0.1, "forward": 0.9}, 1.0, 64, 3, 12, GPU, None, "")
+    for change, expected in (((), True), (("training.precision=fp16",), False)):
+        with pretend_gpu():
+            lines = describe(found, Recipe.load(RECIPES["paco"], change))
+        assert any(line.startswith(FASTER) for line in lines) == expected
+        assert any(line.endswith("try training.compile") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("rank", "size", "graph"), [(0, 2, "true"), (1, 2, "true"), (0, 2, "false"), (0, 1, "true")]
+)
+def test_several_ranks_say_that_they_capture_nothing(
+    rank: int, size: int, graph: str, gpu: Gpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Begins(Exception):
+        pass
+
+    def begin(*_: Any) -> None:
+        raise Begins
+
+    monkeypatch.setattr("zoo.training.loop.place", begin)
+    r = Recipe.load(RECIPES["paco"], [f"training.cuda_graph={graph}"])
+    data, ranks = open_dataset(r.data, "train", None), Ranks()
+    ranks.rank, ranks.size = rank, size
+    with warnings.catch_warnings(record=True) as caught, pytest.raises(Begins):
+        warnings.simplefilter("always")
+        train(build_objective(r, data), data, r, RunFolder(tmp_path), resume=False, ranks=ranks)
+    found = [str(each.message) for each in caught if each.category is ZooWarning]
+    if (rank, size, graph) == (0, 2, "true"):
+        assert len(found) == 1 and found[0].startswith("training.cuda_graph: true is ignored on 2 ranks")
+    else:
+        assert not found
 
 
 # --- plants: what would be wrong is found by the tests above

@@ -15,7 +15,16 @@ CPU = torch.device("cpu")
 
 
 def settings() -> tuple[str, str, str]:
+    """What torch computes with, whichever setting says so."""
     return CUDNN.conv.fp32_precision, CUDNN.rnn.fp32_precision, MATMUL.fp32_precision
+
+
+def older_flag() -> bool | None:
+    """None: torch refuses to read it."""
+    try:
+        return CUDNN.allow_tf32
+    except RuntimeError:
+        return None
 
 
 def nothing() -> None:
@@ -41,7 +50,7 @@ def products() -> None:
 @pytest.fixture(params=[nothing, everywhere, convolutions, older, products])
 def surroundings(request: pytest.FixtureRequest) -> Iterator[Callable[[], None]]:
     yield request.param
-    torch.backends.fp32_precision = "none"
+    torch.backends.fp32_precision = CUDNN.fp32_precision = "none"
     torch.set_float32_matmul_precision("highest")
     CUDNN.allow_tf32 = True
 
@@ -76,6 +85,23 @@ def test_features_are_float32s_and_leave_everything_as_it_was(surroundings: Call
     ((conv, _, matmul, deterministic),) = seen
     assert (conv, matmul != "tf32", deterministic) == ("ieee", True, True)
     assert settings() == before
+
+
+@pytest.mark.parametrize("precision", ["fp32", "tf32"])
+def test_the_older_flag_can_be_read_inside_and_is_as_it_was_afterwards(
+    surroundings: Callable[[], None], precision: str
+) -> None:
+    """Also by who sets flags for a moment, as libraries do."""
+    surroundings()
+    before = older_flag()
+    with fastest_kernels(CPU, precision):
+        assert older_flag() == (precision == "tf32")
+        inside = settings()
+        with CUDNN.flags(enabled=False), float32_products():
+            assert older_flag() is False
+        assert settings() == inside
+        assert older_flag() == (precision == "tf32")
+    assert older_flag() == before
 
 
 def test_an_error_inside_leaves_everything_as_it_was(surroundings: Callable[[], None]) -> None:

@@ -16,7 +16,10 @@ from safetensors.torch import load_file
 
 from tests.torchrun import LAUNCH, ROOT, command, environment, torchrun
 from tests.warm import Program, free_port, run_ranks, start_ranks
-from zoo.training import RunFolder
+from zoo.api import pretraining
+from zoo.launch import neighbours
+from zoo.ranks import ALONE
+from zoo.training import Recipe, RunFolder
 
 RECIPE = "cifar_resnet20.moco_v2_ft_digits_lt50"
 SHORT = (
@@ -262,3 +265,16 @@ def test_a_script_of_its_own_trains_twice_and_every_rank_says_why_one_ended(tmp_
     ]
     assert "rank 1: rank 1 of 2 ends, since rank 0 did: " in done.stdout, done.stdout
     assert "holds a run already" in done.stdout.split("since rank 0 did: ")[1]
+
+
+def test_what_measures_while_other_ranks_wait_has_their_cores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
+    monkeypatch.setattr(pretraining, "train_stages", lambda *_, **__: seen.append(neighbours()))
+    monkeypatch.setattr(pretraining, "_release", lambda *_, **__: seen.append(neighbours()))
+    r, run = Recipe.load(RECIPE, SHORT), RunFolder(tmp_path)
+    pretraining._pretrain(r, [run], tmp_path, None, ALONE, resume=False, at=None, images={})
+    assert seen == [8, 1]

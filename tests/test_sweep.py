@@ -28,7 +28,17 @@ from zoo.api.sweeps.result import Result
 from zoo.api.sweeps.sweep import _images, _named, _plan, _published
 from zoo.cli import app
 from zoo.errors import Interrupted, InUse, RecipeError, TrainingError, ZooError
-from zoo.launch import alone, crowd, handed_on, job, launched, local_rank, rank
+from zoo.launch import (
+    alone,
+    crowd,
+    handed_on,
+    job,
+    launched,
+    local_rank,
+    neighbours,
+    others_waiting,
+    rank,
+)
 from zoo.training import Recipe, RunFolder
 
 CE = "cifar_resnet20.ce_digits_lt50"
@@ -400,17 +410,20 @@ def test_processes_of_one_job_may_all_begin(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_alone_hides_the_launcher_and_gives_it_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"WORLD_SIZE": "4", "RANK": "2", "LOCAL_RANK": "1"}.items():
+    place = {"WORLD_SIZE": "4", "RANK": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
+    for name, value in place.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "a")
     monkeypatch.setenv("MASTER_PORT", "29400")
-    assert (launched(), rank(), local_rank(), crowd()) == (4, 2, 1, 4)
-    with alone(), alone():
-        assert (launched(), rank(), local_rank(), crowd()) == (1, 0, 0, 4)
+    assert (launched(), rank(), local_rank(), crowd(), neighbours()) == (4, 2, 1, 4, 2)
+    with others_waiting():
+        assert neighbours() == 1
+    with alone(), alone(), others_waiting():  # whoever trains alone beside others has no ranks that wait
+        assert (launched(), rank(), local_rank(), crowd(), neighbours()) == (1, 0, 0, 4, 2)
         assert handed_on() and job() == "torchrun a  29400"
-    assert (launched(), rank(), local_rank(), crowd()) == (4, 2, 1, 4)
+    assert (launched(), rank(), local_rank(), crowd(), neighbours()) == (4, 2, 1, 4, 2)
     monkeypatch.undo()
-    assert crowd() == 1 and not handed_on() and job() is None
+    assert crowd() == neighbours() == 1 and not handed_on() and job() is None
 
 
 # What is laid out.

@@ -10,13 +10,16 @@ from zoo.errors import ZooError
 
 _PLACE = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "ROLE_RANK")
 _crowd = 1
+_neighbours = 1
+_others_wait = False
 
 
 def launched() -> int:
     """Return how many processes have been started for this job; 1 without a launcher.
 
     Raises:
-        ZooError: where the environment has no number, as for `rank`, `local_rank` and `restarted`.
+        ZooError: where the environment has no number; so do `rank`, `local_rank`, `neighbours` and
+            `restarted`.
     """
     return _number("WORLD_SIZE", least=1)
 
@@ -29,6 +32,14 @@ def rank() -> int:
 def local_rank() -> int:
     """Return its number on its node, from 0."""
     return _number("LOCAL_RANK")
+
+
+def neighbours() -> int:
+    """Return among how many processes a node's cores are divided: those started on it together.
+
+    Also inside `alone`, where each has work of its own; 1 inside `others_waiting`, and without a launcher.
+    """
+    return 1 if _others_wait else max(_number("LOCAL_WORLD_SIZE", least=1), _neighbours)
 
 
 def restarted() -> bool:
@@ -75,13 +86,24 @@ def crowd() -> int:
 @contextmanager
 def alone() -> Iterator[None]:
     """Let this process, and those that it starts, act inside the block as if no launcher had started it."""
-    global _crowd  # noqa: PLW0603
-    before, kept = _crowd, {name: os.environ[name] for name in _PLACE if name in os.environ}
-    _crowd = crowd()
+    global _crowd, _neighbours
+    before, kept = (_crowd, _neighbours), {n: os.environ[n] for n in _PLACE if n in os.environ}
+    _crowd, _neighbours = crowd(), neighbours()
     for name in kept:
         del os.environ[name]
     try:
         yield
     finally:
         os.environ.update(kept)
-        _crowd = before
+        _crowd, _neighbours = before
+
+
+@contextmanager
+def others_waiting() -> Iterator[None]:
+    """Inside the block the other ranks of this training wait for this one, which has its node for itself."""
+    global _others_wait  # noqa: PLW0603
+    before, _others_wait = _others_wait, launched() > 1
+    try:
+        yield
+    finally:
+        _others_wait = before

@@ -2,12 +2,16 @@
 
 ResNet-32, batch 128, 84 steps. Steps of both are timed in turn on the same number of photo-like 32x32 images;
 an epoch is that many steps. Before that both do one update from the same weights on the same views: equal
-loss, and an equal update.
+loss, and an equal update, in float32.
+
+On a GPU a second pair of rows has the settings of `zoo sweep cifar100_lt`. There the two do not round alike:
+ours is bf16's autocast, theirs torch's default for the authors' script, float32 with TF32 convolutions.
 """
 
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,14 +22,16 @@ from PIL import Image
 from tests.benchmarks import authors
 from tests.benchmarks.harness import Row, gate, medians
 from tests.data_fixtures import photo
+from zoo.api.sweep_file import read_sweep
 from zoo.data import Batch, ImageDataset
 from zoo.objectives import Objective
 from zoo.training import Recipe, build_objective
-from zoo.training.acceleration import compiled, fastest_kernels
+from zoo.training.acceleration import compiled, fastest_kernels, float32_products
 from zoo.training.prepare import open_loader, place
 from zoo.training.step import Stepper
 
 RECIPE = "cifar_resnet32.paco_cifar100_lt100"
+SWEEP = "cifar100_lt"
 IMAGES, STEPS_AN_EPOCH = 1280, 84
 CLASSES = 100
 
@@ -63,9 +69,18 @@ def rows(device: torch.device) -> Iterator[Row]:
             "with training.compile: true",
         )
     else:
-        fast = [*changes, "training.cuda_graph=true"]
-        yield _row(dataset, photos, device, fast, 0, 40, "with training.cuda_graph: true")
-        yield _row(dataset, photos, device, fast, 16, 8, "with training.cuda_graph: true")
+        alike = [*changes, "training.cuda_graph=true"]
+        for workers, target in ((0, 40), (16, 8)):
+            yield _row(dataset, photos, device, alike, workers, target, ", ".join(alike))
+        for workers, target in ((0, 40), (16, 8)):
+            note = f"{', '.join(sweeps())}, as {SWEEP} runs it; theirs float32 with TF32 convolutions"
+            yield _row(dataset, photos, device, sweeps(), workers, target, note)
+
+
+def sweeps() -> list[str]:
+    """Return how the sweep of this recipe trains it."""
+    chosen = read_sweep(SWEEP).set.items()
+    return [f"{key}={json.dumps(value)}" for key, (value,) in chosen if key.startswith("training.")]
 
 
 def _row(
@@ -94,9 +109,12 @@ def _row(
         step, batch = next(ours)
         stepper(step, batch)
 
+    rounded = recipe.training.precision != "fp32"
+
     def their_step() -> None:
         first, second, labels = (x.to(device, non_blocking=True) for x in next(theirs))
-        _update(peer, optimizer, (first, second), labels)
+        with float32_products(tf32_convolutions=rounded):
+            _update(peer, optimizer, (first, second), labels)
 
     with compiled(objective, recipe.training.compile), fastest_kernels(device, recipe.training.precision):
         quick = device.type == "cuda"
@@ -104,7 +122,7 @@ def _row(
             [our_step, their_step], device=device, rounds=40 if quick else 7, warmup=8 if quick else 2
         )
     return Row(
-        "PaCo-R32 CIFAR epoch, data included",
+        f"PaCo-R32 CIFAR epoch, data included, {recipe.training.precision}",
         f"authors' pipeline, {workers} workers",
         b / a,
         target,
@@ -164,11 +182,12 @@ def _gate(dataset: ImageDataset, device: torch.device, batch: Batch) -> str:
     peer, optimizer = _peer(objective, recipe, device)
     before = [p.detach().clone() for p in objective.encoder.parameters()]
     stepper = Stepper(objective, recipe, STEPS_AN_EPOCH, device)
-    ours = float(stepper(0, batch).loss)
-    for group in optimizer.param_groups:
-        group["lr"] = stepper.lr
-    first, second = batch.views
-    theirs = _update(peer, optimizer, (first, second), batch.labels)
+    with float32_products():
+        ours = float(stepper(0, batch).loss)
+        for group in optimizer.param_groups:
+            group["lr"] = stepper.lr
+        first, second = batch.views
+        theirs = _update(peer, optimizer, (first, second), batch.labels)
     moved, difference = 0.0, 0.0
     for start, p, other in zip(
         before, objective.encoder.parameters(), peer.encoder.parameters(), strict=True

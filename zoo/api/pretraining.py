@@ -23,7 +23,7 @@ from zoo.evaluation.encoded import ProbeData, Reading
 from zoo.evaluation.measure import Encoded, ProbeRun
 from zoo.files import RUNS
 from zoo.image_list import ImageList
-from zoo.launch import handed_on, restarted
+from zoo.launch import handed_on, others_waiting, restarted
 from zoo.objectives import Objective
 from zoo.ranks import Ranks
 from zoo.release import Preprocess, Release, write_release
@@ -133,7 +133,7 @@ def _pretrain(
         if stages:
             objective = stages[-1].trained.objective
         if ranks.rank == 0:
-            with _trained_already(run):
+            with _trained_already(run), others_waiting():
                 release = _release(
                     recipe,
                     objective,

@@ -11,12 +11,13 @@ from zoo.cli.app import Data, Out, Resume, Set, app, key_values, listed
 from zoo.cli.reproduction import print_reproduction
 from zoo.cli.show import print_columns, print_evaluations, print_release, settings_text
 from zoo.errors import ZooError
-from zoo.files import RUNS
+from zoo.files import RUNS, is_file
 from zoo.launch import launched, rank
 
 if TYPE_CHECKING:
     from zoo.api import Comparison
     from zoo.release import Release
+    from zoo.training import Recipe
 
 
 @app.command()
@@ -55,6 +56,7 @@ def pretrain(
         print("\n".join(api.profile_step(parsed, out=folder, data=data)[1]))
         print(f"\npicture: {folder / 'profile.png'}; torch's table: {folder / 'operations.txt'}")
         return
+    _advise(parsed, out or RUNS / parsed.name)
     _announce(api.pretrain(parsed, out=out, data=data, resume=resume))
 
 
@@ -120,10 +122,9 @@ def finetune(
         return
     if methods is not None or seeds is not None:
         raise ZooError(f"--{'seeds' if methods is None else 'methods'}: is for --compare, which is not given")
-    tuned = api.finetune(
-        recipe, init=init, head=head, out=out, data=data, resume=resume, overrides=overrides or []
-    )
-    _announce(tuned)
+    plan = api.plan_finetuning(recipe, init=init, head=head, data=data, overrides=overrides or [])
+    _advise(plan.recipe, out or plan.out)
+    _announce(api.pretrain(plan.recipe, out=out or plan.out, data=plan.data, resume=resume))
 
 
 def _print_comparison(found: Comparison) -> None:
@@ -166,6 +167,19 @@ def reproduce(
     found = api.reproduce(name, data=data, out=out, tolerance=tolerance, resume=resume)
     if found is not None:  # torchrun's first process speaks for all
         print_reproduction(found)
+
+
+def _advise(recipe: Recipe, out: Path) -> None:
+    """Say before a training of one process begins, but not before it goes on, what would make it faster."""
+    from zoo.training import RunFolder, pick_device, stages
+    from zoo.training.advice import advice
+    from zoo.training.progress import say
+
+    if launched() > 1 or not stages(recipe) or is_file(RunFolder(out / "run").recipe_file):
+        return
+    found = advice(recipe, pick_device(recipe.training.device))
+    if found is not None:
+        say(found)
 
 
 def _announce(release: Release) -> None:

@@ -233,7 +233,7 @@ class ViewsConfig(Config):
             batches on the device; for larger data on a GPU. `torchvision`: worker processes do everything,
             one PIL image at a time, rounded to 8 bits after each operation, as the authors of recipes do.
         workers: processes (`stream`, `torchvision`) or threads of the first decoding (`tensor`) of each rank;
-            0: none. No more processes are started than there are cores: what they make is the same.
+            0: none. No more processes are started than each rank has cores: what they make is the same.
         cache: keep the images that `tensor` decodes in a file, which later runs map instead of decoding;
             needs 3 bytes a pixel below `$XDG_CACHE_HOME/zoo/decoded`. Data that is not encoded (digits,
             CIFAR's archives) is not kept.

@@ -24,6 +24,7 @@ from zoo.data.split import split_view
 from zoo.data.tensor_views import TensorViews
 from zoo.data.torchvision_views import PILViews, seeded
 from zoo.errors import DataError
+from zoo.launch import neighbours
 from zoo.seeding import derive_seed
 
 Key = tuple[int, ...]  # epoch, index, and where an epoch may have an image more than once its place there
@@ -117,12 +118,14 @@ def collate(samples: list[Sample]) -> Collated:
 
 
 def processes(workers: int) -> int:
-    """Return how many of `workers` are started: no more than the cores that this process may use.
+    """Return how many of `workers` are started: no more than this process's share of the cores it may use.
 
     More would wait for each other, and each holds a copy of what it needs. What they make is the same.
+    Several ranks share the cores of their node, and each starts workers of its own.
     """
     affinity = getattr(os, "sched_getaffinity", None)  # not on macOS and Windows
-    return min(workers, len(affinity(0)) if affinity else os.cpu_count() or 1)
+    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    return min(workers, max(1, cores // neighbours()))
 
 
 def outlive_first_signal(_worker: int) -> None:

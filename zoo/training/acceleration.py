@@ -85,17 +85,30 @@ def float32_products(*, tf32_convolutions: bool = False) -> Iterator[None]:
     Args:
         tf32_convolutions: let those alone round their factors to TensorFloat-32.
     """
-    # torch has two ways to set this, and refuses to read by the one what only the other could have set
+    # torch has two ways to set this, and refuses to read by the one what the other has set otherwise: both
+    # are set alike, and what is called inside may read either
     cudnn: Any = torch.backends.cudnn  # whose type does not know what it has got since
     conv, rnn, matmul = cudnn.conv, cudnn.rnn, cast(Any, torch.backends.cuda.matmul)
-    before = conv.fp32_precision, rnn.fp32_precision, matmul.fp32_precision
+    older = _readable_tf32()
+    before = cudnn.fp32_precision, conv.fp32_precision, rnn.fp32_precision, matmul.fp32_precision
+    cudnn.fp32_precision = "ieee"  # where `torch.backends.cudnn.flags` leaves convolutions unset
+    cudnn.allow_tf32 = tf32_convolutions  # the older way; it sets the others too, so they come after
     conv.fp32_precision = rnn.fp32_precision = "tf32" if tf32_convolutions else "ieee"
     if matmul.fp32_precision == "tf32":  # else it stays unset: compilers read it by the other way
         matmul.fp32_precision = "ieee"
     try:
         yield
     finally:
-        conv.fp32_precision, rnn.fp32_precision, matmul.fp32_precision = before
+        cudnn.allow_tf32 = older
+        cudnn.fp32_precision, conv.fp32_precision, rnn.fp32_precision, matmul.fp32_precision = before
+
+
+def _readable_tf32() -> bool:
+    """Read the older setting of cuDNN's products; torch's default where they are set in both ways."""
+    try:
+        return torch.backends.cudnn.allow_tf32
+    except RuntimeError:
+        return True
 
 
 @contextmanager

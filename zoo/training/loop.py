@@ -30,7 +30,7 @@ from zoo.training.nonfinite import (
     in_row,
     in_weights,
 )
-from zoo.training.prepare import open_loader, pick_device, place, require_batches
+from zoo.training.prepare import note_ignored, open_loader, pick_device, place, require_batches
 from zoo.training.progress import Report, show_progress
 from zoo.training.recipe import Recipe
 from zoo.training.run_folder import RunFolder
@@ -90,6 +90,7 @@ def train(
     section, parts = recipe.training, put_aside(dataset, recipe)
     device, size = pick_device(section.device), len(parts.training)
     first = ranks.rank == 0
+    note_ignored(recipe, device, ranks)
     with run.locked() if first else nullcontext():
         place(objective, recipe, device, ranks)
         loader = open_loader(parts.training, recipe, device, ranks)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import get_args
@@ -11,7 +12,7 @@ import torch
 
 from zoo.data import ImageDataset, TrainLoader
 from zoo.data.batch_order import smallest_share
-from zoo.errors import RecipeError, did_you_mean
+from zoo.errors import RecipeError, ZooWarning, did_you_mean
 from zoo.modules import has_batchnorm
 from zoo.objectives import Objective
 from zoo.ranks import ALONE, Ranks
@@ -66,6 +67,17 @@ def place(objective: Objective, recipe: Recipe, device: torch.device, ranks: Ran
     sharded = section.shard and not ranks.alone
     layout = torch.channels_last if section.channels_last and not sharded else torch.contiguous_format
     objective.to(device).to(memory_format=layout).train()
+
+
+def note_ignored(recipe: Recipe, device: torch.device, ranks: Ranks) -> None:
+    """Warn of what the recipe asks for and several ranks do not do."""
+    if recipe.training.cuda_graph and device.type == "cuda" and not ranks.alone and ranks.rank == 0:
+        warnings.warn(
+            f"training.cuda_graph: true is ignored on {ranks.size} ranks: steps that send to each other are "
+            "not captured, and each kernel is launched by itself",
+            ZooWarning,
+            stacklevel=2,
+        )
 
 
 def open_loader(

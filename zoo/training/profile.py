@@ -20,6 +20,7 @@ from zoo.data import Batch, ImageDataset
 from zoo.modules import KeyQueue, MomentumEncoder
 from zoo.objectives import Objective
 from zoo.training.acceleration import compiled, fastest_kernels
+from zoo.training.advice import advice
 from zoo.training.graph import WARM_UP
 from zoo.training.prepare import open_loader, pick_device, place, require_batches
 from zoo.training.recipe import Recipe
@@ -254,8 +255,13 @@ def describe(found: Profile, recipe: Recipe) -> list[str]:
                 else "the views are made on the training device; fewer or cheaper operations would help"
             )
         )
-    if found.device.type == "cuda" and not section.cuda_graph and not section.compile:
-        lines.append("small kernels take less time than launching them: try training.cuda_graph, compile")
+    faster = advice(recipe, found.device)
+    if faster is not None:
+        lines.append(faster)
+    if found.device.type == "cuda" and not (
+        section.cuda_graph or section.compile or section.checkpoint_activations
+    ):
+        lines.append("small kernels take less time than launching them: try training.compile")
     if found.device.type == "cpu" and not section.channels_last:
         lines.append("on a CPU convolutions are often faster with training.channels_last: true")
     return lines
