@@ -23,8 +23,8 @@ from zoo.data.config import (
     TorchvisionSource,
 )
 from zoo.data.dataset import ImageDataset, ImageStore, Split
-from zoo.data.embedded import require_use
 from zoo.data.fetch import fetching
+from zoo.data.given_root import require_use
 from zoo.data.image_ids import are_listed, find_listed
 from zoo.data.list_files import open_list
 from zoo.data.long_tail import select_long_tail
@@ -32,6 +32,7 @@ from zoo.data.misplaced import remedy
 from zoo.data.parquet import open_parquet
 from zoo.data.partial_labels import draw_candidates, read_candidates
 from zoo.data.paths import require_path, require_root
+from zoo.data.recognition import FASHION_MNIST
 from zoo.data.stores import ArrayStore, FileStore, Opened
 from zoo.data.subset import select_subset
 from zoo.errors import DataError, did_you_mean
@@ -71,7 +72,7 @@ def open_fashion_mnist(source: TorchvisionSource, split: Split, root: Path | Non
 
     if root is None or not source.download:
         root = require_root(root, source.kind)
-    inside = "FashionMNIST"
+    inside = FASHION_MNIST
     if root.name == inside:  # the folder of the data set itself was given
         root = root.parent
     try:
