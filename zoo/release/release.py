@@ -22,7 +22,7 @@ from zoo.image_list import ImageList
 from zoo.locks import turn
 from zoo.modules.centers import Centers
 from zoo.pixels import to_rgb
-from zoo.release import card, files, format, images, names, tensors, verified
+from zoo.release import card, files, format, images, names, start, tensors, verified
 from zoo.release import history as histories
 from zoo.release.build import build
 from zoo.release.locate import folder_of
@@ -290,6 +290,30 @@ class Release:
         """
         self._refuse_downloaded()
         images.delete(self.path, self.config)
+        release = Release.at(self.path)
+        release.render_card()
+        return release
+
+    def with_start(self, name: str, *, token: str | bool | None = None) -> Release:
+        """Let the recipe name what training started from by another name: one that others can read.
+
+        It reproduces the same: only what has the weights that the training started from is taken.
+
+        Args:
+            name: of that release: `org/name[@revision]`, or a shipped one.
+            token: as in `zoo.open`.
+
+        Returns:
+            The release, opened anew: its `config.json` and card have changed with the recipe.
+
+        Raises:
+            ReleaseError: when the weights of that name are others, it is a folder, or this release started
+                from no release or cannot be changed.
+        """
+        reading = names.resolve(name)
+        other = Release.at(folder_of(reading, token=token, want="facts"))
+        with self._changing():
+            start.rename(self.path, self.config, reading, other.config["zoo"]["weights_sha256"])
         release = Release.at(self.path)
         release.render_card()
         return release
