@@ -185,7 +185,7 @@ class Release:
         rotation that a camera writes into a file (EXIF) is not applied, as in timm.
 
         Raises:
-            DataError: the transform, for what is no PIL image, and grey of more than 8 bits.
+            DataError: the transform, for what is no PIL image, and grey of more than 8 bits or of fractions.
         """
         cfg = format.pretrained_cfg_of(self.config)
         data_config = timm.data.resolve_data_config({}, pretrained_cfg=cfg)
@@ -366,7 +366,7 @@ class ToRGB:
     """Makes gray, transparent and palette images RGB, as data sets' readers do; a class, to be pickled.
 
     Raises:
-        DataError: for what is no PIL image, and grey of more than 8 bits.
+        DataError: for what is no PIL image, and grey of more than 8 bits or of fractions.
     """
 
     def __call__(self, image: Image.Image) -> Image.Image:
