@@ -15,6 +15,7 @@ import pytest
 from huggingface_hub import HfApi, ModelCard
 
 import zoo
+from tests import warm
 from tests.hub_helpers import EVALUATION, NAME, REPO
 from tests.release_helpers import release_of, trained_encoder
 from zoo.config import dump_yaml
@@ -133,8 +134,10 @@ def test_no_path_is_published_as_what_training_started_from(release, hub, tmp_pa
         "seed": 3,
     }
     named.verify()
-    zoo.push(named, repo, token=hub.token)
+    done = warm.zoo("push", tuned.path, repo, "--start", f"{REPO}@v1", HF_TOKEN=hub.token)
+    assert done.returncode == 0, done.stderr
     there = hub.files(repo)
+    assert f"release: hf-hub:{REPO}@v1" in there["recipe.yaml"].decode()
     assert not [name for name, content in there.items() if b"home alice" in content]
     assert f"base_model: {REPO}" in there["README.md"].decode()
 
