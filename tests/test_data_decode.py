@@ -1,6 +1,7 @@
 """Stored images of every kind: read as timm reads them, or refused by name; a few bad ones are replaced."""
 
 import io
+import math
 import struct
 import zlib
 
@@ -90,6 +91,27 @@ def test_grey_of_more_than_8_bits_is_refused_because_it_would_be_clipped_to_whit
         read_image(sixteen_bit([[0, 255, 256, 65535]]), "x.png")
     small = np.asarray(read_image(sixteen_bit([[0, 7, 255]]), "x.png"))
     assert small.tolist() == [[[0] * 3, [7] * 3, [255] * 3]]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([[0.0, 0.9], [0.5, 0.25]], r"grey values 0\.\.0\.9 with fractions, expected whole numbers 0\.\.255"),
+        ([[0.0, math.nan], [1.0, 2.0]], "grey values that are NaN or infinite"),
+        ([[0.0, -math.inf], [1.0, 2.0]], "grey values that are NaN or infinite"),
+        ([[0.0, 256.0], [1.0, 2.0]], r"grey values 0\.0\.\.256\.0, expected 0\.\.255"),
+    ],
+)
+def test_floating_point_grey_that_would_be_cut_off_is_refused(values, message):
+    data = encoded(Image.fromarray(np.array(values, dtype=np.float32)), "TIFF")
+    with pytest.raises(DataError, match=message):
+        read_image(data, "x.tif")
+
+
+def test_floating_point_grey_of_whole_numbers_is_read():
+    pixels = np.array([[0, 255], [7, 128]], dtype=np.float32)
+    read = read_image(encoded(Image.fromarray(pixels), "TIFF"), "x.tif")
+    assert np.array_equal(np.asarray(read)[..., 0], pixels)
 
 
 def bomb():

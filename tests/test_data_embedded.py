@@ -1,4 +1,4 @@
-"""Data that no folder holds: a folder that is given for them is refused, not passed over."""
+"""A folder that is given for data: one of which nothing would be read is refused, not passed over."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from torchvision import datasets
 
 import zoo
 from tests.test_api import FOLDER, picture_folder
@@ -17,7 +18,8 @@ from zoo.api.diagnoses import diagnose as diagnosis
 from zoo.api.sweeps import work_queue
 from zoo.config import parse
 from zoo.data import DataConfig, open_dataset
-from zoo.data.embedded import reads_folder, require_use, without_partial_labels
+from zoo.data.embedded import reads_folder, without_partial_labels
+from zoo.data.given_root import require_use
 from zoo.errors import DataError
 from zoo.training import Recipe
 
@@ -96,6 +98,103 @@ def test_the_hint_for_files_one_folder_below_names_that_folder(name: str, tmp_pa
     setting = "--set 'data.source={kind: parquet}'"
     assert f"a recipe has --data {shlex.quote(str(below))} {setting}" in str(found.value)
     assert (f"--data parquet:{below}" in str(found.value)) == ("?" not in name)  # a spec cannot say that
+
+
+CIFAR = "cifar_resnet32.paco_cifar100_lt100"  # its recipe may download
+
+
+@pytest.fixture
+def offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail the test at the first byte that torchvision would fetch."""
+    for each in (datasets.CIFAR10, datasets.CIFAR100, datasets.FashionMNIST):
+        monkeypatch.setattr(each, "download", lambda self: pytest.fail("downloaded"))
+
+
+@pytest.mark.usefixtures("offline")
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda data, out: zoo.evaluate(CIFAR, "knn", data, save=False),
+        lambda data, out: zoo.pretrain(CIFAR, out=out, data=data),
+        lambda data, out: zoo.finetune(init=CIFAR, out=out, data=data),
+        lambda data, out: zoo.sweep(CIFAR, out=out, data=data, vary={"optimizer.lr": [0.1]}),
+    ],
+)
+def test_nothing_is_downloaded_into_a_folder_of_own_images(
+    use: Callable[[Path, Path], Any], tmp_path: Path
+) -> None:
+    data = picture_folder(tmp_path / "photos")
+    before = sorted(data.rglob("*"))
+    with pytest.raises(DataError) as found:
+        use(data, tmp_path / "out")
+    assert str(found.value) == (
+        f'data: found the folder "{data}", of which nothing would be read: the source of these data is '
+        "cifar100, which is not there and would be downloaded into it: for that give another folder. For the "
+        "images there a recipe has --set 'data.source={kind: folder}', a command that takes other data than "
+        f"a release's own --data folder:{data}"
+    )
+    assert sorted(data.rglob("*")) == before
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.usefixtures("offline")
+@pytest.mark.parametrize(
+    ("source", "inside", "is_refused"),
+    [
+        ("cifar100", "train.parquet", True),
+        ("cifar100", "shards/train-00000-of-00001.parquet", True),
+        ("fashion_mnist", "train/a/1.png", True),
+        ("cifar100", "cifar-10-batches-py/data_batch_1", False),  # torchvision's archives share a folder
+        ("cifar10", "photos/1.png", False),
+        ("fashion_mnist", "FashionMNIST/raw/labels", False),
+    ],
+)
+def test_a_download_goes_where_no_other_images_are(
+    source: str, inside: str, is_refused: bool, tmp_path: Path
+) -> None:
+    (tmp_path / inside).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / inside).touch()
+    configs = [parse(DataConfig, {"source": {"kind": source, "download": True}}, "r")]
+    if not is_refused:
+        require_use(configs, tmp_path)
+        return
+    with pytest.raises(DataError, match="of which nothing would be read"):
+        require_use(configs, tmp_path)
+
+
+@pytest.mark.parametrize("folder", ["cifar-10-batches-py", "cifar-100-python"])
+def test_an_archive_is_not_downloaded_into_another_ones(folder: str, tmp_path: Path) -> None:
+    (tmp_path / folder).mkdir()
+    configs = [parse(DataConfig, {"source": {"kind": "cifar100", "download": True}}, "r")]
+    if folder == "cifar-100-python":
+        require_use(configs, tmp_path / folder)
+        return
+    with pytest.raises(DataError, match=r"data\.source=\{kind: cifar10\}"):
+        require_use(configs, tmp_path / folder)
+
+
+@pytest.mark.usefixtures("offline")
+@pytest.mark.parametrize("recipe", [CIFAR, PACO])
+@pytest.mark.parametrize(
+    ("spec", "instead"),
+    [
+        ("folder:/my/images", "--data /my/images --set 'data.source={kind: folder}'"),
+        ("folder:/my images?test=test", "--data '/my images' --set 'data.source={kind: folder, test: test}'"),
+        ("digits?fraction=0.1", "--set 'data.source={kind: digits}'"),
+        ("cifar10:?nonsense", None),
+    ],
+)
+def test_a_spec_makes_no_folder_where_a_folder_is_taken(
+    recipe: str, spec: str, instead: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError) as found:
+        zoo.pretrain(recipe, out="out", data=spec)
+    assert str(found.value) == (
+        f'data: no folder "{spec}": that is a spec, and here only a folder is taken'
+        + (f". A recipe reads those images with {instead}" if instead else "")
+    )
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_nothing_is_guessed_of_a_folder_with_something_else(tmp_path: Path) -> None:

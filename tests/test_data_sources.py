@@ -22,7 +22,7 @@ from torchvision.datasets import ImageFolder
 from tests.data_fixtures import photo
 from zoo.config import parse
 from zoo.data import DataConfig, open_dataset
-from zoo.errors import DataError
+from zoo.errors import DataError, ZooWarning
 
 
 def opened(source, root, split="train"):
@@ -227,10 +227,33 @@ def test_folder_reads_what_torchvision_reads(tmp_path):
     tree(tmp_path, "train", ["b/deep", "b/deeper/x", "a", "b/UPPER"])
     photo(6, 6, 0).save(tmp_path / "train" / "a" / "Z.JPG", "JPEG")
     (tmp_path / "train" / "a" / "notes.txt").write_text("none")
-    data, theirs = opened({"kind": "folder"}, tmp_path), ImageFolder(str(tmp_path / "train"))
+    with pytest.warns(ZooWarning, match=r"train: 1 file of other endings \(\.txt 1\) is left out$"):
+        data = opened({"kind": "folder"}, tmp_path)
+    theirs = ImageFolder(str(tmp_path / "train"))
     names = [str(tmp_path / "train" / data.name_of(i)) for i in range(len(data))]
     assert list(zip(names, data.labels.tolist(), strict=True)) == theirs.samples
     assert list(data.class_names) == theirs.classes
+
+
+def test_files_of_other_endings_are_counted_once(tmp_path):
+    for split in ("train", "val"):
+        tree(tmp_path, split, ["ant", "bee"])
+    for name in (
+        "ant/1.gif",
+        "ant/2.GIF",
+        "bee/3.gif",
+        "bee/4.jfif",
+        "bee/README",
+        "bee/.hidden.gif",
+        "5.gif",
+    ):
+        (tmp_path / "train" / name).write_bytes(b"left out")
+    with pytest.warns(ZooWarning) as told:
+        opened({"kind": "folder"}, tmp_path)
+    assert [str(each.message) for each in told] == [
+        f"folder: {tmp_path / 'train'}: 5 files of other endings (.gif 3, .jfif 1, none 1) are left out"
+    ]
+    opened({"kind": "folder"}, tmp_path, "test")  # none there
 
 
 # --- list files -------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,17 @@ def test_a_spec_says_how_many_images_may_be_unreadable(folder: Path) -> None:
         assert recipe is None or planned.name == recipe.name
     kept = plan_finetuning(planned, init=MOCO, data=f"folder:{folder}").recipe
     assert kept.data.max_bad_images == 2, "a spec that says nothing leaves the recipe's"
+
+
+def test_a_start_in_a_folder_is_described_by_name_and_hash(tmp_path: Path) -> None:
+    start = Path(shutil.copytree(zoo.open(MOCO).path, tmp_path / "home alice" / "start"))
+    release = zoo.open(start)
+    told = f"started from {release.name} (weights of sha256 {release.config['zoo']['weights_sha256'][:12]})"
+    for recipe, init in ((None, start), (None, release), (CE, str(start))):
+        planned = plan_finetuning(recipe, init=init, data="digits?fraction=0.1").recipe
+        assert told in planned.description and "alice" not in planned.description
+        assert planned.init is not None and planned.init.release == str(start), "which reproduces it here"
+    assert f"started from {MOCO};" in plan_finetuning(None, init=MOCO).recipe.description
 
 
 def test_overrides_come_after_the_data_and_cannot_replace_the_start() -> None:

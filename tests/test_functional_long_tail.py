@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -209,3 +211,23 @@ def test_never_leaves_a_class_no_chance_and_the_others_as_they_are(dtype: torch.
     assert (logits.argmax(dim=1) != 1).all() and logits.isfinite().all()
     assert (logits.softmax(dim=1)[:, 1] == 0).all()
     assert torch.equal(masked[[0, 2]], weight[[0, 2]]) and torch.equal(offset[[0, 2]], bias[[0, 2]])
+
+
+@pytest.mark.parametrize("counts", [[100, 50, 0], (100.0, 50.0, 0.0), np.array([100, 50, 0])])
+def test_counts_may_be_plain_numbers(counts: Any) -> None:
+    logits, labels = torch.tensor([[0.2, -0.1, 0.4]]), torch.tensor([1])
+
+    def results(counts: Any) -> list[Tensor]:
+        return [
+            functional.log_prior(counts),
+            functional.balanced_softmax(logits, labels, counts),
+            functional.logit_adjusted(logits, labels, counts),
+            functional.post_hoc_adjusted(logits, counts),
+            functional.ldam_margins(counts, max_margin=0.5),
+            functional.ldam(logits, labels, counts, max_margin=0.5, scale=30.0),
+            functional.class_balanced_weights(counts, beta=0.9),
+            functional.frequency_groups(counts)["medium"],
+        ]
+
+    for found, expected in zip(results(counts), results(torch.tensor([100, 50, 0])), strict=True):
+        assert torch.equal(found, expected)

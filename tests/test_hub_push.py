@@ -15,9 +15,13 @@ import pytest
 from huggingface_hub import HfApi, ModelCard
 
 import zoo
+from tests import warm
 from tests.hub_helpers import EVALUATION, NAME, REPO
+from tests.release_helpers import release_of, trained_encoder
+from zoo.config import dump_yaml
 from zoo.errors import ReleaseError
 from zoo.release.push import publish
+from zoo.release.start import check_public
 
 WRITES = ("POST", "PUT", "DELETE")
 xet = pytest.param(
@@ -97,6 +101,85 @@ def test_what_a_colleague_measured_on_the_same_weights_is_not_dropped(release, h
 def test_evaluations_of_other_weights_are_not_taken_over(release):
     with pytest.raises(ReleaseError, match="has other weights than"):
         release.add_evaluations_of("cifar_resnet20.paco_digits_lt50")
+
+
+def started_from(start, folder, **changes):
+    """Write a release whose training started from another one, as older versions described it."""
+    text = f"Cross-entropy, started from {start}; a recipe made for the release."
+    recipe = {"description": text, "init": {"release": str(start), "head": "fresh"}, "seed": 3}
+    facts = {"init_weights_sha256": zoo.open(start).config["zoo"]["weights_sha256"]}
+    changes = {"metrics": {"training": facts}, "name": "cifar_resnet20.tuned", **changes}
+    encoder = trained_encoder(seed=1)
+    return release_of(folder, encoder, recipe_text=dump_yaml(recipe), description=text, **changes)
+
+
+def test_no_path_is_published_as_what_training_started_from(release, hub, tmp_path):
+    start = release.path.rename(tmp_path / "home alice")
+    tuned, repo = started_from(start, tmp_path / "tuned"), "alice/cifar_resnet20.tuned"
+    with pytest.raises(ReleaseError) as refused:
+        zoo.push(tuned, repo, token=hub.token)
+    assert str(refused.value) == (
+        f'{tuned.path / "recipe.yaml"}: init.release is the folder "{start}": others cannot read it, and its '
+        "path would be published. Push that release first, then this one with --start ORG/NAME, or in Python "
+        f'zoo.open("{tuned.path}").with_start("ORG/NAME"): that repository then stands in the recipe'
+    )
+    assert hub.requests == []
+    zoo.push(start, REPO, token=hub.token)
+    since = len(hub.requests)
+    named = tuned.with_start(REPO, token=hub.token)
+    assert not [path for _, path in hub.requests[since:] if "model.safetensors" in path]
+    assert named.recipe == {
+        "description": f"Cross-entropy, started from hf-hub:{REPO}; a recipe made for the release.",
+        "init": {"release": f"hf-hub:{REPO}", "head": "fresh"},
+        "seed": 3,
+    }
+    named.verify()
+    done = warm.zoo("push", tuned.path, repo, "--start", f"{REPO}@v1", HF_TOKEN=hub.token)
+    assert done.returncode == 0, done.stderr
+    there = hub.files(repo)
+    assert f"release: hf-hub:{REPO}@v1" in there["recipe.yaml"].decode()
+    assert not [name for name, content in there.items() if b"home alice" in content]
+    assert f"base_model: {REPO}" in there["README.md"].decode()
+
+
+def test_a_start_gets_no_name_of_other_weights(release, hub, tmp_path):
+    tuned = started_from(release.path, tmp_path / "tuned")
+    before = {file.name: file.read_bytes() for file in tuned.path.iterdir()}
+    for name, message in (
+        ("cifar_resnet20.paco_digits_lt50", "with weights of sha256 .*, those of .* have"),
+        (str(release.path), "found the folder .*, expected what others can read"),
+    ):
+        with pytest.raises(ReleaseError, match=message):
+            tuned.with_start(name)
+    assert {file.name: file.read_bytes() for file in tuned.path.iterdir()} == before | {".lock": b""}
+    unknown = started_from(release.path, tmp_path / "unknown", metrics={"training": {}})
+    with pytest.raises(ReleaseError, match="no hash of the weights that training started from"):
+        unknown.with_start("cifar_resnet20.paco_digits_lt50")
+    with pytest.raises(ReleaseError, match="started from random weights"):
+        release.with_start("cifar_resnet20.paco_digits_lt50")
+
+
+@pytest.mark.parametrize(
+    ("start", "is_refused"),
+    [
+        ("shipped:cifar_resnet20.paco_digits_lt50", False),
+        ("timm:resnet18.a1_in1k", False),
+        ("hf-hub:alice/start@v1", False),
+        ("alice/start", False),
+        ("../start", True),
+        ("~/start", True),
+        ("here/start", True),
+    ],
+)
+def test_a_start_is_public_unless_it_is_a_folder(start, is_refused, release, tmp_path, monkeypatch):
+    (tmp_path / "here" / "start").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    (release.path / "recipe.yaml").write_text(dump_yaml({"init": {"release": start}}))
+    if is_refused:
+        with pytest.raises(ReleaseError, match=re.escape(f'init.release is the folder "{start}"')):
+            check_public(release.path)
+    else:
+        check_public(release.path)
 
 
 def test_a_changed_release_is_the_next_version_and_takes_its_old_files_away(release, hub, tmp_path):

@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 
 import zoo
 from zoo.data import open_dataset
-from zoo.errors import TrainingError
+from zoo.errors import RecipeError, TrainingError, ZooError
 from zoo.objectives import Objective
 from zoo.release import Release
 from zoo.training import Recipe, RunFolder, build_objective, train
@@ -59,6 +59,45 @@ def test_a_pattern_that_freezes_nothing_is_refused(paco: Release) -> None:
 def test_weights_that_timm_lacks_are_refused(name: str, message: str) -> None:
     with pytest.raises(TrainingError, match=message):
         start(f'{{release: "timm:{name}", head: fresh}}')
+
+
+@pytest.mark.parametrize(
+    ("arch", "args", "message"),
+    [
+        (
+            "resnet18",
+            "{pretrained: true, drop_rate: 0.1}",
+            "backbone.args: pretrained cannot be part of a release; expected arguments of resnet18. To start "
+            'from timm\'s own weights write init: {release: "timm:resnet18.a1_in1k"}',
+        ),
+        (
+            "cifar_resnet20",
+            "{pretrained: true}",
+            "backbone.args: pretrained cannot be part of a release; expected arguments of cifar_resnet20. "
+            "timm has no weights of cifar_resnet20",
+        ),
+        (
+            "cifar_resnet20",
+            "{num_classes: 10, checkpoint_path: x}",
+            "backbone.args: checkpoint_path, num_classes cannot be part of a release; expected arguments of "
+            "cifar_resnet20",
+        ),
+        (
+            TINY,
+            "{global_pool: ''}",
+            "test_resnet: makes [2, 96, 1, 1] of 2 images, expected pooled features [2, 96]; leave "
+            "global_pool and what else decides its output out of the model's arguments",
+        ),
+    ],
+)
+def test_arguments_that_no_release_can_have_are_refused_before_training(
+    arch: str, args: str, message: str
+) -> None:
+    recipe = Recipe.load(CE, [f"backbone.arch={arch}", f"name={arch}.x", f"backbone.args={args}"])
+    with pytest.raises(ZooError) as caught:
+        build_objective(recipe, open_dataset(recipe.data, "train", None))
+    assert str(caught.value) == message
+    assert isinstance(caught.value, RecipeError) or "makes" in message
 
 
 def test_timms_weights_are_read_from_the_cache_when_offline(tmp_path: Path) -> None:

@@ -106,6 +106,12 @@ def test_unknown_objective_and_wrong_types_name_the_path() -> None:
         (PACO, "schedule.milestones=[20, 10]", "milestones: found [20, 10], expected each epoch"),
         (PACO, "schedule.milestones=[10, 10]", "milestones: found [10, 10], expected each epoch"),
         (PACO, "backbone.arch=resnet18", 'expected "resnet18.TAG"'),
+        (
+            PACO,
+            "backbone.arch=resnet18.a1_in1k",
+            'backbone.arch: found "resnet18.a1_in1k", expected the architecture without the tag, "resnet18"; '
+            'weights are named by init: {release: "timm:resnet18.a1_in1k"}',
+        ),
         (PACO, "schedule.name=multistep", "schedule.milestones: found []"),
         (
             PACO,

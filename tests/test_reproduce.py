@@ -298,6 +298,7 @@ def test_a_fine_tuned_release_is_reproduced_from_its_start(
     assert found.agrees
     assert found.same_weights
     assert tuned.config["zoo"]["weights_sha256"] != weights
+    assert str(tmp_path) not in (tuned.path / "config.json").read_text(), "the recipe alone has the path"
 
     rewrite(start / "config.json", lambda config: config["zoo"].update(weights_sha256="0" * 64))
     with pytest.raises(zoo.ZooError, match=rf"weights of sha256 {weights}, but those there now have 0000"):

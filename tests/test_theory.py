@@ -474,6 +474,7 @@ def test_diagnostics_of_known_configurations() -> None:
     north = double(0.0, 1.0)[None]
     collapsed = east.expand(5, 2)
     assert functional.uniformity(collapsed).item() == pytest.approx(0.0, abs=1e-9)
+    assert all(functional.uniformity(collapsed[:rows]).isnan() for rows in (0, 1)), "no pair"
     assert functional.uniformity(torch.cat([east, -east])).item() == pytest.approx(-8.0)  # |x - y|^2 = 4
     assert functional.uniformity(torch.cat([east, -east]), t=1.0).item() == pytest.approx(-4.0)
     assert functional.uniformity(torch.eye(6, dtype=torch.float64)).item() == pytest.approx(-4.0)

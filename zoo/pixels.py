@@ -16,17 +16,25 @@ def to_rgb(image: Image.Image) -> Image.Image:
     encoders released here are compared with and used by timm.
 
     Raises:
-        ValueError: for grey of more than 8 bits, which `convert` clips to white.
+        ValueError: for grey of more than 8 bits, which `convert` clips to white, and for floating-point grey
+            that is not the whole numbers of 8 bits, which it cuts off: values of 0..1 become black.
     """
     if image.mode == "RGB":
         image.load()  # Image.open is lazy: a truncated file must fail here
         return image
     if image.mode.startswith("I") or image.mode == "F":
         values = np.asarray(image)
+        if image.mode == "F" and not np.isfinite(values).all():
+            raise ValueError(f"grey values that are NaN or infinite, expected whole numbers 0..{EIGHT_BIT}")
         if values.size and (values.min() < 0 or values.max() > EIGHT_BIT):
             raise ValueError(
                 f"grey values {values.min()}..{values.max()}, expected 0..{EIGHT_BIT}; "
                 "save it with 8 bits a channel"
+            )
+        if image.mode == "F" and (values != np.rint(values)).any():
+            raise ValueError(
+                f"grey values {values.min():g}..{values.max():g} with fractions, expected whole numbers "
+                f"0..{EIGHT_BIT}; scale it and save it with 8 bits a channel"
             )
         return Image.fromarray(values.astype(np.uint8)).convert("RGB")
     return image.convert("RGB")

@@ -100,25 +100,33 @@ def plan_finetuning(
     overrides = as_overrides(overrides)
     init = releases.portable(init)
     timms = str(init).startswith(TIMM)
-    start = str(init) if timms else names.resolve(init).spelling  # means one thing, always
+    reading = None if timms else names.resolve(init)
+    start = str(init) if reading is None else reading.spelling  # means one thing, always
+    own = reading is not None and reading.kind == "folder"
+    release = releases.open(init) if own or (recipe is None and not timms) else None
+    told = f"{release.name} ({_hash(release)})" if own and release is not None else start
     if recipe is None:
-        release = None if timms else releases.open(init)
         config, folder = resolve_data(data, release)
         config = _overridden(config, overrides)
         root = None if folder is None else Path(folder)
-        plain = _default_recipe(start, release, config, root, overrides)
+        plain = _default_recipe(start, told, release, config, root, overrides)
     else:
         given = as_recipe(recipe, overrides)
         plain, root = given.model_dump(mode="json"), Path(data) if data is not None else None
         if data is not None and not is_dir(data):
             config, root = parse_data_spec(str(data))
-            _put_data(plain, config, root, start)
+            _put_data(plain, config, root, told)
     plain["init"] = (plain["init"] or {"head": "fresh"}) | {"release": start}
     changed = Recipe.from_yaml(dump_yaml(plain), str(plain["name"]), overrides).model_dump(mode="json")
     changed["init"] |= {"release": start, **({"head": head} if head else {})}  # which no override replaces
     planned = parse(Recipe, changed, str(changed["name"]))
     suffix = "" if "finetuned" in planned.name else "_finetuned"
     return Finetuning(planned, root, RUNS / f"{planned.name}{suffix}")
+
+
+def _hash(release: Release) -> str:
+    """Say which weights a release in a folder has: where that lies is nobody's business but its owner's."""
+    return f"weights of sha256 {release.config['zoo']['weights_sha256'][:12]}"
 
 
 def _overridden(config: DataConfig, overrides: Sequence[str]) -> DataConfig:
@@ -130,7 +138,7 @@ def _overridden(config: DataConfig, overrides: Sequence[str]) -> DataConfig:
     return parse(DataConfig, plain["data"], "data")
 
 
-def _put_data(plain: dict[str, Any], config: DataConfig, root: Path | None, start: str) -> None:
+def _put_data(plain: dict[str, Any], config: DataConfig, root: Path | None, told: str) -> None:
     """Let a recipe learn from other data, and say so in its name and description."""
     if "max_bad_images" in config.model_fields_set:
         plain["data"]["max_bad_images"] = config.max_bad_images
@@ -139,7 +147,7 @@ def _put_data(plain: dict[str, Any], config: DataConfig, root: Path | None, star
         return
     plain["data"] |= new
     words, tag = _words(config, root)
-    plain["description"] = f"The recipe {plain['name']} on {words}, started from {start}."
+    plain["description"] = f"The recipe {plain['name']} on {words}, started from {told}."
     plain["name"] += f"_{tag}" if "." in plain["name"] else f".{tag}"
 
 
@@ -156,7 +164,12 @@ def _words(config: DataConfig, root: Path | None) -> tuple[str, str]:
 
 
 def _default_recipe(
-    start: str, release: Release | None, config: DataConfig, root: Path | None, overrides: Sequence[str]
+    start: str,
+    told: str,
+    release: Release | None,
+    config: DataConfig,
+    root: Path | None,
+    overrides: Sequence[str],
 ) -> dict[str, Any]:
     """Return the plain values of the recipe that `plan_finetuning` describes.
 
@@ -186,7 +199,7 @@ def _default_recipe(
     }
     return {
         "name": f"{arch}.finetuned_{tag}",
-        "description": f"Cross-entropy on {words}, started from {start}; a recipe made for the release.",
+        "description": f"Cross-entropy on {words}, started from {told}; a recipe made for the release.",
         "backbone": {"arch": arch, "args": args},
         "init": None,
         "data": data,

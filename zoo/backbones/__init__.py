@@ -16,7 +16,7 @@ from zoo.backbones import cifar_resnet as cifar_resnet  # imported for their reg
 from zoo.backbones import resnet_cifar as resnet_cifar
 from zoo.errors import ZooError, did_you_mean, first_line
 
-__all__ = ["check_input", "create", "feature_dim", "is_own"]
+__all__ = ["check_encoder", "check_input", "create", "feature_dim", "is_own"]
 
 _NOT_ARGUMENTS = {"self", "args", "kwargs", "device", "dtype", "num_classes"}
 
@@ -69,8 +69,24 @@ def is_own(arch: str) -> bool:
     return timm.is_model(arch) and timm.models.model_entrypoint(arch).__module__.startswith(__name__)
 
 
+def check_encoder(model: nn.Module, size: int) -> None:
+    """Make sure that `model` makes pooled features `[2, D_f]` of images `[2, 3, size, size]`; `check_input`.
+
+    Raises:
+        ZooError: as `check_input`, and naming the shape of what the model makes instead.
+    """
+    output = check_input(model, size)
+    expected = [2, feature_dim(model)]
+    found = list(output.shape) if isinstance(output, torch.Tensor) else type(output).__name__
+    if found != expected:
+        raise ZooError(
+            f"{_name(model)}: makes {found} of 2 images, expected pooled features {expected}; leave "
+            "global_pool and what else decides its output out of the model's arguments"
+        )
+
+
 def check_input(model: nn.Module, size: int) -> Any:
-    """Make sure that `model` takes images `[2, 3, size, size]`; return what it makes of them.
+    """Make sure that `model` takes images `[2, 3, size, size]`, and return what it makes of them.
 
     Runs the model once without gradients, in evaluation mode: neither statistics of BatchNorm nor random
     number generators change, and every module's mode is restored.
@@ -87,7 +103,7 @@ def check_input(model: nn.Module, size: int) -> Any:
         with torch.no_grad(), torch.random.fork_rng(devices=cuda):
             return model.eval()(torch.zeros(2, 3, size, size, device=device, dtype=dtype))
     except (RuntimeError, AssertionError, ValueError, TypeError, IndexError, ZeroDivisionError) as error:
-        name = (getattr(model, "pretrained_cfg", None) or {}).get("architecture") or type(model).__name__
+        name = _name(model)
         channels = re.search(r"to have (\d+) channels, but got 3 channels", str(error))
         if channels:
             found = f"{channels[1]} channel{'' if channels[1] == '1' else 's'}"
@@ -100,6 +116,10 @@ def check_input(model: nn.Module, size: int) -> Any:
         for module, training in modes:  # parents come first, so a child of another mode has the last word
             if module.training != training:
                 module.train(training)
+
+
+def _name(model: nn.Module) -> str:
+    return str((getattr(model, "pretrained_cfg", None) or {}).get("architecture") or type(model).__name__)
 
 
 def _size_hint(model: nn.Module, size: int) -> str:

@@ -113,11 +113,21 @@ def push(
     ],
     private: Annotated[bool, typer.Option("--private", help="Create the repository private.")] = False,
     revision: Annotated[str | None, typer.Option("--revision", help="Branch. Default: main.")] = None,
+    start: Annotated[
+        str | None,
+        typer.Option(
+            "--start", metavar="ORG/NAME", help="Where the folder is published that training started from."
+        ),
+    ] = None,
 ) -> None:
     """Publish a release on the Hub, after checking it; the same push again changes nothing."""
+    from zoo.release import open as open_release
     from zoo.release.push import publish
 
-    published = publish(release, repo_id, private=private, revision=revision)
+    opened = open_release(release)
+    if start is not None:
+        opened = opened.with_start(start)
+    published = publish(opened, repo_id, private=private, revision=revision)
     if published.changed:
         print(f"pushed {', '.join(published.changed)}")
     else:

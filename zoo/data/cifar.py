@@ -68,7 +68,7 @@ def open_cifar(source: TorchvisionSource, split: Split, root: Path | None) -> Op
     if root is None or not source.download:
         root = require_root(root, source.kind)
     if root.name != copy.archive and not is_dir(root / copy.archive):
-        found = _parquet_folders(root, copy)
+        found = parquet_folders(root, copy)
         if len(found) > 1:
             raise DataError(
                 f"{source.kind}: found parquet files in {' and in '.join(map(str, found))}, expected them in "
@@ -90,7 +90,7 @@ def _from_archive(source: TorchvisionSource, copy: Copy, split: Split, root: Pat
     folder = root.parent if root.name == copy.archive else root
     archive = folder / copy.archive
     present = is_dir(archive)
-    others = _parquet_folders(folder, copy) if present else []
+    others = parquet_folders(folder, copy) if present else []
     download = source.download and not others
     try:
         with fetching(archive, download=download):
@@ -151,7 +151,7 @@ def _remedy(source: TorchvisionSource, copy: Copy, archive: Path, others: Sequen
     )
 
 
-def _parquet_folders(root: Path, copy: Copy) -> list[Path]:
+def parquet_folders(root: Path, copy: Copy) -> list[Path]:
     """Return the folders that have parquet files of the Hub's names."""
     return [
         folder

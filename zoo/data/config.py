@@ -38,7 +38,8 @@ class TorchvisionSource(Config):
 class Folder(Config):
     """Trees of the form `train/<class>/<image>`, as torchvision's ImageFolder reads them.
 
-    Files and folders whose names begin with "." are left out, and "__MACOSX".
+    Files and folders whose names begin with "." are left out, and "__MACOSX"; files of other endings than
+    torchvision's for images are, too, with a warning that counts them.
     """
 
     kind: Literal["folder"] = "folder"

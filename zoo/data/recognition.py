@@ -7,11 +7,14 @@ from pathlib import Path
 
 import yaml
 
-from zoo.data.cifar import COPIES
+from zoo.data.cifar import COPIES, parquet_folders
 from zoo.data.config import DataConfig, Folder, Parquet, Source, TorchvisionSource
 from zoo.data.parquet import named_by
 from zoo.data.spec import data_spec
 from zoo.files import is_dir, names_in
+
+FASHION_MNIST = "FashionMNIST"
+"""The folder that torchvision keeps it in."""
 
 
 def recognised(root: Path) -> tuple[Source, Path] | None:
@@ -32,6 +35,23 @@ def archive_in(root: Path, archive: str) -> Path | None:
     """Return torchvision's unpacked archive of that name: the folder itself, or one in it."""
     folder = root if root.name == archive else root / archive
     return folder if is_dir(folder) else None
+
+
+def holds(root: Path, source: TorchvisionSource) -> bool:
+    """Whether a folder has what the source reads, so that nothing need be downloaded into it."""
+    copy = COPIES.get(source.kind)
+    if archive_in(root, _archive_of(source)) is not None:
+        return True
+    return copy is not None and bool(parquet_folders(root, copy))
+
+
+def is_archive(root: Path, source: TorchvisionSource) -> bool:
+    """Whether a folder is the source's unpacked archive itself."""
+    return root.name == _archive_of(source)
+
+
+def _archive_of(source: TorchvisionSource) -> str:
+    return FASHION_MNIST if source.kind == "fashion_mnist" else COPIES[source.kind].archive
 
 
 def has_parquet(folder: Path, source: Parquet) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,7 @@ from zoo.data.config import (
     TorchvisionSource,
 )
 from zoo.data.dataset import ImageDataset, ImageStore, Split
-from zoo.data.embedded import require_use
+from zoo.data.given_root import require_use
 from zoo.data.image_ids import are_listed, find_listed
 from zoo.data.list_files import open_list
 from zoo.data.long_tail import select_long_tail
@@ -31,11 +33,13 @@ from zoo.data.misplaced import remedy
 from zoo.data.parquet import open_parquet
 from zoo.data.partial_labels import draw_candidates, read_candidates
 from zoo.data.paths import fetching, require_path, require_root
+from zoo.data.recognition import FASHION_MNIST
 from zoo.data.stores import ArrayStore, FileStore, Opened
 from zoo.data.subset import select_subset
-from zoo.errors import DataError, did_you_mean
+from zoo.errors import DataError, ZooWarning, did_you_mean
 from zoo.files import is_dir, names_in
 from zoo.image_list import ImageList
+from zoo.launch import rank
 
 DIGITS_TRAIN_PER_CLASS = 125  # the smallest class has 174 images
 
@@ -70,7 +74,7 @@ def open_fashion_mnist(source: TorchvisionSource, split: Split, root: Path | Non
 
     if root is None or not source.download:
         root = require_root(root, source.kind)
-    inside = "FashionMNIST"
+    inside = FASHION_MNIST
     if root.name == inside:  # the folder of the data set itself was given
         root = root.parent
     try:
@@ -97,10 +101,17 @@ def open_folder(source: Folder, split: Split, root: Path | None) -> Opened:
     key = f'data.source.{split}, in a spec "folder:DIR?{split}=NAME"'
     path = require_path(base, given, "folder", f"{split} folder", key)
 
+    others: Counter[str] = Counter()
+
     def is_image(file: str) -> bool:
         # not as a Path: of millions of files that takes seconds
         names = file[len(str(path)) :].split(os.sep)  # noqa: PTH206
-        return has_file_allowed_extension(file, IMG_EXTENSIONS) and all(map(_is_visible, names))
+        if not all(map(_is_visible, names)):
+            return False
+        if has_file_allowed_extension(file, IMG_EXTENSIONS):
+            return True
+        others[os.path.splitext(names[-1])[1].lower() or "none"] += 1  # noqa: PTH122
+        return False
 
     classes = _class_folders(path)
     for name in names_in(path):
@@ -131,8 +142,19 @@ def open_folder(source: Folder, split: Split, root: Path | None) -> Opened:
             raise DataError(
                 f'folder: {path} has no class "{absent[0]}", {train} has; both need the same classes'
             )
+    if others and rank() == 0:
+        warnings.warn(f"folder: {path}: {_left_out(others)}", ZooWarning, stacklevel=2)
     paths = [Path(file).relative_to(path).as_posix() for file, _ in samples]
     return Opened(FileStore(path, paths), np.array([place for _, place in samples], dtype=np.int64), classes)
+
+
+def _left_out(endings: Counter[str]) -> str:
+    """Say how many files of each ending are no images to torchvision."""
+    count = endings.total()
+    files, are = ("file", "is") if count == 1 else ("files", "are")
+    found = ", ".join(f"{ending} {number}" for ending, number in endings.most_common(6))
+    found += ", ..." if len(endings) > 6 else ""
+    return f"{count:,} {files} of other endings ({found}) {are} left out"
 
 
 def _class_folders(path: Path) -> list[str]:

@@ -87,6 +87,12 @@ def parse_data_spec(text: str) -> tuple[DataConfig, Path | None]:
         raise DataError(f'data "{text}": {error}') from None
 
 
+def is_spec(text: str) -> bool:
+    """Whether a text begins as a spec does: with a kind of source, and ":" or "?"."""
+    kind, sign, _ = text.partition("?")[0].partition(":")
+    return kind in _SECTIONS and (bool(sign) or "?" in text)
+
+
 def data_spec(config: DataConfig, root: Path | None) -> str | None:
     """Return what `parse_data_spec` reads as the same data; None where nothing is.
 

@@ -15,13 +15,17 @@ def uniformity(z: Tensor, t: float = 2.0) -> Tensor:
     """Log of the mean Gaussian potential of pairs, log E exp(-t |x - y|^2): lower is more uniform.
 
     Args:
-        z: unit rows `[N, D]`, N >= 2.
+        z: unit rows `[N, D]`.
         t: the potential's scale.
 
     Returns:
-        `[]`, between -4 t and 0. Source: Wang and Isola 2020, https://arxiv.org/abs/2005.10242.
+        `[]`, between -4 t and 0; NaN for fewer than two rows, which are no pair.
+
+    Source: Wang and Isola 2020, https://arxiv.org/abs/2005.10242.
     """
     z = full(z)
+    if len(z) < 2:
+        return z.new_full((), torch.nan)
     potentials: Tensor = F.pdist(z).square().mul(-t)
     return potentials.logsumexp(dim=0) - math.log(len(potentials))
 

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from zoo.functional.precision import full
+from zoo.functional.precision import Counts, full
 from zoo.functional.supervised import log_prior
 
 LOWEST_LOGIT = -6e4
@@ -25,20 +25,21 @@ FEW_BELOW = 20
 Similarity = Literal["logit", "cosine", "euclidean"]
 
 
-def frequency_groups(class_counts: Tensor) -> dict[str, Tensor]:
+def frequency_groups(class_counts: Counts) -> dict[str, Tensor]:
     """Return which classes have many (> 100), medium (20 to 100) and few (< 20) training images, `[C]` bool.
 
     Args:
         class_counts: training images of each class `[C]`.
     """
-    many, few = class_counts > MANY_ABOVE, class_counts < FEW_BELOW
+    counts = torch.as_tensor(class_counts)
+    many, few = counts > MANY_ABOVE, counts < FEW_BELOW
     return {"many": many, "medium": ~many & ~few, "few": few}
 
 
 def logit_adjusted(
     logits: Tensor,
     labels: Tensor,
-    class_counts: Tensor,
+    class_counts: Counts,
     *,
     tau: float = 1.0,
     label_smoothing: float = 0.0,
@@ -58,11 +59,12 @@ def logit_adjusted(
     Source: Menon et al. 2021, https://arxiv.org/abs/2007.07314, equation 10.
     """
     logits = full(logits)
-    adjusted = logits + tau * log_prior(class_counts, dtype=logits.dtype)
+    counts = torch.as_tensor(class_counts, device=logits.device)
+    adjusted = logits + tau * log_prior(counts, dtype=logits.dtype)
     return F.cross_entropy(adjusted, labels, label_smoothing=label_smoothing)
 
 
-def post_hoc_adjusted(logits: Tensor, class_counts: Tensor, *, tau: float = 1.0) -> Tensor:
+def post_hoc_adjusted(logits: Tensor, class_counts: Counts, *, tau: float = 1.0) -> Tensor:
     """Return `logits - tau log prior`: what a classifier of long-tailed data says of balanced ones.
 
     Args:
@@ -73,25 +75,27 @@ def post_hoc_adjusted(logits: Tensor, class_counts: Tensor, *, tau: float = 1.0)
     Source: https://arxiv.org/abs/2007.07314, equation 9.
     """
     logits = full(logits)
-    return logits - tau * log_prior(class_counts, dtype=logits.dtype)
+    counts = torch.as_tensor(class_counts, device=logits.device)
+    return logits - tau * log_prior(counts, dtype=logits.dtype)
 
 
-def ldam_margins(class_counts: Tensor, *, max_margin: float, dtype: torch.dtype = torch.float32) -> Tensor:
+def ldam_margins(class_counts: Counts, *, max_margin: float, dtype: torch.dtype = torch.float32) -> Tensor:
     """Return the margin of each class `[C]`, C / n^(1/4), scaled so that the rarest class has `max_margin`.
 
     A class without images has none and sets no scale. They are computed in `dtype`.
 
     Source: Cao et al. 2019, https://arxiv.org/abs/1906.07413, section 3.
     """
-    present = class_counts > 0
-    margins = class_counts.clamp(min=1).to(dtype) ** -0.25 * present
+    counts = torch.as_tensor(class_counts)
+    present = counts > 0
+    margins = counts.clamp(min=1).to(dtype) ** -0.25 * present
     return margins * (max_margin / margins.max())
 
 
 def ldam(
     cosines: Tensor,
     labels: Tensor,
-    class_counts: Tensor,
+    class_counts: Counts,
     *,
     max_margin: float,
     scale: float,
@@ -115,12 +119,13 @@ def ldam(
     """
     cosines = full(cosines)
     own = labels[:, None] == torch.arange(cosines.shape[1], device=labels.device)
-    margins = ldam_margins(class_counts, max_margin=max_margin, dtype=cosines.dtype)
+    counts = torch.as_tensor(class_counts, device=cosines.device)
+    margins = ldam_margins(counts, max_margin=max_margin, dtype=cosines.dtype)
     weight = None if weight is None else weight.to(cosines.dtype)
     return F.cross_entropy(scale * (cosines - own * margins), labels, weight=weight)
 
 
-def class_balanced_weights(class_counts: Tensor, *, beta: float) -> Tensor:
+def class_balanced_weights(class_counts: Counts, *, beta: float) -> Tensor:
     """Return a weight for each class `[C]`: the inverse of its effective number of images, C together.
 
     The effective number of n images is (1 - beta^n) / (1 - beta): 1 for beta = 0, n as beta comes near 1. A
@@ -129,8 +134,9 @@ def class_balanced_weights(class_counts: Tensor, *, beta: float) -> Tensor:
     Source: Cui et al. 2019, https://arxiv.org/abs/1901.05555, proposition 1 and section 4; normalised as
     https://github.com/kaidic/LDAM-DRW (cifar_train.py) does.
     """
-    present = class_counts > 0
-    effective = 1 - torch.as_tensor(beta, dtype=torch.float64) ** class_counts.clamp(min=1).double()
+    counts = torch.as_tensor(class_counts)
+    present = counts > 0
+    effective = 1 - torch.as_tensor(beta, dtype=torch.float64) ** counts.clamp(min=1).double()
     weights = (1 - beta) / effective * present
     return (weights * (present.sum() / weights.sum())).float()
 

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from zoo.functional._streaming import log_sum_exp
-from zoo.functional.precision import full
+from zoo.functional.precision import Counts, full
 
 
 def _contrast(
@@ -168,17 +168,18 @@ def paco(
     return -total.mean()
 
 
-def log_prior(class_counts: Tensor, *, dtype: torch.dtype = torch.float32) -> Tensor:
+def log_prior(class_counts: Counts, *, dtype: torch.dtype = torch.float32) -> Tensor:
     """Log class frequencies `[C]` of training counts `[C]`; a class without images gets log 1e-9.
 
     They are computed in `dtype`. The 1e-9 is that of PaCo's code: an absent class must not put -inf into a
     softmax.
     """
-    return (class_counts.to(dtype) / class_counts.sum() + 1e-9).log()
+    counts = torch.as_tensor(class_counts)
+    return (counts.to(dtype) / counts.sum() + 1e-9).log()
 
 
 def balanced_softmax(
-    logits: Tensor, labels: Tensor, class_counts: Tensor, *, label_smoothing: float = 0.0
+    logits: Tensor, labels: Tensor, class_counts: Counts, *, label_smoothing: float = 0.0
 ) -> Tensor:
     """Cross-entropy of `logits + log prior`: a softmax classifier that expects balanced test classes.
 
@@ -197,7 +198,8 @@ def balanced_softmax(
     Source: Ren et al. 2020, https://arxiv.org/abs/2007.10740, equation 4.
     """
     logits = full(logits)
-    adjusted = logits + log_prior(class_counts, dtype=logits.dtype)
+    counts = torch.as_tensor(class_counts, device=logits.device)
+    adjusted = logits + log_prior(counts, dtype=logits.dtype)
     return F.cross_entropy(adjusted, labels, label_smoothing=label_smoothing)
 
 

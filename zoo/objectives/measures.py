@@ -123,10 +123,9 @@ def sphere(a: Tensor, b: Tensor, labels: Tensor) -> dict[str, Tensor]:
     https://arxiv.org/abs/2012.09740.
     """
     a, b, labels = a[:ROWS], b[:ROWS], labels[:ROWS]
-    nothing = torch.full_like(a[0, 0], torch.nan)
     return {
         "alignment": functional.alignment(a, b),
-        "uniformity": functional.uniformity(a) if len(a) > 1 else nothing,
+        "uniformity": functional.uniformity(a),
         "tolerance": functional.tolerance(a, labels),
     }
 

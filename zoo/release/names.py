@@ -23,7 +23,7 @@ from zoo.files import is_dir
 from zoo.release import hub
 
 Kind = Literal["folder", "hub", "shipped"]
-_HUB, _SHIPPED, _TIMM = ("hf-hub:", "hf_hub:"), "shipped:", "timm:"
+_HUB, _SHIPPED, TIMM = ("hf-hub:", "hf_hub:"), "shipped:", "timm:"
 _CONFIG = "config.json"
 _WHAT: dict[Kind, str] = {"folder": "folder", "hub": "Hub repository", "shipped": "shipped release"}
 
@@ -110,8 +110,8 @@ def _explicit(name: str | Path, revision: str | None) -> Reading | None:
             hint = f": {why}" if why else f".{did_you_mean(shipped, catalog.list_models())}"
             raise ReleaseError(f'no shipped release "{shipped}"{hint}')
         return Reading("shipped", shipped)
-    if text.startswith(_TIMM):
-        raise ReleaseError(f'"{text}" is no release: {_use_of_timms(text.removeprefix(_TIMM))}')
+    if text.startswith(TIMM):
+        raise ReleaseError(f'"{text}" is no release: {_use_of_timms(text.removeprefix(TIMM))}')
     if isinstance(name, Path) or text.startswith(("/", "./", "../", "~")) or text in (".", ".."):
         try:
             return Reading("folder", str(Path(text).expanduser()))
@@ -196,7 +196,7 @@ def _shipped_of(arch: str) -> str:
 
 def _use_of_timms(name: str) -> str:
     return (
-        f'"zoo finetune --init {_TIMM}{name}" starts from timm\'s own weights, and in Python '
+        f'"zoo finetune --init {TIMM}{name}" starts from timm\'s own weights, and in Python '
         f'zoo.evaluate(timm.create_model("{name}", pretrained=True, num_classes=0), ...) measures them'
     )
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, constants, hf_hub_download
 
 from zoo.errors import ReleaseError
-from zoo.release import card, check, format, hub, source
+from zoo.release import card, check, format, hub, source, start
 from zoo.release.hub import manifest
 from zoo.release.release import Release
 from zoo.release.schema import LIBRARY
@@ -55,9 +55,10 @@ def push(
 ) -> str:
     """Publish a release on the Hub; the same push again changes nothing, an interrupted one is finished.
 
-    The release is checked before anything is sent: hashes, configuration, and every number of its card. All
-    files go up in one commit, which gets the next version tag. Release files of the former version that are
-    no longer there are removed; other files in the repository stay.
+    The release is checked before anything is sent: hashes, configuration, every number of its card, and that
+    its recipe starts from no folder (`Release.with_start` changes that). All files go up in one commit, which
+    gets the next version tag. Release files of the former version that are no longer there are removed; other
+    files in the repository stay.
 
     Args:
         release: a `Release`, or the name of one, see `zoo.open`.
@@ -94,6 +95,7 @@ def publish(
         )
     release = release if isinstance(release, Release) else source.open(release)
     check.check_release(release)
+    start.check_public(release.path)
     card.check_card(release.path, release.config)
     if not hub.has_token(token):
         raise ReleaseError(

@@ -22,7 +22,7 @@ from zoo.image_list import ImageList
 from zoo.locks import turn
 from zoo.modules.centers import Centers
 from zoo.pixels import to_rgb
-from zoo.release import card, files, format, images, names, tensors, verified
+from zoo.release import card, files, format, images, names, start, tensors, verified
 from zoo.release import history as histories
 from zoo.release.build import build
 from zoo.release.locate import folder_of
@@ -185,7 +185,7 @@ class Release:
         rotation that a camera writes into a file (EXIF) is not applied, as in timm.
 
         Raises:
-            DataError: the transform, for what is no PIL image, and grey of more than 8 bits.
+            DataError: the transform, for what is no PIL image, and grey of more than 8 bits or of fractions.
         """
         cfg = format.pretrained_cfg_of(self.config)
         data_config = timm.data.resolve_data_config({}, pretrained_cfg=cfg)
@@ -294,6 +294,30 @@ class Release:
         release.render_card()
         return release
 
+    def with_start(self, name: str, *, token: str | bool | None = None) -> Release:
+        """Let the recipe name what training started from by another name: one that others can read.
+
+        It reproduces the same: only what has the weights that the training started from is taken.
+
+        Args:
+            name: of that release: `org/name[@revision]`, or a shipped one.
+            token: as in `zoo.open`.
+
+        Returns:
+            The release, opened anew: its `config.json` and card have changed with the recipe.
+
+        Raises:
+            ReleaseError: when the weights of that name are others, it is a folder, or this release started
+                from no release or cannot be changed.
+        """
+        reading = names.resolve(name)
+        other = Release.at(folder_of(reading, token=token, want="facts"))
+        with self._changing():
+            start.rename(self.path, self.config, reading, other.config["zoo"]["weights_sha256"])
+        release = Release.at(self.path)
+        release.render_card()
+        return release
+
     def render_card(self) -> str:
         """Write the card anew from what the release records, and return it; notes between its marks stay."""
         with self._changing():
@@ -342,7 +366,7 @@ class ToRGB:
     """Makes gray, transparent and palette images RGB, as data sets' readers do; a class, to be pickled.
 
     Raises:
-        DataError: for what is no PIL image, and grey of more than 8 bits.
+        DataError: for what is no PIL image, and grey of more than 8 bits or of fractions.
     """
 
     def __call__(self, image: Image.Image) -> Image.Image:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import fnmatch
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import timm
 import torch
@@ -10,9 +12,10 @@ from torch import nn
 
 from zoo import backbones, release
 from zoo.data import ImageDataset
-from zoo.errors import DataError, TrainingError, did_you_mean
+from zoo.errors import DataError, RecipeError, TrainingError, did_you_mean
 from zoo.modules import Centers
 from zoo.objectives import OBJECTIVES, Classify, DataInfo, Objective
+from zoo.release.build import NO_ARGUMENTS
 from zoo.seeding import derive_seed
 from zoo.training.recipe import Recipe
 from zoo.training.validation import put_aside
@@ -27,17 +30,18 @@ def build_objective(recipe: Recipe, dataset: ImageDataset) -> Objective:
     Initial weights are a function of the recipe's seed alone, whatever the global generator holds.
 
     Raises:
-        ZooError: for an unknown architecture, one that cannot take the views' size, or a release that
-            does not fit it; a DataError where an objective that learns classes finds a single one, or
-            no image of one of them.
+        ZooError: for an unknown architecture, one that cannot take the views' size or makes no pooled
+            features, arguments that no release can have, or a release that does not fit it; a DataError
+            where an objective that learns classes finds a single one, or no image of one of them.
     """
+    _check_arguments(recipe.backbone.arch, recipe.backbone.args)
     if OBJECTIVES[recipe.objective.name].centers is not Objective.centers:
         _check_classes(recipe.objective.name, dataset)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed("weights", recipe.training.seed))
         encoder, centers = _encoder(recipe, dataset)
         for size in {recipe.views.eval.size, *recipe.views.train_sizes}:
-            backbones.check_input(encoder, size)
+            backbones.check_encoder(encoder, size)
         if recipe.init is not None:
             _freeze(encoder, recipe.init.freeze)
         info = _info(put_aside(dataset, recipe).training)
@@ -48,6 +52,28 @@ def build_objective(recipe: Recipe, dataset: ImageDataset) -> Objective:
             raise TrainingError(f'init.head: release "{recipe.init.release}" has no centers; use "fresh"')
         objective.start_from(centers)
     return objective
+
+
+def _check_arguments(arch: str, args: Mapping[str, Any]) -> None:
+    """Refuse what could not be released; writing the release would find out after the training."""
+    refused = sorted(NO_ARGUMENTS & args.keys())
+    if not refused:
+        return
+    told = f"backbone.args: {', '.join(refused)} cannot be part of a release; expected arguments of {arch}"
+    if "pretrained" in refused:
+        known = timm.list_pretrained(f"{arch}.*")
+        told += (
+            f'. To start from timm\'s own weights write init: {{release: "{TIMM}{_default_of(arch, known)}"}}'
+            if known
+            else f". timm has no weights of {arch}"
+        )
+    raise RecipeError(told)
+
+
+def _default_of(arch: str, known: Sequence[str]) -> str:
+    """Return which of an architecture's weights timm takes where none are named."""
+    name = f"{arch}.{timm.get_pretrained_cfg(arch).tag}"
+    return name if name in known else known[0]
 
 
 def _check_classes(objective: str, dataset: ImageDataset) -> None:

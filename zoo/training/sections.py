@@ -29,10 +29,21 @@ ON_GPU_ALONE = ("tf32", "fp16")
 """Precisions that no CPU has."""
 
 
+def _untagged(arch: str) -> str:
+    """Refuse timm's `arch.tag`: the tag names weights, of which an architecture says nothing."""
+    name, dot, _ = arch.partition(".")
+    if dot:
+        raise ValueError(
+            f'found "{arch}", expected the architecture without the tag, "{name}"; weights are named by '
+            f'init: {{release: "timm:{arch}"}}'
+        )
+    return arch
+
+
 class BackboneSection(Config):
     """A timm architecture; `args` goes to `timm.create_model`."""
 
-    arch: str
+    arch: Annotated[str, AfterValidator(_untagged)]
     """Its name, e.g. `resnet50` or `cifar_resnet32`; the recipe's `name` begins with it."""
     args: dict[str, Any] = {}
     """E.g. `{img_size: 32, patch_size: 4}`."""

@@ -15,7 +15,8 @@ from zoo.api.evaluation import own_data
 from zoo.api.own_images import open_own
 from zoo.config import parse
 from zoo.data import DataConfig, EvalView, ImageDataset, ViewsConfig, open_dataset, parse_data_spec
-from zoo.data.embedded import folder_for, require_use
+from zoo.data.embedded import folder_for
+from zoo.data.given_root import require_use
 from zoo.errors import ZooError
 from zoo.evaluation.diagnosis.center_loss import center_loss
 from zoo.evaluation.diagnosis.look import Look, landmarks_of, look, words_of

@@ -24,7 +24,8 @@ from zoo.api.sweeps.result import Result
 from zoo.api.tables.finished import Finished
 from zoo.api.tables.table import Results, published_figures, results_of
 from zoo.data import open_dataset
-from zoo.data.embedded import folder_for, reads_folder, require_use
+from zoo.data.embedded import folder_for, reads_folder
+from zoo.data.given_root import require_use
 from zoo.errors import DataError, RecipeError, ZooError, did_you_mean
 from zoo.evaluation.diagnosis.page import Page, Table
 from zoo.evaluation.diagnosis.subject import Subject
@@ -110,9 +111,9 @@ def sweep(
     plan = _plan(names, written, vary or {}, seeds, watch, out)
     command = _command(names, vary or {}, seeds, watch, data, out)
     _require_device(plan.runs)
+    require_use([run.recipe.data for run in plan.runs], data)
     if data is not None and not is_dir(data):
         say(f'--data "{data}": there is no such folder; what a recipe may download goes there')
-    require_use([run.recipe.data for run in plan.runs], data)
     images = _images(plan.runs, data)
     for run in plan.runs:  # before the first training
         _require_same(run, images)

@@ -1,0 +1,81 @@
+"""The folder that is given for data: refused, before anything is fetched, where nothing in it is read."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+from pathlib import Path
+
+from zoo.data.config import DataConfig, TorchvisionSource
+from zoo.data.embedded import reads_folder
+from zoo.data.recognition import as_setting, as_spec, holds, is_archive, recognised
+from zoo.data.spec import is_spec, parse_data_spec
+from zoo.errors import DataError, ZooError
+from zoo.files import is_dir
+
+
+def require_use(configs: Iterable[DataConfig], root: str | Path | None) -> None:
+    """Make sure that some of the data can lie in the folder that was given for them.
+
+    Args:
+        configs: of the data, which share the folder.
+        root: the command line's `--data`.
+
+    Raises:
+        DataError: saying what would be read instead, and how what lies in the folder is given; for a spec in
+            place of a folder, saying how a recipe has the same.
+    """
+    configs = list(configs)
+    if root is None or not configs:
+        return
+    if not is_dir(root) and is_spec(str(root)):
+        raise DataError(_in_place_of_a_spec(str(root)))
+    unused = [_unused(config, Path(root)) for config in configs]
+    if not all(unused):
+        return
+    instead = unused[0]
+    if not is_dir(root):
+        raise DataError(f'data: no folder "{root}", and none is read: {instead}')
+    told = f'data: found the folder "{root}", of which nothing would be read: {instead}'
+    if found := recognised(Path(root)):
+        source, folder = found
+        setting = as_setting(source)
+        if folder != Path(root):
+            setting = f"--data {shlex.quote(str(folder))} {setting}"
+        told += f". For the images there a recipe has {setting}"
+        if spec := as_spec(DataConfig(source=source), folder):
+            told += f", a command that takes other data than a release's own {spec}"
+    raise DataError(told)
+
+
+def _unused(config: DataConfig, root: Path) -> str:
+    """Say what is read in place of anything in the folder; '' where something in it can be."""
+    source = config.source
+    if not reads_folder(config):
+        return "the source of these data is digits, which come with scikit-learn: leave --data out"
+    if isinstance(source, TorchvisionSource) and source.download and _is_of_others(root, source):
+        return (
+            f"the source of these data is {source.kind}, which is not there and would be downloaded into it: "
+            "for that give another folder"
+        )
+    return ""
+
+
+def _is_of_others(root: Path, source: TorchvisionSource) -> bool:
+    """Whether a folder has the images of another source and not this one's."""
+    if holds(root, source) or (found := recognised(root)) is None:
+        return False
+    other = found[0]
+    # a folder of several archives is what torchvision's own users have; one inside another's is a mistake
+    return not isinstance(other, TorchvisionSource) or is_archive(root, other)
+
+
+def _in_place_of_a_spec(text: str) -> str:
+    """Say how a recipe has what a spec names, where a folder alone is taken."""
+    told = f'data: no folder "{text}": that is a spec, and here only a folder is taken'
+    try:
+        config, folder = parse_data_spec(text)
+    except ZooError:
+        return told
+    place = "" if folder is None else f"--data {shlex.quote(str(folder))} "
+    return f"{told}. A recipe reads those images with {place}{as_setting(config.source)}"
