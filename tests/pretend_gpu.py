@@ -236,8 +236,16 @@ class Graph:
 
     def __init__(self, keep_graph: bool = False) -> None:
         self.operations: list[tuple[Any, Any, Any, Any]] = []
+        self.generators: list[torch.Generator] = []
         self.replays = 0
         _gpu().graphs.append(self)
+
+    def register_generator_state(self, generator: torch.Generator) -> None:
+        self.generators.append(generator)
+
+    def knows(self, generator: torch.Generator | None) -> bool:
+        """Whether a capture may draw from it; another object may stand for the same one."""
+        return generator is None or generator._cdata in {each._cdata for each in self.generators}
 
     def replay(self) -> None:
         gpu = _gpu()
@@ -393,7 +401,7 @@ class Gpu(TorchDispatchMode):
         if "device" in inner:
             inner["device"] = torch.device("cpu")
         self._on_host(inner)
-        if self.capture is not None and isinstance(inner.get("generator"), _GENERATOR):
+        if self.capture is not None and not self.capture.knows(inner.get("generator")):
             raise RuntimeError(f"capture: {name} draws from a generator that the graph does not know")
         return self._do(func, args, kwargs, inner)
 
@@ -569,7 +577,8 @@ def _capturing(
     gpu = _gpu()
     before = gpu.current
     gpu.wait("graph capture")
-    drawn = torch.get_rng_state()  # only a replay moves the generator
+    drawn = torch.get_rng_state()  # only a replay moves the generators
+    states = [(each, each.get_state()) for each in graph.generators]
     gpu.current = stream or Stream()
     gpu.capture, gpu.changed, gpu.born = graph, {}, set()
     try:
@@ -578,6 +587,8 @@ def _capturing(
     finally:  # after an error gpu.current stays the capture's: torch's ending of it fails before it leaves it
         gpu.capture = None
         torch.set_rng_state(drawn)
+        for each, state in states:
+            each.set_state(state)
         for whole, was in gpu.changed.values():  # a capture computes nothing
             whole.copy_(was)
 

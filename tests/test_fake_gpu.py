@@ -19,12 +19,14 @@ import torch
 from typer.testing import CliRunner
 
 from tests.pretend_gpu import Event, Gpu, GpuTensor, Stream, pretend_gpu
+from tests.replayed_helpers import WHOLE, every_view, made_both_ways
 from tests.test_recipes_start import images, shrunk  # noqa: F401  # a fixture
 from tests.test_training import RECIPES, SHORT, run
 from zoo.api.sweep_file import read_sweep
 from zoo.cli import app
+from zoo.cuda_graph import capture
 from zoo.data import Batch, open_dataset
-from zoo.errors import ZooWarning
+from zoo.errors import DataError, ZooWarning
 from zoo.evaluation.features import extract
 from zoo.evaluation.knn import knn_predict
 from zoo.evaluation.linear import fit_linear
@@ -33,7 +35,7 @@ from zoo.ranks import Ranks
 from zoo.training import Recipe, RunFolder, train
 from zoo.training.build import build_objective
 from zoo.training.checkpointing import to_host
-from zoo.training.graph import WARM_UP, GraphedStep, _capture
+from zoo.training.graph import WARM_UP, GraphedStep
 from zoo.training.meter import Meter
 from zoo.training.prepare import open_loader, place
 from zoo.training.profile import Profile, describe
@@ -234,6 +236,23 @@ def test_no_step_of_a_sweep_for_a_gpu_waits(
     assert {p.device.type for p in stepper.objective.state_dict().values()} == {"cuda"}
 
 
+@pytest.mark.parametrize("views", every_view())
+def test_replayed_views_are_the_ordinary_ones_bit_for_bit(views: Any, gpu: Gpu) -> None:
+    made_both_ways(views, GPU)
+    assert [each.replays for each in gpu.graphs] == [WHOLE - 1]  # the first is an ordinary one
+
+
+def test_views_that_cannot_be_captured_say_where(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    r = Recipe.load(RECIPES["classify"], [*SHORT, "training.device=cuda", "training.cuda_graph=true"])
+    loader = open_loader(open_dataset(r.data, "train", None), r, GPU)
+    monkeypatch.setattr(
+        "zoo.data.tensor_views.constant", lambda values, device: torch.tensor(values).to(device)
+    )
+    place = r"copy from the host.*, in data/tensor_views/__init__\.py:\d+\); set it false"
+    with pytest.raises(DataError, match=rf"cuda_graph: the views cannot be captured \(.*{place}"):
+        list(loader.stream(0, 4))
+
+
 def changed(r: Recipe, changes: dict[str, Any], *, begins: int) -> Recipe:
     """The recipe with dotted keys set; what begins later begins after so many epochs."""
     data = r.model_dump(mode="json")
@@ -276,7 +295,7 @@ def test_a_run_is_that_of_a_cpu(graph: str, gpu: Gpu, tmp_path: Path) -> None:
         "prepare.py",
         "resident.py",
         "chosen.py",
-        "graph.py",
+        "cuda_graph.py",
     )
     assert not [wait for wait in gpu.waits if not any(f"/{file}:" in wait for file in allowed)]
     in_meter = [wait for wait in gpu.waits if "meter.py" in wait]
@@ -530,7 +549,7 @@ def test_no_garbage_is_collected_during_a_capture(fails: bool, gpu: Gpu) -> None
             raise RuntimeError("not permitted")
 
     with pytest.raises(RuntimeError, match="not permitted") if fails else nullcontext():
-        _capture(record)
+        capture(record)
     assert collects == [False] and gc.isenabled()
 
 
@@ -542,5 +561,5 @@ def test_after_a_capture_that_failed_later_work_is_not_put_on_its_stream(gpu: Gp
         raise RuntimeError("operation not permitted when stream is capturing")
 
     with pytest.raises(RuntimeError, match="not permitted"):
-        _capture(record)
+        capture(record)
     assert gpu.current is before

@@ -15,6 +15,7 @@ import torch
 
 import zoo
 from tests.objective_helpers import SETTINGS
+from tests.replayed_helpers import every_view, made_both_ways
 from tests.test_step import CONSTANT, TAU
 from tests.test_training import RECIPES, SHORT, StopAfter
 from zoo import functional
@@ -183,6 +184,11 @@ def test_data_lie_on_the_gpu_and_views_are_made_there() -> None:
     assert {tensor.device.type for tensor in (*batch.views, batch.labels, batch.index)} == {"cuda"}
     again = next(iter(loader.stream(0, 1)))
     assert all(torch.equal(a, b) for a, b in zip(batch.views, again.views, strict=True))
+
+
+@pytest.mark.parametrize("views", every_view())
+def test_replayed_views_are_the_ordinary_ones_bit_for_bit(views: Any) -> None:
+    made_both_ways(views, GPU)
 
 
 def test_a_release_made_on_a_gpu_loads_on_a_cpu(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from zoo.data.dataset import ImageDataset
 from zoo.data.decoded_file import Decoded, identify, keep_decoded, read_decoded
 from zoo.data.decoding import LOG, Decoding
 from zoo.data.prefetch import background, pinned
+from zoo.data.replayed import Replayed
 from zoo.data.tensor_views import TensorViews
 from zoo.errors import DataError
 from zoo.seeding import derive_seed
@@ -119,8 +120,12 @@ class Resident:
         views: TensorViews,
         seed: int,
         device: torch.device,
+        *,
+        replay: bool = False,
     ) -> None:
         """Take the images, their data set, the views and the seed that these draw from.
+
+        `replay`: make whole batches as one CUDA graph, where the pixels are on the GPU.
 
         Raises:
             DataError: when more images than `bad` allows could not be read.
@@ -140,25 +145,46 @@ class Resident:
         self._views = views
         self._seed = seed
         self._device = device
+        self._replay = replay and self._here
 
     def stream(self, positions: Iterator[Position]) -> Generator[Batch]:
         """Yield the batches of `positions`, whose indices are on `index_device`."""
         generator = torch.Generator(self._device)
+        if self._replay:
+            yield from self._replayed(positions, generator)
+            return
         gathered = self._gathered(positions)
         with closing(gathered if self._here else background(gathered)) as batches:
             for (step, _, _, start, total, _), index, pixels in batches:
                 here = index.to(self._device, non_blocking=True)
                 generator.manual_seed(derive_seed("views", self._seed, step))
                 images = pixels.to(self._device, non_blocking=True)
-                views = self._views(images, generator, start=start, total=total)
-                candidates = None if self._candidates is None else self._candidates.index_select(0, here)
-                yield Batch(views, self._labels.index_select(0, here), here, candidates)
+                yield self._batch(here, images, generator, start, total)
+
+    def _replayed(self, positions: Iterator[Position], generator: torch.Generator) -> Generator[Batch]:
+        def make(index: Tensor) -> Batch:
+            return self._batch(index, self._pixels.index_select(0, index), generator, 0, len(index))
+
+        replayed = Replayed(make, generator)
+        for position in positions:
+            generator.manual_seed(derive_seed("views", self._seed, position.step))
+            yield replayed(self._readable(position.index))
+
+    def _batch(
+        self, index: Tensor, images: Tensor, generator: torch.Generator, start: int, total: int
+    ) -> Batch:
+        views = self._views(images, generator, start=start, total=total)
+        candidates = None if self._candidates is None else self._candidates.index_select(0, index)
+        return Batch(views, self._labels.index_select(0, index), index, candidates)
+
+    def _readable(self, asked: Tensor) -> Tensor:
+        """Return the places of the images that stand for those asked for `[B]`."""
+        return asked if self._source is None else self._source.index_select(0, asked)
 
     def _gathered(self, positions: Iterator[Position]) -> Generator[tuple[Position, Tensor, Tensor]]:
         """Yield position, index `[B]` and pixels `[B, 3, H, W]`; these two pinned where they will travel."""
         for position in positions:
-            asked = position.index
-            index = asked if self._source is None else self._source.index_select(0, asked)
+            index = self._readable(position.index)
             if self._here:
                 yield position, index, self._pixels.index_select(0, index)
                 continue

@@ -1,27 +1,22 @@
-"""A whole training step as one CUDA graph: what a small network costs is launching its kernels.
-
-Source: https://docs.pytorch.org/docs/stable/notes/cuda.html#whole-network-capture.
-"""
+"""A whole training step as one CUDA graph: what a small network costs is launching its kernels."""
 
 from __future__ import annotations
 
-import gc
-import traceback
 from collections.abc import Callable, Hashable
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from zoo import cuda_graph
+from zoo.cuda_graph import Replay
 from zoo.data import Batch
-from zoo.errors import RecipeError, TrainingError, first_line
+from zoo.errors import RecipeError, TrainingError
 from zoo.modules import Dial
 from zoo.objectives import Objective, Output
 from zoo.training.optim import FUSED
 
 Advance = Callable[[Batch], Output]
-Replay = Callable[[], None]
 
 WARM_UP = 3
 """Ordinary steps before a capture: they make the optimizer's state and choose kernels."""
@@ -75,7 +70,7 @@ class GraphedStep:
         self._advance = advance
         self._objective = objective
         self._optimizer = optimizer
-        self._capture = capture or _capture
+        self._capture = capture or cuda_graph.capture
         self._aside = aside or _Aside()
         self._judges = True
         self._shapes: list[torch.Size] | None = None
@@ -164,53 +159,17 @@ class GraphedStep:
         try:
             return self._capture(record)
         except RuntimeError as error:
-            cause = _first_of(error)
+            cause = cuda_graph.first_of(error)
             if isinstance(cause, torch.OutOfMemoryError):
                 raise cause from None
             raise TrainingError(
-                f"training.cuda_graph: the step cannot be captured ({first_line(cause)}{_place(cause)}); "
-                "set it false"
+                f"training.cuda_graph: the step cannot be captured ({cuda_graph.told(cause)}); set it false"
             ) from error
-
-
-def _first_of(error: RuntimeError) -> RuntimeError:
-    """Return what went wrong first: ending a capture that has failed fails again, and hides the reason."""
-    while isinstance(error.__context__, RuntimeError):  # anything else was being handled when it happened
-        error = error.__context__
-    return error
-
-
-def _place(error: BaseException) -> str:
-    """Name the line of this package that `error` comes from."""
-    package = str(Path(__file__).parents[1])
-    ours = [
-        frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(package)
-    ]
-    return f", in {Path(ours[-1].filename).relative_to(package)}:{ours[-1].lineno}" if ours else ""
 
 
 def _tensors(batch: Batch) -> list[Tensor]:
     rest: list[Any] = [batch.labels, batch.index, batch.candidates]
     return [*batch.views, *(tensor for tensor in rest if tensor is not None)]
-
-
-def _capture(record: Callable[[], None]) -> Replay:
-    graph, before = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
-    gc.collect()  # a graph of something earlier that is destroyed during a capture would break it
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        # other threads may pin memory meanwhile: the loader's
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            record()
-    except BaseException:
-        # when ending the capture fails too, torch does not come to leaving the capture's stream
-        torch.cuda.set_stream(before)
-        raise
-    finally:
-        if collects:
-            gc.enable()
-    return graph.replay
 
 
 class _Aside:

@@ -98,6 +98,7 @@ def open_loader(
         rank=ranks.rank,
         world_size=ranks.size,
         sampling=recipe.training.sampling,
+        replay=recipe.training.cuda_graph and device.type == "cuda" and ranks.alone,
     )
 
 

@@ -53,8 +53,8 @@ class Profile(NamedTuple):
     """What a step costs.
 
     Attributes:
-        parts: seconds of each part of `PARTS` that there is, one after another: nothing compiled, no graph,
-            and the device waited for after each.
+        parts: seconds of each part of `PARTS` that there is, one after another: nothing compiled, no graph
+            but of the input, and the device waited for after each.
         step: seconds of a step as the recipe runs it, input included.
         images: in a batch.
         steps: measured for `step`.

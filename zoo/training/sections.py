@@ -167,8 +167,9 @@ class TrainingSection(Config):
     compile: bool = False
     """`torch.compile` query and key encoder: a minute at the start, then faster steps."""
     cuda_graph: bool = False
-    """Replay the whole step as one CUDA graph, for steps that the GPU does faster than they are launched;
-    ignored on a CPU, and where there are several ranks. An epoch's partial last batch is not captured."""
+    """Replay the whole step as one CUDA graph, for steps that the GPU does faster than they are launched, and
+    the views of its batch as another, where the data lie on the GPU; ignored on a CPU, and where there are
+    several ranks. An epoch's partial last batch is not captured."""
     sync_batchnorm: bool = False
     """BatchNorm takes its statistics over the images of all ranks; ignored where there is one. The key
     encoder's groups (`objective.key_groups`) keep theirs apart in any case."""

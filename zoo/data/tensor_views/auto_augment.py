@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache, partial
+from functools import cache, partial
 from typing import NamedTuple
 
 import torch
@@ -121,7 +121,7 @@ def _blend(images: Tensor, kind: Tensor, factor: Tensor) -> Tensor:
     return eight_bit.blend(base, images, factor)
 
 
-@lru_cache(maxsize=32)
+@cache  # as `constant`
 def _space(policy: str | None, magnitude: int | None, height: int, width: int, device: torch.device) -> Space:
     """Return what AutoAugment's `policy`, or RandAugment at `magnitude`, draws from."""
     bins = BINS if policy is not None else RAND_AUGMENT_BINS

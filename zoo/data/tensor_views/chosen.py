@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -32,7 +32,7 @@ def only(chosen: Tensor, change: Callable[..., Tensor], images: Tensor, *paramet
     return torch.where(chosen.view(-1, *[1] * (images.dim() - 1)), change(images, *parameters), images)
 
 
-@lru_cache(maxsize=64)
+@cache  # without bound: a CUDA graph reads what it returned for as long as it is replayed
 def constant(values: tuple[float, ...], device: torch.device) -> Tensor:
     """Return `values` on `device`, copied there once: a copy is a wait, and cannot be in a CUDA graph."""
     return torch.tensor(values, device=device)
