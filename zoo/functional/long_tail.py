@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from zoo.functional.precision import Counts, full
+from zoo.functional.precision import Counts, counted, full
 from zoo.functional.supervised import log_prior
 
 LOWEST_LOGIT = -6e4
@@ -31,7 +31,7 @@ def frequency_groups(class_counts: Counts) -> dict[str, Tensor]:
     Args:
         class_counts: training images of each class `[C]`.
     """
-    counts = torch.as_tensor(class_counts)
+    counts = counted(class_counts)
     many, few = counts > MANY_ABOVE, counts < FEW_BELOW
     return {"many": many, "medium": ~many & ~few, "few": few}
 
@@ -59,7 +59,7 @@ def logit_adjusted(
     Source: Menon et al. 2021, https://arxiv.org/abs/2007.07314, equation 10.
     """
     logits = full(logits)
-    counts = torch.as_tensor(class_counts, device=logits.device)
+    counts = counted(class_counts, logits.device)
     adjusted = logits + tau * log_prior(counts, dtype=logits.dtype)
     return F.cross_entropy(adjusted, labels, label_smoothing=label_smoothing)
 
@@ -75,7 +75,7 @@ def post_hoc_adjusted(logits: Tensor, class_counts: Counts, *, tau: float = 1.0)
     Source: https://arxiv.org/abs/2007.07314, equation 9.
     """
     logits = full(logits)
-    counts = torch.as_tensor(class_counts, device=logits.device)
+    counts = counted(class_counts, logits.device)
     return logits - tau * log_prior(counts, dtype=logits.dtype)
 
 
@@ -86,7 +86,7 @@ def ldam_margins(class_counts: Counts, *, max_margin: float, dtype: torch.dtype 
 
     Source: Cao et al. 2019, https://arxiv.org/abs/1906.07413, section 3.
     """
-    counts = torch.as_tensor(class_counts)
+    counts = counted(class_counts)
     present = counts > 0
     margins = counts.clamp(min=1).to(dtype) ** -0.25 * present
     return margins * (max_margin / margins.max())
@@ -119,7 +119,7 @@ def ldam(
     """
     cosines = full(cosines)
     own = labels[:, None] == torch.arange(cosines.shape[1], device=labels.device)
-    counts = torch.as_tensor(class_counts, device=cosines.device)
+    counts = counted(class_counts, cosines.device)
     margins = ldam_margins(counts, max_margin=max_margin, dtype=cosines.dtype)
     weight = None if weight is None else weight.to(cosines.dtype)
     return F.cross_entropy(scale * (cosines - own * margins), labels, weight=weight)
@@ -134,7 +134,7 @@ def class_balanced_weights(class_counts: Counts, *, beta: float) -> Tensor:
     Source: Cui et al. 2019, https://arxiv.org/abs/1901.05555, proposition 1 and section 4; normalised as
     https://github.com/kaidic/LDAM-DRW (cifar_train.py) does.
     """
-    counts = torch.as_tensor(class_counts)
+    counts = counted(class_counts)
     present = counts > 0
     effective = 1 - torch.as_tensor(beta, dtype=torch.float64) ** counts.clamp(min=1).double()
     weights = (1 - beta) / effective * present

@@ -14,3 +14,13 @@ Counts = Tensor | Sequence[int] | Sequence[float]
 def full(x: Tensor) -> Tensor:
     """Raise half precisions to float32: an exponential of s / 0.01 needs the digits."""
     return x if x.dtype == torch.float64 else x.float()
+
+
+def counted(class_counts: Counts, device: torch.device | None = None) -> Tensor:
+    """Return the images of each class `[C]` as a tensor: one stays where it is, unless a device is given.
+
+    `torch.as_tensor` alone would move a tensor to torch's default device.
+    """
+    if isinstance(class_counts, Tensor):
+        return class_counts if device is None else class_counts.to(device)
+    return torch.as_tensor(class_counts, device=device)

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from zoo.functional._streaming import log_sum_exp
-from zoo.functional.precision import Counts, full
+from zoo.functional.precision import Counts, counted, full
 
 
 def _contrast(
@@ -174,7 +174,7 @@ def log_prior(class_counts: Counts, *, dtype: torch.dtype = torch.float32) -> Te
     They are computed in `dtype`. The 1e-9 is that of PaCo's code: an absent class must not put -inf into a
     softmax.
     """
-    counts = torch.as_tensor(class_counts)
+    counts = counted(class_counts)
     return (counts.to(dtype) / counts.sum() + 1e-9).log()
 
 
@@ -198,7 +198,7 @@ def balanced_softmax(
     Source: Ren et al. 2020, https://arxiv.org/abs/2007.10740, equation 4.
     """
     logits = full(logits)
-    counts = torch.as_tensor(class_counts, device=logits.device)
+    counts = counted(class_counts, logits.device)
     adjusted = logits + log_prior(counts, dtype=logits.dtype)
     return F.cross_entropy(adjusted, labels, label_smoothing=label_smoothing)
 
