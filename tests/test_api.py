@@ -219,22 +219,58 @@ def small_vit(**arguments: int) -> nn.Module:
 
 def test_evaluate_refuses_torchvisions_classifiers_and_takes_them_without() -> None:
     at_16 = PIXELS | {"input_size": 16}
-    classifiers = {
-        "fc": torchvision.models.resnet18(num_classes=4),
-        "classifier[1]": nn.Sequential(
-            OrderedDict(pool=nn.Flatten(), classifier=nn.Sequential(nn.ReLU(), nn.Linear(768, 4)))
-        ),
+
+    def classifier(outputs: int) -> nn.Module:
+        last = nn.Sequential(nn.ReLU(), nn.Linear(768, outputs))
+        return nn.Sequential(OrderedDict(pool=nn.Flatten(), classifier=last))
+
+    for place, model in {
+        "fc": torchvision.models.resnet18(),
+        "classifier[1]": classifier(1000),
         "heads.head": small_vit(),
-    }
-    for place, model in classifiers.items():
+    }.items():
         with pytest.raises(
             zoo.ZooError, match=rf"take its last layer off, model\.{re.escape(place)} = torch\.nn\.Id"
         ):
             zoo.evaluate(model, "knn", FEW, preprocess=at_16)
+    # of other widths it may be a projection, called so by whoever made it
+    with pytest.warns(
+        zoo.errors.ZooWarning, match=r"measured, 4 numbers; if they .* model\.classifier\[1\] ="
+    ):
+        assert zoo.evaluate(classifier(4), "knn", FEW, preprocess=at_16)["metrics"]["accuracy"] > 5
     headless = small_vit()
     headless.heads = nn.Identity()  # its num_classes stays 1000
     with pytest.warns(zoo.errors.ZooWarning, match="input_size=16"):
         assert zoo.evaluate(headless, "knn", FEW)["metrics"]["accuracy"] > 5
+
+
+def test_evaluate_finds_timms_classifier_inside_of_a_model_and_sees_where_it_was_taken_off() -> None:
+    inner = timm.create_model("resnet10t", num_classes=5)
+    with pytest.raises(zoo.ZooError, match=r"call model\.get_submodule\('1'\)\.reset_classifier\(0\)"):
+        zoo.evaluate(nn.Sequential(nn.Identity(), inner), "knn", FEW, preprocess=PIXELS)
+    by_hand = timm.create_model("resnet10t", num_classes=512)
+    by_hand.fc = nn.Identity()
+    assert zoo.evaluate(by_hand, "knn", FEW, preprocess=PIXELS)["metrics"]["accuracy"] > 5
+
+
+def test_evaluate_says_what_it_cannot_take_of_a_pretrained_cfg() -> None:
+    model = nn.Flatten()
+    whole = {"input_size": (3, 8, 8), "interpolation": "bicubic", "mean": (0.5,) * 3, "std": (0.5,) * 3}
+    for wrong, expected in (
+        ({"input_size": 8}, "model: its pretrained_cfg is none of timm's"),
+        ({**whole, "interpolation": "random"}, "\"interpolation\": found 'random'"),
+        ({**whole, "mean": (0.5,)}, 'model: pretrained_cfg: "mean"'),
+    ):
+        model.pretrained_cfg = wrong  # type: ignore[assignment]
+        with pytest.raises(zoo.ZooError, match=re.escape(expected)):
+            zoo.evaluate(model, "knn", FEW)
+    model.pretrained_cfg = {**whole, "crop_mode": "squash"}  # type: ignore[assignment]
+    with pytest.warns(
+        zoo.errors.ZooWarning, match='crop_mode "squash"; here images are cropped at their center'
+    ):
+        zoo.evaluate(model, "knn", FEW)
+    with pytest.raises(zoo.ZooError, match="expected a name, a folder"):
+        zoo.evaluate(len, "knn", FEW, preprocess=PIXELS)
 
 
 def test_evaluate_gives_a_model_the_size_it_was_built_for() -> None:

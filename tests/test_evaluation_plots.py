@@ -165,9 +165,27 @@ def test_many_classes_are_colored_by_their_training_images(tmp_path, saved):
     assert "50 of 120 features" in words
     assert "in colours 10 of the 30 classes, evenly chosen by index" in words
     grey, *ten = without.axes[0].collections
-    assert [each.get_label() for each in ten] == [f"class {c}" for c in (0, 3, 6, 10, 13, 16, 19, 23, 26, 29)]
+    legend = [each.get_text() for each in without.axes[0].get_legend().get_texts()]
+    assert legend == [f"class {c}" for c in (0, 3, 6, 10, 13, 16, 19, 23, 26, 29)]
     assert len({tuple(each.get_facecolor()[0, :3]) for each in (grey, *ten) if len(each.get_offsets())}) > 9
     assert sum(len(each.get_offsets()) for each in (grey, *ten)) == 50
+
+
+def test_any_name_of_a_class_is_drawn_as_it_is_and_none_is_wider_than_the_map(tmp_path, saved):
+    g = torch.Generator().manual_seed(0)
+    weight, y = torch.randn(12, 8, generator=g), torch.arange(12).repeat(4)
+    names = [r"$\frac$", "_back", *(f"great spotted woodpecker {c}" for c in range(10))]
+    plot_features(weight[y], y, names, None, tmp_path / "m.png", method="pca")
+    few = y < 3
+    plot_features(weight[y[few]], y[few], names[:3], None, tmp_path / "n.png", method="pca")
+    ten = Centers(weight[:3], torch.zeros(3), torch.arange(1, 4))
+    plot_features(weight[y[few]], y[few], names[:3], ten, tmp_path / "o.png", method="pca")
+    legend = saved[0].axes[0].get_legend()
+    assert [text.get_text() for text in legend.get_texts()][:2] == names[:2]
+    saved[0].canvas.draw()
+    box = legend.get_window_extent()
+    assert saved[0].bbox.x0 <= box.x0 and box.x1 <= saved[0].bbox.x1
+    assert {r"$\frac$", "_back"} <= {t.get_text() for t in saved[1].axes[0].texts}
 
 
 def test_names_of_stars_that_lie_together_cover_no_other_name(tmp_path, saved):

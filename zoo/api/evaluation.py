@@ -141,7 +141,7 @@ def evaluate_release(
         view = preprocess_of(model, preprocess)
         check_encoder(model, view.input_size)
     else:
-        if preprocess is not None:
+        if preprocess is not None and isinstance(release_or_model, Release | str | Path):
             raise ZooError(
                 "preprocess: a release says itself how its images are made; expected it for a model"
             )

@@ -17,6 +17,7 @@ from zoo.data.ops import Interpolation, PositiveInt
 from zoo.errors import ZooError, ZooWarning
 from zoo.release import Preprocess
 
+_KNOWN_CLASSES = {1000, 21841, 21843}  # ImageNet's: no projection has as many outputs by chance
 _HEADS = {"fc", "classifier", "head", "heads"}  # torchvision's names of what stands after the features
 _IMAGENET = {"input_size": (3, 224, 224)}  # the rest is timm's default: bicubic, 0.875, ImageNet's mean, std
 
@@ -57,14 +58,20 @@ def preprocess_of(model: nn.Module, given: Preprocess | Mapping[str, Any] | None
     if given is not None:
         return _checked(given)
     known = getattr(model, "pretrained_cfg", None)
-    config = resolve_data_config(pretrained_cfg=known or _IMAGENET)
-    taken = Preprocess(
-        _size_built_for(model) or config["input_size"][-1],
-        config["crop_pct"],
-        config["interpolation"],
-        tuple(config["mean"]),
-        tuple(config["std"]),
-    )
+    try:
+        config = resolve_data_config(pretrained_cfg=known or _IMAGENET)
+        size = config["input_size"][-1]
+    except (TypeError, AttributeError, KeyError, IndexError) as error:  # another library's, or made by hand
+        raise ZooError(f"model: its pretrained_cfg is none of timm's ({error}); give preprocess=") from None
+    fields = {key: config[key] for key in ("crop_pct", "interpolation", "mean", "std")}
+    taken = _checked({"input_size": _size_built_for(model) or size, **fields}, "model: pretrained_cfg")
+    if config["crop_mode"] != "center":
+        warnings.warn(
+            f'model: its pretrained_cfg has crop_mode "{config["crop_mode"]}"; here images are cropped at '
+            "their center, which differs for those that are not square",
+            ZooWarning,
+            stacklevel=4,
+        )
     if not known:
         warnings.warn(
             f'model: {type(model).__name__} has no "pretrained_cfg" that says how its images are made, so '
@@ -75,7 +82,7 @@ def preprocess_of(model: nn.Module, given: Preprocess | Mapping[str, Any] | None
     return taken
 
 
-def _checked(given: Preprocess | Mapping[str, Any]) -> Preprocess:
+def _checked(given: Preprocess | Mapping[str, Any], where: str = "preprocess") -> Preprocess:
     if not isinstance(given, Preprocess | Mapping):
         raise ZooError(
             f"preprocess: found a {type(given).__name__}, expected a zoo.release.Preprocess or a mapping "
@@ -83,7 +90,7 @@ def _checked(given: Preprocess | Mapping[str, Any]) -> Preprocess:
         )
     plain = asdict(given) if isinstance(given, Preprocess) else dict(given)
     listed = {key: list(value) if isinstance(value, tuple) else value for key, value in plain.items()}
-    fields = parse(_Given, listed, "preprocess", ZooError)
+    fields = parse(_Given, listed, where, ZooError)
     mean, std = tuple(fields.mean), tuple(fields.std)
     return Preprocess(fields.input_size, fields.crop_pct, fields.interpolation, mean, std)
 
@@ -104,23 +111,45 @@ def _size_built_for(model: nn.Module) -> int | None:
 def check_encoder(model: nn.Module, size: int) -> None:
     """Make sure that `model` maps images `[B, 3, size, size]` to features, not to the scores of classes.
 
-    `num_classes` by itself says little: it stays where somebody took the classifier off by hand.
+    `num_classes` by itself says little: it stays where somebody took the classifier off by hand. So does the
+    name of a last layer, by which a projection of one's own may be called as well: that is warned of.
 
     Raises:
         ZooError: for other images than it takes, and for a classifier, with what takes that off.
     """
     output = backbones.check_input(model, size)
     width = output.shape[1] if isinstance(output, Tensor) and output.ndim == 2 else None
-    classes = getattr(model, "num_classes", None)
-    scores = isinstance(classes, int) and classes > 0 and classes == width
-    if hasattr(model, "reset_classifier"):  # timm's
-        advice = "build it with num_classes=0, or call reset_classifier(0)" if scores else None
-    else:
-        advice = _without_last(model, width)
-        if scores and advice is None:
-            advice = "hand over a model that ends with the features"
+    advice, last = _timms_classifier(model, width), _without_last(model, width)
+    if (
+        advice is None
+        and not hasattr(model, "reset_classifier")
+        and getattr(model, "num_classes", 0) == width
+    ):
+        advice = last or "hand over a model that ends with the features"
+    if advice is None and width in _KNOWN_CLASSES:
+        advice = last
     if advice is not None:
         raise ZooError(f"model: found a classifier with {width} outputs, expected an encoder: {advice}")
+    if last is not None and not hasattr(model, "reset_classifier"):
+        warnings.warn(
+            f"model: what its last linear layer makes is measured, {width} numbers; if they are scores of "
+            f"classes, {last}",
+            ZooWarning,
+            stacklevel=4,
+        )
+
+
+def _timms_classifier(model: nn.Module, width: int | None) -> str | None:
+    """Return how to take off the classifier of a timm model, or of one inside of a model; None without."""
+    for path, module in model.named_modules():
+        classes = getattr(module, "num_classes", None)
+        if not (hasattr(module, "reset_classifier") and isinstance(classes, int) and 0 < classes == width):
+            continue
+        if isinstance(module.get_classifier(), nn.Identity):  # taken off by hand
+            continue
+        inside = f"model.get_submodule({path!r})." if path else ""
+        return f"build it with num_classes=0, or call {inside}reset_classifier(0)"
+    return None
 
 
 def _without_last(model: nn.Module, width: int | None) -> str | None:

@@ -39,6 +39,10 @@ _HOME_OF = {
 }
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> Any:
     if name in _HOME_OF:
         value = getattr(importlib.import_module(f"zoo.evaluation.{_HOME_OF[name]}"), name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from importlib.metadata import entry_points
 from typing import get_args
 
@@ -10,6 +11,7 @@ from zoo.errors import ZooError, first_line
 from zoo.objectives.base import Objective, ObjectiveConfig
 
 GROUP = "zoo.objectives"
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,95}")  # what a release's config.json takes
 
 
 def name_of(objective: object) -> str:
@@ -27,6 +29,18 @@ def name_of(objective: object) -> str:
     names = get_args(schema.model_fields["name"].annotation)
     if len(names) != 1 or not isinstance(names[0], str):
         raise ZooError(f'{who}: its Config has no name of its own, expected e.g. name: Literal["mine"]')
+    if not _NAME.fullmatch(names[0]):
+        raise ZooError(
+            f"{who}: found the name {names[0]!r}, expected letters, digits and _ . - (at most 96): "
+            "releases record it"
+        )
+    if schema.model_fields["name"].alias is not None:
+        raise ZooError(f"{who}: its Config calls the name otherwise (alias), expected a plain name")
+    if schema.model_rebuild(raise_errors=False) is False:
+        raise ZooError(
+            f"{who}: a type in its Config is not known when recipes are read; import what its annotations "
+            "name outside of TYPE_CHECKING"
+        )
     views = getattr(objective, "num_views", None)
     if not isinstance(views, int) or views < 1:
         raise ZooError(f"{who}: found num_views = {views!r}, expected how many views of an image it takes")
@@ -50,7 +64,7 @@ def installed(name: str) -> type[Objective] | None:
     ((where, point),) = offered.items()
     try:
         found = point.load()
-    except Exception as error:  # whatever the package does when it is imported
+    except (Exception, SystemExit) as error:  # whatever the package does when it is imported
         raise ZooError(f'objective "{name}": {where} cannot be imported: {first_line(error)}') from error
     if name_of(found) != name:
         raise ZooError(f'objective "{name}": {where} is called "{name_of(found)}" in recipes')

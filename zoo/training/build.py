@@ -16,6 +16,7 @@ from zoo.errors import DataError, RecipeError, TrainingError, did_you_mean
 from zoo.modules import Centers
 from zoo.objectives import OBJECTIVES, Classify, DataInfo, Objective
 from zoo.release.build import NO_ARGUMENTS
+from zoo.release.schema import check_words
 from zoo.seeding import derive_seed
 from zoo.training.recipe import Recipe
 from zoo.training.validation import put_aside
@@ -58,6 +59,7 @@ def _check_arguments(arch: str, args: Mapping[str, Any]) -> None:
     """Refuse what could not be released; writing the release would find out after the training."""
     refused = sorted(NO_ARGUMENTS & args.keys())
     if not refused:
+        check_words({"model_args": args}, "backbone.args")
         return
     told = f"backbone.args: {', '.join(refused)} cannot be part of a release; expected arguments of {arch}"
     if "pretrained" in refused:

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from zoo.errors import DataError, ZooError, did_you_mean
 from zoo.evaluation._checks import check_features, check_labels
+from zoo.evaluation.figures.names import fitted_names
 from zoo.evaluation.figures.style import (
     COLORS,
     COLUMN,
@@ -42,6 +43,7 @@ FEWEST = 4
 """Features at least that a map is made of."""
 _HALO = [withStroke(linewidth=2.2, foreground="white")]
 _BESIDE, _ABOVE, _LINE = 5.0, 4.0, 10.5  # points from a star to its name, and from there to the line above
+_LEGEND = 0.63  # inches of a name in it
 _NAMED = 5  # of many classes, the centers of this many most and least frequent ones are named
 
 
@@ -232,9 +234,8 @@ def _draw_few(
         own = points[labels == c]
         if len(own) and not len(stars):
             x, y = np.median(own, axis=0)
-            axes.text(
-                x, y, name, fontsize=10, weight="bold", ha="center", va="center", zorder=6, path_effects=_HALO
-            )
+            place: dict[str, Any] = {"ha": "center", "va": "center", "zorder": 6, "parse_math": False}
+            axes.text(x, y, name, fontsize=10, weight="bold", path_effects=_HALO, **place)
     return range(len(stars))
 
 
@@ -244,15 +245,21 @@ def _draw_some(axes: Axes, points: NDArray[Any], labels: NDArray[Any], names: Se
     x, y = points[~np.isin(labels, chosen)].T
     axes.scatter(x, y, s=6, c=FAINT, alpha=0.3, linewidths=0)
     for place, c in enumerate(chosen):
-        _draw_class(axes, points[labels == c], place, names[c])
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.08), ncols=3, frameon=False)
+        _draw_class(axes, points[labels == c], place)
+    shown = fitted_names([names[c] for c in chosen], _LEGEND)
+    drawn = axes.collections[1:]  # given with their names: matplotlib leaves out those that begin with "_"
+    legend = axes.legend(
+        drawn, shown, loc="upper center", bbox_to_anchor=(0.5, -0.08), ncols=3, frameon=False
+    )
+    for text in legend.get_texts():
+        text.set_parse_math(False)
 
 
-def _draw_class(axes: Axes, points: NDArray[Any], place: int, name: str | None = None) -> None:
+def _draw_class(axes: Axes, points: NDArray[Any], place: int) -> None:
     """Draw the points of a class in the colour and with the marker of that place."""
     style: dict[str, Any] = {"marker": MARKERS[place], "linewidths": 0.3, "edgecolors": "white", "zorder": 2}
     x, y = points.T
-    axes.scatter(x, y, s=14, c=COLORS[place], alpha=0.75, label=name, **style)
+    axes.scatter(x, y, s=14, c=COLORS[place], alpha=0.75, **style)
 
 
 def _draw_many(
@@ -294,7 +301,10 @@ def _name_stars(axes: Axes, stars: Sequence[tuple[NDArray[Any], str]]) -> None:
         figure.draw_without_rendering()
     bottom, top = axes.get_window_extent().intervaly
     taken = [text.get_window_extent() for text in axes.texts]
-    style: dict[str, Any] = {"fontstyle": "italic", "color": INK, "path_effects": _HALO}
+    style: dict[str, Any] = {
+        **{"fontstyle": "italic", "color": INK, "path_effects": _HALO},
+        "parse_math": False,  # a class may be called "$"
+    }
     line = {"arrowstyle": "-", "color": FAINT, "linewidth": 0.5, "shrinkA": 0, "shrinkB": 0}
 
     def write(star: NDArray[Any], name: str, up: int, side: int) -> Annotation:
