@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 from torchvision import datasets
+from typer.testing import CliRunner
 
 import zoo
 from tests.test_api import FOLDER, picture_folder
 from zoo import api
 from zoo.api.diagnoses import diagnose as diagnosis
 from zoo.api.sweeps import work_queue
+from zoo.cli import app
 from zoo.config import parse
 from zoo.data import DataConfig, open_dataset
 from zoo.data.embedded import reads_folder, without_partial_labels
@@ -66,11 +68,20 @@ def test_a_folder_for_digits_is_refused_with_what_it_would_be(
     assert not (out / "config.json").exists()
 
 
+def put(path: Path) -> None:
+    """Make an image or a file, empty, or a folder, where the name has no ending."""
+    if not path.suffix:
+        path.mkdir(parents=True)
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+
+
 @pytest.mark.parametrize(
     ("inside", "spec", "setting"),
     [
-        (("train", "test"), "folder:{}?test=test", "folder, test: test"),
-        (("train", "val", "test"), "folder:{}", "folder"),
+        (("train/a/1.png", "test"), "folder:{}?test=test", "folder, test: test"),
+        (("train/a/1.png", "val", "test"), "folder:{}", "folder"),
         (("cifar-100-python",), "cifar100:{}", "cifar100"),
         (("train-00000-of-00001.parquet",), "parquet:{}", "parquet"),
     ],
@@ -79,7 +90,7 @@ def test_the_hint_is_what_reads_the_folder(
     inside: tuple[str, ...], spec: str, setting: str, tmp_path: Path
 ) -> None:
     for name in inside:
-        (tmp_path / name).mkdir()
+        put(tmp_path / name)
     with pytest.raises(DataError) as found:
         require_use([parse(DataConfig, {"source": {"kind": "digits"}}, "r")], tmp_path)
     assert f"--data {shlex.quote(spec.format(tmp_path))}" in str(found.value)
@@ -142,24 +153,70 @@ def test_nothing_is_downloaded_into_a_folder_of_own_images(
     ("source", "inside", "is_refused"),
     [
         ("cifar100", "train.parquet", True),
-        ("cifar100", "shards/train-00000-of-00001.parquet", True),
+        ("fashion_mnist", "train-00000-of-00001.parquet", True),
         ("fashion_mnist", "train/a/1.png", True),
-        ("cifar100", "cifar-10-batches-py/data_batch_1", False),  # torchvision's archives share a folder
-        ("cifar10", "photos/1.png", False),
-        ("fashion_mnist", "FashionMNIST/raw/labels", False),
+        ("cifar100", "cifar-10-batches-py", False),  # torchvision's archives share a folder
+        ("fashion_mnist", "FashionMNIST/raw", False),
+        # so do the Hub's data sets, each in a folder of its own
+        ("cifar10", "cifar100/train-00000-of-00001.parquet", False),
+        ("cifar10", "food101/train-00000-of-00008.parquet", False),
+        ("cifar10", "cifar100/train-00000-of-00001.parquet cats/1.png", False),
+        ("cifar10", "food101/train-00000-of-00008.parquet cats/1.png", True),
+        ("cifar10", "1.png", True),
+        ("cifar10", "train/1.JPG", True),
+        ("cifar10", "cats/1.png dogs/1.png", True),
+        ("cifar10", "training/cats/1.png validation/cats/1.png", True),
+        ("cifar10", "flowers/jpg/1.png", False),  # another data set's, in a folder for all
+        ("cifar10", "flowers/jpg/1.png train.csv", True),
+        ("cifar10", "train.txt", False),
+        ("cifar10", "train/loop.py", False),
+        ("cifar10", "train/nested/loop.py test/nested/test.py", False),
+        ("cifar10", "README.md cifar-10-python.tar.gz images.zip .cache/1.png ._1.png", False),
+        ("cifar10", "plain_text/train-00000-of-00001.parquet cats/1.png", False),  # nothing is fetched
+        ("cifar10", "data/train-00000-of-00001.parquet", False),
+        ("cifar10", "train-00000-of-00001.parquet", False),
+        ("cifar10", "cifar-10-batches-py train/a/1.png", False),
     ],
 )
 def test_a_download_goes_where_no_other_images_are(
     source: str, inside: str, is_refused: bool, tmp_path: Path
 ) -> None:
-    (tmp_path / inside).parent.mkdir(parents=True, exist_ok=True)
-    (tmp_path / inside).touch()
+    for name in inside.split():
+        put(tmp_path / name)
     configs = [parse(DataConfig, {"source": {"kind": source, "download": True}}, "r")]
     if not is_refused:
         require_use(configs, tmp_path)
         return
     with pytest.raises(DataError, match="of which nothing would be read"):
         require_use(configs, tmp_path)
+
+
+def test_the_refusal_says_how_own_images_are_given(tmp_path: Path) -> None:
+    put(tmp_path / "cats" / "1.png")
+    put(tmp_path / "shards" / "train-00000-of-00001.parquet")
+    with pytest.raises(DataError) as found:
+        require_use([parse(DataConfig, {"source": {"kind": "cifar10", "download": True}}, "r")], tmp_path)
+    assert str(found.value).endswith(
+        "cifar10, which is not there and would be downloaded into it: for that give another folder. It has "
+        'images of its own, e.g. "cats/1.png": a recipe reads such in train/CLASS/ and val/CLASS/ with --set '
+        "'data.source={kind: folder}', where train and test say other names than those two, or by lists of "
+        "lines \"path label\" with --set 'data.source={kind: list, train: FILE, test: FILE}'; where a spec "
+        "is taken, that is folder:DIR or list:DIR?train=FILE&test=FILE"
+    )
+
+
+@pytest.mark.parametrize("given", ["{}", "{}/", ".", "link", "{}/.."])
+def test_an_archive_is_found_however_its_folder_is_written(
+    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = tmp_path / "data" / "cifar-100-python"
+    for name in ("train", "test", "meta"):
+        put(archive / f"{name}.x")
+        (archive / f"{name}.x").rename(archive / name)
+    monkeypatch.chdir(archive)
+    (archive / "link").symlink_to(archive)
+    configs = [parse(DataConfig, {"source": {"kind": "cifar100", "download": True}}, "r")]
+    require_use(configs, given.format(archive))
 
 
 @pytest.mark.parametrize("folder", ["cifar-10-batches-py", "cifar-100-python"])
@@ -182,6 +239,8 @@ def test_an_archive_is_not_downloaded_into_another_ones(folder: str, tmp_path: P
         ("folder:/my images?test=test", "--data '/my images' --set 'data.source={kind: folder, test: test}'"),
         ("digits?fraction=0.1", "--set 'data.source={kind: digits}'"),
         ("cifar10:?nonsense", None),
+        ("cifar10", "--set 'data.source={kind: cifar10}'"),
+        ("list", None),
     ],
 )
 def test_a_spec_makes_no_folder_where_a_folder_is_taken(
@@ -191,10 +250,28 @@ def test_a_spec_makes_no_folder_where_a_folder_is_taken(
     with pytest.raises(DataError) as found:
         zoo.pretrain(recipe, out="out", data=spec)
     assert str(found.value) == (
-        f'data: no folder "{spec}": that is a spec, and here only a folder is taken'
+        f'data: no folder "{spec}": that is a spec, and here only a folder is taken; one of that name is '
+        f"written {shlex.quote(f'./{spec}')}"
         + (f". A recipe reads those images with {instead}" if instead else "")
     )
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["cifar100", "./cifar10", "cifar10/", "./cifar100:new", "a:b", r"C:\data", "new"]
+)
+def test_other_names_are_those_of_folders_to_make(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    given: list[Any] = []
+    monkeypatch.setattr(api, "pretrain", lambda recipe, data, **_: given.append(data))
+    monkeypatch.setattr("zoo.cli.training._announce", lambda _: None)
+    assert CliRunner().invoke(app, ["pretrain", CIFAR, "--data", name]).exit_code == 0
+    require_use([Recipe.load(CIFAR).data, Recipe.load(PACO).data], *given)
+    for text in (name, "cifar10"):
+        (tmp_path / text).mkdir(exist_ok=True)
+        require_use([Recipe.load(CIFAR).data], text)
 
 
 def test_nothing_is_guessed_of_a_folder_with_something_else(tmp_path: Path) -> None:

@@ -94,7 +94,9 @@ Set = Annotated[
         "--set", metavar="A.B=C", help="Change one value of the recipe; may be given several times."
     ),
 ]
-Data = Annotated[Path | None, typer.Option("--data", help="Folder with the data, for sources that need one.")]
+Data = Annotated[  # no Path, which would take the "./" off a folder that is named like a spec
+    str | None, typer.Option("--data", metavar="DIR", help="Folder with the data, for sources that need one.")
+]
 Out = Annotated[Path | None, typer.Option("--out", help="Release folder to make. Default: runs/NAME.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint, if there is one.")]
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from zoo.data.config import DataConfig, TorchvisionSource
+from zoo.data.config import DataConfig, Folder, ListFiles, TorchvisionSource
 from zoo.data.embedded import reads_folder
-from zoo.data.recognition import as_setting, as_spec, holds, is_archive, recognised
+from zoo.data.recognition import as_setting, as_spec, holds, is_archive, own_image, recognised
 from zoo.data.spec import is_spec, parse_data_spec
 from zoo.errors import DataError, ZooError
 from zoo.files import is_dir
+
+_DOWNLOADED = [TorchvisionSource(kind=kind) for kind in ("cifar10", "cifar100", "fashion_mnist")]
 
 
 def require_use(configs: Iterable[DataConfig], root: str | Path | None) -> None:
@@ -28,7 +30,7 @@ def require_use(configs: Iterable[DataConfig], root: str | Path | None) -> None:
     configs = list(configs)
     if root is None or not configs:
         return
-    if not is_dir(root) and is_spec(str(root)):
+    if not is_dir(root) and _is_spec(root, configs):
         raise DataError(_in_place_of_a_spec(str(root)))
     unused = [_unused(config, Path(root)) for config in configs]
     if not all(unused):
@@ -37,7 +39,10 @@ def require_use(configs: Iterable[DataConfig], root: str | Path | None) -> None:
     if not is_dir(root):
         raise DataError(f'data: no folder "{root}", and none is read: {instead}')
     told = f'data: found the folder "{root}", of which nothing would be read: {instead}'
-    if found := recognised(Path(root)):
+    found, image = recognised(Path(root)), own_image(Path(root))
+    if image is not None and (found is None or found[1] != Path(root)):
+        told += _own(image.relative_to(root))
+    elif found is not None:
         source, folder = found
         setting = as_setting(source)
         if folder != Path(root):
@@ -63,16 +68,46 @@ def _unused(config: DataConfig, root: Path) -> str:
 
 def _is_of_others(root: Path, source: TorchvisionSource) -> bool:
     """Whether a folder has the images of another source and not this one's."""
-    if holds(root, source) or (found := recognised(root)) is None:
+    if holds(root, source):
         return False
-    other = found[0]
-    # a folder of several archives is what torchvision's own users have; one inside another's is a mistake
-    return not isinstance(other, TorchvisionSource) or is_archive(root, other)
+    if found := recognised(root):
+        other, folder = found
+        # a folder of several archives is what torchvision's own users have; one inside another's is a mistake
+        if isinstance(other, TorchvisionSource):
+            return is_archive(root, other)
+        if folder == root:
+            return True
+    return not any(holds(root, each) for each in _DOWNLOADED) and own_image(root) is not None
+
+
+def _own(image: Path) -> str:
+    """Say how images of one's own are given that lie as no source reads them."""
+    lists = ListFiles(train="FILE", test="FILE")
+    return (
+        f'. It has images of its own, e.g. "{image}": a recipe reads such in train/CLASS/ and val/CLASS/ '
+        f"with {as_setting(Folder())}, where train and test say other names than those two, or by lists of "
+        f'lines "path label" with {as_setting(lists)}; where a spec is taken, that is folder:DIR or '
+        "list:DIR?train=FILE&test=FILE"
+    )
+
+
+def _is_spec(root: str | Path, configs: Sequence[DataConfig]) -> bool:
+    """Whether something was meant for a spec that is no folder yet.
+
+    A bare kind is one, unless it is that of the data themselves: a folder of its name is made for them. So is
+    one for a `Path`, as which the folder of a spec arrives.
+    """
+    text = str(root)
+    if not is_spec(text) or ":" in text or "?" in text:
+        return is_spec(text)
+    read = [config for config in configs if reads_folder(config)] or configs
+    return not isinstance(root, Path) and any(config.source.kind != text for config in read)
 
 
 def _in_place_of_a_spec(text: str) -> str:
     """Say how a recipe has what a spec names, where a folder alone is taken."""
-    told = f'data: no folder "{text}": that is a spec, and here only a folder is taken'
+    told = f'data: no folder "{text}": that is a spec, and here only a folder is taken; one of that name is '
+    told += f"written {shlex.quote(f'./{text}')}"
     try:
         config, folder = parse_data_spec(text)
     except ZooError:

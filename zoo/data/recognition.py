@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
 import yaml
@@ -11,16 +15,19 @@ from zoo.data.cifar import COPIES, parquet_folders
 from zoo.data.config import DataConfig, Folder, Parquet, Source, TorchvisionSource
 from zoo.data.parquet import named_by
 from zoo.data.spec import data_spec
-from zoo.files import is_dir, names_in
+from zoo.files import is_dir, is_file, names_in
 
 FASHION_MNIST = "FashionMNIST"
 """The folder that torchvision keeps it in."""
+
+_LISTS = ("train.txt", "train.csv")
+_MOST = 1000  # entries of one folder that are looked at: it may have millions
 
 
 def recognised(root: Path) -> tuple[Source, Path] | None:
     """Return the source of what lies in a folder, and the folder it is given; None for anything else."""
     tree = Folder()
-    if is_dir(root / tree.train):
+    if _image_below(root / tree.train) is not None:
         other = not is_dir(root / tree.test) and is_dir(root / "test")
         return Folder(test="test") if other else tree, root
     for kind, copy in COPIES.items():
@@ -69,6 +76,54 @@ def below(root: Path, source: Source) -> Path | None:
         if copy is not None and archive_in(folder, copy.archive) is not None:
             return folder
     return None
+
+
+def own_image(root: Path) -> Path | None:
+    """Return one of the images that somebody keeps in a folder: in it, or one folder down.
+
+    Further down that is another data set's place, except for folders of classes: those of a folder called
+    training, or of any where a list of training images lies in `root`.
+    """
+    if (image := first_image(root)) is not None:
+        return image
+    has_list = any(is_file(root / name) for name in _LISTS)
+    for folder in _folders(root):
+        image = first_image(folder)
+        if image is None and (has_list or folder.name.casefold() in ("train", "training")):
+            image = _image_below(folder)
+        if image is not None:
+            return image
+    return None
+
+
+def first_image(folder: Path) -> Path | None:
+    """Return the image file that is listed first of those in a folder, hidden ones left out."""
+    from torchvision.datasets.folder import IMG_EXTENSIONS
+
+    names = (each.name for each in _entries(folder) if each.name.lower().endswith(IMG_EXTENSIONS))
+    return next((folder / name for name in names if is_file(folder / name)), None)
+
+
+def is_visible(name: str) -> bool:
+    """Whether that is none of .ipynb_checkpoints, .git, .DS_Store, ._photo.jpg, __MACOSX and the like."""
+    return not name.startswith(".") and name != "__MACOSX"
+
+
+def _image_below(folder: Path) -> Path | None:
+    """Return an image of the folders in a folder."""
+    images = (first_image(each) for each in _folders(folder))
+    return next((image for image in images if image is not None), None)
+
+
+def _folders(folder: Path) -> Iterator[Path]:
+    return filter(is_dir, (folder / each.name for each in _entries(folder)))
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    """Return what lies in a folder, as far as it is looked at; nothing where that cannot be seen."""
+    with suppress(OSError, ValueError), os.scandir(folder) as entries:
+        return [each for each in islice(entries, _MOST) if is_visible(each.name)]
+    return []
 
 
 def as_spec(config: DataConfig, root: Path) -> str | None:

@@ -33,7 +33,7 @@ from zoo.data.misplaced import remedy
 from zoo.data.parquet import open_parquet
 from zoo.data.partial_labels import draw_candidates, read_candidates
 from zoo.data.paths import fetching, require_path, require_root
-from zoo.data.recognition import FASHION_MNIST
+from zoo.data.recognition import FASHION_MNIST, first_image, is_visible
 from zoo.data.stores import ArrayStore, FileStore, Opened
 from zoo.data.subset import select_subset
 from zoo.errors import DataError, ZooWarning, did_you_mean
@@ -106,7 +106,7 @@ def open_folder(source: Folder, split: Split, root: Path | None) -> Opened:
     def is_image(file: str) -> bool:
         # not as a Path: of millions of files that takes seconds
         names = file[len(str(path)) :].split(os.sep)  # noqa: PTH206
-        if not all(map(_is_visible, names)):
+        if not all(map(is_visible, names)):
             return False
         if has_file_allowed_extension(file, IMG_EXTENSIONS):
             return True
@@ -115,7 +115,7 @@ def open_folder(source: Folder, split: Split, root: Path | None) -> Opened:
 
     classes = _class_folders(path)
     for name in names_in(path):
-        if not _is_visible(name) and name not in _KNOWN_HIDDEN and _holds_images(path / name):
+        if not is_visible(name) and name not in _KNOWN_HIDDEN and first_image(path / name) is not None:
             LOG.warning("folder: %s is left out, as hidden folders are, though it holds images", path / name)
     places = {name: place for place, name in enumerate(classes)}
     try:
@@ -159,23 +159,10 @@ def _left_out(endings: Counter[str]) -> str:
 
 def _class_folders(path: Path) -> list[str]:
     """Return the sorted names of a split's classes."""
-    names = [name for name in names_in(path) if _is_visible(name) and is_dir(path / name)]
+    names = [name for name in names_in(path) if is_visible(name) and is_dir(path / name)]
     if not names:
         raise DataError(f"folder: found no class folder in {path}, expected {path.name}/CLASS/IMAGE")
     return names
-
-
-def _holds_images(folder: Path) -> bool:
-    from torchvision.datasets.folder import IMG_EXTENSIONS, has_file_allowed_extension
-
-    return is_dir(folder) and any(
-        _is_visible(name) and has_file_allowed_extension(name, IMG_EXTENSIONS) for name in names_in(folder)
-    )
-
-
-def _is_visible(name: str) -> bool:
-    """Whether that is none of .ipynb_checkpoints, .git, .DS_Store, ._photo.jpg, __MACOSX and the like."""
-    return not name.startswith(".") and name != "__MACOSX"
 
 
 _KNOWN_HIDDEN = frozenset({".ipynb_checkpoints", ".git", "__MACOSX"})

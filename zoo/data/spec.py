@@ -88,9 +88,8 @@ def parse_data_spec(text: str) -> tuple[DataConfig, Path | None]:
 
 
 def is_spec(text: str) -> bool:
-    """Whether a text begins as a spec does: with a kind of source, and ":" or "?"."""
-    kind, sign, _ = text.partition("?")[0].partition(":")
-    return kind in _SECTIONS and (bool(sign) or "?" in text)
+    """Whether a text begins as a spec does: with a kind of source, alone or before ":" or "?"."""
+    return text.partition("?")[0].partition(":")[0] in _SECTIONS
 
 
 def data_spec(config: DataConfig, root: Path | None) -> str | None:
