@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import gc
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 
-from zoo.errors import first_line
+from zoo.errors import ZooError, first_line
 
 Replay = Callable[[], None]
 
@@ -44,14 +45,32 @@ def capture(record: Callable[[], None], *generators: torch.Generator) -> Replay:
     return graph.replay
 
 
-def first_of(error: RuntimeError) -> RuntimeError:
+@contextmanager
+def capturing(what: str, kind: type[ZooError]) -> Iterator[None]:
+    """Say of a capture that fails in the block what it was of, and why.
+
+    Raises:
+        ZooError: of that kind; what memory lacks stays as it is.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        cause = _first_of(error)
+        if isinstance(cause, torch.OutOfMemoryError):
+            raise cause from None
+        raise kind(
+            f"training.cuda_graph: {what} cannot be captured ({_told(cause)}); set it false"
+        ) from error
+
+
+def _first_of(error: RuntimeError) -> RuntimeError:
     """Return what went wrong first: ending a capture that has failed fails again, and hides the reason."""
     while isinstance(error.__context__, RuntimeError):  # anything else was being handled when it happened
         error = error.__context__
     return error
 
 
-def told(cause: BaseException) -> str:
+def _told(cause: BaseException) -> str:
     """Say why a capture failed, and in which line of this package."""
     package = str(Path(__file__).parent)
     ours = [

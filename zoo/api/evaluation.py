@@ -13,7 +13,7 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import Field
 from torch import nn
 
-from zoo import catalog
+from zoo import backbones, catalog
 from zoo import release as releases
 from zoo.api.given import check_workers
 from zoo.api.models import check_encoder, preprocess_of, unwrapped
@@ -175,7 +175,7 @@ def evaluate_release(
     own = release is not None and kept is None
     run = ProbeRun(
         name="a model" if release is None else release.name,
-        arch=_arch_of(model) if release is None else str(release.config["architecture"]),
+        arch=backbones.name_of(model) if release is None else str(release.config["architecture"]),
         data=config,
         folder=Path(out) if out is not None else _runs_of(release, own),
         exact=out is not None,
@@ -252,11 +252,6 @@ def _reading_of(release: Release | None) -> _Reading:
     return parse(
         _Reading, given, f"{release.name if release else 'a model'}: recipe.yaml: views", ReleaseError
     )
-
-
-def _arch_of(model: nn.Module) -> str:
-    architecture = (getattr(model, "pretrained_cfg", None) or {}).get("architecture")
-    return architecture or type(model).__name__
 
 
 def _warn_of_prior(release: Release, centers: Centers) -> None:

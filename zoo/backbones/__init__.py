@@ -16,7 +16,7 @@ from zoo.backbones import cifar_resnet as cifar_resnet  # imported for their reg
 from zoo.backbones import resnet_cifar as resnet_cifar
 from zoo.errors import ZooError, did_you_mean, first_line
 
-__all__ = ["check_encoder", "check_input", "create", "feature_dim", "is_own"]
+__all__ = ["check_encoder", "check_input", "create", "feature_dim", "is_own", "name_of"]
 
 _NOT_ARGUMENTS = {"self", "args", "kwargs", "device", "dtype", "num_classes"}
 
@@ -80,7 +80,7 @@ def check_encoder(model: nn.Module, size: int) -> None:
     found = list(output.shape) if isinstance(output, torch.Tensor) else type(output).__name__
     if found != expected:
         raise ZooError(
-            f"{_name(model)}: makes {found} of 2 images, expected pooled features {expected}; leave "
+            f"{name_of(model)}: makes {found} of 2 images, expected pooled features {expected}; leave "
             "global_pool and what else decides its output out of the model's arguments"
         )
 
@@ -103,7 +103,7 @@ def check_input(model: nn.Module, size: int) -> Any:
         with torch.no_grad(), torch.random.fork_rng(devices=cuda):
             return model.eval()(torch.zeros(2, 3, size, size, device=device, dtype=dtype))
     except (RuntimeError, AssertionError, ValueError, TypeError, IndexError, ZeroDivisionError) as error:
-        name = _name(model)
+        name = name_of(model)
         channels = re.search(r"to have (\d+) channels, but got 3 channels", str(error))
         if channels:
             found = f"{channels[1]} channel{'' if channels[1] == '1' else 's'}"
@@ -118,7 +118,8 @@ def check_input(model: nn.Module, size: int) -> Any:
                 module.train(training)
 
 
-def _name(model: nn.Module) -> str:
+def name_of(model: nn.Module) -> str:
+    """Return the architecture that timm has recorded at a model, else the name of its class."""
     return str((getattr(model, "pretrained_cfg", None) or {}).get("architecture") or type(model).__name__)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch
 from torch import Generator, Tensor
 
 from zoo import cuda_graph
@@ -69,12 +68,5 @@ class Replayed:
             assert self._index is not None
             self._batch = self._make(self._index)
 
-        try:
+        with cuda_graph.capturing("the views", DataError):
             return cuda_graph.capture(record, self._generator)
-        except RuntimeError as error:
-            cause = cuda_graph.first_of(error)
-            if isinstance(cause, torch.OutOfMemoryError):
-                raise cause from None
-            raise DataError(
-                f"training.cuda_graph: the views cannot be captured ({cuda_graph.told(cause)}); set it false"
-            ) from error

@@ -6,8 +6,9 @@ What is named here is for any program's own features; names are fetched when the
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from zoo.lazy import attributes
 
 if TYPE_CHECKING:
     from zoo.evaluation.features import Features, extract
@@ -43,9 +44,4 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-def __getattr__(name: str) -> Any:
-    if name in _HOME_OF:
-        value = getattr(importlib.import_module(f"zoo.evaluation.{_HOME_OF[name]}"), name)
-        globals()[name] = value
-        return value
-    raise AttributeError(f"module 'zoo.evaluation' has no attribute {name!r}")
+__getattr__ = attributes(__name__, _HOME_OF)

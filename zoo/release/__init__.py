@@ -5,8 +5,9 @@ Names are fetched when they are used: to read a name, or to list what the Hub ha
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from zoo.lazy import attributes
 
 if TYPE_CHECKING:
     from zoo.release.format import Preprocess
@@ -40,9 +41,4 @@ _HOME_OF = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name in _HOME_OF:
-        value = getattr(importlib.import_module(f"zoo.release.{_HOME_OF[name]}"), name)
-        globals()[name] = value
-        return value
-    raise AttributeError(f"module 'zoo.release' has no attribute {name!r}")
+__getattr__ = attributes(__name__, _HOME_OF)

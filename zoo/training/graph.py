@@ -156,15 +156,8 @@ class GraphedStep:
             scalars = [output.loss.detach(), *output.metrics.values()]
             self._metrics = torch.stack([scalar.float() for scalar in scalars])
 
-        try:
+        with cuda_graph.capturing("the step", TrainingError):
             return self._capture(record)
-        except RuntimeError as error:
-            cause = cuda_graph.first_of(error)
-            if isinstance(cause, torch.OutOfMemoryError):
-                raise cause from None
-            raise TrainingError(
-                f"training.cuda_graph: the step cannot be captured ({cuda_graph.told(cause)}); set it false"
-            ) from error
 
 
 def _tensors(batch: Batch) -> list[Tensor]:
