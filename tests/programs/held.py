@@ -14,7 +14,7 @@ import sys
 
 from zoo.allocator import keep_freed_memory
 
-# MiB: above 32 MiB, the largest threshold that glibc adapts itself to; each fits into the one before, aligned.
+# MiB: above 32, the largest threshold that glibc adapts itself to; each fits into the one before, aligned.
 BLOCKS = 64, 60, 56, 52
 
 
