@@ -18,6 +18,7 @@ HUB = Hub()
 HUB.set_environment()  # huggingface_hub, which the imports below bring, reads it on import
 
 import torch  # noqa: E402
+from hypothesis import HealthCheck, settings  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
 
 import zoo  # noqa: E402
@@ -31,6 +32,12 @@ from zoo.training import Recipe  # noqa: E402
 # Tests' models are tiny: a second thread gains nothing, and costs much where the cores are shared.
 torch.set_num_threads(1)
 os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that tests start
+
+# The same examples each time, however slow the machine is; `python -m tests.fuzz` looks for new ones.
+settings.register_profile(
+    "zoo", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("zoo")
 
 BRIEF = (
     "training.epochs=12",
@@ -59,7 +66,7 @@ def hub() -> Iterator[Hub]:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the client give up on an answer after 1 s, and ask again after a hundredth of its usual pauses.
+    """Let the client give up on an answer after 2 s, and ask again after a hundredth of its usual pauses.
 
     Those are 1 + 2 + 4 + 8 + 8 s. How often it asks, and what it does then, stays the client's.
     """
@@ -69,8 +76,8 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     hurried = SimpleNamespace(**{**vars(time), "sleep": lambda seconds: time.sleep(seconds / 100)})
     monkeypatch.setattr(_http, "time", hurried)
     monkeypatch.setattr(file_download, "time", hurried)
-    monkeypatch.setattr(constants, "HF_HUB_ETAG_TIMEOUT", 1)
-    monkeypatch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", 1)
+    monkeypatch.setattr(constants, "HF_HUB_ETAG_TIMEOUT", 2)
+    monkeypatch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", 2)
 
 
 @pytest.fixture(scope="session")

@@ -231,7 +231,7 @@ def test_two_thousand_features_of_dimension_512_take_seconds():
     means = torch.randn(20, 512, generator=g)
     y = torch.arange(2000) % 20
     x = torch.relu(means[y] + 3 * torch.randn(2000, 512, generator=g))
-    begin = time.perf_counter()
+    begin = time.process_time()
     probe = fit_linear(x, y, 20)
-    assert time.perf_counter() - begin < 30
+    assert time.process_time() - begin < 30
     assert (probe.predict(x) == y).float().mean() > 0.9

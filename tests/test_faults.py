@@ -283,13 +283,13 @@ def test_knobs_in_use_are_not_advised_again(tmp_path: Path, monkeypatch: pytest.
 def test_a_signal_ends_what_is_no_loop_and_says_what_is_saved(number: signal.Signals) -> None:
     before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)]
     began = time.monotonic()
-    threading.Timer(0.05, os.kill, (os.getpid(), number)).start()
     with (
         pytest.raises(
             Interrupted, match=rf"^stopped by {number.name}; all is well\. Give .*--resume"
         ) as caught,
         interruptible(lambda: "all is well"),
     ):
+        threading.Timer(0.05, os.kill, (os.getpid(), number)).start()  # after the handlers are there
         try:
             time.sleep(30)
         except Exception:  # what libraries do

@@ -21,7 +21,7 @@ xet = pytest.param(
 
 @pytest.fixture(autouse=True)
 def short_patience(impatient, monkeypatch):
-    monkeypatch.setattr(hub_module, "ANSWER_SECONDS", 1.0)
+    monkeypatch.setattr(hub_module, "ANSWER_SECONDS", 2.0)
 
 
 def contents(folder: Path) -> dict[str, bytes]:

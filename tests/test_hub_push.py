@@ -252,7 +252,7 @@ def test_a_branch_is_made_from_main_and_pushed_to(release, hub):
 def test_a_push_that_somebody_overtakes_is_reported_and_overwrites_nothing(release, hub, file):
     zoo.push(release, REPO, token=hub.token)
     release.add_evaluation(EVALUATION)
-    hub.fault(f"POST /api/models/{REPO}/preupload", delay=0.5)  # while this push waits, another commits
+    hub.fault(f"POST /api/models/{REPO}/preupload", delay=3)  # while this push waits, another commits
     with ThreadPoolExecutor(1) as pool:
         pushing = pool.submit(zoo.push, release, REPO, token=hub.token)
         wait_for(hub, "POST .*/preupload", times=2)

@@ -119,7 +119,7 @@ def test_two_pushes_of_the_same_content_are_one_version(made, hub):
     zoo.push(made, REPO, token=hub.token)
     client = HfApi(token=hub.token)
     client.delete_tag(REPO, tag="v1")  # as right after another push's commit
-    hub.fault("GET .*/refs", delay=1.0, skip=1)
+    hub.fault("GET .*/refs", delay=3.0, skip=1)
     since, published = len(hub.requests), []
     late = threading.Thread(target=lambda: published.append(publish(made, REPO, token=hub.token)))
     late.start()

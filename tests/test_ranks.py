@@ -18,7 +18,7 @@ def test_collectives_give_every_rank_the_rows_in_order_also_of_unequal_shares(si
 
 
 def test_what_one_rank_does_while_the_others_wait_may_take_longer_than_a_step() -> None:
-    done = run_ranks("tests/programs/late.py", ranks=2, ZOO_RANK_TIMEOUT="2")
+    done = run_ranks("tests/programs/late.py", ranks=2, ZOO_RANK_TIMEOUT="6")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("still here") == 2
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -52,11 +53,11 @@ def dies_at_odd_numbers(random: Random, folder: Path) -> Case:
 
 
 def fills(random: Random, folder: Path) -> Case:
-    """50 GB that a header asks for, in a reader that takes the refusal for the file's fault."""
+    """More memory than there is that a header asks for; the reader takes the refusal for the file's fault."""
 
     def read() -> None:
         try:
-            bytearray(50_000_000_000)
+            bytearray(sys.maxsize // 2)
         except MemoryError as error:
             raise ZooError(f"mine.txt cannot be read: {type(error).__name__}") from None
 

@@ -9,6 +9,6 @@ from zoo.rendezvous import join
 
 with join("cpu") as ranks:
     if ranks.rank == 0:
-        time.sleep(3 * float(os.environ["ZOO_RANK_TIMEOUT"]))
+        time.sleep(1.5 * float(os.environ["ZOO_RANK_TIMEOUT"]))
     ranks.wait()
     print("still here", flush=True)
