@@ -202,7 +202,10 @@ def test_a_release_made_on_a_gpu_loads_on_a_cpu(tmp_path: Path) -> None:
 
 
 def test_convolutions_are_rounded_only_where_a_recipe_says_so() -> None:
-    """TensorFloat-32 has 10 bits of mantissa, float32 23; cuDNN takes it unasked on Ampere and later."""
+    """TensorFloat-32 has 10 bits of mantissa, float32 23; cuDNN takes it unasked on Ampere and later.
+
+    The fastest in float32 may be Winograd's algorithm, which rounds more than a sum of products. TF32: 3e-4.
+    """
     if torch.cuda.get_device_capability() < (8, 0):
         pytest.skip("has no TensorFloat-32")
     images, conv = torch.randn(64, 64, 32, 32), torch.nn.Conv2d(64, 64, 3, bias=False)
@@ -216,9 +219,9 @@ def test_convolutions_are_rounded_only_where_a_recipe_says_so() -> None:
         features = extract(
             torch.nn.Sequential(conv, torch.nn.Flatten()), [(images, torch.zeros(64))], device=GPU, count=64
         )
-    assert errors["fp32"] < 1e-5 < errors["tf32"]
+    assert errors["fp32"] < 5e-5 < errors["tf32"]
     probed = (features.features - exact.flatten(1)).abs().max() / exact.abs().max()
-    assert float(probed) < 1e-5
+    assert float(probed) < 5e-5
 
 
 @pytest.mark.parametrize("loss", ["info_nce", "sup_con", "paco"])

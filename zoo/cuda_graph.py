@@ -21,11 +21,16 @@ Replay = Callable[[], None]
 def capture(record: Callable[[], None], *generators: torch.Generator) -> Replay:
     """Record a function without running it, and return what replays it.
 
+    It is recorded on the current stream, unless that is the default one, of which nothing can be: what the
+    libraries keep for each stream (cuBLAS's workspace, say) is then that of the steps before, and no other
+    graph's, which may be replayed at the same time.
+
     Args:
         record: touches nothing but tensors on the device; whatever else it reads stays as it was here.
         generators: beside the default one, those that it draws from: a replay draws what they would then.
     """
     graph, before = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
+    stream = None if before == torch.cuda.default_stream() else before
     for generator in generators:
         graph.register_generator_state(generator)
     gc.collect()  # a graph of something earlier that is destroyed during a capture would break it
@@ -33,7 +38,7 @@ def capture(record: Callable[[], None], *generators: torch.Generator) -> Replay:
     gc.disable()
     try:
         # other threads may pin memory meanwhile: the loader's
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
             record()
     except BaseException:
         # when ending the capture fails too, torch does not come to leaving the capture's stream

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -16,10 +16,18 @@ from zoo.modules import Dial
 from zoo.objectives import Objective, Output
 from zoo.training.optim import FUSED
 
+T = TypeVar("T")
 Advance = Callable[[Batch], Output]
 
 WARM_UP = 3
 """Ordinary steps before a capture: they make the optimizer's state and choose kernels."""
+
+
+class Aside(Protocol):
+    """Runs functions on a stream of their own."""
+
+    def __call__(self, function: Callable[[], T]) -> T:
+        """Return what the function returns, safe to use on the caller's stream."""
 
 
 class GraphedStep:
@@ -48,7 +56,7 @@ class GraphedStep:
         optimizer: torch.optim.Optimizer,
         *,
         capture: Callable[[Callable[[], None]], Replay] | None = None,
-        aside: Callable[[Callable[[], Output]], Output] | None = None,
+        aside: Aside | None = None,
     ) -> None:
         if type(optimizer) not in FUSED:
             raise RecipeError(
@@ -157,7 +165,7 @@ class GraphedStep:
             self._metrics = torch.stack([scalar.float() for scalar in scalars])
 
         with cuda_graph.capturing("the step", TrainingError):
-            return self._capture(record)
+            return self._aside(lambda: self._capture(record))  # where the ordinary steps were done
 
 
 def _tensors(batch: Batch) -> list[Tensor]:
@@ -174,7 +182,7 @@ class _Aside:
     def __init__(self) -> None:
         self._stream: torch.cuda.Stream | None = None
 
-    def __call__(self, function: Callable[[], Output]) -> Output:
+    def __call__(self, function: Callable[[], T]) -> T:
         self._stream = self._stream or torch.cuda.Stream()  # type: ignore[no-untyped-call]
         main, side = torch.cuda.current_stream(), self._stream
         side.wait_stream(main)
