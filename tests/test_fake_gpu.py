@@ -26,6 +26,7 @@ from zoo.api.sweep_file import read_sweep
 from zoo.cli import app
 from zoo.cuda_graph import capture
 from zoo.data import Batch, open_dataset
+from zoo.data.prefetch import MOST_AHEAD
 from zoo.errors import DataError, ZooWarning
 from zoo.evaluation.features import extract
 from zoo.evaluation.knn import knn_predict
@@ -240,6 +241,15 @@ def test_no_step_of_a_sweep_for_a_gpu_waits(
 def test_replayed_views_are_the_ordinary_ones_bit_for_bit(views: Any, gpu: Gpu) -> None:
     made_both_ways(views, GPU)
     assert [each.replays for each in gpu.graphs] == [WHOLE - 1]  # the first is an ordinary one
+
+
+def test_the_host_is_not_far_ahead_of_the_steps(gpu: Gpu) -> None:
+    """A batch handed over lies in memory until its step is done."""
+    r = Recipe.load(RECIPES["classify"], [*SHORT, "training.device=cuda"])
+    loader = open_loader(open_dataset(r.data, "train", None), r, GPU)
+    with gpu.watched() as waits:
+        assert len(list(loader.stream(0, MOST_AHEAD + 3))) == MOST_AHEAD + 3
+    assert len([wait for wait in waits if "Event.synchronize" in wait]) == 3
 
 
 def test_views_that_cannot_be_captured_say_where(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,9 @@ from zoo.data.batch import Batch
 
 T = TypeVar("T")
 DEPTH = 2  # batches made ahead by a thread: one is handed over while the other is made
+MOST_AHEAD = 8
+"""Batches on a GPU whose steps have not begun. Graphs are launched so quickly that the host could be dozens
+ahead of the device, each with its views in memory: two of 256 images at 224 px are 0.3 GB."""
 
 
 def pinned(tensor: Tensor, device: torch.device) -> Tensor:
@@ -55,11 +58,17 @@ class SideStream:
     def __init__(self, device: torch.device) -> None:
         """Begin after what has been queued on the current stream, such as the copy of the data set."""
         self._device = device
+        self._begins: deque[torch.cuda.Event] = deque()  # of the steps that batches were handed over to
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._stream.wait_stream(torch.cuda.current_stream(device))
 
     def make(self, produce: Callable[[], Batch]) -> Callable[[], Batch]:
-        """Queue a batch here; the stream that is current when it is handed over waits for it."""
+        """Queue a batch here; the stream that is current when it is handed over waits for it.
+
+        The host waits where it is too far ahead of that stream.
+        """
+        if len(self._begins) >= MOST_AHEAD:
+            self._begins.popleft().synchronize()
         with torch.cuda.stream(self._stream):
             batch = produce()
             ready = self._stream.record_event()
@@ -67,6 +76,7 @@ class SideStream:
         def hand_over() -> Batch:
             current = torch.cuda.current_stream(self._device)
             current.wait_event(ready)
+            self._begins.append(current.record_event())
             for tensor in (*batch.views, batch.labels, batch.index, batch.candidates):
                 if tensor is not None:
                     tensor.record_stream(current)  # its memory is this stream's to reuse only after that one
