@@ -13,6 +13,7 @@ from tests.release_helpers import plain_timm
 from zoo.release import card
 from zoo.training import Recipe
 from zoo.training.changes import differences
+from zoo.training.optim import build_optimizer, build_schedule
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 DIGITS = [name for name in zoo.list_models() if "_digits" in name]
@@ -37,6 +38,26 @@ COMPUTED_WITH = {
     },
 }
 """How recipes that are for a GPU were computed here, and what recipes said when releases were trained."""
+@pytest.mark.parametrize("name", zoo.list_models())
+def test_the_learning_rates_of_a_release_are_those_of_its_recipe_today(name: str) -> None:
+    release = zoo.open(name)
+    assert release.history is not None
+    rows = release.history["columns"]
+    recipe = Recipe.load(release.path / "recipe.yaml")
+    optimizer = build_optimizer(torch.nn.Linear(1, 1), recipe.optimizer)
+    steps, epochs = rows["step"][-1], recipe.training.epochs
+    schedule = build_schedule(optimizer, recipe.schedule, epochs, steps // epochs)
+    rates = []
+    for step in range(steps):
+        schedule.step_update(step)
+        rates.append(optimizer.param_groups[0]["lr"])
+    begin = 0
+    for step, rate in zip(rows["step"], rows["lr"], strict=True):  # a row is of a step, or the mean of several
+        since = rates[begin:step]
+        assert min(since) * (1 - 1e-5) <= rate <= max(since) * (1 + 1e-5), step
+        begin = step
+
+
 CIFAR100 = [name for name in zoo.list_models() if "_cifar100" in name]
 
 

@@ -269,6 +269,9 @@ def test_schedules_are_exact_at_their_corners() -> None:
     assert multistep[200] == pytest.approx(0.08)  # with the first update after 20 whole epochs
     assert multistep[299] == pytest.approx(0.08)
     assert multistep[300] == pytest.approx(0.008)
+    warmed_up = curve(name="multistep", milestones=[20, 30])  # counted from the beginning, not from its end
+    assert warmed_up[:41] == pytest.approx([0.8 * step / 40 for step in range(41)])
+    assert warmed_up[41:] == multistep[41:]
     assert curve(name="constant", warmup_epochs=0) == [pytest.approx(0.8)] * 400
 
 

@@ -144,6 +144,7 @@ def build_schedule(
     common = {
         "warmup_t": section.warmup_epochs * steps_per_epoch,
         "warmup_lr_init": section.warmup_lr,
+        "warmup_prefix": section.warmup_prefix,  # true by default in timm's multistep schedule
         "t_in_epochs": False,
     }
     if section.name == "cosine":
@@ -152,7 +153,6 @@ def build_schedule(
             optimizer,
             t_initial=(epochs - before) * steps_per_epoch,
             lr_min=section.min_lr,
-            warmup_prefix=section.warmup_prefix,
             **common,
         )
     if section.name == "multistep":
