@@ -38,6 +38,8 @@ COMPUTED_WITH = {
     },
 }
 """How recipes that are for a GPU were computed here, and what recipes said when releases were trained."""
+
+
 @pytest.mark.parametrize("name", zoo.list_models())
 def test_the_learning_rates_of_a_release_are_those_of_its_recipe_today(name: str) -> None:
     release = zoo.open(name)
@@ -52,7 +54,7 @@ def test_the_learning_rates_of_a_release_are_those_of_its_recipe_today(name: str
         schedule.step_update(step)
         rates.append(optimizer.param_groups[0]["lr"])
     begin = 0
-    for step, rate in zip(rows["step"], rows["lr"], strict=True):  # a row is of a step, or the mean of several
+    for step, rate in zip(rows["step"], rows["lr"], strict=True):  # a row is of one step, or of several
         since = rates[begin:step]
         assert min(since) * (1 - 1e-5) <= rate <= max(since) * (1 + 1e-5), step
         begin = step
