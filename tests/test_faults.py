@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,28 @@ def test_a_gradient_that_is_not_finite_is_named_before_clipping_spreads_it(
     assert kept.step == 4
     monkeypatch.undo()
     assert_same_state(run(r, tmp_path / "b"), run(r, tmp_path, resume=True))  # BatchNorm's statistics, too
+
+
+@pytest.mark.parametrize("spoilt", [True, False])
+def test_updates_that_a_loss_scaler_always_leaves_out_end_the_run(
+    spoilt: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under float16 the loss may stay finite, and no gradient ever be."""
+    real, scaler = Stepper.__call__, torch.amp.GradScaler
+    monkeypatch.setattr(torch.amp, "GradScaler", lambda device, **_: scaler(device, init_scale=2.0**-12))
+
+    def call(self: Stepper, *rest: Any) -> Output:
+        hook = self.objective.encoder.conv1.weight.register_hook(lambda grad: grad * math.inf)
+        try:
+            return real(self, *rest)
+        finally:
+            hook.remove()
+
+    if spoilt:
+        monkeypatch.setattr(Stepper, "__call__", call)
+    with pytest.raises(TrainingError, match=r"^training\.precision: under fp16") if spoilt else nullcontext():
+        run(recipe("classify", "training.checkpoint_every=2"), tmp_path)
+    assert RunFolder(tmp_path).load().step == (0 if spoilt else 12)  # of those nothing is saved
 
 
 def test_trouble_that_does_not_come_back_leaves_no_trace_and_one_that_always_comes_back_ends(

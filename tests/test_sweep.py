@@ -474,6 +474,17 @@ def test_recipes_are_named_by_what_tells_them_apart() -> None:
     assert [*plan({}).points] == ["ce_digits_lt50"]  # over seeds alone
 
 
+def test_another_backbone_has_its_name() -> None:
+    assert {run.recipe.name for run in plan({"backbone.arch": ["resnet18_cifar"]}).runs} == {
+        "resnet18_cifar.ce_digits_lt50"
+    }
+    found = plan({"backbone.arch": ["cifar_resnet20", "cifar_resnet32"]}, seeds=(0,)).runs
+    assert [run.recipe.name for run in found] == [
+        "cifar_resnet20.ce_digits_lt50",
+        "cifar_resnet32.ce_digits_lt50",
+    ]
+
+
 @pytest.mark.parametrize(
     ("vary", "message"),
     [

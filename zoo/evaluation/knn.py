@@ -34,14 +34,14 @@ def knn_predict(
     train_labels: Tensor,
     test_features: Tensor,
     *,
-    k: int = 200,
+    k: int = 20,
     tau: float = 0.07,
     num_classes: int,
     chunk: int = 2048,
 ) -> KnnPrediction:
     """Classify by the votes `exp(s / tau)` of the `k` training features of highest cosine similarity s.
 
-    The protocol of InstDisc (Wu et al. 2018, section 3.4, k = 200, tau = 0.07). Exact. Memory beside the
+    The protocol of InstDisc (Wu et al. 2018, section 3.4: k = 200, tau = 0.07). Exact. Memory beside the
     features: one `chunk x chunk` block of similarities and one chunk of normalised features at a time, and
     the k neighbours of 16,384 queries; no copy of the bank, which may be mapped from a file. Neighbours of
     equal similarity are taken in the order of the bank, classes of equal votes in the order of their index.

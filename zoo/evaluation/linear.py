@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from zoo.data.stratified import stratified_split as split_by_class
+from zoo.data.stratified import stratified_split
 from zoo.errors import DataError, ZooError, did_you_mean
 from zoo.evaluation._checks import check_augmented, check_features, check_labels
 from zoo.evaluation.metrics import classification_metrics
@@ -20,7 +20,8 @@ from zoo.seeding import derive_seed
 Select = Literal["accuracy", "balanced_accuracy"]
 Solver = Literal["lbfgs", "sgd"]
 
-L2_GRID = tuple(10.0**e for e in range(-6, 2))
+L2_GRID = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
+"""As of `zoo evaluate linear`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +62,7 @@ def fit_linear(
     *,
     l2_grid: Sequence[float] = L2_GRID,
     validation_fraction: float = 0.2,
-    select: Select = "accuracy",
+    select: Select = "balanced_accuracy",
     seed: int = 0,
     balanced: bool = False,
     max_iter: int | None = None,
@@ -115,7 +116,8 @@ def fit_linear(
     scores: dict[float, float] = {}
     best = grid[0]
     if len(grid) > 1:
-        fit_rows, held_rows = stratified_split(targets, validation_fraction, seed)
+        part = derive_seed("linear", seed, "split")
+        fit_rows, held_rows = stratified_split(targets, validation_fraction, part)
         if len(held_rows) == 0:
             raise DataError(
                 f"linear probe: each of the {len(classes)} classes has a single training image, so none can"
@@ -144,14 +146,6 @@ def fit_linear(
 def _problem(views: Tensor, targets: Tensor, num_classes: int, balanced: bool) -> Problem:
     """Standardise all views `[V, N, D]` of images of classes `targets` `[N]` together."""
     return Problem.standardised(views.flatten(0, 1), targets.repeat(len(views)), num_classes, balanced)
-
-
-def stratified_split(labels: Tensor, fraction: float, seed: int) -> tuple[Tensor, Tensor]:
-    """Return ascending row numbers (rest, held out): about `fraction` of every class is held out.
-
-    A class of n >= 2 gives at least 1 and at most n - 1 of its rows, a class of one row gives none.
-    """
-    return split_by_class(labels, fraction, derive_seed("linear", seed, "split"))
 
 
 def _check_settings(

@@ -24,6 +24,7 @@ from zoo.training.nonfinite import (
     BadStep,
     SeenLate,
     SpoiltStep,
+    check_scale,
     do_carefully,
     end_at,
     flicker,
@@ -207,6 +208,7 @@ class _Loop:
                 self._close_row()
             self._take_rows(report, wait=bool(due or looks))
             if due or looks:
+                check_scale(self._stepper)
                 self._trouble = self._trouble or in_weights(self._stepper)
                 (trouble,) = self._ranks.vote(int(bool(self._trouble)))
             if trouble and not signal:  # whoever is told to stop has no time to go back

@@ -84,9 +84,9 @@ def _advice(stepper: Stepper, recipe: Recipe) -> str:
     """Name what is not used yet of the three knobs, or what is left when all are."""
     section = recipe.training
     knobs = []
-    parts = [
-        n for n in range(section.accumulate + 1, section.batch_size // 2 + 1) if section.batch_size % n == 0
-    ]
+    least = 2 * getattr(recipe.objective, "key_groups", 1)  # BatchNorm of a group needs two images
+    most = section.batch_size // least
+    parts = [n for n in range(section.accumulate + 1, most + 1) if section.batch_size % n == 0]
     if parts:
         knobs.append(f"training.accumulate={parts[0]}")
     fixed = section.compile or section.cuda_graph
@@ -96,7 +96,7 @@ def _advice(stepper: Stepper, recipe: Recipe) -> str:
         knobs.append("training.checkpoint_activations=true")
     if section.precision in ("fp32", "tf32"):
         knobs.append("training.precision=bf16")
-    if len(knobs) < 3 and not section.shard:
+    if len(knobs) < 3 and not section.shard and section.early_stopping is None:
         knobs.append("training.shard=true on several GPUs")
     if not knobs or knobs[0].startswith("training.shard"):
         return "nothing is left to set: begin again with a smaller training.batch_size or image size" + (

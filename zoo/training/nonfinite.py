@@ -21,6 +21,9 @@ from zoo.training.step import Stepper
 MOST_REPEATS = 10
 """Repetitions that find nothing before the machine is held to be at fault."""
 
+LEAST_SCALE = 2.0**-14
+"""Of the loss under float16, which begins at 2^16: 30 updates left out in a row. (fairseq's is as small.)"""
+
 _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
@@ -80,6 +83,23 @@ def do_carefully(stepper: Stepper, step: int, batch: Batch, total: int) -> Outpu
     if any(stepper.ranks.vote(int(bool(found)))):
         raise SpoiltStep(step + 1, found or "on another rank, a weight became nan or inf", stepper.lr)
     return output
+
+
+def check_scale(stepper: Stepper) -> None:
+    """Make sure that updates are still done under float16; waits for the device.
+
+    A loss scaler leaves out an update whose gradients are not finite and halves its scale: what is left out
+    once in a while is how it works, but then nothing is learned any more, and no loss says so.
+
+    Raises:
+        TrainingError: when the scale has fallen so far that the last thirty or so must have been left out.
+    """
+    if stepper.scaler.is_enabled() and (scale := stepper.scaler.get_scale()) < LEAST_SCALE:
+        raise TrainingError(
+            f"training.precision: under fp16 the gradients were nan or inf in every one of the last updates, "
+            f"which were left out (the loss's scale fell to {scale:g}); expected finite ones: begin again "
+            "with training.precision=bf16 or fp32"
+        )
 
 
 def in_row(row: dict[str, float]) -> str:

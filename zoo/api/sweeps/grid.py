@@ -154,6 +154,7 @@ def plan_sweep(
         base = bases[chosen[RECIPE]] if len(bases) > 1 else next(iter(bases.values()))
         changes = [_override(axis.key, axis.values[chosen[axis.key]]) for axis in axes if axis.key != RECIPE]
         changes = [*overrides, *changes]
+        changes += _name_of(base, changes)
         point = _folder(axes, labels, taken) if axes else _tag(base)
         for seed in seeds:
             recipe = as_recipe(base, [*changes, f"training.seed={seed}"])
@@ -163,6 +164,12 @@ def plan_sweep(
         place = {seed: number for number, seed in enumerate(seeds)}
         runs.sort(key=lambda run: place[run.seed])  # stable: a stopped sweep has whole sets of points
     return Plan(tuple(axes), tuple(runs), tuple(seeds), None if watch is None else checked_watch(watch))
+
+
+def _name_of(base: Recipe | str | Path, changes: Sequence[str]) -> list[str]:
+    """Return the override of the name, which begins with the architecture, where that is changed."""
+    archs = [change.partition("=")[2] for change in changes if change.startswith("backbone.arch=")]
+    return [f"name={arch}.{as_recipe(base, ()).name.partition('.')[2]}" for arch in archs]
 
 
 def checked_watch(watch: Sequence[Watched]) -> tuple[Watched, ...]:

@@ -114,9 +114,14 @@ def wanted(files: Mapping[str, RemoteFile], repo_id: str) -> list[str]:
             f" and {format.WEIGHTS} is missing. Download the file, then: zoo convert FILE --family FAMILY"
         )
     if absent:
+        start = (
+            f", and start a training by --init {repo_id.replace('/', ':')}"
+            if repo_id.startswith("timm/")
+            else ""
+        )
         raise ReleaseError(
             f"{where}: no release of this project, {', '.join(absent)} is missing; plain timm models load"
-            f' with timm.create_model("hf-hub:{repo_id}", pretrained=True)'
+            f' with timm.create_model("hf-hub:{repo_id}", pretrained=True){start}'
         )
     found = [name for name in files if is_release_file(name)]
     check_sizes({name: files[name].size for name in found}, where)
