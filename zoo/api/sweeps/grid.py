@@ -168,7 +168,7 @@ def plan_sweep(
 
 def _name_of(base: Recipe | str | Path, changes: Sequence[str]) -> list[str]:
     """Return the override of the name, which begins with the architecture, where that is changed."""
-    archs = [change.partition("=")[2] for change in changes if change.startswith("backbone.arch=")]
+    archs = [change.partition("=")[2].strip('"') for change in changes if change.startswith("backbone.arch=")]
     return [f"name={arch}.{as_recipe(base, ()).name.partition('.')[2]}" for arch in archs]
 
 
