@@ -164,7 +164,7 @@ def test_metadata_that_the_hub_refuses_make_no_repository(release, hub, monkeypa
     release.with_license("cc-by-4.0")
     monkeypatch.setattr("zoo.release.licenses.IDENTIFIERS", frozenset({"other"}))
     card = (release.path / "README.md").read_text()
-    with pytest.raises(ReleaseError, match="license: found 'cc-by-4.0', expected 'other'"):
+    with pytest.raises(ReleaseError, match=r"license: found 'cc-by-4.0', expected 'other'"):
         zoo.push(release.path, REPO, token=hub.token)
     monkeypatch.setattr("zoo.release.card.check_card", lambda folder, config: None)
     with pytest.raises(ReleaseError, match=r"Invalid metadata in README.md: .*license.* must be one of"):
@@ -197,7 +197,7 @@ def test_another_licence_does_not_lift_the_terms_of_the_start_in_silence(release
 @pytest.mark.parametrize("license", ["", "  ", "!", "mit\nlicense: x", "x" * 201, 4])
 def test_what_is_no_name_of_a_licence_is_refused_and_nothing_changes(release, license):
     before = (release.path / "config.json").read_bytes()
-    with pytest.raises(ReleaseError, match="licence: found .*, expected an identifier of the Hub's such as"):
+    with pytest.raises(ReleaseError, match=r"licence: found .*, expected an identifier of the Hub's such"):
         release.with_license(license)
     assert (release.path / "config.json").read_bytes() == before
 

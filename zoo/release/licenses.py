@@ -1,8 +1,8 @@
 """The licences that the Hub lists by an identifier, and what a card's metadata say of another one.
 
 The Hub refuses a card whose `license` is none of its identifiers: any other licence is `other` there, with a
-name of its own. The list is that of https://huggingface.co/docs/hub/repositories-licenses up to its addition of
-June 2026, openmdw-1.1. One that came later is written as `other` with its identifier as the name.
+name of its own. The list is that of https://huggingface.co/docs/hub/repositories-licenses as of June 2026,
+with openmdw-1.1 as its newest. A later one is written as `other` with its identifier as the name.
 """
 
 from __future__ import annotations

@@ -151,9 +151,9 @@ def _prepared(client: HfApi, repo_id: str, branch: str, private: bool, contents:
     return there
 
 
-def _check_metadata(card: Path | bytes) -> None:
+def _check_metadata(readme: Path | bytes) -> None:
     """Ask the Hub whether it takes a card: what `card.check_card` cannot know, such as a list it has cut."""
-    text = card.decode() if isinstance(card, bytes) else card.read_text(encoding="utf-8")
+    text = readme.decode() if isinstance(readme, bytes) else readme.read_text(encoding="utf-8")
     try:
         ModelCard(text).validate(repo_type="model")
     except ValueError as error:
