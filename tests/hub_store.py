@@ -195,6 +195,13 @@ def card_errors(data: dict[str, Any]) -> list[str]:
         f'"{key}" must be a string' for key in ("license", "library_name", "pipeline_tag")
         if not isinstance(data.get(key, ""), str)
     ]  # fmt: skip
+    from zoo.release import licenses  # late: importing this comes before huggingface_hub's settings
+
+    license = data.get("license", "other")
+    if isinstance(license, str) and license not in licenses.IDENTIFIERS:
+        problems.append(f'"license" must be one of [{", ".join(sorted(licenses.IDENTIFIERS))}]')
+    if not re.fullmatch(r"[a-z0-9.-]+", str(data.get("license_name", "other"))):
+        problems.append('"license_name" must be lower-case letters, digits, "." and "-"')
     if not all(isinstance(tag, str) for tag in data.get("tags") or []):
         problems.append('"tags" must be an array of strings')
     for m, model in enumerate(data.get("model-index") or []):

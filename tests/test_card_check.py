@@ -101,7 +101,17 @@ def test_two_seeds_of_one_protocol_stay_two_results(release):
             "library_name: timm\nbase_model: a/b",
             "base_model: found 'a/b', expected None",
         ),
-        ("license: apache-2.0", "license: mit", "license: found 'mit', expected 'apache-2.0'"),
+        (
+            "license: apache-2.0",
+            "license: mit",
+            r"license: found 'mit', expected 'apache-2.0'. config.json records the licence. To set another "
+            r"one: zoo push \S+ ORG/NAME --license mit, or .*\.with_license\(\"mit\"\); both write",
+        ),
+        (
+            "license: apache-2.0",
+            "license: apache-2.0\nlicense_name: my own",
+            r"license_name: found 'my own', expected None.* --license 'my own', or",
+        ),
         ("- contrastive-zoo\n", "", "tags: .*expected .contrastive-zoo."),
         ("library_name: timm", "library_name: [timm", "metadata: not valid YAML at line 2"),
         ("- name: cifar_resnet20.paco_test\n  results:", "- results:", "metadata that the Hub does not take"),

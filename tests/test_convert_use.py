@@ -88,6 +88,22 @@ def test_the_command_prints_what_it_took_and_left_out_and_how_to_load(file: Path
     assert release.config["model_args"] == {"drop_rate": 0.0}
 
 
+def test_a_conversion_without_a_licence_has_the_repositorys_until_one_is_set(
+    file: Path, tmp_path: Path
+) -> None:
+    done = run(file, "--family", "paco", "--arch", ARCH, "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    repository = "https://github.com/dvlab-research/Parametric-Contrastive-Learning"
+    assert f"  licence   mit, that of {repository}; for weights of your own: --license ID" in done.stdout
+    release = zoo.open(tmp_path / "out")
+    assert "The licence is the one that the repository states." in release.card
+    own = release.with_license("cc-by-4.0")
+    own.verify()
+    assert "that the repository states" not in own.card + own.recipe["description"]
+    assert own.recipe == {**release.recipe, "description": own.recipe["description"]}
+    card.check_card(own.path, own.config)
+
+
 def test_the_command_answers_a_mistake_with_one_line(
     file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -19,7 +19,8 @@ from tests import warm
 from tests.hub_helpers import EVALUATION, NAME, REPO
 from tests.release_helpers import release_of, trained_encoder
 from zoo.config import dump_yaml
-from zoo.errors import ReleaseError
+from zoo.errors import ReleaseError, ZooWarning
+from zoo.release.card import check_card
 from zoo.release.push import publish
 from zoo.release.start import check_public
 
@@ -140,6 +141,65 @@ def test_no_path_is_published_as_what_training_started_from(release, hub, tmp_pa
     assert f"release: hf-hub:{REPO}@v1" in there["recipe.yaml"].decode()
     assert not [name for name, content in there.items() if b"home alice" in content]
     assert f"base_model: {REPO}" in there["README.md"].decode()
+
+
+@pytest.mark.parametrize(
+    ("license", "said"),
+    [
+        ("dinov3-license", {"license": "other", "license_name": "dinov3-license"}),
+        ("Terms of Org, 2.0", {"license": "other", "license_name": "terms-of-org-2.0"}),
+        ("CC BY 4.0", {"license": "cc-by-4.0"}),
+    ],
+)
+def test_a_licence_that_the_hub_does_not_list_is_pushed_by_its_name(release, hub, license, said):
+    done = warm.zoo("push", release.path, REPO, "--license", license, HF_TOKEN=hub.token)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(hub.files(REPO)["config.json"])["pretrained_cfg"]["license"] == license
+    there = ModelCard(hub.files(REPO)["README.md"].decode())
+    assert {key: value for key, value in there.data.to_dict().items() if key.startswith("license")} == said
+    assert f"released under `{license}`" in there.text
+
+
+def test_metadata_that_the_hub_refuses_make_no_repository(release, hub, monkeypatch):
+    release.with_license("cc-by-4.0")
+    monkeypatch.setattr("zoo.release.licenses.IDENTIFIERS", frozenset({"other"}))
+    card = (release.path / "README.md").read_text()
+    with pytest.raises(ReleaseError, match=r"license: found 'cc-by-4.0', expected 'other'"):
+        zoo.push(release.path, REPO, token=hub.token)
+    monkeypatch.setattr("zoo.release.card.check_card", lambda folder, config: None)
+    with pytest.raises(ReleaseError, match=r"Invalid metadata in README.md: .*license.* must be one of"):
+        zoo.push(release.path, REPO, token=hub.token)
+    assert (release.path / "README.md").read_text() == card
+    assert REPO not in hub.store.repos
+
+
+def test_another_licence_does_not_lift_the_terms_of_the_start_in_silence(release, tmp_path, recwarn):
+    release.with_license("mit")  # weights of one's own
+    assert not [each for each in recwarn if each.category is ZooWarning]
+    tuned = started_from(
+        "shipped:cifar_resnet20.paco_digits_lt50", tmp_path / "tuned", license="seer-license"
+    )
+    with pytest.warns(ZooWarning) as warned:
+        changed = tuned.with_license("mit")
+    (message,) = [str(each.message) for each in warned]
+    start = 'the training started from "shipped:cifar_resnet20.paco_digits_lt50"'
+    assert message.startswith(f'{tuned.path}: licence "mit" in the place of "seer-license": {start}, and')
+    assert changed.config == {
+        **tuned.config, "pretrained_cfg": {**tuned.config["pretrained_cfg"], "license": "mit"}
+    }  # fmt: skip
+    assert "started from `shipped:cifar_resnet20.paco_digits_lt50`: what its licence asks" in changed.card
+    check_card(changed.path, changed.config)
+    changed.verify()
+    changed.with_license("mit")
+    assert not [each for each in recwarn if each.category is ZooWarning], "said once"
+
+
+@pytest.mark.parametrize("license", ["", "  ", "!", "mit\nlicense: x", "x" * 201, 4])
+def test_what_is_no_name_of_a_licence_is_refused_and_nothing_changes(release, license):
+    before = (release.path / "config.json").read_bytes()
+    with pytest.raises(ReleaseError, match=r"licence: found .*, expected an identifier of the Hub's such"):
+        release.with_license(license)
+    assert (release.path / "config.json").read_bytes() == before
 
 
 def test_a_start_gets_no_name_of_other_weights(release, hub, tmp_path):
@@ -280,6 +340,7 @@ FAILING_AT = {
     "creating the repository": ("POST /api/repos/create", 0),
     "looking at the new repository": ("GET /api/models/.*/revision/main", 1),
     "the check of the card": ("POST /api/validate-yaml", 0),
+    "the client's check of the card": ("POST /api/validate-yaml", 1),
     "what to upload": ("POST /api/models/.*/preupload/", 0),
     "where to upload": (r"POST /.*/info/lfs/objects/batch", 0),
     "the upload": ("PUT /storage", 1),

@@ -7,12 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import timm
 from huggingface_hub import ModelCard
 
 import zoo
 from tests.release_helpers import release_of, some_centers, trained_encoder
 from zoo.errors import ReleaseError
-from zoo.release import Release, format
+from zoo.release import Release, format, licenses
 from zoo.release.card import check_card
 from zoo.release.hub import manifest
 
@@ -53,6 +54,17 @@ def test_the_cards_metadata_is_what_the_hub_reads(release):
         ("knn (k: 20; seed: 0)", "test", "few"): 76.54,
     }
     assert "contrastive-zoo" in data.tags, "zoo list --hub finds releases by it"
+
+
+def test_every_licence_of_timms_weights_is_one_that_the_hub_takes():
+    named = {timm.get_pretrained_cfg(name).license for name in timm.list_pretrained()} - {None}
+    assert "dinov3-license" in named
+    for license in named:
+        licenses.check(license)
+        listed = license in licenses.IDENTIFIERS
+        assert licenses.on_hub(license) == ((license, None) if listed else ("other", license))
+    assert licenses.on_hub("Apache-2.0") == ("apache-2.0", None)
+    assert licenses.on_hub("openrail++") == ("openrail++", None)
 
 
 def test_the_card_shows_description_training_results_and_use(release):

@@ -65,7 +65,8 @@ def convert(
         mean: of each channel, for pixels in [0, 1].
         std: of each channel.
         dataset: what the encoder was trained on, in words.
-        license: of the weights, as the Hub writes it; that of the authors' repository when None.
+        license: of the weights, as the Hub writes it, or another one's name; that of the authors' repository
+            when None, so give yours for weights of your own.
         description: the card's paragraph; written from the facts when None.
         leave_out: keys of the file to leave out although they are unknown, or shell patterns of them, such as
             "decoder.*" or "*.attn_mask".

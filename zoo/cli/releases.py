@@ -119,6 +119,10 @@ def push(
             "--start", metavar="ORG/NAME", help="Where the folder is published that training started from."
         ),
     ] = None,
+    license: Annotated[
+        str | None,
+        typer.Option("--license", metavar="ID", help="Set the weights' licence first, e.g. cc-by-4.0."),
+    ] = None,
 ) -> None:
     """Publish a release on the Hub, after checking it; the same push again changes nothing."""
     from zoo.release import open as open_release
@@ -127,6 +131,8 @@ def push(
     opened = open_release(release)
     if start is not None:
         opened = opened.with_start(start)
+    if license is not None:
+        opened = opened.with_license(license)
     published = publish(opened, repo_id, private=private, revision=revision)
     if published.changed:
         print(f"pushed {', '.join(published.changed)}")
@@ -227,7 +233,7 @@ def convert(
         description=description,
         leave_out=leave_out or (),
     )
-    print_conversion(release)
+    print_conversion(release, stated=license is None)
     print(f'\nload it:  zoo.load("{release.path}")')
 
 

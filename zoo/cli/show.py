@@ -117,8 +117,13 @@ def print_release(release: Release) -> None:
     print_evaluations(release.metrics["evaluations"])
 
 
-def print_conversion(release: Release) -> None:
-    """Print what a converted release has of its file, what was left out, and how images become its input."""
+def print_conversion(release: Release, *, stated: bool) -> None:
+    """Print what a converted release has of its file, what was left out, and how images become its input.
+
+    Args:
+        release: the conversion.
+        stated: whether its licence is the one that the family's repository states.
+    """
     source, preprocess = release.recipe["converted"], release.preprocess
     print(f"{release.name}  {release.path}")
     epoch = "" if source["epoch"] is None else f", epoch {source['epoch']}"
@@ -131,7 +136,8 @@ def print_conversion(release: Release) -> None:
         f"  input     {preprocess.input_size} pixels, crop {preprocess.crop_pct:g}, "
         f"{preprocess.interpolation}, mean {preprocess.mean}, std {preprocess.std}"
     )
-    print(f"  licence   {release.config['pretrained_cfg']['license']}")
+    whose = f", that of {source['repository']}; for weights of your own: --license ID" if stated else ""
+    print(f"  licence   {release.config['pretrained_cfg']['license']}{whose}")
 
 
 def print_evaluations(entries: Sequence[Mapping[str, Any]]) -> None:

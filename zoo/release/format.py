@@ -212,6 +212,12 @@ def read_recipe(folder: Path) -> dict[str, Any]:
     return recipe
 
 
+def start_of(recipe: Mapping[str, Any]) -> str | None:
+    """Return what a recipe's training started from; None for random weights, and of a conversion."""
+    start = (recipe.get("init") or {}).get("release")
+    return start if isinstance(start, str) else None
+
+
 def read_front_matter(text: str, where: str) -> dict[str, Any]:
     """Return the YAML metadata at the top of a card, `---` on lines of its own around it.
 

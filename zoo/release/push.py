@@ -15,7 +15,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, constants, hf_hub_download
+from huggingface_hub import (
+    CommitOperationAdd,
+    CommitOperationDelete,
+    HfApi,
+    ModelCard,
+    constants,
+    hf_hub_download,
+)
 
 from zoo.errors import ReleaseError
 from zoo.release import card, check, format, hub, source, start
@@ -104,7 +111,7 @@ def publish(
     client = hub.api(token)
     contents = manifest.contents(release.path, repo_id)
     manifest.check_sizes({name: manifest.size(content) for name, content in contents.items()}, release.path)
-    there = _prepared(client, repo_id, branch, private)
+    there = _prepared(client, repo_id, branch, private, contents)
     _check_replaceable(there, repo_id, release, token)
     changed = manifest.differing(contents, there.files)
     if not changed:
@@ -118,12 +125,13 @@ def _published(repo_id: str, version: str, changed: tuple[str, ...]) -> Publishe
     return Published(repo_id, version, f"{constants.ENDPOINT}/{repo_id}/tree/{version}", changed)
 
 
-def _prepared(client: HfApi, repo_id: str, branch: str, private: bool) -> hub.Listing:
+def _prepared(client: HfApi, repo_id: str, branch: str, private: bool, contents: Contents) -> hub.Listing:
     """Return what the branch holds, after creating repository and branch where they are missing."""
     try:
         there = hub.listing(client, repo_id, branch)
     except hub.RepositoryAbsentError:
         with hub.talking(repo_id):
+            _check_metadata(contents[format.CARD])  # a commit asks as well, but then there is a repository
             # exist_ok: somebody else may create it just now; what is in it is looked at below
             client.create_repo(repo_id, private=private, exist_ok=True)
             if branch != _MAIN:
@@ -141,6 +149,15 @@ def _prepared(client: HfApi, repo_id: str, branch: str, private: bool) -> hub.Li
             " page, or push without private"
         )
     return there
+
+
+def _check_metadata(readme: Path | bytes) -> None:
+    """Ask the Hub whether it takes a card: what `card.check_card` cannot know, such as a list it has cut."""
+    text = readme.decode() if isinstance(readme, bytes) else readme.read_text(encoding="utf-8")
+    try:
+        ModelCard(text).validate(repo_type="model")
+    except ValueError as error:
+        raise ValueError(f"Invalid metadata in {format.CARD}: {error}") from None
 
 
 def _check_replaceable(there: hub.Listing, repo_id: str, release: Release, token: str | bool | None) -> None:

@@ -26,6 +26,7 @@ from zoo.release import card, files, format, images, names, start, tensors, veri
 from zoo.release import history as histories
 from zoo.release.build import build
 from zoo.release.locate import folder_of
+from zoo.release.relicense import relicense
 from zoo.release.request import check_request
 
 
@@ -314,6 +315,27 @@ class Release:
         other = Release.at(folder_of(reading, token=token, want="facts"))
         with self._changing():
             start.rename(self.path, self.config, reading, other.config["zoo"]["weights_sha256"])
+        release = Release.at(self.path)
+        release.render_card()
+        return release
+
+    def with_license(self, license: str) -> Release:
+        """Set the licence of the weights, in `config.json` and on the card.
+
+        Of weights whose training started from others' it is warned: what those ask for holds all the same.
+
+        Args:
+            license: an identifier of the Hub's, e.g. "cc-by-4.0", or another licence's name: the card's
+                metadata say `license: other` with that name, as the Hub wants it.
+
+        Returns:
+            The release, opened anew: its `config.json` and card have changed.
+
+        Raises:
+            ReleaseError: for no name of a licence, or a release that cannot be changed.
+        """
+        with self._changing():
+            relicense(self.path, self.config, license)
         release = Release.at(self.path)
         release.render_card()
         return release

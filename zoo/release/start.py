@@ -18,7 +18,7 @@ def check_public(folder: Path) -> None:
     Raises:
         ReleaseError: naming it, and how the recipe gets a name that others can read.
     """
-    start = _start_of(format.read_recipe(folder))
+    start = format.start_of(format.read_recipe(folder))
     if start is not None and _is_folder(start):
         raise ReleaseError(
             f'{folder / format.RECIPE}: init.release is the folder "{start}": others cannot read it, and its '
@@ -40,7 +40,7 @@ def rename(folder: Path, config: Mapping[str, Any], reading: names.Reading, weig
         ReleaseError: for another folder, or weights that are not those that the training started from.
     """
     recipe, where = format.read_recipe(folder), f"{folder / format.RECIPE}: init.release"
-    old, new = _start_of(recipe), reading.spelling
+    old, new = format.start_of(recipe), reading.spelling
     if old is None or old.startswith(names.TIMM):
         found = "random weights" if old is None else f'"{old}"'
         raise ReleaseError(f"{where}: the training started from {found}, so there is no other name for it")
@@ -71,11 +71,6 @@ def rename(folder: Path, config: Mapping[str, Any], reading: names.Reading, weig
             (staging / format.CONFIG).write_text(format.to_json({**config, "zoo": about}), encoding="utf-8")
     except OSError as error:
         raise ReleaseError(f"{folder}: cannot be changed: {error}") from None
-
-
-def _start_of(recipe: Mapping[str, Any]) -> str | None:
-    start = (recipe.get("init") or {}).get("release")
-    return start if isinstance(start, str) else None
 
 
 def _is_folder(start: str) -> bool:

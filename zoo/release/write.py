@@ -65,7 +65,7 @@ def write_release(
         images: which were trained on ("train") and measured on ("test"); None where they are not listed.
         pictures: PNG files by name.
         description: the card's hand-written paragraph.
-        license: of the weights, as the Hub writes it; "unknown" where it is not known.
+        license: of the weights, as the Hub writes it, or another one's name; "unknown" where none is known.
 
     Raises:
         ReleaseError: when the parts do not fit each other, or the folder cannot be written.

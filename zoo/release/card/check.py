@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from huggingface_hub import CardData, ModelCard
 
 from zoo.config import is_number
 from zoo.errors import ReleaseError
-from zoo.release import format
+from zoo.release import format, licenses
 from zoo.release.card.metadata import metadata
 from zoo.release.card.render import notes, render
 from zoo.release.schema import LIBRARY
@@ -40,14 +41,16 @@ def check_card(folder: Path, config: Mapping[str, Any]) -> None:
         ReleaseError: naming the card, what is wrong and what was measured.
     """
     file = folder / format.CARD
+    licenses.check(config["pretrained_cfg"]["license"], f"{folder / format.CONFIG}: pretrained_cfg.license")
     text = format.read_text(file)
     found = _metadata(text, file)
     metrics, recipe = format.read_metrics(folder), format.read_recipe(folder)
     expected = _plain(metadata(config, recipe, metrics))
-    for key in ("library_name", "license", "pipeline_tag", "datasets", "base_model"):
+    for key in ("library_name", "license", "license_name", "pipeline_tag", "datasets", "base_model"):
         said, right = found.get(key), expected.get(key)
         if said != right:
-            raise ReleaseError(f"{file}: {key}: found {said!r}, expected {right!r}. {_ANEW}")
+            mend = _relicensing(found, folder) if key.startswith("license") else _ANEW
+            raise ReleaseError(f"{file}: {key}: found {said!r}, expected {right!r}. {mend}")
     if LIBRARY not in (found.get("tags") or []):
         raise ReleaseError(
             f'{file}: tags: found {found.get("tags")}, expected "{LIBRARY}" among them. {_ANEW}'
@@ -57,6 +60,16 @@ def check_card(folder: Path, config: Mapping[str, Any]) -> None:
     rendered = set(render(folder, config).splitlines())
     settings = [value for record in (config, recipe) for value in _numbers(record)]
     _check_body(text, rendered, own, list(_numbers(metrics)), settings, file)
+
+
+def _relicensing(found: Mapping[str, Any], folder: Path) -> str:
+    """Say how the release gets the licence that somebody wrote into its card."""
+    said = str(found.get("license_name") or found.get("license") or "ID")
+    return (
+        f"{format.CONFIG} records the licence. To set another one: zoo push {shlex.quote(str(folder))} "
+        f'ORG/NAME --license {shlex.quote(said)}, or in Python zoo.open("{folder}").with_license("{said}"); '
+        "both write the card anew, but for the notes between its marks"
+    )
 
 
 def _metadata(text: str, file: Path) -> dict[str, Any]:

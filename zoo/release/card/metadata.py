@@ -9,7 +9,8 @@ from typing import Any
 from huggingface_hub import EvalResult, ModelCardData
 
 from zoo.config import is_number
-from zoo.release.format import ACCURACIES
+from zoo.release import licenses
+from zoo.release.format import ACCURACIES, start_of
 from zoo.release.schema import LIBRARY
 
 _RECALL = re.compile(r"recall_at_(\d+)")
@@ -30,8 +31,10 @@ def metadata(
     task = "image-classification" if config["num_classes"] else "image-feature-extraction"
     dataset = hub_dataset(zoo["dataset"])
     base = _base_model(recipe)
+    license, license_name = licenses.on_hub(config["pretrained_cfg"]["license"])
     data = ModelCardData(
-        license=config["pretrained_cfg"]["license"],
+        license=license,
+        license_name=license_name,
         library_name="timm",
         pipeline_tag=task,
         tags=[task, "timm", "transformers", "contrastive-learning", LIBRARY, zoo["objective"]],
@@ -84,8 +87,8 @@ def metric_title(name: str) -> str | None:
 
 def _base_model(recipe: Mapping[str, Any]) -> str | None:
     """Return the Hub's name of the weights that training started from, where they are on the Hub."""
-    start = (recipe.get("init") or {}).get("release")
-    if not isinstance(start, str):
+    start = start_of(recipe)
+    if start is None:
         return None
     if start.startswith("timm:"):
         return f"timm/{start.removeprefix('timm:')}"

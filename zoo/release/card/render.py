@@ -41,7 +41,7 @@ def render(folder: Path, config: Mapping[str, Any]) -> str:
         sections.training(zoo, training, recipe_text),
         sections.limits(config, training),
         f"{_NOTES_BEGIN}\n{notes(folder / format.CARD)}{_NOTES_END}",
-        sections.licence(config["pretrained_cfg"]["license"]),
+        sections.licence(config["pretrained_cfg"]["license"], recipe),
         sections.citation(zoo["objective"], recipe),
     ]
     body = "\n\n".join(part for part in parts if part)

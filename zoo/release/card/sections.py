@@ -10,7 +10,7 @@ from zoo.config import is_number
 from zoo.errors import capital
 from zoo.release.card.citations import bibtex
 from zoo.release.card.metadata import facts, metric_title
-from zoo.release.format import ACCURACIES
+from zoo.release.format import ACCURACIES, start_of
 
 _PROTOCOLS = {
     "classifier": "the learned class centers as they stand, without the training set's prior",
@@ -247,13 +247,16 @@ def limits(config: Mapping[str, Any], training: Mapping[str, Any]) -> str:
     return "## Limits and biases\n\n" + "\n".join(rows)
 
 
-def licence(license: str) -> str:
-    """The licence of the weights."""
+def licence(license: str, recipe: Mapping[str, Any]) -> str:
+    """The licence of the weights, and whose terms hold beside it."""
     known = {
         "unknown": "The weights' licence is not known; ask those who trained them.",
         "other": "See the source.",
     }
     text = known.get(license, f"The weights are released under `{license}`.")
+    start = start_of(recipe)
+    if start is not None:
+        text += f" Their training started from `{start}`: what its licence asks for holds for them, too."
     return f"## Licence\n\n{text} The training data have their own terms."
 
 

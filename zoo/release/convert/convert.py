@@ -14,7 +14,7 @@ from zoo.config import Config, dump_yaml
 from zoo.errors import ReleaseError, did_you_mean
 from zoo.files import RUNS
 from zoo.modules.centers import Centers
-from zoo.release import format
+from zoo.release import format, licenses
 from zoo.release.build import check_arguments
 from zoo.release.convert.architecture import check_fit
 from zoo.release.convert.families import FAMILIES, Family
@@ -32,6 +32,7 @@ from zoo.release.convert.preprocessing import Preprocessing, fill_in
 from zoo.release.convert.reading import Checkpoint, read_checkpoint
 from zoo.release.convert.rules import Part
 from zoo.release.release import Release
+from zoo.release.relicense import STATED
 from zoo.release.write import write_release
 
 Encoder = Literal["query", "momentum"]
@@ -99,7 +100,9 @@ def convert_checkpoint(
     check_labels(() if labels is None else labels)
     class_counts = None if class_counts is None else _plain(class_counts)
     check_counts(class_counts or ())
-    check_texts(dataset=dataset, description=description, license=license)
+    check_texts(dataset=dataset, description=description)
+    if license is not None:
+        licenses.check(license)
     preprocessing = preprocessing or Preprocessing()
     check_preprocessing(preprocessing)
     out = Path(out) if out is not None else RUNS / name
@@ -266,7 +269,7 @@ def _describe(
     if centers is not None and centers.prototypes is not None:
         text += " `prototypes` are the file's class prototypes, in the space of its projection."
     if own_license and family.license != "unknown":
-        text += " The licence is the one that the repository states."
+        text += STATED
     return text + " None of its authors' figures was measured again, so none is stated."
 
 

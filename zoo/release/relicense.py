@@ -1,0 +1,52 @@
+"""Another licence of a release that exists: in `config.json`, and where its description speaks of one."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from zoo.config import dump_yaml
+from zoo.errors import ReleaseError, ZooWarning
+from zoo.release import format, licenses
+from zoo.release.files import replacing
+
+STATED = " The licence is the one that the repository states."
+"""In the description of a conversion for which nobody chose one; true until somebody does."""
+
+
+def relicense(folder: Path, config: Mapping[str, Any], license: str) -> None:
+    """Write another licence into `config.json`; a start, whose terms it cannot lift, is warned of.
+
+    Args:
+        folder: of the release.
+        config: its `config.json`.
+        license: as the Hub writes it, or another one's name.
+
+    Raises:
+        ReleaseError: for no name of a licence, or a folder that cannot be written.
+    """
+    licenses.check(license)
+    recipe, old = format.read_recipe(folder), config["pretrained_cfg"]["license"]
+    start = format.start_of(recipe)
+    if start is not None and license != old:
+        warnings.warn(
+            f'{folder}: licence "{license}" in the place of "{old}": the training started from "{start}", '
+            "and what the licence of those weights asks for holds for these, too; the card goes on to say so",
+            ZooWarning,
+            stacklevel=3,
+        )
+    about, text = dict(config["zoo"]), recipe.get("description")
+    about["description"] = about["description"].replace(STATED, "")
+    cfg = {**config["pretrained_cfg"], "license": license}
+    try:
+        with replacing(folder, last=format.CONFIG, stale=()) as staging:  # the hash with what it is of
+            if isinstance(text, str) and STATED in text:
+                changed = {**recipe, "description": text.replace(STATED, "")}
+                (staging / format.RECIPE).write_text(dump_yaml(changed), encoding="utf-8")
+                about["recipe_sha256"] = format.sha256(staging / format.RECIPE)
+            written = {**config, "pretrained_cfg": cfg, "zoo": about}
+            (staging / format.CONFIG).write_text(format.to_json(written), encoding="utf-8")
+    except OSError as error:
+        raise ReleaseError(f"{folder}: cannot be changed: {error}") from None
