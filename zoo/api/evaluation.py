@@ -289,7 +289,8 @@ def _with_classes_of(release: Release, dataset: ImageDataset) -> ImageDataset:
     ours, theirs = dataset.class_names, release.class_names
     known = set(theirs)
     unknown = next((name for name in ours if name not in known), None)
-    if ours != theirs and (unknown is not None or len(known) < len(theirs)):
+    ambiguous = len(known) < len(theirs) or len(set(ours)) < len(ours)
+    if ours != theirs and (unknown is not None or ambiguous):
         found, expected = (", ".join(names[:5]) for names in (ours, theirs))
         raise DataError(
             f"data: found {len(ours)} classes ({found}, ...), expected the "
