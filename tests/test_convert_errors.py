@@ -177,6 +177,10 @@ def test_unknown_names_are_answered_with_the_nearest(paco: Path, tmp_path: Path)
             "class counts: found -4 of class 3, expected a whole number",
         ),
         ({"class_counts": 7}, "class counts: found 7, expected one number for each class"),
+        (
+            {"labels": ["a", "M\udce4use"]},
+            'labels: the one of class 1 is "M\\udce4use", expected words in UTF-8',
+        ),
     ],
 )
 def test_the_first_wrong_number_is_named_before_the_file_is_read(

@@ -215,8 +215,20 @@ def test_one_bad_image_more_than_allowed_ends_the_run_with_the_first_name(spoile
 
 
 def test_tensor_backend_says_exactly_how_many_others_there_are(spoiled):
-    with pytest.raises(DataError, match=r'"2.png" cannot be read.*; 2 other images cannot be read either'):
+    with pytest.raises(DataError, match=r'"2.png" cannot be read.*; 2 other images cannot be read') as caught:
         loader(spoiled, "tensor", 0)
+    assert "either (3.png, 7.png); expected at most 0 such images; delete" in str(caught.value)
+    assert "data.max_bad_images=3 in a recipe" in str(caught.value)
+
+
+def test_a_stream_does_not_claim_that_the_images_it_has_not_read_are_whole(spoiled):
+    for allowed, expected in (
+        (0, "; it is the first such image met, and not all are read yet; expected at most 0 such images"),
+        (1, r"; 1 other image met so far cannot be read either \(\d.png\), and not all are read yet"),
+    ):
+        with pytest.raises(DataError, match=expected) as caught:
+            list(loader(spoiled, "stream", allowed).stream(0, 2))
+        assert "max_bad_images=N in a data spec" in str(caught.value)
 
 
 @pytest.mark.parametrize(("backend", "workers"), BACKENDS)

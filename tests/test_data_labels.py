@@ -80,6 +80,12 @@ def test_a_file_of_class_names_orders_words_and_must_have_them_all(tmp_path: Pat
         opened(source, tmp_path)
 
 
+def test_a_word_that_controls_a_terminal_is_no_class(tmp_path: Path) -> None:
+    source = lists(tmp_path, "a b 0.png ant\na b 1.png c\x1bat\n", "a b 0.png ant\n")
+    with pytest.raises(DataError, match=r"list: found a class called 'c\\x1bat'.*rename it in the lists"):
+        opened(source, tmp_path)
+
+
 def test_numbers_and_words_do_not_mix(tmp_path: Path) -> None:
     source = lists(tmp_path, "a b 0.png 0\na b 1.png cat\n", "a b 0.png 0\n")
     with pytest.raises(DataError, match=r'train.txt line 2: found "a b 1.png cat", expected "path label"'):

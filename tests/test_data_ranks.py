@@ -206,5 +206,5 @@ def test_what_the_ranks_met_counts_together(damaged):
         assert sorted(feed.bad_images) == ["2.png", "3.png", "9.png"]
     feeds = met(2)
     for feed in feeds:
-        with pytest.raises(DataError, match=r"2 other images cannot be read.*at most 2 such images"):
+        with pytest.raises(DataError, match=r"2 other images met so far .*at most 2 such images"):
             feed.note_unreadable(everybody)

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pickle
+import shutil
 import struct
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -192,10 +193,35 @@ def test_folder_mistakes_are_named(tmp_path):
     refused({"kind": "folder", "train": "trian"}, tmp_path, 'Did you mean "train"')
     tree(tmp_path, "val", ["ant", "cats"])
     refused({"kind": "folder"}, tmp_path, 'class "cats" .*not among the 2.*Did you mean "cat"', "test")
-    tree(tmp_path, "val2", ["ant"])
-    refused({"kind": "folder", "test": "val2"}, tmp_path, 'has no class "cat"', "test")
     (tmp_path / "val3" / "ant").mkdir(parents=True)
-    refused({"kind": "folder", "test": "val3"}, tmp_path, "ant", "test")
+    refused(
+        {"kind": "folder", "test": "val3"}, tmp_path, 'val3: found no image in the class folder "ant"', "test"
+    )
+
+
+def test_a_test_folder_may_lack_classes_of_the_training_folder(tmp_path):
+    tree(tmp_path, "train", ["ant", "bee", "cat", "dog"], 1)
+    tree(tmp_path, "val", ["cat", "ant"])
+    (tmp_path / "val" / "bee").mkdir()
+    with pytest.warns(ZooWarning, match=r'val has no image of 2 of the 4 classes \("bee", "dog"\)') as said:
+        test = opened({"kind": "folder"}, tmp_path, "test")
+    assert len(said) == 1
+    assert (
+        test.class_names == opened({"kind": "folder"}, tmp_path).class_names == ("ant", "bee", "cat", "dog")
+    )
+    assert test.labels.tolist() == [0, 0, 2, 2]
+
+
+@pytest.mark.parametrize("name", [os.fsdecode(b"M\xe4use"), "ant\x1b[31m", "two\nlines"])
+def test_a_class_that_cannot_be_written_is_refused_before_any_training(tmp_path, name):
+    tree(tmp_path, "train", ["cat", name])
+    refused(
+        {"kind": "folder"}, tmp_path, "called '.*\\\\.*' in .*expected words in UTF-8.*rename its folders"
+    )
+    (tmp_path / "train" / name).rename(tmp_path / "train" / "ant")
+    assert opened({"kind": "folder"}, tmp_path).class_names == ("ant", "cat")
+    shutil.copytree(tmp_path / "train", tmp_path / name / "train")
+    refused({"kind": "folder"}, tmp_path / name, "the data are called '.*; rename the folder")
 
 
 def test_folder_leaves_out_what_programs_hide_in_it(tmp_path):

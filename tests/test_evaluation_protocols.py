@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,7 @@ from PIL import Image
 import zoo
 from zoo.cli.show import print_evaluations
 from zoo.data import open_dataset
-from zoo.errors import ZooError
+from zoo.errors import ZooError, ZooWarning
 from zoo.evaluation.knn import knn_predict
 from zoo.evaluation.measure import _without_prior
 from zoo.evaluation.metrics import calibration_error
@@ -148,12 +149,41 @@ def test_data_that_a_protocol_cannot_measure_on_are_refused_in_one_line(
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("missing", ["train", "val"])
-def test_a_class_folder_missing_in_one_split_is_named(missing: str, made: Release, tmp_path: Path) -> None:
-    only = (0, 2) if missing == "train" else (2, 0)
+def test_a_class_folder_missing_in_training_is_named(made: Release, tmp_path: Path) -> None:
     with pytest.raises(ZooError, match="extra") as error:
-        zoo.evaluate(made, "knn", folders(tmp_path, a=(2, 2), b=(2, 2), extra=only), save=False)
+        zoo.evaluate(made, "knn", folders(tmp_path, a=(2, 2), b=(2, 2), extra=(0, 2)), save=False)
     assert "\n" not in str(error.value)
+
+
+def test_accuracy_is_over_the_classes_that_have_test_images(made: Release, tmp_path: Path) -> None:
+    with pytest.warns(ZooWarning, match='no image of 1 of the 3 classes \\("rare"\\)'):
+        entry = zoo.evaluate(made, "knn", folders(tmp_path, a=(2, 2), b=(2, 2), rare=(1, 0)), save=False)
+    assert entry["metrics"]["per_class"][2] is None
+    assert entry["metrics"]["test_images"] == 4
+
+
+def test_a_labelled_batch_without_training_images_and_some_classes_is_classified(
+    made: Release, tmp_path: Path
+) -> None:
+    names = {"class 3": (2, 3), "class 1": (2, 2)}
+    data = folders(tmp_path, **names)
+    with pytest.warns(ZooWarning, match="test images are of 2 of .*'s 5 classes"):
+        whole = zoo.evaluate(made, "classifier", data, save=False)
+    shutil.rmtree(tmp_path / "train")
+    with pytest.warns(ZooWarning, match="test images are of 2 of .*'s 5 classes"):
+        entry = zoo.evaluate(made, "classifier", data, save=False)
+    assert entry["metrics"] == whole["metrics"]
+    assert [value is not None for value in entry["metrics"]["per_class"]] == [False, True, False, True, False]
+    assert entry["train_set"] is None and entry["test_set"] == whole["test_set"]
+    assert entry["chosen"] == {"train_counts": "of the centers"}
+    found = zoo.evaluate(made, "retrieval", data, save=False)
+    assert found["metrics"]["test_images"] == 5 and found["data"] == tmp_path.name
+    for protocol, settings in (("knn", {}), ("retrieval", {"gallery": "train"})):
+        with pytest.raises(ZooError, match='no train folder "train"'):
+            zoo.evaluate(made, protocol, data, save=False, **settings)
+    (tmp_path / "val" / "class 1").rename(tmp_path / "val" / "clas 1")
+    with pytest.raises(ZooError, match='of which "clas 1" is none'):
+        zoo.evaluate(made, "classifier", data, save=False)
 
 
 def test_one_image_per_class_is_enough_for_knn_one_shot_and_a_given_penalty(

@@ -96,6 +96,14 @@ def test_a_spec_takes_the_place_of_a_recipes_data_and_nothing_else(folder: Path)
     assert plan_finetuning(CE, init=PACO, data="digits?imbalance=50&max_per_class=125").recipe.name == CE
 
 
+def test_a_folders_long_name_is_cut_to_what_a_release_can_be_named(folder: Path) -> None:
+    long = folder.rename(folder.parent / ("long name " * 12 + "end"))
+    for recipe, beginning in ((None, "cifar_resnet20.finetuned_long_name"), (CE, f"{CE}_long_name")):
+        name = plan_finetuning(recipe, init=MOCO, data=f"folder:{long}?fraction=0.5").recipe.name
+        assert name.startswith(beginning) and name.endswith("_50pct")
+        assert 90 < len(name) <= 96
+
+
 def test_a_spec_says_how_many_images_may_be_unreadable(folder: Path) -> None:
     spec = f"folder:{folder}?max_bad_images=2"
     for recipe in (None, plan_finetuning(None, init=MOCO, data=f"folder:{folder}").recipe):

@@ -21,6 +21,7 @@ from zoo.api.own_images import open_own
 from zoo.config import Config, parse
 from zoo.data import DataConfig, EvalView, ImageDataset, open_dataset, parse_data_spec
 from zoo.data.embedded import without_partial_labels
+from zoo.data.sources import has_training_split
 from zoo.errors import DataError, RecipeError, ReleaseError, ZooError, ZooWarning, did_you_mean
 from zoo.evaluation.diagnosis.center_loss import CenterLoss, center_loss
 from zoo.evaluation.measure import Encoded, ProbeRun, measure
@@ -30,7 +31,7 @@ from zoo.release import Preprocess, Release
 from zoo.release.format import METRICS
 from zoo.training import pick_device
 from zoo.training.progress import show_status
-from zoo.training.protocols import PROTOCOLS, TRAINED, ClassifierProtocol, Protocol
+from zoo.training.protocols import PROTOCOLS, TRAINED, ClassifierProtocol, Protocol, RetrievalProtocol
 from zoo.training.signals import interruptible
 
 
@@ -57,7 +58,9 @@ def evaluate(
             that are compared with papers, "linear_full", the published linear evaluation, and
             "semi_supervised", fine-tuning on few labels.
         data: a folder that holds the release's own data source, or a spec such as "digits" or
-            "parquet:DIR?label=fine_label"; the release's own source when None.
+            "parquet:DIR?label=fine_label"; the release's own source when None. "classifier", and "retrieval"
+            among the test images, do without a training folder or list; the former without some of the
+            release's classes too, which are told by their names.
         preprocess: of a model alone, how its images are made: a `zoo.release.Preprocess`, or a mapping with
             its fields. When None, as the model's `pretrained_cfg` says, at the size that it was built for; a
             model without one gets ImageNet's, with a warning.
@@ -153,11 +156,16 @@ def evaluate_release(
     reading = _reading_of(release)
     open_split = partial(open_own, release) if release is not None and _is_own(data) else open_dataset
     test_set = open_split(config, "test", root)
-    if protocol == "classifier" and release is not None and centers is not None:
-        _check_classes(release, test_set)
+    by_centers = release if protocol == "classifier" and centers is not None else None
+    if by_centers is not None:
+        test_set = _with_classes_of(by_centers, test_set)
+    train_set = None
+    if _reads_training(chosen) or has_training_split(config, root):
+        train_set = open_split(config, "train", root)
+        train_set = train_set if by_centers is None else _with_classes_of(by_centers, train_set)
     encoded = Encoded(
         model,
-        open_split(config, "train", root),
+        train_set,
         test_set,
         view=EvalView(
             size=view.input_size,
@@ -266,15 +274,38 @@ def _warn_of_prior(release: Release, centers: Centers) -> None:
         )
 
 
-def _check_classes(release: Release, dataset: ImageDataset) -> None:
-    """Centers classify into their own classes and no others, however many the data have."""
-    if release.class_names != dataset.class_names:
-        found, expected = (", ".join(names[:5]) for names in (dataset.class_names, release.class_names))
+def _reads_training(protocol: Protocol) -> bool:
+    """Whether a protocol learns from training images, or looks among them."""
+    if isinstance(protocol, RetrievalProtocol):
+        return protocol.gallery == "train"
+    return not isinstance(protocol, ClassifierProtocol)
+
+
+def _with_classes_of(release: Release, dataset: ImageDataset) -> ImageDataset:
+    """Return data with the classes of the centers, which classify into no others, told by their names.
+
+    Somebody's own labelled images may lack some of them; of the test images that is said.
+    """
+    ours, theirs = dataset.class_names, release.class_names
+    known = set(theirs)
+    unknown = next((name for name in ours if name not in known), None)
+    ambiguous = len(known) < len(theirs) or len(set(ours)) < len(ours)
+    if ours != theirs and (unknown is not None or ambiguous):
+        found, expected = (", ".join(names[:5]) for names in (ours, theirs))
         raise DataError(
-            f"data: found {len(dataset.class_names)} classes ({found}, ...), expected the "
-            f"{len(release.class_names)} of {release.name}'s centers ({expected}, ...)"
+            f"data: found {len(ours)} classes ({found}, ...), expected the "
+            f"{len(theirs)} of {release.name}'s centers ({expected}, ...) or some of them"
+            + (f', of which "{unknown}" is none' if unknown is not None else "")
             + ('; "zoo convert --labels" names them' if "converted" in release.recipe else "")
         )
+    if dataset.settings.get("split") == "test" and len(ours) < len(theirs):
+        warnings.warn(
+            f"classifier: the test images are of {len(ours)} of {release.name}'s {len(theirs)} classes; what "
+            "is measured is over these",
+            ZooWarning,
+            stacklevel=3,
+        )
+    return dataset.with_classes(theirs)
 
 
 def resolve_data(data: str | Path | None, release: Release | None) -> tuple[DataConfig, str | Path | None]:

@@ -23,6 +23,7 @@ from zoo.data.words import selection_words
 from zoo.files import RUNS, is_dir
 from zoo.modules import has_batchnorm
 from zoo.release import Preprocess, Release, names
+from zoo.release.schema import MAX_NAME
 from zoo.training import Recipe
 from zoo.training.build import TIMM, check_timm_weights
 from zoo.training.overrides import Overrides, apply, as_overrides, value_of
@@ -146,21 +147,33 @@ def _put_data(plain: dict[str, Any], config: DataConfig, root: Path | None, told
     if all(plain["data"][key] == value for key, value in new.items()):
         return
     plain["data"] |= new
-    words, tag = _words(config, root)
+    beginning = plain["name"] + ("_" if "." in plain["name"] else ".")
+    words, name = _words(config, root, beginning)
     plain["description"] = f"The recipe {plain['name']} on {words}, started from {told}."
-    plain["name"] += f"_{tag}" if "." in plain["name"] else f".{tag}"
+    plain["name"] = name
 
 
-def _words(config: DataConfig, root: Path | None) -> tuple[str, str]:
-    """Name the training data in a sentence, and as a part of a recipe's name."""
+def _words(config: DataConfig, root: Path | None, beginning: str) -> tuple[str, str]:
+    """Name the training data in a sentence, and as the end of a recipe's name with that `beginning`.
+
+    Of a folder's long name as much is taken as a release can be named with.
+    """
     name = data_name(config.source, root)
     plain = config.model_dump(mode="json")
     tail, few = plain["long_tail"], plain["subset"]
-    tags = [name, *([f"lt{tail['imbalance']:g}"] if tail else [])]
+    tags = [f"lt{tail['imbalance']:g}"] if tail else []
     if few:
         tags.append(f"{few['per_class']}shot" if few["per_class"] else f"{100 * few['fraction']:g}pct")
-    tag = re.sub(r"[^A-Za-z0-9]+", "_", " ".join(tags)).strip("_") or "data"
-    return ", ".join([name, *selection_words(tail, few)]), tag
+    end = "".join(f"_{_as_tag(tag)}" for tag in tags)
+    room = max(0, MAX_NAME - len(beginning) - len(end))
+    start = _as_tag(name)[:room].rstrip("_")
+    tag = f"{start}{end}".strip("_") or "data"
+    return ", ".join([name, *selection_words(tail, few)]), beginning + tag
+
+
+def _as_tag(text: str) -> str:
+    """Return what of a text a recipe can be named with."""
+    return re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_")
 
 
 def _default_recipe(
@@ -185,7 +198,7 @@ def _default_recipe(
     with torch.device("meta"):  # only its kind is asked for
         model = backbones.create(arch, **args)
     convolutional = has_batchnorm(model)
-    words, tag = _words(config, root)
+    words, name = _words(config, root, f"{arch}.finetuned_")
     decoded = isinstance(config.source, Digits | TorchvisionSource)
     crop: dict[str, Any] = {"op": "pad_crop", "size": size, "padding": size // 8}
     if not small:
@@ -198,7 +211,7 @@ def _default_recipe(
         "image_size": size if small else None,
     }
     return {
-        "name": f"{arch}.finetuned_{tag}",
+        "name": name,
         "description": f"Cross-entropy on {words}, started from {told}; a recipe made for the release.",
         "backbone": {"arch": arch, "args": args},
         "init": None,

@@ -46,9 +46,10 @@ def read_or_replace(dataset: ImageDataset, index: int, limit: int) -> Readable:
 class BadImages:
     """The unreadable images met so far."""
 
-    def __init__(self, limit: int) -> None:
-        """Allow up to `limit` of them."""
+    def __init__(self, limit: int, *, all_read: bool) -> None:
+        """Allow up to `limit` of them; `all_read`: every image is read before the first are added."""
         self._limit = limit
+        self._all_read = all_read
         self._errors: dict[str, str] = {}
 
     @property
@@ -60,7 +61,8 @@ class BadImages:
         """Record errors by image name.
 
         Raises:
-            DataError: beyond the limit, with the first image's error and the number of others.
+            DataError: beyond the limit, with the first image's error, the number of others as far as it is
+                known, and what can be done.
         """
         self._errors.update(errors)
         self._check()
@@ -75,12 +77,21 @@ class BadImages:
         self._check()
 
     def _check(self) -> None:
-        if len(self._errors) > self._limit:
-            raise DataError(
-                f"{next(iter(self._errors.values()))}; {others(len(self._errors) - 1)} cannot be read"
-                f" either; expected at most {self._limit} such image{'' if self._limit == 1 else 's'}"
-                " (data.max_bad_images)"
-            )
+        if len(self._errors) <= self._limit:
+            return
+        first, *more = self._errors
+        shown = f" ({', '.join([*more[:_SHOWN], *(['...'] if len(more) > _SHOWN else [])])})" if more else ""
+        if self._all_read:
+            told, number = f"{others(len(more))} cannot be read either{shown}", str(len(self._errors))
+        elif more:
+            told = f"{others(len(more))} met so far cannot be read either{shown}, and not all are read yet"
+            number = "N"
+        else:
+            told, number = "it is the first such image met, and not all are read yet", "N"
+        raise DataError(
+            f"{self._errors[first]}; {told}; expected at most {self._limit} such "
+            f"image{'' if self._limit == 1 else 's'}; {_way_out(number)}"
+        )
 
 
 def too_many(dataset: ImageDataset, errors: Mapping[int, str], split: Split, limit: int) -> str:
@@ -98,9 +109,14 @@ def too_many(dataset: ImageDataset, errors: Mapping[int, str], split: Split, lim
     why = next(iter(errors.values()))
     if split == "test":
         return f"test images: {found} ({why}); what is measured on leaves none out: delete or mend them"
+    return f"training images: {found} ({why}), expected at most {limit}; {_way_out(str(len(errors)))}"
+
+
+def _way_out(number: str) -> str:
+    """Say what can be done about unreadable training images, of which `number` would be allowed."""
     return (
-        f"training images: {found} ({why}), expected at most {limit}; delete or mend them, or allow them: "
-        f"data.max_bad_images={len(errors)} in a recipe, max_bad_images={len(errors)} in a data spec"
+        f"delete or mend them, or allow them: data.max_bad_images={number} in a recipe, "
+        f"max_bad_images={number} in a data spec"
     )
 
 

@@ -175,6 +175,28 @@ class ImageDataset:
             changed._known_as = self._known_as
         return changed
 
+    def with_classes(self, class_names: Sequence[str]) -> ImageDataset:
+        """Return the data set with `class_names`, each there once and all of its own among them, for its own.
+
+        Labels and candidates become places among them; the images and their order stay.
+        """
+        if tuple(class_names) == self.class_names:
+            return self
+        known = {name: place for place, name in enumerate(class_names)}
+        places = np.array([known[name] for name in self.class_names], dtype=np.int64)
+        candidates = None
+        if self.candidates is not None:
+            candidates = np.zeros((len(self), len(known)), dtype=np.bool_)
+            candidates[:, places] = self.candidates
+        return ImageDataset(
+            self._store,
+            places[self.labels],
+            class_names,
+            rows=self._rows,
+            settings=self.settings,
+            candidates=candidates,
+        )
+
     def describe(self) -> dict[str, Any]:
         """Return plain values that identify the data set, for cards and metrics.
 

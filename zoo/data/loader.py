@@ -94,7 +94,7 @@ class TrainLoader:
         )
         self.steps_per_epoch = self._order.steps_per_epoch
         self._device = torch.device(device)
-        self._bad = BadImages(max_bad_images)
+        self._bad = BadImages(max_bad_images, all_read=views.backend == "tensor")
         self._feed: Resident | Streamed
         if views.backend == "tensor":
             decoded = decode_all(

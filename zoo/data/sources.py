@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from zoo.class_names import EXPECTED, first_unfit, is_shown
 from zoo.data.cifar import open_cifar
 from zoo.data.config import (
     DataConfig,
     Digits,
     Folder,
+    ListFiles,
     LongTail,
     PartialLabels,
     Source,
@@ -37,7 +39,7 @@ from zoo.data.recognition import FASHION_MNIST, first_image, is_visible
 from zoo.data.stores import ArrayStore, FileStore, Opened
 from zoo.data.subset import select_subset
 from zoo.errors import DataError, ZooWarning, did_you_mean
-from zoo.files import is_dir, names_in
+from zoo.files import is_dir, is_file, names_in
 from zoo.image_list import ImageList
 from zoo.launch import rank
 
@@ -93,7 +95,11 @@ def open_fashion_mnist(source: TorchvisionSource, split: Split, root: Path | Non
 
 
 def open_folder(source: Folder, split: Split, root: Path | None) -> Opened:
-    """Return an ImageFolder tree, hidden files left out; its classes are the sorted names of the folders."""
+    """Return an ImageFolder tree, hidden files left out; its classes are the sorted names of the folders.
+
+    They are the training split's, where there is one: a test split may lack some, as a class of one
+    photograph has none to test on.
+    """
     from torchvision.datasets.folder import IMG_EXTENSIONS, has_file_allowed_extension, make_dataset
 
     base = require_root(root, "folder")
@@ -113,35 +119,40 @@ def open_folder(source: Folder, split: Split, root: Path | None) -> Opened:
         others[os.path.splitext(names[-1])[1].lower() or "none"] += 1  # noqa: PTH122
         return False
 
-    classes = _class_folders(path)
+    train = Path(base, source.train)
+    classes = folders = _class_folders(path)
+    if split == "test" and is_dir(train):
+        classes = _class_folders(train)
+        unknown = sorted(set(folders) - set(classes))
+        if unknown:
+            raise DataError(
+                f'folder: class "{unknown[0]}" of {path} is not among the {len(classes)} of {train}.'
+                f"{did_you_mean(unknown[0], classes)}"
+            )
     for name in names_in(path):
         if not is_visible(name) and name not in _KNOWN_HIDDEN and first_image(path / name) is not None:
             LOG.warning("folder: %s is left out, as hidden folders are, though it holds images", path / name)
     places = {name: place for place, name in enumerate(classes)}
     try:
-        samples = make_dataset(str(path), places, is_valid_file=is_image, allow_empty=True)
+        here = {name: places[name] for name in folders}
+        samples = make_dataset(str(path), here, is_valid_file=is_image, allow_empty=True)
     except (RuntimeError, OSError) as error:
         raise DataError(f"folder: {path}: {' '.join(str(error).split())}") from None
-    empty = sorted(set(range(len(classes))) - {place for _, place in samples})
-    if empty:
-        names = ", ".join(f'"{classes[place]}"' for place in empty[:5]) + (", ..." if len(empty) > 5 else "")
+    with_images = {place for _, place in samples}
+    empty = [name for name in classes if places[name] not in with_images]
+    names = ", ".join(f'"{name}"' for name in empty[:5]) + (", ..." if len(empty) > 5 else "")
+    if empty and (split == "train" or not samples):
         raise DataError(
             f"folder: {path}: found no image in the class folder {names}, expected files that end in "
             f"{', '.join(IMG_EXTENSIONS)}"
         )
-    train = Path(base, source.train)
-    if split == "test" and is_dir(train):
-        expected = _class_folders(train)
-        unknown, absent = sorted(set(classes) - set(expected)), sorted(set(expected) - set(classes))
-        if unknown:
-            raise DataError(
-                f'folder: class "{unknown[0]}" of {path} is not among the {len(expected)} of {train}.'
-                f"{did_you_mean(unknown[0], expected)}"
-            )
-        if absent:
-            raise DataError(
-                f'folder: {path} has no class "{absent[0]}", {train} has; both need the same classes'
-            )
+    if empty and rank() == 0:
+        warnings.warn(
+            f"folder: {path} has no image of {len(empty)} of the {len(classes)} classes ({names}): what is "
+            "measured on it is over the others",
+            ZooWarning,
+            stacklevel=2,
+        )
     if others and rank() == 0:
         warnings.warn(f"folder: {path}: {_left_out(others)}", ZooWarning, stacklevel=2)
     paths = [Path(file).relative_to(path).as_posix() for file, _ in samples]
@@ -190,6 +201,31 @@ def data_name(source: Source, root: str | Path | None) -> str:
     return f"{folder} {source.label}" if source.kind == "parquet" else folder
 
 
+_PLACES = {
+    "folder": "its folders",
+    "list": "it in the lists, or in the file of class names",
+    "parquet": "it in the files",
+}
+"""What has to be renamed for another name of a class, by the kind of source."""
+
+
+def _check_names(source: Source, root: Path | None, class_names: Sequence[str]) -> None:
+    """Make sure that the names that a release records can be written and shown, before any training."""
+    where = "" if root is None else f" in {str(root)!r}"
+    name = data_name(source, root)
+    if not is_shown(name):
+        raise DataError(
+            f"{source.kind}: the data are called {name!r}, expected words in UTF-8 without control "
+            "characters; rename the folder"
+        )
+    place = first_unfit(class_names)
+    if place is not None:
+        raise DataError(
+            f"{source.kind}: found a class called {class_names[place][:80]!r}{where}, expected {EXPECTED}; "
+            f"rename {_PLACES.get(source.kind, 'it')}"
+        )
+
+
 def open_dataset(
     config: DataConfig, split: Split, root: str | Path | None, listed: ImageList | None = None
 ) -> ImageDataset:
@@ -225,6 +261,7 @@ def open_dataset(
         if way_out is None:
             raise
         raise DataError(f"{error}. {way_out}") from None
+    _check_names(source, folder, class_names)
     tail = config.long_tail if split == "train" else None
     part = config.subset if split == "train" else None
     partial = config.partial_labels if split == "train" else None
@@ -249,6 +286,14 @@ def open_dataset(
     if listed is not None and not are_listed(dataset, listed):
         dataset = find_listed(whole, listed)
     return dataset if partial is None else _with_partial_labels(dataset, partial, folder)
+
+
+def has_training_split(config: DataConfig, root: str | Path | None) -> bool:
+    """Whether there are training images too: what somebody has may be a labelled batch to test on alone."""
+    source, base = config.source, Path() if root is None else Path(root)
+    if isinstance(source, Folder):
+        return is_dir(base / source.train)
+    return is_file(base / source.train) if isinstance(source, ListFiles) else True
 
 
 def _selected(dataset: ImageDataset, tail: LongTail | None, part: Subset | None) -> ImageDataset:

@@ -22,12 +22,12 @@ class Truth(NamedTuple):
 
     Attributes:
         labels: classes of the test images `[N]`.
-        train_counts: training images of each class `[C]`.
+        train_counts: training images of each class `[C]`; None where they are not known.
         class_names: C names.
     """
 
     labels: Tensor
-    train_counts: Tensor
+    train_counts: Tensor | None
     class_names: Sequence[str]
 
 

@@ -202,7 +202,7 @@ class Encoded:
 
     Args:
         model: headless encoder, images `[B, 3, S, S]` to features `[B, D]`.
-        train_set: with its long tail, as the encoder's training saw it.
+        train_set: with its long tail, as the encoder's training saw it; None for a protocol that reads none.
         test_set: balanced.
         reading: see `Reading`.
 
@@ -216,10 +216,12 @@ class Encoded:
     def __init__(
         self,
         model: nn.Module,
-        train_set: ImageDataset,
+        train_set: ImageDataset | None,
         test_set: ImageDataset,
         **reading: Unpack[Reading],
     ) -> None:
+        if train_set is None:
+            train_set = test_set.subset([])
         require_same_classes(train_set.class_names, test_set.class_names)
         shared = shared_images(train_set, test_set)
         if shared:
@@ -237,7 +239,7 @@ class Encoded:
 
     @property
     def train_set(self) -> ImageDataset:
-        """The training images; without candidate labels."""
+        """The training images, without candidate labels; empty where none were given."""
         return self.probe.train_set
 
     @property

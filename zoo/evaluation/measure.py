@@ -50,7 +50,7 @@ def measure(
 
     Args:
         protocol: what to do.
-        encoded: the encoder and its data.
+        encoded: the encoder and its data; without training images for a protocol that reads none.
         centers: the learned centers, for `classifier`.
         run: where `linear_full` and `semi_supervised` keep their state.
         learned_elsewhere: the centers were learned on other images than `encoded`'s training set, so that the
@@ -61,18 +61,22 @@ def measure(
         ReleaseError: if the classifier is asked for and there are no centers, or for other classes.
     """
     answer = respond(protocol, encoded.probe, centers, run)
-    counts, chosen = torch.as_tensor(encoded.train_set.class_counts), answer.chosen
-    if learned_elsewhere and isinstance(protocol, ClassifierProtocol) and _counted(centers):
+    trains = len(encoded.train_set) > 0
+    counts = torch.as_tensor(encoded.train_set.class_counts) if trains else None
+    chosen = answer.chosen
+    elsewhere = learned_elsewhere or not trains
+    if elsewhere and isinstance(protocol, ClassifierProtocol) and _counted(centers):
         counts, chosen = centers.class_counts, {**chosen, "train_counts": "of the centers"}
     labels = torch.from_numpy(encoded.test_set.labels.copy())
     truth = Truth(labels, counts, encoded.test_set.class_names)
-    trained_on = encoded.train_set.describe()  # hashes all names
+    trained_on = encoded.train_set.describe() if trains else None  # hashes all names
+    tested_on = encoded.test_set.describe()
     return {
         "protocol": protocol.protocol,
-        "data": data_words(trained_on),
+        "data": data_words(trained_on or tested_on),
         "split": "test",
         "train_set": trained_on,
-        "test_set": encoded.test_set.describe(),
+        "test_set": tested_on,
         "metrics": answer.metrics(truth),
         "settings": settings_of(protocol),
         "chosen": chosen,

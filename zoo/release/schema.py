@@ -18,6 +18,7 @@ LIBRARY = "contrastive-zoo"
 NEWER = f"; a newer zoo may have written it: pip install --upgrade {LIBRARY}"
 MAX_DEPTH = 16  # of the nesting inside `dataset`; far above what anybody writes
 MAX_PIXELS = 4096  # of an input's side, and of the image that it is cropped from
+MAX_NAME = 96  # characters of a release's name: the Hub's bound
 MAX_ARGUMENT = 1 << 14  # of a number in `model_args`: above every width, depth and size in timm
 MAX_LENGTH = 256  # of a section, and of a list or word in `model_args`
 
@@ -30,7 +31,7 @@ OUTSIDE = frozenset(
 _Text = Annotated[str, Field(max_length=10_000)]
 _SHA256 = r"^[0-9a-f]{64}$"
 _Sha256 = Annotated[str, Field(pattern=_SHA256)]
-_Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*$", max_length=96)]  # the Hub's bound
+_Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*$", max_length=MAX_NAME)]
 _Fraction = Annotated[float, Field(gt=0, le=1)]
 _Channels = Annotated[list[float], Field(min_length=3, max_length=3)]
 _Width = Annotated[int, Field(gt=0, le=1 << 20)]

@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self, Union
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from zoo import catalog
 from zoo.config import Config, dump_yaml, load_yaml, parse
 from zoo.data import DataConfig, ViewsConfig
 from zoo.errors import RecipeError
 from zoo.objectives import OBJECTIVES, Classify, Objective, ObjectiveConfig, look_up
+from zoo.release.schema import MAX_NAME
 from zoo.training.methods import LDAMDRW, Method, NearestCenter
 from zoo.training.overrides import Overrides, apply, as_overrides
 from zoo.training.protocols import Protocol
@@ -59,6 +60,16 @@ class Recipe(Config):
     """For `classify`, a way to learn from a long tail; decides `objective.loss` and `training.sampling`."""
     evaluation: list[Protocol]
     """What is measured after training, on the balanced test split."""
+
+    @field_validator("name")
+    @classmethod
+    def _short(cls, name: str) -> str:
+        if len(name) > MAX_NAME:
+            raise ValueError(
+                f'found {len(name)} characters, "{name[:40]}...", expected at most {MAX_NAME}, which a '
+                "release and its repository on the Hub can be named with"
+            )
+        return name
 
     # Combinations that cannot work are refused before any data is read.
 

@@ -143,7 +143,7 @@ def _protocol(entry: Mapping[str, Any]) -> Config:
 
 def _named_again(entry: Mapping[str, Any], data: str | Path | None) -> tuple[str, Sets]:
     """Return the spec of an entry's data, as far as the entry tells it, and the data."""
-    facts = entry.get("train_set") or {}
+    facts = entry.get("train_set") or entry.get("test_set") or {}
     kind = facts.get("source")
     if kind not in _NAMED_BY_KIND or facts.get("subset") is not None:
         raise DataError(

@@ -4,48 +4,43 @@ from __future__ import annotations
 
 import math
 import re
-import unicodedata
 from collections.abc import Sequence
 from numbers import Integral
 from typing import Any
 
+from zoo.class_names import EXPECTED, LONGEST, first_unfit
 from zoo.errors import ReleaseError
 from zoo.release.convert.listing import shown
 from zoo.release.convert.preprocessing import Preprocessing
-from zoo.release.schema import MAX_PIXELS
+from zoo.release.schema import MAX_NAME, MAX_PIXELS
 
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,95}")  # the Hub's bound
+_NAME = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9_.\-]{{0,{MAX_NAME - 1}}}")
 _SUFFIXES = re.compile(r"(\.(pth|pt|tar|ckpt|bin|safetensors|th))+$", re.IGNORECASE)
-_LONGEST_TEXT = 10_000  # characters, as releases allow
 
 
 def check_name(name: str, arch: str) -> None:
     """Make sure that a release and a repository on the Hub can be named so."""
     if not _NAME.fullmatch(name):
         raise ReleaseError(
-            f'name: found "{shown(name)}", expected at most 96 letters, digits, "_", "-" and ".", of which'
-            f' the first is no "-" and no ".", e.g. "{arch}.mine"'
+            f'name: found "{shown(name)}", expected at most {MAX_NAME} letters, digits, "_", "-" and ".", of '
+            f'which the first is no "-" and no ".", e.g. "{arch}.mine"'
         )
 
 
 def check_texts(**texts: str | None) -> None:
     """Make sure that the card's texts are not too long."""
     for option, text in texts.items():
-        if text is not None and len(text) > _LONGEST_TEXT:
-            raise ReleaseError(
-                f"{option}: found {len(text):,} characters, expected at most {_LONGEST_TEXT:,}"
-            )
+        if text is not None and len(text) > LONGEST:
+            raise ReleaseError(f"{option}: found {len(text):,} characters, expected at most {LONGEST:,}")
 
 
 def check_labels(labels: Sequence[str]) -> None:
     """Make sure that class names are words which can be printed."""
-    for index, label in enumerate(labels):
-        words = isinstance(label, str) and label.strip() and len(label) <= _LONGEST_TEXT
-        if not words or any(unicodedata.category(character) in ("Cc", "Cs") for character in label):
-            raise ReleaseError(
-                f'labels: the one of class {index} is "{shown(label)}", expected words without control '
-                f"characters, at most {_LONGEST_TEXT:,} characters long"
-            )
+    index = first_unfit(labels)
+    if index is not None:
+        raise ReleaseError(
+            f'labels: the one of class {index} is "{shown(labels[index])}", expected {EXPECTED}'
+        )
 
 
 def check_counts(counts: Sequence[Any]) -> None:
@@ -85,4 +80,4 @@ def default_name(arch: str, family: str, file: str) -> str:
     own = [word for word in re.split(r"[^a-z0-9]+", family) if word]
     skipped = {*own, "checkpoint", "model", "pth", "tar", "ckpt", "pretrain", *re.split(r"[^a-z0-9]+", arch)}
     name = f"{arch}.{'_'.join([*own, *(word for word in words if word not in skipped)])}"
-    return name[:96].rstrip("_")
+    return name[:MAX_NAME].rstrip("_")
