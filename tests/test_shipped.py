@@ -30,6 +30,7 @@ COMPUTED_WITH = {
     **dict.fromkeys(
         (f"cifar_resnet32.{method}_cifar100_lt100" for method in ("ce", "balanced_softmax", "paco")), ON_A_CPU
     ),
+    "cifar_resnet32.gpaco_cifar100_lt100": {"training.precision": "bf16", "training.threads": 2},
     **{
         f"cifar_resnet32.{method}_cifar100_lt100_e100": {
             f"data.source.{key}": value for key, value in PARQUET.items()
