@@ -83,7 +83,7 @@ def test_the_strength_is_the_one_that_an_independent_search_finds_on_the_validat
     noise = torch.randn(240, 64, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     x, y = x[keep] + 8 * noise, y[keep]  # noise makes the strength matter
     grid = [10.0, 1.0, 0.1, 1e-2, 1e-3]
-    ours = fit_linear(x, y, 10, l2_grid=grid, seed=3)
+    ours = fit_linear(x, y, 10, l2_grid=grid, seed=3, select="accuracy")
     rest, held = stratified_split(y, 0.2, derive_seed("linear", 3, "split"))
     scores = {}
     for l2 in grid:

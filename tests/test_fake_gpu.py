@@ -302,6 +302,7 @@ def test_a_run_is_that_of_a_cpu(graph: str, gpu: Gpu, tmp_path: Path) -> None:
         "meter.py",
         "nonfinite.py",
         "observation.py",
+        "prefetch.py",
         "prepare.py",
         "resident.py",
         "chosen.py",
