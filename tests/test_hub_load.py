@@ -268,7 +268,8 @@ def test_more_pictures_than_any_release_has_are_refused(made, hub):
 
 def test_a_plain_timm_model_is_told_apart_without_fetching_its_weights(made, hub):
     hub.create("timm/resnet18.a1_in1k", {"config.json": b"{}", "model.safetensors": bytes(9)})
-    with pytest.raises(ReleaseError, match=r"no release of this project, recipe\.yaml.*timm\.create_model"):
+    advice = r"timm\.create_model.*--init timm:resnet18\.a1_in1k$"
+    with pytest.raises(ReleaseError, match=rf"no release of this project, recipe\.yaml.*{advice}"):
         zoo.load("timm/resnet18.a1_in1k")
     files = contents(made.path) | {"config.json": b'{"architecture": "resnet18", "auto_map": {}}'}
     hub.create(REPO, files)

@@ -21,9 +21,9 @@ Replay = Callable[[], None]
 def capture(record: Callable[[], None], *generators: torch.Generator) -> Replay:
     """Record a function without running it, and return what replays it.
 
-    It is recorded on the current stream, unless that is the default one, of which nothing can be: what the
-    libraries keep for each stream (cuBLAS's workspace, say) is then that of the steps before, and no other
-    graph's, which may be replayed at the same time.
+    It is recorded on the current stream (on one of torch's where that is the default one, which cannot be
+    captured): what libraries keep for each stream, such as cuBLAS's workspace, is then that of the steps
+    before, and not another graph's, which may be replayed at the same time.
 
     Args:
         record: touches nothing but tensors on the device; whatever else it reads stays as it was here.
