@@ -24,6 +24,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import zoo
+from tests.process_memory import status
 from tests.release_helpers import release_of, some_centers, trained_encoder
 from zoo.errors import ReleaseError
 from zoo.release import build, format, verified
@@ -45,19 +46,14 @@ def copied(released, tmp_path):
     return shutil.copytree(released.path, tmp_path / "copy")
 
 
-def peak_rss() -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM"))
-
-
 @contextmanager
 def harmless(match: str) -> Iterator[None]:
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from here
-    before, start = peak_rss(), time.process_time()
+    before, start = status("VmHWM"), time.process_time()
     with pytest.raises(ReleaseError, match=match) as caught:
         yield
     assert time.process_time() - start < SECONDS
-    assert peak_rss() - before < MEGABYTES << 20
+    assert status("VmHWM") - before < MEGABYTES << 20
     assert torch.is_grad_enabled(), "stopped in the middle of something that switches gradients off"
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 4000

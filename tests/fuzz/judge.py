@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from tests.fuzz.case import Case, Kind, random_of
 from tests.fuzz.guard import Guard
+from tests.process_memory import status
 from zoo.errors import ZooError
 
 LONGEST_MESSAGE = 6_000  # characters: a page
@@ -89,7 +90,7 @@ def run(case: Case, folder: Path, guard: Guard, *, seconds: float, memory: int) 
             failures.append(f"{what}: {type(error).__name__} at {place}: {line}")
             details.append("".join(traceback.format_exception(error))[-6000:])
         failures += [f"{what}: code runs: {event}" for event in guard.seen]
-    growth = _peak() - before
+    growth = status("VmHWM") - before
     if growth > memory:
         failures.append(f"allocates {growth >> 20} MiB, expected at most {memory >> 20}")
     return Outcome(
@@ -141,17 +142,8 @@ def _deadline(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, earlier)
 
 
-def _status(key: str) -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) << 10 for line in lines if line.startswith(key))
-
-
 def _reset_peak() -> int:
     with contextlib.suppress(AttributeError):  # no glibc: its free pages would serve a case without a trace
         ctypes.CDLL(None).malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from here
-    return _status("VmRSS")
-
-
-def _peak() -> int:
-    return _status("VmHWM")
+    return status("VmRSS")

@@ -11,17 +11,11 @@ import json
 import resource
 import sys
 import time
-from pathlib import Path
 
+from tests.process_memory import status
 from zoo.allocator import keep_freed_memory
 
 BATCH, STEPS = 128, 8
-
-
-def peak() -> int:
-    """Return the most bytes that this process held; `ru_maxrss` begins with its parent's."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM"))
 
 
 def main() -> None:
@@ -51,7 +45,7 @@ def main() -> None:
         "kept": kept,
         "faults": (after.ru_minflt - before.ru_minflt) / STEPS,
         "seconds": seconds / STEPS,
-        "peak": peak(),
+        "peak": status("VmHWM"),
         "gradient": gradient,
     }
     print(json.dumps(found))

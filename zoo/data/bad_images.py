@@ -80,14 +80,14 @@ class BadImages:
         if len(self._errors) <= self._limit:
             return
         first, *more = self._errors
-        shown = f" ({', '.join([*more[:_SHOWN], *(['...'] if len(more) > _SHOWN else [])])})" if more else ""
+        shown = f" ({_some(more)})" if more else ""
         if self._all_read:
-            told, number = f"{others(len(more))} cannot be read either{shown}", str(len(self._errors))
+            told = f"{others(len(more))} cannot be read either{shown}"
         elif more:
             told = f"{others(len(more))} met so far cannot be read either{shown}, and not all are read yet"
-            number = "N"
         else:
-            told, number = "it is the first such image met, and not all are read yet", "N"
+            told = "it is the first such image met, and not all are read yet"
+        number = str(len(self._errors)) if self._all_read else "N"
         raise DataError(
             f"{self._errors[first]}; {told}; expected at most {self._limit} such "
             f"image{'' if self._limit == 1 else 's'}; {_way_out(number)}"
@@ -104,12 +104,15 @@ def too_many(dataset: ImageDataset, errors: Mapping[int, str], split: Split, lim
         limit: how many of the training images are.
     """
     names = [f'"{dataset.name_of(index)}"' for index in errors]
-    shown = ", ".join([*names[:_SHOWN], *(["..."] if len(names) > _SHOWN else [])])
-    found = f"found {len(errors):,} of {len(dataset):,} that cannot be read, {shown}"
+    found = f"found {len(errors):,} of {len(dataset):,} that cannot be read, {_some(names)}"
     why = next(iter(errors.values()))
     if split == "test":
         return f"test images: {found} ({why}); what is measured on leaves none out: delete or mend them"
     return f"training images: {found} ({why}), expected at most {limit}; {_way_out(str(len(errors)))}"
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join([*names[:_SHOWN], *(["..."] if len(names) > _SHOWN else [])])
 
 
 def _way_out(number: str) -> str:
