@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from huggingface_hub import ModelCard
 from PIL import Image
 
 import zoo
 from zoo.data import open_dataset, parse_data_spec
 from zoo.data.overlap import shared_images
+from zoo.release.card import check_card
 
 
 @pytest.fixture
@@ -27,6 +30,7 @@ def folder(tmp_path: Path) -> Path:
     lines = [f"train/{name}/{number}.png {label}" for label, name in enumerate("ab") for number in range(4)]
     (tmp_path / "train.txt").write_text("\n".join(lines))
     others = [line.replace("train", "val") for line in lines]
+    (tmp_path / "others.txt").write_text("\n".join(others))
     (tmp_path / "some.txt").write_text("\n".join([*others[:3], *lines[5:7]]))
     return tmp_path
 
@@ -54,4 +58,22 @@ def test_rows_of_one_parquet_file_in_both_splits_are_counted(folder: Path) -> No
 def test_evaluating_on_training_images_says_so(folder: Path) -> None:
     name = "cifar_resnet20.moco_v2_ft_digits_lt50"
     with pytest.warns(UserWarning, match="8 of 8 test images are training images too"):
-        zoo.evaluate(name, "knn", f"list:{folder}?train=train.txt&test=train.txt", k=1)
+        entry = zoo.evaluate(name, "knn", f"list:{folder}?train=train.txt&test=train.txt", k=1)
+    assert entry["shared_images"] == 8
+    entry = zoo.evaluate(name, "knn", f"list:{folder}?train=train.txt&test=others.txt", k=1)
+    assert "shared_images" not in entry
+
+
+def test_a_card_says_which_figures_are_of_training_images(folder: Path, tmp_path: Path) -> None:
+    shipped = zoo.open("cifar_resnet20.moco_v2_ft_digits_lt50")
+    mine = zoo.open(Path(shutil.copytree(shipped.path, tmp_path / "mine")))
+    with pytest.warns(UserWarning, match="2 of 5 test images"):
+        zoo.evaluate(mine, "knn", f"list:{folder}?train=train.txt&test=some.txt", k=1)
+    mine = zoo.open(mine.path)
+    check_card(mine.path, mine.config)
+    card = ModelCard.load(mine.path / "README.md")
+    said = "test, 2 of 5 images from training"
+    (row,) = (line for line in card.text.splitlines() if said in line)
+    assert row.startswith("| knn |")
+    assert "Images from training: what is measured on them says nothing of new images." in card.text
+    assert {result.dataset_split for result in card.data.eval_results} == {"test", said}

@@ -208,6 +208,7 @@ class Encoded:
 
     Attributes:
         probe: what protocols work with.
+        shared: how many test images are training images too.
 
     Raises:
         DataError: if the two sets have other classes.
@@ -223,11 +224,11 @@ class Encoded:
         if train_set is None:
             train_set = test_set.subset([])
         require_same_classes(train_set.class_names, test_set.class_names)
-        shared = shared_images(train_set, test_set)
-        if shared:
+        self.shared = shared_images(train_set, test_set)
+        if self.shared:
             warnings.warn(
-                f"{shared} of {len(test_set)} test images are training images too: what is measured on them "
-                "says nothing of new images",
+                f"{self.shared} of {len(test_set)} test images are training images too: "
+                "what is measured on them says nothing of new images",
                 ZooWarning,
                 stacklevel=2,
             )

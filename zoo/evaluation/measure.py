@@ -71,12 +71,14 @@ def measure(
     truth = Truth(labels, counts, encoded.test_set.class_names)
     trained_on = encoded.train_set.describe() if trains else None  # hashes all names
     tested_on = encoded.test_set.describe()
+    seen = {"shared_images": encoded.shared} if encoded.shared else {}  # said beside every figure
     return {
         "protocol": protocol.protocol,
         "data": data_words(trained_on or tested_on),
         "split": "test",
         "train_set": trained_on,
         "test_set": tested_on,
+        **seen,
         "metrics": answer.metrics(truth),
         "settings": settings_of(protocol),
         "chosen": chosen,

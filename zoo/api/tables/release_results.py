@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
@@ -98,7 +98,7 @@ def run_result(release: Release, place: str) -> RunResult:
         "precision": training["precision"],
         "versions": training["versions"],
         "date": training["date"],
-        "noted": _noted(training),
+        "noted": [*_noted(training), *_seen(release.metrics["evaluations"])],
         "recipe_sha256": config["recipe_sha256"],
         "weights_sha256": config["weights_sha256"],
         "place": place,
@@ -192,6 +192,16 @@ def _evaluated(entry: Mapping[str, Any]) -> dict[str, Any]:
         "test_sha256": (entry.get("test_set") or {}).get("sha256"),
         "metrics": numbers,
     }
+
+
+def _seen(evaluations: Iterable[Mapping[str, Any]]) -> dict[str, None]:
+    """Return, once each, how many test images the training had."""
+    return dict.fromkeys(
+        f"{entry['protocol']}: {entry['shared_images']} of {entry['test_set']['num_images']} test images "
+        "are training images too"
+        for entry in evaluations
+        if entry.get("shared_images")
+    )
 
 
 def _noted(training: Mapping[str, Any]) -> list[str]:

@@ -67,12 +67,20 @@ def _results(evaluations: list[Mapping[str, Any]]) -> Iterator[EvalResult]:
                 dataset_name=entry["data"],
                 # Results that share task, data, config and split would be merged into one.
                 dataset_config=f"{entry['protocol']} ({settings})" if settings else entry["protocol"],
-                dataset_split=entry["split"],
+                dataset_split=split_words(entry),
                 metric_type=name,
                 # The Hub shows this name beside the value, and not the configuration.
                 metric_name=f"{title}, {entry['protocol']} (%)",
                 metric_value=round(value, 2),
             )
+
+
+def split_words(entry: Mapping[str, Any]) -> str:
+    """Return the split that an evaluation was made on, and how many of its images are training images too."""
+    shared = entry.get("shared_images")
+    if not shared:
+        return str(entry["split"])
+    return f"{entry['split']}, {shared:,} of {entry['test_set']['num_images']:,} images from training"
 
 
 def metric_title(name: str) -> str | None:

@@ -9,7 +9,7 @@ from zoo import backbones
 from zoo.config import is_number
 from zoo.errors import capital
 from zoo.release.card.citations import bibtex
-from zoo.release.card.metadata import facts, metric_title
+from zoo.release.card.metadata import facts, metric_title, split_words
 from zoo.release.format import ACCURACIES, start_of
 
 _PROTOCOLS = {
@@ -118,6 +118,8 @@ def results(evaluations: list[Mapping[str, Any]]) -> str:
         )
     if "calibration_error" in names:
         notes.append("Calibration error: expected gap between confidence and accuracy (ECE, 15 bins).")
+    if any(entry.get("shared_images") for entry in evaluations):
+        notes.append("Images from training: what is measured on them says nothing of new images.")
     recalls = dict.fromkeys(name for entry in others for name in entry["metrics"] if metric_title(name))
     tables = [
         *(["Top-1 accuracies.", _table(classified, names)] if classified else []),
@@ -133,7 +135,7 @@ def _table(evaluations: list[Mapping[str, Any]], names: list[str]) -> str:
         metrics = entry["metrics"]
         values = [_percent(metrics.get(name), metrics.get(f"{name}_interval")) for name in names]
         settings = "; ".join(facts(entry.get("settings") or {}))
-        lines.append(_row([entry["protocol"], entry["data"], entry["split"], *values, settings]))
+        lines.append(_row([entry["protocol"], entry["data"], split_words(entry), *values, settings]))
     return "\n".join(lines)
 
 
