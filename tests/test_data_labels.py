@@ -80,6 +80,16 @@ def test_a_file_of_class_names_orders_words_and_must_have_them_all(tmp_path: Pat
         opened(source, tmp_path)
 
 
+def test_a_list_without_the_training_list_may_lack_the_last_classes_of_the_names(tmp_path: Path) -> None:
+    source = lists(tmp_path, "a b 0.png 0\n", "a b 4.png 0\na b 5.png 1\n", class_names="names.txt")
+    (tmp_path / "train.txt").unlink()
+    (tmp_path / "names.txt").write_text("dog\ncat\nant\n")
+    assert opened(source, tmp_path, "test").class_names == ("dog", "cat", "ant")
+    (tmp_path / "names.txt").write_text("dog\n")
+    with pytest.raises(DataError, match="has 1 names for the 2 classes of the labels"):
+        opened(source, tmp_path, "test")
+
+
 def test_a_word_that_controls_a_terminal_is_no_class(tmp_path: Path) -> None:
     source = lists(tmp_path, "a b 0.png ant\na b 1.png c\x1bat\n", "a b 0.png ant\n")
     with pytest.raises(DataError, match=r"list: found a class called 'c\\x1bat'.*rename it in the lists"):

@@ -10,7 +10,7 @@ from tests.test_data_loader import MOCO, digits, make
 from zoo.catalog import list_recipes
 from zoo.data import TensorViews, ops
 from zoo.data.split import split_view
-from zoo.data.streamed import Samples
+from zoo.data.streamed import Samples, processes
 from zoo.data.torchvision_views import PILViews
 from zoo.errors import DataError
 from zoo.training import Recipe
@@ -18,6 +18,30 @@ from zoo.training import Recipe
 CROP, PAD, CENTER = ops.RandomResizedCrop(size=8), ops.PadCrop(size=8), ops.CenterCrop(size=8)
 RESIZE, FLIP, GRAY = ops.Resize(size=8), ops.HorizontalFlip(), ops.Grayscale()
 RAND, CUTOUT = ops.RandAugment(), ops.Cutout(size=2)
+
+
+@pytest.mark.parametrize(
+    ("own", "launcher", "ranks", "started"),
+    [
+        (16, 16, 1, 16),
+        (4, 16, 1, 4),  # bound by the user
+        (16, 16, 8, 2),  # eight on the same cores
+        (24, 192, 8, 16),  # each has been given its own
+        (64, 128, 8, 16),  # each has those of its NUMA node, with three others
+        (16, None, 8, 2),  # the launcher cannot be asked
+        (1, 1, 8, 1),
+    ],
+)
+def test_workers_are_this_ranks_share_of_the_cores(monkeypatch, own, launcher, ranks, started):
+    def affinity(pid):
+        if pid and launcher is None:
+            raise PermissionError
+        return {*range(launcher if pid else own)}
+
+    monkeypatch.setattr("os.sched_getaffinity", affinity, raising=False)
+    monkeypatch.setattr("os.cpu_count", lambda: 16)
+    monkeypatch.setattr("zoo.data.streamed.neighbours", lambda: ranks)
+    assert processes(16) == started
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from huggingface_hub import ModelCard
 from PIL import Image
 
 import zoo
@@ -177,6 +178,14 @@ def test_a_labelled_batch_without_training_images_and_some_classes_is_classified
     assert [value is not None for value in entry["metrics"]["per_class"]] == [False, True, False, True, False]
     assert entry["train_set"] is None and entry["test_set"] == whole["test_set"]
     assert entry["chosen"] == {"train_counts": "of the centers"}
+    assert entry["classes_measured"] == whole["classes_measured"] == 2
+    copy = zoo.open(Path(shutil.copytree(made.path, tmp_path / "copy")))
+    copy.add_evaluation(entry)
+    check_card(copy.path, copy.config)
+    assert "| test, 2 of 5 classes |" in copy.card and "no training images were at hand" in copy.card
+    assert {result.dataset_split for result in ModelCard(copy.card).data.eval_results} >= {
+        "test, 2 of 5 classes"
+    }
     found = zoo.evaluate(made, "retrieval", data, save=False)
     assert found["metrics"]["test_images"] == 5 and found["data"] == tmp_path.name
     for protocol, settings in (("knn", {}), ("retrieval", {"gallery": "train"})):

@@ -102,6 +102,9 @@ def test_a_folders_long_name_is_cut_to_what_a_release_can_be_named(folder: Path)
         name = plan_finetuning(recipe, init=MOCO, data=f"folder:{long}?fraction=0.5").recipe.name
         assert name.startswith(beginning) and name.endswith("_50pct")
         assert 90 < len(name) <= 96
+        other = long.rename(long.with_name(f"{long.name}2"))
+        assert plan_finetuning(recipe, init=MOCO, data=f"folder:{other}?fraction=0.5").recipe.name != name
+        other.rename(long)
 
 
 def test_a_spec_says_how_many_images_may_be_unreadable(folder: Path) -> None:

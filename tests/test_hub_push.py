@@ -194,6 +194,28 @@ def test_another_licence_does_not_lift_the_terms_of_the_start_in_silence(release
     assert not [each for each in recwarn if each.category is ZooWarning], "said once"
 
 
+def test_a_release_changed_through_two_objects_has_both_changes(release, hub):
+    early = zoo.open(release.path)
+    release.with_license("cc-by-4.0")
+    early.without_images()  # opened before
+    early.add_evaluation({"protocol": "knn", "data": "mine", "split": "test", "metrics": {"accuracy": 50.0}})
+    now = zoo.open(release.path)
+    assert now.config["pretrained_cfg"]["license"] == "cc-by-4.0" and not now.images
+    check_card(now.path, now.config)
+    assert zoo.push(early, REPO, token=hub.token)
+    assert json.loads(hub.files(REPO)["config.json"]) == now.config
+
+
+def test_a_shipped_release_does_not_change(release, monkeypatch):
+    monkeypatch.setattr("zoo.catalog.is_shipped", lambda folder: True)
+    before = {file.name: file.read_bytes() for file in release.path.iterdir() if file.is_file()}
+    changes = (lambda: release.with_license("mit"), release.without_images, release.render_card)
+    for change in changes:
+        with pytest.raises(ReleaseError, match=r"a shipped release does not change\. Copy it, then open"):
+            change()
+    assert {file.name: file.read_bytes() for file in release.path.iterdir() if file.is_file()} == before
+
+
 @pytest.mark.parametrize("license", ["", "  ", "!", "mit\nlicense: x", "x" * 201, 4])
 def test_what_is_no_name_of_a_licence_is_refused_and_nothing_changes(release, license):
     before = (release.path / "config.json").read_bytes()

@@ -65,6 +65,16 @@ def test_every_licence_of_timms_weights_is_one_that_the_hub_takes():
         assert licenses.on_hub(license) == ((license, None) if listed else ("other", license))
     assert licenses.on_hub("Apache-2.0") == ("apache-2.0", None)
     assert licenses.on_hub("openrail++") == ("openrail++", None)
+    assert licenses.on_hub("MIT License") == ("mit", None)
+    assert licenses.on_hub("Apache License 2.0") == ("apache-2.0", None)
+
+
+@pytest.mark.parametrize(
+    ("license", "name"),
+    [("GPL-3.0+", "gpl-3.0-plus"), ("openrail+", "openrail-plus"), ("Other!", "other"), ("mit*", "mit")],
+)
+def test_a_sign_more_makes_another_licence(license, name):
+    assert licenses.on_hub(license) == ("other", name)
 
 
 def test_the_card_shows_description_training_results_and_use(release):

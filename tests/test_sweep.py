@@ -483,6 +483,12 @@ def test_another_backbone_has_its_name() -> None:
         "cifar_resnet20.ce_digits_lt50",
         "cifar_resnet32.ce_digits_lt50",
     ]
+    untagged = Recipe.load(CE, ["name=cifar_resnet20"])
+    found = plan({"backbone.arch": ["resnet18_cifar"]}, untagged).runs
+    assert {run.recipe.name for run in found} == {"resnet18_cifar"}
+    with pytest.raises(ZooError) as error:
+        plan({"backbone.arch": ["resnet18.a1_in1k"]})
+    assert "backbone.arch" in str(error.value) and '"name"' not in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,6 +33,7 @@ SMALL = 64
 """Up to so many pixels a side, images are padded and cropped instead of cropped and resized."""
 
 _STEPS, _BATCH, _EPOCHS = 1_500, 64, (10, 200)  # steps aimed at, images in each, fewest and most epochs
+_DIGITS = 6  # of a hash, where a long name is cut
 _WORKERS = 4  # that decode images; not the machine's number of cores, for recipes are to be the same anywhere
 
 
@@ -156,7 +158,8 @@ def _put_data(plain: dict[str, Any], config: DataConfig, root: Path | None, told
 def _words(config: DataConfig, root: Path | None, beginning: str) -> tuple[str, str]:
     """Name the training data in a sentence, and as the end of a recipe's name with that `beginning`.
 
-    Of a folder's long name as much is taken as a release can be named with.
+    Of a folder's long name as much is taken as a release can be named with, and of its hash, for another
+    folder's may begin alike.
     """
     name = data_name(config.source, root)
     plain = config.model_dump(mode="json")
@@ -166,7 +169,10 @@ def _words(config: DataConfig, root: Path | None, beginning: str) -> tuple[str, 
         tags.append(f"{few['per_class']}shot" if few["per_class"] else f"{100 * few['fraction']:g}pct")
     end = "".join(f"_{_as_tag(tag)}" for tag in tags)
     room = max(0, MAX_NAME - len(beginning) - len(end))
-    start = _as_tag(name)[:room].rstrip("_")
+    start = _as_tag(name)
+    if len(start) > room:
+        digest = hashlib.sha256(name.encode()).hexdigest()[:_DIGITS]
+        start = f"{start[: max(0, room - _DIGITS - 1)]}_{digest}"[:room].strip("_")
     tag = f"{start}{end}".strip("_") or "data"
     return ", ".join([name, *selection_words(tail, few)]), beginning + tag
 

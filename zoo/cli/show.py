@@ -136,8 +136,9 @@ def print_conversion(release: Release, *, stated: bool) -> None:
         f"  input     {preprocess.input_size} pixels, crop {preprocess.crop_pct:g}, "
         f"{preprocess.interpolation}, mean {preprocess.mean}, std {preprocess.std}"
     )
-    whose = f", that of {source['repository']}; for weights of your own: --license ID" if stated else ""
-    print(f"  licence   {release.config['pretrained_cfg']['license']}{whose}")
+    license, own = release.config["pretrained_cfg"]["license"], "; for weights of your own: --license ID"
+    of = "" if license == "unknown" else f", that of {source['repository']}"
+    print(f"  licence   {license}{of}{own}" if stated else f"  licence   {license}")
 
 
 def print_evaluations(entries: Sequence[Mapping[str, Any]]) -> None:

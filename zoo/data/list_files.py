@@ -84,7 +84,7 @@ def open_list(source: ListFiles, split: Split, root: Path | None) -> Opened:
                 f"list: {file} line {line}: label {largest}, but {train} has only 0 to {train_labels.max()}"
             )
         largest = int(train_labels.max())
-    if names is not None and len(names) != largest + 1:
+    if names is not None and (len(names) <= largest or (trained is not None and len(names) > largest + 1)):
         raise DataError(
             f"list: {names_file} has {len(names)} names for the {largest + 1} classes of the labels"
         )

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import signal
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing
-from typing import NamedTuple
+from collections.abc import Collection, Generator, Iterator, Sequence
+from contextlib import closing, suppress
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -121,11 +121,22 @@ def processes(workers: int) -> int:
     """Return how many of `workers` are started: no more than this process's share of the cores it may use.
 
     More would wait for each other, and each holds a copy of what it needs. What they make is the same.
-    Several ranks share the cores of their node, and each starts workers of its own.
+    Several ranks share the cores of their node, and each starts workers of its own; a launcher that binds
+    each rank to cores has divided them already.
     """
+    own = _cores(0)
+    launcher = _cores(os.getppid()) if neighbours() > 1 else own
+    share = len(launcher) // neighbours()
+    return min(workers, max(1, min(len(own), share)))
+
+
+def _cores(pid: int) -> Collection[int]:
+    """Return the cores that a process may use; where the system does not tell, all."""
     affinity = getattr(os, "sched_getaffinity", None)  # not on macOS and Windows
-    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
-    return min(workers, max(1, cores // neighbours()))
+    with suppress(OSError):
+        if affinity is not None:
+            return cast(set[int], affinity(pid))
+    return range(os.cpu_count() or 1)
 
 
 def outlive_first_signal(_worker: int) -> None:

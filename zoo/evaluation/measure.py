@@ -71,14 +71,18 @@ def measure(
     truth = Truth(labels, counts, encoded.test_set.class_names)
     trained_on = encoded.train_set.describe() if trains else None  # hashes all names
     tested_on = encoded.test_set.describe()
-    seen = {"shared_images": encoded.shared} if encoded.shared else {}  # said beside every figure
+    beside = {}  # what is said beside every figure, where it is so
+    if encoded.shared:
+        beside["shared_images"] = encoded.shared
+    if (classes := len({*labels.tolist()})) < encoded.test_set.num_classes:
+        beside["classes_measured"] = classes
     return {
         "protocol": protocol.protocol,
         "data": data_words(trained_on or tested_on),
         "split": "test",
         "train_set": trained_on,
         "test_set": tested_on,
-        **seen,
+        **beside,
         "metrics": answer.metrics(truth),
         "settings": settings_of(protocol),
         "chosen": chosen,

@@ -188,6 +188,11 @@ def read_metrics(folder: Path) -> dict[str, Any]:
                 raise ReleaseError(
                     f'{file}: evaluation {index}: "{name}": found {str(found)[:40]!r}, expected a number'
                 )
+        for name in ("shared_images", "classes_measured"):
+            if not isinstance(found := entry.get(name), int | None):
+                raise ReleaseError(
+                    f'{file}: evaluation {index}: "{name}": found {str(found)[:40]!r}, expected a number'
+                )
         for name in ("settings", "train_set", "test_set"):
             if not isinstance(entry.get(name), dict | None):
                 raise ReleaseError(f'{file}: evaluation {index}: "{name}" is no section')

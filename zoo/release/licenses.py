@@ -31,11 +31,14 @@ IDENTIFIERS = frozenset(_LISTED.split())
 def on_hub(license: str) -> tuple[str, str | None]:
     """Return what a card's metadata say of a licence: `license`, and `license_name` where none is listed.
 
-    Another spelling of an identifier is that identifier: "CC BY 4.0" is `cc-by-4.0`.
+    Another spelling of an identifier is that identifier: "CC BY 4.0" is `cc-by-4.0`, "MIT License" is `mit`.
+    Signs with a meaning, such as the + of "GPL-3.0+", make another licence.
     """
-    for spelling in (license.lower(), _slug(license)):
-        if spelling in IDENTIFIERS:
-            return spelling, None
+    if license.lower() in IDENTIFIERS:
+        return license.lower(), None
+    spelling = _slug(re.sub(r"(?i)\blicen[cs]e\b", " ", license))
+    if spelling in IDENTIFIERS and spelling != "other" and re.fullmatch(r"[\w. -]*", license, re.ASCII):
+        return spelling, None
     return "other", _slug(license)
 
 
@@ -56,4 +59,4 @@ def check(license: object, where: str = "licence") -> None:
 
 def _slug(text: str) -> str:
     """Return a text as the Hub takes names: lower-case letters, digits, "." and "-"."""
-    return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-.")
+    return re.sub(r"[^a-z0-9.]+", "-", text.lower().replace("+", "-plus ")).strip("-.")

@@ -100,7 +100,8 @@ def publish(
         raise ReleaseError(
             f'revision "{branch}": expected a branch; version tags are made by the push itself'
         )
-    release = release if isinstance(release, Release) else source.open(release)
+    # anew: what was changed since, through another object, is what is published
+    release = Release.at(release.path) if isinstance(release, Release) else source.open(release)
     check.check_release(release)
     start.check_public(release.path)
     card.check_card(release.path, release.config)

@@ -16,6 +16,7 @@ from PIL import Image
 from torch import nn
 from torchvision import transforms
 
+from zoo import catalog
 from zoo.errors import DataError, ReleaseError
 from zoo.files import is_dir, is_file, write_text
 from zoo.image_list import ImageList
@@ -236,8 +237,8 @@ class Release:
 
     @property
     def writable(self) -> bool:
-        """Whether evaluations can be added: a folder of the user's, not a download."""
-        return os.access(self.path, os.W_OK) and not (self.path / format.METRICS).is_symlink()
+        """Whether evaluations can be added: a folder of the user's, neither shipped nor a download."""
+        return os.access(self.path, os.W_OK) and self._fixed is None
 
     def add_evaluation(self, entry: Mapping[str, Any]) -> None:
         """Add an evaluation to `metrics.json` and the card, in place of an equal one made before.
@@ -250,8 +251,8 @@ class Release:
         absent = [key for key in ("protocol", "data", "split", "metrics") if key not in entry]
         if absent:
             raise ReleaseError(f"an evaluation of {self.name} needs {', '.join(absent)}")
-        with self._changing():
-            self._add([entry])
+        with self._changing() as config:
+            self._add([entry], config)
 
     def add_evaluations_of(self, other: Release | str | Path, *, token: str | bool | None = None) -> int:
         """Take over what somebody else has measured on the same weights and this release lacks.
@@ -273,9 +274,9 @@ class Release:
         measured = other.metrics["evaluations"]
         if not self.lacking(measured):
             return 0  # also of a release that cannot be changed
-        with self._changing():
+        with self._changing() as config:
             new = self.lacking(measured)
-            self._add(new)
+            self._add(new, config)
         return len(new)
 
     def lacking(self, evaluations: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -289,11 +290,9 @@ class Release:
         Returns:
             The release, opened anew: its `config.json` has changed.
         """
-        self._refuse_downloaded()
-        images.delete(self.path, self.config)
-        release = Release.at(self.path)
-        release.render_card()
-        return release
+        with self._changing() as config:
+            images.delete(self.path, config)
+        return self._renewed()
 
     def with_start(self, name: str, *, token: str | bool | None = None) -> Release:
         """Let the recipe name what training started from by another name: one that others can read.
@@ -313,11 +312,9 @@ class Release:
         """
         reading = names.resolve(name)
         other = Release.at(folder_of(reading, token=token, want="facts"))
-        with self._changing():
-            start.rename(self.path, self.config, reading, other.config["zoo"]["weights_sha256"])
-        release = Release.at(self.path)
-        release.render_card()
-        return release
+        with self._changing() as config:
+            start.rename(self.path, config, reading, other.config["zoo"]["weights_sha256"])
+        return self._renewed()
 
     def with_license(self, license: str) -> Release:
         """Set the licence of the weights, in `config.json` and on the card.
@@ -334,54 +331,63 @@ class Release:
         Raises:
             ReleaseError: for no name of a licence, or a release that cannot be changed.
         """
-        with self._changing():
-            relicense(self.path, self.config, license)
+        with self._changing() as config:
+            relicense(self.path, config, license)
+        return self._renewed()
+
+    def render_card(self) -> str:
+        """Write the card anew from what the release records, and return it; notes between its marks stay."""
+        with self._changing() as config:
+            self._write_card(config)
+            return self.card
+
+    def _renewed(self) -> Release:
         release = Release.at(self.path)
         release.render_card()
         return release
 
-    def render_card(self) -> str:
-        """Write the card anew from what the release records, and return it; notes between its marks stay."""
-        with self._changing():
-            self._write_card()
-            return self.card
-
-    def _add(self, entries: Iterable[Mapping[str, Any]]) -> None:
+    def _add(self, entries: Iterable[Mapping[str, Any]], config: Mapping[str, Any]) -> None:
         metrics = self.metrics
         for entry in entries:
             others = [old for old in metrics["evaluations"] if _identity(old) != _identity(entry)]
             metrics["evaluations"] = [*others, dict(entry)]
         write_text(self.path / format.METRICS, format.to_json(metrics))
-        self._write_card()
+        self._write_card(config)
 
-    def _write_card(self) -> None:
-        write_text(self.path / format.CARD, card.render(self.path, self.config))
+    def _write_card(self, config: Mapping[str, Any]) -> None:
+        write_text(self.path / format.CARD, card.render(self.path, config))
 
     @contextmanager
-    def _changing(self) -> Iterator[None]:
+    def _changing(self) -> Iterator[Mapping[str, Any]]:
         """Let one after another read what the release records, and write that and the card made of it.
 
-        Several evaluations of one release at a time would lose what the others have added.
+        Several evaluations of one release at a time would lose what the others have added. What is inside has
+        `config.json` as it is now: `config` is as it was when the release was opened, and what was changed
+        since, through another object, would be undone.
 
         Raises:
-            ReleaseError: if it is a download, or cannot be written.
+            ReleaseError: if it is shipped or a download, or cannot be written.
         """
-        self._refuse_downloaded()
+        if self._fixed is not None:
+            raise ReleaseError(f"{self.path}: {self._fixed}. Copy it, then open the copy")
         if not is_dir(self.path):  # which the lock would make
             raise ReleaseError(f"{self.path}: cannot be changed: the folder is not there any more")
         try:
             with turn(self.path / files.LOCK):
-                yield
+                yield format.read_config(self.path)
         except OSError as error:
             raise ReleaseError(
                 f"{self.path}: cannot be changed: {error}. Copy the release, then open the copy"
             ) from None
 
-    def _refuse_downloaded(self) -> None:
+    @property
+    def _fixed(self) -> str | None:
+        """Why nothing in the folder may change, if so."""
+        if catalog.is_shipped(self.path):
+            return "a shipped release does not change"
         if (self.path / format.METRICS).is_symlink():  # huggingface_hub's cache links to shared blobs
-            raise ReleaseError(
-                f"{self.path}: a downloaded release does not change. Copy it, then open the copy"
-            )
+            return "a downloaded release does not change"
+        return None
 
 
 class ToRGB:

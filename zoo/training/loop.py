@@ -208,7 +208,8 @@ class _Loop:
                 self._close_row()
             self._take_rows(report, wait=bool(due or looks))
             if due or looks:
-                check_scale(self._stepper)
+                if not signal:  # whoever is told to stop saves and goes
+                    check_scale(self._stepper, done, keeper.kept)
                 self._trouble = self._trouble or in_weights(self._stepper)
                 (trouble,) = self._ranks.vote(int(bool(self._trouble)))
             if trouble and not signal:  # whoever is told to stop has no time to go back

@@ -8,6 +8,7 @@ before it does harm.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +23,8 @@ MOST_REPEATS = 10
 """Repetitions that find nothing before the machine is held to be at fault."""
 
 LEAST_SCALE = 2.0**-14
-"""Of the loss under float16, which begins at 2^16: 30 updates left out in a row. (fairseq's is as small.)"""
+"""Of the loss under float16, which begins at 2^16: 30 updates left out that it did not recover from.
+(fairseq's is as small.)"""
 
 _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
@@ -85,20 +87,26 @@ def do_carefully(stepper: Stepper, step: int, batch: Batch, total: int) -> Outpu
     return output
 
 
-def check_scale(stepper: Stepper) -> None:
+def check_scale(stepper: Stepper, step: int, kept: Callable[[], str]) -> None:
     """Make sure that updates are still done under float16; waits for the device.
 
-    A loss scaler leaves out an update whose gradients are not finite and halves its scale: what is left out
-    once in a while is how it works, but then nothing is learned any more, and no loss says so.
+    A loss scaler leaves out an update whose gradients are not finite and halves its scale, which doubles
+    again after 2,000 good ones: what is left out once in a while is how it works. With a scale so small
+    gradients are lost instead, and where it falls in a row nothing is learned at all; no loss says so.
+
+    Args:
+        stepper: does the steps.
+        step: the last one done, from 1.
+        kept: says which state is saved.
 
     Raises:
-        TrainingError: when the scale has fallen so far that the last thirty or so must have been left out.
+        TrainingError: when the scale has fallen below `LEAST_SCALE`.
     """
     if stepper.scaler.is_enabled() and (scale := stepper.scaler.get_scale()) < LEAST_SCALE:
         raise TrainingError(
-            f"training.precision: under fp16 the gradients were nan or inf in every one of the last updates, "
-            f"which were left out (the loss's scale fell to {scale:g}); expected finite ones: begin again "
-            "with training.precision=bf16 or fp32"
+            f"training.precision: fp16 has left out so many updates up to step {step}, whose gradients were "
+            f"nan or inf, that its scale of the loss fell from 65536 to {scale:g}; {kept()}. Give the same "
+            "command with --resume and --set training.precision=bf16 or fp32"
         )
 
 

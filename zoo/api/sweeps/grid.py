@@ -169,7 +169,9 @@ def plan_sweep(
 def _name_of(base: Recipe | str | Path, changes: Sequence[str]) -> list[str]:
     """Return the override of the name, which begins with the architecture, where that is changed."""
     archs = [change.partition("=")[2].strip('"') for change in changes if change.startswith("backbone.arch=")]
-    return [f"name={arch}.{as_recipe(base, ()).name.partition('.')[2]}" for arch in archs]
+    _, dot, tag = as_recipe(base, ()).name.partition(".")
+    # of what is no architecture the recipe's own check tells
+    return [f"name={arch}{dot}{tag}" for arch in archs if re.fullmatch(r"\w+", arch)]
 
 
 def checked_watch(watch: Sequence[Watched]) -> tuple[Watched, ...]:

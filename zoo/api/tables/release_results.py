@@ -17,6 +17,7 @@ from zoo.data.words import data_words
 from zoo.errors import RecipeError, ReleaseError
 from zoo.evaluation.results.rows import RunResult
 from zoo.release import Release, format
+from zoo.release.card.metadata import split_words
 from zoo.training import Recipe
 from zoo.training.changes import ALLOWED, differences
 
@@ -70,6 +71,11 @@ def run_result(release: Release, place: str) -> RunResult:
     plain = _whole(plain)
     data = config["dataset"]
     tail = data.get("long_tail") or {}
+    own = [
+        each
+        for each in release.metrics["evaluations"]
+        if each["data"] == data_words(data) and each["split"] == "test"
+    ]
     entry = {
         "name": release.name,
         "seed": training["seed"],
@@ -87,18 +93,14 @@ def run_result(release: Release, place: str) -> RunResult:
         "imbalance": tail.get("imbalance"),
         "epochs": training["epochs"],
         "counted": _counted(training.get("early_stopping")),
-        "evaluations": [
-            _evaluated(each)
-            for each in release.metrics["evaluations"]
-            if each["data"] == data_words(data) and each["split"] == "test"
-        ],
+        "evaluations": [_evaluated(each) for each in own],
         "seconds": training["seconds"],
         "images_per_second": training["images_per_second"],
         "hardware": training["hardware"],
         "precision": training["precision"],
         "versions": training["versions"],
         "date": training["date"],
-        "noted": [*_noted(training), *_seen(release.metrics["evaluations"])],
+        "noted": [*_noted(training), *_seen(own)],
         "recipe_sha256": config["recipe_sha256"],
         "weights_sha256": config["weights_sha256"],
         "place": place,
@@ -195,12 +197,11 @@ def _evaluated(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _seen(evaluations: Iterable[Mapping[str, Any]]) -> dict[str, None]:
-    """Return, once each, how many test images the training had."""
+    """Return, once each, what the test images of evaluations have too much or too little of."""
     return dict.fromkeys(
-        f"{entry['protocol']}: {entry['shared_images']} of {entry['test_set']['num_images']} test images "
-        "are training images too"
+        f"{entry['protocol']}: {split_words(entry)}"
         for entry in evaluations
-        if entry.get("shared_images")
+        if split_words(entry) != entry["split"]
     )
 
 

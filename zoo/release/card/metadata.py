@@ -76,11 +76,15 @@ def _results(evaluations: list[Mapping[str, Any]]) -> Iterator[EvalResult]:
 
 
 def split_words(entry: Mapping[str, Any]) -> str:
-    """Return the split that an evaluation was made on, and how many of its images are training images too."""
-    shared = entry.get("shared_images")
-    if not shared:
-        return str(entry["split"])
-    return f"{entry['split']}, {shared:,} of {entry['test_set']['num_images']:,} images from training"
+    """Return the split that an evaluation was made on, and what it has too much or too little of."""
+    words, about = [str(entry["split"])], entry.get("test_set") or {}
+    for key, whole, what in (
+        ("classes_measured", "num_classes", "classes"),
+        ("shared_images", "num_images", "images from training"),
+    ):
+        if entry.get(key):
+            words.append(f"{entry[key]} of {about.get(whole, '?')} {what}")
+    return ", ".join(words)
 
 
 def metric_title(name: str) -> str | None:
