@@ -191,8 +191,8 @@ def gpaco(
 
 
 def priors(counts: list[int]) -> list[float]:
-    """Class frequencies; the authors add 1e-9 so that an absent class has a logarithm."""
-    return [n / sum(counts) + 1e-9 for n in counts]
+    """Class frequencies; an absent class has 1e-9, that of the authors' code, so that it has a logarithm."""
+    return [n / sum(counts) if n else 1e-9 for n in counts]
 
 
 def balanced_softmax(logits: Tensor, labels: Tensor, prior: list[float], smoothing: float) -> Tensor:

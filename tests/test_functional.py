@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import zoo
 from zoo import functional
 
 E = math.e
@@ -129,6 +130,13 @@ def test_balanced_softmax() -> None:
     assert smoothed == by_hand(-0.9 * math.log(0.1) - 0.1 * math.log(0.9))
 
 
+def test_balanced_softmax_is_exact_for_rare_classes() -> None:
+    counts = torch.tensor([430_000, 7_500, 11, 2])
+    logits, target = torch.randn(5, 4, dtype=torch.float64), labels(0, 1, 2, 3, 3)
+    expected = torch.nn.functional.cross_entropy(logits + counts.double().log(), target)
+    torch.testing.assert_close(functional.balanced_softmax(logits, target, counts), expected)
+
+
 def test_log_prior_of_an_absent_class_is_finite() -> None:
     assert functional.log_prior(torch.tensor([3, 1, 0])).tolist() == by_hand(
         [math.log(0.75), math.log(0.25), math.log(1e-9)]
@@ -171,12 +179,18 @@ def test_hard_losses_refuse_what_is_no_share(keep: float) -> None:
         functional.hard_simple(rows(EAST), rows(EAST), SCORED, weight=1.0, keep=keep)
 
 
+def test_an_argument_that_an_equation_does_not_hold_for_is_a_zoo_error() -> None:
+    with pytest.raises(zoo.ZooError, match=r"alpha: found 0\.5, expected a number above 0\.5"):
+        functional.sample_beta(0.5, (2,))
+
+
 def test_margin() -> None:
     # distances 0.6 of one class; 0.6 and 2 of two, one of which is beyond the margin
     a, b = rows(EAST, EAST, EAST), rows([0.4, 0.0], [0.4, 0.0], WEST)
     same = torch.tensor([True, False, False])
     found = functional.margin_contrastive(a, b, same, margin=1.0)
     assert found.item() == by_hand((0.36 / 2 + 0.4**2 / 2 + 0) / 3)
+    assert functional.margin_contrastive(a, b, same.long(), margin=1.0) == found
     found = functional.margin_contrastive(a, b, same, margin=1.0, squared_margin=True)
     assert found.item() == by_hand((0.36 / 2 + (1 - 0.36) / 2 + 0) / 3)
 
@@ -218,12 +232,16 @@ def test_extrapolation() -> None:
     q_hat, k_hat = functional.extrapolate(rows(EAST), rows(NORTH), 1.5)
     torch.testing.assert_close(q_hat, rows([1.5, -0.5]))
     torch.testing.assert_close(k_hat, rows([-0.5, 1.5]))
+    # one for each of two pairs in two dimensions: not one for each dimension
+    q, k, lam = rows(EAST, EAST), rows(NORTH, NORTH), torch.tensor([1.5, 2.0])
+    torch.testing.assert_close(functional.extrapolate(q, k, lam)[0], rows([1.5, -0.5], [2.0, -1.0]))
 
 
 def test_interpolation() -> None:
     lam = torch.tensor([[0.75], [0.5]])
     found = functional.interpolate(rows(EAST, NORTH), lam, labels(1, 0))
     torch.testing.assert_close(found, rows([0.75, 0.25], [0.5, 0.5]))
+    torch.testing.assert_close(functional.interpolate(rows(EAST, NORTH), lam[:, 0], labels(1, 0)), found)
     found = functional.interpolate(rows(EAST, NORTH, WEST), 0.75, labels(1, 2, 0))
     torch.testing.assert_close(found, rows([0.75, 0.25], [-0.25, 0.75], [-0.5, 0.0]))
 

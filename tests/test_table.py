@@ -493,9 +493,9 @@ def test_the_table_of_the_readme_is_what_the_repository_s_files_give(
     text = Path("README.md").read_text()
     copy = tmp_path / "README.md"
     copy.write_text(text)
-    zoo.table("model_cards", readme=copy)
-    assert copy.read_text() == text, "run: zoo table model_cards --readme README.md"
-    assert "zoo table model_cards --readme README.md" in text
+    zoo.table("model_cards", "recipes", readme=copy)
+    assert copy.read_text() == text, "run: zoo table model_cards recipes --readme README.md"
+    assert "zoo table model_cards recipes --readme README.md" in text
 
 
 def test_the_command_prints_the_table_and_changes_the_readme_between_its_marks_alone(

@@ -31,6 +31,10 @@ class ZooError(Exception):
         super().__init__(one_line(message))
 
 
+class ArgumentError(ZooError, ValueError):
+    """An argument of an equation in `zoo.functional` is one that it does not hold for."""
+
+
 class ZooWarning(UserWarning):
     """What zoo itself warns of, so that it can be filtered apart from what other libraries say."""
 

@@ -1,7 +1,7 @@
 """How far apart trainings are on the same test images, and what the choice of these images makes of it.
 
     python -m tests.programs.paired knn RELEASE RELEASE ... --data DIR [--set k=5]
-    python -m tests.programs.paired classifier RELEASE,tau=1 model_cards/results/NAME.json --data DIR
+    python -m tests.programs.paired classifier RELEASE,tau=1 recipes/results/NAME.json --data DIR
 
 Prints every pair's difference of accuracies in points and 1.96 standard errors of its mean over the images:
 of all, and of those whose class has more than 100, 20 to 100, and fewer than 20 training images. Seeds are no
@@ -10,7 +10,7 @@ part of it: another one gives other weights.
 A run whose weights are not shipped is given by its results, a .json file: `--into FILE` has written there
 which test images it classifies correctly.
 
-    python -m tests.programs.paired classifier FOLDER --data DIR --into model_cards/results/NAME.json
+    python -m tests.programs.paired classifier FOLDER --data DIR --into recipes/results/NAME.json
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from zoo.errors import ArgumentError
 from zoo.functional._streaming import log_sum_exp, row_blocks
 from zoo.functional.precision import full
 
@@ -136,7 +137,7 @@ def _over_hardest(
     Every anchor needs its own K scores, so the anchors go in blocks, whose scores backward computes again.
     """
     if not 0 < keep <= 1:
-        raise ValueError(f"keep: found {keep}, expected a fraction in (0, 1]")
+        raise ArgumentError(f"keep: found {keep}, expected a fraction in (0, 1]")
     q, k, queue = full(q), full(k), full(queue)
     usable = torch.ones(len(queue), dtype=torch.bool, device=queue.device) if valid is None else valid
 
@@ -195,7 +196,7 @@ def margin_contrastive(
     Args:
         a: first of each pair `[N, D]`.
         b: second of each pair `[N, D]`.
-        same: whether the pair is of one class `[N]`, bool.
+        same: whether the pair is of one class `[N]`, bool or 0 and 1. (The paper's y is the opposite.)
         margin: distance (or squared distance) beyond which other pairs are left alone.
         squared_margin: repel with max(0, margin - d^2) / 2 instead, on the squared distance.
 
@@ -205,7 +206,7 @@ def margin_contrastive(
     Source: Hadsell, Chopra and LeCun 2006, equation 4.
     """
     squared = (full(a) - full(b)).square().sum(dim=1)
-    return _margin(squared, same, margin, squared_margin).mean()
+    return _margin(squared, same.bool(), margin, squared_margin).mean()
 
 
 def margin_between(

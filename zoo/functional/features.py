@@ -8,6 +8,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from zoo.errors import ArgumentError
+
 
 def sample_beta(
     alpha: float,
@@ -30,13 +32,13 @@ def sample_beta(
         float32 samples in [0, 1].
 
     Raises:
-        ValueError: if alpha is 1/2 or less, where the closed form does not hold.
+        ArgumentError: if alpha is 1/2 or less, where the closed form does not hold.
 
     Source: Ulrich 1984 (a polar method for Student's t), applied to the symmetric Beta as in Devroye 1996,
     "Random variate generation in one line of code".
     """
     if not alpha > 0.5:
-        raise ValueError(f"alpha: found {alpha}, expected a number above 0.5")
+        raise ArgumentError(f"alpha: found {alpha}, expected a number above 0.5")
     # 64 random bits make two uniforms: |a| / 2^31 is one, b / 2^32 is a turn's share from -1/2 to 1/2. On a
     # CPU that takes 0.6 of the time of two floats, and the rest is in place
     bits = torch.empty(math.prod(shape), dtype=torch.int64, device=device)
@@ -57,13 +59,15 @@ def extrapolate(q: Tensor, k: Tensor, lam: Tensor | float) -> tuple[Tensor, Tens
     Args:
         q: queries `[N, D]`.
         k: keys `[N, D]`.
-        lam: coefficient, broadcast to `[N, D]`.
+        lam: coefficient: a number, one for each pair `[N]`, or what broadcasts to `[N, D]`.
 
     Returns:
         The transformed pair, not renormalised.
 
     Source: Zhu et al. 2021, https://arxiv.org/abs/2108.02982, equations 3 to 5.
     """
+    if isinstance(lam, Tensor):
+        lam = _by_row(lam, len(q))
     return lam * q + (1 - lam) * k, lam * k + (1 - lam) * q
 
 
@@ -79,7 +83,8 @@ def interpolate(
 
     Args:
         queue: negatives `[K, D]`.
-        lam: coefficient in [0, 1], broadcast to `[K, D]`; with `rows`, to these.
+        lam: coefficient in [0, 1]: a number, one for each row `[K]`, or what broadcasts to `[K, D]`; with
+            `rows`, likewise for these.
         perm: a permutation of the rows `[K]`.
         rows: which of the mixed negatives to make.
         out: gets them, without gradient.
@@ -91,7 +96,12 @@ def interpolate(
     """
     lam = torch.as_tensor(lam, dtype=queue.dtype, device=queue.device)
     others = torch.index_select(queue, 0, perm[rows], out=out)
-    return others.lerp_(queue[rows], lam)  # in place: one block of memory less
+    return others.lerp_(queue[rows], _by_row(lam, len(others)))  # in place: one block of memory less
+
+
+def _by_row(lam: Tensor, rows: int) -> Tensor:
+    """Return a coefficient for each row `[N]` as `[N, 1]`: broadcasting would take it for the dimensions'."""
+    return lam[:, None] if lam.shape == (rows,) else lam
 
 
 @torch.no_grad()
@@ -108,6 +118,8 @@ def ema_update(
     Source: https://arxiv.org/abs/1911.05722, equation 2.
     """
     teacher, student = list(teacher_tensors), list(student_tensors)
+    if not teacher:
+        return
     if not isinstance(momentum, Tensor):
         torch._foreach_lerp_(teacher, student, 1 - momentum)
         return

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from zoo.errors import ArgumentError
 from zoo.functional._streaming import log_sum_exp
 from zoo.functional.precision import Counts, counted, full
 
@@ -151,7 +152,7 @@ def paco(
     https://github.com/dvlab-research/Parametric-Contrastive-Learning (GPaCo/LT/losses.py).
     """
     if reduction not in ("mean", "sum"):
-        raise ValueError(f'reduction: found {reduction!r}, expected "mean" or "sum"')
+        raise ArgumentError(f'reduction: found {reduction!r}, expected "mean" or "sum"')
     samples, positives, count = _contrast(q, k, labels, queue, queue_labels, tau, others)
     centers = (full(center_logits) + log_prior) / center_tau
     # gamma = 0 takes the samples out of the denominator: log(0) is the right thing to add
@@ -171,11 +172,12 @@ def paco(
 def log_prior(class_counts: Counts, *, dtype: torch.dtype = torch.float32) -> Tensor:
     """Log class frequencies `[C]` of training counts `[C]`; a class without images gets log 1e-9.
 
-    They are computed in `dtype`. The 1e-9 is that of PaCo's code: an absent class must not put -inf into a
-    softmax.
+    They are computed in `dtype`. The 1e-9 is that of PaCo's code, which adds it to every frequency: an absent
+    class must not put -inf into a softmax. Of the others the frequency is exact here.
     """
     counts = counted(class_counts)
-    return (counts.to(dtype) / counts.sum() + 1e-9).log()
+    share = counts.to(dtype) / counts.sum()
+    return torch.where(counts > 0, share, 1e-9).log()
 
 
 def balanced_softmax(
