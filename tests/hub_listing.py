@@ -67,7 +67,7 @@ def model_info(store: Store, request: Request, repo: str, rev: str = "main") -> 
     opened = store.open(repo, request)
     commit = opened.at(rev)
     model = described(opened, commit)
-    if request.flag("blobs"):
+    if request.flag("blobs") and store.tells_sizes:
         model["siblings"] = [
             {"rfilename": path, "size": len(blob.data), "blobId": blob.oid} | sibling_lfs(blob)
             for path, blob in commit.files.items()

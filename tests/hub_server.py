@@ -34,8 +34,8 @@ class Hub:
     Attributes:
         url: address, as in HF_ENDPOINT.
         token, read_token: accepted tokens, for writing and for reading only.
-        store: what it holds; `page_size`, `part_size` (LFS uploads above it go in parts) and `foreign`
-            (namespaces in which the tokens have no rights) may be set.
+        store: what it holds; `page_size`, `part_size` (LFS uploads above it go in parts), `tells_sizes` (of
+            a model's files) and `foreign` (namespaces in which the tokens have no rights) may be set.
         home: HF_HOME of this process and its children; emptied by `reset`.
     """
 

@@ -122,6 +122,7 @@ class Store:
     repos: dict[str, Repo] = field(default_factory=dict)
     foreign: set[str] = field(default_factory=lambda: {"foreign"})  # namespaces the tokens have no part in
     page_size: int = 1000
+    tells_sizes: bool = True
     part_size: int | None = None  # uploads above it go in parts
     parts: dict[tuple[str, str, int], bytes] = field(default_factory=dict)
     cas: Cas = field(default_factory=Cas)

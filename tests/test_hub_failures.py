@@ -12,7 +12,7 @@ from tests import warm
 from tests.hub_helpers import REPO
 from zoo.release import hub as hub_module
 
-INFO = f"GET /api/models/{REPO}$"
+INFO = f"GET /api/models/{REPO}/revision/main$"
 WEIGHTS = "GET /storage/.*/model.safetensors"
 xet = pytest.param(
     "xet", marks=pytest.mark.skipif(find_spec("lz4") is None, reason="the test server's Xet needs lz4")

@@ -56,7 +56,7 @@ def test_a_commit_in_the_cache_costs_no_request_and_a_branch_one(made, hub):
     zoo.load(f"{REPO}@{commit}")
     assert asked(hub, since) == []
     zoo.load(REPO)
-    assert asked(hub, since) == [f"GET /api/models/{REPO}"]
+    assert asked(hub, since) == [f"GET /api/models/{REPO}/revision/main"]
     zoo.load(f"{REPO}@main")
     assert asked(hub, since)[1:] == [f"GET /api/models/{REPO}/revision/main"]
 
@@ -238,7 +238,7 @@ def test_a_listing_that_climbs_out_is_refused_before_anything_is_fetched(made, h
     for load in (zoo.load, zoo.pull, lambda repo: zoo.pull(repo, out=tmp_path / "out")):
         with pytest.raises(ReleaseError, match=r"refused, it lists a file .* outside of its folder"):
             load(REPO)
-    assert set(asked(hub)) == {f"GET /api/models/{REPO}"}
+    assert set(asked(hub)) == {f"GET /api/models/{REPO}/revision/main"}
     assert not (tmp_path / "out").exists()
 
 
@@ -249,7 +249,7 @@ def test_pickles_are_never_fetched_and_the_way_to_convert_is_told(made, hub, nam
     hub.create(REPO, files | {name: b"\x80\x04harm."})
     with pytest.raises(ReleaseError, match=rf"{name}, a pickle, which can run any code.*zoo convert"):
         zoo.load(REPO)
-    assert asked(hub) == [f"GET /api/models/{REPO}"]
+    assert asked(hub) == [f"GET /api/models/{REPO}/revision/main"]
 
 
 @pytest.mark.parametrize("name", ["config.json", "recipe.yaml", "metrics.json", "README.md", "curves.png"])
@@ -257,7 +257,7 @@ def test_gigantic_small_files_are_refused_unfetched(made, hub, name):
     hub.create(REPO, contents(made.path) | {name: bytes(33 << 20)})
     with pytest.raises(ReleaseError, match=rf"{name} has 34,603,008 bytes, expected at most"):
         zoo.load(REPO)
-    assert asked(hub) == [f"GET /api/models/{REPO}"]
+    assert asked(hub) == [f"GET /api/models/{REPO}/revision/main"]
 
 
 def test_more_pictures_than_any_release_has_are_refused(made, hub):

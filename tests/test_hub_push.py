@@ -516,3 +516,23 @@ def test_the_command_prints_the_address_and_the_line_that_loads_it(made, hub):
     assert again.stdout.startswith("nothing to push")
     loads = lines[-1].partition("  ")[2].replace(")", f', token="{hub.token}")')
     assert eval(loads, {"zoo": zoo}).num_features == 64
+
+
+@pytest.mark.parametrize("endpoint", ["POST /api/models/.*/tag/", "GET /api/models/.*/refs"])
+def test_a_server_that_knows_no_tags_gets_the_release_and_names_its_commit(made, hub, endpoint):
+    hub.fault(endpoint, times=100, status=404)
+    with pytest.warns(ZooWarning, match="The release is there as commit .*, and gets no version"):
+        url = zoo.push(made, REPO, token=hub.token)
+    commit = hub.commits(REPO)[0]
+    assert url.endswith(f"/tree/{commit}")
+    assert zoo.open(f"{REPO}@{commit}").name == made.name
+    with pytest.warns(ZooWarning, match="gets no version"):  # the same again changes nothing
+        assert zoo.push(made, REPO, token=hub.token) == url
+
+
+def test_a_server_that_lists_no_sizes_is_asked_for_its_tree(made, hub):
+    hub.store.tells_sizes = False
+    url = zoo.push(made, REPO, token=hub.token)
+    assert url.endswith("/tree/v1") and zoo.push(made, REPO, token=hub.token) == url
+    assert zoo.open(REPO).config == made.config
+    assert any("/tree/" in path for _, path in hub.requests)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 import tempfile
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -24,7 +25,7 @@ from huggingface_hub import (
     hf_hub_download,
 )
 
-from zoo.errors import ReleaseError
+from zoo.errors import ReleaseError, ZooWarning
 from zoo.release import card, check, format, hub, source, start
 from zoo.release.hub import manifest
 from zoo.release.release import Release
@@ -256,7 +257,10 @@ def _versions(client: HfApi, repo_id: str) -> dict[int, str]:
 
 def _version_of(client: HfApi, repo_id: str, commit: str, contents: Contents) -> str | None:
     """Return the version that has these contents, when the newest one has."""
-    versions = _versions(client, repo_id)
+    try:
+        versions = _versions(client, repo_id)
+    except hub.UnknownRequestError:
+        return None  # `_tag` says so
     at_commit = [number for number, tagged in versions.items() if tagged == commit]
     if at_commit:
         return f"v{max(at_commit)}"
@@ -267,6 +271,22 @@ def _version_of(client: HfApi, repo_id: str, commit: str, contents: Contents) ->
 
 
 def _tag(client: HfApi, repo_id: str, commit: str) -> str:
+    """Give a commit the next version and return that; of a server that has no tags return the commit."""
+    try:
+        return _tagged(client, repo_id, commit)
+    except hub.UnknownRequestError as error:
+        warnings.warn(
+            f"{error}. The release is there as commit {commit}, and gets no version", ZooWarning, stacklevel=4
+        )
+        return commit
+    except ReleaseError as error:
+        raise ReleaseError(
+            f"{error}. The release is there as commit {commit} and lacks its version alone, which the same "
+            "push again gives it"
+        ) from error
+
+
+def _tagged(client: HfApi, repo_id: str, commit: str) -> str:
     versions = _versions(client, repo_id)
     if at_commit := [number for number, tagged in versions.items() if tagged == commit]:
         return f"v{max(at_commit)}"  # another push of the same content was faster

@@ -24,6 +24,7 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
+from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.utils import (  # type: ignore[attr-defined]
     get_session,
     validate_repo_id,
@@ -51,6 +52,10 @@ class UnreachableError(ReleaseError):
 
 class RepositoryAbsentError(ReleaseError):
     """There is no such repository, the token does not open it, or only a cache could tell and does not."""
+
+
+class UnknownRequestError(ReleaseError):
+    """The server does not know what was asked of it: a mirror, or a Hub's stand-in, may have less."""
 
 
 class RevisionAbsentError(ReleaseError):
@@ -130,15 +135,21 @@ def check_revision(revision: str) -> str:
 
 
 def listing(client: HfApi, repo_id: str, revision: str | None) -> Listing:
-    """Ask what `repo_id` holds at `revision`, in one request.
+    """Ask what `repo_id` holds at `revision`, or its main branch: in one request of the Hub.
+
+    A mirror may answer it without the files' sizes and hashes (olah does); its tree is asked for them.
 
     Raises:
         RepositoryAbsentError, RevisionAbsentError, UnreachableError, ReleaseError: as `talking`.
     """
     timeout = constants.HF_HUB_ETAG_TIMEOUT  # as the client has it for a file's facts
+    branch = revision or constants.DEFAULT_REVISION  # a mirror may not say which that is
     with talking(repo_id, revision):
-        info = client.model_info(repo_id, revision=revision, files_metadata=True, timeout=timeout)
+        info = client.model_info(repo_id, revision=branch, files_metadata=True, timeout=timeout)
         files = dict(map(_remote, info.siblings or ()))
+        if any(file.size is None for file in files.values()):
+            tree = client.list_repo_tree(repo_id, recursive=True, revision=info.sha)
+            files = dict(_remote(file) for file in tree if isinstance(file, RepoFile))
     if not COMMIT.fullmatch(str(info.sha or "")):
         raise ReleaseError(f'Hub repository "{repo_id}": the answer names no commit, found "{info.sha}"')
     return Listing(info.sha or "", files, bool(info.private))
@@ -147,10 +158,11 @@ def listing(client: HfApi, repo_id: str, revision: str | None) -> Listing:
 def _remote(file: Any) -> tuple[str, RemoteFile]:
     """Return a listed file and its name; TypeError for what no Hub lists."""
     sha256 = file.lfs.sha256 if file.lfs else None
-    for found, kind in ((file.rfilename, str), (file.size, int | None), (sha256, str | None)):
+    name = file.path if isinstance(file, RepoFile) else file.rfilename
+    for found, kind in ((name, str), (file.size, int | None), (sha256, str | None)):
         if not isinstance(found, kind):
             raise TypeError(f"found {found!r}")
-    return file.rfilename, RemoteFile(file.size, sha256, file.blob_id)
+    return name, RemoteFile(file.size, sha256, file.blob_id)
 
 
 @contextmanager
@@ -221,8 +233,8 @@ def _explain_answer(error: HfHubHTTPError) -> tuple[type[ReleaseError], str]:
     if (status == 401 and not with_token) or (status != 401 and isinstance(error, RepositoryNotFoundError)):
         hint = "the token does not open it" if with_token else f"needs a token: {LOG_IN}"
         return RepositoryAbsentError, f"it does not exist, or is private and {hint} ({status})"
-    if status == 404:
-        return ReleaseError, f"there is no {request.url.path} ({said})"
+    if status in (404, 405):
+        return UnknownRequestError, f"there is no {request.url.path} ({said})"
     return _explain_status(status, said, writes)
 
 
