@@ -1,4 +1,4 @@
-"""Figures of a run and of its evaluation; each call writes one file and leaves no state behind."""
+"""The curves of a run."""
 
 from __future__ import annotations
 
@@ -13,12 +13,9 @@ from matplotlib.ticker import MaxNLocator
 
 from zoo.config import is_number
 from zoo.errors import DataError
-from zoo.evaluation.figures.feature_map import plot_features
 from zoo.evaluation.figures.style import (
-    CELL,
     COLORS,
     COLUMN,
-    FAINT,
     INK,
     MARKERS,
     caption_height,
@@ -29,10 +26,6 @@ from zoo.evaluation.figures.style import (
     wrapped,
 )
 
-__all__ = ["plot_curves", "plot_features", "plot_shot_accuracy"]
-
-_GROUPS = {"accuracy": "overall", "many": "many", "medium": "medium", "few": "few"}
-_HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "++++")
 _NAMES = {
     "lr": "learning rate",
     "images_per_second": "throughput",
@@ -254,67 +247,3 @@ def _scale(values: Sequence[float], name: str) -> tuple[float, str]:
     if -3 < exponent < 5:
         return 1.0, unit
     return 10.0**-exponent, rf"{unit} $\times 10^{{{exponent}}}$".strip()
-
-
-def plot_shot_accuracy(
-    rows: Mapping[str, Mapping[str, Any]], path: Path | str, *, title: str | None = None
-) -> None:
-    """Draw bars of accuracy overall and for classes with many, medium and few images.
-
-    Args:
-        rows: metrics of each method, as `classification_metrics` returns them; a group that no method
-            has is left out, a single missing value is a dash.
-        path: .png or .pdf.
-        title: heading of the figure.
-
-    Raises:
-        DataError: when there is no method or no value.
-    """
-    groups = [key for key in _GROUPS if any(metrics.get(key) is not None for metrics in rows.values())]
-    if not groups:
-        raise DataError(f"bar chart: found no accuracy in {len(rows)} methods, expected at least one")
-    images = sorted({m["test_images"] for m in rows.values() if m.get("test_images") is not None})
-    caption = "Top-1 accuracy"
-    if images:
-        caption += " on " + " / ".join(f"{n:,}" for n in images) + " test images"
-    if not {"many", "medium", "few"}.isdisjoint(groups):
-        caption += "; many, medium, few: mean over classes with > 100, 20 to 100, < 20 training images"
-    width = 0.8 / len(rows)
-    size = max(COLUMN, 0.34 * len(rows) * len(groups) + 1.0)
-    height = 2.3 + caption_height(caption, size) + title_height(title or "", size)
-    with figure_to(path, (size, height), caption, title) as figure:
-        axes = figure.subplots()
-        for i, (name, metrics) in enumerate(rows.items()):
-            at = np.arange(len(groups)) + (i - (len(rows) - 1) / 2) * width
-            values = [metrics.get(key) for key in groups]
-            axes.bar(
-                at,
-                [0.0 if v is None else v for v in values],
-                width * 0.92,
-                label=name,
-                color=COLORS[i % len(COLORS)],
-                edgecolor="white",
-                hatch=_HATCHES[i % len(_HATCHES)],
-                linewidth=0,
-            )
-            for x, value in zip(at, values, strict=True):
-                text = "–" if value is None else f"{value:.1f}"
-                axes.annotate(
-                    text,
-                    (x, value or 0.0),
-                    (0, 2),
-                    textcoords="offset points",
-                    ha="center",
-                    fontsize=CELL,
-                    color=FAINT if value is None else INK,
-                )
-        axes.set_xticks(range(len(groups)), [_GROUPS[key] for key in groups])
-        axes.tick_params(axis="x", length=0)
-        axes.set_ylim(0, 105)
-        axes.set_ylabel("top-1 accuracy (%)")
-        grid(axes, "y")
-        lines = math.ceil(len(rows) / max(1, int(size / 1.5)))
-        columns = math.ceil(len(rows) / lines)
-        axes.legend(
-            loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, handlelength=1.4, borderaxespad=0.2
-        )
