@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 
 from zoo.evaluation.diagnosis.overlay import STACKED, choose, heading, no_look, seen, stack, told
-from zoo.evaluation.diagnosis.series import Array
 from zoo.evaluation.diagnosis.subject import Subject, counts_of
 from zoo.evaluation.figures.class_map import MOST_DRAWN, cluster, column_heights, counts_shown, draw_in_column
 from zoo.evaluation.figures.feature_map import draw_feature_map, map_features
+from zoo.evaluation.series import Array
 
 _POINTS = 2000
 
