@@ -291,9 +291,7 @@ class Release:
         """
         self._refuse_downloaded()
         images.delete(self.path, self.config)
-        release = Release.at(self.path)
-        release.render_card()
-        return release
+        return self._renewed()
 
     def with_start(self, name: str, *, token: str | bool | None = None) -> Release:
         """Let the recipe name what training started from by another name: one that others can read.
@@ -315,9 +313,7 @@ class Release:
         other = Release.at(folder_of(reading, token=token, want="facts"))
         with self._changing():
             start.rename(self.path, self.config, reading, other.config["zoo"]["weights_sha256"])
-        release = Release.at(self.path)
-        release.render_card()
-        return release
+        return self._renewed()
 
     def with_license(self, license: str) -> Release:
         """Set the licence of the weights, in `config.json` and on the card.
@@ -336,15 +332,19 @@ class Release:
         """
         with self._changing():
             relicense(self.path, self.config, license)
-        release = Release.at(self.path)
-        release.render_card()
-        return release
+        return self._renewed()
 
     def render_card(self) -> str:
         """Write the card anew from what the release records, and return it; notes between its marks stay."""
         with self._changing():
             self._write_card()
             return self.card
+
+    def _renewed(self) -> Release:
+        """Return the release opened anew, with a card made of its changed `config.json`."""
+        release = Release.at(self.path)
+        release.render_card()
+        return release
 
     def _add(self, entries: Iterable[Mapping[str, Any]]) -> None:
         metrics = self.metrics
