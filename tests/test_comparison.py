@@ -77,6 +77,14 @@ def test_tables_leave_out_what_no_run_has() -> None:
     assert as_rows(summarize(runs))[1] == ["b", "2.0", "2.0", "2.0", "-", "2.0", "best"]
 
 
+def test_a_name_with_a_bar_ends_no_cell() -> None:
+    assert (
+        as_markdown(summarize({"a|b <c>": {0: metrics(1.0)}}))
+        .splitlines()[2]
+        .startswith("| a\\|b &lt;c> | 1.0 |")
+    )
+
+
 def test_the_picture_shows_each_method(tmp_path: Path) -> None:
     plot_comparison(summarize(RUNS), tmp_path / "all.png", title="three", about="data")
     plot_comparison(

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from scipy import stats
 
 from zoo.errors import ZooError
+from zoo.markdown import markdown_table
 from zoo.release.format import ACCURACIES
 
 COLUMNS = {**ACCURACIES, "calibration_error": "calibration error"}
@@ -152,5 +153,4 @@ def as_rows(summaries: Mapping[str, Summary]) -> list[list[str]]:
 def as_markdown(summaries: Mapping[str, Summary]) -> str:
     """Return the same as a table in Markdown."""
     head, *lines = as_rows(summaries)
-    rule = ["---", *("---:" for _ in head[1:])]
-    return "\n".join("| " + " | ".join(line) + " |" for line in [head, rule, *lines]) + "\n"
+    return markdown_table(head, lines) + "\n"
