@@ -192,6 +192,8 @@ def test_evaluate_warns_where_nobody_says_how_a_models_images_are_made() -> None
         (PIXELS | {"interpolation": "bicubik"}, 'Did you mean "bicubic"'),
         (zoo.release.Preprocess(**PIXELS | {"input_size": 0}), 'preprocess: "input_size": found 0'),
         (PIXELS | {"std": (0.5, 0.5, 0.0)}, 'preprocess: "std.2": found 0.0'),
+        (PIXELS | {"crop_pct": 1e-5}, "preprocess: crop_pct: images would be resized to"),
+        (PIXELS | {"input_size": 5000}, 'preprocess: "input_size": found 5000'),
     ],
 )
 def test_evaluate_names_a_mistake_in_preprocess(given: Any, expected: str) -> None:

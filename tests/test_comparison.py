@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
 from scipy import stats
 
@@ -76,6 +77,14 @@ def test_tables_leave_out_what_no_run_has() -> None:
     assert as_rows(summarize(runs))[1] == ["b", "2.0", "2.0", "2.0", "-", "2.0", "best"]
 
 
+def test_a_name_with_a_bar_ends_no_cell() -> None:
+    assert (
+        as_markdown(summarize({"a|b <c>": {0: metrics(1.0)}}))
+        .splitlines()[2]
+        .startswith("| a\\|b &lt;c> | 1.0 |")
+    )
+
+
 def test_the_picture_shows_each_method(tmp_path: Path) -> None:
     plot_comparison(summarize(RUNS), tmp_path / "all.png", title="three", about="data")
     plot_comparison(
@@ -84,3 +93,14 @@ def test_the_picture_shows_each_method(tmp_path: Path) -> None:
     everything, two = (np.asarray(Image.open(tmp_path / f"{name}.png")) for name in ("all", "two"))
     assert everything.shape[0] > two.shape[0]
     assert everything.std() > 5
+
+
+def test_of_one_seed_the_picture_shows_values_and_speaks_of_no_mean(
+    tmp_path: Path, saved: list[Figure]
+) -> None:
+    runs = {"a": {0: metrics(50.0)}, "b": {0: metrics(61.26)}}
+    plot_comparison(summarize(runs), tmp_path / "a.png", about="seed 0")
+    (figure,) = saved
+    assert [text.get_text() for text in figure.axes[0].texts] == ["61.3", "50.0"]
+    caption = figure.get_supxlabel().replace("\n", " ")
+    assert caption.startswith("seed 0; many, medium, few: mean over classes with")

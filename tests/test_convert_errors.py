@@ -159,14 +159,15 @@ def test_unknown_names_are_answered_with_the_nearest(paco: Path, tmp_path: Path)
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({"mean": (math.nan, 0.5, 0.5)}, "mean: found nan, expected three finite numbers, one a channel"),
-        ({"std": np.array([1.0, math.inf, 1.0])}, "std: found inf, expected three finite numbers"),
-        ({"std": (1.0, 0.0, 1.0)}, "std: found 0, expected three finite numbers, one a channel, above 0"),
-        ({"std": (1.0, 1.0)}, "std: found 2 numbers, expected three"),
-        ({"mean": ()}, "mean: found 0 numbers"),
-        ({"mean": ("0.5", 0.5, 0.5)}, "mean: found '0.5', expected three numbers"),
-        ({"mean": np.full((3, 1), 0.5)}, "mean: found [0.5], expected three numbers"),
-        ({"mean": 0.5}, "mean: found 1 numbers"),
+        ({"mean": (math.nan, 0.5, 0.5)}, '"mean.0": found nan (float), expected a finite number'),
+        ({"std": np.array([1.0, math.inf, 1.0])}, '"std.1": found inf (float), expected a finite number'),
+        ({"std": (1.0, 0.0, 1.0)}, '"std.1": found 0.0 (float), expected greater than 0'),
+        ({"std": (1.0, 1.0)}, '"std": found [1.0, 1.0] (list), expected List should have at least 3 items'),
+        ({"mean": ()}, '"mean": found [] (list)'),
+        ({"mean": ("0.5", 0.5, 0.5)}, "\"mean.0\": found '0.5' (str), expected a valid number"),
+        ({"mean": np.full((3, 1), 0.5)}, '"mean.0": found [0.5] (list), expected a valid number'),
+        ({"mean": 0.5}, '"mean": found [0.5] (list)'),
+        ({"size": "32"}, "\"input_size\": found '32' (str), expected a valid integer"),
         ({"class_counts": ["1"] * 7}, "class counts: found '1' of class 0, expected a whole number from 0"),
         ({"class_counts": [1, 2**63]}, "class counts: found 9223372036854775808 of class 1"),
         ({"class_counts": [1.0, 2.0]}, "class counts: found 1.0 of class 0"),
@@ -438,8 +439,8 @@ def test_weights_without_values_are_one_error(paco: Path, tmp_path: Path) -> Non
 
 
 def test_a_size_of_zero_is_no_default(paco: Path, tmp_path: Path) -> None:
-    assert "size: found 0" in refusal(paco, "paco", tmp_path, size=0)
-    assert "crop_pct: found 0" in refusal(paco, "paco", tmp_path, crop_pct=0.0)
+    assert '"input_size": found 0' in refusal(paco, "paco", tmp_path, size=0)
+    assert '"crop_pct": found 0' in refusal(paco, "paco", tmp_path, crop_pct=0.0)
 
 
 def test_an_architecture_with_the_tag_of_weights_is_refused(paco: Path, tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ ESCAPE = "\x1b[2J\x1b]0;owned\x07"
 )
 def test_options_are_checked_before_the_file_is_read(tmp_path: Path, options: dict[str, Any]) -> None:
     message = refusal(tmp_path / "absent.pth", "paco", tmp_path, **options)
-    assert message.startswith(("name: ", "labels: ", "size: ", "crop_pct: ", "mean: ", "dataset: "))
+    assert message.startswith(("name: ", "labels: ", "preprocessing: ", "dataset: "))
     assert "absent.pth" not in message
     assert message.isprintable()
     assert "^[" not in message  # no pattern of a regular expression

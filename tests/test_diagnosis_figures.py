@@ -29,7 +29,8 @@ from tests.diagnosis_helpers import (
 from zoo import functional
 from zoo import release as releases
 from zoo.errors import DataError, ZooError
-from zoo.evaluation.diagnosis import figures, series
+from zoo.evaluation import series
+from zoo.evaluation.diagnosis import figures
 from zoo.evaluation.diagnosis.class_accuracy import plot_class_accuracy
 from zoo.evaluation.diagnosis.figures import FIGURES, draw
 from zoo.evaluation.diagnosis.look import Landmark

@@ -16,11 +16,11 @@ from zoo.evaluation.diagnosis.tables import (
     accuracy_tables,
     differences_table,
     estimates,
-    in_figures,
     numbers_tables,
     plain_numbers,
     record_of,
 )
+from zoo.evaluation.results.comparison import in_figures
 
 
 def subject(
@@ -214,6 +214,7 @@ def test_what_recipes_differ_in_has_a_row_for_each_key_or_each_training() -> Non
         (0.05, 0.14, "0.05 ± 0.14"),
         (1206.0, 2314.0, "1206 ± 2314"),
         (100.0, None, "100"),
+        (-3407918.0, None, "−3.41e+06"),
     ],
 )
 def test_numbers_have_as_many_figures_as_they_mean(value: float, half: float | None, expected: str) -> None:

@@ -14,7 +14,8 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from zoo.errors import DataError, ZooError
-from zoo.evaluation.figures.plots import plot_curves, plot_features, plot_shot_accuracy
+from zoo.evaluation.figures.feature_map import plot_features
+from zoo.evaluation.figures.plots import plot_curves
 from zoo.evaluation.figures.style import figure_to, fitted, folded
 from zoo.modules.centers import Centers
 
@@ -53,14 +54,13 @@ def test_same_input_gives_the_same_bytes(tmp_path):
     for name in "ab":
         plot_features(x, y, NAMES, centers, tmp_path / f"map_{name}.png")
         plot_curves(records(), tmp_path / f"curves_{name}.png")
-        plot_shot_accuracy({"m": {"accuracy": 50.0}}, tmp_path / f"bars_{name}.png")
     assert time.process_time() - begin < 30
-    for kind in ("map", "curves", "bars"):
+    for kind in ("map", "curves"):
         first, second = (tmp_path / f"{kind}_{name}.png" for name in "ab")
         assert first.read_bytes() == second.read_bytes(), kind
         assert is_white_framed(first), kind
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted(
-        f"{k}_{n}.png" for k in ("map", "curves", "bars") for n in "ab"
+        f"{k}_{n}.png" for k in ("map", "curves") for n in "ab"
     )
 
 
@@ -75,7 +75,9 @@ def test_a_users_style_and_state_are_neither_used_nor_changed(tmp_path):
 
 def test_pyplot_is_never_imported(tmp_path):
     code = (
-        "import sys, torch; from zoo.evaluation.figures.plots import *\n"
+        "import sys, torch\n"
+        "from zoo.evaluation.figures.feature_map import plot_features\n"
+        "from zoo.evaluation.figures.plots import plot_curves\n"
         f"plot_curves([{{'step': 1, 'loss': 2.0}}], r'{tmp_path}/a.pdf')\n"
         "x, y = torch.randn(20, 5), torch.arange(20) % 2\n"
         f"plot_features(x, y, ['a', 'b'], None, r'{tmp_path}/b.png', method='pca')\n"
@@ -218,21 +220,6 @@ def test_a_class_absent_from_the_test_set_and_few_points_are_drawn(tmp_path):
         plot_features(x, y, NAMES, centers._replace(weight=weight), tmp_path / f"{method}.png", method=method)
 
 
-def test_bars_show_every_value_and_a_dash_for_what_is_missing(tmp_path, saved):
-    rows = {
-        "PaCo": {"accuracy": 80.0, "many": 90.0, "medium": None, "few": 61.26, "test_images": 450},
-        "cross-entropy": {"accuracy": 70.0, "many": 95.0, "medium": None, "few": None, "test_images": 450},
-    }
-    plot_shot_accuracy(rows, tmp_path / "b.png", title="t")
-    (figure,) = saved
-    axes = figure.axes[0]
-    assert [t.get_text() for t in axes.get_xticklabels()] == ["overall", "many", "few"]
-    assert [round(p.get_height(), 2) for p in axes.patches] == [80.0, 90.0, 61.26, 70.0, 95.0, 0.0]
-    assert [t.get_text() for t in axes.texts] == ["80.0", "90.0", "61.3", "70.0", "95.0", "–"]
-    assert "on 450 test images" in texts(figure)
-    assert all(name in texts(figure) for name in rows)
-
-
 @pytest.mark.parametrize(
     ("title", "caption"),
     [
@@ -273,8 +260,6 @@ def test_mistakes_are_named_and_leave_no_file(tmp_path):
         plot_curves(records(), tmp_path / "a.jpg")
     with pytest.raises(DataError, match="none of 1 records has a step and a scalar"):
         plot_curves([{"step": 1, "note": "x"}], tmp_path / "a.png")
-    with pytest.raises(DataError, match="no accuracy in 1 methods"):
-        plot_shot_accuracy({"m": {"accuracy": None}}, tmp_path / "a.png")
     with pytest.raises(ZooError, match='Did you mean "tsne"'):
         plot_features(x, y, NAMES, None, tmp_path / "a.png", method="t-sne")
     with pytest.raises(DataError, match="found 3 points, expected four or more"):

@@ -19,6 +19,7 @@ from zoo.modules import (
     MomentumEncoder,
     batchnorm,
     convert_ghost_batchnorm,
+    evaluating,
     projection_head,
     transform,
 )
@@ -306,3 +307,23 @@ def test_alpha_of_the_positives_is_used() -> None:
         q_hat = transform(q, k, queue, valid, config)[0]
         spread[alpha] = ((q_hat - k) / (q - k)).std()
     assert spread[0.6] > 3 * spread[50.0]  # Beta(50, 50) is a spike at 1/2
+
+
+class _Merging(nn.Linear):
+    """Changes its weight with its mode, as adapters do that are merged for evaluation."""
+
+    def train(self, mode: bool = True) -> _Merging:
+        if mode != self.training:
+            self.weight.data.mul_(0.5 if mode else 2)
+        return super().train(mode)
+
+
+def test_after_evaluation_each_part_has_its_own_mode_again_and_what_that_does_is_undone() -> None:
+    module = nn.Sequential(_Merging(2, 2), nn.BatchNorm1d(2), nn.Sequential(nn.Dropout(), nn.BatchNorm1d(2)))
+    module[2][1].eval()
+    modes, weight = [part.training for part in module.modules()], module[0].weight.clone()
+    with pytest.raises(ZeroDivisionError), evaluating(module):
+        assert not any(part.training for part in module.modules())
+        raise ZeroDivisionError
+    assert [part.training for part in module.modules()] == modes
+    assert torch.equal(module[0].weight, weight)

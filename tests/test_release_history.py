@@ -12,7 +12,7 @@ import pytest
 
 from tests.release_helpers import release_of, trained_encoder
 from zoo.errors import ReleaseError
-from zoo.evaluation.diagnosis import series
+from zoo.evaluation import series
 from zoo.release import Release, history
 from zoo.release.check import check_release
 

@@ -12,11 +12,13 @@ from torch import nn
 from zoo import api, release
 from zoo.data import open_dataset
 from zoo.errors import TrainingError
-from zoo.evaluation.figures.plots import plot_shot_accuracy
+from zoo.evaluation.figures.comparison import plot_comparison
 from zoo.evaluation.measure import Encoded, measure
+from zoo.evaluation.results.comparison import summarize
 from zoo.evaluation.results.report import show
 from zoo.files import is_unused
 from zoo.release import Release
+from zoo.release.format import ACCURACIES
 from zoo.training import Recipe, build_objective, cpu_threads, pick_device
 from zoo.training.protocols import LinearProtocol
 
@@ -60,7 +62,9 @@ def run(out: Path, seed: int = 0, overrides: tuple[str, ...] = ()) -> dict[str, 
         "Balanced Softmax": _recorded(made[BALANCED_SOFTMAX], "classifier"),
         "PaCo": _recorded(made[PACO], "classifier"),
     }
-    plot_shot_accuracy(rows, out / "accuracy.png", title="Digits, long tail 50")
+    shown = {name: {seed: {key: row[key] for key in ACCURACIES}} for name, row in rows.items()}
+    about = f"{rows['PaCo']['test_images']} test images, {recipes[PACO].training.epochs} epochs, seed {seed}"
+    plot_comparison(summarize(shown), out / "accuracy.png", title="Digits, long tail 50", about=about)
     console.print()
     show(rows, title="top-1 accuracy in percent, balanced test set", console=console)
     console.print(

@@ -110,6 +110,23 @@ def write_text(path: Path, text: str, *, parents: bool = True) -> None:
 
 
 @contextmanager
+def writing(what: str, error_type: type[ZooError] = ZooError) -> Iterator[None]:
+    """Turn a failed write inside the block into one clear error.
+
+    Args:
+        what: what is written, as the message begins.
+        error_type: of the error.
+
+    Raises:
+        ZooError: of that type, saying why it cannot be written.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise error_type(f"{what} cannot be written: {error.strerror or error}") from None
+
+
+@contextmanager
 def replacing(folder: Path) -> Iterator[Path]:
     """Yield an empty folder beside `folder`; with all that is in it, it takes its place when the block ends.
 
@@ -121,10 +138,10 @@ def replacing(folder: Path) -> Iterator[Path]:
     folder = folder.resolve()  # of a link, the folder that it stands for
     staging, old = (folder.with_name(f".{folder.name}.{uuid.uuid4().hex}") for _ in range(2))
     try:
-        with _explained(folder):
+        with writing(f'"{folder}"'):
             staging.mkdir(parents=True)
         yield staging
-        with _explained(folder):
+        with writing(f'"{folder}"'):
             for file in staging.rglob("*"):
                 sync(file)
             sync(staging)
@@ -141,14 +158,6 @@ def replacing(folder: Path) -> Iterator[Path]:
         shutil.rmtree(staging, ignore_errors=True)
         if exists(folder):
             shutil.rmtree(old, ignore_errors=True)
-
-
-@contextmanager
-def _explained(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise ZooError(f'"{folder}" cannot be written: {error.strerror or error}') from None
 
 
 def temporary_files(folder: Path) -> list[Path]:

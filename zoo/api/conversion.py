@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from numbers import Real
 from pathlib import Path
 from typing import Any, Literal
 
@@ -86,9 +85,7 @@ def convert(
         model_args=model_args,
         labels=_labels(labels) if isinstance(labels, str | Path) else labels,
         class_counts=_counts(class_counts) if isinstance(class_counts, str | Path) else class_counts,
-        preprocessing=Preprocessing(
-            size, crop_pct, interpolation, _channels(mean, "mean"), _channels(std, "std")
-        ),
+        preprocessing=Preprocessing(size, crop_pct, interpolation, _channels(mean), _channels(std)),
         dataset=dataset,
         license=license,
         description=description,
@@ -96,16 +93,13 @@ def convert(
     )
 
 
-def _channels(given: Any, key: str) -> tuple[float, ...] | None:
-    """Return the numbers of the channels as plain ones; they may come as an array."""
+def _channels(given: Any) -> tuple[Any, ...] | None:
+    """Return what may be an array as plain numbers; whether they are some is checked with the rest."""
     if given is None:
         return None
     values = given.tolist() if hasattr(given, "tolist") else given
-    listed = list(values) if isinstance(values, Iterable) and not isinstance(values, str) else [values]
-    for value in listed:
-        if isinstance(value, bool) or not isinstance(value, Real):
-            raise ZooError(f"{key}: found {value!r}, expected three numbers, one a channel")
-    return tuple(float(value) for value in listed)
+    listed = values if isinstance(values, Iterable) and not isinstance(values, str) else [values]
+    return tuple(value.item() if hasattr(value, "item") else value for value in listed)
 
 
 def _labels(source: str | Path) -> Sequence[str]:

@@ -5,31 +5,20 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field
 from timm.data import resolve_data_config
 from torch import Tensor, nn
 
 from zoo import backbones
-from zoo.config import Config, parse
-from zoo.data.ops import Interpolation, PositiveInt
+from zoo.config import parse
 from zoo.errors import ZooError, ZooWarning
 from zoo.release import Preprocess
+from zoo.release.schema import Input
 
 _KNOWN_CLASSES = {1000, 21841, 21843}  # ImageNet's: no projection has as many outputs by chance
 _HEADS = {"fc", "classifier", "head", "heads"}  # torchvision's names of what stands after the features
 _IMAGENET = {"input_size": (3, 224, 224)}  # the rest is timm's default: bicubic, 0.875, ImageNet's mean, std
-
-
-class _Given(Config):
-    """The fields of `Preprocess`, checked."""
-
-    input_size: PositiveInt
-    crop_pct: Annotated[float, Field(gt=0, le=1)]
-    interpolation: Interpolation
-    mean: Annotated[list[float], Field(min_length=3, max_length=3)]
-    std: Annotated[list[Annotated[float, Field(gt=0)]], Field(min_length=3, max_length=3)]
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
@@ -86,11 +75,11 @@ def _checked(given: Preprocess | Mapping[str, Any], where: str = "preprocess") -
     if not isinstance(given, Preprocess | Mapping):
         raise ZooError(
             f"preprocess: found a {type(given).__name__}, expected a zoo.release.Preprocess or a mapping "
-            f"with its fields {', '.join(_Given.model_fields)}"
+            f"with its fields {', '.join(Input.model_fields)}"
         )
     plain = asdict(given) if isinstance(given, Preprocess) else dict(given)
     listed = {key: list(value) if isinstance(value, tuple) else value for key, value in plain.items()}
-    fields = parse(_Given, listed, where, ZooError)
+    fields = parse(Input, listed, where, ZooError)
     mean, std = tuple(fields.mean), tuple(fields.std)
     return Preprocess(fields.input_size, fields.crop_pct, fields.interpolation, mean, std)
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from zoo.api.facts import hardware
@@ -12,7 +10,7 @@ from zoo.api.pretraining import as_recipe
 from zoo.data import open_dataset
 from zoo.errors import RecipeError, TrainingError
 from zoo.evaluation.figures.profile import plot_profile
-from zoo.files import write_text
+from zoo.files import write_text, writing
 from zoo.training import Recipe, build_objective, cpu_threads, stages
 from zoo.training.overrides import Overrides
 from zoo.training.profile import PARTS, Profile, describe, profile
@@ -45,7 +43,7 @@ def profile_step(
     if not stages(recipe):
         raise RecipeError(f"{recipe.name}: a method that trains nothing has no step to measure")
     recipe = beginning(recipe)  # of a method its first training, which is most of it
-    with _writing(out):
+    with writing(f'folder of the profile "{out}"', TrainingError):
         out.mkdir(parents=True, exist_ok=True)  # before the minute that measuring may take
     dataset = open_dataset(recipe.data, "train", data)
     with (
@@ -65,7 +63,7 @@ def profile_step(
         "parts_seconds": found.parts,
         "peak_memory_bytes": found.memory,
     }
-    with _writing(out):
+    with writing(f'folder of the profile "{out}"', TrainingError):
         write_text(out / "profile.json", json.dumps(facts, indent=2) + "\n")
         write_text(out / "operations.txt", found.operations + "\n")
         plot_profile(
@@ -79,11 +77,3 @@ def profile_step(
             ),
         )
     return found, [f"{recipe.name} on {where}", *lines]
-
-
-@contextmanager
-def _writing(out: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise TrainingError(f'folder of the profile "{out}" cannot be written: {error}') from None

@@ -15,6 +15,7 @@ from torch import nn
 from zoo.backbones import cifar_resnet as cifar_resnet  # imported for their registration with timm
 from zoo.backbones import resnet_cifar as resnet_cifar
 from zoo.errors import ZooError, did_you_mean, first_line
+from zoo.modules.modes import evaluating
 
 __all__ = ["check_encoder", "check_input", "create", "feature_dim", "is_own", "name_of"]
 
@@ -95,13 +96,12 @@ def check_input(model: nn.Module, size: int) -> Any:
         ZooError: naming the architecture, the size, timm's own reason and the argument that helps; or how
             many channels it takes.
     """
-    modes = [(module, module.training) for module in model.modules()]
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     dtype = next((parameter.dtype for parameter in model.parameters()), torch.float32)
     cuda = [device] if device.type == "cuda" else []
     try:
-        with torch.no_grad(), torch.random.fork_rng(devices=cuda):
-            return model.eval()(torch.zeros(2, 3, size, size, device=device, dtype=dtype))
+        with evaluating(model), torch.no_grad(), torch.random.fork_rng(devices=cuda):
+            return model(torch.zeros(2, 3, size, size, device=device, dtype=dtype))
     except (RuntimeError, AssertionError, ValueError, TypeError, IndexError, ZeroDivisionError) as error:
         name = name_of(model)
         channels = re.search(r"to have (\d+) channels, but got 3 channels", str(error))
@@ -112,10 +112,6 @@ def check_input(model: nn.Module, size: int) -> Any:
         raise ZooError(
             f"{name} takes no {size} x {size} images: {first_line(error).rstrip('.')}.{hint}"
         ) from error
-    finally:
-        for module, training in modes:  # parents come first, so a child of another mode has the last word
-            if module.training != training:
-                module.train(training)
 
 
 def name_of(model: nn.Module) -> str:

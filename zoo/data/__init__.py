@@ -5,8 +5,9 @@ Names are imported when they are first used, so that reading a configuration imp
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from zoo.lazy import attributes
 
 if TYPE_CHECKING:
     from zoo.data.batch import Batch
@@ -32,7 +33,7 @@ __all__ = [
     "parse_data_spec",
 ]
 
-_HOME = {
+_HOME_OF = {
     "Batch": "batch",
     "DataConfig": "config",
     "EvalView": "config",
@@ -47,7 +48,4 @@ _HOME = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+__getattr__ = attributes(__name__, _HOME_OF)

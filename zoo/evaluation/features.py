@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.errors import DataError
+from zoo.modules import evaluating
 from zoo.training.acceleration import float32_products
 
 LARGE = 1 << 30
@@ -61,22 +62,16 @@ def extract(
     model.to(device)
     dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
     rows = _Rows(count)
-    # `train(True)` afterwards would wake the BatchNorm layers that somebody froze: remember each module.
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        # no_grad, not inference_mode: the features may well enter a differentiable loss later
-        # a GPU's convolutions would round float32 to TensorFloat-32, and figures be others than a CPU's
-        with torch.no_grad(), torch.autocast(device.type, enabled=False), float32_products():
-            for images, targets in batches:
-                output = model(images.to(device=device, dtype=dtype, non_blocking=True))
-                _check_output(output, len(images))
-                rows.add(output.float(), targets.long())
-                if progress is not None:
-                    progress(len(images))
-    finally:
-        for module, training in modes:
-            module.training = training
+    # no_grad, not inference_mode: the features may well enter a differentiable loss later
+    # a GPU's convolutions would round float32 to TensorFloat-32, and figures be others than a CPU's
+    autocast = torch.autocast(device.type, enabled=False)
+    with evaluating(model), torch.no_grad(), autocast, float32_products():
+        for images, targets in batches:
+            output = model(images.to(device=device, dtype=dtype, non_blocking=True))
+            _check_output(output, len(images))
+            rows.add(output.float(), targets.long())
+            if progress is not None:
+                progress(len(images))
     return rows.all()
 
 

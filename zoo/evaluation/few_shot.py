@@ -12,6 +12,7 @@ from zoo.data.stratified import rank_in_class
 from zoo.errors import DataError
 from zoo.evaluation._checks import check_features, check_labels
 from zoo.evaluation.linear import fit_linear
+from zoo.functional import class_means
 from zoo.seeding import derive_seed
 
 _NAMED = 3  # of the classes that have too few images, in a message
@@ -73,7 +74,5 @@ def class_mean_scores(features: Tensor, labels: Tensor, test: Tensor, *, num_cla
     check_features(features, "few_shot: training features")
     check_features(test, "few_shot: test features", dim=features.shape[1])
     labels = labels.to(features.device)
-    sums = features.new_zeros(num_classes, features.shape[1])
-    sums.index_add_(0, labels, F.normalize(features, dim=1))
-    means = sums / torch.bincount(labels, minlength=num_classes)[:, None]
+    means = class_means(F.normalize(features, dim=1), labels, num_classes)
     return F.normalize(test.to(means), dim=1) @ means.T - 0.5 * means.square().sum(dim=1)

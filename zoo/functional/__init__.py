@@ -36,6 +36,7 @@ from zoo.functional.long_tail import (
     FEW_BELOW,
     LOWEST_LOGIT,
     MANY_ABOVE,
+    balanced_softmax,
     class_balanced_weights,
     class_means,
     frequency_groups,
@@ -55,7 +56,6 @@ from zoo.functional.probabilities import (
     sup_con_probabilities,
 )
 from zoo.functional.supervised import (
-    balanced_softmax,
     disambiguate,
     log_prior,
     move_prototypes,

@@ -64,6 +64,28 @@ def logit_adjusted(
     return F.cross_entropy(adjusted, labels, label_smoothing=label_smoothing)
 
 
+def balanced_softmax(
+    logits: Tensor, labels: Tensor, class_counts: Counts, *, label_smoothing: float = 0.0
+) -> Tensor:
+    """Cross-entropy of `logits + log prior`: a softmax classifier that expects balanced test classes.
+
+    L_i = -sum_c t_ic log(n_c exp(z_ic) / sum_j n_j exp(z_ij)), where t_i has a 1 at the label, or is the
+    distribution over classes of an image mixed from several.
+
+    Args:
+        logits: class scores z `[N, C]`.
+        labels: classes `[N]`, or distributions over classes t `[N, C]`.
+        class_counts: training images of each class `[C]`.
+        label_smoothing: torch's: this share of the target is spread over all C classes.
+
+    Returns:
+        The mean over the N samples, `[]`.
+
+    Source: Ren et al. 2020, https://arxiv.org/abs/2007.10740, equation 4.
+    """
+    return logit_adjusted(logits, labels, class_counts, label_smoothing=label_smoothing)
+
+
 def post_hoc_adjusted(logits: Tensor, class_counts: Counts, *, tau: float = 1.0) -> Tensor:
     """Return `logits - tau log prior`: what a classifier of long-tailed data says of balanced ones.
 

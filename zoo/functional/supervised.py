@@ -180,31 +180,6 @@ def log_prior(class_counts: Counts, *, dtype: torch.dtype = torch.float32) -> Te
     return torch.where(counts > 0, share, 1e-9).log()
 
 
-def balanced_softmax(
-    logits: Tensor, labels: Tensor, class_counts: Counts, *, label_smoothing: float = 0.0
-) -> Tensor:
-    """Cross-entropy of `logits + log prior`: a softmax classifier that expects balanced test classes.
-
-    L_i = -sum_c t_ic log(n_c exp(z_ic) / sum_j n_j exp(z_ij)), where t_i has a 1 at the label, or is the
-    distribution over classes of an image mixed from several.
-
-    Args:
-        logits: class scores z `[N, C]`.
-        labels: classes `[N]`, or distributions over classes t `[N, C]`.
-        class_counts: training images of each class `[C]`.
-        label_smoothing: torch's: this share of the target is spread over all C classes.
-
-    Returns:
-        The mean over the N samples, `[]`.
-
-    Source: Ren et al. 2020, https://arxiv.org/abs/2007.10740, equation 4.
-    """
-    logits = full(logits)
-    counts = counted(class_counts, logits.device)
-    adjusted = logits + log_prior(counts, dtype=logits.dtype)
-    return F.cross_entropy(adjusted, labels, label_smoothing=label_smoothing)
-
-
 def _one_hot(labels: Tensor, classes: int) -> Tensor:
     """Return `[N, C]`, bool; torch's own reads the labels back to the host to check them."""
     return labels[:, None] == torch.arange(classes, device=labels.device)

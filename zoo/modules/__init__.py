@@ -4,6 +4,7 @@ from zoo.modules.batchnorm import convert_ghost_batchnorm, has_batchnorm
 from zoo.modules.centers import Centers, Nearest
 from zoo.modules.classifiers import CosineClassifier, ScaledClassifier
 from zoo.modules.heads import projection_head
+from zoo.modules.modes import evaluating
 from zoo.modules.momentum import MomentumEncoder
 from zoo.modules.pyramid import FeatureMaps, FeaturePyramid
 from zoo.modules.queue import KeyQueue
@@ -38,6 +39,7 @@ __all__ = [
     "Temperature",
     "TemperatureConfig",
     "convert_ghost_batchnorm",
+    "evaluating",
     "freeze_patch_embedding",
     "has_batchnorm",
     "projection_head",

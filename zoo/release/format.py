@@ -13,11 +13,11 @@ from typing import Any
 
 from torch import nn
 
-from zoo.config import is_number, load_yaml, plain_kind
+from zoo.config import dump_yaml, is_number, load_yaml, plain_kind
 from zoo.errors import ReleaseError
 from zoo.files import is_file
 from zoo.release import schema
-from zoo.release.files import WRITING
+from zoo.release.files import WRITING, replacing
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
@@ -307,6 +307,22 @@ def sha256(file: Path) -> str:
     """Return the hexadecimal SHA-256 of a file."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def rewrite(folder: Path, config: Mapping[str, Any], recipe: Mapping[str, Any] | None = None) -> None:
+    """Write another `config.json` and, with its hash in there, another recipe in the place of the old ones.
+
+    Raises:
+        ReleaseError: when the folder cannot be changed.
+    """
+    try:
+        with replacing(folder, last=CONFIG, stale=()) as staging:  # the hash with what it is of
+            if recipe is not None:
+                (staging / RECIPE).write_text(dump_yaml(recipe), encoding="utf-8")
+                config = {**config, "zoo": {**config["zoo"], "recipe_sha256": sha256(staging / RECIPE)}}
+            (staging / CONFIG).write_text(to_json(config), encoding="utf-8")
+    except OSError as error:
+        raise ReleaseError(f"{folder}: cannot be changed: {error}") from None
 
 
 def lfs_pointer(start: bytes) -> str:

@@ -342,6 +342,7 @@ class Release:
             return self.card
 
     def _renewed(self) -> Release:
+        """Return the release opened anew, with a card made of its changed `config.json`."""
         release = Release.at(self.path)
         release.render_card()
         return release

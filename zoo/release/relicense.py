@@ -7,10 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from zoo.config import dump_yaml
-from zoo.errors import ReleaseError, ZooWarning
+from zoo.errors import ZooWarning
 from zoo.release import format, licenses
-from zoo.release.files import replacing
 
 STATED = " The licence is the one that the repository states."
 """In the description of a conversion for which nobody chose one; true until somebody does."""
@@ -37,16 +35,10 @@ def relicense(folder: Path, config: Mapping[str, Any], license: str) -> None:
             ZooWarning,
             stacklevel=3,
         )
-    about, text = dict(config["zoo"]), recipe.get("description")
-    about["description"] = about["description"].replace(STATED, "")
+    about, text = config["zoo"], recipe.get("description")
+    about = {**about, "description": about["description"].replace(STATED, "")}
     cfg = {**config["pretrained_cfg"], "license": license}
-    try:
-        with replacing(folder, last=format.CONFIG, stale=()) as staging:  # the hash with what it is of
-            if isinstance(text, str) and STATED in text:
-                changed = {**recipe, "description": text.replace(STATED, "")}
-                (staging / format.RECIPE).write_text(dump_yaml(changed), encoding="utf-8")
-                about["recipe_sha256"] = format.sha256(staging / format.RECIPE)
-            written = {**config, "pretrained_cfg": cfg, "zoo": about}
-            (staging / format.CONFIG).write_text(format.to_json(written), encoding="utf-8")
-    except OSError as error:
-        raise ReleaseError(f"{folder}: cannot be changed: {error}") from None
+    changed = None
+    if isinstance(text, str) and STATED in text:
+        changed = {**recipe, "description": text.replace(STATED, "")}
+    format.rewrite(folder, {**config, "pretrained_cfg": cfg, "zoo": about}, changed)

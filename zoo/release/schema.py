@@ -42,18 +42,42 @@ _Classes = Annotated[list[_Text], Field(fail_fast=True)]
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # a terminal would obey them; "\t" and "\n" may stay
 
 
-class _PretrainedCfg(Config):
+class _Pixels(Config):
+    """What becomes of an image's pixels, in timm's terms, whatever its size."""
+
+    interpolation: Literal["nearest", "bilinear", "bicubic", "lanczos", "box", "hamming"]
+    crop_pct: _Fraction
+    mean: _Channels
+    std: Annotated[list[Annotated[float, Field(gt=0)]], Field(min_length=3, max_length=3)]
+
+    def _check_resized(self, side: int) -> None:
+        resized = side / self.crop_pct
+        if resized > MAX_PIXELS:
+            raise ValueError(
+                f"crop_pct: images would be resized to {resized:.4g} pixels, at most {MAX_PIXELS}"
+            )
+
+
+class Input(_Pixels):
+    """The fields of `Preprocess`, where a user gives them."""
+
+    input_size: _Side
+    interpolation: Literal["bilinear", "bicubic"]
+
+    @model_validator(mode="after")
+    def _bounded(self) -> Input:
+        self._check_resized(self.input_size)
+        return self
+
+
+class _PretrainedCfg(_Pixels):
     """timm's part: where the model's ends are, and how an image becomes its input."""
 
     tag: _Text
     custom_load: bool
     input_size: Annotated[list[_Side], Field(min_length=3, max_length=3)]
     fixed_input_size: bool
-    interpolation: Literal["nearest", "bilinear", "bicubic", "lanczos", "box", "hamming"]
-    crop_pct: _Fraction
     crop_mode: Literal["center"]
-    mean: _Channels
-    std: Annotated[list[Annotated[float, Field(gt=0)]], Field(min_length=3, max_length=3)]
     first_conv: _Modules
     classifier: _Modules
     license: _Text
@@ -69,11 +93,7 @@ class _PretrainedCfg(Config):
     def _bounded(self) -> _PretrainedCfg:
         if self.input_size[0] != 3:
             raise ValueError(f"input_size: found {self.input_size[0]} channels, expected 3")
-        resized = max(self.input_size) / self.crop_pct
-        if resized > MAX_PIXELS:
-            raise ValueError(
-                f"crop_pct: images would be resized to {resized:.4g} pixels, at most {MAX_PIXELS}"
-            )
+        self._check_resized(max(self.input_size))
         return self
 
 

@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from zoo.config import dump_yaml
 from zoo.errors import ReleaseError
 from zoo.release import format, names
-from zoo.release.files import replacing
 
 
 def check_public(folder: Path) -> None:
@@ -59,18 +57,8 @@ def rename(folder: Path, config: Mapping[str, Any], reading: names.Reading, weig
         )
     changed = {key: _renamed(value, old, new) for key, value in recipe.items()}
     changed["init"] = {**recipe["init"], "release": new}
-    description = _renamed(config["zoo"]["description"], old, new)
-    try:
-        with replacing(folder, last=format.CONFIG, stale=()) as staging:  # the hash with what it is of
-            (staging / format.RECIPE).write_text(dump_yaml(changed), encoding="utf-8")
-            about = {
-                **config["zoo"],
-                "description": description,
-                "recipe_sha256": format.sha256(staging / format.RECIPE),
-            }
-            (staging / format.CONFIG).write_text(format.to_json({**config, "zoo": about}), encoding="utf-8")
-    except OSError as error:
-        raise ReleaseError(f"{folder}: cannot be changed: {error}") from None
+    about = {**config["zoo"], "description": _renamed(config["zoo"]["description"], old, new)}
+    format.rewrite(folder, {**config, "zoo": about}, changed)
 
 
 def _is_folder(start: str) -> bool:

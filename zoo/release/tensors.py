@@ -16,6 +16,8 @@ from zoo.errors import ReleaseError
 from zoo.modules.centers import Centers
 from zoo.release import format, headers, verified
 
+_LARGEST_PROJECTION = 1 << 20
+
 
 def write_tensors(tensors: Mapping[str, Tensor], file: Path, metadata: Mapping[str, str]) -> None:
     """Write a safetensors file that whoever may read other new files may read.
@@ -70,8 +72,9 @@ def check_centers(folder: Path, config: Mapping[str, Any]) -> None:
         "class_counts": torch.empty(classes, dtype=torch.int64, device="meta"),
     }
     if "prototypes" in found:
-        dim = found["prototypes"].shape[-1:]  # of the objective's projection; no other record has it
-        expected["prototypes"] = torch.empty((classes, *dim), device="meta")
+        # Of the objective's projection, which no other record has. A file may declare any for no elements.
+        dim = [min(size, _LARGEST_PROJECTION) for size in found["prototypes"].shape[-1:]]
+        expected["prototypes"] = torch.empty(classes, *dim, device="meta")
     if problem := headers.mismatch(expected, found):
         raise ReleaseError(f"{file}: does not fit {classes} classes: {problem}")
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from zoo.data import ImageDataset, eval_images
 from zoo.data.stratified import stratified_split
 from zoo.errors import DataError
+from zoo.modules import evaluating
 from zoo.objectives import Objective
 from zoo.ranks import Ranks
 from zoo.seeding import derive_seed
@@ -93,7 +93,7 @@ class Validation:
         # right answers of each class, images of each class, sum of the losses
         sums = torch.zeros(2 * classes + 1, dtype=torch.float64, device=self._device)
         hits, seen, loss = sums[:classes], sums[classes:-1], sums[-1:]
-        with _evaluating(objective.encoder), torch.no_grad():
+        with evaluating(objective.encoder), torch.no_grad():
             for images, targets in self._kept or self._batches():
                 labels = targets.to(self._device)
                 # not through a compiled call: a training looks too seldom to compile for it
@@ -135,15 +135,3 @@ def _figures(sums: Tensor, classes: int) -> dict[str, float]:
         "balanced_accuracy": 100 * float((hits[present] / seen[present]).mean()),
         "loss": float(loss / seen.sum()),
     }
-
-
-@contextmanager
-def _evaluating(module: nn.Module) -> Iterator[None]:
-    """Put a module into evaluation mode inside the block; each of its parts has its own mode again after."""
-    modes = [(part, part.training) for part in module.modules()]
-    module.eval()
-    try:
-        yield
-    finally:
-        for part, training in modes:
-            part.training = training

@@ -32,7 +32,7 @@ from zoo.evaluation.diagnosis.tables import (
     numbers_tables,
     record_of,
 )
-from zoo.files import RUNS, is_dir, is_file, names_in, replacing, write_text
+from zoo.files import RUNS, is_dir, is_file, names_in, replacing, write_text, writing
 from zoo.release import Release
 from zoo.training import pick_device
 from zoo.training.progress import show_status
@@ -167,10 +167,8 @@ def _moved(drawn: Drawn, folder: Path) -> Drawn:
 
 
 def _write(file: Path, text: str) -> None:
-    try:
+    with writing(f'report "{file.parent}"'):
         write_text(file, text)
-    except OSError as error:
-        raise ZooError(f'report "{file.parent}" cannot be written: {error.strerror or error}') from None
 
 
 def _check(sample: int, seed: int, workers: int | None) -> None:

@@ -18,7 +18,7 @@ from zoo.api.reproductions.repeat import Sets, measured_on, open_same, repeat
 from zoo.errors import Interrupted, RanksLost, ReleaseError, ZooError
 from zoo.evaluation.results import agreement
 from zoo.evaluation.results.agreement import Figure, Tolerance
-from zoo.files import RUNS, write_text
+from zoo.files import RUNS, write_text, writing
 from zoo.launch import rank
 from zoo.release import Release, format
 from zoo.training import Recipe
@@ -188,10 +188,8 @@ def reproduce(
             allowed = agreement.equal_models(entry["metrics"], images)
         figures += agreement.compare(label, entry["metrics"], again["metrics"], allowed)
     found = Reproduction(recorded, made, tuple(figures), tuple(not_repeated), tolerance)
-    try:
+    with writing(f'"{out / REPORT}"', ReleaseError):
         write_text(out / REPORT, json.dumps(found.record(), indent=2, ensure_ascii=False) + "\n")
-    except OSError as error:
-        raise ReleaseError(f"{out / REPORT} cannot be written: {error}") from None
     return found
 
 

@@ -12,7 +12,7 @@ from zoo.errors import did_you_mean
 from zoo.evaluation.diagnosis.page import Table
 from zoo.evaluation.diagnosis.tables import COUNTS
 from zoo.evaluation.results.comparison import Estimate, estimate
-from zoo.evaluation.results.trend import Trend, in_words, trend, written
+from zoo.evaluation.results.trend import Trend, in_words, trend
 
 Numbers = Mapping[str, float]
 """`Subject.numbers` of one run."""
@@ -196,7 +196,7 @@ def table(plan: Plan, numbers: Mapping[Run, Numbers], watch: Sequence[Watched]) 
             values = [value_of(watched, numbers.get(run, {})) for run in runs]
             there = [value for value in values if value is not None]
             missing = f" (n={len(there)})" if there and len(there) < len(runs) else ""
-            cells.append(written(estimate(there)) + missing if there else "-")
+            cells.append(estimate(there).in_figures() + missing if there else "-")
         rows.append(cells)
     seeds = "seed " if len(plan.seeds) == 1 else "mean ± 95 % interval over seeds "
     heading = " and ".join(axis.title for axis in plan.axes) or RECIPE

@@ -26,6 +26,7 @@ from zoo.evaluation.diagnosis.subject import Subject
 from zoo.evaluation.figures.style import BARE
 from zoo.evaluation.figures.sweep import plot_sweep
 from zoo.evaluation.results.trend import NOTE
+from zoo.markdown import markdown_table
 from zoo.training import pick_device
 
 NARROW = f"sweep_narrow{BARE}.svg"  # the same in one column, without words, for the report
@@ -122,14 +123,12 @@ class Result:
 
     def markdown(self, numbers: Mapping[Run, Numbers], found: Sequence[Found]) -> str:
         shown = self.table(numbers)
-        rule = ["---", *("---:" for _ in shown.head[1:])]
-        lines = ["| " + " | ".join(row) + " |" for row in [shown.head, rule, *shown.rows]]
         paragraphs = [
             f"# {self.title}",
             *self.about(),
             f"```\n{self.command}\n```",
             f"{shown.caption}:",
-            "\n".join(lines),
+            markdown_table(shown.head, shown.rows),
             *sentences(self.plan, found, numbers),
             *self.failures(),
             NOTE,

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,8 +19,9 @@ from zoo.evaluation.figures.results import plot_results
 from zoo.evaluation.results.order import in_order
 from zoo.evaluation.results.rows import Published, RunResult, Unfinished, in_rows
 from zoo.evaluation.results.table import Line, cells, lines, markdown, notes, reading
-from zoo.files import exists, is_dir, is_file, read_text, sync, write_text
+from zoo.files import exists, is_dir, is_file, read_text, write_text, writing
 from zoo.release import Release
+from zoo.release.files import replacing
 
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 """Between these lines of a README stands the table."""
@@ -82,24 +81,12 @@ class Results:
             ZooError: if something else lies there under these names, or it cannot be written.
         """
         _check_out(out)
-        staging = out / f".results.{uuid.uuid4().hex}"
-        try:
-            staging.mkdir(parents=True)
+        with writing(f'results in "{out}"'), replacing(out, last=RESULTS, stale=FILES) as staging:
             drawn = plot_results(self.lines, [staging / name for name in FILES[:2]])
             picture = "\n![Accuracy of each row, with every seed and what was published](results.png)\n"
             text = f"# Results\n\n{self.markdown()}{picture if drawn else ''}"
             write_text(staging / FILES[2], text)
             write_text(staging / RESULTS, json.dumps(self.record(), indent=1) + "\n")
-            for name in FILES:
-                if (staging / name).exists():
-                    (staging / name).replace(out / name)
-                else:  # an earlier picture is none of these rows
-                    (out / name).unlink(missing_ok=True)
-            sync(out)
-        except OSError as error:
-            raise ZooError(f'results in "{out}" cannot be written: {error.strerror or error}') from None
-        finally:
-            shutil.rmtree(staging, ignore_errors=True)
         return [out / name for name in FILES if (out / name).exists()]
 
 
@@ -141,10 +128,8 @@ def table(
         made.write(Path(out))
     if readme is not None and around is not None:
         before, after = around
-        try:
+        with writing(f'"{readme}"'):
             write_text(Path(readme), f"{before}{BEGIN}\n\n{made.markdown()}\n{END}{after}")
-        except OSError as error:
-            raise ZooError(f'"{readme}" cannot be written: {error.strerror or error}') from None
     return made
 
 

@@ -25,9 +25,9 @@ from zoo.evaluation.diagnosis.overlay import (
     ticks_of_decades,
     told,
 )
-from zoo.evaluation.diagnosis.series import Array
 from zoo.evaluation.diagnosis.subject import Subject, counts_of
 from zoo.evaluation.figures.style import FAINT, QUIET
+from zoo.evaluation.series import Array
 from zoo.functional import FEW_BELOW, MANY_ABOVE
 
 _JOINED = 20  # classes up to which a line joins them

@@ -27,9 +27,9 @@ from zoo.evaluation.diagnosis.overlay import (
     told,
     variant,
 )
-from zoo.evaluation.diagnosis.series import Array, class_means, most_frequent_first
 from zoo.evaluation.diagnosis.subject import Subject
 from zoo.evaluation.figures.style import FAINT, INK
+from zoo.evaluation.series import Array, class_means, most_frequent_first
 
 _PANELS = {
     "class_gradient": "of a class: all its images",

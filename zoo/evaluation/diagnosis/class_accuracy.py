@@ -11,8 +11,8 @@ import numpy as np
 from zoo.errors import DataError
 from zoo.evaluation.diagnosis.accuracy import draw_accuracies
 from zoo.evaluation.diagnosis.overlay import Group, heading, legend_of, recorded
-from zoo.evaluation.diagnosis.series import Array
 from zoo.evaluation.diagnosis.subject import Subject
+from zoo.evaluation.series import Array
 
 _MOST = 4  # protocols, further ones would hide each other
 

@@ -10,10 +10,11 @@ import torch
 import torch.nn.functional as F
 
 from zoo.evaluation.diagnosis.overlay import STACKED, choose, heading, no_look, seen, stack, told
-from zoo.evaluation.diagnosis.series import Array
 from zoo.evaluation.diagnosis.subject import Subject, counts_of
 from zoo.evaluation.figures.class_map import MOST_DRAWN, cluster, column_heights, counts_shown, draw_in_column
 from zoo.evaluation.figures.feature_map import draw_feature_map, map_features
+from zoo.evaluation.series import Array
+from zoo.functional import class_means
 
 _POINTS = 2000
 
@@ -38,8 +39,7 @@ def _vectors(subject: Subject) -> _Means | None:
     look = subject.look
     classes = len(look.class_names)
     present = torch.bincount(look.labels, minlength=classes) > 0
-    means = torch.zeros(classes, look.features.shape[1]).index_add_(0, look.labels, look.features)[present]
-    means = F.normalize(means, dim=1)
+    means = F.normalize(class_means(look.features, look.labels, classes)[present], dim=1)
     unit = F.normalize(means - means.mean(dim=0), dim=1).double()
     names = [name for name, there in zip(look.class_names, present.tolist(), strict=True) if there]
     counts = torch.as_tensor(counts_of(subject)).long()[present].tolist()

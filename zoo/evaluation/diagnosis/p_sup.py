@@ -22,9 +22,9 @@ from zoo.evaluation.diagnosis.overlay import (
     stack,
     variant,
 )
-from zoo.evaluation.diagnosis.series import Array, curve, mean_curve, most_frequent_first, smooth
 from zoo.evaluation.diagnosis.subject import Subject
 from zoo.evaluation.figures.style import COLORS, FAINT, INK
+from zoo.evaluation.series import Array, curve, mean_curve, most_frequent_first, smooth
 from zoo.functional import FEW_BELOW, MANY_ABOVE
 
 _GROUPS = {"": "all classes", "_many": "many", "_medium": "medium", "_few": "few"}

@@ -31,9 +31,9 @@ from zoo.evaluation.diagnosis.overlay import (
     told,
     variant,
 )
-from zoo.evaluation.diagnosis.series import Array
 from zoo.evaluation.diagnosis.subject import Subject, at_the_end
 from zoo.evaluation.figures.style import FAINT
+from zoo.evaluation.series import Array
 
 _BINS = 50
 _TAUS = (0.05, 0.1, 0.2, 0.5, 1.0)

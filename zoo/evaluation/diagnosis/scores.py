@@ -19,8 +19,8 @@ from zoo.evaluation.diagnosis.overlay import (
     stack,
     variant,
 )
-from zoo.evaluation.diagnosis.series import curve, mean_curve, smooth
 from zoo.evaluation.diagnosis.subject import Subject
+from zoo.evaluation.series import curve, mean_curve, smooth
 
 _SCORE = "inner product"
 _PANELS = {

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from zoo.evaluation.diagnosis import series
+from zoo.evaluation import series
 from zoo.evaluation.diagnosis.look import Look
-from zoo.evaluation.diagnosis.series import Row
+from zoo.evaluation.series import Row
 from zoo.modules.centers import Centers
 
 LAST = 0.2

@@ -10,6 +10,7 @@ from zoo.evaluation.diagnosis.labels import differences
 from zoo.evaluation.diagnosis.page import Table
 from zoo.evaluation.diagnosis.subject import Subject
 from zoo.evaluation.results.comparison import COLUMNS, Estimate, estimate
+from zoo.evaluation.series import GROUPS, Scalar
 
 _ACCURACY = "accuracy"
 _SECTIONS = {
@@ -27,7 +28,6 @@ COUNTS = frozenset({_IMAGES, "queries", "gallery_images"})
 """Metrics that are no percentages, but how many images those are of."""
 _NOT_STEADY = frozenset({"lr", "images_per_second"})  # of which a deviation says nothing about learning
 _NOT_SHOWN = frozenset({_ACCURACY, "beginning", "relative_deviation"})  # has tables of its own; for sweeps
-_GROUPS = ("", "many", "medium", "few")
 _FEATURES = {
     "uniformity": "uniformity: log E exp(-2 |x - y|²)",
     "tolerance": "tolerance: mean cosine within a class",
@@ -40,7 +40,7 @@ _FEATURES = {
     "other_class_score": "cosine with other classes: mean",
     "other_class_deviation": "cosine with other classes: standard deviation",
 }
-_WORDS = {"ft": "after FT", "lr": "learning rate"}
+_VARIANTS = {"": "", "optimum": ", optimum", "ft": " after FT"}
 _ON = " on "  # before the words of data that are not the subject's own, in a protocol's name
 _SEEDS = " Mean over seeds ± 95 % interval of the mean (Student's t)."
 
@@ -200,51 +200,23 @@ def _words(name: str) -> str:
     prefix, _, rest = name.partition("/")
     if prefix == "features" and rest in _FEATURES:
         return _FEATURES[rest].replace("-2", "\N{MINUS SIGN}2").replace("- ", "\N{MINUS SIGN} ")
-    stem, optimum, group = _parts(rest)
-    words = " ".join(_WORDS.get(word, word) for word in stem.split("_")).replace("p sup", "P_sup")
-    return f"{words}{', optimum' if optimum else ''}{f', {group}' if group else ''}" or name
+    quantity, variant, group = Scalar.of(rest)
+    words = "learning rate" if quantity == "lr" else quantity.replace("_", " ").replace("p sup", "P_sup")
+    return f"{words}{_VARIANTS[variant]}{f', {group}' if group else ''}" or name
 
 
-def _order(name: str) -> tuple[str, bool, int]:
+def _order(name: str) -> tuple[str, str, int]:
     """Sort groups of classes as everywhere, an optimum after what it is of; features as they come."""
     prefix, _, rest = name.partition("/")
-    stem, optimum, group = _parts(rest)
-    return (stem if prefix != "features" else "", optimum, _GROUPS.index(group))
+    quantity, variant, group = Scalar.of(rest)
+    return (quantity if prefix != "features" else "", variant, ("", *GROUPS).index(group))
 
 
-def _parts(name: str) -> tuple[str, bool, str]:
-    """Split a recorded scalar's name, e.g. `p_sup_optimum_few`."""
-    group = next((each for each in _GROUPS if each and name.endswith(f"_{each}")), "")
-    name = name.removesuffix(f"_{group}")
-    return name.removesuffix("_optimum"), name.endswith("_optimum"), group
-
-
-def _cell(
-    found: Estimate | None,
-    size: int,
-    write: Callable[[Estimate], str] = lambda found: in_figures(found.mean, found.half_width),
-) -> str:
+def _cell(found: Estimate | None, size: int, write: Callable[[Estimate], str] = Estimate.in_figures) -> str:
     if found is None:
         return "-"
     text = write(found)
     return text if len(found.values) == size else f"{text} (of {len(found.values)})"
-
-
-def in_figures(value: float, half_width: float | None = None) -> str:
-    """Write a number with three significant figures, or to the second figure of its interval."""
-    text = _in_figures(value, half_width)
-    return text.replace("-", "\N{MINUS SIGN}")
-
-
-def _in_figures(value: float, half_width: float | None) -> str:
-    size = abs(value) if half_width is None else half_width
-    if size == 0 or not math.isfinite(size):
-        return f"{value:g}"
-    if not 1e-4 <= max(abs(value), size) < 1e6:
-        return f"{value:.2e}" + ("" if half_width is None else f" ± {half_width:.1e}")
-    figures = 2 if half_width is None else 1
-    decimals = min(max(figures - math.floor(math.log10(size)), 0), 6)
-    return f"{value:.{decimals}f}" + ("" if half_width is None else f" ± {half_width:.{decimals}f}")
 
 
 def plain_numbers(numbers: Mapping[str, float]) -> dict[str, float | None]:

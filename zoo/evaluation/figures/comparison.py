@@ -1,11 +1,11 @@
-"""The picture of a comparison: every run, each method's mean and its interval."""
+"""The picture of a comparison: every run, each method's mean and its interval; of one seed, the values."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
 
-from zoo.evaluation.figures.style import COLORS, FAINT, INK, figure_to, grid
+from zoo.evaluation.figures.style import CELL, COLORS, FAINT, INK, figure_to, grid
 from zoo.evaluation.results.comparison import COLUMNS, LEVEL, Summary
 
 _PANELS = ("balanced_accuracy", "many", "medium", "few", "calibration_error")
@@ -26,10 +26,13 @@ def plot_comparison(
     names = list(summaries)
     seeds = len(next(iter(next(iter(summaries.values())).metrics.values())).values)  # type: ignore[union-attr]
     caption = f"{about}; " if about else ""
-    caption += f"dots: each of {seeds} seed{'s' if seeds > 1 else ''}; mark: their mean"
-    caption += f", line: its {LEVEL:.0%} interval (Student's t). " if seeds > 1 else ". "
+    if seeds > 1:
+        caption += (
+            f"dots: each of {seeds} seeds; mark: their mean, line: its {LEVEL:.0%} interval (Student's t). "
+        )
     caption += "many, medium, few: mean over classes with > 100, 20 to 100, < 20 training images"
-    size = (1.6 + 1.35 * max(len(panels), 2), max(0.8 + 0.24 * len(names), 1.5))  # room for the words
+    row = 0.24 if seeds > 1 else 0.3  # inches: with a number above each mark
+    size = (1.6 + 1.35 * max(len(panels), 2), max(0.8 + row * len(names), 1.5))  # room for the words
     with figure_to(path, size, caption, title) as figure:
         axes_of = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
         for axes, key in zip(axes_of, panels, strict=True):
@@ -37,7 +40,11 @@ def plot_comparison(
                 value = summary.metrics[key]
                 if value is None:
                     continue
-                axes.plot(value.values, [place] * len(value.values), "o", color=FAINT, markersize=2.5)
+                if seeds > 1:
+                    axes.plot(value.values, [place] * seeds, "o", color=FAINT, markersize=2.5)
+                else:
+                    above = {"xytext": (0, 4), "textcoords": "offset points", "ha": "center"}
+                    axes.annotate(f"{value.mean:.1f}", (value.mean, place), fontsize=CELL, **above)
                 color = COLORS[3] if key == "calibration_error" else COLORS[0]
                 axes.errorbar(
                     value.mean,
@@ -50,6 +57,7 @@ def plot_comparison(
                     capsize=2,
                 )
             axes.set_title(COLUMNS[key], loc="left")
+            axes.margins(x=0.12)  # for the numbers at both ends
             axes.set_xlabel("%, less is better" if key == "calibration_error" else "top-1 accuracy (%)")
             low, high = axes.get_xlim()
             axes.set_xlim(max(low, -1.0), min(high, 101.0))  # an interval may reach beyond what can be

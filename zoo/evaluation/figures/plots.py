@@ -1,4 +1,4 @@
-"""Figures of a run and of its evaluation; each call writes one file and leaves no state behind."""
+"""The curves of a run."""
 
 from __future__ import annotations
 
@@ -7,18 +7,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from zoo.config import is_number
 from zoo.errors import DataError
-from zoo.evaluation.figures.feature_map import plot_features
 from zoo.evaluation.figures.style import (
-    CELL,
     COLORS,
     COLUMN,
-    FAINT,
     INK,
     MARKERS,
     caption_height,
@@ -28,11 +23,8 @@ from zoo.evaluation.figures.style import (
     title_height,
     wrapped,
 )
+from zoo.evaluation.series import GROUPS, Curve, Scalar, curve, is_number, names, smooth, steps
 
-__all__ = ["plot_curves", "plot_features", "plot_shot_accuracy"]
-
-_GROUPS = {"accuracy": "overall", "many": "many", "medium": "medium", "few": "few"}
-_HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "++++")
 _NAMES = {
     "lr": "learning rate",
     "images_per_second": "throughput",
@@ -68,7 +60,6 @@ _UNITS = {
     "same_distance": "distance",
     "other_distance": "distance",
 }
-_CLASSES = ("many", "medium", "few")  # groups by training images
 _VARIANTS: dict[str, Any] = {"optimum": (0, (1, 2)), "ft": (0, (4, 1.5))}
 _VARIANT_NAMES = {"optimum": "theoretical optimum", "ft": "after FT"}
 _FIRST = ("loss", "lr", "images_per_second")
@@ -77,32 +68,19 @@ _BESIDE = {1: 2.7, 2: 1.2}  # inches of its title
 
 
 class _Line(NamedTuple):
-    """A recorded scalar: which quantity it is, of which classes, and whether its optimum or after FT."""
+    """How a scalar is drawn, told by its name."""
 
     name: str
-    quantity: str
-    group: str
-    variant: str
-
-    @classmethod
-    def of(cls, name: str) -> _Line:
-        """Read a name as `QUANTITY[_optimum|_ft][_many|_medium|_few]`."""
-        quantity, group, variant = name, "", ""
-        for each in _CLASSES:
-            if quantity.endswith(f"_{each}"):
-                quantity, group = quantity.removesuffix(f"_{each}"), each
-        for each in _VARIANTS:
-            if quantity.endswith(f"_{each}"):
-                quantity, variant = quantity.removesuffix(f"_{each}"), each
-        return cls(name, quantity, group, variant)
+    variant: str = ""
+    group: str = ""
 
     @property
     def color(self) -> str:
-        return COLORS[_CLASSES.index(self.group) + 1 if self.group else 0]
+        return COLORS[GROUPS.index(self.group) + 1 if self.group else 0]
 
     @property
     def marker(self) -> str:
-        return MARKERS[_CLASSES.index(self.group) + 1] if self.group else "."
+        return MARKERS[GROUPS.index(self.group) + 1] if self.group else "."
 
     @property
     def dash(self) -> Any:
@@ -116,9 +94,9 @@ class _Line(NamedTuple):
 
 def _legend(lines: Sequence[_Line]) -> list[Line2D]:
     """Say what the colours and dashes are that there are."""
-    groups = [group for group in _CLASSES if any(line.group == group for line in lines)]
+    groups = [group for group in GROUPS if any(line.group == group for line in lines)]
     variants = [variant for variant in _VARIANTS if any(line.variant == variant for line in lines)]
-    of_groups = [_Line("", "", group, "") for group in (["", *groups] if groups else [])]
+    of_groups = [_Line("", group=group) for group in (["", *groups] if groups else [])]
     return [
         *(
             Line2D(
@@ -167,27 +145,22 @@ def plot_curves(
     Raises:
         DataError: when no row has a step and a scalar.
     """
-    together: dict[int, dict[str, Any]] = {}  # a step may have two rows, the second of a validation
-    for row in records:
-        if "step" in row:
-            together.setdefault(row["step"], {}).update(row)
-    rows = [together[step] for step in sorted(together)]
-    keys = {key for row in rows for key, value in row.items() if is_number(value)} - {"step", "epoch"}
+    rows = [row for row in records if is_number(row.get("step"))]
+    recorded = names(rows)
     panels_of: dict[str, list[_Line]] = {}
-    for name in [*(k for k in _FIRST if k in keys), *sorted(keys.difference(_FIRST))]:
-        line = _Line.of(name)
-        panels_of.setdefault(line.quantity, []).append(line)
-    names = list(panels_of)
-    if not names:
+    for name in [*(each for each in _FIRST if each in recorded), *(n for n in recorded if n not in _FIRST)]:
+        quantity, variant, group = Scalar.of(name)
+        panels_of.setdefault(quantity, []).append(_Line(name, variant, group))
+    if not panels_of:
         raise DataError(f"training curves: none of {len(records)} records has a step and a scalar metric")
-    columns = 1 if len(names) <= 3 else 2
-    rows_of_panels = math.ceil(len(names) / columns)
+    columns = 1 if len(panels_of) <= 3 else 2
+    rows_of_panels = math.ceil(len(panels_of) / columns)
     caption = f"{data}. " if data else ""
-    caption += f"{len(rows):,} records, steps {rows[0]['step']:,} to {rows[-1]['step']:,}"
-    epochs = [row["epoch"] for row in rows if is_number(row.get("epoch"))]
-    if epochs:
+    every, epochs = steps(rows), curve(rows, "epoch").values
+    caption += f"{len(every):,} records, steps {every[0]:,} to {every[-1]:,}"
+    if len(epochs):
         caption += f", epochs {round(epochs[0], 2):g} to {round(epochs[-1], 2):g}"
-    window = len(rows) // 50 if len(rows) > 100 else 1
+    window = len(every) // 50 if len(every) > 100 else 1
     if window > 1:
         caption += f"; lines: running mean over {window} records, faint: the records"
     legend = _legend([line for lines in panels_of.values() for line in lines])
@@ -200,22 +173,18 @@ def plot_curves(
     with figure_to(path, size, caption, heading) as figure:
         panels = figure.subplots(rows_of_panels, columns, squeeze=False, sharex=True).ravel()
         for axes, (name, lines) in zip(panels, panels_of.items(), strict=False):
-            shown = [
-                [(row["step"], row[line.name]) for row in rows if is_number(row.get(line.name))]
-                for line in lines
-            ]
-            scale, unit = _scale([value for each in shown for _, value in each], name)
+            shown = [curve(rows, line.name) for line in lines]
+            scale, unit = _scale([value for each in shown for value in each.values], name)
             for line, each in zip(lines, shown, strict=True):
-                steps, values = np.array([s for s, _ in each]), np.array([v for _, v in each]) * scale
+                found = Curve(each.steps, each.values * scale)
                 style: dict[str, Any] = {"color": line.color, "linestyle": line.dash}
-                marker = line.marker if len(values) < 30 or line.group else None
-                style["markevery"] = max(1, len(values) // 10) if line.group else None
-                if window > 1 and len(values) > window:
-                    if len(lines) == 1:
-                        axes.plot(steps, values, alpha=0.25, linewidth=0.6, **style)
-                    steps, values = _running_mean(steps, window), _running_mean(values, window)
+                marker = line.marker if len(found.values) < 30 or line.group else None
+                style["markevery"] = max(1, len(found.values) // 10) if line.group else None
+                smoothed = smooth(found, window)
+                if smoothed is not found and len(lines) == 1:
+                    axes.plot(*found, alpha=0.25, linewidth=0.6, **style)
                 style |= {"marker": marker, "markersize": 3, "markerfacecolor": line.filling}
-                axes.plot(steps, values, linewidth=1.2, markeredgewidth=0.8, **style)
+                axes.plot(*smoothed, linewidth=1.2, markeredgewidth=0.8, **style)
             called = _NAMES.get(name, name.replace("_", " "))
             axes.set_title(wrapped(called, _BESIDE[columns], 9), loc="left")
             axes.set_ylabel(unit)
@@ -223,21 +192,17 @@ def plot_curves(
             axes.yaxis.set_major_locator(MaxNLocator(4))
             axes.ticklabel_format(axis="y", style="plain", useOffset=False)
             grid(axes)
-        for axes in panels[len(names) :]:
+        for axes in panels[len(panels_of) :]:
             axes.remove()
         if legend:  # in the title's lines from the second on
             style = {"ncols": entries, "handlelength": 2.4, "columnspacing": 1.2, "labelspacing": 0.1}
             style |= {"borderpad": 0, "borderaxespad": 0}
             at = (0.01, 1 - (0.05 + 0.15 * len((title or " ").splitlines())) / size[1])
             figure.legend(handles=legend, loc="upper left", bbox_to_anchor=at, **style)
-        for i, axes in enumerate(panels[: len(names)]):
-            if i + columns >= len(names):
+        for i, axes in enumerate(panels[: len(panels_of)]):
+            if i + columns >= len(panels_of):
                 axes.set_xlabel("step")
                 axes.tick_params(labelbottom=True)
-
-
-def _running_mean(values: np.ndarray[Any, Any], window: int) -> np.ndarray[Any, Any]:
-    return np.convolve(values, np.ones(window) / window, mode="valid")
 
 
 def _scale(values: Sequence[float], name: str) -> tuple[float, str]:
@@ -254,67 +219,3 @@ def _scale(values: Sequence[float], name: str) -> tuple[float, str]:
     if -3 < exponent < 5:
         return 1.0, unit
     return 10.0**-exponent, rf"{unit} $\times 10^{{{exponent}}}$".strip()
-
-
-def plot_shot_accuracy(
-    rows: Mapping[str, Mapping[str, Any]], path: Path | str, *, title: str | None = None
-) -> None:
-    """Draw bars of accuracy overall and for classes with many, medium and few images.
-
-    Args:
-        rows: metrics of each method, as `classification_metrics` returns them; a group that no method
-            has is left out, a single missing value is a dash.
-        path: .png or .pdf.
-        title: heading of the figure.
-
-    Raises:
-        DataError: when there is no method or no value.
-    """
-    groups = [key for key in _GROUPS if any(metrics.get(key) is not None for metrics in rows.values())]
-    if not groups:
-        raise DataError(f"bar chart: found no accuracy in {len(rows)} methods, expected at least one")
-    images = sorted({m["test_images"] for m in rows.values() if m.get("test_images") is not None})
-    caption = "Top-1 accuracy"
-    if images:
-        caption += " on " + " / ".join(f"{n:,}" for n in images) + " test images"
-    if not {"many", "medium", "few"}.isdisjoint(groups):
-        caption += "; many, medium, few: mean over classes with > 100, 20 to 100, < 20 training images"
-    width = 0.8 / len(rows)
-    size = max(COLUMN, 0.34 * len(rows) * len(groups) + 1.0)
-    height = 2.3 + caption_height(caption, size) + title_height(title or "", size)
-    with figure_to(path, (size, height), caption, title) as figure:
-        axes = figure.subplots()
-        for i, (name, metrics) in enumerate(rows.items()):
-            at = np.arange(len(groups)) + (i - (len(rows) - 1) / 2) * width
-            values = [metrics.get(key) for key in groups]
-            axes.bar(
-                at,
-                [0.0 if v is None else v for v in values],
-                width * 0.92,
-                label=name,
-                color=COLORS[i % len(COLORS)],
-                edgecolor="white",
-                hatch=_HATCHES[i % len(_HATCHES)],
-                linewidth=0,
-            )
-            for x, value in zip(at, values, strict=True):
-                text = "–" if value is None else f"{value:.1f}"
-                axes.annotate(
-                    text,
-                    (x, value or 0.0),
-                    (0, 2),
-                    textcoords="offset points",
-                    ha="center",
-                    fontsize=CELL,
-                    color=FAINT if value is None else INK,
-                )
-        axes.set_xticks(range(len(groups)), [_GROUPS[key] for key in groups])
-        axes.tick_params(axis="x", length=0)
-        axes.set_ylim(0, 105)
-        axes.set_ylabel("top-1 accuracy (%)")
-        grid(axes, "y")
-        lines = math.ceil(len(rows) / max(1, int(size / 1.5)))
-        columns = math.ceil(len(rows) / lines)
-        axes.legend(
-            loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, handlelength=1.4, borderaxespad=0.2
-        )

@@ -24,7 +24,7 @@ from matplotlib.textpath import TextPath
 from matplotlib.transforms import Bbox
 
 from zoo.errors import ZooError, ZooWarning, did_you_mean
-from zoo.files import write_atomic
+from zoo.files import write_atomic, writing
 
 # Okabe & Ito 2008 without its yellow (invisible on white), ordered so that neighbours differ in lightness,
 # then three of Paul Tol's "muted" set. Ten classes at most are told apart by colour.
@@ -296,10 +296,8 @@ def _settle(figure: Figure) -> None:
 def _write(figure: Figure, path: Path, area: Bbox | None) -> None:
     buffer = io.BytesIO()
     figure.savefig(buffer, format=path.suffix[1:], metadata=_METADATA[path.suffix], bbox_inches=area)
-    try:
+    with writing(f'figure "{path}"'):
         write_atomic(path, lambda temporary: temporary.write_bytes(buffer.getvalue()))
-    except OSError as error:
-        raise ZooError(f'figure "{path}" cannot be written: {error.strerror or error}') from None
 
 
 def _without(figure: Figure, above: Text | None, below: Text) -> Bbox:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from scipy import stats
 
 from zoo.errors import ZooError
+from zoo.markdown import markdown_table
 from zoo.release.format import ACCURACIES
 
 COLUMNS = {**ACCURACIES, "calibration_error": "calibration error"}
@@ -37,6 +38,10 @@ class Estimate(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.mean:.1f}" + ("" if self.half_width is None else f" ± {self.half_width:.1f}")
+
+    def in_figures(self) -> str:
+        """As `in_figures` writes it: of a number that is no percentage."""
+        return in_figures(self.mean, self.half_width)
 
 
 class Summary(NamedTuple):
@@ -76,6 +81,22 @@ def estimate(values: Sequence[float]) -> Estimate:
     deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1))
     quantile = float(stats.t.ppf((1 + LEVEL) / 2, count - 1))
     return Estimate(mean, quantile * deviation / math.sqrt(count), tuple(values))
+
+
+def in_figures(value: float, half_width: float | None = None) -> str:
+    """Write a number with three significant figures, or to the second figure of its interval."""
+    return _in_figures(value, half_width).replace("-", "\N{MINUS SIGN}")
+
+
+def _in_figures(value: float, half_width: float | None) -> str:
+    size = abs(value) if half_width is None else half_width
+    if size == 0 or not math.isfinite(size):
+        return f"{value:g}"
+    if not 1e-4 <= max(abs(value), size) < 1e6:
+        return f"{value:.2e}" + ("" if half_width is None else f" ± {half_width:.1e}")
+    figures = 2 if half_width is None else 1
+    decimals = min(max(figures - math.floor(math.log10(size)), 0), 6)
+    return f"{value:.{decimals}f}" + ("" if half_width is None else f" ± {half_width:.{decimals}f}")
 
 
 def summarize(runs: Runs) -> dict[str, Summary]:
@@ -132,5 +153,4 @@ def as_rows(summaries: Mapping[str, Summary]) -> list[list[str]]:
 def as_markdown(summaries: Mapping[str, Summary]) -> str:
     """Return the same as a table in Markdown."""
     head, *lines = as_rows(summaries)
-    rule = ["---", *("---:" for _ in head[1:])]
-    return "\n".join("| " + " | ".join(line) + " |" for line in [head, rule, *lines]) + "\n"
+    return markdown_table(head, lines) + "\n"

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from zoo.errors import capital
 from zoo.evaluation.results.rows import GROUPS, Published, Row, Unfinished
+from zoo.markdown import escaped, markdown_table
 
 _PROTOCOLS = {
     "classifier": "the learned classifier or class centers, without the training set's prior",
@@ -94,7 +95,7 @@ def markdown(shown: Sequence[Line], unfinished: Sequence[Unfinished], left_out: 
     """Return the table and what has to be said below it, without a heading."""
     parts = [*_tables(shown), reading(shown)] if shown else ["No finished run."]
     if said := notes(shown, unfinished, left_out):
-        parts.append("\n".join(f"- {note}" for note in _escaped(said)))
+        parts.append("\n".join(f"- {escaped(note)}" for note in said))
     return "\n\n".join(parts) + "\n"
 
 
@@ -110,7 +111,7 @@ def _tables(shown: Sequence[Line]) -> list[str]:
         found = cells(own)
         place = found[0].index("data")
         parts += [
-            f"**{_escaped([data])[0]}**",
+            f"**{escaped(data)}**",
             _table([[*row[:place], *row[place + 1 :]] for row in found]),
         ]
     return parts
@@ -119,14 +120,9 @@ def _tables(shown: Sequence[Line]) -> list[str]:
 def _table(found: Sequence[Sequence[str]]) -> str:
     head, *body = found
     right = {*GROUPS.values(), "epochs", "published"}
-    rule = ["---:" if name in right else "---" for name in head]
     code = head.index("recipe")
-    rows = [
-        head,
-        rule,
-        *([*_escaped(row[:code]), _code(row[code]), *_escaped(row[code + 1 :])] for row in body),
-    ]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    rows = [[*row[:code], _code(row[code]), *row[code + 1 :]] for row in body]
+    return markdown_table(head, rows, left=[place for place, name in enumerate(head) if name not in right])
 
 
 def notes(shown: Sequence[Line], unfinished: Sequence[Unfinished], left_out: Sequence[str]) -> list[str]:
@@ -296,12 +292,7 @@ def _sentence(text: str) -> str:
     return text if text.endswith((".", "?", "!")) else f"{text}."
 
 
-def _escaped(texts: Sequence[str]) -> list[str]:
-    """Return texts of which no character ends a cell or begins a tag."""
-    return [text.replace("|", "\\|").replace("<", "&lt;") for text in texts]
-
-
 def _code(text: str) -> str:
     """Set a recipe's name in a code's letters, with what follows it as it is."""
     name, comma, rest = text.partition(", ")
-    return _escaped([f"`{name}`{comma}{rest}"])[0]
+    return f"`{name}`{comma}{rest}"

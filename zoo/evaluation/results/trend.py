@@ -10,7 +10,7 @@ from typing import Literal
 from scipy import stats
 
 from zoo.errors import capital
-from zoo.evaluation.results.comparison import LEVEL, Estimate, estimate
+from zoo.evaluation.results.comparison import LEVEL, Estimate, estimate, in_figures
 
 Verdict = Literal["rises", "falls", "same", "no spread", "not told apart", "one seed", "no pair"]
 
@@ -132,24 +132,6 @@ def _spearman(pairs: Sequence[tuple[float, float]]) -> float | None:
     return float(stats.spearmanr(values, numbers).statistic)
 
 
-def short(value: float, half_width: float | None = None) -> str:
-    """Write a number with as many digits as it has meaning: two of its half width, else three of its own."""
-    if value == 0 and not half_width:
-        return "0"
-    size = half_width or abs(value)
-    digits = (1 if half_width else 2) - math.floor(math.log10(size))
-    if -4 <= digits <= 6:
-        return f"{value:.{max(digits, 0)}f}"
-    return f"{value:.2e}"
-
-
-def written(found: Estimate) -> str:
-    """Write a mean with its half width, where it has one."""
-    if not found.half_width:
-        return short(found.mean)
-    return f"{short(found.mean, found.half_width)} ± {short(found.half_width, found.half_width)}"
-
-
 def in_words(
     found: Trend,
     *,
@@ -171,9 +153,8 @@ def in_words(
         return f"No run has {number}."
     if found.ends is None:
         ((label, only),) = found.points.items()
-        alone = (
-            f"{capital(number)} is {written(only)} at {along} {label}; there is nothing to compare it with."
-        )
+        told = f"{capital(number)} is {only.in_figures()} at {along} {label}"
+        alone = f"{told}; there is nothing to compare it with."
         return " ".join([alone, *(_near_zero(found, along, ordered) if expects == "near 0" else [])])
     first = next(iter(found.points))
     if ordered:
@@ -197,7 +178,7 @@ def _between(change: Change, number: str, first: str, last: str) -> str:
     seeds = len(difference.values)
     if verdict == "same":
         return f"From {first} to {last}, {number} stays the same with all {seeds} seeds."
-    ends = f"from {short(change.before)} to {short(change.after)}"
+    ends = f"from {in_figures(change.before)} to {in_figures(change.after)}"
     if verdict == "no spread":
         return (
             f"From {first} to {last}, {number} goes {ends}, by the same amount with all {seeds} seeds: "
@@ -211,10 +192,10 @@ def _between(change: Change, number: str, first: str, last: str) -> str:
     if verdict == "not told apart":
         return (
             f"From {first} to {last}, {number} goes {ends}, which {seeds} seeds do not tell from no change "
-            f"(difference {written(difference)}; {agree})."
+            f"(difference {difference.in_figures()}; {agree})."
         )
     size = Estimate(abs(difference.mean), difference.half_width, ())
-    return f"From {first} to {last}, {number} {verdict} by {written(size)} ({ends}; {agree})."
+    return f"From {first} to {last}, {number} {verdict} by {size.in_figures()} ({ends}; {agree})."
 
 
 def _inside(found: Trend, number: str) -> list[str]:
@@ -226,7 +207,7 @@ def _inside(found: Trend, number: str) -> list[str]:
     for word, pick in (("highest", max), ("lowest", min)):
         label = pick(means, key=lambda each: means[each])
         if label not in (labels[0], labels[-1]) and means[label] not in ends:
-            texts.append(f"Its {word} mean, {short(means[label])}, is inside the range, at {label}.")
+            texts.append(f"Its {word} mean, {in_figures(means[label])}, is inside the range, at {label}.")
     return texts
 
 
@@ -245,7 +226,7 @@ def _near_zero(found: Trend, along: str, ordered: bool) -> list[str]:
     places: dict[str, list[str]] = {}
     for label, each in found.points.items():
         at = f"{along} {label}" if ordered else label
-        places.setdefault(_beside_zero(each), []).append(f"{at} ({written(each)})")
+        places.setdefault(_beside_zero(each), []).append(f"{at} ({each.in_figures()})")
     said = "; ".join(f"at {', '.join(labels)} {words}" for words, labels in places.items())
     return [f"The source expects 0: {said}."]
 

@@ -8,6 +8,7 @@ from typing import Any
 from zoo import backbones
 from zoo.config import is_number
 from zoo.errors import capital
+from zoo.markdown import markdown_table
 from zoo.release.card.citations import bibtex
 from zoo.release.card.metadata import facts, metric_title, split_words
 from zoo.release.format import ACCURACIES, start_of
@@ -132,14 +133,14 @@ def results(evaluations: list[Mapping[str, Any]]) -> str:
 
 
 def _table(evaluations: list[Mapping[str, Any]], names: list[str]) -> str:
-    header = ["Protocol", "Data", "Split", *(f"{metric_title(name)} (%)" for name in names), "Settings"]
-    lines = [_row(header), _row(["---"] * 3 + ["---:"] * len(names) + ["---"])]
+    head = ["Protocol", "Data", "Split", *(f"{metric_title(name)} (%)" for name in names), "Settings"]
+    rows = []
     for entry in evaluations:
         metrics = entry["metrics"]
         values = [_percent(metrics.get(name), metrics.get(f"{name}_interval")) for name in names]
         settings = "; ".join(facts(entry.get("settings") or {}))
-        lines.append(_row([entry["protocol"], entry["data"], split_words(entry), *values, settings]))
-    return "\n".join(lines)
+        rows.append([entry["protocol"], entry["data"], split_words(entry), *values, settings])
+    return markdown_table(head, rows, left=(0, 1, 2, len(head) - 1))
 
 
 def _recall_first(name: str) -> tuple[bool, int]:
@@ -273,10 +274,6 @@ def citation(objective: str, recipe: Mapping[str, Any]) -> str:
         if entries
         else ""
     )
-
-
-def _row(cells: list[str]) -> str:
-    return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"
 
 
 def _percent(value: Any, interval: Any = None) -> str:

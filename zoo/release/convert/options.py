@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
 from numbers import Integral
 from typing import Any
 
 from zoo.class_names import EXPECTED, LONGEST, first_unfit
+from zoo.config import parse
 from zoo.errors import ReleaseError
 from zoo.release.convert.listing import shown
 from zoo.release.convert.preprocessing import Preprocessing
-from zoo.release.schema import MAX_NAME, MAX_PIXELS
+from zoo.release.schema import MAX_NAME, Input
 
 _NAME = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9_.\-]{{0,{MAX_NAME - 1}}}")
+_ANY = {"input_size": 1, "crop_pct": 1.0, "interpolation": "bilinear", "mean": [0.0] * 3, "std": [1.0] * 3}
 _SUFFIXES = re.compile(r"(\.(pth|pt|tar|ckpt|bin|safetensors|th))+$", re.IGNORECASE)
 
 
@@ -54,24 +55,18 @@ def check_counts(counts: Sequence[Any]) -> None:
 
 def check_preprocessing(given: Preprocessing) -> None:
     """Make sure of the numbers and words that do not depend on the encoder."""
-    if given.size is not None and not 1 <= given.size <= MAX_PIXELS:
-        raise ReleaseError(f"size: found {given.size}, expected a number of pixels, at most {MAX_PIXELS}")
-    if given.interpolation not in (None, "bilinear", "bicubic"):
-        raise ReleaseError(f'interpolation: found "{given.interpolation}", expected bilinear or bicubic')
-    if given.crop_pct is not None and not 0 < given.crop_pct <= 1:
-        raise ReleaseError(f"crop_pct: found {given.crop_pct:g}, expected a part of the image in (0, 1]")
-    resized = (given.size or 1) / (given.crop_pct or 1)
-    if resized > MAX_PIXELS:
-        raise ReleaseError(
-            f"crop_pct: images would be resized to {resized:.4g} pixels, expected at most {MAX_PIXELS}"
-        )
-    for key, values in (("mean", given.mean), ("std", given.std)):
-        expected = "three finite numbers, one a channel" + (", above 0" if key == "std" else "")
-        if values is not None and len(values) != 3:
-            raise ReleaseError(f"{key}: found {len(values)} numbers, expected {expected}")
-        for value in values or ():
-            if not math.isfinite(value) or (key == "std" and value <= 0):
-                raise ReleaseError(f"{key}: found {value:g}, expected {expected}")
+    own: dict[str, Any] = {
+        "input_size": given.size,
+        "crop_pct": given.crop_pct,
+        "interpolation": given.interpolation,
+    }
+    own |= {key: [*values] for key in ("mean", "std") if (values := getattr(given, key)) is not None}
+    parse(
+        Input,
+        _ANY | {key: value for key, value in own.items() if value is not None},
+        "preprocessing",
+        ReleaseError,
+    )
 
 
 def default_name(arch: str, family: str, file: str) -> str:

@@ -17,6 +17,28 @@ Row = Mapping[str, Any]
 
 Array = NDArray[np.float64]
 
+GROUPS = ("many", "medium", "few")
+"""Classes by their training images."""
+
+VARIANTS = ("optimum", "ft")
+"""A quantity's theoretical optimum, and what it is after feature transformation."""
+
+
+class Scalar(NamedTuple):
+    """What a recorded scalar is: of which quantity, which variant of it or '', of which classes or ''."""
+
+    quantity: str
+    variant: str
+    group: str
+
+    @classmethod
+    def of(cls, name: str) -> Scalar:
+        """Read a name, `QUANTITY[_optimum|_ft][_many|_medium|_few]`."""
+        group = next((each for each in GROUPS if name.endswith(f"_{each}")), "")
+        stem = name.removesuffix(f"_{group}") if group else name
+        variant = next((each for each in VARIANTS if stem.endswith(f"_{each}")), "")
+        return cls(stem.removesuffix(f"_{variant}") if variant else stem, variant, group)
+
 
 class Curve(NamedTuple):
     """One scalar of a run: the steps at which it was recorded `[T]`, and its values `[T]`, all finite."""
@@ -30,8 +52,13 @@ def curve(rows: Sequence[Row], name: str) -> Curve:
     found = {
         row["step"]: row[name] for row in rows if is_number(row.get("step")) and is_number(row.get(name))
     }
-    steps = sorted(found)
-    return Curve(np.array(steps, dtype=float), np.array([found[step] for step in steps], dtype=float))
+    ordered = sorted(found)
+    return Curve(np.array(ordered, dtype=float), np.array([found[step] for step in ordered], dtype=float))
+
+
+def steps(rows: Iterable[Row]) -> list[int]:
+    """Return the steps that any row is of, in order."""
+    return sorted({row["step"] for row in rows if is_number(row.get("step"))})
 
 
 def ending(rows: Sequence[Row], name: str, share: float) -> tuple[Array, Array]:
@@ -42,8 +69,7 @@ def ending(rows: Sequence[Row], name: str, share: float) -> tuple[Array, Array]:
     that the scalar has records of.
     """
     found = curve(rows, name)
-    steps = sorted({row["step"] for row in rows if is_number(row.get("step"))})
-    lengths = {step: max(step - before, 1) for before, step in pairwise([0, *steps])}
+    lengths = {step: max(step - before, 1) for before, step in pairwise([0, *steps(rows)])}
     weights = np.array([lengths[step] for step in found.steps], dtype=float)
     reached = np.cumsum(weights[::-1])
     count = int(np.searchsorted(reached, (share - 1e-9) * weights.sum())) + 1
@@ -75,11 +101,11 @@ def mean_curve(curves: Sequence[Curve]) -> Curve:
         return curves[0]
     first = max(each.steps[0] for each in curves)
     last = min(each.steps[-1] for each in curves)
-    steps = np.unique(np.concatenate([each.steps for each in curves]))
-    steps = steps[(steps >= first) & (steps <= last)]
-    if not len(steps):  # one ended before another began
-        return Curve(steps, steps)
-    return Curve(steps, np.mean([np.interp(steps, *each) for each in curves], axis=0))
+    shared = np.unique(np.concatenate([each.steps for each in curves]))
+    shared = shared[(shared >= first) & (shared <= last)]
+    if not len(shared):  # one ended before another began
+        return Curve(shared, shared)
+    return Curve(shared, np.mean([np.interp(shared, *each) for each in curves], axis=0))
 
 
 def class_means(class_rows: Sequence[Row], key: str, classes: int) -> Array | None:
