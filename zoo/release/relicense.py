@@ -38,6 +38,7 @@ def relicense(folder: Path, config: Mapping[str, Any], license: str) -> None:
     about, text = config["zoo"], recipe.get("description")
     about = {**about, "description": about["description"].replace(STATED, "")}
     cfg = {**config["pretrained_cfg"], "license": license}
-    stated = isinstance(text, str) and STATED in text
-    changed = {**recipe, "description": text.replace(STATED, "")} if stated else None
+    changed = None
+    if isinstance(text, str) and STATED in text:
+        changed = {**recipe, "description": text.replace(STATED, "")}
     format.rewrite(folder, {**config, "pretrained_cfg": cfg, "zoo": about}, changed)
