@@ -88,7 +88,7 @@ def test_the_two_zeros_are_equal_similarities():
 def test_k_above_the_bank_is_clipped_and_said(digits):
     bank, labels, queries, _ = digits
     found = knn_predict(bank[:50], labels[:50], queries, k=200, num_classes=10)
-    assert found.settings == {"k": 50, "k_requested": 200, "tau": 0.07}
+    assert found.settings == {"k": 50, "tau": 0.07}
     assert torch.equal(
         found.predictions, knn_predict(bank[:50], labels[:50], queries, k=50, num_classes=10).predictions
     )

@@ -22,7 +22,7 @@ class KnnPrediction(NamedTuple):
 
     Attributes:
         predictions: `[N]`, int64, on the CPU.
-        settings: `k` as used, `k_requested`, `tau`: plain numbers for `metrics.json`.
+        settings: `k` as used, at most the rows of the bank, and `tau`: plain numbers for `metrics.json`.
     """
 
     predictions: Tensor
@@ -72,7 +72,7 @@ def knn_predict(
         for queries in torch.split(test_features, max(chunk, _QUERIES))
         for part in _nearest(queries, train_features, used, chunk)
     ]
-    return KnnPrediction(torch.cat(predictions), {"k": used, "k_requested": k, "tau": tau})
+    return KnnPrediction(torch.cat(predictions), {"k": used, "tau": tau})
 
 
 def _nearest(queries: Tensor, bank: Tensor, k: int, chunk: int) -> Iterator[tuple[Tensor, Tensor]]:

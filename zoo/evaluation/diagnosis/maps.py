@@ -16,8 +16,6 @@ from zoo.evaluation.figures.feature_map import draw_feature_map, map_features
 from zoo.evaluation.series import Array
 from zoo.functional import class_means
 
-_POINTS = 2000
-
 
 class _Means(NamedTuple):
     """Vectors of classes, their similarity, and what they are."""
@@ -127,9 +125,7 @@ def plot_map(subjects: Sequence[Subject], paths: Sequence[Path]) -> str:
             centers = None
         if centers is not None and int(centers.class_counts.min()) < 0 and len(look.class_names) > 10:
             centers = centers._replace(class_counts=look.class_counts)
-        maps.append(
-            map_features(features, look.labels, look.class_names, centers, seed=look.seed, max_points=_POINTS)
-        )
+        maps.append(map_features(features, look.labels, look.class_names, centers, seed=look.seed))
     groups = [group.name for group in chosen.groups]
     caption = told([(name, each.caption) for name, each in zip(groups, maps, strict=True)])
     stars = [(name, each.star_words) for name, each in zip(groups, maps, strict=True) if len(each.stars)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch.nn.functional as F
@@ -16,12 +16,11 @@ from matplotlib.patheffects import withStroke
 from matplotlib.text import Annotation
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 from numpy.typing import NDArray
-from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor
 
-from zoo.errors import DataError, ZooError, did_you_mean
+from zoo.errors import DataError
 from zoo.evaluation._checks import check_features, check_labels
 from zoo.evaluation.figures.names import fitted_names
 from zoo.evaluation.figures.style import (
@@ -37,10 +36,9 @@ from zoo.evaluation.figures.style import (
 from zoo.modules.centers import Centers
 from zoo.seeding import derive_seed
 
-Method = Literal["tsne", "pca"]
-_METHODS = ("tsne", "pca")
 FEWEST = 4
 """Features at least that a map is made of."""
+_MOST = 2000  # of more, as many are drawn at random
 _HALO = [withStroke(linewidth=2.2, foreground="white")]
 _BESIDE, _ABOVE, _LINE = 5.0, 4.0, 10.5  # points from a star to its name, and from there to the line above
 _LEGEND = 0.63  # inches of a name in it
@@ -54,10 +52,8 @@ def plot_features(
     centers: Centers | None,
     path: Path | str,
     *,
-    method: Method = "tsne",
     seed: int = 0,
     title: str | None = None,
-    max_points: int = 2000,
     data: str = "",
 ) -> None:
     """Draw features, and the directions of the class centers as stars, embedded jointly.
@@ -76,19 +72,14 @@ def plot_features(
         class_names: of the C classes.
         centers: in the space of `features`, or None.
         path: .png or .pdf.
-        method: `"tsne"` or `"pca"`.
         seed: of t-SNE and of the choice of points.
         title: heading of the figure; name the data set and the model.
-        max_points: above this, a random subset is shown, as the caption says.
         data: what the features are of, and what the encoder was trained on, for the caption.
 
     Raises:
         DataError: for fewer than four features, or tensors that do not fit each other.
-        ZooError: for an unknown method.
     """
-    mapped = map_features(
-        features, labels, class_names, centers, method=method, seed=seed, max_points=max_points
-    )
+    mapped = map_features(features, labels, class_names, centers, seed=seed)
     caption = f"{mapped.caption}; stars: {mapped.star_words}" if len(mapped.stars) else mapped.caption
     caption = f"{data}. {caption}" if data else caption
     height = 3.2 + caption_height(caption, COLUMN) + title_height(title or "", COLUMN)
@@ -105,8 +96,7 @@ class FeatureMap(NamedTuple):
         stars: the class centers `[C, 2]`, or `[0, 2]`.
         class_names: of the C classes.
         counts: training images of each class `[C]`, where there are centers.
-        method: how it was made.
-        caption: the same in words.
+        caption: how it was made.
         star_words: what the stars are; empty without.
     """
 
@@ -115,7 +105,6 @@ class FeatureMap(NamedTuple):
     stars: NDArray[Any]
     class_names: Sequence[str]
     counts: NDArray[Any] | None
-    method: Method
     caption: str
     star_words: str
 
@@ -126,35 +115,28 @@ def map_features(
     class_names: Sequence[str],
     centers: Centers | None,
     *,
-    method: Method = "tsne",
     seed: int = 0,
-    max_points: int = 2000,
 ) -> FeatureMap:
     """Embed features, and the class centers jointly, as `plot_features` draws them.
 
     Raises:
         DataError: for fewer than four features, or tensors that do not fit each other.
-        ZooError: for an unknown method.
     """
-    if method not in _METHODS:
-        raise ZooError(
-            f'feature map: found method "{method}", expected tsne or pca.{did_you_mean(method, _METHODS)}'
-        )
     check_features(
         features, "feature map: features", dim=None if centers is None else centers.weight.shape[1]
     )
     check_labels(labels, "feature map: labels", count=len(features), num_classes=len(class_names))
     if centers is not None and len(centers.weight) != len(class_names):
         raise DataError(f"feature map: found {len(centers.weight)} centers for {len(class_names)} classes")
-    if min(len(features), max_points) < FEWEST:
-        raise DataError(f"feature map: found {min(len(features), max_points)} points, expected four or more")
+    if len(features) < FEWEST:
+        raise DataError(f"feature map: found {len(features)} points, expected four or more")
     rows = np.arange(len(features))
     rng = np.random.default_rng(derive_seed("plots", seed))
-    if len(rows) > max_points:
-        rows = np.sort(rng.choice(rows, max_points, replace=False))
+    if len(rows) > _MOST:
+        rows = np.sort(rng.choice(rows, _MOST, replace=False))
     vectors = _directions(features[rows.tolist()])
     stars = vectors[:0] if centers is None else _directions(centers.weight)
-    embedded, how = _embed(np.concatenate([vectors, stars]), method, seed)
+    embedded, how = _embed(np.concatenate([vectors, stars]), seed)
     points, stars = embedded[: len(rows)], embedded[len(rows) :]
     shown = labels.cpu().numpy()[rows]
     counts = None if centers is None else centers.class_counts.cpu().numpy()
@@ -168,7 +150,7 @@ def map_features(
     if counts is None and len(class_names) > len(COLORS):
         caption += f"; in colours {len(COLORS)} of the {len(class_names)} classes, evenly chosen by index"
     words = f"the {len(stars)} class centers ({_named(counts)}), embedded jointly" if len(stars) else ""
-    return FeatureMap(points, shown, stars, tuple(class_names), counts, method, caption, words)
+    return FeatureMap(points, shown, stars, tuple(class_names), counts, caption, words)
 
 
 def _named(counts: NDArray[Any] | None) -> str:
@@ -194,9 +176,8 @@ def draw_feature_map(axes: Axes, mapped: FeatureMap) -> None:
     axes.set_yticks([])
     axes.set_aspect("equal", adjustable="datalim")
     axes.margins(0.06)
-    name = "t-SNE" if mapped.method == "tsne" else "principal component"
-    axes.set_xlabel(f"{name} 1")
-    axes.set_ylabel(f"{name} 2")
+    axes.set_xlabel("t-SNE 1")
+    axes.set_ylabel("t-SNE 2")
     _name_stars(axes, [(mapped.stars[c], mapped.class_names[c]) for c in named])
 
 
@@ -206,14 +187,10 @@ def _directions(vectors: Tensor) -> NDArray[np.float32]:
     return unit
 
 
-def _embed(vectors: NDArray[np.float32], method: Method, seed: int) -> tuple[NDArray[Any], str]:
+def _embed(vectors: NDArray[np.float32], seed: int) -> tuple[NDArray[Any], str]:
     """Return `[N, 2]` and how it was made."""
     if vectors.shape[1] == 1:
         vectors = np.pad(vectors, ((0, 0), (0, 1)))
-    if method == "pca":
-        pca = PCA(2, svd_solver="full")
-        embedded = pca.fit_transform(vectors)
-        return embedded, f"PCA ({100 * pca.explained_variance_ratio_.sum():.0f} % of the variance)"
     perplexity = min(30.0, (len(vectors) - 1) / 3)
     tsne = TSNE(2, perplexity=perplexity, init="pca", random_state=seed % 2**32)
     # Several threads add up forces in an order of their own, and t-SNE amplifies what rounding differs.

@@ -55,18 +55,11 @@ def check_counts(counts: Sequence[Any]) -> None:
 
 def check_preprocessing(given: Preprocessing) -> None:
     """Make sure of the numbers and words that do not depend on the encoder."""
-    own: dict[str, Any] = {
-        "input_size": given.size,
-        "crop_pct": given.crop_pct,
-        "interpolation": given.interpolation,
-    }
-    own |= {key: [*values] for key in ("mean", "std") if (values := getattr(given, key)) is not None}
-    parse(
-        Input,
-        _ANY | {key: value for key, value in own.items() if value is not None},
-        "preprocessing",
-        ReleaseError,
-    )
+    own = given._asdict()
+    own["input_size"] = own.pop("size")
+    known = {key: value for key, value in own.items() if value is not None}
+    plain = {key: [*value] if isinstance(value, tuple) else value for key, value in known.items()}
+    parse(Input, _ANY | plain, "preprocessing", ReleaseError)
 
 
 def default_name(arch: str, family: str, file: str) -> str:
