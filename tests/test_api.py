@@ -605,6 +605,39 @@ def test_a_classifier_is_no_encoder_to_probe(paco: Release) -> None:
         zoo.evaluate(zoo.load(paco.path, head="centers"), "knn", "digits")
 
 
+def test_a_model_is_measured_by_the_classifier_that_it_ends_in(paco: Release) -> None:
+    model = zoo.load(paco.path, head="centers")
+    found, expected = (zoo.evaluate(each, "classifier", "digits", save=False) for each in (model, paco))
+    known = {key: value for key, value in found["metrics"].items() if key not in ("many", "medium", "few")}
+    assert known == {key: expected["metrics"][key] for key in known}
+    assert known.keys() >= {"accuracy", "balanced_accuracy", "per_class", "calibration_error"}
+    # what it was trained on it does not say, and that is not the data's training set
+    assert [found["metrics"][key] for key in ("many", "medium", "few")] == [None] * 3
+    assert (found["data"], found["train_set"]) == ("digits", None)
+    assert zoo.evaluate(nn.DataParallel(model), "classifier", "digits")["metrics"] == found["metrics"]
+    own = nn.Sequential(nn.Flatten(), nn.Linear(192, 10))  # nothing of timm's
+    assert "accuracy" in zoo.evaluate(own, "classifier", FEW, preprocess=PIXELS)["metrics"]
+
+
+@pytest.mark.parametrize(
+    ("load", "settings", "expected"),
+    [
+        ({"head": "centers"}, {"tau": 1.0}, "tau: found a model, which does not say how many training"),
+        ({}, {}, 'found an encoder without a classifier, 64 features; .* head="centers"'),
+        (
+            {"num_classes": 7},
+            {},
+            "found a model with 7 outputs, expected 10, the scores of the data's classes",
+        ),
+    ],
+)
+def test_a_model_without_what_classifier_needs_is_refused(
+    load: dict[str, Any], settings: dict[str, Any], expected: str, paco: Release
+) -> None:
+    with pytest.raises(zoo.ZooError, match=expected):
+        zoo.evaluate(zoo.load(paco.path, **load), "classifier", "digits", **settings)
+
+
 @pytest.mark.usefixtures("no_pictures")
 def test_channels_last_training_with_large_features_is_released(tmp_path: Path) -> None:
     changes = [
