@@ -343,7 +343,8 @@ def test_a_finished_release_is_not_overwritten_and_resume_returns_it(copied: Pat
     with pytest.raises(zoo.ZooError, match="holds a finished release"):
         zoo.pretrain(recipe, out=copied)
     before = (copied / "model.safetensors").stat().st_mtime_ns
-    assert zoo.pretrain(recipe, out=copied, resume=True).path == copied
+    for same in (recipe, recipe.model_copy(update={"description": "another"})):
+        assert zoo.pretrain(same, out=copied, resume=True).path == copied
     assert (copied / "model.safetensors").stat().st_mtime_ns == before
 
 
@@ -363,7 +364,11 @@ def test_a_release_killed_before_its_mark_of_writing_was_removed_is_written_agai
 
 def test_what_was_not_written_to_its_end_is_nowhere_taken_for_a_release(copied: Path) -> None:
     recipe = Recipe.from_yaml((copied / "recipe.yaml").read_text(), "r")
-    other = recipe.model_copy(update={"description": "another"})
+    other = recipe.model_copy(
+        update={"backbone": recipe.backbone.model_copy(update={"arch": "cifar_resnet32"})}
+    )
+    with pytest.raises(zoo.ZooError, match="training images"):  # not by another recipe
+        require_same(copied, recipe.model_copy(update={"description": "another"}), Images("0", None))
     shutil.rmtree(copied / "run")
     entry = {"name": PACO, "seed": 0, "group": "a", "train_sha256": None}
     (copied.parent / "plan.json").write_text(json.dumps({"planned": {copied.name: entry}}))

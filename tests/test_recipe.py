@@ -164,6 +164,47 @@ def test_overrides_reach_into_lists_and_are_recorded() -> None:
 
 
 @pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (["objective.tau=0.2", "training.epochs=70"], "with objective.tau=0.2, training.epochs=70."),
+        (["objective.tau=0.1", "objective.tau=2e-1", "training.seed=3"], "with objective.tau=0.2."),
+        ({"data.source": {"kind": "folder"}}, "with data.source={kind: folder}."),
+        (["data.source={kind: folder, train: /home/alice/own}"], "with another data.source."),  # no paths
+        (
+            [
+                "views.train.0.0.degrees=1.0",
+                "views.train.1.0.degrees=1.0",
+                "training.batch_size=60",
+                "training.epochs=70",
+                "optimizer.lr=0.2",
+                "objective.tau=0.2",
+                "objective.beta=0.9",
+            ],
+            "with views.train.0.0.degrees=1.0, views.train.1.0.degrees=1.0, training.batch_size=60, "
+            "training.epochs=70, optimizer.lr=0.2 and 2 more.",
+        ),
+    ],
+)
+def test_a_recipe_with_overrides_is_described_by_them(overrides: Any, expected: str) -> None:
+    changed = Recipe.load(PACO, overrides)
+    assert changed.description == f"The recipe {PACO} {expected}"
+    again = Recipe.from_yaml(changed.to_yaml(), "again", ["training.clip_grad=1.0"])
+    assert again.description == f"The recipe {PACO} {expected[:-1]}, with training.clip_grad=1.0."
+    assert (
+        Recipe.from_yaml(changed.to_yaml(), "again", ["training.seed=9"]).description == changed.description
+    )
+
+
+def test_a_description_stays_where_it_is_true_or_given() -> None:
+    own = Recipe.load(PACO).description
+    computed = ["training.seed=3", "training.threads=1", "training.accumulate=2", "evaluation=[]"]
+    assert Recipe.load(PACO, computed).description == own
+    same = f"objective.tau={Recipe.load(PACO).objective.tau}"
+    assert Recipe.load(PACO, [same, "name=cifar_resnet20.other"]).description == own
+    assert Recipe.load(PACO, ["objective.tau=0.2", "description=Mine."]).description == "Mine."
+
+
+@pytest.mark.parametrize(
     ("override", "expected"),
     [
         ("objective.tua=0.1", 'unknown key "objective.tua". Did you mean "tau"?'),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self, Union
 
@@ -15,6 +17,7 @@ from zoo.data import DataConfig, ViewsConfig
 from zoo.errors import RecipeError
 from zoo.objectives import OBJECTIVES, Classify, Objective, ObjectiveConfig, look_up
 from zoo.release.schema import MAX_NAME
+from zoo.training.description import described
 from zoo.training.methods import LDAMDRW, Method, NearestCenter
 from zoo.training.overrides import Overrides, apply, as_overrides
 from zoo.training.protocols import Protocol
@@ -45,7 +48,7 @@ class Recipe(Config):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]+(\.[A-Za-z0-9_\-]+)?$")]
     """timm's `arch.tag`; also the name of the file, the release and its repository."""
     description: str
-    """A paragraph for the card, written by hand."""
+    """A paragraph for the card, written by hand; with overrides made by `described`."""
     backbone: BackboneSection
     init: InitSection | None
     """Start from a release, or from timm's own weights; null: from random weights."""
@@ -236,6 +239,8 @@ class Recipe(Config):
     def from_yaml(cls, text: str, where: str, overrides: Overrides = ()) -> Recipe:
         """Read a recipe, with overrides (`a.b=c`, or a mapping) applied to it first.
 
+        Where they change what is learned, the description says so in place of its own words.
+
         Raises:
             RecipeError: naming `where` and the key's path.
         """
@@ -248,9 +253,17 @@ class Recipe(Config):
                 f"{where}: the record of a converted release, which cannot be trained; to start from its"
                 ' weights: "zoo finetune RECIPE --init FOLDER"'
             )
-        for override in as_overrides(overrides):
+        overrides = as_overrides(overrides)
+        before = copy.deepcopy(data) if overrides else data
+        for override in overrides:
             apply(data, override, where)
-        return parse(cls, data, where)
+        recipe = parse(cls, data, where)
+        if not overrides:
+            return recipe
+        with suppress(RecipeError):  # one that is whole only with its overrides is compared as it stands
+            before = parse(cls, before, where).model_dump(mode="json")
+        told = described(before, recipe.model_dump(mode="json"), overrides)
+        return recipe.model_copy(update={"description": told})
 
     @classmethod
     def load(cls, name_or_file: str | Path, overrides: Overrides = ()) -> Recipe:
