@@ -149,6 +149,32 @@ def test_impossible_combinations_are_refused(name: str, override: str, expected:
     assert expected in str(error.value)
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(name for name in catalog.list_recipes() if "digits" in name),
+        "cifar_resnet32.balanced_softmax_cifar100_lt100",  # multistep
+    ],
+)
+def test_one_error_says_all_that_one_epoch_needs(name: str) -> None:
+    with pytest.raises(RecipeError, match=r"never reached in|expected fewer than training\.epochs") as caught:
+        Recipe.load(name, ["training.epochs=1"])
+    mended = str(caught.value).partition("; add --set ")[2].split(" --set ")
+    Recipe.load(name, ["training.epochs=1", *mended])
+
+
+def test_what_one_epoch_needs_stands_in_one_message() -> None:
+    with pytest.raises(RecipeError) as caught:
+        Recipe.load(MOCO, ["training.epochs=1"])
+    assert str(caught.value).endswith(
+        "schedule.warmup_epochs: found 5, expected fewer than training.epochs (1); "
+        "objective.feature_transform.start_epoch: 20 never reached in training.epochs (1); "
+        "add --set schedule.warmup_epochs=0 --set objective.feature_transform.start_epoch=0"
+    )
+    with pytest.raises(RecipeError, match=r"; add --set schedule\.milestones=\[10\]$"):
+        Recipe.load(PACO, [LATE])
+
+
 def test_fp16_on_the_cpu_is_refused() -> None:
     with pytest.raises(RecipeError, match=r'training\.precision: "fp16" needs a GPU'):
         Recipe.load(PACO, ["training.precision=fp16", "training.device=cpu"])

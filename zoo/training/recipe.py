@@ -160,23 +160,7 @@ class Recipe(Config):
                 "training.cuda_graph: true with objective.mix, whose draws are the host's and would "
                 "be repeated at every step; expected one of them to be off"
             )
-        epochs = self.training.epochs
-        if self.schedule.warmup_epochs >= epochs:
-            raise ValueError(
-                f"schedule.warmup_epochs: found {self.schedule.warmup_epochs}, expected fewer than "
-                f"training.epochs ({epochs})"
-            )
-        late = [m for m in self.schedule.milestones if m >= epochs]
-        if late:
-            raise ValueError(f"schedule.milestones: {late} never reached in training.epochs ({epochs})")
-        ft = getattr(self.objective, "feature_transform", None)
-        starts = {
-            "feature_transform.start_epoch": ft.start_epoch if ft else 0,
-            "prototype_start": getattr(self.objective, "prototype_start", 0),
-        }
-        for key, start in starts.items():
-            if start >= epochs:
-                raise ValueError(f"objective.{key}: {start} never reached in training.epochs ({epochs})")
+        self._epochs_fit(self.training.epochs)
         if self.schedule.warmup_prefix and self.schedule.name != "cosine":
             raise ValueError(
                 f'schedule.warmup_prefix: found true with schedule "{self.schedule.name}", expected it with '
@@ -188,6 +172,32 @@ class Recipe(Config):
                 f'"{self.schedule.name}", expected some for "multistep" and none for others'
             )
         return self
+
+    def _epochs_fit(self, epochs: int) -> None:
+        """Name all that fewer epochs have no room for at once, and what has."""
+        schedule, limit = self.schedule, f"training.epochs ({epochs})"
+        problems, mended = list[str](), list[str]()
+        if schedule.warmup_epochs >= epochs:
+            found = schedule.warmup_epochs
+            problems.append(f"schedule.warmup_epochs: found {found}, expected fewer than {limit}")
+            mended.append("schedule.warmup_epochs=0")
+        late = [m for m in schedule.milestones if m >= epochs]
+        if late:
+            problems.append(f"schedule.milestones: {late} never reached in {limit}")
+            left = [m for m in schedule.milestones if m < epochs]
+            mended += [] if left else ["schedule.name=constant"]
+            mended.append(f"schedule.milestones=[{','.join(map(str, left))}]")
+        ft = getattr(self.objective, "feature_transform", None)
+        starts = {
+            "objective.feature_transform.start_epoch": ft.start_epoch if ft else 0,
+            "objective.prototype_start": getattr(self.objective, "prototype_start", 0),
+        }
+        for key, start in starts.items():
+            if start >= epochs:
+                problems.append(f"{key}: {start} never reached in {limit}")
+                mended.append(f"{key}=0")
+        if problems:
+            raise ValueError(f"{'; '.join(problems)}; add {' '.join(f'--set {each}' for each in mended)}")
 
     @staticmethod
     def _numerics_fit(training: TrainingSection) -> None:
