@@ -151,7 +151,8 @@ def check_classifier(model: nn.Module, size: int) -> int:
     if not isinstance(output, Tensor) or output.ndim != 2:
         found = list(output.shape) if isinstance(output, Tensor) else type(output).__name__
         raise ZooError(f'protocol "classifier": found a model that makes {found}, expected scores [B, C]')
-    if hasattr(model, "reset_classifier") and isinstance(model.get_classifier(), nn.Identity):
+    timms: Any = getattr(model, "get_classifier", None)
+    if callable(timms) and isinstance(timms(), nn.Identity):
         raise ZooError(
             f'protocol "classifier": found an encoder without a classifier, {output.shape[1]} features; '
             'expected a model that ends in one, e.g. zoo.load(NAME, head="centers"), or "linear" or "knn"'

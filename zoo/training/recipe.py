@@ -48,7 +48,7 @@ class Recipe(Config):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]+(\.[A-Za-z0-9_\-]+)?$")]
     """timm's `arch.tag`; also the name of the file, the release and its repository."""
     description: str
-    """A paragraph for the card, written by hand; with overrides made by `described`."""
+    """A paragraph for the card, written by hand; overrides that change what is learned take its place."""
     backbone: BackboneSection
     init: InitSection | None
     """Start from a release, or from timm's own weights; null: from random weights."""
