@@ -345,7 +345,8 @@ def test_a_finished_release_is_not_overwritten_and_resume_returns_it(copied: Pat
     with pytest.raises(zoo.ZooError, match="holds a finished release"):
         zoo.pretrain(recipe, out=copied)
     before = (copied / "model.safetensors").stat().st_mtime_ns
-    assert zoo.pretrain(recipe, out=copied, resume=True).path == copied
+    for same in (recipe, recipe.model_copy(update={"description": "another"})):
+        assert zoo.pretrain(same, out=copied, resume=True).path == copied
     assert (copied / "model.safetensors").stat().st_mtime_ns == before
 
 
@@ -365,7 +366,11 @@ def test_a_release_killed_before_its_mark_of_writing_was_removed_is_written_agai
 
 def test_what_was_not_written_to_its_end_is_nowhere_taken_for_a_release(copied: Path) -> None:
     recipe = Recipe.from_yaml((copied / "recipe.yaml").read_text(), "r")
-    other = recipe.model_copy(update={"description": "another"})
+    other = recipe.model_copy(
+        update={"backbone": recipe.backbone.model_copy(update={"arch": "cifar_resnet32"})}
+    )
+    with pytest.raises(zoo.ZooError, match="training images"):  # not by another recipe
+        require_same(copied, recipe.model_copy(update={"description": "another"}), Images("0", None))
     shutil.rmtree(copied / "run")
     entry = {"name": PACO, "seed": 0, "group": "a", "train_sha256": None}
     (copied.parent / "plan.json").write_text(json.dumps({"planned": {copied.name: entry}}))
@@ -605,6 +610,39 @@ def test_load_names_bad_arguments(paco: Release, arguments: dict, expected: str)
 def test_a_classifier_is_no_encoder_to_probe(paco: Release) -> None:
     with pytest.raises(zoo.ZooError, match="found a classifier with 10 outputs"):
         zoo.evaluate(zoo.load(paco.path, head="centers"), "knn", "digits")
+
+
+def test_a_model_is_measured_by_the_classifier_that_it_ends_in(paco: Release) -> None:
+    model = zoo.load(paco.path, head="centers")
+    found, expected = (zoo.evaluate(each, "classifier", "digits", save=False) for each in (model, paco))
+    known = {key: value for key, value in found["metrics"].items() if key not in ("many", "medium", "few")}
+    assert known == {key: expected["metrics"][key] for key in known}
+    assert known.keys() >= {"accuracy", "balanced_accuracy", "per_class", "calibration_error"}
+    # what it was trained on it does not say, and that is not the data's training set
+    assert [found["metrics"][key] for key in ("many", "medium", "few")] == [None] * 3
+    assert (found["data"], found["train_set"]) == ("digits", None)
+    assert zoo.evaluate(nn.DataParallel(model), "classifier", "digits")["metrics"] == found["metrics"]
+    own = nn.Sequential(nn.Flatten(), nn.Linear(192, 10))  # nothing of timm's
+    assert "accuracy" in zoo.evaluate(own, "classifier", FEW, preprocess=PIXELS)["metrics"]
+
+
+@pytest.mark.parametrize(
+    ("load", "settings", "expected"),
+    [
+        ({"head": "centers"}, {"tau": 1.0}, "tau: found a model, which does not say how many training"),
+        ({}, {}, 'found an encoder without a classifier, 64 features; .* head="centers"'),
+        (
+            {"num_classes": 7},
+            {},
+            "found a model with 7 outputs, expected 10, the scores of the data's classes",
+        ),
+    ],
+)
+def test_a_model_without_what_classifier_needs_is_refused(
+    load: dict[str, Any], settings: dict[str, Any], expected: str, paco: Release
+) -> None:
+    with pytest.raises(zoo.ZooError, match=expected):
+        zoo.evaluate(zoo.load(paco.path, **load), "classifier", "digits", **settings)
 
 
 @pytest.mark.usefixtures("no_pictures")

@@ -184,6 +184,11 @@ def test_a_byte_order_mark_is_no_part_of_a_text(tmp_path: Path) -> None:
     [
         ("TAU", ["tau", "beta"], "tau"),
         ("paco", ["cifar_resnet20.paco_digits", "resnet50.paco_in1k", "moco"], "resnet50.paco_in1k"),
+        (
+            "a.paco_digits",
+            ["a.ce_digits", "a.paco_digits_lt50_e100", "a.paco_digits_lt50"],
+            "a.paco_digits_lt50",
+        ),
         ("cat", ["concatenate"], ""),
         ("on", [True, 1, "one"], "one"),
     ],

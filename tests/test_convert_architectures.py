@@ -13,6 +13,7 @@ import zoo
 from tests import convert_helpers as made
 from tests.test_convert_errors import refusal
 from zoo import backbones
+from zoo.errors import ReleaseError
 from zoo.release.convert import FAMILIES
 
 
@@ -62,6 +63,57 @@ def test_lightly_does_not_take_a_relative_either(tmp_path: Path) -> None:
     model.backbone = timm.create_model("resnet18", num_classes=0)
     file = made.save_lightning(tmp_path / "f.ckpt", model)
     assert refusal(file, "lightly", tmp_path, arch="resnetblur18").endswith("What fits: --arch resnet18")
+
+
+@pytest.mark.parametrize(
+    ("family", "module", "named", "arch"),
+    [
+        ("moco", made.MoCo, "resnet18", "resnet18"),
+        ("moco", made.MoCo, "resnet50", "resnet18"),  # the tensors are not what the file says
+        ("paco", made.PaCo, "resnet20", "cifar_resnet20"),  # the authors' word for it
+        ("gpaco", lambda: made.PaCo(generalised=True), None, "cifar_resnet20"),
+        ("pico", made.PiCO, ["resnet18"], "resnet18_cifar"),
+    ],
+)
+def test_the_architecture_is_the_one_that_the_file_tells(
+    family: str, module: Any, named: Any, arch: str, tmp_path: Path
+) -> None:
+    file = made.save(tmp_path / "last.pth.tar", module(), arch=named)
+    release = zoo.convert(file, family, tmp_path / "out")
+    assert release.config["architecture"] == arch
+    assert release.name == f"{arch}.{family}_last"
+
+
+def test_the_name_and_the_folder_follow_from_the_architecture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = made.save(tmp_path / "last.pth.tar", made.MoCo())
+    assert zoo.convert(file, "moco").path.resolve() == tmp_path / "runs/resnet18.moco_last"
+    with pytest.raises(ReleaseError, match="holds a release already"):
+        zoo.convert(file, "moco")
+
+
+def test_of_several_architectures_that_fit_the_user_chooses_unless_the_file_does(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"model_args": made.VIT, "size": 32}  # its size is all that tells them apart
+    file = made.save(tmp_path / "f.pth.tar", made.MoCoV3(), arch="vit_small")
+    assert refusal(file, "moco-v3", tmp_path, arch=None, **options).endswith(
+        "several architectures fit its encoder: vit_small_patch16_224, vit_small_patch16_384; choose one:"
+        " --arch vit_small_patch16_224"
+    )
+    file = made.save(tmp_path / "f.pth.tar", made.MoCoV3(), arch="vit_small_patch16_384")
+    release = zoo.convert(file, "moco-v3", tmp_path / "out", **options)
+    assert release.config["architecture"] == "vit_small_patch16_384"
+
+
+def test_where_no_architecture_fits_those_that_were_tried_are_listed(tmp_path: Path) -> None:
+    model: Any = torch.nn.Module()
+    model.backbone = timm.create_model("mobilenetv3_small_050", num_classes=0)
+    file = made.save_lightning(tmp_path / "f.ckpt", model)
+    message = refusal(file, "lightly", tmp_path, arch=None, model_args={"drop_path_rate": 0.1})
+    assert "none of the family's architectures with drop_path_rate=0.1 fits its encoder" in message
+    assert "tried resnet18, resnet34" in message
+    assert message.endswith("give one of them or another name of timm's to see what differs: --arch ARCH")
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -41,7 +41,7 @@ def changed(file: Path, target: Path, change: Any) -> Path:
     return target
 
 
-def refusal(file: Path, family: str, tmp_path: Path, arch: str = PACO, **options: Any) -> str:
+def refusal(file: Path, family: str, tmp_path: Path, arch: str | None = PACO, **options: Any) -> str:
     """The error's one line; nothing is written."""
     out = tmp_path / "out"
     with pytest.raises(ZooError) as caught:

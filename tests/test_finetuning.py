@@ -128,6 +128,24 @@ def test_a_start_in_a_folder_is_described_by_name_and_hash(tmp_path: Path) -> No
     assert f"started from {MOCO};" in plan_finetuning(None, init=MOCO).recipe.description
 
 
+def test_a_recipe_with_another_start_or_overrides_says_so() -> None:
+    def told(recipe: str | None, init: str = MOCO, **options: Any) -> str:
+        return plan_finetuning(recipe, init=init, **options).recipe.description
+
+    changes = ["optimizer.lr=0.5", "training.seed=4"]
+    assert told(CE) == f"The recipe {CE}, started from {MOCO}."
+    assert told(CE, overrides=changes) == f"The recipe {CE}, started from {MOCO}, with optimizer.lr=0.5."
+    few = told(CE, data="digits?fraction=0.5", overrides=changes)
+    assert few.startswith(f"The recipe {CE} on ")
+    assert few.endswith(f", started from {MOCO}, with optimizer.lr=0.5.")
+    assert told(None, overrides=["training.epochs=12"]) == told(None)  # it was made for so many
+    assert told(None, overrides=changes) == f"{told(None)[:-1]}, with optimizer.lr=0.5."
+    assert told(CE, overrides=[*changes, "description=Mine."]) == "Mine."
+    started = plan_finetuning(CE, init=MOCO).recipe.model_copy(update={"description": "By hand."})
+    assert plan_finetuning(started, init=MOCO).recipe.description == "By hand."
+    assert plan_finetuning(started, init=PACO).recipe.description == f"The recipe {CE}, started from {PACO}."
+
+
 def test_overrides_come_after_the_data_and_cannot_replace_the_start() -> None:
     changes = ["data.subset={per_class: 2}", "name=cifar_resnet20.mine", "init.freeze=[conv1.weight]"]
     recipe = plan_finetuning(CE, init=PACO, data="digits", overrides=[*changes[:2]]).recipe

@@ -149,6 +149,32 @@ def test_impossible_combinations_are_refused(name: str, override: str, expected:
     assert expected in str(error.value)
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(name for name in catalog.list_recipes() if "digits" in name),
+        "cifar_resnet32.balanced_softmax_cifar100_lt100",  # multistep
+    ],
+)
+def test_one_error_says_all_that_one_epoch_needs(name: str) -> None:
+    with pytest.raises(RecipeError, match=r"never reached in|expected fewer than training\.epochs") as caught:
+        Recipe.load(name, ["training.epochs=1"])
+    mended = str(caught.value).partition("; add --set ")[2].split(" --set ")
+    Recipe.load(name, ["training.epochs=1", *mended])
+
+
+def test_what_one_epoch_needs_stands_in_one_message() -> None:
+    with pytest.raises(RecipeError) as caught:
+        Recipe.load(MOCO, ["training.epochs=1"])
+    assert str(caught.value).endswith(
+        "schedule.warmup_epochs: found 5, expected fewer than training.epochs (1); "
+        "objective.feature_transform.start_epoch: 20 never reached in training.epochs (1); "
+        "add --set schedule.warmup_epochs=0 --set objective.feature_transform.start_epoch=0"
+    )
+    with pytest.raises(RecipeError, match=r"; add --set schedule\.milestones=\[10\]$"):
+        Recipe.load(PACO, [LATE])
+
+
 def test_fp16_on_the_cpu_is_refused() -> None:
     with pytest.raises(RecipeError, match=r'training\.precision: "fp16" needs a GPU'):
         Recipe.load(PACO, ["training.precision=fp16", "training.device=cpu"])
@@ -161,6 +187,47 @@ def test_overrides_reach_into_lists_and_are_recorded() -> None:
     assert again.views.train[0][0].degrees == 5.0
     assert again.training.clip_grad == 1.0
     assert recipe.sha256 != Recipe.load(PACO).sha256
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (["objective.tau=0.2", "training.epochs=70"], "with objective.tau=0.2, training.epochs=70."),
+        (["objective.tau=0.1", "objective.tau=2e-1", "training.seed=3"], "with objective.tau=0.2."),
+        ({"data.source": {"kind": "folder"}}, "with data.source={kind: folder}."),
+        (["data.source={kind: folder, train: /home/alice/own}"], "with another data.source."),  # no paths
+        (
+            [
+                "views.train.0.0.degrees=1.0",
+                "views.train.1.0.degrees=1.0",
+                "training.batch_size=60",
+                "training.epochs=70",
+                "optimizer.lr=0.2",
+                "objective.tau=0.2",
+                "objective.beta=0.9",
+            ],
+            "with views.train.0.0.degrees=1.0, views.train.1.0.degrees=1.0, training.batch_size=60, "
+            "training.epochs=70, optimizer.lr=0.2 and 2 more.",
+        ),
+    ],
+)
+def test_a_recipe_with_overrides_is_described_by_them(overrides: Any, expected: str) -> None:
+    changed = Recipe.load(PACO, overrides)
+    assert changed.description == f"The recipe {PACO} {expected}"
+    again = Recipe.from_yaml(changed.to_yaml(), "again", ["training.clip_grad=1.0"])
+    assert again.description == f"The recipe {PACO} {expected[:-1]}, with training.clip_grad=1.0."
+    assert (
+        Recipe.from_yaml(changed.to_yaml(), "again", ["training.seed=9"]).description == changed.description
+    )
+
+
+def test_a_description_stays_where_it_is_true_or_given() -> None:
+    own = Recipe.load(PACO).description
+    computed = ["training.seed=3", "training.threads=1", "training.accumulate=2", "evaluation=[]"]
+    assert Recipe.load(PACO, computed).description == own
+    same = f"objective.tau={Recipe.load(PACO).objective.tau}"
+    assert Recipe.load(PACO, [same, "name=cifar_resnet20.other"]).description == own
+    assert Recipe.load(PACO, ["objective.tau=0.2", "description=Mine."]).description == "Mine."
 
 
 @pytest.mark.parametrize(

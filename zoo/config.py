@@ -241,3 +241,11 @@ _Dumper.add_representer(str, _represent_str)
 def dump_yaml(data: Mapping[str, Any]) -> str:
     """Write plain values as YAML that `load_yaml` (and any YAML 1.1 reader) reads back unchanged."""
     return yaml.dump(dict(data), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
+
+
+def yaml_in_line(value: Any) -> str:
+    """Write one plain value as YAML in a single line."""
+    text = yaml.dump(
+        value, Dumper=_Dumper, default_flow_style=True, sort_keys=False, allow_unicode=True, width=1 << 20
+    )
+    return str(text).removesuffix("...\n").strip()  # its mark of the end after a bare number or word

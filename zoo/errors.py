@@ -100,13 +100,15 @@ def capital(text: str) -> str:
 def did_you_mean(found: object, choices: Iterable[str]) -> str:
     """Return `' Did you mean "x"?'` for the nearest of `choices`, or `''` when nothing is near.
 
-    Upper and lower case are the same here. Where no whole name is near, the shortest that has `found` as
-    one of its words is.
+    Upper and lower case are the same here. One that begins with `found` comes first, the shortest of several;
+    where no whole name is near, the shortest that has `found` as one of its words.
     """
     sought = str(found).casefold()
     names = {str(name).casefold(): str(name) for name in islice(choices, _MOST_CHOICES)}
-    near = difflib.get_close_matches(sought, names, n=1, cutoff=0.6)
-    if not near and len(sought) >= 3:
+    long = len(sought) >= 3  # of a letter or two much begins with them
+    near = sorted((name for name in names if long and name.startswith(sought)), key=len)
+    near = near or difflib.get_close_matches(sought, names, n=1, cutoff=0.6)
+    if not near and long:
         whole = re.compile(rf"(?<![a-z0-9]){re.escape(sought)}(?![a-z0-9])")
         near = sorted(filter(whole.search, names), key=len)
     return f' Did you mean "{names[near[0]]}"?' if near else ""

@@ -21,7 +21,7 @@ def convert(
     family: str,
     out: str | Path | None = None,
     *,
-    arch: str,
+    arch: str | None = None,
     name: str | None = None,
     encoder: Encoder = "query",
     model_args: Mapping[str, Any] | None = None,
@@ -49,7 +49,8 @@ def convert(
             "pico", "lightly" or "solo-learn".
         out: the release folder to make; `runs/NAME` when None.
         arch: the encoder's architecture in timm, e.g. "resnet50", "cifar_resnet32", "vit_small_patch16_224";
-            one that the family's authors use, for others of the same shapes compute something else.
+            one that the family's authors use, for others of the same shapes compute something else. When
+            None, what the file names where that fits, else the only one of the family's that fits.
         name: of the weights, `arch.tag`; made of arch, family and the file's name when None.
         encoder: "query" for the trained encoder, "momentum" for its moving average (key encoder, teacher).
         model_args: arguments of the architecture, e.g. `{"img_size": 32, "patch_size": 4}`. What the family
@@ -72,7 +73,8 @@ def convert(
 
     Raises:
         ReleaseError: when the file cannot be read without running its code; for keys that are not understood,
-            missing or of another shape, listing them and the family or architecture that fits.
+            missing or of another shape, listing them and the family or architecture that fits; without
+            `arch`, when several fit or none does.
         ZooError: for an unknown architecture, or labels and counts that cannot be read.
     """
     return convert_checkpoint(

@@ -16,13 +16,14 @@ from torch import nn
 from zoo import backbones, catalog
 from zoo import release as releases
 from zoo.api.given import check_workers
-from zoo.api.models import check_encoder, preprocess_of, unwrapped
+from zoo.api.models import check_classifier, check_encoder, preprocess_of, unwrapped
 from zoo.api.own_images import open_own
 from zoo.config import Config, parse
 from zoo.data import DataConfig, EvalView, ImageDataset, open_dataset, parse_data_spec
 from zoo.data.embedded import without_partial_labels
 from zoo.data.sources import has_training_split
 from zoo.errors import DataError, RecipeError, ReleaseError, ZooError, ZooWarning, did_you_mean
+from zoo.evaluation.classifier import OwnClassifier
 from zoo.evaluation.diagnosis.center_loss import CenterLoss, center_loss
 from zoo.evaluation.measure import Encoded, ProbeRun, measure
 from zoo.files import RUNS, is_dir
@@ -52,7 +53,9 @@ def evaluate(
 
     Args:
         release_or_model: a release, its name or folder, or a headless model, timm's or any other, images
-            `[B, 3, S, S]` to features `[B, D]`; what `torch.compile` or `DataParallel` made of one will do.
+            `[B, 3, S, S]` to features `[B, D]`; for "classifier" one that ends in a classifier, `[B, C]`
+            scores of the data's classes in their order. What `torch.compile` or `DataParallel` made of one
+            will do.
         protocol: on features that are computed once, "linear", "knn" or "classifier" (the learned centers),
             for monitoring and ablation, "few_shot" or "retrieval"; trained on augmented images, for figures
             that are compared with papers, "linear_full", the published linear evaluation, and
@@ -79,8 +82,8 @@ def evaluate(
 
     Raises:
         Interrupted: when a training is stopped by SIGINT or SIGTERM, after saving its state.
-        ZooError: for an unknown protocol or setting, missing data, a release without centers, or a model
-            that ends in a classifier.
+        ZooError: for an unknown protocol or setting, missing data, a release without centers, a model that
+            ends in a classifier, or for "classifier" one that does not.
     """
     found = evaluate_release(
         release_or_model,
@@ -138,11 +141,15 @@ def evaluate_release(
     check_workers(workers)
     place = pick_device(device, "device")
     release: Release | None = None
-    centers = None
+    centers: Centers | OwnClassifier | None = None
+    outputs = None
     if isinstance(release_or_model, nn.Module):
         model = unwrapped(release_or_model)
         view = preprocess_of(model, preprocess)
-        check_encoder(model, view.input_size)
+        if protocol == "classifier":
+            outputs, centers = check_classifier(model, view.input_size), OwnClassifier()
+        else:
+            check_encoder(model, view.input_size)
     else:
         if preprocess is not None and isinstance(release_or_model, Release | str | Path):
             raise ZooError(
@@ -159,8 +166,14 @@ def evaluate_release(
     by_centers = release if protocol == "classifier" and centers is not None else None
     if by_centers is not None:
         test_set = _with_classes_of(by_centers, test_set)
+    if outputs not in (None, test_set.num_classes):
+        raise ZooError(
+            f'protocol "classifier": found a model with {outputs} outputs, expected {test_set.num_classes}, '
+            'the scores of the data\'s classes; an encoder without a classifier is for "linear" or "knn"'
+        )
     train_set = None
-    if _reads_training(chosen) or has_training_split(config, root):
+    # of a model nobody knows what it was trained on: the data's training images say nothing of its classes
+    if _reads_training(chosen) or (outputs is None and has_training_split(config, root)):
         train_set = open_split(config, "train", root)
         train_set = train_set if by_centers is None else _with_classes_of(by_centers, train_set)
     encoded = Encoded(
@@ -189,7 +202,7 @@ def evaluate_release(
         exact=out is not None,
         resume=resume,
     )
-    if release is not None and centers is not None and isinstance(chosen, ClassifierProtocol) and chosen.tau:
+    if release is not None and isinstance(centers, Centers) and _takes_prior_off(chosen):
         _warn_of_prior(release, centers)
     entry = measure_aloud(chosen, encoded, centers, run, learned_elsewhere=not _is_own(data))
     if release is None:  # whose own config.json would say it
@@ -224,7 +237,7 @@ def _kept_as_it_is(release: Release) -> str | None:
 def measure_aloud(
     protocol: Protocol,
     encoded: Encoded,
-    centers: Centers | None,
+    centers: Centers | OwnClassifier | None,
     run: ProbeRun,
     *,
     learned_elsewhere: bool = False,
@@ -272,6 +285,10 @@ def _warn_of_prior(release: Release, centers: Centers) -> None:
             ZooWarning,
             stacklevel=3,
         )
+
+
+def _takes_prior_off(protocol: Protocol) -> bool:
+    return isinstance(protocol, ClassifierProtocol) and protocol.tau is not None
 
 
 def _reads_training(protocol: Protocol) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,12 +21,14 @@ from zoo.data import DataConfig, open_dataset, parse_data_spec
 from zoo.data.config import Digits, TorchvisionSource
 from zoo.data.sources import data_name
 from zoo.data.words import selection_words
+from zoo.errors import RecipeError
 from zoo.files import RUNS, is_dir
 from zoo.modules import has_batchnorm
 from zoo.release import Preprocess, Release, names
 from zoo.release.schema import MAX_NAME
 from zoo.training import Recipe
 from zoo.training.build import TIMM, check_timm_weights
+from zoo.training.description import changes_in_words
 from zoo.training.overrides import Overrides, apply, as_overrides, value_of
 
 SMALL = 64
@@ -116,15 +118,29 @@ def plan_finetuning(
     else:
         given = as_recipe(recipe, overrides)
         plain, root = given.model_dump(mode="json"), Path(data) if data is not None else None
+        changed = _changes(recipe, plain, overrides)
+        ours = given.init
+        if ours is None or ours.release not in (start, str(init)) or head not in (None, ours.head):
+            plain["description"] = f"The recipe {given.name}, started from {told}{changed}."
         if data is not None and not is_dir(data):
             config, root = parse_data_spec(str(data))
-            _put_data(plain, config, root, told)
+            _put_data(plain, config, root, f"{told}{changed}")
     plain["init"] = (plain["init"] or {"head": "fresh"}) | {"release": start}
-    changed = Recipe.from_yaml(dump_yaml(plain), str(plain["name"]), overrides).model_dump(mode="json")
-    changed["init"] |= {"release": start, **({"head": head} if head else {})}  # which no override replaces
-    planned = parse(Recipe, changed, str(changed["name"]))
+    final = Recipe.from_yaml(dump_yaml(plain), str(plain["name"]), overrides).model_dump(mode="json")
+    final["init"] |= {"release": start, **({"head": head} if head else {})}  # which no override replaces
+    planned = parse(Recipe, final, str(final["name"]))
     suffix = "" if "finetuned" in planned.name else "_finetuned"
     return Finetuning(planned, root, RUNS / f"{planned.name}{suffix}")
+
+
+def _changes(recipe: Recipe | str | Path, plain: Mapping[str, Any], overrides: Sequence[str]) -> str:
+    """Return what overrides change of a recipe, as the end of a sentence on it."""
+    try:
+        before = as_recipe(recipe, ()).model_dump(mode="json")
+    except RecipeError:  # whole only with its overrides: there is nothing to compare with
+        return ""
+    words = changes_in_words(before, plain, overrides)
+    return f", with {words}" if words else ""
 
 
 def _hash(release: Release) -> str:

@@ -128,6 +128,27 @@ def check_encoder(model: nn.Module, size: int) -> None:
         )
 
 
+def check_classifier(model: nn.Module, size: int) -> int:
+    """Make sure that `model` maps images `[B, 3, size, size]` to scores `[B, C]`; return C.
+
+    Whether the scores of a model that is not timm's are of classes, only their number can tell.
+
+    Raises:
+        ZooError: for other images than it takes, other outputs, or one of timm's without classifier.
+    """
+    output = backbones.check_input(model, size)
+    if not isinstance(output, Tensor) or output.ndim != 2:
+        found = list(output.shape) if isinstance(output, Tensor) else type(output).__name__
+        raise ZooError(f'protocol "classifier": found a model that makes {found}, expected scores [B, C]')
+    timms: Any = getattr(model, "get_classifier", None)
+    if callable(timms) and isinstance(timms(), nn.Identity):
+        raise ZooError(
+            f'protocol "classifier": found an encoder without a classifier, {output.shape[1]} features; '
+            'expected a model that ends in one, e.g. zoo.load(NAME, head="centers"), or "linear" or "knn"'
+        )
+    return output.shape[1]
+
+
 def _timms_classifier(model: nn.Module, width: int | None) -> str | None:
     """Return how to take off the classifier of a timm model, or of one inside of a model; None without."""
     for path, module in model.named_modules():

@@ -31,6 +31,7 @@ from zoo.release import history as histories
 from zoo.release.format import LICENSE, holds_release
 from zoo.rendezvous import join
 from zoo.training import Recipe, RunFolder, Stage, build_objective, cpu_threads, pick_device
+from zoo.training.changes import is_same
 from zoo.training.overrides import Overrides, as_overrides
 from zoo.training.post_hoc import close
 from zoo.training.progress import show_status
@@ -83,7 +84,7 @@ def pretrain(
     resume = resume or restarted()
     if holds_release(out):
         finished = releases.open(out)
-        if resume and finished.config["zoo"]["recipe_sha256"] == recipe.sha256:
+        if resume and is_same(dict(finished.recipe), recipe):
             return finished
         raise TrainingError(f'"{out}" holds a finished release of "{finished.name}"; choose another --out')
     begun = [RunFolder(out / "run")]

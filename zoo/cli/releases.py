@@ -166,7 +166,12 @@ def convert(
             help="Whose layout: moco (v1, v2), moco-v3, paco, gpaco, ft, pico, lightly or solo-learn.",
         ),
     ],
-    arch: Annotated[str, typer.Option("--arch", help="The encoder's name in timm, e.g. resnet50.")],
+    arch: Annotated[
+        str | None,
+        typer.Option(
+            "--arch", help="The encoder's name in timm, e.g. resnet50. Default: what the file tells."
+        ),
+    ] = None,
     out: Out = None,
     name: Annotated[str | None, typer.Option("--name", help="Name of the weights, ARCH.TAG.")] = None,
     encoder: Annotated[
@@ -233,7 +238,7 @@ def convert(
         description=description,
         leave_out=leave_out or (),
     )
-    print_conversion(release, stated=license is None)
+    print_conversion(release, stated=license is None, found=arch is None)
     print(f'\nload it:  zoo.load("{release.path}")')
 
 

@@ -117,17 +117,19 @@ def print_release(release: Release) -> None:
     print_evaluations(release.metrics["evaluations"])
 
 
-def print_conversion(release: Release, *, stated: bool) -> None:
+def print_conversion(release: Release, *, stated: bool, found: bool) -> None:
     """Print what a converted release has of its file, what was left out, and how images become its input.
 
     Args:
         release: the conversion.
         stated: whether its licence is the one that the family's repository states.
+        found: whether its architecture is the one that the file tells, and not the user.
     """
     source, preprocess = release.recipe["converted"], release.preprocess
     print(f"{release.name}  {release.path}")
     epoch = "" if source["epoch"] is None else f", epoch {source['epoch']}"
     print(f"from {source['file']}, {source['family']}, {source['encoder']} encoder{epoch}")
+    print(f"  arch      {release.config['architecture']}" + (", as the file tells" if found else ""))
     for what, count in source["tensors"].items():
         print(f"  taken     {what}: {count} tensors")
     for what, keys in source["left_out"].items():

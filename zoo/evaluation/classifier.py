@@ -1,4 +1,4 @@
-"""The classifier made of learned centers."""
+"""The classifier made of learned centers, and the one that a model ends in."""
 
 from __future__ import annotations
 
@@ -6,6 +6,20 @@ from torch import Tensor
 
 from zoo.evaluation._checks import check_features
 from zoo.modules.centers import Centers
+
+
+class OwnClassifier:
+    """Takes the centers' place for a model that ends in a classifier: what it makes of images are logits."""
+
+
+def own_logits(outputs: Tensor, num_classes: int) -> Tensor:
+    """Return what a model with a classifier of its own made of images `[N, C]`, made sure of.
+
+    Raises:
+        DataError: when the logits are not finite or of other classes.
+    """
+    check_features(outputs, "logits", dim=num_classes)
+    return outputs
 
 
 def center_logits(features: Tensor, centers: Centers) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor
 from zoo.data.words import data_words
 from zoo.errors import ReleaseError, ZooError
 from zoo.evaluation.answers import Answer, Classes, Draws, Neighbours, Truth
-from zoo.evaluation.classifier import center_logits
+from zoo.evaluation.classifier import OwnClassifier, center_logits, own_logits
 from zoo.evaluation.encoded import Encoded, ProbeData, total_memory
 from zoo.evaluation.few_shot import class_mean_scores, few_shot_rows, linear_logits
 from zoo.evaluation.knn import knn_predict
@@ -41,7 +41,7 @@ _ROOM = 6  # times the training features: what fitting a probe takes at most
 def measure(
     protocol: Protocol,
     encoded: Encoded,
-    centers: Centers | None,
+    centers: Centers | OwnClassifier | None,
     run: ProbeRun | None = None,
     *,
     learned_elsewhere: bool = False,
@@ -51,7 +51,7 @@ def measure(
     Args:
         protocol: what to do.
         encoded: the encoder and its data; without training images for a protocol that reads none.
-        centers: the learned centers, for `classifier`.
+        centers: the learned centers, for `classifier`; or that the encoder is none, but ends in a classifier.
         run: where `linear_full` and `semi_supervised` keep their state.
         learned_elsewhere: the centers were learned on other images than `encoded`'s training set, so that the
             classes of `classifier` have many or few images by the centers' own counts, where they are known.
@@ -92,7 +92,10 @@ def measure(
 
 
 def respond(
-    protocol: Protocol, data: ProbeData, centers: Centers | None, run: ProbeRun | None = None
+    protocol: Protocol,
+    data: ProbeData,
+    centers: Centers | OwnClassifier | None,
+    run: ProbeRun | None = None,
 ) -> Answer:
     """Run one protocol up to its answer, for which no test label is at hand; see `measure`."""
     if isinstance(protocol, LinearProtocol):
@@ -167,7 +170,16 @@ def _retrieval(protocol: RetrievalProtocol, data: ProbeData) -> Answer:
     return Neighbours(Retrieval(data.test, features.to(_near(data, features))), labels, k)
 
 
-def _classifier(protocol: ClassifierProtocol, data: ProbeData, centers: Centers | None) -> Answer:
+def _classifier(
+    protocol: ClassifierProtocol, data: ProbeData, centers: Centers | OwnClassifier | None
+) -> Answer:
+    if isinstance(centers, OwnClassifier):
+        if protocol.tau is not None:
+            raise ReleaseError(
+                'protocol "classifier", tau: found a model, which does not say how many training images each '
+                "class had; expected the release that it was loaded from, whose centers do"
+            )
+        return Classes.of_logits(own_logits(data.test, data.num_classes))
     if centers is None:
         raise ReleaseError(
             'protocol "classifier" needs learned centers; this encoder has none. Expected another protocol, '
@@ -183,9 +195,9 @@ def _classifier(protocol: ClassifierProtocol, data: ProbeData, centers: Centers 
     return Classes.of_logits(center_logits(data.test, centers))
 
 
-def _counted(centers: Centers | None) -> TypeGuard[Centers]:
+def _counted(centers: Centers | OwnClassifier | None) -> TypeGuard[Centers]:
     """Whether the number of images that each center was learned from is known."""
-    return centers is not None and bool((centers.class_counts >= 0).all())
+    return isinstance(centers, Centers) and bool((centers.class_counts >= 0).all())
 
 
 def _without_prior(centers: Centers, tau: float) -> Centers:

@@ -7,10 +7,12 @@ change is recorded in the release as every other.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from zoo.errors import TrainingError
-from zoo.training.recipe import Recipe
+
+if TYPE_CHECKING:
+    from zoo.training.recipe import Recipe  # which has need of `differences`
 
 ALLOWED = frozenset(
     {
@@ -68,6 +70,12 @@ def allowed_changes(earlier: Recipe, now: Recipe, folder: str) -> list[Change]:
             "begin other trainings in another --out"
         )
     return changes
+
+
+def is_same(earlier: dict[str, Any], now: Recipe) -> bool:
+    """Whether a plain recipe and `now` are one but for the description, which is no part of what a run is."""
+    changes = differences(earlier, now.model_dump(mode="json"))
+    return all(change.key == "description" for change in changes)
 
 
 def differences(earlier: Any, now: Any, path: str = "") -> list[Change]:

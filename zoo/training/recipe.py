@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self, Union
 
@@ -15,6 +17,7 @@ from zoo.data import DataConfig, ViewsConfig
 from zoo.errors import RecipeError
 from zoo.objectives import OBJECTIVES, Classify, Objective, ObjectiveConfig, look_up
 from zoo.release.schema import MAX_NAME
+from zoo.training.description import described
 from zoo.training.methods import LDAMDRW, Method, NearestCenter
 from zoo.training.overrides import Overrides, apply, as_overrides
 from zoo.training.protocols import Protocol
@@ -45,7 +48,7 @@ class Recipe(Config):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]+(\.[A-Za-z0-9_\-]+)?$")]
     """timm's `arch.tag`; also the name of the file, the release and its repository."""
     description: str
-    """A paragraph for the card, written by hand."""
+    """A paragraph for the card, written by hand; overrides that change what is learned take its place."""
     backbone: BackboneSection
     init: InitSection | None
     """Start from a release, or from timm's own weights; null: from random weights."""
@@ -157,23 +160,7 @@ class Recipe(Config):
                 "training.cuda_graph: true with objective.mix, whose draws are the host's and would "
                 "be repeated at every step; expected one of them to be off"
             )
-        epochs = self.training.epochs
-        if self.schedule.warmup_epochs >= epochs:
-            raise ValueError(
-                f"schedule.warmup_epochs: found {self.schedule.warmup_epochs}, expected fewer than "
-                f"training.epochs ({epochs})"
-            )
-        late = [m for m in self.schedule.milestones if m >= epochs]
-        if late:
-            raise ValueError(f"schedule.milestones: {late} never reached in training.epochs ({epochs})")
-        ft = getattr(self.objective, "feature_transform", None)
-        starts = {
-            "feature_transform.start_epoch": ft.start_epoch if ft else 0,
-            "prototype_start": getattr(self.objective, "prototype_start", 0),
-        }
-        for key, start in starts.items():
-            if start >= epochs:
-                raise ValueError(f"objective.{key}: {start} never reached in training.epochs ({epochs})")
+        self._epochs_fit(self.training.epochs)
         if self.schedule.warmup_prefix and self.schedule.name != "cosine":
             raise ValueError(
                 f'schedule.warmup_prefix: found true with schedule "{self.schedule.name}", expected it with '
@@ -185,6 +172,32 @@ class Recipe(Config):
                 f'"{self.schedule.name}", expected some for "multistep" and none for others'
             )
         return self
+
+    def _epochs_fit(self, epochs: int) -> None:
+        """Name all that fewer epochs have no room for at once, and what has."""
+        schedule, limit = self.schedule, f"training.epochs ({epochs})"
+        problems, mended = list[str](), list[str]()
+        if schedule.warmup_epochs >= epochs:
+            found = schedule.warmup_epochs
+            problems.append(f"schedule.warmup_epochs: found {found}, expected fewer than {limit}")
+            mended.append("schedule.warmup_epochs=0")
+        late = [m for m in schedule.milestones if m >= epochs]
+        if late:
+            problems.append(f"schedule.milestones: {late} never reached in {limit}")
+            left = [m for m in schedule.milestones if m < epochs]
+            mended += [] if left else ["schedule.name=constant"]
+            mended.append(f"schedule.milestones=[{','.join(map(str, left))}]")
+        ft = getattr(self.objective, "feature_transform", None)
+        starts = {
+            "objective.feature_transform.start_epoch": ft.start_epoch if ft else 0,
+            "objective.prototype_start": getattr(self.objective, "prototype_start", 0),
+        }
+        for key, start in starts.items():
+            if start >= epochs:
+                problems.append(f"{key}: {start} never reached in {limit}")
+                mended.append(f"{key}=0")
+        if problems:
+            raise ValueError(f"{'; '.join(problems)}; add {' '.join(f'--set {each}' for each in mended)}")
 
     @staticmethod
     def _numerics_fit(training: TrainingSection) -> None:
@@ -236,6 +249,8 @@ class Recipe(Config):
     def from_yaml(cls, text: str, where: str, overrides: Overrides = ()) -> Recipe:
         """Read a recipe, with overrides (`a.b=c`, or a mapping) applied to it first.
 
+        Where they change what is learned, the description says so in place of its own words.
+
         Raises:
             RecipeError: naming `where` and the key's path.
         """
@@ -248,9 +263,17 @@ class Recipe(Config):
                 f"{where}: the record of a converted release, which cannot be trained; to start from its"
                 ' weights: "zoo finetune RECIPE --init FOLDER"'
             )
-        for override in as_overrides(overrides):
+        overrides = as_overrides(overrides)
+        before = copy.deepcopy(data) if overrides else data
+        for override in overrides:
             apply(data, override, where)
-        return parse(cls, data, where)
+        recipe = parse(cls, data, where)
+        if not overrides:
+            return recipe
+        with suppress(RecipeError):  # one that is whole only with its overrides is compared as it stands
+            before = parse(cls, before, where).model_dump(mode="json")
+        told = described(before, recipe.model_dump(mode="json"), overrides)
+        return recipe.model_copy(update={"description": told})
 
     @classmethod
     def load(cls, name_or_file: str | Path, overrides: Overrides = ()) -> Recipe:

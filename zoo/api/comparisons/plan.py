@@ -15,7 +15,7 @@ from zoo.errors import RecipeError, TrainingError, ZooError, did_you_mean
 from zoo.release import Release
 from zoo.release.format import holds_release
 from zoo.training import Recipe
-from zoo.training.changes import differences
+from zoo.training.changes import differences, is_same
 from zoo.training.overrides import Overrides, as_overrides
 
 METHODS: dict[str, dict[str, Any]] = {
@@ -154,7 +154,7 @@ def require_same(folder: Path, recipe: Recipe, images: Images) -> None:
     if not holds_release(folder):
         return
     made = releases.open(folder)
-    if made.config["zoo"]["recipe_sha256"] != recipe.sha256:
+    if not is_same(dict(made.recipe), recipe):
         earlier = Recipe.load(folder / "recipe.yaml")
         changes = differences(earlier.model_dump(mode="json"), recipe.model_dump(mode="json"))
         found = "; ".join(f"{key} was {before!r}, is {now!r}" for key, before, now in changes)

@@ -1,4 +1,4 @@
-"""Whether an encoder's tensors fit an architecture, built on the meta device."""
+"""Which architecture an encoder's tensors are of, and whether they fit one, built on the meta device."""
 
 from __future__ import annotations
 
@@ -14,6 +14,49 @@ from zoo.release.convert.families import Family
 from zoo.release.convert.listing import summary
 
 _TRANSFORMER = "patch_embed.proj.weight"
+
+
+def find_architecture(
+    encoder: Mapping[str, Tensor],
+    named: str | None,
+    implied: Mapping[str, Any],
+    given: Mapping[str, Any],
+    *,
+    family: Family,
+    where: str,
+) -> str:
+    """Return the architecture of `encoder`: what the file says, where that fits, else the only one that fits.
+
+    Args:
+        encoder: named as timm names them.
+        named: what the file says; its authors' word, which need not be timm's.
+        implied: arguments of the architecture that the file's family implies.
+        given: the user's, which win.
+        family: whose file it is.
+        where: the file, for the error.
+
+    Raises:
+        ReleaseError: when several of the family's architectures fit, or none does.
+    """
+    args = {**implied, **given}
+    found = {key: tuple(value.shape) for key, value in encoder.items()}
+    if named in family.architectures and _fits(found, named, args):
+        return named
+    fitting = [name for name in _candidates(found, family) if _fits(found, name, args)]
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        raise ReleaseError(
+            f"{where}: several architectures fit its encoder: {', '.join(fitting)}; choose one: --arch"
+            f" {fitting[0]}"
+        )
+    built = f" with {', '.join(f'{key}={value}' for key, value in args.items())}" if args else ""
+    more = " or another name of timm's" if family.any_architecture else ""
+    raise ReleaseError(
+        f"{where}: none of the family's architectures{built} fits its encoder ({summary(found, limit=4)}):"
+        f" tried {', '.join(_candidates(found, family))}; give one of them{more} to see what differs:"
+        " --arch ARCH"
+    )
 
 
 def check_fit(

@@ -16,7 +16,7 @@ from zoo.files import RUNS
 from zoo.modules.centers import Centers
 from zoo.release import format, licenses
 from zoo.release.build import check_arguments
-from zoo.release.convert.architecture import check_fit
+from zoo.release.convert.architecture import check_fit, find_architecture
 from zoo.release.convert.families import FAMILIES, Family
 from zoo.release.convert.layout import Parts, sort_out, to_timm
 from zoo.release.convert.listing import summary
@@ -78,7 +78,7 @@ def convert_checkpoint(
     family: str,
     out: str | Path | None = None,
     *,
-    arch: str,
+    arch: str | None = None,
     name: str | None = None,
     encoder: Encoder = "query",
     model_args: Mapping[str, Any] | None = None,
@@ -95,8 +95,9 @@ def convert_checkpoint(
     known = _family(family)
     if encoder not in get_args(Encoder):
         raise ReleaseError(f'encoder: found "{encoder}", expected {" or ".join(get_args(Encoder))}')
-    name = name or default_name(arch, family, file.name)
-    check_name(name, arch)
+    name = name or (None if arch is None else default_name(arch, family, file.name))
+    if name is not None:
+        check_name(name, arch)
     check_labels(() if labels is None else labels)
     class_counts = None if class_counts is None else _plain(class_counts)
     check_counts(class_counts or ())
@@ -105,15 +106,13 @@ def convert_checkpoint(
         licenses.check(license)
     preprocessing = preprocessing or Preprocessing()
     check_preprocessing(preprocessing)
-    out = Path(out) if out is not None else RUNS / name
-    if "." in arch:
+    if arch is not None and "." in arch:
         raise ReleaseError(
             f'arch: found "{arch}", expected an architecture without the tag of its weights:'
             f' "{arch.partition(".")[0]}"'
         )
     check_arguments(model_args or {})  # `pretrained` would have timm fetch weights of its own
-    if format.holds_release(out):
-        raise ReleaseError(f'"{out}" holds a release already; choose another --out')
+    target = _target(out, name) if out is not None or name is not None else None  # before the file is read
 
     checkpoint = read_checkpoint(file)
     try:
@@ -127,7 +126,12 @@ def convert_checkpoint(
         raise ReleaseError(f"{file}: holds no {encoder} encoder, only {summary(_names(parts))}{hint}")
     _check_real(parts, str(file))
     tensors = to_timm(chosen)
-    args = check_fit(tensors, arch, known.arguments(chosen), model_args or {}, family=known, where=str(file))
+    implied, given = known.arguments(chosen), model_args or {}
+    if arch is None:
+        arch = find_architecture(tensors, checkpoint.arch, implied, given, family=known, where=str(file))
+    name = name or default_name(arch, family, file.name)
+    target = target or _target(None, name)
+    args = check_fit(tensors, arch, implied, given, family=known, where=str(file))
     centers = _centers(parts, encoder, class_counts, str(file))
     class_names = _class_names(labels, centers, str(file))
     model = _build(tensors, arch, args, str(file))
@@ -155,7 +159,7 @@ def convert_checkpoint(
         objective=objective,
     )
     return write_release(
-        out,
+        target,
         name=name,
         encoder=model,
         arch=arch,
@@ -178,6 +182,13 @@ def _family(name: str) -> Family:
             f'family: found "{name}", expected one of {", ".join(FAMILIES)}.{did_you_mean(name, FAMILIES)}'
         )
     return FAMILIES[name]
+
+
+def _target(out: str | Path | None, name: str | None) -> Path:
+    target = Path(out) if out is not None else RUNS / str(name)
+    if format.holds_release(target):
+        raise ReleaseError(f'"{target}" holds a release already; choose another --out')
+    return target
 
 
 def _names(parts: Parts) -> list[str]:

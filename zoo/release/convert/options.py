@@ -19,12 +19,12 @@ _ANY = {"input_size": 1, "crop_pct": 1.0, "interpolation": "bilinear", "mean": [
 _SUFFIXES = re.compile(r"(\.(pth|pt|tar|ckpt|bin|safetensors|th))+$", re.IGNORECASE)
 
 
-def check_name(name: str, arch: str) -> None:
+def check_name(name: str, arch: str | None) -> None:
     """Make sure that a release and a repository on the Hub can be named so."""
     if not _NAME.fullmatch(name):
         raise ReleaseError(
             f'name: found "{shown(name)}", expected at most {MAX_NAME} letters, digits, "_", "-" and ".", of '
-            f'which the first is no "-" and no ".", e.g. "{arch}.mine"'
+            f'which the first is no "-" and no ".", e.g. "{arch or "resnet50"}.mine"'
         )
 
 

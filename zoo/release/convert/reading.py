@@ -91,11 +91,13 @@ class Checkpoint(NamedTuple):
             are removed, entries that are no part of the model's `state_dict` keep their name as a prefix.
         entries: what else the file holds and is left out: name -> what it is.
         epoch: as the file says, or None.
+        arch: the architecture that the file names, or None; MoCo's and PaCo's do, in their own words.
     """
 
     tensors: dict[str, Tensor]
     entries: dict[str, str]
     epoch: int | None
+    arch: str | None
 
 
 def read_checkpoint(file: Path) -> Checkpoint:
@@ -117,10 +119,12 @@ def read_checkpoint(file: Path) -> Checkpoint:
     if not tensors:
         found = summary(content) or "nothing"
         raise ReleaseError(f"{file}: holds no weights: found {found}, expected {' or '.join(_WEIGHTS)}")
+    arch: Any = content.get("arch")
+    arch = arch if type(arch) is str else None
     epoch: Any = content.get("epoch")
     if type(epoch) is not int or not 0 <= epoch < _LAST_EPOCH:
-        return Checkpoint(tensors, entries, None)
-    return Checkpoint(tensors, {name: what for name, what in entries.items() if name != "epoch"}, epoch)
+        return Checkpoint(tensors, entries, None, arch)
+    return Checkpoint(tensors, {name: what for name, what in entries.items() if name != "epoch"}, epoch, arch)
 
 
 def _is_safetensors(file: Path) -> bool:
