@@ -19,6 +19,7 @@ from zoo.data.config import (
     DataConfig,
     Digits,
     Folder,
+    HubDataset,
     ListFiles,
     LongTail,
     PartialLabels,
@@ -28,6 +29,7 @@ from zoo.data.config import (
 )
 from zoo.data.dataset import ImageDataset, ImageStore, Split
 from zoo.data.given_root import require_use
+from zoo.data.hub import open_hub
 from zoo.data.image_ids import are_listed, find_listed
 from zoo.data.list_files import open_list
 from zoo.data.long_tail import select_long_tail
@@ -190,6 +192,7 @@ OPENERS: dict[
     "folder": open_folder,
     "list": open_list,
     "parquet": open_parquet,
+    "hub": open_hub,
 }
 
 
@@ -197,6 +200,9 @@ def data_name(source: Source, root: str | Path | None) -> str:
     """Name the data so that two folders, or two label columns of one, are told apart in a table."""
     if isinstance(source, Digits | TorchvisionSource):
         return source.kind
+    if isinstance(source, HubDataset):
+        label = None if source.label == HubDataset.model_fields["label"].default else source.label
+        return " ".join(part for part in (source.repo, source.config, label) if part)
     folder = Path(root).resolve().name if root is not None else source.kind
     return f"{folder} {source.label}" if source.kind == "parquet" else folder
 
@@ -255,7 +261,7 @@ def open_dataset(
     source = config.source
     folder = None if root is None else Path(root)
     try:
-        store, labels, class_names, files = Opened(*OPENERS[source.kind](source, split, folder))
+        store, labels, class_names, files, origin = Opened(*OPENERS[source.kind](source, split, folder))
     except DataError as error:
         way_out = remedy(config, folder)
         if way_out is None:
@@ -272,6 +278,7 @@ def open_dataset(
         "long_tail": tail.model_dump() if tail else None,
         "partial_labels": None,
         **({"files": files} if files else {}),
+        **origin,
         **({"subset": part.model_dump()} if part else {}),  # releases of before there was one lack the key
     }
     if len(labels) == 0:
