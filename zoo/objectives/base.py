@@ -124,6 +124,11 @@ class Objective(nn.Module):
         members = torch.stack([*groups.values()]) if groups else torch.zeros(0, info.num_classes)
         self.register_buffer("group_members", members.bool(), persistent=False)
 
+    @classmethod
+    def learns_without_labels(cls, config: Any) -> bool:
+        """Whether it learns, as the recipe's section sets it, where the label of every image is -1."""
+        return False
+
     def join(self, ranks: Ranks) -> None:
         """Train as one of several ranks: this objective and every part that has to know."""
         for module in self.modules():

@@ -43,6 +43,11 @@ class Margin(Objective):
         super().__init__(config, encoder, info)
         self.head = projection(encoder, config)
 
+    @classmethod
+    def learns_without_labels(cls, config: MarginConfig) -> bool:
+        """See `Objective.learns_without_labels`."""
+        return config.pairs == "instance"
+
     def forward(self, batch: Batch) -> Output:
         """Compare every view with every other."""
         features, projected = encode(self.encoder, self.head, batch.views)

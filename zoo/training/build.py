@@ -55,6 +55,11 @@ def build_objective(recipe: Recipe, dataset: ImageDataset) -> Objective:
     return objective
 
 
+def learns_without_labels(recipe: Recipe) -> bool:
+    """Whether the recipe can be trained on images without classes."""
+    return OBJECTIVES[recipe.objective.name].learns_without_labels(recipe.objective)
+
+
 def _check_arguments(arch: str, args: Mapping[str, Any]) -> None:
     """Refuse what could not be released; writing the release would find out after the training."""
     refused = sorted(NO_ARGUMENTS & args.keys())
