@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from zoo import functional
 from zoo.config import Config
 from zoo.data.batch import Batch
+from zoo.errors import TrainingError
 from zoo.modules import Centers, Temperature
 from zoo.objectives.measures import Groups, Seen
 from zoo.ranks import ALONE, Ranks
@@ -198,6 +199,19 @@ class Objective(nn.Module):
         Its gradient is what each class's center is moved by.
         """
         return None
+
+
+def require_labels(labels: Tensor, objective: str) -> None:
+    """Make sure that the labels `[B]` of a batch are known; only on a CPU, for elsewhere it would wait.
+
+    Raises:
+        TrainingError: saying how many are not.
+    """
+    if labels.device.type == "cpu" and bool((labels < 0).any()):
+        raise TrainingError(
+            f'objective "{objective}": {int((labels < 0).sum())} of the {len(labels)} images of a batch have '
+            "no label (-1), expected a class from 0: it holds each image against that of its class"
+        )
 
 
 def _classifier(encoder: nn.Module) -> str:

@@ -17,7 +17,7 @@ from zoo.errors import TrainingError
 from zoo.functional.precision import full
 from zoo.modules import Centers, CosineClassifier, ScaledClassifier
 from zoo.objectives import measures
-from zoo.objectives.base import Batch, DataInfo, Objective, ObjectiveConfig, Output
+from zoo.objectives.base import Batch, DataInfo, Objective, ObjectiveConfig, Output, require_labels
 from zoo.objectives.mixing import MixConfig, mix
 
 
@@ -137,6 +137,7 @@ class Classify(Objective):
 
     def forward(self, batch: Batch) -> Output:
         """Classify the one view; `train_accuracy` of mixed images is that of the label with more share."""
+        require_labels(batch.labels, self.config.name)
         images, targets, labels = batch.views[0], batch.labels, batch.labels
         if self.config.mix is not None and self.training:
             images, targets, labels = mix(self.config.mix, images, labels, len(self.class_counts))

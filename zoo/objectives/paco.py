@@ -14,7 +14,7 @@ from zoo.backbones import feature_dim
 from zoo.functional.precision import full
 from zoo.modules import LOWEST_TAU, Centers, Temperature, TemperatureConfig
 from zoo.objectives import measures
-from zoo.objectives.base import Batch, DataInfo, Objective, Output
+from zoo.objectives.base import Batch, DataInfo, Objective, Output, require_labels
 from zoo.objectives.contrast import Dictionary, MomentumConfig, MomentumContrast, QueueConfig, from_others
 
 
@@ -78,7 +78,8 @@ class LearnedCenters(nn.Module):
         tau: float | Tensor,
         others: tuple[Tensor, Tensor] | None,
     ) -> Tensor:
-        """Compute `zoo.functional.paco` of the queries in `found`."""
+        """Compute `zoo.functional.paco` of the queries in `found`; it has no center for an unknown label."""
+        require_labels(labels, self.config.name)
         config = self.config
         return functional.paco(
             found.q,

@@ -90,6 +90,11 @@ def _check_classes(objective: str, dataset: ImageDataset) -> None:
             f'data: found {len(names)} class ({_few(names)}), expected at least 2: objective "{objective}" '
             "tells classes apart"
         )
+    if unknown := int((dataset.labels < 0).sum()):
+        raise DataError(
+            f"data: {unknown:,} of the {len(dataset):,} training images have no label (-1), expected a class "
+            f'of each: objective "{objective}" tells classes apart'
+        )
     lacking = tuple(name for name, count in zip(names, counts, strict=True) if count == 0)
     if lacking:
         raise DataError(
