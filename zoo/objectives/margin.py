@@ -96,8 +96,8 @@ class Margin(Objective):
             squared_margin=self.config.squared_margin,
             counted=known,
         )
-        pairs, of_known = (count * (count - 1) for count in (len(theirs), (theirs >= 0).sum()))
-        loss = loss * (pairs / of_known.clamp(min=1))
+        views, of_known = len(theirs), (theirs >= 0).sum()
+        loss = loss * (views * (views - 1) / (of_known * (of_known - 1)).clamp(min=1))
         if not self.observing:
             return Output(loss, {})
         with torch.no_grad():
