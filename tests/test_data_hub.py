@@ -127,6 +127,18 @@ def test_a_spec_is_evaluated_on(hub):
     assert found["test_set"]["hub_id"] == NAME
 
 
+@pytest.mark.usefixtures("no_pictures")
+def test_a_recipe_is_trained_on_it_and_its_card_names_repository_and_commit(hub, tmp_path):
+    commit = hub.create(REPO, FILES)
+    changes = [f"data={{source: {{kind: hub, repo: {NAME}}}}}", "data.image_size=8", "training.epochs=1"]
+    changes += ["training.batch_size=3", "schedule.warmup_epochs=0", "evaluation=[]", "training.device=cpu"]
+    recipe = "cifar_resnet20.simclr_digits_lt50"
+    release = zoo.pretrain(recipe, out=tmp_path / "out", overrides=changes)
+    assert f"datasets:\n- {NAME}\n" in release.card
+    assert commit in release.card
+    assert release.recipe["data"]["source"]["repo"] == NAME
+
+
 @pytest.mark.parametrize("place", ["train.parquet", "train-0.parquet", "plain/train/0000.parquet"])
 def test_the_hubs_layouts_are_read(hub, place):
     hub.create(REPO, {place: shard([0, 1], column="img")})
