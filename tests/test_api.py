@@ -24,6 +24,7 @@ from zoo.api.comparisons.plan import Images, require_same
 from zoo.api.sweep_folder import read_plan
 from zoo.api.sweeps.grid import Run
 from zoo.api.sweeps.work_queue import is_finished
+from zoo.api.tables.release_results import run_result
 from zoo.data import open_dataset
 from zoo.errors import ZooError
 from zoo.release import Release
@@ -500,6 +501,7 @@ def test_images_without_classes_are_enough_for_moco(flat: Path, tmp_path: Path, 
         release = zoo.pretrain(MOCO, out=tmp_path / "out", data=flat, overrides=changes)
     assert release.class_names == ()
     assert "20 images without classes" in release.card
+    assert (result := run_result(release, "out")).classes == result.largest == 0  # tables of results take it
     assert {"curves.png", "scores.png"} <= {file.name for file in release.path.iterdir()}
 
 
