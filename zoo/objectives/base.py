@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -201,17 +202,25 @@ class Objective(nn.Module):
         return None
 
 
-def require_labels(labels: Tensor, objective: str) -> None:
-    """Make sure that the labels `[B]` of a batch are known; only on a CPU, for elsewhere it would wait.
+@contextmanager
+def needing_labels(labels: Tensor, objective: str) -> Iterator[None]:
+    """Say of an error inside the block that it is for labels `[B]` of -1, where it is.
+
+    Not beforehand: to look at values is to wait for the device. (What is not on a CPU fails later, and does
+    not say why: of data with unknown labels `zoo.training.build_objective` tells before.)
 
     Raises:
-        TrainingError: saying how many are not.
+        TrainingError: saying how many labels are not known.
     """
-    if labels.device.type == "cpu" and bool((labels < 0).any()):
-        raise TrainingError(
-            f'objective "{objective}": {int((labels < 0).sum())} of the {len(labels)} images of a batch have '
-            "no label (-1), expected a class from 0: it holds each image against that of its class"
-        )
+    try:
+        yield
+    except (RuntimeError, IndexError):
+        if labels.device.type == "cpu" and bool((labels < 0).any()):
+            raise TrainingError(
+                f'objective "{objective}": {int((labels < 0).sum())} of the {len(labels)} images of a batch '
+                "have no label (-1), expected a class from 0: it holds each image against that of its class"
+            ) from None
+        raise
 
 
 def _classifier(encoder: nn.Module) -> str:

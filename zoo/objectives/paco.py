@@ -14,7 +14,7 @@ from zoo.backbones import feature_dim
 from zoo.functional.precision import full
 from zoo.modules import LOWEST_TAU, Centers, Temperature, TemperatureConfig
 from zoo.objectives import measures
-from zoo.objectives.base import Batch, DataInfo, Objective, Output, require_labels
+from zoo.objectives.base import Batch, DataInfo, Objective, Output, needing_labels
 from zoo.objectives.contrast import Dictionary, MomentumConfig, MomentumContrast, QueueConfig, from_others
 
 
@@ -79,25 +79,25 @@ class LearnedCenters(nn.Module):
         others: tuple[Tensor, Tensor] | None,
     ) -> Tensor:
         """Compute `zoo.functional.paco` of the queries in `found`; it has no center for an unknown label."""
-        require_labels(labels, self.config.name)
         config = self.config
-        return functional.paco(
-            found.q,
-            found.k,
-            labels,
-            found.queue,
-            found.queue_labels,
-            center_logits,
-            self.log_prior,
-            alpha=config.alpha,
-            tau=tau,
-            beta=config.beta,
-            gamma=config.gamma,
-            center_tau=config.center_tau,
-            reduction=config.reduction,
-            label_smoothing=config.label_smoothing,
-            others=others,
-        )
+        with needing_labels(labels, config.name):
+            return functional.paco(
+                found.q,
+                found.k,
+                labels,
+                found.queue,
+                found.queue_labels,
+                center_logits,
+                self.log_prior,
+                alpha=config.alpha,
+                tau=tau,
+                beta=config.beta,
+                gamma=config.gamma,
+                center_tau=config.center_tau,
+                reduction=config.reduction,
+                label_smoothing=config.label_smoothing,
+                others=others,
+            )
 
     @torch.no_grad()
     def probabilities(
