@@ -112,7 +112,7 @@ class Fault:
 
 Route = tuple[str, str, Callable[..., Response]]
 CompiledRoute = tuple[str, re.Pattern[str], Callable[..., Response]]
-PLACES = {"{repo}": r"(?P<repo>[^/]+/[^/]+)", "{path}": r"(?P<path>.+)"}
+PLACES = {"{repo}": r"(?P<repo>(?:datasets/)?[^/]+/[^/]+)", "{path}": r"(?P<path>.+)"}
 
 
 def compiled(routes: Iterable[Route]) -> list[CompiledRoute]:

@@ -1,4 +1,7 @@
-"""What the test Hub tells of its repositories: models, their files, their history."""
+"""What the test Hub tells of its repositories: models, their files, their history; data sets, their files.
+
+A data set's name begins with "datasets/" here, as its address does.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +26,8 @@ def described(repo: Repo, commit: Commit) -> dict[str, Any]:
     tags += [f"license:{card['license']}"] if "license" in card else []
     created = repo.history("main")[-1].date
     return {
-        "_id": commit.sha[:24], "id": repo.id, "modelId": repo.id, "author": repo.namespace,
-        "sha": commit.sha, "lastModified": commit.date, "createdAt": created,
+        "_id": commit.sha[:24], "id": repo.id.removeprefix("datasets/"), "modelId": repo.id,
+        "author": repo.namespace, "sha": commit.sha, "lastModified": commit.date, "createdAt": created,
         "private": repo.private, "gated": "auto" if repo.gated else False, "disabled": False,
         "downloads": 0, "likes": 0, "tags": list(dict.fromkeys(tag for tag in tags if tag)),
         "library_name": card.get("library_name"), "pipeline_tag": card.get("pipeline_tag"),
@@ -40,6 +43,7 @@ FULL = ("author", "sha", "lastModified", "gated", "disabled", "siblings")
 def list_models(store: Store, request: Request) -> Response:
     role, ask = store.role(request), request.query
     shown = [described(repo, repo.at("main")) for repo in store.repos.values() if store.sees(repo, role)]
+    shown = [model for model in shown if not model["modelId"].startswith("datasets/")]
     shown = [model for model in shown if set(ask.get("filter", [])) <= set(model["tags"])]
     if "author" in ask:
         shown = [model for model in shown if model["author"] == ask["author"][0]]
@@ -149,4 +153,7 @@ ROUTES: list[Route] = [
     ("POST", "/api/models/{repo}/paths-info/{rev}", paths_info),
     ("GET", "/api/models/{repo}/commits/{rev}", commits),
     ("GET", "/api/models/{repo}/refs", refs),
+    ("GET", "/api/(?P<repo>datasets/[^/]+/[^/]+)", model_info),
+    ("GET", "/api/(?P<repo>datasets/[^/]+/[^/]+)/revision/{rev}", model_info),
+    ("GET", "/api/(?P<repo>datasets/[^/]+/[^/]+)/tree/{rev}", tree),
 ]

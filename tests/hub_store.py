@@ -69,7 +69,10 @@ class Commit:
 
 @dataclass
 class Repo:
-    """A model repository; `objects` are the LFS files uploaded to it, committed or not, by SHA-256."""
+    """A repository of a model, or of a data set: then its `id` begins with "datasets/".
+
+    `objects` are the LFS files uploaded to it, committed or not, by SHA-256.
+    """
 
     id: str
     private: bool = False
@@ -81,7 +84,7 @@ class Repo:
 
     @property
     def namespace(self) -> str:
-        return self.id.split("/", maxsplit=1)[0]
+        return self.id.removeprefix("datasets/").split("/", maxsplit=1)[0]
 
     def commit(self, files: dict[str, Blob], title: str, message: str = "", branch: str = "main") -> Commit:
         """Put a commit whose tree is `files` on top of `branch`."""

@@ -18,16 +18,20 @@ import torchvision
 from torch import nn
 
 import zoo
+from tests.data_fixtures import photo
 from tests.release_helpers import plain_timm, reads_folders
 from zoo.api.comparisons.plan import Images, require_same
 from zoo.api.sweep_folder import read_plan
 from zoo.api.sweeps.grid import Run
 from zoo.api.sweeps.work_queue import is_finished
+from zoo.api.tables.release_results import run_result
 from zoo.data import open_dataset
+from zoo.errors import ZooError
 from zoo.release import Release
 from zoo.training import Recipe, RunFolder
 
 PACO = "cifar_resnet20.paco_digits_lt50"
+MOCO = "cifar_resnet20.moco_v2_ft_digits_lt50"
 
 
 def digit_images(release: Release, count: int = 32) -> torch.Tensor:
@@ -474,6 +478,46 @@ FOLDER = (
     "training.batch_size=8",
     "data={source: {kind: folder}, max_bad_images: 1}",
 )
+
+
+FLAT = (*FOLDER, "data={source: {kind: folder}}", "training.observe_every=1", "training.device=cpu")
+
+
+@pytest.fixture
+def flat(tmp_path: Path) -> Path:
+    """A folder of images without classes."""
+    data = tmp_path / "flat"
+    (data / "train").mkdir(parents=True)
+    for number in range(20):
+        photo(10, 8 + number % 3, number).save(data / "train" / f"{number}.png")
+    return data
+
+
+@pytest.mark.parametrize("backend", ["tensor", "stream", "torchvision"])
+def test_images_without_classes_are_enough_for_moco(flat: Path, tmp_path: Path, backend: str) -> None:
+    crop = "[{op: random_resized_crop, size: 8}]"
+    views = f"views={{backend: {backend}, train: [{crop}, {crop}], eval: {{size: 8}}}}"
+    changes = [
+        *FLAT,
+        views,
+        "data.image_size=8",
+        "evaluation=[]",
+        "objective.feature_transform.start_epoch=1",
+    ]
+    with pytest.warns(UserWarning, match='no map of test features: folder: no test folder "val"'):
+        release = zoo.pretrain(MOCO, out=tmp_path / "out", data=flat, overrides=changes)
+    assert release.class_names == ()
+    assert "20 images without classes" in release.card
+    assert (result := run_result(release, "out")).classes == result.largest == 0  # tables of results take it
+    assert {"curves.png", "scores.png"} <= {file.name for file in release.path.iterdir()}
+
+
+def test_what_needs_classes_refuses_images_without(flat: Path, tmp_path: Path) -> None:
+    with pytest.raises(ZooError, match=r"have no classes.*--set 'evaluation=\[\]'"):
+        zoo.pretrain("cifar_resnet20.simclr_digits_lt50", out=tmp_path / "out", data=flat, overrides=FLAT)
+    for recipe in (PACO, "cifar_resnet20.sup_con_digits_lt50"):
+        with pytest.raises(ZooError, match="are in no class folders, and classes are needed"):
+            zoo.pretrain(recipe, out=tmp_path / "out", data=flat, overrides=[*FLAT, "evaluation=[]"])
 
 
 @pytest.mark.usefixtures("no_pictures")

@@ -243,6 +243,16 @@ def test_a_class_without_training_images_is_refused_by_name_where_classes_are_le
     build_objective(Recipe.load("cifar_resnet20.moco_v2_ft_digits_lt50"), train)  # which learns none
 
 
+def test_an_image_without_label_is_refused_where_classes_are_learned(tmp_path: Path) -> None:
+    shard(tmp_path / "train.parquet", [0, 1, 0, 1], names="wx")
+    known = opened({"kind": "parquet"}, tmp_path)
+    train = ImageDataset(known._store, [0, 1, -1, 1], known.class_names)
+    assert train.class_counts.tolist() == [1, 2]
+    with pytest.raises(DataError, match=r"1 of the 4 training images have no label \(-1\)"):
+        build_objective(recipe(), train)
+    build_objective(Recipe.load("cifar_resnet20.sup_con_digits_lt50"), train)  # which leaves it out
+
+
 def test_a_long_tail_of_data_that_lack_a_class_names_it(tmp_path: Path) -> None:
     shard(tmp_path / "train.parquet", [0, 1, 3, 3], names="wxyz")
     config = {"source": {"kind": "parquet"}, "long_tail": {"imbalance": 2.0}}

@@ -23,6 +23,7 @@ from torchvision.datasets import ImageFolder
 from tests.data_fixtures import photo
 from zoo.config import parse
 from zoo.data import DataConfig, open_dataset
+from zoo.data.config import Folder
 from zoo.errors import DataError, ZooWarning
 
 
@@ -240,6 +241,27 @@ def test_folder_leaves_out_what_programs_hide_in_it(tmp_path):
     refused({"kind": "folder"}, root, r'no image in the class folder "dog", expected files .* \.jpg, ')
     tree(root, "new", [".git"])
     refused({"kind": "folder", "train": "new"}, root, "found no class folder in .*/new, expected new/CLASS")
+
+
+def test_images_in_no_class_folder_have_no_classes(tmp_path):
+    tree(tmp_path, "train", ["."])
+    (tmp_path / "train" / ".hidden.png").write_bytes(b"no image")
+    config = DataConfig(source=Folder())
+    data = open_dataset(config, "train", tmp_path, unlabelled=True)
+    assert set(data.labels) == {-1}
+    assert (data.num_classes, data.class_counts.tolist(), data.class_names) == (0, [], ())
+    assert sorted(map(data.name_of, range(len(data)))) == sorted(
+        path.name for path in (tmp_path / "train").iterdir() if path.name != ".hidden.png"
+    )
+    assert "class_counts" not in data.describe()
+    refused(
+        {"kind": "folder"}, tmp_path, "images of the train split are in no class folders, and classes are"
+    )
+    with pytest.raises(DataError, match="long_tail, subset and partial_labels draw by class"):
+        open_dataset(
+            DataConfig(source=Folder(), long_tail={"imbalance": 2.0}), "train", tmp_path, unlabelled=True
+        )
+    refused({"kind": "folder"}, tmp_path / "train", "images in that folder itself.*data.source.train=.$")
 
 
 def test_a_hidden_class_that_holds_images_is_named(tmp_path, caplog):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from zoo.data import DataConfig, parse_data_spec
-from zoo.data.config import Folder, ListFiles, LongTail, Parquet, Subset
+from zoo.data.config import Folder, HubDataset, ListFiles, LongTail, Parquet, Subset
 from zoo.data.spec import data_spec
 from zoo.errors import ZooError
 
@@ -21,6 +21,12 @@ from zoo.errors import ZooError
             "parquet:D?train=t-*.parquet&test=v.parquet&image=image&label=fine_label",
             Parquet(train="t-*.parquet", test="v.parquet", image="image", label="fine_label"),
             Path("D"),
+        ),
+        ("hub:a/b", HubDataset(repo="a/b"), None),
+        (
+            "hub:a/b@refs/convert/parquet?test=validation&config=c",
+            HubDataset(repo="a/b", revision="refs/convert/parquet", config="c", test="validation"),
+            None,
         ),
     ],
 )
@@ -60,6 +66,11 @@ def test_reads_a_boolean():
         ("cifar10:D?download=yes", "download"),
         ("folder:D?max_bad_images=-1", "max_bad_images"),
         ("folder:D?max_bad_image=1", 'Did you mean "max_bad_images"'),
+        ("hub", 'repo: found "", expected the name of a repository on the Hub, "org/name"'),
+        ("hub:photos", 'found "photos", expected'),
+        ("hub:a/../b", "org/name"),
+        ("hub:a/b@..", 'revision: found ".."'),
+        ("hub:a/b?revision=x", '"revision" is given twice'),
         ("", "unknown kind"),
     ],
 )
@@ -78,6 +89,8 @@ def test_mistakes_name_what_does_not_fit(text, message):
         "cifar100:D?download=true&profile=step&imbalance=10.0&seed=1&per_class=5",
         "list:D?train=a.txt&test=b.txt&images=i&fraction=0.1&seed=0",
         "folder:D?max_bad_images=3",
+        "hub:a/b",
+        "hub:a/b@v1?test=validation&label=fine_label&per_class=5&seed=0",
         "digits?profile=exponential&imbalance=100.0&seed=3&max_bad_images=1",
     ],
 )

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from tests import reference
 from tests.objective_helpers import batch, build
 from zoo import functional
-from zoo.objectives import Objective, measures
+from zoo.errors import TrainingError
+from zoo.objectives import Batch, Objective, measures
 
 
 def unit(x: Tensor) -> Tensor:
@@ -270,6 +271,47 @@ def test_margin_compares_every_pair_of_views(pairs: str, squared: bool) -> None:
     distance = (first - second).norm(dim=1)
     torch.testing.assert_close(output.metrics["same_distance"], distance[same].mean())
     torch.testing.assert_close(output.metrics["other_distance"], distance[~same].mean())
+
+
+class TwoRanks:
+    """One process that computes as if it were one of several."""
+
+    alone = False
+
+    def gather(self, rows):
+        return rows
+
+    sum = gather
+
+
+@pytest.mark.parametrize("ranks", [None, TwoRanks()])
+@pytest.mark.parametrize("squared", [False, True])
+def test_margin_leaves_out_the_pairs_of_unknown_class(ranks, squared: bool) -> None:
+    objective = build("margin", squared_margin=squared, margin=3.0, normalize=False).eval()
+    objective.ranks = ranks or objective.ranks
+    objective.observing = True
+    data = batch(2)
+    part = [0, 2, 3, 5]
+    known = Batch(tuple(view[part] for view in data.views), data.labels[part], data.index[part], None)
+    labels = data.labels.clone()
+    labels[[1, 4]] = -1
+    expected, found = objective(known), objective(data._replace(labels=labels))
+    torch.testing.assert_close(found.loss, expected.loss)
+    for name, value in expected.metrics.items():
+        torch.testing.assert_close(found.metrics[name], value)
+    gradients = torch.autograd.grad(found.loss, list(objective.head.parameters()), retain_graph=True)
+    same = torch.autograd.grad(expected.loss, list(objective.head.parameters()))
+    torch.testing.assert_close(gradients, same, rtol=1e-4, atol=1e-6)
+    nobody = objective(data._replace(labels=torch.full_like(labels, -1)))
+    assert nobody.loss.item() == 0
+
+
+@pytest.mark.parametrize("name", ["paco", "gpaco", "classify"])
+def test_objectives_with_centers_say_that_a_label_is_unknown(name: str) -> None:
+    data = batch(1)
+    data.labels[2] = -1
+    with pytest.raises(TrainingError, match=f'"{name}": 1 of the 6 images of a batch have no label'):
+        build(name)(data)
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,25 @@ def soft_cross_entropy(targets, logits):
     return -(targets * logits.log_softmax(1)).sum(1).mean()
 
 
+def test_the_truth_is_only_counted_where_it_is_known() -> None:
+    objective = build("pico").eval()
+    data = batch(1)
+    labels = data.labels.clone()
+    labels[[1, 4]] = -1
+    part = [0, 2, 3, 5]
+    whole, known = objective(data), objective(type(data)(*(rows_of(each, part) for each in data)))
+    found = objective(data._replace(labels=labels))
+    assert found.loss == whole.loss  # not trained on
+    for name in ("train_accuracy", "disambiguation_accuracy"):
+        torch.testing.assert_close(found.metrics[name], known.metrics[name])
+    assert objective.facts(torch.full((100,), -1)).keys() == {"target_confidence"}
+
+
+def rows_of(part, rows):
+    """Some rows of a batch's views, or of one of its tensors."""
+    return tuple(view[rows] for view in part) if isinstance(part, tuple) else part[rows]
+
+
 def test_targets_begin_uniform_over_the_candidates() -> None:
     targets = build("pico").targets
     for row, allowed in zip(targets, CANDIDATES, strict=True):

@@ -30,7 +30,15 @@ from zoo.release import Preprocess, Release, write_release
 from zoo.release import history as histories
 from zoo.release.format import LICENSE, holds_release
 from zoo.rendezvous import join
-from zoo.training import Recipe, RunFolder, Stage, build_objective, cpu_threads, pick_device
+from zoo.training import (
+    Recipe,
+    RunFolder,
+    Stage,
+    build_objective,
+    cpu_threads,
+    learns_without_labels,
+    pick_device,
+)
 from zoo.training.changes import is_same
 from zoo.training.overrides import Overrides, as_overrides
 from zoo.training.post_hoc import close
@@ -118,7 +126,14 @@ def _pretrain(
     (run,) = begun
     with ranks.in_turn():  # what one fetches or decodes, the others find
         config = from_archive(recipe.data, data) if images else recipe.data
-        train_set = open_dataset(config, "train", data, images.get("train"))
+        train_set = open_dataset(
+            config, "train", data, images.get("train"), unlabelled=learns_without_labels(recipe)
+        )
+        if recipe.evaluation and not train_set.num_classes:
+            raise DataError(
+                "evaluation: the training images have no classes, by which protocols measure; expected "
+                "--set 'evaluation=[]'"
+            )
         test_set = _test_set(recipe, config, data, images.get("test"), ranks)
         objective = build_objective(beginning(recipe), train_set)
     if recipe.evaluation and train_set.num_classes < 2:

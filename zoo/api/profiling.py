@@ -11,7 +11,7 @@ from zoo.data import open_dataset
 from zoo.errors import RecipeError, TrainingError
 from zoo.evaluation.figures.profile import plot_profile
 from zoo.files import write_text, writing
-from zoo.training import Recipe, build_objective, cpu_threads, stages
+from zoo.training import Recipe, build_objective, cpu_threads, learns_without_labels, stages
 from zoo.training.overrides import Overrides
 from zoo.training.profile import PARTS, Profile, describe, profile
 from zoo.training.progress import show_status
@@ -45,7 +45,7 @@ def profile_step(
     recipe = beginning(recipe)  # of a method its first training, which is most of it
     with writing(f'folder of the profile "{out}"', TrainingError):
         out.mkdir(parents=True, exist_ok=True)  # before the minute that measuring may take
-    dataset = open_dataset(recipe.data, "train", data)
+    dataset = open_dataset(recipe.data, "train", data, unlabelled=learns_without_labels(recipe))
     with (
         cpu_threads(recipe.training.threads),
         show_status(f"measuring steps of {recipe.name}"),

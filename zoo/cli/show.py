@@ -75,7 +75,7 @@ def _objective(section: Mapping[str, Any], method: Mapping[str, Any] | None) -> 
 def _data(section: Mapping[str, Any]) -> str:
     source = section["source"]
     kind = str(source["kind"])
-    parts = [f"{kind} {source['label']}" if kind == "parquet" else kind]
+    parts = [{"parquet": f"{kind} {source.get('label')}", "hub": str(source.get("repo"))}.get(kind, kind)]
     parts += selection_words(section["long_tail"], section.get("subset"))
     partial = section.get("partial_labels")
     if partial:

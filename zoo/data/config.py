@@ -5,9 +5,10 @@ Nothing here imports torch. Defaults are the literature's; a shipped recipe stat
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from zoo.config import Config
 from zoo.data.ops import Cutout, GaussianBlur, Interpolation, Op, PositiveInt, RandomErasing, TimmAugment
@@ -83,7 +84,51 @@ class Parquet(Config):
     label: str = "label"
 
 
-Source = Annotated[Digits | TorchvisionSource | Folder | ListFiles | Parquet, Field(discriminator="kind")]
+_REPO = re.compile(r"(?!.*(--|\.\.))[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_REVISION = re.compile(r"(?!.*(\.\.|//))[A-Za-z0-9_][A-Za-z0-9_./+-]*(?<![./])")
+
+
+class HubDataset(Config):
+    """The parquet files of a data set on the Hub, fetched into its own cache; see `zoo.data.hub`.
+
+    Attributes:
+        repo: the data set's repository, `org/name`.
+        revision: branch, tag or commit; by default the branch `main` as it is then. A commit that is in the
+            cache is read without a request.
+        config: the configuration, which is the folder of its files in the repository ("." for the top);
+            needed where several have some.
+        train, test: names of splits, or patterns for the names of their files; as for parquet files.
+        image: column of {bytes, path} or of plain bytes; by default `image`, or else `img`.
+        label: column of integers or words.
+    """
+
+    kind: Literal["hub"] = "hub"
+    repo: str
+    revision: str | None = None
+    config: str | None = None
+    train: str = "train"
+    test: str = "test"
+    image: str | None = None
+    label: str = "label"
+
+    @field_validator("repo")
+    @classmethod
+    def _named(cls, value: str) -> str:
+        if not _REPO.fullmatch(value):
+            raise ValueError(f'found "{value}", expected the name of a repository on the Hub, "org/name"')
+        return value
+
+    @field_validator("revision")
+    @classmethod
+    def _revised(cls, value: str | None) -> str | None:
+        if value is not None and not _REVISION.fullmatch(value):
+            raise ValueError(f'found "{value}", expected a branch, a tag or a commit')
+        return value
+
+
+Source = Annotated[
+    Digits | TorchvisionSource | Folder | ListFiles | Parquet | HubDataset, Field(discriminator="kind")
+]
 
 
 class LongTail(Config):

@@ -51,7 +51,7 @@ class ImageDataset:
     """Images with a label each; does not change after it is made.
 
     Attributes:
-        labels: class of each image `[N]`, int64, read-only.
+        labels: class of each image `[N]`, int64, read-only; -1 where there are no classes.
         class_names: name of each class, C of them.
         candidates: for partial labels, which classes are possible for each image `[N, C]`, bool, read-only;
             else None.
@@ -97,7 +97,7 @@ class ImageDataset:
     @property
     def class_counts(self) -> NDArray[np.int64]:
         """Images of each class `[C]`, int64."""
-        return np.bincount(self.labels, minlength=self.num_classes).astype(np.int64)
+        return np.bincount(self.labels[self.labels >= 0], minlength=self.num_classes).astype(np.int64)
 
     def image(self, index: int) -> Image.Image:
         """Return image `index` as RGB.
@@ -219,6 +219,10 @@ class ImageDataset:
             **settings,
             "num_images": len(self),
             "num_classes": self.num_classes,
-            "class_counts": {"largest": int(counts.max()), "smallest": int(counts.min())},
+            **(
+                {"class_counts": {"largest": int(counts.max()), "smallest": int(counts.min())}}
+                if len(counts)
+                else {}
+            ),
             "sha256": self._known_as or digest.hexdigest(),
         }

@@ -1,17 +1,17 @@
-"""Data that come with scikit-learn: of those that share a folder, which can have anything in it."""
+"""Data in no folder of the user's: of those that share a folder, which can have anything in it."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from zoo.data.config import CandidatesFile, DataConfig, Digits
+from zoo.data.config import CandidatesFile, DataConfig, Digits, HubDataset
 
 
 def reads_folder(config: DataConfig) -> bool:
     """Whether anything of the data can lie in a folder: images, or candidates for their labels."""
     labels = config.partial_labels
     in_folder = isinstance(labels, CandidatesFile) and not Path(labels.path).is_absolute()
-    return in_folder or not isinstance(config.source, Digits)
+    return in_folder or not isinstance(config.source, Digits | HubDataset)
 
 
 def folder_for(config: DataConfig, root: str | Path | None) -> str | Path | None:

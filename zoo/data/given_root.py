@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from zoo.data.config import DataConfig, Folder, ListFiles, TorchvisionSource
+from zoo.data.config import DataConfig, Folder, HubDataset, ListFiles, TorchvisionSource
 from zoo.data.embedded import reads_folder
 from zoo.data.recognition import as_setting, as_spec, holds, is_archive, own_image, recognised
 from zoo.data.spec import is_spec, parse_data_spec
@@ -57,6 +57,8 @@ def _unused(config: DataConfig, root: Path) -> str:
     """Say what is read in place of anything in the folder; '' where something in it can be."""
     source = config.source
     if not reads_folder(config):
+        if isinstance(source, HubDataset):
+            return f"the source of these data is {source.repo} on the Hub: leave --data out"
         return "the source of these data is digits, which come with scikit-learn: leave --data out"
     if isinstance(source, TorchvisionSource) and source.download and _is_of_others(root, source):
         return (

@@ -6,8 +6,9 @@ import shlex
 from pathlib import Path
 
 from zoo.data.cifar import COPIES
-from zoo.data.config import DataConfig, Parquet, Source, TorchvisionSource
-from zoo.data.recognition import archive_in, as_setting, as_spec, below, has_parquet
+from zoo.data.config import DataConfig, Folder, Parquet, Source, TorchvisionSource
+from zoo.data.recognition import archive_in, as_setting, as_spec, below, first_image, has_parquet
+from zoo.files import is_dir
 
 
 def remedy(config: DataConfig, root: str | Path | None) -> str | None:
@@ -21,6 +22,10 @@ def remedy(config: DataConfig, root: str | Path | None) -> str | None:
     if root is None or _lies_in(Path(root), source):
         return None
     root = Path(root)
+    if isinstance(source, Folder):
+        if is_dir(root / source.train) or first_image(root) is None:
+            return None
+        return "There are images in that folder itself, without classes: --set data.source.train=."
     folder = below(root, source)
     if folder is not None:
         spec = as_spec(config, folder)

@@ -90,13 +90,9 @@ def open_parquet(
         DataError: for missing files or columns, labels that are no class, shards with other classes, or when
             pyarrow is not installed.
     """
-    try:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-    except ImportError:
-        raise DataError(
-            "parquet: needs the package pyarrow, expected it installed: pip install pyarrow"
-        ) from None
+    require_pyarrow()
+    import pyarrow as pa
+    import pyarrow.compute as pc
 
     files = _shards(source.train if split == "train" else source.test, root, split)
     tables = [_read(file, [source.image, source.label]) for file in files]
@@ -130,6 +126,20 @@ def open_parquet(
     chunks = [chunk for column in columns for chunk in column.cast(kind).chunks]
     encoded = pa.chunked_array(chunks, type=kind)
     return ParquetStore(encoded, names, files, source.image), labels, class_names
+
+
+def require_pyarrow() -> None:
+    """Make sure that parquet files can be read.
+
+    Raises:
+        DataError: when pyarrow is not installed.
+    """
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError:
+        raise DataError(
+            "parquet: needs the package pyarrow, expected it installed: pip install pyarrow"
+        ) from None
 
 
 def _match(pattern: str, root: Path | None) -> list[Path]:

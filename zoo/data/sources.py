@@ -19,6 +19,7 @@ from zoo.data.config import (
     DataConfig,
     Digits,
     Folder,
+    HubDataset,
     ListFiles,
     LongTail,
     PartialLabels,
@@ -28,6 +29,7 @@ from zoo.data.config import (
 )
 from zoo.data.dataset import ImageDataset, ImageStore, Split
 from zoo.data.given_root import require_use
+from zoo.data.hub import open_hub
 from zoo.data.image_ids import are_listed, find_listed
 from zoo.data.list_files import open_list
 from zoo.data.long_tail import select_long_tail
@@ -98,7 +100,7 @@ def open_folder(source: Folder, split: Split, root: Path | None) -> Opened:
     """Return an ImageFolder tree, hidden files left out; its classes are the sorted names of the folders.
 
     They are the training split's, where there is one: a test split may lack some, as a class of one
-    photograph has none to test on.
+    photograph has none to test on. A training split whose images lie in no class folders has no classes.
     """
     from torchvision.datasets.folder import IMG_EXTENSIONS, has_file_allowed_extension, make_dataset
 
@@ -120,6 +122,10 @@ def open_folder(source: Folder, split: Split, root: Path | None) -> Opened:
         return False
 
     train = Path(base, source.train)
+    if split == "train" and not _folders_in(path) and first_image(path) is not None:
+        paths = [name for name in names_in(path) if is_image(str(path / name))]
+        _warn_of(others, path)
+        return Opened(FileStore(path, paths), np.full(len(paths), -1, dtype=np.int64), [])
     classes = folders = _class_folders(path)
     if split == "test" and is_dir(train):
         classes = _class_folders(train)
@@ -153,27 +159,33 @@ def open_folder(source: Folder, split: Split, root: Path | None) -> Opened:
             ZooWarning,
             stacklevel=2,
         )
-    if others and rank() == 0:
-        warnings.warn(f"folder: {path}: {_left_out(others)}", ZooWarning, stacklevel=2)
+    _warn_of(others, path)
     paths = [Path(file).relative_to(path).as_posix() for file, _ in samples]
     return Opened(FileStore(path, paths), np.array([place for _, place in samples], dtype=np.int64), classes)
 
 
-def _left_out(endings: Counter[str]) -> str:
+def _warn_of(endings: Counter[str], path: Path) -> None:
     """Say how many files of each ending are no images to torchvision."""
+    if not endings or rank() != 0:
+        return
     count = endings.total()
     files, are = ("file", "is") if count == 1 else ("files", "are")
     found = ", ".join(f"{ending} {number}" for ending, number in endings.most_common(6))
     found += ", ..." if len(endings) > 6 else ""
-    return f"{count:,} {files} of other endings ({found}) {are} left out"
+    told = f"folder: {path}: {count:,} {files} of other endings ({found}) {are} left out"
+    warnings.warn(told, ZooWarning, stacklevel=3)
 
 
 def _class_folders(path: Path) -> list[str]:
     """Return the sorted names of a split's classes."""
-    names = [name for name in names_in(path) if is_visible(name) and is_dir(path / name)]
+    names = _folders_in(path)
     if not names:
         raise DataError(f"folder: found no class folder in {path}, expected {path.name}/CLASS/IMAGE")
     return names
+
+
+def _folders_in(path: Path) -> list[str]:
+    return [name for name in names_in(path) if is_visible(name) and is_dir(path / name)]
 
 
 _KNOWN_HIDDEN = frozenset({".ipynb_checkpoints", ".git", "__MACOSX"})
@@ -190,6 +202,7 @@ OPENERS: dict[
     "folder": open_folder,
     "list": open_list,
     "parquet": open_parquet,
+    "hub": open_hub,
 }
 
 
@@ -197,6 +210,9 @@ def data_name(source: Source, root: str | Path | None) -> str:
     """Name the data so that two folders, or two label columns of one, are told apart in a table."""
     if isinstance(source, Digits | TorchvisionSource):
         return source.kind
+    if isinstance(source, HubDataset):
+        label = None if source.label == HubDataset.model_fields["label"].default else source.label
+        return " ".join(part for part in (source.repo, source.config, label) if part)
     folder = Path(root).resolve().name if root is not None else source.kind
     return f"{folder} {source.label}" if source.kind == "parquet" else folder
 
@@ -227,7 +243,12 @@ def _check_names(source: Source, root: Path | None, class_names: Sequence[str]) 
 
 
 def open_dataset(
-    config: DataConfig, split: Split, root: str | Path | None, listed: ImageList | None = None
+    config: DataConfig,
+    split: Split,
+    root: str | Path | None,
+    listed: ImageList | None = None,
+    *,
+    unlabelled: bool = False,
 ) -> ImageDataset:
     """Open one split of the configured data.
 
@@ -246,16 +267,18 @@ def open_dataset(
         root: folder of the data, the command line's `--data`; None for embedded data or absolute paths.
         listed: the images that long tail and subset drew from the copy where a release was trained. Where
             they are not what is drawn from this copy, in order and pixel by pixel, they are searched in it.
+        unlabelled: take images without classes too.
 
     Raises:
         DataError: naming what is missing or malformed, where it was looked for, and how to give it; for a
-            folder of which nothing would be read; `OtherImages` where not all listed images are there.
+            folder of which nothing would be read; for images without classes where these are needed;
+            `OtherImages` where not all listed images are there.
     """
     require_use([config], root)
     source = config.source
     folder = None if root is None else Path(root)
     try:
-        store, labels, class_names, files = Opened(*OPENERS[source.kind](source, split, folder))
+        store, labels, class_names, files, origin = Opened(*OPENERS[source.kind](source, split, folder))
     except DataError as error:
         way_out = remedy(config, folder)
         if way_out is None:
@@ -272,10 +295,20 @@ def open_dataset(
         "long_tail": tail.model_dump() if tail else None,
         "partial_labels": None,
         **({"files": files} if files else {}),
+        **origin,
         **({"subset": part.model_dump()} if part else {}),  # releases of before there was one lack the key
     }
     if len(labels) == 0:
         raise DataError(f"{source.kind}: the {split} split has no images")
+    if not class_names and (not unlabelled or tail or part or partial):
+        why = (
+            "long_tail, subset and partial_labels draw by class" if unlabelled else "classes are needed here"
+        )
+        raise DataError(
+            f"{source.kind}: the {len(labels):,} images of the {split} split are in no class folders, and "
+            f"{why}: expected CLASS/IMAGE. Without classes objectives such as moco can be trained, with "
+            "--set 'evaluation=[]'"
+        )
     whole = ImageDataset(store, labels, class_names, settings=settings)
     try:
         dataset = _selected(whole, tail, part)

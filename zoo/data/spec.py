@@ -1,4 +1,7 @@
-"""The command line's way to name a data set: `KIND[:DIR][?key=value&...]`."""
+"""The command line's way to name a data set: `KIND[:DIR][?key=value&...]`.
+
+A data set on the Hub has its repository and revision for the folder: `hub:org/name[@revision]`.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from zoo.data.config import (
     DataConfig,
     Digits,
     Folder,
+    HubDataset,
     ListFiles,
     LongTail,
     Parquet,
@@ -27,13 +31,15 @@ _SECTIONS: dict[str, type[Config]] = {
     "folder": Folder,
     "list": ListFiles,
     "parquet": Parquet,
+    "hub": HubDataset,
 }
 _SELECTION = list(dict.fromkeys([*LongTail.model_fields, *Subset.model_fields]))
 _LIMIT = "max_bad_images"
+_PLACE = {"kind", "repo", "revision"}  # keys of a source that stand before the "?"
 
 
 def parse_data_spec(text: str) -> tuple[DataConfig, Path | None]:
-    """Read e.g. `digits?fraction=0.01`, `folder:DIR` or `parquet:DIR?label=fine_label&imbalance=100`.
+    """Read e.g. `folder:DIR`, `parquet:DIR?label=fine_label&imbalance=100` or `hub:org/name@revision`.
 
     Keys are those of the source's section and, for a long tail or few labels, those of `LongTail` and
     `Subset`; `seed` is that of each of the two that is asked for. `max_bad_images` is that of `DataConfig`. A
@@ -52,8 +58,11 @@ def parse_data_spec(text: str) -> tuple[DataConfig, Path | None]:
             f'data "{text}": no folder, and unknown kind "{kind}".{did_you_mean(kind, _SECTIONS)} '
             f"Kinds: {', '.join(_SECTIONS)}; written KIND:DIR?key=value&key=value"
         )
-    own = [key for key in _SECTIONS[kind].model_fields if key != "kind"]
+    own = [key for key in _SECTIONS[kind].model_fields if key not in _PLACE]
     source: dict[str, Any] = {"kind": kind}
+    if kind == "hub":
+        source["repo"], _, revision = folder.partition("@")
+        source["revision"], folder = revision or None, ""
     chosen: dict[str, Any] = {}
     for item in query.split("&") if query else []:
         key, equals, value = item.partition("=")
@@ -105,12 +114,14 @@ def data_spec(config: DataConfig, root: Path | None) -> str | None:
                 return None  # a spec has one seed for both
     if config.max_bad_images:
         chosen[_LIMIT] = config.max_bad_images
-    own = config.source.model_dump(mode="json", exclude={"kind"}, exclude_defaults=True)
+    own = config.source.model_dump(mode="json", exclude=_PLACE, exclude_defaults=True)
     texts = {
         key: value if isinstance(value, str) else json.dumps(value) for key, value in (own | chosen).items()
     }
     words = "&".join(f"{key}={text}" for key, text in texts.items())
     place = config.source.kind if root is None else f"{config.source.kind}:{root}"
+    if isinstance(config.source, HubDataset):
+        place = "hub:" + "@".join(filter(None, [config.source.repo, config.source.revision]))
     spec = f"{place}?{words}" if words else place
     try:
         found, folder = parse_data_spec(spec)

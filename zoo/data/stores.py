@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,12 +16,16 @@ from zoo.data.decode import read_image, read_size
 
 
 class Opened(NamedTuple):
-    """Images, their classes `[N]`, the names of the C classes, and which files they are from, if told."""
+    """Images, their classes `[N]`, the names of the C classes, and where they are from, if told.
+
+    That is the `files`, and plain values for what a release records: `origin`.
+    """
 
     store: ImageStore
     labels: NDArray[np.int64]
     class_names: Sequence[str]
     files: str = ""
+    origin: Mapping[str, Any] = MappingProxyType({})
 
 
 class ArrayStore:

@@ -216,6 +216,7 @@ def margin_between(
     *,
     margin: float,
     squared_margin: bool = False,
+    counted: Tensor | None = None,
 ) -> Tensor:
     """The loss of `margin_contrastive` between rows and all rows they are a part of.
 
@@ -229,6 +230,7 @@ def margin_between(
         same: whether a pair is of one class `[N, M]`, bool; true for a row and itself.
         margin: as in `margin_contrastive`.
         squared_margin: as in `margin_contrastive`.
+        counted: which pairs have a loss `[N, M]`, bool; that of the others is 0. By default all.
 
     Returns:
         The mean over the N (M - 1) pairs of two rows, `[]`.
@@ -237,6 +239,8 @@ def margin_between(
     # distance of near rows would lose its digits
     distance = torch.cdist(full(z), full(everyone), compute_mode="donot_use_mm_for_euclid_dist")
     losses = _margin(distance.square(), same, margin, squared_margin)
+    if counted is not None:
+        losses = losses * counted
     return losses.sum() / (len(z) * (len(everyone) - 1))
 
 

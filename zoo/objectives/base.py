@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from zoo import functional
 from zoo.config import Config
 from zoo.data.batch import Batch
+from zoo.errors import TrainingError
 from zoo.modules import Centers, Temperature
 from zoo.objectives.measures import Groups, Seen
 from zoo.ranks import ALONE, Ranks
@@ -124,6 +126,11 @@ class Objective(nn.Module):
         members = torch.stack([*groups.values()]) if groups else torch.zeros(0, info.num_classes)
         self.register_buffer("group_members", members.bool(), persistent=False)
 
+    @classmethod
+    def learns_without_labels(cls, config: Any) -> bool:
+        """Whether it learns, as the recipe's section sets it, where the label of every image is -1."""
+        return False
+
     def join(self, ranks: Ranks) -> None:
         """Train as one of several ranks: this objective and every part that has to know."""
         for module in self.modules():
@@ -193,6 +200,27 @@ class Objective(nn.Module):
         Its gradient is what each class's center is moved by.
         """
         return None
+
+
+@contextmanager
+def needing_labels(labels: Tensor, objective: str) -> Iterator[None]:
+    """Say of an error inside the block that it is for labels `[B]` of -1, where it is.
+
+    Not beforehand: to look at values is to wait for the device. (What is not on a CPU fails later, and does
+    not say why: of data with unknown labels `zoo.training.build_objective` tells before.)
+
+    Raises:
+        TrainingError: saying how many labels are not known.
+    """
+    try:
+        yield
+    except (RuntimeError, IndexError):
+        if labels.device.type == "cpu" and bool((labels < 0).any()):
+            raise TrainingError(
+                f'objective "{objective}": {int((labels < 0).sum())} of the {len(labels)} images of a batch '
+                "have no label (-1), expected a class from 0: it holds each image against that of its class"
+            ) from None
+        raise
 
 
 def _classifier(encoder: nn.Module) -> str:

@@ -17,7 +17,7 @@ from zoo.errors import TrainingError
 from zoo.functional.precision import full
 from zoo.modules import Centers, CosineClassifier, ScaledClassifier
 from zoo.objectives import measures
-from zoo.objectives.base import Batch, DataInfo, Objective, ObjectiveConfig, Output
+from zoo.objectives.base import Batch, DataInfo, Objective, ObjectiveConfig, Output, needing_labels
 from zoo.objectives.mixing import MixConfig, mix
 
 
@@ -150,7 +150,9 @@ class Classify(Objective):
         if self.observing:
             metrics |= measures.centers(self._weight_and_bias()[0], self.class_groups())
         mixed = targets.ndim > 1
-        return Output(self._loss(logits, targets), metrics, features=None if mixed else features)
+        with needing_labels(batch.labels, self.config.name):
+            loss = self._loss(logits, targets)
+        return Output(loss, metrics, features=None if mixed else features)
 
     def _loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the loss `[]` of logits `[B, C]` (cosines for LDAM) and labels `[B]`, or shares `[B, C]`."""

@@ -33,6 +33,10 @@ class MarginConfig(ProjectionConfig):
 class Margin(Objective):
     """Hadsell's loss on all pairs of the batch's 2B views.
 
+    By class, pairs with an image of unknown class (-1) are left out: whether they are to attract or to repel
+    is not known. (SupCon keeps such images as contrasts, which few of one's own class among many can be; here
+    a pair that repels though it is of one class would count like any other.)
+
     Source: Hadsell, Chopra and LeCun 2006, "Dimensionality reduction by learning an invariant mapping".
     """
 
@@ -42,6 +46,11 @@ class Margin(Objective):
     def __init__(self, config: MarginConfig, encoder: nn.Module, info: DataInfo) -> None:
         super().__init__(config, encoder, info)
         self.head = projection(encoder, config)
+
+    @classmethod
+    def learns_without_labels(cls, config: MarginConfig) -> bool:
+        """See `Objective.learns_without_labels`."""
+        return config.pairs == "instance"
 
     def forward(self, batch: Batch) -> Output:
         """Compare every view with every other."""
@@ -61,35 +70,47 @@ class Margin(Objective):
         if not self.ranks.alone:
             return self._over_ranks(z, identity)
         first, second = torch.triu_indices(len(z), len(z), offset=1, device=z.device)
+        known = (identity[first] >= 0) & (identity[second] >= 0)
+        # a view and itself have neither loss nor gradient; to select pairs would wait for the device
+        second = torch.where(known, second, first)
         a, b, same = z[first], z[second], identity[first] == identity[second]
         loss = functional.margin_contrastive(
             a, b, same, margin=self.config.margin, squared_margin=self.config.squared_margin
         )
-        metrics = self._distances((a - b).detach().norm(dim=1), same) if self.observing else {}
-        return Output(loss, metrics)
+        loss = loss * (len(known) / known.sum().clamp(min=1))  # exactly 1 where all are known
+        if not self.observing:
+            return Output(loss, {})
+        return Output(loss, self._distances((a - b).detach().norm(dim=1), same & known, ~same))
 
     def _over_ranks(self, z: Tensor, identity: Tensor) -> Output:
         """Compare this rank's views `[2n, D]` with those of all."""
         everyone = torch.cat(self.ranks.gather(torch.cat(z.chunk(2), dim=1)).chunk(2, dim=1))
         theirs = self.ranks.gather(identity[: len(z) // 2]).repeat(2)
         same = identity[:, None] == theirs
+        known = (identity >= 0)[:, None] & (theirs >= 0)
         loss = functional.margin_between(
             z,
             everyone,
             same,
             margin=self.config.margin,
             squared_margin=self.config.squared_margin,
+            counted=known,
         )
+        views, of_known = len(theirs), (theirs >= 0).sum()
+        loss = loss * (views * (views - 1) / (of_known * (of_known - 1)).clamp(min=1))
         if not self.observing:
             return Output(loss, {})
         with torch.no_grad():
             distance = torch.cdist(z, everyone, compute_mode="donot_use_mm_for_euclid_dist")
             # of a view and itself it is 0: only in the count they have to be left out
-            return Output(loss, self._distances(distance, same, itself=len(z)))
+            itself = (identity >= 0).sum()
+            return Output(loss, self._distances(distance, same & known, ~same & known, itself))
 
-    def _distances(self, distance: Tensor, same: Tensor, itself: int = 0) -> dict[str, Tensor]:
+    def _distances(
+        self, distance: Tensor, same: Tensor, other: Tensor, itself: Tensor | int = 0
+    ) -> dict[str, Tensor]:
         """Mean distances of all ranks' pairs of both kinds; `itself` of the same ones are no pairs."""
-        own = [(distance * same).sum(), same.sum() - itself, (distance * ~same).sum(), (~same).sum()]
+        own = [(distance * same).sum(), same.sum() - itself, (distance * other).sum(), other.sum()]
         sums = self.ranks.sum(torch.stack([each.to(distance.dtype) for each in own]))
         return {"same_distance": sums[0] / sums[1], "other_distance": sums[2] / sums[3]}
 

@@ -90,6 +90,11 @@ class MoCo(Objective):
         self.contrast = MomentumContrast(encoder, config)
         self.temperature = None if config.tau is None else Temperature(config.tau)
 
+    @classmethod
+    def learns_without_labels(cls, config: MoCoConfig) -> bool:
+        """See `Objective.learns_without_labels`."""
+        return True
+
     def forward(self, batch: Batch) -> Output:
         """Contrast the first view's queries with the second view's keys and the queue."""
         pair = self.contrast(self.encoder, batch.views)

@@ -91,6 +91,11 @@ class MoCoV3(Objective):
         self.temperature = Temperature(config.tau)
         self.momentum = Dial(config.momentum)
 
+    @classmethod
+    def learns_without_labels(cls, config: MoCoV3Config) -> bool:
+        """See `Objective.learns_without_labels`."""
+        return True
+
     def forward(self, batch: Batch) -> Output:
         """Contrast predictions and keys across the two views, in both directions."""
         features, predicted = encode(

@@ -14,7 +14,7 @@ from zoo.backbones import feature_dim
 from zoo.functional.precision import full
 from zoo.modules import LOWEST_TAU, Centers, Temperature, TemperatureConfig
 from zoo.objectives import measures
-from zoo.objectives.base import Batch, DataInfo, Objective, Output
+from zoo.objectives.base import Batch, DataInfo, Objective, Output, needing_labels
 from zoo.objectives.contrast import Dictionary, MomentumConfig, MomentumContrast, QueueConfig, from_others
 
 
@@ -78,25 +78,26 @@ class LearnedCenters(nn.Module):
         tau: float | Tensor,
         others: tuple[Tensor, Tensor] | None,
     ) -> Tensor:
-        """Compute `zoo.functional.paco` of the queries in `found`."""
+        """Compute `zoo.functional.paco` of the queries in `found`; it has no center for an unknown label."""
         config = self.config
-        return functional.paco(
-            found.q,
-            found.k,
-            labels,
-            found.queue,
-            found.queue_labels,
-            center_logits,
-            self.log_prior,
-            alpha=config.alpha,
-            tau=tau,
-            beta=config.beta,
-            gamma=config.gamma,
-            center_tau=config.center_tau,
-            reduction=config.reduction,
-            label_smoothing=config.label_smoothing,
-            others=others,
-        )
+        with needing_labels(labels, config.name):
+            return functional.paco(
+                found.q,
+                found.k,
+                labels,
+                found.queue,
+                found.queue_labels,
+                center_logits,
+                self.log_prior,
+                alpha=config.alpha,
+                tau=tau,
+                beta=config.beta,
+                gamma=config.gamma,
+                center_tau=config.center_tau,
+                reduction=config.reduction,
+                label_smoothing=config.label_smoothing,
+                others=others,
+            )
 
     @torch.no_grad()
     def probabilities(

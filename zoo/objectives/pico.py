@@ -99,7 +99,8 @@ class PiCO(Objective):
         metrics |= {
             "classification_loss": classification.detach(),
             "contrast_loss": contrast.detach(),
-            "train_accuracy": 100 * (logits.detach().argmax(dim=1) == batch.labels).float().mean(),
+            "train_accuracy": 100
+            * _mean_where_known((logits.detach().argmax(dim=1) == batch.labels).float(), batch.labels),
             "disambiguation_accuracy": 100 * _agreement(targets, batch.labels),
             "target_confidence": targets.amax(dim=1).mean(),
         }
@@ -141,11 +142,11 @@ class PiCO(Objective):
         self.contrast.update(self.encoder, carry.keys, carry.predicted, self.progress)
 
     def facts(self, labels: Tensor) -> dict[str, float]:
-        """Return how often the disambiguated label is the true one, over all training images, in percent."""
-        return {
-            "disambiguation_accuracy": round(100 * _agreement(self.targets, labels).item(), 2),
-            "target_confidence": round(self.targets.amax(dim=1).mean().item(), 4),
-        }
+        """Return how often the disambiguated label is the true one, where that is known, in percent."""
+        found = {"target_confidence": round(self.targets.amax(dim=1).mean().item(), 4)}
+        if not bool((labels >= 0).any()):
+            return found
+        return {"disambiguation_accuracy": round(100 * _agreement(self.targets, labels).item(), 2), **found}
 
     def center_parameter(self) -> Tensor:
         """See `Objective.center_parameter`."""
@@ -160,4 +161,14 @@ class PiCO(Objective):
 def _agreement(targets: Tensor, labels: Tensor) -> Tensor:
     """Share of rows `[N, C]` whose largest entry is at the label; of m equal ones each counts 1 / m."""
     largest = targets == targets.amax(dim=1, keepdim=True)
-    return (largest.gather(1, labels[:, None]).squeeze(1) / largest.sum(dim=1)).mean()
+    own = largest.gather(1, labels.clamp(min=0)[:, None]).squeeze(1)
+    return _mean_where_known(own / largest.sum(dim=1), labels)
+
+
+def _mean_where_known(values: Tensor, labels: Tensor) -> Tensor:
+    """Mean of the values `[N]` of images whose true label is known; NaN where there are none.
+
+    The truth is for counting alone, so that an image without it is trained on like any other.
+    """
+    known = labels >= 0
+    return (values * known).sum() / known.sum()

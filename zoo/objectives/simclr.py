@@ -37,6 +37,11 @@ class SimCLR(Objective):
         self.head = projection(encoder, config)
         self.temperature = Temperature(config.tau)
 
+    @classmethod
+    def learns_without_labels(cls, config: SimCLRConfig) -> bool:
+        """See `Objective.learns_without_labels`."""
+        return True
+
     def forward(self, batch: Batch) -> Output:
         """Contrast every view with the batch's 2B - 1 others."""
         features, projected = encode(self.encoder, self.head, batch.views)

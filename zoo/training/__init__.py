@@ -1,6 +1,6 @@
 """Recipes and the loop that follows them."""
 
-from zoo.training.build import build_objective
+from zoo.training.build import build_objective, learns_without_labels
 from zoo.training.loop import Trained, train
 from zoo.training.prepare import cpu_threads, pick_device
 from zoo.training.recipe import Recipe
@@ -15,6 +15,7 @@ __all__ = [
     "Trained",
     "build_objective",
     "cpu_threads",
+    "learns_without_labels",
     "pick_device",
     "stages",
     "train",

@@ -55,6 +55,11 @@ def build_objective(recipe: Recipe, dataset: ImageDataset) -> Objective:
     return objective
 
 
+def learns_without_labels(recipe: Recipe) -> bool:
+    """Whether the recipe can be trained on images without classes."""
+    return OBJECTIVES[recipe.objective.name].learns_without_labels(recipe.objective)
+
+
 def _check_arguments(arch: str, args: Mapping[str, Any]) -> None:
     """Refuse what could not be released; writing the release would find out after the training."""
     refused = sorted(NO_ARGUMENTS & args.keys())
@@ -84,6 +89,11 @@ def _check_classes(objective: str, dataset: ImageDataset) -> None:
         raise DataError(
             f'data: found {len(names)} class ({_few(names)}), expected at least 2: objective "{objective}" '
             "tells classes apart"
+        )
+    if unknown := int((dataset.labels < 0).sum()):
+        raise DataError(
+            f"data: {unknown:,} of the {len(dataset):,} training images have no label (-1), expected a class "
+            f'of each: objective "{objective}" tells classes apart'
         )
     lacking = tuple(name for name, count in zip(names, counts, strict=True) if count == 0)
     if lacking:

@@ -39,7 +39,7 @@ def data_of(opened: Opened, seen: Seen) -> str:
         return seen.trained_on
     section = opened.recipe["data"]
     source = section["source"]
-    return data_words({**section, "name": source.get("name") or source["kind"]})
+    return data_words({**section, "name": source.get("name") or source.get("repo") or source["kind"]})
 
 
 def facts(subject: Subject, opened: Opened, seen: Seen) -> dict[str, str]:

@@ -32,7 +32,7 @@ from zoo.evaluation.diagnosis.subject import Subject
 from zoo.evaluation.results.rows import Published, Unfinished
 from zoo.files import RUNS, is_dir, is_file, read_object, write_text
 from zoo.launch import alone, handed_on, launched, rank, restarted
-from zoo.training import Recipe, RunFolder, pick_device
+from zoo.training import Recipe, RunFolder, learns_without_labels, pick_device
 from zoo.training.changes import allowed_changes
 from zoo.training.disk import writing
 from zoo.training.lock import turn
@@ -259,7 +259,9 @@ def _images(runs: Sequence[Run], data: str | Path | None) -> dict[str, Images]:
         key = section.model_dump_json()
         if key not in found:
             root = folder_for(section, data)
-            train = open_dataset(section, "train", root).describe()["sha256"]
+            same = [each.recipe for each in runs if each.recipe.data == section]
+            unlabelled = all(map(learns_without_labels, same))
+            train = open_dataset(section, "train", root, unlabelled=unlabelled).describe()["sha256"]
             found[key] = Images(train, _test_images(run.recipe, root))
     return found
 

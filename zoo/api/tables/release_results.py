@@ -76,6 +76,9 @@ def run_result(release: Release, place: str) -> RunResult:
         for each in release.metrics["evaluations"]
         if each["data"] == data_words(data) and each["split"] == "test"
     ]
+    counts = data.get("class_counts") or {}
+    if data.get("num_classes") == 0:  # images without classes
+        counts = {"largest": 0, "smallest": 0}
     entry = {
         "name": release.name,
         "seed": training["seed"],
@@ -87,8 +90,8 @@ def run_result(release: Release, place: str) -> RunResult:
         "train_sha256": data.get("sha256"),
         "train_images": data.get("num_images"),
         "classes": data.get("num_classes"),
-        "largest": (data.get("class_counts") or {}).get("largest"),
-        "smallest": (data.get("class_counts") or {}).get("smallest"),
+        "largest": counts.get("largest"),
+        "smallest": counts.get("smallest"),
         "profile": tail.get("profile"),
         "imbalance": tail.get("imbalance"),
         "epochs": training["epochs"],

@@ -200,7 +200,8 @@ def _data(dataset: Mapping[str, Any]) -> list[str]:
     if "split" in rest:
         line += f", {rest.pop('split')} split"
     if {"num_images", "num_classes"} <= rest.keys():
-        line += f", {rest.pop('num_images'):,} images of {rest.pop('num_classes')} classes"
+        images, classes = rest.pop("num_images"), rest.pop("num_classes")
+        line += f", {images:,} images " + (f"of {classes} classes" if classes else "without classes")
     counts = rest.pop("class_counts", None)
     if counts:
         most, least = counts["largest"], counts["smallest"]

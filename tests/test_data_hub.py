@@ -1,0 +1,165 @@
+"""Data sets on the Hub, over real HTTP from the test Hub of hub_server.py."""
+
+import io
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import zoo
+from zoo.data import DataConfig, open_dataset
+from zoo.data.config import HubDataset
+from zoo.errors import DataError
+from zoo.release.card.metadata import hub_dataset
+
+from .data_fixtures import photo
+
+NAME = "alice/photos"
+REPO = f"datasets/{NAME}"
+
+
+def shard(labels, *, column="image", words=("ant", "bee")):
+    """A parquet file as the Hub's `datasets` writes it."""
+    rows = []
+    for number, _ in enumerate(labels):
+        buffer = io.BytesIO()
+        photo(6, 6, number).save(buffer, "PNG")
+        rows.append({"bytes": buffer.getvalue(), "path": f"p{number}.png"})
+    table = pa.table({column: rows, "label": labels})
+    info = {"info": {"features": {"label": {"_type": "ClassLabel", "names": words}}}}
+    file = io.BytesIO()
+    pq.write_table(table.replace_schema_metadata({"huggingface": json.dumps(info)}), file)
+    return file.getvalue()
+
+
+FILES = {
+    "README.md": b"# photos",
+    "data/train-00000-of-00002.parquet": shard([0, 1]),
+    "data/train-00001-of-00002.parquet": shard([1]),
+    "data/test-00000-of-00001.parquet": shard([1]),
+    "data/extra-00000-of-00001.parquet": shard([0]),
+}
+
+
+def opened(split="train", **keys):
+    return open_dataset(DataConfig(source=HubDataset(repo=NAME, **keys)), split, None)
+
+
+def refused(message, split="train", **keys):
+    with pytest.raises(DataError, match=message) as caught:
+        opened(split, **keys)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.fixture
+def offline(monkeypatch):
+    """Become offline when called, as HF_HUB_OFFLINE=1 makes a process."""
+    from huggingface_hub import constants
+
+    return lambda: monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+
+
+def test_fetches_what_a_split_needs_and_records_repository_and_commit(hub):
+    commit = hub.create(REPO, FILES)
+    train = opened()
+    assert (train.labels.tolist(), train.class_names, train.image(0).size) == (
+        [0, 1, 1],
+        ("ant", "bee"),
+        (6, 6),
+    )
+    asked = [path for _, path in hub.requests]
+    assert not any("test-" in path or "extra-" in path or "README" in path for path in asked)
+    assert opened("test").labels.tolist() == [1]
+    facts = train.describe()
+    assert (facts["name"], facts["hub_commit"], facts["hub_folder"]) == (NAME, commit, "data")
+    assert hub_dataset(facts) == NAME
+
+
+def test_a_commit_in_the_cache_costs_no_request(hub):
+    commit = hub.create(REPO, FILES)
+    opened("test")
+    before = len(hub.requests)
+    assert len(opened(revision=commit)) == 3
+    assert len(hub.requests) == before
+    assert len(opened(revision="main")) == 3  # a branch may have moved
+    assert len(hub.requests) == before + 1
+
+
+def test_offline_the_cache_is_read_and_what_it_lacks_is_said(hub, offline):
+    commit = hub.create(REPO, FILES)
+    opened()
+    offline()
+    before = len(hub.requests)
+    assert len(opened()) == len(opened(revision=commit)) == 3
+    refused("its test files are not, or not all, in the local cache .*HF_HUB_OFFLINE is set", "test")
+    next(hub.home.rglob("train-00001-of-00002.parquet")).unlink()
+    refused("its train files are not, or not all")
+    assert len(hub.requests) == before
+
+
+def test_without_an_answer_the_cache_is_taken(hub, caplog):
+    hub.create(REPO, FILES)
+    opened()
+    hub.fault("GET /api/datasets", status=500, times=99)
+    assert len(opened()) == 3
+    assert "the Hub has trouble" in caplog.text
+    refused("the Hub has trouble.*not in the local cache either", "test")
+
+
+def test_configurations_are_told_apart(hub):
+    hub.create(REPO, {f"{name}/train-0.parquet": shard([0]) for name in ("fine", "coarse")})
+    refused(r"configurations coarse, fine, expected .*data\.source\.config.*hub:alice/photos\?config=coarse")
+    refused('no configuration "fin" with.*Did you mean "fine"', config="fin")
+    fine = opened(config="fine")
+    assert (len(fine), fine.describe()["name"], fine.describe()["hub_folder"]) == (
+        1,
+        "alice/photos fine",
+        "fine",
+    )
+    refused('no test files "test".*data.source.test', "test", config="fine")
+
+
+def test_a_spec_is_evaluated_on(hub):
+    hub.create(REPO, FILES)
+    found = zoo.evaluate("cifar_resnet20.paco_digits_lt50", "linear", f"hub:{NAME}", device="cpu")
+    assert found["data"] == NAME
+    assert found["test_set"]["hub_id"] == NAME
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_a_recipe_is_trained_on_it_and_its_card_names_repository_and_commit(hub, tmp_path):
+    commit = hub.create(REPO, FILES)
+    changes = [f"data={{source: {{kind: hub, repo: {NAME}}}}}", "data.image_size=8", "training.epochs=1"]
+    changes += ["training.batch_size=3", "schedule.warmup_epochs=0", "evaluation=[]", "training.device=cpu"]
+    recipe = "cifar_resnet20.simclr_digits_lt50"
+    release = zoo.pretrain(recipe, out=tmp_path / "out", overrides=changes)
+    assert f"datasets:\n- {NAME}\n" in release.card
+    assert commit in release.card
+    assert release.recipe["data"]["source"]["repo"] == NAME
+
+
+@pytest.mark.parametrize("place", ["train.parquet", "train-0.parquet", "plain/train/0000.parquet"])
+def test_the_hubs_layouts_are_read(hub, place):
+    hub.create(REPO, {place: shard([0, 1], column="img")})
+    assert opened().labels.tolist() == [0, 1]
+
+
+def test_private_and_gated_ones_need_a_token(hub, monkeypatch):
+    hub.create(REPO, FILES, private=True)
+    refused("does not exist, or is private and needs a token.*HF_TOKEN")
+    monkeypatch.setenv("HF_TOKEN", hub.read_token)
+    assert len(opened()) == 3
+    monkeypatch.delenv("HF_TOKEN")
+    hub.reset()
+    hub.create(REPO, FILES, gated=True)
+    refused("access must be requested on its page")
+
+
+def test_mistakes_are_one_line(hub, tmp_path):
+    refused(f'Hub data set "{NAME}": it does not exist')
+    hub.create(REPO, {"README.md": b"", "a.csv": b""})
+    refused("found no parquet files among its 2 files.*refs/convert/parquet")
+    refused('at revision "v9": it has no such revision', revision="v9")
+    with pytest.raises(DataError, match="alice/photos on the Hub: leave --data out"):
+        open_dataset(DataConfig(source=HubDataset(repo=NAME)), "train", tmp_path)
