@@ -102,9 +102,8 @@ def print_release(release: Release) -> None:
     """Print a release's facts and figures."""
     zoo = release.config["zoo"]
     print(f"{release.name}  {release.path}")
-    print(
-        f"{release.config['architecture']}, objective {zoo['objective']}, {len(release.class_names)} classes"
-    )
+    told = f"{len(release.class_names) or 'no'} classes"
+    print(f"{release.config['architecture']}, objective {zoo['objective']}, {told}")
     if release.centers is not None:
         classes, features = release.centers.weight.shape
         print(f"centers: {classes} classes x {features} features")

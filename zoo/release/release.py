@@ -63,7 +63,7 @@ class Release:
         facts = [
             str(self.config["architecture"]),
             str(about["objective"]),
-            f"{len(self.class_names)} classes",
+            f"{len(self.class_names) or 'no'} classes",
         ]
         try:
             evaluations = self.metrics["evaluations"]
