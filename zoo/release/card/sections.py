@@ -123,9 +123,7 @@ def results(evaluations: list[Mapping[str, Any]]) -> str:
         notes.append("Images from training: what is measured on them says nothing of new images.")
     if any("train_set" in entry and entry["train_set"] is None for entry in evaluations):
         data = ", ".join(dict.fromkeys(e["data"] for e in evaluations if e.get("train_set", ()) is None))
-        notes.append(
-            f"On {data}: no training images were at hand, so nothing tells whether some of these are among them."
-        )
+        notes.append(f"On {data}: no training images were at hand, so nothing tells if these are among them.")
     recalls = dict.fromkeys(name for entry in others for name in entry["metrics"] if metric_title(name))
     tables = [
         *(["Top-1 accuracies.", _table(classified, names)] if classified else []),
