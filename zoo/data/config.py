@@ -12,6 +12,7 @@ from pydantic import Field, field_validator, model_validator
 
 from zoo.config import Config
 from zoo.data.ops import Cutout, GaussianBlur, Interpolation, Op, PositiveInt, RandomErasing, TimmAugment
+from zoo.revisions import REVISION
 
 Seed = Annotated[int, Field(ge=0, lt=2**32)]  # what NumPy's RandomState takes
 Triple = Annotated[list[float], Field(min_length=3, max_length=3)]
@@ -85,7 +86,6 @@ class Parquet(Config):
 
 
 _REPO = re.compile(r"(?!.*(--|\.\.))[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9_][A-Za-z0-9_.-]*")
-_REVISION = re.compile(r"(?!.*(\.\.|//))[A-Za-z0-9_][A-Za-z0-9_./+-]*(?<![./])")
 
 
 class HubDataset(Config):
@@ -121,7 +121,7 @@ class HubDataset(Config):
     @field_validator("revision")
     @classmethod
     def _revised(cls, value: str | None) -> str | None:
-        if value is not None and not _REVISION.fullmatch(value):
+        if value is not None and not REVISION.fullmatch(value):
             raise ValueError(f'found "{value}", expected a branch, a tag or a commit')
         return value
 

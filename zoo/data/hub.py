@@ -17,9 +17,9 @@ from zoo.data.paths import fetching
 from zoo.data.stores import Opened
 from zoo.errors import DataError, did_you_mean, first_line
 from zoo.files import is_dir, is_file, write_text
+from zoo.revisions import COMMIT
 
 LOG = logging.getLogger("zoo.data")
-COMMIT = re.compile(r"[0-9a-f]{40}")
 IMAGE_COLUMNS = ("image", "img")
 _OF_HOW_MANY = re.compile(r"(.*?)(\d+)[-_]of[-_](\d+)(?:-[0-9a-f]+)?\.parquet")
 _LOG_IN = 'log in with "hf auth login" or set HF_TOKEN'

@@ -182,14 +182,11 @@ def read_metrics(folder: Path) -> dict[str, Any]:
             raise ReleaseError(
                 f'{file}: evaluation {index} needs the words {expected} and a section "metrics"'
             )
-        for name in ACCURACIES:
-            found = entry["metrics"].get(name)
-            if found is not None and not is_number(found):
-                raise ReleaseError(
-                    f'{file}: evaluation {index}: "{name}": found {str(found)[:40]!r}, expected a number'
-                )
-        for name in ("shared_images", "classes_measured"):
-            if not isinstance(found := entry.get(name), int | None):
+        measured = {name: entry["metrics"].get(name) for name in ACCURACIES}
+        counts = {name: entry.get(name) for name in ("shared_images", "classes_measured")}
+        for name, found in {**measured, **counts}.items():
+            fits = isinstance(found, int) if name in counts else is_number(found)
+            if found is not None and not fits:
                 raise ReleaseError(
                     f'{file}: evaluation {index}: "{name}": found {str(found)[:40]!r}, expected a number'
                 )

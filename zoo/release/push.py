@@ -30,6 +30,7 @@ from zoo.release import card, check, format, hub, source, start
 from zoo.release.hub import manifest
 from zoo.release.release import Release
 from zoo.release.schema import LIBRARY
+from zoo.revisions import COMMIT
 
 _VERSION = re.compile(r"v([1-9][0-9]*)")
 _MAIN = constants.DEFAULT_REVISION
@@ -97,7 +98,7 @@ def publish(
     """Do what `push` says, and tell more about it."""
     hub.check_repo_id(repo_id)
     branch = hub.check_revision(revision) if revision else _MAIN
-    if _VERSION.fullmatch(branch) or hub.COMMIT.fullmatch(branch):
+    if _VERSION.fullmatch(branch) or COMMIT.fullmatch(branch):
         raise ReleaseError(
             f'revision "{branch}": expected a branch; version tags are made by the push itself'
         )

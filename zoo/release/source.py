@@ -11,9 +11,10 @@ from torch import nn
 from zoo import catalog
 from zoo.config import plain_kind
 from zoo.errors import ReleaseError
-from zoo.release import hub, names
+from zoo.release import names
 from zoo.release.locate import folder_of
 from zoo.release.release import Release
+from zoo.revisions import COMMIT
 
 
 def named(release: Release | str | Path) -> str | Path:
@@ -41,7 +42,7 @@ def portable(release: Release | str | Path) -> str | Path:
     if isinstance(release, Release) and isinstance(name, Path):
         repository, snapshots, commit = name.parts[-3:] if len(name.parts) > 3 else ("", "", "")
         kind, *repo_id = repository.split("--")  # as huggingface_hub's cache calls its folders
-        if (kind, snapshots, len(repo_id)) == ("models", "snapshots", 2) and hub.COMMIT.fullmatch(commit):
+        if (kind, snapshots, len(repo_id)) == ("models", "snapshots", 2) and COMMIT.fullmatch(commit):
             return f"hf-hub:{'/'.join(repo_id)}@{commit}"
     return name
 

@@ -33,15 +33,14 @@ from huggingface_hub.utils import (  # type: ignore[attr-defined]
 from zoo import settings
 from zoo.errors import ReleaseError, did_you_mean
 from zoo.release.schema import LIBRARY
+from zoo.revisions import COMMIT, REVISION
 
 ANSWER_SECONDS = 100.0
 """How long a commit may take to be answered; the client's own choice is to wait for ever."""
 
 LOG = logging.getLogger("zoo.hub")  # what is sent and fetched; the command line shows it off a terminal
 LOG_IN = 'log in with "hf auth login", set HF_TOKEN or give token='
-COMMIT = re.compile(r"[0-9a-f]{40}")
 _REPO_ID = re.compile(r"[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+")
-_REVISION = re.compile(r"(?!.*(?:\.\.|//))[A-Za-z0-9_][A-Za-z0-9_./+-]*(?<![./])")
 # huggingface_hub 1 speaks through httpx, 2 through httpx2; its own errors derive from the one in use
 _transport: Any = sys.modules[HfHubHTTPError.__bases__[0].__module__.partition(".")[0]]
 
@@ -129,7 +128,7 @@ def check_revision(revision: str) -> str:
     Raises:
         ReleaseError: when it can be none.
     """
-    if isinstance(revision, str) and _REVISION.fullmatch(revision):
+    if isinstance(revision, str) and REVISION.fullmatch(revision):
         return revision
     raise ReleaseError(f'revision "{revision}": expected a branch, a tag or a commit, e.g. "v1"')
 

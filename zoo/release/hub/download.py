@@ -15,6 +15,7 @@ from zoo.files import write_text
 from zoo.release import build, format, hub
 from zoo.release.hub import manifest
 from zoo.release.schema import LIBRARY
+from zoo.revisions import COMMIT
 
 Want = Literal["facts", "model", "all"]
 
@@ -48,7 +49,7 @@ def fetch(
     repo = Path(cache_dir or constants.HF_HUB_CACHE).expanduser() / repo_folder_name(
         repo_id=repo_id, repo_type="model"
     )
-    commit = revision if revision and hub.COMMIT.fullmatch(revision) else None
+    commit = revision if revision and COMMIT.fullmatch(revision) else None
     if commit and want != "all" and _loadable(repo / "snapshots" / commit, want):
         return repo / "snapshots" / commit
     if constants.HF_HUB_OFFLINE:
