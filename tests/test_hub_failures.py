@@ -10,7 +10,7 @@ from huggingface_hub import constants
 import zoo
 from tests import warm
 from tests.hub_helpers import REPO
-from zoo.release import hub as hub_module
+from zoo import hub_client
 
 INFO = f"GET /api/models/{REPO}/revision/main$"
 WEIGHTS = "GET /storage/.*/model.safetensors"
@@ -21,7 +21,7 @@ xet = pytest.param(
 
 @pytest.fixture(autouse=True)
 def short_patience(impatient, monkeypatch):
-    monkeypatch.setattr(hub_module, "ANSWER_SECONDS", 2.0)
+    monkeypatch.setattr(hub_client, "ANSWER_SECONDS", 2.0)
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import glob
 import logging
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -15,14 +15,13 @@ from zoo.data.dataset import Split
 from zoo.data.parquet import is_split_name, named_by, open_parquet, parquet_columns, require_pyarrow
 from zoo.data.paths import fetching
 from zoo.data.stores import Opened
-from zoo.errors import DataError, did_you_mean, first_line
+from zoo.errors import DataError, did_you_mean
 from zoo.files import is_dir, is_file, write_text
 from zoo.revisions import COMMIT
 
 LOG = logging.getLogger("zoo.data")
 IMAGE_COLUMNS = ("image", "img")
 _OF_HOW_MANY = re.compile(r"(.*?)(\d+)[-_]of[-_](\d+)(?:-[0-9a-f]+)?\.parquet")
-_LOG_IN = 'log in with "hf auth login" or set HF_TOKEN'
 
 
 class _NoAnswer(DataError):
@@ -224,39 +223,7 @@ def _where(source: HubDataset) -> str:
     return f'Hub data set "{source.repo}"{revision}'
 
 
-@contextmanager
-def _talking(source: HubDataset) -> Iterator[None]:
-    """Turn what huggingface_hub raises into one `DataError`."""
-    try:
-        yield
-    except Exception as error:  # its own, of its transport (httpx, hf_xet), of an answer that is no Hub's
-        kind, problem = _explained(error)
-        raise kind(f"{_where(source)}: {problem}") from error
+def _talking(source: HubDataset) -> AbstractContextManager[None]:
+    from zoo import hub_client
 
-
-def _explained(error: Exception) -> tuple[type[DataError], str]:
-    from huggingface_hub import constants
-    from huggingface_hub.errors import (
-        GatedRepoError,
-        HfHubHTTPError,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
-
-    if isinstance(error, GatedRepoError):
-        return DataError, f"access must be requested on its page, and needs a token; {_LOG_IN}"
-    if isinstance(error, RepositoryNotFoundError):
-        return DataError, f"it does not exist, or is private and needs a token that opens it: {_LOG_IN}"
-    if isinstance(error, RevisionNotFoundError):
-        return DataError, "it has no such revision; its page lists branches and tags"
-    if isinstance(error, HfHubHTTPError):
-        status = error.response.status_code
-        said = f"{status}: {first_line(Exception(error.server_message or 'no reason given'))}"
-        if status == 401:
-            return DataError, f"the Hub does not accept the token (401); make a new one and {_LOG_IN}"
-        if status == 429 or status >= 500:
-            return _NoAnswer, f"the Hub has trouble ({said}); try again later"
-        return DataError, f"the Hub refuses this ({said})"
-    if isinstance(error, OSError) and error.errno and not isinstance(error, ConnectionError):
-        return DataError, f"what comes from it cannot be kept here: {first_line(error)}"
-    return _NoAnswer, f"no answer of a Hub at {constants.ENDPOINT} ({first_line(error).rstrip('.')})"
+    return hub_client.talking(_where(source), {hub_client.Trouble.UNREACHABLE: _NoAnswer}, DataError)

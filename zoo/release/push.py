@@ -26,6 +26,7 @@ from huggingface_hub import (
 )
 
 from zoo.errors import ReleaseError, ZooWarning
+from zoo.hub_client import LOG_IN
 from zoo.release import card, check, format, hub, source, start
 from zoo.release.hub import manifest
 from zoo.release.release import Release
@@ -108,9 +109,7 @@ def publish(
     start.check_public(release.path)
     card.check_card(release.path, release.config)
     if not hub.has_token(token):
-        raise ReleaseError(
-            f'Hub repository "{repo_id}": a push needs a token with write access; {hub.LOG_IN}'
-        )
+        raise ReleaseError(f'Hub repository "{repo_id}": a push needs a token with write access; {LOG_IN}')
     client = hub.api(token)
     contents = manifest.contents(release.path, repo_id)
     manifest.check_sizes({name: manifest.size(content) for name, content in contents.items()}, release.path)

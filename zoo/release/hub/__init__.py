@@ -1,48 +1,30 @@
-"""Talking to the Hub: repository names, what a repository holds, and what the client's errors mean.
+"""Talking to the Hub about releases: repository names, and what a repository holds.
 
-Every call of huggingface_hub in this project stands inside `talking`, which turns whatever it raises into one
+Every call of huggingface_hub here stands inside `talking`, which turns whatever it raises into one
 `ReleaseError`. Imports no torch.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import re
-import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 from huggingface_hub import HfApi, constants, get_token
-from huggingface_hub.errors import (
-    GatedRepoError,
-    HfHubHTTPError,
-    HFValidationError,
-    LocalTokenNotFoundError,
-    OfflineModeIsEnabled,
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
-)
+from huggingface_hub.errors import HFValidationError
 from huggingface_hub.hf_api import RepoFile
-from huggingface_hub.utils import (  # type: ignore[attr-defined]
-    get_session,
-    validate_repo_id,
-)
+from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
-from zoo import settings
+from zoo import hub_client, settings
 from zoo.errors import ReleaseError, did_you_mean
+from zoo.hub_client import Trouble
 from zoo.release.schema import LIBRARY
 from zoo.revisions import COMMIT, REVISION
 
-ANSWER_SECONDS = 100.0
-"""How long a commit may take to be answered; the client's own choice is to wait for ever."""
-
 LOG = logging.getLogger("zoo.hub")  # what is sent and fetched; the command line shows it off a terminal
-LOG_IN = 'log in with "hf auth login", set HF_TOKEN or give token='
 _REPO_ID = re.compile(r"[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+")
-# huggingface_hub 1 speaks through httpx, 2 through httpx2; its own errors derive from the one in use
-_transport: Any = sys.modules[HfHubHTTPError.__bases__[0].__module__.partition(".")[0]]
 
 
 class UnreachableError(ReleaseError):
@@ -59,6 +41,14 @@ class UnknownRequestError(ReleaseError):
 
 class RevisionAbsentError(ReleaseError):
     """The repository has no such branch, tag or commit."""
+
+
+_KINDS = {
+    Trouble.UNREACHABLE: UnreachableError,
+    Trouble.NO_REPOSITORY: RepositoryAbsentError,
+    Trouble.NO_REVISION: RevisionAbsentError,
+    Trouble.UNKNOWN_REQUEST: UnknownRequestError,
+}
 
 
 class RemoteFile(NamedTuple):
@@ -164,96 +154,13 @@ def _remote(file: Any) -> tuple[str, RemoteFile]:
     return name, RemoteFile(file.size, sha256, file.blob_id)
 
 
-@contextmanager
-def talking(repo_id: str, revision: str | None = None) -> Iterator[None]:
-    """Turn what the client raises inside the block into one `ReleaseError`; bound its waiting.
+def talking(repo_id: str, revision: str | None = None) -> AbstractContextManager[None]:
+    """Return a block in which the client is called: what it raises becomes one `ReleaseError`.
 
     Raises:
-        RepositoryAbsentError, RevisionAbsentError, UnreachableError: a caller may go on another way.
+        RepositoryAbsentError, RevisionAbsentError, UnknownRequestError, UnreachableError: a caller may go on
+            another way.
         ReleaseError: for everything else.
     """
     where = f'Hub repository "{repo_id}"' + (f' at revision "{revision}"' if revision else "")
-    hooks: list[Any] = get_session().event_hooks["request"]
-    hooks.append(_bound)
-    try:
-        yield
-    except ReleaseError:
-        raise
-    except Exception as error:  # of the transport (httpx, hf_xet), or a KeyError at an answer of no Hub
-        kind, problem = _explain(error)
-        raise kind(f"{where}: {problem}") from error
-    finally:
-        hooks.remove(_bound)
-
-
-def _bound(request: Any) -> None:
-    """Give a request without any limit of waiting one."""
-    if request.extensions.get("timeout", {}).get("read") is None:
-        request.extensions["timeout"] = _transport.Timeout(ANSWER_SECONDS).as_dict()
-
-
-def _explain(error: Exception) -> tuple[type[ReleaseError], str]:
-    known = (OfflineModeIsEnabled, _transport.HTTPError, ValueError)
-    while not isinstance(error, known) and isinstance(error.__cause__, Exception):
-        error = error.__cause__  # e.g. of "Error while uploading", which does not say why
-    if isinstance(error, OfflineModeIsEnabled) or constants.HF_HUB_OFFLINE:
-        return UnreachableError, "HF_HUB_OFFLINE is set, and this needs the network"
-    if isinstance(error, LocalTokenNotFoundError):
-        return ReleaseError, f"no token is stored; {LOG_IN}"
-    if isinstance(error, GatedRepoError):
-        return ReleaseError, f"access must be requested on its page, and needs a token; {LOG_IN}"
-    if isinstance(error, RevisionNotFoundError):
-        return RevisionAbsentError, "the repository has no such revision; its page lists branches and tags"
-    if isinstance(error, HfHubHTTPError):
-        return _explain_answer(error)
-    if isinstance(error, _transport.TimeoutException):
-        return UnreachableError, "the Hub did not answer in time; try again"
-    if isinstance(error, _transport.ConnectError):
-        return UnreachableError, f"cannot be reached at {constants.ENDPOINT}; is there a network"
-    text = _one_line(error)
-    if xet := re.search(r"HTTP status \w+ error \((\d+)", text):
-        return _explain_status(int(xet[1]), f"{xet[1]} of the storage", writes=True)
-    if isinstance(error, _transport.HTTPError | ConnectionError) or "Request error" in text:
-        return UnreachableError, f"the connection was cut ({text}); run the same command again"
-    if isinstance(error, json.JSONDecodeError | KeyError | TypeError | AttributeError | AssertionError):
-        return ReleaseError, f"the answer is not that of a Hub; is {constants.ENDPOINT} one?"
-    if text.startswith("Consistency check failed"):
-        return ReleaseError, "a file came with another size than the Hub states; run the same command again"
-    if isinstance(error, OSError) and error.errno:
-        return ReleaseError, f"what comes from it cannot be kept here: {text}"
-    return ReleaseError, text
-
-
-def _explain_answer(error: HfHubHTTPError) -> tuple[type[ReleaseError], str]:
-    request, status = error.response.request, error.response.status_code
-    said = f"{status}: {_one_line(error.server_message)}" if error.server_message else str(status)
-    with_token, writes = "authorization" in request.headers, request.method not in ("GET", "HEAD")
-    # the Hub tells those it does not know 401, whether a repository is private or not there
-    if (status == 401 and not with_token) or (status != 401 and isinstance(error, RepositoryNotFoundError)):
-        hint = "the token does not open it" if with_token else f"needs a token: {LOG_IN}"
-        return RepositoryAbsentError, f"it does not exist, or is private and {hint} ({status})"
-    if status in (404, 405):
-        return UnknownRequestError, f"there is no {request.url.path} ({said})"
-    return _explain_status(status, said, writes)
-
-
-def _explain_status(status: int, said: str, writes: bool) -> tuple[type[ReleaseError], str]:
-    if status == 401:
-        return ReleaseError, f"the Hub does not accept the token (401); make a new one and {LOG_IN}"
-    if status == 403:
-        expected = (
-            "it needs write access to the repository" if writes else "it needs access to the repository"
-        )
-        return ReleaseError, f"the token may not do this ({said}); {expected}"
-    if writes and status in (409, 412):
-        return ReleaseError, (
-            f"it was changed by somebody else at the same time ({status}). Nothing was overwritten: look at"
-            " what is there now, then run the same command again"
-        )
-    if status == 429 or status >= 500:
-        return UnreachableError, f"the Hub has trouble ({said}); try again later"
-    return ReleaseError, f"the Hub refuses this ({said})"
-
-
-def _one_line(problem: object) -> str:
-    return " ".join(str(problem).split())[:300].rstrip(".") or type(problem).__name__
+    return hub_client.talking(where, _KINDS, ReleaseError)

@@ -1,0 +1,143 @@
+"""Calling huggingface_hub: no request waits for ever, and whatever is raised is said in one line.
+
+Releases and data sets are fetched with it; each turns the troubles told apart here into its own errors.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from huggingface_hub import constants
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HfHubHTTPError,
+    LocalTokenNotFoundError,
+    OfflineModeIsEnabled,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+from huggingface_hub.utils import get_session  # type: ignore[attr-defined]
+
+from zoo.errors import ZooError
+
+ANSWER_SECONDS = 100.0
+"""How long a commit may take to be answered; the client's own choice is to wait for ever."""
+
+LOG_IN = 'log in with "hf auth login" or set HF_TOKEN'
+# huggingface_hub 1 speaks through httpx, 2 through httpx2; its own errors derive from the one in use
+_transport: Any = sys.modules[HfHubHTTPError.__bases__[0].__module__.partition(".")[0]]
+
+
+class Trouble(enum.Enum):
+    """Why a call came to nothing, as far as a caller may want to go on another way."""
+
+    UNREACHABLE = enum.auto()
+    """No answer at this time; what is in the local cache can still be used."""
+    NO_REPOSITORY = enum.auto()
+    """There is none of the name, or the token does not open it."""
+    NO_REVISION = enum.auto()
+    """The repository has no such branch, tag or commit."""
+    UNKNOWN_REQUEST = enum.auto()
+    """The server does not know what was asked of it: a mirror may have less."""
+    OTHER = enum.auto()
+
+
+@contextmanager
+def talking(where: str, kinds: Mapping[Trouble, type[ZooError]], otherwise: type[ZooError]) -> Iterator[None]:
+    """Turn what the client raises inside the block into one error; bound its waiting.
+
+    Args:
+        where: what was talked about, the beginning of the message.
+        kinds: what is raised for a trouble.
+        otherwise: what is raised for every other one.
+    """
+    hooks: list[Any] = get_session().event_hooks["request"]
+    hooks.append(_bound)
+    try:
+        yield
+    except ZooError:
+        raise
+    except Exception as error:  # of the transport (httpx, hf_xet), or a KeyError at an answer of no Hub
+        trouble, problem = _explain(error)
+        raise kinds.get(trouble, otherwise)(f"{where}: {problem}") from error
+    finally:
+        hooks.remove(_bound)
+
+
+def _bound(request: Any) -> None:
+    """Give a request without any limit of waiting one."""
+    if request.extensions.get("timeout", {}).get("read") is None:
+        request.extensions["timeout"] = _transport.Timeout(ANSWER_SECONDS).as_dict()
+
+
+def _explain(error: Exception) -> tuple[Trouble, str]:
+    known = (OfflineModeIsEnabled, _transport.HTTPError, ValueError)
+    while not isinstance(error, known) and isinstance(error.__cause__, Exception):
+        error = error.__cause__  # e.g. of "Error while uploading", which does not say why
+    if isinstance(error, OfflineModeIsEnabled) or constants.HF_HUB_OFFLINE:
+        return Trouble.UNREACHABLE, "HF_HUB_OFFLINE is set, and this needs the network"
+    if isinstance(error, LocalTokenNotFoundError):
+        return Trouble.OTHER, f"no token is stored; {LOG_IN}"
+    if isinstance(error, GatedRepoError):
+        return Trouble.OTHER, f"access must be requested on its page, and needs a token; {LOG_IN}"
+    if isinstance(error, RevisionNotFoundError):
+        return Trouble.NO_REVISION, "the repository has no such revision; its page lists branches and tags"
+    if isinstance(error, HfHubHTTPError):
+        return _explain_answer(error)
+    if isinstance(error, _transport.TimeoutException):
+        return Trouble.UNREACHABLE, "the Hub did not answer in time; try again"
+    if isinstance(error, _transport.ConnectError):
+        return Trouble.UNREACHABLE, f"cannot be reached at {constants.ENDPOINT}; is there a network"
+    text = _one_line(error)
+    if xet := re.search(r"HTTP status \w+ error \((\d+)", text):
+        return _explain_status(int(xet[1]), f"{xet[1]} of the storage", writes=True)
+    if isinstance(error, _transport.HTTPError | ConnectionError) or "Request error" in text:
+        return Trouble.UNREACHABLE, f"the connection was cut ({text}); run the same command again"
+    if isinstance(error, json.JSONDecodeError | KeyError | TypeError | AttributeError | AssertionError):
+        return Trouble.OTHER, f"the answer is not that of a Hub; is {constants.ENDPOINT} one?"
+    if text.startswith("Consistency check failed"):
+        return Trouble.OTHER, "a file came with another size than the Hub states; run the same command again"
+    if isinstance(error, OSError) and error.errno:
+        return Trouble.OTHER, f"what comes from it cannot be kept here: {text}"
+    return Trouble.OTHER, text
+
+
+def _explain_answer(error: HfHubHTTPError) -> tuple[Trouble, str]:
+    request, status = error.response.request, error.response.status_code
+    said = f"{status}: {_one_line(error.server_message)}" if error.server_message else str(status)
+    with_token, writes = "authorization" in request.headers, request.method not in ("GET", "HEAD")
+    # the Hub tells those it does not know 401, whether a repository is private or not there
+    if (status == 401 and not with_token) or (status != 401 and isinstance(error, RepositoryNotFoundError)):
+        hint = "the token does not open it" if with_token else f"needs a token: {LOG_IN}"
+        return Trouble.NO_REPOSITORY, f"it does not exist, or is private and {hint} ({status})"
+    if status in (404, 405):
+        return Trouble.UNKNOWN_REQUEST, f"there is no {request.url.path} ({said})"
+    return _explain_status(status, said, writes)
+
+
+def _explain_status(status: int, said: str, writes: bool) -> tuple[Trouble, str]:
+    if status == 401:
+        return Trouble.OTHER, f"the Hub does not accept the token (401); make a new one and {LOG_IN}"
+    if status == 403:
+        expected = (
+            "it needs write access to the repository" if writes else "it needs access to the repository"
+        )
+        return Trouble.OTHER, f"the token may not do this ({said}); {expected}"
+    if writes and status in (409, 412):
+        return Trouble.OTHER, (
+            f"it was changed by somebody else at the same time ({status}). Nothing was overwritten: look at"
+            " what is there now, then run the same command again"
+        )
+    if status == 429 or status >= 500:
+        return Trouble.UNREACHABLE, f"the Hub has trouble ({said}); try again later"
+    return Trouble.OTHER, f"the Hub refuses this ({said})"
+
+
+def _one_line(problem: object) -> str:
+    return " ".join(str(problem).split())[:300].rstrip(".") or type(problem).__name__
