@@ -318,6 +318,30 @@ def test_early_stopping_cannot_look_at_a_loss_that_ldam_does_not_train() -> None
         Recipe.load(RECIPE, ["method={name: ldam_drw}", stopping.format("loss")])
 
 
+@pytest.mark.parametrize(
+    "override",
+    [
+        "objective.loss=balanced_softmax",
+        "training.sampling=class_balanced",
+        "method={name: logit_adjustment, tau: 1.0}",
+        "method={name: from_centers, prior: true}",
+    ],
+)
+def test_early_stopping_cannot_look_at_the_loss_of_images_as_they_come(override: str) -> None:
+    stopping = "training.early_stopping={{validation_fraction: 0.5, metric: {}, every: 1, patience: 1}}"
+    Recipe.load(RECIPE, [override, stopping.format("balanced_accuracy")])
+    with pytest.raises(
+        RecipeError, match=r'"loss" counts images as they come, and this recipe trains a class'
+    ):
+        Recipe.load(RECIPE, [override, stopping.format("loss")])
+
+
+def test_early_stopping_looks_at_no_true_class_of_partial_labels() -> None:
+    stopping = "training.early_stopping={validation_fraction: 0.5, metric: accuracy, every: 1, patience: 1}"
+    with pytest.raises(RecipeError, match=r'by the true classes, which objective "pico" does not know'):
+        Recipe.load("cifar_resnet20.pico_digits_q05", [stopping])
+
+
 def test_which_state_counts_is_said(tmp_path: Path) -> None:
     stopping = "training.early_stopping={validation_fraction: 0.5, metric: accuracy, every: 1, patience: 1}"
     found = compare(tmp_path / "out", stopping, "training.ema={decay: 0.9, warmup: true}")

@@ -53,6 +53,24 @@ def test_probabilities_of_paco_are_those_of_a_loop(
     assert all(len(value) == 4 for value in found)
 
 
+def test_an_image_without_a_label_is_a_contrast_in_the_probabilities_as_in_the_loss() -> None:
+    labels, queue_labels = torch.tensor([0, 1, 2, -1, -1, 3]), torch.tensor([-1, 7, 8, -1, 9])
+    others = rows(4, seed=9), torch.tensor([-1, 5, -1, 6])
+    given = dict(q=rows(6, seed=1), k=rows(6, seed=2), queue=rows(5, seed=3), queue_labels=queue_labels)
+    pair, positives = functional.sup_con_probabilities(**given, labels=labels, tau=0.3, others=others)
+    known = labels >= 0
+    # of a labelled image the own key is the one positive, so the loss is -log of its probability
+    assert positives.tolist() == [1, 1, 1, 0, 0, 1] and pair[~known].isnan().all()
+    loss = functional.sup_con(**given, labels=labels, tau=0.3, others=others)
+    torch.testing.assert_close(-pair[known].log().mean(), loss)
+
+
+def test_what_is_observed_of_images_without_labels_is_of_the_others() -> None:
+    values = {"pair_probability": torch.tensor([0.25, torch.nan, 0.75])}
+    found = measures.measure(measures.seen(torch.tensor([0, -1, 1]), values=values), groups=None)  # type: ignore[arg-type]
+    assert float(found["pair_probability"]) == 0.5
+
+
 def test_probabilities_of_sup_con_are_those_of_paco_without_centers() -> None:
     given = problem()
     logits, prior = given.pop("center_logits"), given.pop("log_prior")

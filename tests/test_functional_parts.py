@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from zoo import functional
+from zoo.objectives.sup_con import share_of_labelled
 
 
 def of_rows(name: str, q: Tensor, k: Tensor, logits: Tensor, rows: Tensor) -> Tensor:
@@ -58,3 +61,45 @@ def test_losses_of_parts_that_see_each_other_have_the_mean_and_gradients_of_the_
         torch.autograd.grad(loss, used, retain_graph=True), torch.autograd.grad(whole, used), strict=True
     ):
         torch.testing.assert_close(a, b)
+
+
+def test_sup_con_of_ranks_with_unequal_labels_is_the_mean_over_all_labelled_images() -> None:
+    generator = torch.Generator().manual_seed(0)
+    q, k, queue = (
+        F.normalize(torch.randn(n, 5, generator=generator, dtype=torch.float64), dim=1) for n in (8, 8, 6)
+    )
+    labels, queue_labels = torch.tensor([0, 1, -1, -1, 0, -1, -1, 1]), torch.tensor([0, 1, 2, -1, 0, 1])
+    whole = functional.sup_con(q, k, labels, queue, queue_labels, tau=0.3)
+    total = torch.zeros((), dtype=torch.float64)
+    for rank in (slice(0, 3), slice(3, 8)):
+        rest = [i for i in range(8) if not rank.start <= i < rank.stop]
+        others = torch.cat([q[rest], k[rest]]), labels[rest].repeat(2)
+        own = functional.sup_con(q[rank], k[rank], labels[rank], queue, queue_labels, tau=0.3, others=others)
+        weight = share_of_labelled(labels[rank], others[1])
+        total += own * weight * len(labels[rank]) / 8  # as the loop weighs ranks: by their images
+    torch.testing.assert_close(total, whole, rtol=1e-6, atol=0)  # the weight is float32
+    assert share_of_labelled(labels[:0].new_zeros(3), labels.new_zeros(10)) == 1
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda q, k, queue: functional.info_nce(q, k, queue, tau=0.1),
+        lambda q, k, queue: functional.in_batch_info_nce(q, k, tau=0.1, others=queue),
+        lambda q, k, queue: functional.simple_contrastive(q, k, queue, weight=0.1),
+        lambda q, k, queue: functional.hard_contrastive(q, k, queue, tau=0.1, keep=0.5),
+        lambda q, k, queue: functional.sup_con(
+            q, k, torch.arange(4) % 2, queue, torch.arange(6) % 3, tau=0.1, others=(queue, torch.arange(6))
+        ),
+        lambda q, k, queue: functional.margin_contrastive(q, k, torch.arange(4) > 1, margin=1.0),
+    ],
+)
+def test_arguments_of_different_precision_meet_in_the_highest(
+    loss: Callable[[Tensor, Tensor, Tensor], Tensor],
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    q, k, queue = (F.normalize(torch.randn(n, 5, generator=generator), dim=1) for n in (4, 4, 6))
+    expected = loss(q.double(), k.double(), queue.double())
+    assert expected.dtype == torch.float64
+    for mixed in ((q.double(), k, queue), (q, k.double(), queue), (q.double(), k.double(), queue)):
+        torch.testing.assert_close(loss(*mixed), expected, rtol=1e-12, atol=0)

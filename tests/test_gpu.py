@@ -164,7 +164,7 @@ def test_averaging_and_early_stopping_resume(graph: str, tmp_path: Path) -> None
         "training.epochs=4",
         f"training.cuda_graph={graph}",
         "training.ema={decay: 0.9, warmup: true}",
-        "training.early_stopping={validation_fraction: 0.2, metric: loss, every: 1, patience: 9}",
+        "training.early_stopping={validation_fraction: 0.2, metric: accuracy, every: 1, patience: 9}",
     )
     run(r, tmp_path / "a")
     StopAfter(tmp_path / "b", 6, signal.SIGTERM)

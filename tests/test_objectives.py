@@ -119,6 +119,18 @@ def test_temperature_is_fixed_scheduled_or_learned(name: str) -> None:
         assert learned(data).metrics["tau"].item() == pytest.approx(bound)
 
 
+@pytest.mark.parametrize("name", ["classify", "pico", "paco", "gpaco"])
+def test_logits_are_computed_in_float32_under_autocast(name: str) -> None:
+    """bfloat16 would leave them two or three digits."""
+    objective = build(name)
+    (classifier,) = (m for key, m in objective.named_modules() if key.rpartition(".")[2] == "classifier")
+    found = list[torch.dtype]()
+    classifier.register_forward_hook(lambda _, features, logits: found.append(logits.dtype))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        objective(batch(0, views=objective.num_views))
+    assert set(found) == {torch.float32}
+
+
 def on_fake_gpu(mode: FakeTensorMode, tensor: Tensor) -> Tensor:
     """The tensor's shape and type on a GPU that need not exist; operations refuse to mix devices there."""
     fake = mode.from_tensor(tensor.detach())

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 
 import zoo
+from tests import test_training
 from tests.test_step import stepper_and_batches
-from tests.test_training import StopAfter, assert_same_state, recipe, run
+from tests.test_training import StopAfter, assert_same_state, run
 from zoo.api.facts import training_facts
 from zoo.data import Batch, ImageDataset, eval_images, open_dataset
 from zoo.data.sources import ArrayStore
@@ -39,6 +40,12 @@ OVERFIT = (
     "optimizer.weight_decay=0.0",
     "training.threads=1",
 )
+
+
+def recipe(name: str, *overrides: str) -> Recipe:
+    """Of a classifier the one whose loss is that of the images as they come, which may be looked at."""
+    plain = ("objective.loss=cross_entropy",) if name == "classify" else ()
+    return test_training.recipe(name, *plain, *overrides)
 
 
 def stopping(metric: str = "loss", *, every: int = 1, patience: int = 2, fraction: float = 0.3) -> str:
@@ -87,14 +94,7 @@ def test_a_class_of_one_image_each_is_refused() -> None:
 
 
 def test_objectives_know_of_the_rest_alone() -> None:
-    r = recipe("pico", stopping())
-    dataset = open_dataset(r.data, "train", None)
-    rest = put_aside(dataset, r).training
-    objective = build_objective(r, dataset)
-    assert objective.class_counts.tolist() == rest.class_counts.tolist()
-    assert objective.targets.shape == (len(rest), 10)
-    assert torch.equal(objective.targets > 0, torch.tensor(rest.candidates))
-    r = recipe("paco", stopping())
+    r = recipe("paco", stopping("accuracy"))
     learned = build_objective(r, open_dataset(r.data, "train", None)).learned
     counts = torch.tensor(put_aside(open_dataset(r.data, "train", None), r).training.class_counts)
     torch.testing.assert_close(learned.log_prior.exp(), counts / counts.sum(), rtol=1e-4, atol=1e-6)
@@ -284,7 +284,7 @@ def test_resume_when_the_best_lies_before_the_last_checkpoint(tmp_path: Path) ->
 
 
 def test_the_checkpoint_keeps_of_the_best_state_only_what_is_released(tmp_path: Path) -> None:
-    go(recipe("paco", stopping()), tmp_path)
+    go(recipe("paco", stopping("accuracy")), tmp_path)
     saved = RunFolder(tmp_path).load()
     assert saved is not None
     names = set(saved.state["stopping"]["best"]["weights"])
@@ -323,16 +323,36 @@ def test_objectives_without_a_classifier_are_refused() -> None:
 
 
 def test_figures_on_the_trained_state_are_of_the_best_and_of_the_images_learned_from(tmp_path: Path) -> None:
-    r = recipe("pico", stopping("accuracy"), "training.ema={decay: 0.9, warmup: true}")
+    ema = "training.ema={decay: 0.9, warmup: true}"
+    r = recipe("pico", ema)
     dataset = open_dataset(r.data, "train", None)
-    trained = go(r, tmp_path, dataset)
+    trained = go(r, tmp_path / "a", dataset)
     facts = training_facts(r, trained, dataset)
-    rest = put_aside(dataset, r).training
     targets = trained.objective.state_dict()["targets"]
-    right = (targets.argmax(dim=1) == torch.tensor(rest.labels)).double().mean()
+    right = (targets.argmax(dim=1) == torch.tensor(dataset.labels)).double().mean()
     assert facts["disambiguation_accuracy"] == pytest.approx(100 * right.item(), abs=1)
     assert facts["moving_average"] == {"decay": 0.9, "warmup": True}
-    assert facts["early_stopping"]["validation_images"] == len(dataset) - len(rest)
+    r = recipe("paco", stopping("accuracy"), ema)
+    dataset = open_dataset(r.data, "train", None)
+    facts = training_facts(r, go(r, tmp_path / "b", dataset), dataset)
+    assert facts["early_stopping"]["validation_images"] == len(dataset) - len(put_aside(dataset, r).training)
+    assert "judged" not in facts["early_stopping"]
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_a_method_that_changes_the_classifier_afterwards_says_what_was_judged(tmp_path: Path) -> None:
+    method = "method={name: tau_normalized, tau: 1.0}"
+    overrides = (
+        "training.epochs=1",
+        "schedule.warmup_epochs=0",
+        "evaluation=[]",
+        stopping("accuracy"),
+        method,
+    )
+    release = zoo.pretrain("cifar_resnet20.ce_digits_lt50", out=tmp_path / "out", overrides=overrides)
+    judged = "the classifier as it was trained, before tau_normalized changed it"
+    assert release.metrics["training"]["early_stopping"]["judged"] == judged
+    assert f"Judged was {judged}." in " ".join(release.card.split())
 
 
 def test_early_stopping_is_no_change_that_a_run_may_take_on(tmp_path: Path) -> None:

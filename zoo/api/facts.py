@@ -16,6 +16,7 @@ from zoo import release as releases
 from zoo.data import ImageDataset
 from zoo.training import Recipe, Stage, Trained, pick_device
 from zoo.training.build import TIMM
+from zoo.training.methods import CHANGING_AFTERWARDS
 from zoo.training.validation import put_aside
 
 
@@ -52,7 +53,7 @@ def training_facts(
         **({"skipped_steps": ", ".join(map(str, trained.skipped))} if trained.skipped else {}),
         **({"changed_on_resume": "; ".join(map(_change, changes))} if changes else {}),
         **({"moving_average": section.ema.model_dump()} if section.ema else {}),
-        **({"early_stopping": trained.stopping} if trained.stopping else {}),
+        **({"early_stopping": _stopping(trained.stopping, recipe)} if trained.stopping else {}),
         **trained.objective.facts(labels),
         "hardware": hardware(pick_device(recipe.training.device), ranks),
         "ranks": ranks,
@@ -62,6 +63,13 @@ def training_facts(
         "date": datetime.fromtimestamp(trained.ended, UTC).isoformat(timespec="seconds"),
         "versions": versions(),
     }
+
+
+def _stopping(facts: Mapping[str, Any], recipe: Recipe) -> dict[str, Any]:
+    """What early stopping did; it saw the classifier as it was trained, before a method's last touch."""
+    if not isinstance(recipe.method, CHANGING_AFTERWARDS):
+        return dict(facts)
+    return {**facts, "judged": f"the classifier as it was trained, before {recipe.method.name} changed it"}
 
 
 def _each(stages: Sequence[Stage]) -> dict[str, dict[str, Any]]:

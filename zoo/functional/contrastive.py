@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from zoo.errors import ArgumentError
 from zoo.functional._streaming import log_sum_exp, row_blocks
-from zoo.functional.precision import full
+from zoo.functional.precision import full, together
 
 
 def info_nce(
@@ -33,7 +33,7 @@ def info_nce(
 
     Source: He et al. 2020, https://arxiv.org/abs/1911.05722, equation 1.
     """
-    q, k, queue = full(q), full(k), full(queue)
+    q, k, queue = together(q, k, queue)
     q = q / tau
     negatives = log_sum_exp(q, queue, usable=valid)
     # log(e^positive + e^negatives) - positive, without the digits that a difference would lose
@@ -80,13 +80,14 @@ def in_batch_info_nce(q: Tensor, k: Tensor, *, tau: float | Tensor, others: Tens
 
     Source: Chen et al. 2021, https://arxiv.org/abs/2104.02057, algorithm 1.
     """
-    q, k = full(q) / tau, full(k)
+    q, k = together(q, k)
+    q = q / tau
     return (_with_others(log_sum_exp(q, k), q, others) - (q * k).sum(dim=1)).mean()
 
 
 def _with_others(log_sum: Tensor, q: Tensor, others: Tensor | None) -> Tensor:
     """Add the scores of `others` `[M, D]`, if there are any, to a `log_sum` `[N]` of the anchors' scores."""
-    return log_sum if others is None else torch.logaddexp(log_sum, log_sum_exp(q, full(others)))
+    return log_sum if others is None else torch.logaddexp(log_sum, log_sum_exp(*together(q, others)))
 
 
 def simple_contrastive(
@@ -106,7 +107,7 @@ def simple_contrastive(
 
     Source: Wang and Liu 2021, https://arxiv.org/abs/2012.09740, section 3.
     """
-    q, k, queue = full(q), full(k), full(queue)
+    q, k, queue = together(q, k, queue)
     # the scores' sum is the score of the sum
     negatives = queue.sum(dim=0) if valid is None else torch.where(valid[:, None], queue, 0).sum(dim=0)
     return (q * (weight * negatives - k)).sum(dim=1).mean()
@@ -138,7 +139,7 @@ def _over_hardest(
     """
     if not 0 < keep <= 1:
         raise ArgumentError(f"keep: found {keep}, expected a fraction in (0, 1]")
-    q, k, queue = full(q), full(k), full(queue)
+    q, k, queue = together(q, k, queue)
     usable = torch.ones(len(queue), dtype=torch.bool, device=queue.device) if valid is None else valid
 
     def of_block(q: Tensor, k: Tensor, queue: Tensor) -> Tensor:
@@ -237,7 +238,8 @@ def margin_between(
     """
     # a row and itself have distance 0, and neither loss nor gradient. By products instead of differences the
     # distance of near rows would lose its digits
-    distance = torch.cdist(full(z), full(everyone), compute_mode="donot_use_mm_for_euclid_dist")
+    z, everyone = together(z, everyone)
+    distance = torch.cdist(z, everyone, compute_mode="donot_use_mm_for_euclid_dist")
     losses = _margin(distance.square(), same, margin, squared_margin)
     if counted is not None:
         losses = losses * counted

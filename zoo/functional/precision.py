@@ -16,6 +16,12 @@ def full(x: Tensor) -> Tensor:
     return x if x.dtype == torch.float64 else x.float()
 
 
+def together(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """Raise tensors that meet in one product to one precision: float64 if one has it, else float32."""
+    highest = torch.float64 if any(x.dtype == torch.float64 for x in tensors) else torch.float32
+    return tuple(x.to(highest) for x in tensors)
+
+
 def counted(class_counts: Counts, device: torch.device | None = None) -> Tensor:
     """Return the images of each class `[C]` as a tensor: one stays where it is, unless a device is given.
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from zoo.functional.precision import full
+from zoo.functional.precision import full, together
 
 
 class Probabilities(NamedTuple):
@@ -105,7 +105,7 @@ def sup_con_probabilities(
         anchors: n at most; all of A(i) is contrasted with each.
 
     Returns:
-        Both `[n]`.
+        Both `[n]`; the probability is NaN where there is no true pair.
     """
     log_sum, pairs, same = _samples(q, k, labels, queue, queue_labels, tau, others, anchors)
     return _mean_pair(pairs, same, log_sum)
@@ -147,14 +147,19 @@ def _samples(
     Returns:
         `(log sum_{a in A(i)} exp(q_i.z_a / tau) [n], q_i.z / tau [n, M], which are positives [n, M])`.
     """
-    scaled, own = full(q[:anchors]) / tau, labels[:anchors, None]
     parts = [(q, labels), (k, labels), (queue, queue_labels), *([] if others is None else [others])]
+    members = together(*(each for each, _ in parts))
+    scaled, own = members[0][:anchors] / tau, labels[:anchors, None]
     with torch.autocast(q.device.type, enabled=False):
-        scores = torch.cat([scaled @ full(members).T for members, _ in parts], dim=1)
+        scores = torch.cat([scaled @ each.T for each in members], dim=1)
     theirs = torch.cat([of_theirs for _, of_theirs in parts])
-    usable = (theirs >= 0).expand_as(scores).clone()
+    # of this step's images those without a label are contrasts too, though nobody's positives
+    there = [torch.ones_like(of_theirs, dtype=torch.bool) for _, of_theirs in parts]
+    there[2] = queue_labels >= 0
+    usable = torch.cat(there).expand_as(scores).clone()
     usable.fill_diagonal_(False)  # the first columns are the batch's own: an anchor is no contrast for itself
-    return scores.masked_fill(~usable, -torch.inf).logsumexp(dim=1), scores, (own == theirs) & usable
+    same = (own == theirs) & (own >= 0) & usable
+    return scores.masked_fill(~usable, -torch.inf).logsumexp(dim=1), scores, same
 
 
 def _mean_pair(pairs: Tensor, same: Tensor, log_sum: Tensor) -> tuple[Tensor, Tensor]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from zoo.errors import ArgumentError
 from zoo.functional._streaming import log_sum_exp
-from zoo.functional.precision import Counts, counted, full
+from zoo.functional.precision import Counts, counted, full, together
 
 
 def _contrast(
@@ -31,7 +31,7 @@ def _contrast(
     Returns:
         `(log sum_{a in A(i)} exp(q_i.z_a / tau), sum_{p in P(i)} q_i.z_p / tau, |P(i)|)`.
     """
-    q, k, queue = full(q), full(k), full(queue)
+    q, k, queue, *apart = together(q, k, queue, *([] if others is None else others[:1]))
     scaled = q / tau
     parts = [
         log_sum_exp(scaled, q, itself=True),
@@ -39,7 +39,7 @@ def _contrast(
         log_sum_exp(scaled, queue, usable=queue_labels >= 0),
     ]
     if others is not None:  # apart from the queue: they get gradients, and the queue's are not to be paid for
-        parts.append(log_sum_exp(scaled, full(others[0])))
+        parts.append(log_sum_exp(scaled, apart[0]))
     log_sum = torch.stack(parts).logsumexp(dim=0)
 
     # Scores of one class add up to the score of its members' sum. A class is known by where its label stands
@@ -49,7 +49,7 @@ def _contrast(
     place = torch.where(labelled, torch.searchsorted(ordered, labels.contiguous()), len(ordered))
     everyone = [(place, q), (place, k), (_place_among(ordered, queue_labels), queue)]
     if others is not None:
-        everyone.append((_place_among(ordered, others[1]), full(others[0])))
+        everyone.append((_place_among(ordered, others[1]), apart[0]))
     sums, counts = q.new_zeros(len(q) + 1, q.shape[1]), q.new_zeros(len(q) + 1)
     for where, members in everyone:
         sums = sums.index_add(0, where, members)

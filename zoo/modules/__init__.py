@@ -2,7 +2,7 @@
 
 from zoo.modules.batchnorm import convert_ghost_batchnorm, has_batchnorm
 from zoo.modules.centers import Centers, Nearest
-from zoo.modules.classifiers import CosineClassifier, ScaledClassifier
+from zoo.modules.classifiers import CosineClassifier, ScaledClassifier, full_logits
 from zoo.modules.heads import projection_head
 from zoo.modules.modes import evaluating
 from zoo.modules.momentum import MomentumEncoder
@@ -41,6 +41,7 @@ __all__ = [
     "convert_ghost_batchnorm",
     "evaluating",
     "freeze_patch_embedding",
+    "full_logits",
     "has_batchnorm",
     "projection_head",
     "running_statistics",

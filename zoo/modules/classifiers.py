@@ -1,4 +1,4 @@
-"""Linear classifiers with less freedom than `nn.Linear` has: directions alone, or a factor for each class."""
+"""Linear classifiers: in which precision, and with less freedom than `nn.Linear` has."""
 
 from __future__ import annotations
 
@@ -8,6 +8,16 @@ from torch import Tensor, nn
 
 from zoo import functional
 from zoo.functional.precision import full
+
+
+def full_logits(classifier: nn.Module, features: Tensor) -> Tensor:
+    """Return a classifier's logits `[B, C]` of features `[B, D]`, computed in float32 under autocast too.
+
+    Half precision would leave them two or three digits, and make near ones equal.
+    """
+    with torch.autocast(features.device.type, enabled=False):
+        logits: Tensor = classifier(full(features))
+    return logits
 
 
 class CosineClassifier(nn.Module):

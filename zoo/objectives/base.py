@@ -27,6 +27,11 @@ class ObjectiveConfig(Config):
     name: str
     """Of the objective, e.g. `paco`."""
 
+    @property
+    def adds_prior(self) -> bool:
+        """Whether the log class prior is added to the logits while training, and not afterwards."""
+        return False
+
 
 class DataInfo(NamedTuple):
     """What an objective may know about the training data before it sees any.

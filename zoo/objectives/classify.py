@@ -14,8 +14,7 @@ from zoo import functional
 from zoo.backbones import feature_dim
 from zoo.config import Config
 from zoo.errors import TrainingError
-from zoo.functional.precision import full
-from zoo.modules import Centers, CosineClassifier, ScaledClassifier
+from zoo.modules import Centers, CosineClassifier, ScaledClassifier, full_logits
 from zoo.objectives import measures
 from zoo.objectives.base import Batch, DataInfo, Objective, ObjectiveConfig, Output, needing_labels
 from zoo.objectives.mixing import MixConfig, mix
@@ -84,6 +83,11 @@ class ClassifyConfig(ObjectiveConfig):
         return self
 
     @property
+    def adds_prior(self) -> bool:
+        """See `ObjectiveConfig.adds_prior`."""
+        return self.loss_name in ("balanced_softmax", "logit_adjustment")
+
+    @property
     def loss_name(self) -> str:
         """The loss in a word."""
         return self.loss if isinstance(self.loss, str) else self.loss.name
@@ -144,7 +148,7 @@ class Classify(Objective):
             features = self.encoder(images)
         if self.observing and torch.is_grad_enabled() and not features.requires_grad:
             features.requires_grad_()  # of a frozen encoder: its own gradient has no other use
-        logits = full(self.classifier(features))
+        logits = full_logits(self.classifier, features)
         accuracy = 100 * (logits.detach().argmax(dim=1) == labels).float().mean()
         metrics = {"train_accuracy": accuracy}
         if self.observing:

@@ -98,7 +98,7 @@ def measure(found: Seen, groups: Groups) -> dict[str, Tensor]:
         metrics |= {f"{kind}_score{ft}": mean, f"{kind}_variance{ft}": variance}
     labels = found.labels[:ROWS]
     for name, values in found.values.items():
-        metrics[name] = values[:ROWS].mean()
+        metrics[name] = values[:ROWS].nanmean()  # NaN is of an image that has no such value
         if name in _BY_GROUP:
             metrics |= groups.means(name, values[:ROWS], labels)
     if found.views:

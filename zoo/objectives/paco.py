@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from zoo import functional
 from zoo.backbones import feature_dim
-from zoo.functional.precision import full
-from zoo.modules import LOWEST_TAU, Centers, Temperature, TemperatureConfig
+from zoo.modules import LOWEST_TAU, Centers, Temperature, TemperatureConfig, full_logits
 from zoo.objectives import measures
 from zoo.objectives.base import Batch, DataInfo, Objective, Output, needing_labels
 from zoo.objectives.contrast import Dictionary, MomentumConfig, MomentumContrast, QueueConfig, from_others
@@ -37,6 +36,11 @@ class CenterConfig(QueueConfig):
     """Over positives: the authors' code takes the mean, the paper writes the sum."""
     label_smoothing: Annotated[float, Field(ge=0, lt=1)]
     """Share of beta that goes to the other classes' centers."""
+
+    @property
+    def adds_prior(self) -> bool:
+        """See `ObjectiveConfig.adds_prior`."""
+        return self.rebalance
 
 
 class PaCoConfig(CenterConfig, MomentumConfig):
@@ -66,9 +70,7 @@ class LearnedCenters(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Return the centers' logits `[B, C]` of features `[B, D_f]`, without the prior."""
-        with torch.autocast(features.device.type, enabled=False):
-            logits: Tensor = self.classifier(full(features))
-        return logits
+        return full_logits(self.classifier, features)
 
     def loss(
         self,

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from zoo import functional
 from zoo.backbones import feature_dim
 from zoo.errors import TrainingError
-from zoo.functional.precision import full
-from zoo.modules import Centers, Dial, Share, Temperature, TemperatureConfig
+from zoo.modules import Centers, Dial, Share, Temperature, TemperatureConfig, full_logits
 from zoo.objectives import measures
 from zoo.objectives.base import Batch, DataInfo, Objective, Output
 from zoo.objectives.contrast import MomentumConfig, MomentumContrast, Projected, from_others
@@ -80,7 +79,7 @@ class PiCO(Objective):
         """Classify the weak view against its targets, and contrast both views."""
         assert batch.candidates is not None  # the data were opened with the candidates of `info`
         pair = self.contrast(self.encoder, batch.views)
-        logits = full(self.classifier(pair.features))
+        logits = full_logits(self.classifier, pair.features)
         predicted = logits.detach().masked_fill(~batch.candidates, -torch.inf).argmax(dim=1)
         targets = self.targets[batch.index]
         warmed_up = self.epoch >= self.config.prototype_start

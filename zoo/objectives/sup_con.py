@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from typing import Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from zoo import functional
 from zoo.modules import Temperature, TemperatureConfig
@@ -47,12 +47,15 @@ class SupCon(Objective):
         q, k, queue, queue_labels, _ = found
         others = from_others(self.ranks, q, k, batch.labels)
         loss = functional.sup_con(q, k, batch.labels, queue, queue_labels, tau=tau, others=others)
+        if others is not None:
+            loss = loss * share_of_labelled(batch.labels, others[1])
         seen = None
         if self.observing:
             probability, positives = functional.sup_con_probabilities(
                 q, k, batch.labels, queue, queue_labels, tau=tau, others=others, anchors=measures.ROWS
             )
-            values = {"pair_probability": probability, "pair_probability_optimum": 1 / positives}
+            optimum = torch.where(positives > 0, 1 / positives, torch.nan)
+            values = {"pair_probability": probability, "pair_probability_optimum": optimum}
             seen = measures.seen(batch.labels, (pair.q, pair.k), scores, values)
         metrics = self.temperature.metrics(tau, loss.device)
         return Output(loss, metrics, carry=pair.k, features=pair.features, seen=seen)
@@ -66,3 +69,14 @@ class SupCon(Objective):
     def update(self, batch: Batch, output: Output) -> None:
         """Move the key encoder, then enqueue this step's keys with their labels."""
         self.contrast.update(self.encoder, output.carry, batch.labels, self.progress)
+
+
+def share_of_labelled(own: Tensor, others: Tensor) -> Tensor:
+    """Return the share of this rank's images that have a label, over that of all ranks' `[]`.
+
+    The loss is a mean over this rank's labelled images; what the ranks' means are averaged to, weighted by
+    their images, has to be one over all. Both views of the others' images are in `others` `[M]`.
+    """
+    labelled = (own >= 0).double()
+    everyones = torch.cat([labelled.repeat(2), (others >= 0).double()])
+    return (labelled.mean() / everyones.mean().clamp(min=torch.finfo(torch.double).tiny)).float()

@@ -133,3 +133,13 @@ Method = Annotated[
     Field(discriminator="name"),
 ]
 """The recipe's key `method`."""
+
+CHANGING_AFTERWARDS = (PostHocLogitAdjustment, ClassifierRetraining, TauNormalized, LearnableWeightScaling)
+"""Methods whose classifier is not the one that the first stage trains, where early stopping looks at it."""
+
+
+def balances(method: Method | None) -> bool:
+    """Whether the first stage's classifier is trained for classes alike, not for images as they come."""
+    if isinstance(method, FromCenters):
+        return method.prior
+    return isinstance(method, BalancedSoftmax | LogitAdjustment | ClassBalancedSampling)

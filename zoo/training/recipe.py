@@ -18,7 +18,7 @@ from zoo.errors import RecipeError
 from zoo.objectives import OBJECTIVES, Classify, Objective, ObjectiveConfig, look_up
 from zoo.release.schema import MAX_NAME
 from zoo.training.description import described
-from zoo.training.methods import LDAMDRW, Method, NearestCenter
+from zoo.training.methods import LDAMDRW, Method, NearestCenter, balances
 from zoo.training.overrides import Overrides, apply, as_overrides
 from zoo.training.protocols import Protocol
 from zoo.training.sections import (
@@ -103,6 +103,11 @@ class Recipe(Config):
         if from_centers and getattr(self.objective, "head", None) == "cosine":
             raise ValueError(
                 'init.head: "centers" have a bias, objective.head "cosine" has none; use "fresh"'
+            )
+        if objective.from_candidates and self.training.early_stopping is not None:
+            raise ValueError(
+                "training.early_stopping: judges by the true classes, which objective "
+                f'"{self.objective.name}" does not know; expected null'
             )
         if objective.from_candidates and self.training.sampling != "instance":
             raise ValueError(
@@ -227,12 +232,8 @@ class Recipe(Config):
                 f'objective "{self.objective.name}" learns none; expected null'
             )
         stopping = self.training.early_stopping
-        ldam = isinstance(self.method, LDAMDRW) or getattr(self.objective, "head", None) == "cosine"
-        if ldam and stopping is not None and stopping.metric == "loss":
-            raise ValueError(
-                'training.early_stopping.metric: "loss" of a linear classifier is not what ldam trains, '
-                'which takes out the norm of the features; expected "balanced_accuracy" or "accuracy"'
-            )
+        if stopping is not None and stopping.metric == "loss":
+            self._loss_is_trained()
         for i, protocol in enumerate(self.evaluation):
             if protocol.protocol == "classifier" and not has_centers:
                 raise ValueError(
@@ -240,6 +241,21 @@ class Recipe(Config):
                     f'"{self.objective.name}" does not learn'
                 )
         return self
+
+    def _loss_is_trained(self) -> None:
+        """Check that training lowers what early stopping calls the loss, or the wrong state would be kept."""
+        expected = 'expected "balanced_accuracy" or "accuracy"'
+        if isinstance(self.method, LDAMDRW) or getattr(self.objective, "head", None) == "cosine":
+            raise ValueError(
+                'training.early_stopping.metric: "loss" of a linear classifier is not what ldam trains, '
+                f"which takes out the norm of the features; {expected}"
+            )
+        weighs = self.objective.adds_prior or self.training.sampling != "instance"
+        if weighs or balances(self.method):
+            raise ValueError(
+                'training.early_stopping.metric: "loss" counts images as they come, and this recipe trains '
+                f"a classifier for classes alike; {expected}"
+            )
 
     def to_yaml(self) -> str:
         """Write every value, defaults included; `from_yaml` reads the same recipe back."""

@@ -37,7 +37,8 @@ class Best(NamedTuple):
 class Stopping:
     """Looks at the validation part from time to time, and keeps the best state: of equals the earlier.
 
-    What is looked at and kept is what would be released: the moving average of the weights if there is one.
+    What is looked at and kept is what would be released: the moving average of the weights if there is one;
+    a classifier that a method changes afterwards, before that.
     All ranks look together and decide alike.
 
     Args:

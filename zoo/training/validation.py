@@ -60,8 +60,10 @@ def put_aside(dataset: ImageDataset, recipe: Recipe) -> Parts:
 class Validation:
     """Classifies the images put aside as a release would: its encoder, its centers, its evaluation view.
 
+    A method that changes the trained classifier afterwards (`zoo.training.post_hoc`) does so after this.
+
     Draws no random number and leaves the objective as it was. Each rank classifies its share; all of them
-    have to ask, and get the same figures, bit for bit. True labels count, also where training has candidates.
+    have to ask, and get the same figures, bit for bit.
 
     Args:
         dataset: the images.

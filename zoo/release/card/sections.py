@@ -190,6 +190,7 @@ def _weights(training: Mapping[str, Any]) -> str:
         f"These are {what} after epoch {stopping.get('best_epoch')}, chosen by the {metric} of "
         f"{stopping.get('validation_images')} images put aside from the training set, which no batch had; "
         "the test split decided nothing."
+        + (f" Judged was {stopping['judged']}." if "judged" in stopping else "")
     )
 
 
