@@ -114,14 +114,15 @@ class AverageSection(Config):
 class EarlyStoppingSection(Config):
     """Put a part of the training images aside, look at it while training, and release the best state.
 
-    Class counts, priors and candidates are of the rest. What is measured afterwards has the whole training
+    Class counts and priors are of the rest. What is measured afterwards has the whole training
     set: probes are fitted on it, and its counts make a class many, medium or few.
     """
 
     validation_fraction: Annotated[float, Field(gt=0, lt=1)]
     """Of each class, at least one image; a class of one image stays in the training part."""
     metric: Literal["balanced_accuracy", "accuracy", "loss"]
-    """Of the classifier on that part; `loss` is its cross-entropy. Of equal values the earlier wins."""
+    """Of the classifier on that part; `loss` is its cross-entropy, for recipes that train that one alone. Of
+    equal values the earlier wins."""
     every: PositiveInt
     """Epochs between looks; there is one at the end of the training in any case."""
     patience: PositiveInt
