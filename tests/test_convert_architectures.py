@@ -116,6 +116,24 @@ def test_where_no_architecture_fits_those_that_were_tried_are_listed(tmp_path: P
     assert message.endswith("give one of them or another name of timm's to see what differs: --arch ARCH")
 
 
+def test_of_a_file_that_names_its_architecture_it_is_listed_what_differs(tmp_path: Path) -> None:
+    file = made.save(tmp_path / "f.pth.tar", made.MoCo(), arch="resnet18")
+    content = torch.load(file, weights_only=True)
+    state = content["state_dict"]
+    (key,) = (key for key in state if key.endswith("encoder_q.layer1.0.conv1.weight"))
+    del state[key]
+    state[key.replace("layer1.0.conv1.weight", "extra")] = torch.zeros(3)
+    torch.save(content, file)
+    message = refusal(file, "moco", tmp_path, arch=None)
+    assert "the encoder is no resnet18: missing: layer1.0.conv1.weight; unexpected: extra" in message
+
+
+def test_an_argument_that_no_architecture_takes_is_named(tmp_path: Path) -> None:
+    file = made.save(tmp_path / "f.pth.tar", made.MoCo())
+    message = refusal(file, "moco", tmp_path, arch=None, model_args={"foo": 1})
+    assert "foo" in message and "none of the family's architectures" not in message
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_named_architecture_exists(family: str) -> None:
     assert all(timm.is_model(arch) for arch in FAMILIES[family].architectures)

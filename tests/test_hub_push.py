@@ -13,11 +13,13 @@ from importlib.util import find_spec
 
 import pytest
 from huggingface_hub import HfApi, ModelCard
+from typer.testing import CliRunner
 
 import zoo
 from tests import warm
 from tests.hub_helpers import EVALUATION, NAME, REPO
 from tests.release_helpers import release_of, trained_encoder
+from zoo import cli
 from zoo.config import dump_yaml
 from zoo.errors import ReleaseError, ZooWarning
 from zoo.release.card import check_card
@@ -192,6 +194,21 @@ def test_another_licence_does_not_lift_the_terms_of_the_start_in_silence(release
     changed.verify()
     changed.with_license("mit")
     assert not [each for each in recwarn if each.category is ZooWarning], "said once"
+
+
+def test_a_slip_for_a_licence_that_the_hub_lists_is_warned_of(release):
+    with pytest.warns(ZooWarning, match=r'licence "apache" is none .* Did you mean "apache-2.0"\?'):
+        release.with_license("apache")
+
+
+def test_a_push_that_cannot_be_changes_no_licence(release, hub):
+    before = (release.path / "README.md").read_text()
+    for repo, message in ((REPO, "a push needs a token"), ("one--two", 'expected "org/name"')):
+        with pytest.raises(ReleaseError, match=message):
+            CliRunner().invoke(
+                cli.app, ["push", str(release.path), repo, "--license", "mit"], catch_exceptions=False
+            )
+    assert (release.path / "README.md").read_text() == before
 
 
 def test_a_release_changed_through_two_objects_has_both_changes(release, hub):

@@ -126,8 +126,11 @@ def push(
 ) -> None:
     """Publish a release on the Hub, after checking it; the same push again changes nothing."""
     from zoo.release import open as open_release
-    from zoo.release.push import publish
+    from zoo.release.push import check_destination, check_token, publish
 
+    if start is not None or license is not None:  # these change the folder: not for a push that cannot be
+        check_destination(repo_id, revision)
+        check_token(repo_id, None)
     opened = open_release(release)
     if start is not None:
         opened = opened.with_start(start)

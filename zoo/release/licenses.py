@@ -8,8 +8,9 @@ with openmdw-1.1 as its newest. A later one is written as `other` with its ident
 from __future__ import annotations
 
 import re
+import warnings
 
-from zoo.errors import ReleaseError
+from zoo.errors import ReleaseError, ZooWarning, did_you_mean
 
 _LONGEST = 200  # characters; names, not texts
 
@@ -54,6 +55,17 @@ def check(license: object, where: str = "licence") -> None:
         raise ReleaseError(
             f"{where}: found {shown!r}, expected an identifier of the Hub's such as cc-by-4.0, or the "
             f"licence's name: letters or digits in one line, at most {_LONGEST} characters"
+        )
+
+
+def warn_unlisted(license: str) -> None:
+    """Warn of a licence that the Hub does not list where it may be a slip for one that it does."""
+    if on_hub(license)[0] == "other" and (near := did_you_mean(license, sorted(IDENTIFIERS))):
+        warnings.warn(
+            f'licence "{license}" is none of the Hub\'s identifiers, and is written as "other" with that '
+            f"name.{near}",
+            ZooWarning,
+            stacklevel=2,
         )
 
 

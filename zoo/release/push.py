@@ -97,19 +97,14 @@ def publish(
     revision: str | None = None,
 ) -> Published:
     """Do what `push` says, and tell more about it."""
-    hub.check_repo_id(repo_id)
-    branch = hub.check_revision(revision) if revision else _MAIN
-    if _VERSION.fullmatch(branch) or COMMIT.fullmatch(branch):
-        raise ReleaseError(
-            f'revision "{branch}": expected a branch; version tags are made by the push itself'
-        )
+    check_destination(repo_id, revision)
+    branch = revision or _MAIN
     # anew: what was changed since, through another object, is what is published
     release = Release.at(release.path) if isinstance(release, Release) else source.open(release)
     check.check_release(release)
     start.check_public(release.path)
     card.check_card(release.path, release.config)
-    if not hub.has_token(token):
-        raise ReleaseError(f'Hub repository "{repo_id}": a push needs a token with write access; {LOG_IN}')
+    check_token(repo_id, token)
     client = hub.api(token)
     contents = manifest.contents(release.path, repo_id)
     manifest.check_sizes({name: manifest.size(content) for name, content in contents.items()}, release.path)
@@ -121,6 +116,30 @@ def publish(
         return _published(repo_id, version or _tag(client, repo_id, there.commit), ())
     commit = _commit(client, repo_id, branch, there, contents, changed, release.name)
     return _published(repo_id, _tag(client, repo_id, commit), tuple(changed))
+
+
+def check_destination(repo_id: str, revision: str | None) -> None:
+    """Make sure that a repository and a branch can be pushed to, as far as their names tell.
+
+    Raises:
+        ReleaseError: if not.
+    """
+    hub.check_repo_id(repo_id)
+    branch = hub.check_revision(revision) if revision else _MAIN
+    if _VERSION.fullmatch(branch) or COMMIT.fullmatch(branch):
+        raise ReleaseError(
+            f'revision "{branch}": expected a branch; version tags are made by the push itself'
+        )
+
+
+def check_token(repo_id: str, token: str | bool | None) -> None:
+    """Make sure that there is a token to push with.
+
+    Raises:
+        ReleaseError: if not.
+    """
+    if not hub.has_token(token):
+        raise ReleaseError(f'Hub repository "{repo_id}": a push needs a token with write access; {LOG_IN}')
 
 
 def _published(repo_id: str, version: str, changed: tuple[str, ...]) -> Published:

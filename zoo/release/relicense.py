@@ -26,6 +26,7 @@ def relicense(folder: Path, config: Mapping[str, Any], license: str) -> None:
         ReleaseError: for no name of a licence, or a folder that cannot be written.
     """
     licenses.check(license)
+    licenses.warn_unlisted(license)
     recipe, old = format.read_recipe(folder), config["pretrained_cfg"]["license"]
     start = format.start_of(recipe)
     if start is not None and license != old:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -50,6 +50,10 @@ def find_architecture(
             f"{where}: several architectures fit its encoder: {', '.join(fitting)}; choose one: --arch"
             f" {fitting[0]}"
         )
+    if named in family.architectures:
+        check_fit(encoder, named, implied, given, family=family, where=where)  # says what differs
+    if given and (refusals := _refusals(_candidates(found, family), args)):
+        raise refusals[0]
     built = f" with {', '.join(f'{key}={value}' for key, value in args.items())}" if args else ""
     more = " or another name of timm's" if family.any_architecture else ""
     raise ReleaseError(
@@ -137,6 +141,19 @@ def _fits(found: Mapping[str, tuple[int, ...]], arch: str, args: Mapping[str, An
         return _shapes(arch, args) == found
     except ZooError:  # an architecture that does not take these arguments
         return False
+
+
+def _refusals(architectures: Sequence[str], args: Mapping[str, Any]) -> list[ZooError]:
+    """Return why architectures take no such arguments; nothing where one of them does."""
+    refusals = list[ZooError]()
+    for arch in architectures:
+        try:
+            _shapes(arch, args)
+        except ZooError as error:
+            refusals.append(error)
+        else:
+            return []
+    return refusals
 
 
 def _shapes(arch: str, args: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:

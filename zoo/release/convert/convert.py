@@ -104,6 +104,7 @@ def convert_checkpoint(
     check_texts(dataset=dataset, description=description)
     if license is not None:
         licenses.check(license)
+        licenses.warn_unlisted(license)
     preprocessing = preprocessing or Preprocessing()
     check_preprocessing(preprocessing)
     if arch is not None and "." in arch:
