@@ -127,7 +127,12 @@ def test_pretrain_evaluate_show(tmp_path: Path) -> None:
         (("evaluate", "knn", PACO, "--device", "cuda:1"), 'device: found "cuda:1"'),
         (("evaluate", "knn", PACO, "--set", "k=1", "--set", "k=2"), '--set: "k" is given twice'),
         (("evaluate", "knn", PACO, "--set", "protocol=knn"), 'unknown setting "protocol". It has: k, tau'),
-        (("show", "nothing_like_it"), "nothing_like_it"),
+        (("show", "nothing_like_it"), 'no release "nothing_like_it"'),
+        (
+            ("show", "resnet50.moco_v2_in1kk"),
+            'nor is it a recipe or sweep. Did you mean "resnet50.moco_v2_in1k"',
+        ),
+        (("show", "resnet50"), "that is an architecture of timm"),
         (("list", "zzz*"), 'nothing matches "zzz*"'),
         (("pretrain", "cifar_resnet20.paco_cifar100_lt100_short", "--data", "/no/where"), "/no/where"),
         (("demo", "--out", "/proc/version"), "not an empty folder"),

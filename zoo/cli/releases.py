@@ -11,7 +11,7 @@ import typer
 from zoo import catalog
 from zoo.cli.app import Out, app, key_values
 from zoo.cli.show import print_conversion, print_hub, print_names, print_reading, print_release
-from zoo.errors import RecipeError, ReleaseError
+from zoo.errors import RecipeError, ReleaseError, did_you_mean
 from zoo.files import is_file
 
 if TYPE_CHECKING:
@@ -76,8 +76,9 @@ def show(
         from zoo.release import Release
         from zoo.release.locate import folder_of
 
+        release = Release.at(folder_of(reading, want="facts"))
         print_reading(name, reading)
-        print_release(Release.at(folder_of(reading, want="facts")))
+        print_release(release)
     if reading is None or _is_recipe(name):
         path = catalog.recipe_path(name)
         print(f"# {path}\n{catalog.recipe_text(path)}", end="")
@@ -92,12 +93,15 @@ def _release_of(name: str) -> Reading | None:
     is_recipe = _is_recipe(name) or name.endswith((".yaml", ".yml"))
     try:
         reading = names.resolve(name)
-    except ReleaseError:
+    except ReleaseError as error:
         if is_recipe:
             return None
-        if name not in catalog.list_models() and "/" not in name and ":" not in name:
-            catalog.recipe_path(name)  # names the nearest recipe
-        raise
+        if name in catalog.list_models() or "/" in name or ":" in name:
+            raise
+        near = did_you_mean(name, [*catalog.list_recipes(), *catalog.list_sweeps()])
+        if not near or "Did you mean" in str(error) or "that is an architecture" in str(error):
+            raise
+        raise ReleaseError(f"{str(error).rstrip('.')}; nor is it a recipe or sweep.{near}") from None
     return None if is_recipe and reading.kind == "hub" and reading.cached is None else reading
 
 

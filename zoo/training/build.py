@@ -161,8 +161,9 @@ def check_timm_weights(name: str) -> None:
         )
     known = timm.list_pretrained(f"{arch}.*")
     if name not in known:
+        near = did_you_mean(name, known or timm.list_pretrained())
         raise TrainingError(
-            f'init.release: timm has no weights "{name}".{did_you_mean(name, known)} '
+            f'init.release: timm has no weights "{name}".{near} '
             f"It has: {', '.join(known) or 'none of this architecture'}"
         )
 

@@ -162,5 +162,9 @@ def talking(repo_id: str, revision: str | None = None) -> AbstractContextManager
             another way.
         ReleaseError: for everything else.
     """
-    where = f'Hub repository "{repo_id}"' + (f' at revision "{revision}"' if revision else "")
+    return talking_about(f'Hub repository "{repo_id}"' + (f' at revision "{revision}"' if revision else ""))
+
+
+def talking_about(where: str) -> AbstractContextManager[None]:
+    """Do what `talking` says about something else than a repository; `where` begins the error."""
     return hub_client.talking(where, _KINDS, ReleaseError)

@@ -44,7 +44,7 @@ def list_hub(org: str, *, token: str | bool | None = None) -> list[HubRelease]:
     """
     if not hub.is_repo_id(f"{org}/name"):
         raise ReleaseError(f'"{org}": expected the name of a user or organisation on the Hub')
-    with hub.talking(f"{org}/*"):
+    with hub.talking_about(f'Hub namespace "{org}"'):
         models = list(
             hub.api(token).list_models(
                 author=org,
