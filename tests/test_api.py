@@ -292,6 +292,10 @@ def test_evaluate_gives_a_model_the_size_it_was_built_for() -> None:
             lambda paco: timm.create_model("levit_128", num_classes=0, img_size=32),
             "takes no 224 x 224 images",
         ),
+        (
+            lambda paco: nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 16, 8)),
+            r"Sequential takes no 224 x 224 images: .* Say which size it takes: preprocess=dict\(input_size=",
+        ),
     ],
 )
 def test_evaluate_says_which_images_a_model_takes(paco: Release, build: Any, expected: str) -> None:

@@ -137,7 +137,7 @@ def folders(root: Path, **counts: tuple[int, int]) -> str:
         ("linear", {"a": (1, 2), "b": (1, 2)}, "a single training image, so none can validate"),
         ("linear", {"a": (3, 2)}, "found only class 0 in training, expected two or more"),
         ("few_shot", {"a": (9, 2), "b": (3, 2)}, 'class "b" has 3; expected 5 training images'),
-        ("classifier", {"a": (3, 2), "b": (3, 2)}, "found 2 classes (a, b, ...), expected the 5 of"),
+        ("classifier", {"a": (3, 2), "b": (3, 2)}, "found 2 classes (a, b), expected the 5 of"),
         ("retrieval", {"a": (3, 1), "b": (3, 1)}, "no query has another image of its class"),
     ],
 )

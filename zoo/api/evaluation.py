@@ -308,10 +308,10 @@ def _with_classes_of(release: Release, dataset: ImageDataset) -> ImageDataset:
     unknown = next((name for name in ours if name not in known), None)
     ambiguous = len(known) < len(theirs) or len(set(ours)) < len(ours)
     if ours != theirs and (unknown is not None or ambiguous):
-        found, expected = (", ".join(names[:5]) for names in (ours, theirs))
+        found, expected = (", ".join(names[:5]) + ", ..." * (len(names) > 5) for names in (ours, theirs))
         raise DataError(
-            f"data: found {len(ours)} classes ({found}, ...), expected the "
-            f"{len(theirs)} of {release.name}'s centers ({expected}, ...) or some of them"
+            f"data: found {len(ours)} classes ({found}), expected the "
+            f"{len(theirs)} of {release.name}'s centers ({expected}) or some of them"
             + (f', of which "{unknown}" is none' if unknown is not None else "")
             + ('; "zoo convert --labels" names them' if "converted" in release.recipe else "")
         )
