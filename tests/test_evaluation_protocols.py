@@ -234,9 +234,12 @@ def test_a_class_without_test_images_has_no_accuracy_and_one_without_training_im
     assert 2 not in voted.predictions.tolist()
 
 
-def test_a_release_without_centers_that_is_asked_for_them_says_what_else_there_is(moco: Release) -> None:
+def test_a_release_without_centers_that_is_asked_for_them_says_what_else_there_is(
+    moco: Release, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(ZooError, match=r'needs learned centers; this encoder has none.*"linear" or "knn"'):
         zoo.evaluate(moco, "classifier", save=False)
+    assert "measuring" not in capsys.readouterr().err  # refused first
 
 
 @pytest.mark.parametrize("tau", [0.5, 1.0, 3.0])

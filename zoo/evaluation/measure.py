@@ -34,7 +34,7 @@ from zoo.training.protocols import (
     settings_of,
 )
 
-__all__ = ["Encoded", "ProbeRun", "measure", "respond"]
+__all__ = ["Encoded", "ProbeRun", "check_centers", "measure", "respond"]
 
 _ROOM = 6  # times the training features: what fitting a probe takes at most
 
@@ -190,21 +190,33 @@ def _retrieval(protocol: RetrievalProtocol, data: ProbeData) -> Answer:
     return Neighbours(Retrieval(data.test, features.to(_near(data, features))), labels, k)
 
 
-def _classifier(
-    protocol: ClassifierProtocol, data: ProbeData, centers: Centers | OwnClassifier | None
-) -> Answer:
-    if isinstance(centers, OwnClassifier):
-        if protocol.tau is not None:
-            raise ReleaseError(
-                'protocol "classifier", tau: found a model, which does not say how many training images each '
-                "class had; expected the release that it was loaded from, whose centers do"
-            )
-        return Classes.of_logits(own_logits(data.test, data.num_classes))
+def check_centers(protocol: Protocol, centers: Centers | OwnClassifier | None) -> None:
+    """Make sure that there are the centers a protocol asks for: so that nothing is read or encoded before.
+
+    Raises:
+        ReleaseError: for `classifier` without centers, or less the log prior of a model that knows none.
+    """
+    if not isinstance(protocol, ClassifierProtocol):
+        return
     if centers is None:
         raise ReleaseError(
             'protocol "classifier" needs learned centers; this encoder has none. Expected another protocol, '
             'e.g. "linear" or "knn"'
         )
+    if isinstance(centers, OwnClassifier) and protocol.tau is not None:
+        raise ReleaseError(
+            'protocol "classifier", tau: found a model, which does not say how many training images each '
+            "class had; expected the release that it was loaded from, whose centers do"
+        )
+
+
+def _classifier(
+    protocol: ClassifierProtocol, data: ProbeData, centers: Centers | OwnClassifier | None
+) -> Answer:
+    check_centers(protocol, centers)
+    if isinstance(centers, OwnClassifier):
+        return Classes.of_logits(own_logits(data.test, data.num_classes))
+    assert centers is not None
     if len(centers.weight) != data.num_classes:
         raise ReleaseError(
             f'protocol "classifier": found centers of {len(centers.weight)} classes, expected '
