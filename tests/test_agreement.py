@@ -146,3 +146,5 @@ def test_facts_of_a_training_counts_are_equal_shares_near_and_speed_is_free() ->
     assert found(exact=True)["share"].tolerance == pytest.approx(1.0)
     assert found(stopped_early=True)["steps"].verdict == "not judged"
     assert found()["seconds"].agrees
+    (again,) = agreement.compare("training", {"seconds": 9.0}, {"seconds": 9.0}, agreement.within(1.0))
+    assert again.verdict == "not judged" and again.agrees

@@ -144,7 +144,7 @@ def test_evaluate_takes_any_model_and_a_data_spec() -> None:
     assert entry["preprocess"] == PIXELS
 
 
-FEW = "digits?per_class=3"
+FEW = "digits?per_class=20"
 
 
 def test_evaluate_looks_through_wrappers_for_what_a_model_says_of_its_images() -> None:
@@ -281,7 +281,7 @@ def test_evaluate_says_what_it_cannot_take_of_a_pretrained_cfg() -> None:
 
 def test_evaluate_gives_a_model_the_size_it_was_built_for() -> None:
     vit = timm.create_model("vit_tiny_patch16_224", num_classes=0, img_size=16, depth=1)
-    assert zoo.evaluate(vit, "knn", "digits?per_class=5")["metrics"]["accuracy"] > 15  # chance is 10
+    assert zoo.evaluate(vit, "knn", "digits?per_class=5", k=5)["metrics"]["accuracy"] > 15  # chance is 10
 
 
 @pytest.mark.parametrize(
@@ -291,6 +291,10 @@ def test_evaluate_gives_a_model_the_size_it_was_built_for() -> None:
         (
             lambda paco: timm.create_model("levit_128", num_classes=0, img_size=32),
             "takes no 224 x 224 images",
+        ),
+        (
+            lambda paco: nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 16, 8)),
+            r"Sequential takes no 224 x 224 images: .* Say which size it takes: preprocess=dict\(input_size=",
         ),
     ],
 )
@@ -529,7 +533,7 @@ def test_one_unreadable_training_image_ends_neither_training_nor_measuring(tmp_p
     assert (release.path / "run" / "unreadable.txt").read_text() == "dark/03.png\n"
     assert {e["protocol"] for e in release.metrics["evaluations"]} == {"classifier", "linear", "knn"}
     assert release.metrics["evaluations"][0]["data"] == "pictures"
-    again = zoo.evaluate(release, "knn", data, save=False)
+    again = zoo.evaluate(release, "knn", data, save=False, k=5)
     known = next(e for e in release.metrics["evaluations"] if e["protocol"] == "knn")
     assert again["metrics"] == known["metrics"]
 

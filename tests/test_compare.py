@@ -361,5 +361,5 @@ def test_a_method_without_chance_has_no_interval_and_is_not_told_apart() -> None
         return {seed: {"balanced_accuracy": value} for seed in range(3)}
 
     found = summarize({"mean": runs(92.5), "center": runs(92.0), "same": runs(92.5)})
-    assert found["center"].tied is None and found["center"].verdict == "-0.5"
+    assert found["center"].tied is None and found["center"].verdict == "-0.5 (no spread)"
     assert found["same"].tied is True and found["same"].verdict == "0.0 (tie)"

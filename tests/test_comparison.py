@@ -55,7 +55,7 @@ def test_methods_are_ranked_and_differences_are_taken_seed_by_seed() -> None:
 def test_one_seed_has_neither_interval_nor_ties() -> None:
     found = summarize({"a": {3: metrics(1.0)}, "b": {3: metrics(1.0)}})
     assert [summary.tied for summary in found.values()] == [None, None]
-    assert found["b"].verdict == "0.0"
+    assert found["b"].verdict == "0.0 (one seed)"
 
 
 def test_other_seeds_and_no_method_are_refused() -> None:
@@ -72,7 +72,7 @@ def test_tables_leave_out_what_no_run_has() -> None:
         "| method | accuracy | balanced | medium | few | calibration error | balanced, to the best |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
         "| b | 2.0 | 2.0 | 2.0 | - | 2.0 | best |",
-        "| a | 1.0 | 1.0 | 1.0 | 1.0 | 1.0 | -1.0 |",
+        "| a | 1.0 | 1.0 | 1.0 | 1.0 | 1.0 | -1.0 (one seed) |",
     ]
     assert as_rows(summarize(runs))[1] == ["b", "2.0", "2.0", "2.0", "-", "2.0", "best"]
 
@@ -95,6 +95,14 @@ def test_the_picture_shows_each_method(tmp_path: Path) -> None:
     assert everything.std() > 5
 
 
+def test_the_caption_says_why_a_mark_has_no_line(tmp_path: Path, saved: list[Figure]) -> None:
+    plot_comparison(summarize(RUNS), tmp_path / "a.png")
+    plot_comparison(summarize({**RUNS, "d": dict.fromkeys(range(3), metrics(40.0))}), tmp_path / "b.png")
+    varying, same = (figure.get_supxlabel().replace("\n", " ") for figure in saved)
+    assert "no spread" not in varying
+    assert "(Student's t). no line: no spread, the same with every seed. many, medium" in same
+
+
 def test_of_one_seed_the_picture_shows_values_and_speaks_of_no_mean(
     tmp_path: Path, saved: list[Figure]
 ) -> None:
@@ -103,4 +111,4 @@ def test_of_one_seed_the_picture_shows_values_and_speaks_of_no_mean(
     (figure,) = saved
     assert [text.get_text() for text in figure.axes[0].texts] == ["61.3", "50.0"]
     caption = figure.get_supxlabel().replace("\n", " ")
-    assert caption.startswith("seed 0; many, medium, few: mean over classes with")
+    assert caption.startswith("seed 0; one seed: what differs by chance is not told apart. many, medium,")

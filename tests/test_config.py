@@ -15,6 +15,7 @@ from pydantic import Field
 from zoo import catalog
 from zoo.config import Config, dump_yaml, load_yaml, parse
 from zoo.errors import RecipeError, ZooError, did_you_mean
+from zoo.training import Recipe
 
 
 class Cat(Config):
@@ -48,6 +49,52 @@ def test_unknown_key_names_its_path_and_the_nearest_valid_key() -> None:
     assert 'unknown key "pets.0.live"' in text
     assert 'Did you mean "lives"?' in text
     assert "tail" not in text  # not a key of this member of the union
+
+
+def test_a_section_that_needs_nothing_but_its_name_may_be_given_by_it() -> None:
+    found = parse(House, {"name": "a", "pets": [{"kind": "dog", "tail": 1.0}, "cat"], "keeper": "cat"}, "h")
+    assert found.pets[1] == found.keeper == Cat(kind="cat")
+    given = {"name": "a", "keeper": "cat", "flor": "attic"}
+    assert message(given).startswith('house.yaml: unknown key "flor"') and given["keeper"] == "cat"
+
+
+def test_a_name_that_is_no_whole_section_says_what_it_needs() -> None:
+    text = message({"name": "a", "keeper": "dog"})
+    assert text == "house.yaml: \"keeper\": found 'dog' (str), expected {kind: dog, tail: ...}"
+    text = message({"name": "a", "pets": ["cta"]})
+    assert text.endswith(
+        'found \'cta\' (str), expected a section with "kind", one of cat, dog. Did you mean "cat"?'
+    )
+    assert '"keeper": found 3 (int), expected a section with "kind", one of' in message(
+        {"name": "a", "keeper": 3}
+    )
+
+
+@pytest.mark.parametrize("name", ["crt", "balanced_softmax"])
+def test_a_method_and_other_sections_of_a_recipe_are_chosen_by_name_alone(name: str) -> None:
+    recipe = "cifar_resnet20.ce_digits_lt50"
+    found = Recipe.load(recipe, [f"method={name}", "data.source=digits"])
+    assert found == Recipe.load(
+        recipe, [f"method={{name: {name}}}", "data.source={kind: digits}"]
+    ).model_copy(update={"description": found.description})
+    with pytest.raises(
+        RecipeError, match=r'"method": found .*, expected \{name: from_centers, prior: ...\}$'
+    ):
+        Recipe.load(recipe, ["method=from_centers"])
+
+
+def test_a_list_of_the_wrong_length_says_how_many_there_are() -> None:
+    class Pixels(Config):
+        mean: Annotated[list[float], Field(min_length=3, max_length=3)]
+        names: Annotated[list[str], Field(min_length=1)]
+
+    for mean, names, expected in (
+        ([0.5, 0.5], ["a"], '"mean": found 2 numbers, expected 3'),
+        ([0.5] * 4, [], '"mean": found 4 numbers, expected 3; "names": found 0 values, expected at least 1'),
+    ):
+        with pytest.raises(RecipeError) as error:
+            parse(Pixels, {"mean": mean, "names": names}, "p")
+        assert str(error.value) == f"p: {expected}"
 
 
 def test_wrong_type_says_what_was_found_and_expected() -> None:

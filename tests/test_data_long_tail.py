@@ -72,6 +72,23 @@ def test_impossible_profiles_name_the_class():
         select_long_tail(LongTail(imbalance=5.0), labels, 2)
 
 
+def test_data_that_are_long_tailed_already_are_told_what_to_do_by_the_names_of_their_classes():
+    labels, names = np.repeat([0, 1, 2], [40, 4, 6]), ("apple", "bird", "zebra")
+    already = "of data that are long-tailed already: --set data.long_tail=null"
+    for changes, expected in (
+        ({}, 'class "bird" would keep no image with imbalance 50 and at most 4 images of a class (all of c'),
+        (
+            {"max_per_class": 8},
+            "with imbalance 50 and at most 8 images of a class (max_per_class); expect",
+        ),
+        ({"max_per_class": 100}, 'class "apple" has 40 images, the exponential profile'),
+    ):
+        with pytest.raises(DataError) as error:
+            select_long_tail(LongTail(imbalance=50.0, **changes), labels, 3, names)
+        assert expected in str(error.value) and str(error.value).endswith(already)
+        assert "largest" not in str(error.value)
+
+
 def test_applies_to_training_only_and_is_described():
     config = DataConfig(source=Digits(), long_tail=LongTail(imbalance=50.0))
     train, test = (open_dataset(config, split, None) for split in ("train", "test"))

@@ -34,6 +34,11 @@ def test_so_many_of_each_class_or_a_clear_error() -> None:
         counts(per_class=6)
 
 
+def test_a_class_with_too_few_images_is_named() -> None:
+    with pytest.raises(DataError, match='subset: class "rare" has 1 images, expected at least per_class'):
+        select_subset(Subset(per_class=2), LABELS, 4, ["a", "b", "c", "rare"])
+
+
 def test_a_smaller_subset_of_one_seed_lies_in_the_larger_and_seeds_differ() -> None:
     one, ten, other = (
         set(select_subset(Subset(fraction=fraction, seed=seed), LABELS, 4).tolist())

@@ -137,7 +137,7 @@ def folders(root: Path, **counts: tuple[int, int]) -> str:
         ("linear", {"a": (1, 2), "b": (1, 2)}, "a single training image, so none can validate"),
         ("linear", {"a": (3, 2)}, "found only class 0 in training, expected two or more"),
         ("few_shot", {"a": (9, 2), "b": (3, 2)}, 'class "b" has 3; expected 5 training images'),
-        ("classifier", {"a": (3, 2), "b": (3, 2)}, "found 2 classes (a, b, ...), expected the 5 of"),
+        ("classifier", {"a": (3, 2), "b": (3, 2)}, "found 2 classes (a, b), expected the 5 of"),
         ("retrieval", {"a": (3, 1), "b": (3, 1)}, "no query has another image of its class"),
     ],
 )
@@ -159,7 +159,8 @@ def test_a_class_folder_missing_in_training_is_named(made: Release, tmp_path: Pa
 
 def test_accuracy_is_over_the_classes_that_have_test_images(made: Release, tmp_path: Path) -> None:
     with pytest.warns(ZooWarning, match='no image of 1 of the 3 classes \\("rare"\\)'):
-        entry = zoo.evaluate(made, "knn", folders(tmp_path, a=(2, 2), b=(2, 2), rare=(1, 0)), save=False)
+        data = folders(tmp_path, a=(2, 2), b=(2, 2), rare=(1, 0))
+        entry = zoo.evaluate(made, "knn", data, save=False, k=1)
     assert entry["metrics"]["per_class"][2] is None
     assert entry["metrics"]["test_images"] == 4
 
@@ -202,10 +203,25 @@ def test_one_image_per_class_is_enough_for_knn_one_shot_and_a_given_penalty(
     made: Release, tmp_path: Path
 ) -> None:
     data = folders(tmp_path, a=(1, 3), b=(1, 3))
-    for protocol, settings in (("knn", {}), ("few_shot", {"shots": 1}), ("linear", {"l2_grid": [0.1]})):
+    for protocol, settings in (("knn", {"k": 1}), ("few_shot", {"shots": 1}), ("linear", {"l2_grid": [0.1]})):
         entry = zoo.evaluate(made, protocol, data, save=False, **settings)
         assert entry["metrics"]["test_images"] == 6
-    assert zoo.evaluate(made, "knn", data, save=False)["chosen"] == {"k": 2}  # of 20 asked for
+
+
+def test_more_neighbours_than_a_class_has_images_are_warned_of_and_those_that_voted_shown(
+    made: Release, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = folders(tmp_path / "data", a=(3, 2), b=(5, 2))
+    zoo.evaluate(made, "knn", data, save=False, k=4)
+    with pytest.warns(ZooWarning, match="k = 5, but 8 training images of 2 classes, 4 of each.* at most 4"):
+        assert zoo.evaluate(made, "knn", data, save=False, k=5)["chosen"] == {"k": 5}
+    copied = Path(shutil.copytree(made.path, tmp_path / "copy"))
+    with pytest.warns(ZooWarning, match="k = 20"):
+        assert zoo.evaluate(copied, "knn", data)["chosen"] == {"k": 8}
+    assert "| k: 8 (20 asked); tau: 0.07 |" in zoo.open(copied).card
+    check_card(copied, zoo.open(copied).config)
+    print_evaluations(zoo.open(copied).metrics["evaluations"])
+    assert "knn k=8 (20 asked) " in capsys.readouterr().out
 
 
 def test_a_class_without_test_images_has_no_accuracy_and_one_without_training_images_is_never_right() -> None:
@@ -218,9 +234,12 @@ def test_a_class_without_test_images_has_no_accuracy_and_one_without_training_im
     assert 2 not in voted.predictions.tolist()
 
 
-def test_a_release_without_centers_that_is_asked_for_them_says_what_else_there_is(moco: Release) -> None:
+def test_a_release_without_centers_that_is_asked_for_them_says_what_else_there_is(
+    moco: Release, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(ZooError, match=r'needs learned centers; this encoder has none.*"linear" or "knn"'):
         zoo.evaluate(moco, "classifier", save=False)
+    assert "measuring" not in capsys.readouterr().err  # refused first
 
 
 @pytest.mark.parametrize("tau", [0.5, 1.0, 3.0])

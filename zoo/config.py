@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Mapping
-from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, get_args
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeGuard, TypeVar, get_args, get_origin
 
 import pydantic
 import yaml
+from pydantic.fields import FieldInfo
 
 from zoo.errors import RecipeError, ZooError, did_you_mean
 
@@ -21,11 +22,16 @@ class Config(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
+_NO_SECTION = "model_attributes_type"
+"""Pydantic's word for a value in the place of a section that is told from others by one of its keys."""
+
 ConfigT = TypeVar("ConfigT", bound=Config)
 
 
 def parse(schema: type[ConfigT], data: Any, where: str, error_type: type[ZooError] = RecipeError) -> ConfigT:
     """Validate plain `data` against `schema`.
+
+    A section that is told by its name and needs nothing else may be given by it: `crt` for `{name: crt}`.
 
     Raises:
         ZooError: of `error_type`, naming `where`, the path of the key, what was found, what was expected,
@@ -34,16 +40,67 @@ def parse(schema: type[ConfigT], data: Any, where: str, error_type: type[ZooErro
     try:
         return schema.model_validate(data)
     except pydantic.ValidationError as error:
-        problems: list[str] = []
-        for item in error.errors(include_url=False):
-            text, keys, listing = _explain(schema, item).partition(" Valid keys: ")
-            listed = any(problem.endswith(keys + listing) for problem in problems)  # once is enough
-            problems.append(text if listed else text + keys + listing)
-        raise error_type(f"{where}: " + "; ".join(problems)) from None
+        items = error.errors(include_url=False)
+    named = data
+    for item in items:
+        if item["type"] == _NO_SECTION:
+            named = _with_section(schema, named, item)
+    if named is not data:
+        return parse(schema, named, where, error_type)
+    problems: list[str] = []
+    for item in items:
+        text, keys, listing = _explain(schema, item).partition(" Valid keys: ")
+        listed = any(problem.endswith(keys + listing) for problem in problems)  # once is enough
+        problems.append(text if listed else text + keys + listing)
+    raise error_type(f"{where}: " + "; ".join(problems))
+
+
+def _with_section(schema: type[Config], data: Any, item: Any) -> Any:
+    """Return `data` with a section in the place of its bare name, where that is all it needs."""
+    place, name = _locate(schema, item["loc"]), item["input"]
+    tag = _tag(place.sections)
+    section = _tagged(place.sections, tag, name)
+    if section is None or _needed_beside(section, tag):
+        return data
+    return _put(data, place.path, {tag: name})
+
+
+def _put(data: Any, path: Sequence[Any], value: Any) -> Any:
+    """Return a copy of nested plain data with another value in one place."""
+    if not path:
+        return value
+    copied = list(data) if isinstance(data, list) else dict(data)
+    copied[path[0]] = _put(data[path[0]], path[1:], value)
+    return copied
+
+
+def _tag(sections: Sequence[type[Config]]) -> str:
+    """Return the key that tells sections apart: for each of them it takes other words."""
+
+    def tells(key: str) -> bool:
+        words = [word for each in sections for word in _words(each, key)]
+        return len(words) == len({*words}) and all(_words(each, key) for each in sections)
+
+    return next(filter(tells, sections[0].model_fields))
+
+
+def _words(section: type[Config], key: str) -> tuple[Any, ...]:
+    field = section.model_fields.get(key)
+    annotation = None if field is None else field.annotation
+    return get_args(annotation) if get_origin(annotation) is Literal else ()
+
+
+def _tagged(sections: Sequence[type[Config]], tag: str, name: object) -> type[Config] | None:
+    return next((each for each in sections if name in _words(each, tag)), None)
+
+
+def _needed_beside(section: type[Config], tag: str) -> list[str]:
+    return [key for key, field in section.model_fields.items() if field.is_required() and key != tag]
 
 
 def _explain(schema: type[Config], item: Any) -> str:
-    path, siblings = _locate(schema, item["loc"])
+    place = _locate(schema, item["loc"])
+    path, siblings = ".".join(map(str, place.path)), place.siblings
     found, kind = item["input"], item["type"]
     if kind == "extra_forbidden":
         hint = did_you_mean(item["loc"][-1], siblings)
@@ -60,6 +117,12 @@ def _explain(schema: type[Config], item: Any) -> str:
         tag = item["ctx"]["tag"]
         path = f"{path}.{item['ctx']['discriminator'].strip(chr(39))}"
         return f'"{path}": found "{tag}", expected one of {", ".join(tags)}.{did_you_mean(tag, tags)}'
+    if kind == _NO_SECTION:
+        return f'"{path}": found {_short(found)}, expected {_expected_section(place.sections, found)}'
+    if kind in {"too_short", "too_long"}:
+        noun = "number" if found and all(map(is_number, found)) else "value"
+        count = f"{len(found)} {noun}{'' if len(found) == 1 else 's'}"
+        return f'"{path}": found {count}, expected {_expected_length(place.length, item)}'
     message = item["msg"].removeprefix("Input should be ")
     if "<number>" in item["loc"]:
         message += " or a section, e.g. {kind: linear, start: 0.2, end: 0.1}"
@@ -67,6 +130,25 @@ def _explain(schema: type[Config], item: Any) -> str:
     if kind == "literal_error":
         hint = "." + did_you_mean(found, re.findall(r"'([^']*)'", item["ctx"]["expected"]))
     return f'"{path}": found {_short(found)}, expected {message}{hint.rstrip(".")}'
+
+
+def _expected_section(sections: Sequence[type[Config]], found: object) -> str:
+    """Say which keys the section needs that `found` names, or which names there are."""
+    tag = _tag(sections)
+    section = _tagged(sections, tag, found)
+    if section is not None:
+        others = "".join(f", {key}: ..." for key in _needed_beside(section, tag))
+        return f"{{{tag}: {found}{others}}}"
+    names = [str(name) for each in sections for name in _words(each, tag)]
+    return f'a section with "{tag}", one of {", ".join(names)}.{did_you_mean(found, names)}'.rstrip(".")
+
+
+def _expected_length(length: tuple[int | None, int | None], item: Any) -> str:
+    least, most = length
+    if least is not None and least == most:
+        return str(least)
+    bounds = item["ctx"]
+    return f"at least {bounds['min_length']}" if "min_length" in bounds else f"at most {bounds['max_length']}"
 
 
 def _short(value: object) -> str:
@@ -92,30 +174,57 @@ def leaves(plain: Any, path: str = "") -> list[tuple[str, Any]]:
     return [leaf for value, key in below for leaf in leaves(value, key)]
 
 
-def _locate(schema: type[Config], loc: tuple[Any, ...]) -> tuple[str, list[str]]:
-    """Follow `loc` from `schema`: the path as the user wrote it, and the valid keys beside its last part.
+class _Place(NamedTuple):
+    """Where in a schema an error is.
+
+    Attributes:
+        path: as the user wrote it.
+        siblings: the valid keys beside its last part.
+        sections: that may stand there.
+        length: the fewest and the most values of a list there, where the key itself bounds them.
+    """
+
+    path: list[Any]
+    siblings: list[str]
+    sections: list[type[Config]]
+    length: tuple[int | None, int | None]
+
+
+def _locate(schema: type[Config], loc: tuple[Any, ...]) -> _Place:
+    """Follow `loc` from `schema`.
 
     pydantic puts the tag of a union's member into the path; no user wrote it, so it is left out: a value of
     the union's discriminator, or a tag in angle brackets.
     """
     candidates: list[Any] = [schema]
     siblings: list[str] = []
-    path: list[str] = []
+    path: list[Any] = []
+    fields: list[FieldInfo] = []
     for part in loc:
         if isinstance(part, str) and part.startswith("<"):
             continue
-        models = [c for c in candidates if isinstance(c, type) and issubclass(c, Config)]
+        models = _sections(candidates)
         tagged = [m for m in models if _has_literal(m, part)]
         if len(models) > 1 and tagged:  # of several members the tag comes first, though a field be so named
             candidates = tagged
             continue
-        path.append(str(part))
+        path.append(part)
         if isinstance(part, int):
+            fields = []
             continue  # the members of a list's annotation are already the candidates
         siblings = sorted({name for model in models for name in model.model_fields})
         fields = [model.model_fields[part] for model in models if part in model.model_fields]
         candidates = [member for field in fields for member in _members(field.annotation)]
-    return ".".join(path), siblings
+    bounds = [bound for field in fields for bound in field.metadata]
+    least, most = (
+        next((value for bound in bounds if (value := getattr(bound, name, None)) is not None), None)
+        for name in ("min_length", "max_length")
+    )
+    return _Place(path, siblings, _sections(candidates), (least, most))
+
+
+def _sections(candidates: Sequence[Any]) -> list[type[Config]]:
+    return [each for each in candidates if isinstance(each, type) and issubclass(each, Config)]
 
 
 def _has_literal(model: type[Config], value: object) -> bool:

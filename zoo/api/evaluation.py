@@ -25,7 +25,7 @@ from zoo.data.sources import has_training_split
 from zoo.errors import DataError, RecipeError, ReleaseError, ZooError, ZooWarning, did_you_mean
 from zoo.evaluation.classifier import OwnClassifier
 from zoo.evaluation.diagnosis.center_loss import CenterLoss, center_loss
-from zoo.evaluation.measure import Encoded, ProbeRun, measure
+from zoo.evaluation.measure import Encoded, ProbeRun, check_centers, measure
 from zoo.files import RUNS, is_dir
 from zoo.modules import Centers
 from zoo.release import Preprocess, Release
@@ -159,6 +159,7 @@ def evaluate_release(
             release_or_model if isinstance(release_or_model, Release) else releases.open(release_or_model)
         )
         model, view, centers = release.load(), release.preprocess, release.centers
+    check_centers(chosen, centers)
     config, root = resolve_data(data, release)
     reading = _reading_of(release)
     open_split = partial(open_own, release) if release is not None and _is_own(data) else open_dataset
@@ -308,10 +309,10 @@ def _with_classes_of(release: Release, dataset: ImageDataset) -> ImageDataset:
     unknown = next((name for name in ours if name not in known), None)
     ambiguous = len(known) < len(theirs) or len(set(ours)) < len(ours)
     if ours != theirs and (unknown is not None or ambiguous):
-        found, expected = (", ".join(names[:5]) for names in (ours, theirs))
+        found, expected = (", ".join(names[:5]) + ", ..." * (len(names) > 5) for names in (ours, theirs))
         raise DataError(
-            f"data: found {len(ours)} classes ({found}, ...), expected the "
-            f"{len(theirs)} of {release.name}'s centers ({expected}, ...) or some of them"
+            f"data: found {len(ours)} classes ({found}), expected the "
+            f"{len(theirs)} of {release.name}'s centers ({expected}) or some of them"
             + (f', of which "{unknown}" is none' if unknown is not None else "")
             + ('; "zoo convert --labels" names them' if "converted" in release.recipe else "")
         )

@@ -116,10 +116,16 @@ def check_input(model: nn.Module, size: int) -> Any:
 
 def name_of(model: nn.Module) -> str:
     """Return the architecture that timm has recorded at a model, else the name of its class."""
-    return str((getattr(model, "pretrained_cfg", None) or {}).get("architecture") or type(model).__name__)
+    return _architecture(model) or type(model).__name__
+
+
+def _architecture(model: nn.Module) -> str:
+    return str((getattr(model, "pretrained_cfg", None) or {}).get("architecture") or "")
 
 
 def _size_hint(model: nn.Module, size: int) -> str:
+    if not _architecture(model):  # a module of somebody's own may take one size alone
+        return " Say which size it takes: preprocess=dict(input_size=..., ...)"
     valid = _arguments(type(model))
     helpful = {
         "img_size": f"img_size={size}",

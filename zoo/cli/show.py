@@ -167,7 +167,9 @@ def settings_text(settings: Mapping[str, Any]) -> str:
 
 def _label(entry: Mapping[str, Any]) -> str:
     """Name an entry by its protocol and the setting that tells its figures apart."""
-    settings, protocol = entry.get("settings") or {}, str(entry["protocol"])
+    from zoo.release.card.metadata import stated_settings  # not for `zoo list`
+
+    settings, protocol = stated_settings(entry), str(entry["protocol"])
     if protocol == "knn" and "k" in settings:
         return f"knn k={settings['k']}"
     if protocol == "classifier" and "tau" in settings:

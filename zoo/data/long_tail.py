@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
 from zoo.data.config import LongTail
 from zoo.errors import DataError
+
+_NO_TAIL = "of data that are long-tailed already: --set data.long_tail=null"
 
 
 def class_sizes(config: LongTail, n_max: int, num_classes: int) -> list[int]:
@@ -23,12 +27,25 @@ def class_sizes(config: LongTail, n_max: int, num_classes: int) -> list[int]:
     return [int(n_max * factor ** (c / (num_classes - 1))) for c in range(num_classes)]
 
 
-def select_long_tail(config: LongTail, labels: NDArray[np.int64], num_classes: int) -> NDArray[np.int64]:
+def class_word(c: int, names: Sequence[str]) -> str:
+    """Say which class an error is about: by its name where that is known."""
+    return f'class "{names[c]}"' if names else f"class {c}"
+
+
+def select_long_tail(
+    config: LongTail, labels: NDArray[np.int64], num_classes: int, names: Sequence[str] = ()
+) -> NDArray[np.int64]:
     """Return the kept positions in `labels` `[N]`, class by class, in the shuffled order within a class.
 
     As in LDAM's code, NumPy's legacy RandomState(seed) shuffles the positions of each class, in class order
     and from one stream, and the first n_c stay. n_max is `max_per_class`, by default the size of the
     smallest class: that of every class where data is balanced, as in the literature, and always feasible.
+
+    Args:
+        config: profile, imbalance, seed and n_max.
+        labels: `[N]`.
+        num_classes: C.
+        names: of the classes, for the errors.
 
     Raises:
         DataError: naming the first class that has fewer images than its n_c, or that would keep none.
@@ -36,19 +53,26 @@ def select_long_tail(config: LongTail, labels: NDArray[np.int64], num_classes: i
     counts = np.bincount(labels, minlength=num_classes)
     if num_classes < 2:
         raise DataError(f"long_tail: the data has {num_classes} class, expected at least 2")
-    if counts.min() == 0:
-        raise DataError(f"long_tail: class {counts.argmin()} has no images, expected some of every class")
-    sizes = class_sizes(config, config.max_per_class or int(counts.min()), num_classes)
+    smallest = int(counts.argmin())
+    if counts[smallest] == 0:
+        raise DataError(
+            f"long_tail: {class_word(smallest, names)} has no images, expected some of every class"
+        )
+    n_max = config.max_per_class or int(counts[smallest])
+    sizes = class_sizes(config, n_max, num_classes)
     for c, (size, count) in enumerate(zip(sizes, counts, strict=True)):
         if size > count:
             raise DataError(
-                f"long_tail: class {c} has {count} images, the {config.profile} profile with imbalance "
-                f"{config.imbalance:g} and max_per_class {sizes[0]} keeps {size} of it; lower max_per_class"
+                f"long_tail: {class_word(c, names)} has {count} images, the {config.profile} profile with "
+                f"imbalance {config.imbalance:g} and max_per_class {n_max} keeps {size} of it; lower "
+                f"max_per_class; {_NO_TAIL}"
             )
         if size == 0:
+            of = "max_per_class" if config.max_per_class else f"all of {class_word(smallest, names)}"
             raise DataError(
-                f"long_tail: class {c} would keep no image with imbalance {config.imbalance:g} and "
-                f"{sizes[0]} images in the largest class; expected an imbalance of at most {sizes[0]}"
+                f"long_tail: {class_word(c, names)} would keep no image with imbalance {config.imbalance:g} "
+                f"and at most {n_max} images of a class ({of}); expected an imbalance of at most {n_max}; "
+                f"{_NO_TAIL}"
             )
     random = np.random.RandomState(config.seed)  # the literature's generator
     kept = []

@@ -331,9 +331,11 @@ def has_training_split(config: DataConfig, root: str | Path | None) -> bool:
 
 def _selected(dataset: ImageDataset, tail: LongTail | None, part: Subset | None) -> ImageDataset:
     if tail is not None:
-        dataset = dataset.subset(select_long_tail(tail, dataset.labels, dataset.num_classes))
+        kept = select_long_tail(tail, dataset.labels, dataset.num_classes, dataset.class_names)
+        dataset = dataset.subset(kept)
     if part is not None:
-        dataset = dataset.subset(select_subset(part, dataset.labels, dataset.num_classes))
+        kept = select_subset(part, dataset.labels, dataset.num_classes, dataset.class_names)
+        dataset = dataset.subset(kept)
     return dataset
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from datetime import UTC, datetime
 from typing import Any, TypeGuard
 
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor
 
 from zoo.data.words import data_words
-from zoo.errors import ReleaseError, ZooError
+from zoo.errors import ReleaseError, ZooError, ZooWarning
 from zoo.evaluation.answers import Answer, Classes, Draws, Neighbours, Truth
 from zoo.evaluation.classifier import OwnClassifier, center_logits, own_logits
 from zoo.evaluation.encoded import Encoded, ProbeData, total_memory
@@ -33,7 +34,7 @@ from zoo.training.protocols import (
     settings_of,
 )
 
-__all__ = ["Encoded", "ProbeRun", "measure", "respond"]
+__all__ = ["Encoded", "ProbeRun", "check_centers", "measure", "respond"]
 
 _ROOM = 6  # times the training features: what fitting a probe takes at most
 
@@ -140,6 +141,7 @@ def _linear(protocol: LinearProtocol, data: ProbeData) -> Answer:
 
 def _knn(protocol: KNNProtocol, data: ProbeData) -> Answer:
     features, labels = data.train
+    _warn_of_many_neighbours(protocol.k, labels)
     voted = knn_predict(
         features.to(_near(data, features)),
         labels,
@@ -149,6 +151,24 @@ def _knn(protocol: KNNProtocol, data: ProbeData) -> Answer:
         num_classes=data.num_classes,
     )
     return Classes(voted.predictions, {"k": voted.settings["k"]})  # fewer where there are fewer images
+
+
+def _warn_of_many_neighbours(k: int, labels: Tensor) -> None:
+    """Say so when more neighbours vote than a class has images.
+
+    Of a perfect encoder, too, those beyond are of other classes: with all images voting, little but their
+    temperature tells one query from another. The mean is the bound, not the rarest class, which on a long
+    tail is outvoted at any k; the published k of 200 is below it on CIFAR and ImageNet.
+    """
+    classes = len({*labels.tolist()})
+    if classes and k * classes > len(labels):
+        mean = len(labels) / classes
+        warnings.warn(
+            f"knn: found k = {k}, but {len(labels)} training images of {classes} classes, {mean:.3g} of each "
+            f"on average: those beyond are of other classes and vote too; expected k of at most {int(mean)}",
+            ZooWarning,
+            stacklevel=2,
+        )
 
 
 def _few_shot(protocol: FewShotProtocol, data: ProbeData) -> Answer:
@@ -170,21 +190,33 @@ def _retrieval(protocol: RetrievalProtocol, data: ProbeData) -> Answer:
     return Neighbours(Retrieval(data.test, features.to(_near(data, features))), labels, k)
 
 
-def _classifier(
-    protocol: ClassifierProtocol, data: ProbeData, centers: Centers | OwnClassifier | None
-) -> Answer:
-    if isinstance(centers, OwnClassifier):
-        if protocol.tau is not None:
-            raise ReleaseError(
-                'protocol "classifier", tau: found a model, which does not say how many training images each '
-                "class had; expected the release that it was loaded from, whose centers do"
-            )
-        return Classes.of_logits(own_logits(data.test, data.num_classes))
+def check_centers(protocol: Protocol, centers: Centers | OwnClassifier | None) -> None:
+    """Make sure that there are the centers a protocol asks for: so that nothing is read or encoded before.
+
+    Raises:
+        ReleaseError: for `classifier` without centers, or less the log prior of a model that knows none.
+    """
+    if not isinstance(protocol, ClassifierProtocol):
+        return
     if centers is None:
         raise ReleaseError(
             'protocol "classifier" needs learned centers; this encoder has none. Expected another protocol, '
             'e.g. "linear" or "knn"'
         )
+    if isinstance(centers, OwnClassifier) and protocol.tau is not None:
+        raise ReleaseError(
+            'protocol "classifier", tau: found a model, which does not say how many training images each '
+            "class had; expected the release that it was loaded from, whose centers do"
+        )
+
+
+def _classifier(
+    protocol: ClassifierProtocol, data: ProbeData, centers: Centers | OwnClassifier | None
+) -> Answer:
+    check_centers(protocol, centers)
+    if isinstance(centers, OwnClassifier):
+        return Classes.of_logits(own_logits(data.test, data.num_classes))
+    assert centers is not None
     if len(centers.weight) != data.num_classes:
         raise ReleaseError(
             f'protocol "classifier": found centers of {len(centers.weight)} classes, expected '

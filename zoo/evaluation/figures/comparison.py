@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from zoo.evaluation.figures.style import CELL, COLORS, FAINT, INK, figure_to, grid
@@ -30,6 +30,10 @@ def plot_comparison(
         caption += (
             f"dots: each of {seeds} seeds; mark: their mean, line: its {LEVEL:.0%} interval (Student's t). "
         )
+        if any(_has_no_spread(summary, panels) for summary in summaries.values()):
+            caption += "no line: no spread, the same with every seed. "
+    else:
+        caption += "one seed: what differs by chance is not told apart. "
     caption += "many, medium, few: mean over classes with > 100, 20 to 100, < 20 training images"
     row = 0.24 if seeds > 1 else 0.3  # inches: with a number above each mark
     size = (1.6 + 1.35 * max(len(panels), 2), max(0.8 + row * len(names), 1.5))  # room for the words
@@ -65,3 +69,8 @@ def plot_comparison(
         axes_of[0].set_yticks(range(len(names)), names, color=INK)
         axes_of[0].invert_yaxis()
         axes_of[0].set_ylim(len(names) - 0.5, -0.5)
+
+
+def _has_no_spread(summary: Summary, panels: Sequence[str]) -> bool:
+    values = (summary.metrics[key] for key in panels)
+    return any(value is not None and value.half_width is None for value in values)

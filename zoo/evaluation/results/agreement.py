@@ -52,11 +52,11 @@ class Figure(NamedTuple):
 
     @property
     def verdict(self) -> Literal["same", "within", "differs", "missing", "not judged"]:
-        """`same` is equal to the last bit; `missing` has no number on one of the two sides."""
+        """`same` is judged and equal to the last bit; `missing` has no number on one of the two sides."""
+        if self.tolerance is None:  # equal by chance, such a figure says nothing of the reproduction
+            return "not judged"
         if self.recorded == self.reproduced:
             return "same"
-        if self.tolerance is None:
-            return "not judged"
         if self.difference is None:
             return "missing"
         rounding = 1 + 1e-9  # of the subtraction; nothing at tolerance 0

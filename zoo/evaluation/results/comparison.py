@@ -66,9 +66,11 @@ class Summary(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """`to_best` in words."""
+        """`to_best` in words: a difference without interval says why seeds cannot judge it."""
         if self.to_best is None:
             return "best"
+        if self.tied is None:
+            return f"{self.to_best} ({'no spread' if len(self.to_best.values) > 1 else 'one seed'})"
         return f"{self.to_best}" + (" (tie)" if self.tied else "")
 
 

@@ -55,7 +55,7 @@ def hub_dataset(dataset: Mapping[str, Any]) -> str | None:
 
 def _results(evaluations: list[Mapping[str, Any]]) -> Iterator[EvalResult]:
     for entry in evaluations:
-        settings = "; ".join(facts({**(entry.get("settings") or {}), "seed": entry.get("seed")}))
+        settings = "; ".join(facts({**stated_settings(entry), "seed": entry.get("seed")}))
         task = "image-classification" if "accuracy" in entry["metrics"] else "image-feature-extraction"
         for name, value in entry["metrics"].items():
             title = metric_title(name)
@@ -73,6 +73,15 @@ def _results(evaluations: list[Mapping[str, Any]]) -> Iterator[EvalResult]:
                 metric_name=f"{title}, {entry['protocol']} (%)",
                 metric_value=round(value, 2),
             )
+
+
+def stated_settings(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an evaluation's settings, with the k that voted where there were fewer images than asked for."""
+    settings, chosen = dict(entry.get("settings") or {}), entry.get("chosen")
+    used = chosen.get("k") if entry["protocol"] == "knn" and isinstance(chosen, Mapping) else None
+    if is_number(used) and "k" in settings and used != settings["k"]:
+        settings["k"] = f"{used} ({settings['k']} asked)"
+    return settings
 
 
 def split_words(entry: Mapping[str, Any]) -> str:

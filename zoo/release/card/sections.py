@@ -10,7 +10,7 @@ from zoo.config import is_number
 from zoo.errors import capital
 from zoo.markdown import markdown_table
 from zoo.release.card.citations import bibtex
-from zoo.release.card.metadata import facts, metric_title, split_words
+from zoo.release.card.metadata import facts, metric_title, split_words, stated_settings
 from zoo.release.format import ACCURACIES, start_of
 
 _PROTOCOLS = {
@@ -138,7 +138,7 @@ def _table(evaluations: list[Mapping[str, Any]], names: list[str]) -> str:
     for entry in evaluations:
         metrics = entry["metrics"]
         values = [_percent(metrics.get(name), metrics.get(f"{name}_interval")) for name in names]
-        settings = "; ".join(facts(entry.get("settings") or {}))
+        settings = "; ".join(facts(stated_settings(entry)))
         rows.append([entry["protocol"], entry["data"], split_words(entry), *values, settings])
     return markdown_table(head, rows, left=(0, 1, 2, len(head) - 1))
 
