@@ -115,3 +115,10 @@ def test_no_two_labels_are_alike_and_groups_differ_in_the_seed_alone(rows: list[
 def test_recipes_may_be_empty_as_of_converted_releases(count: int) -> None:
     found = labels(["x"] * count, [{}] * count, [Path(f"/r/{i}") for i in range(count)])
     assert len(set(found)) == count
+
+
+def test_trainings_that_differ_in_their_start_are_named_by_what_differs_in_its_name(tmp_path: Path) -> None:
+    starts = ["cifar_resnet20.paco_digits_lt50", "cifar_resnet20.moco_v2_ft_digits_lt50"]
+    recipes = [{"init": {"release": start}, "training": {"seed": 0}} for start in starts]
+    found = labels(["a.b", "a.b"], recipes, [tmp_path / "x", tmp_path / "y"])
+    assert found == ["from paco", "from moco_v2_ft"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,7 +14,9 @@ from zoo.config import leaves
 from zoo.training.changes import ALLOWED
 
 SEED = "training.seed"
-_LONGEST = 24  # characters of a value in a label; a longer one is numbered
+_LONGEST = 24  # characters of a value in a label; a longer one is shortened or numbered
+_NAME = re.compile(r"[\w./@-]+")
+_BETWEEN_WORDS = re.compile(r"([._/@-])")
 _MOST = 3  # differing keys in a label; with more it is the name and the folder's
 _ABSENT = "absent"  # a key that a recipe of an older version, or of another objective, does not have
 
@@ -147,16 +150,28 @@ def _words(recipes: Sequence[Recipe]) -> list[str]:
     for each in different:
         leaf = each.key.rpartition(".")[2]
         words = leaf.replace("_", " ") if last[leaf] < 2 else each.key
+        if each.key == "init.release":
+            words = "from"  # "release X" would be the training's own
         parts.append([f"{words} {text}" for text in _brief(each.texts())])
     return [", ".join(texts) for texts in zip(*parts, strict=True)] if parts else [""] * len(recipes)
 
 
 def _brief(texts: Sequence[str]) -> list[str]:
-    """Number values that are too long for a label, equal ones alike."""
+    """Say of values too long for a label in what words they differ, or number them, equal ones alike."""
     if max(map(len, texts)) <= _LONGEST:
         return list(texts)
+    short = _differing(texts) if all(map(_NAME.fullmatch, texts)) else [""]
+    if all(short) and max(map(len, short)) <= _LONGEST:
+        return short
     order = list(dict.fromkeys(texts))
     return [f"#{order.index(text) + 1}" for text in texts]
+
+
+def _differing(texts: Sequence[str]) -> list[str]:
+    """Return the middle of each name, without the words that all begin or end with."""
+    words = [_BETWEEN_WORDS.split(text) for text in texts]
+    start, end = _shared(words)
+    return ["".join(each[start : len(each) - end]).strip("._/@-") for each in words]
 
 
 def _short_names(names: Sequence[str]) -> list[str]:
@@ -172,15 +187,19 @@ def _short_names(names: Sequence[str]) -> list[str]:
 def _tails(folders: Sequence[Path]) -> list[str]:
     """Return the part of each folder's path in which it differs from the others."""
     parts = [folder.absolute().parts for folder in folders]
-    shared = 0
-    while all(len(each) > shared + 1 for each in parts) and len({each[shared] for each in parts}) == 1:
-        shared += 1
+    start, end = _shared(parts)
+    return ["/".join(each[start : len(each) - end]) for each in parts]
+
+
+def _shared(rows: Sequence[Sequence[str]]) -> tuple[int, int]:
+    """Return with how many of the same words all rows begin, and end; one at least is left of each."""
+    start = 0
+    while all(len(row) > start + 1 for row in rows) and len({row[start] for row in rows}) == 1:
+        start += 1
     end = 0
-    while (
-        all(len(each) - end > shared + 1 for each in parts) and len({each[-1 - end] for each in parts}) == 1
-    ):
+    while all(len(row) - end > start + 1 for row in rows) and len({row[-1 - end] for row in rows}) == 1:
         end += 1
-    return ["/".join(each[shared : len(each) - end]) for each in parts]
+    return start, end
 
 
 def _text(value: Any) -> str:
