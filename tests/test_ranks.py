@@ -23,6 +23,13 @@ def test_what_one_rank_does_while_the_others_wait_may_take_longer_than_a_step() 
     assert done.stdout.count("still here") == 2
 
 
+def test_ranks_meet_again_when_the_first_of_them_still_has_the_store_of_the_meeting_before() -> None:
+    """As between the trainings of a comparison, where no agent of torchrun's has the store."""
+    done = run_ranks("tests/programs/again.py", ranks=2)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("met again") == 2
+
+
 def test_the_steps_of_several_ranks_are_those_of_one_with_the_whole_batch() -> None:
     """With averaged gradients and with shards, in float64: weights, queue, labels, pointer, optimizer."""
     done = run_ranks("tests/programs/steps.py", ranks=2)

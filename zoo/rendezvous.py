@@ -103,15 +103,34 @@ def _take_gpu() -> None:
 
 def _connect(device: str, timeout: timedelta) -> Store:
     """Connect the processes; return where they can leave each other a word, also when one has ended."""
-    store, rank, size = next(rendezvous("env://", timeout=timeout))
-    store.set_timeout(timeout)
+    store, rank, size, common = _meet(timeout)
     if device == "cuda":  # NCCL ends a process without a word: the host, which waits as well, speaks first
         backend, patience = "cpu:gloo,cuda:nccl", timeout + SLACK
     else:
         backend, patience = "gloo", timeout
-    prefixed = PrefixStore(_agreed(store, rank, size, timeout), store)
+    prefixed = PrefixStore(common, store)
     dist.init_process_group(backend, store=prefixed, rank=rank, world_size=size, timeout=patience)
     return prefixed
+
+
+def _meet(timeout: timedelta) -> tuple[Store, int, int, str]:
+    """Return the store that all ranks talk through, this one's number, how many there are, and `_agreed`.
+
+    Without torchrun's agent rank 0 has the store, and a new one for each training of a script. A rank that
+    comes first may find the one of the training before, which goes away: then it looks for the new one.
+    """
+    lost, patience = None, timeout
+    while True:
+        store, rank, size = next(rendezvous("env://", timeout=patience))
+        store.set_timeout(timeout)
+        try:
+            return store, rank, size, _agreed(store, rank, size, timeout)
+        except dist.DistNetworkError:
+            now = time.monotonic()
+            lost, patience = lost or now, min(timeout, SLACK)
+            if rank == 0 or now - lost > patience.total_seconds():
+                raise
+            time.sleep(0.1)
 
 
 def _agreed(store: Store, rank: int, size: int, timeout: timedelta) -> str:
