@@ -129,6 +129,6 @@ def hub(random: Random, folder: Path) -> Case:
             "list": lambda: at(listed, lambda: zoo.list_hub("org", token=False)),
             "open": lambda: at(single, repository),
         },
-        ("org/", "snapshots"),
+        ("org/", 'namespace "org"', "snapshots"),
         note,
     )
