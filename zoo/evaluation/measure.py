@@ -160,7 +160,7 @@ def _warn_of_many_neighbours(k: int, labels: Tensor) -> None:
     temperature tells one query from another. The mean is the bound, not the rarest class, which on a long
     tail is outvoted at any k; the published k of 200 is below it on CIFAR and ImageNet.
     """
-    classes = len({*labels.tolist()})
+    classes = len(torch.unique(labels))
     if classes and k * classes > len(labels):
         mean = len(labels) / classes
         warnings.warn(

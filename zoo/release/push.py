@@ -97,8 +97,7 @@ def publish(
     revision: str | None = None,
 ) -> Published:
     """Do what `push` says, and tell more about it."""
-    check_destination(repo_id, revision)
-    branch = revision or _MAIN
+    branch = check_destination(repo_id, revision)
     # anew: what was changed since, through another object, is what is published
     release = Release.at(release.path) if isinstance(release, Release) else source.open(release)
     check.check_release(release)
@@ -118,8 +117,8 @@ def publish(
     return _published(repo_id, _tag(client, repo_id, commit), tuple(changed))
 
 
-def check_destination(repo_id: str, revision: str | None) -> None:
-    """Make sure that a repository and a branch can be pushed to, as far as their names tell.
+def check_destination(repo_id: str, revision: str | None) -> str:
+    """Return the branch to push to, where its name and the repository's allow it.
 
     Raises:
         ReleaseError: if not.
@@ -130,6 +129,7 @@ def check_destination(repo_id: str, revision: str | None) -> None:
         raise ReleaseError(
             f'revision "{branch}": expected a branch; version tags are made by the push itself'
         )
+    return branch
 
 
 def check_token(repo_id: str, token: str | bool | None) -> None:
