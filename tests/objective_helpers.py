@@ -25,6 +25,7 @@ CENTERS = dict(
 )
 
 SETTINGS: dict[str, dict[str, Any]] = {
+    "bcl": HEAD | dict(tau=0.2, classification_weight=2.0, contrast_weight=0.6),
     "classify": dict(loss="cross_entropy", label_smoothing=0.0),
     "gpaco": QUEUE | CENTERS,
     "margin": HEAD | dict(normalize=True, pairs="class", margin=1.0, squared_margin=False),

@@ -91,6 +91,21 @@ def sup_con(q: Tensor, k: Tensor, labels: Tensor, queue: Tensor, queue_labels: T
     return _mean(losses)
 
 
+def balanced_contrast(a: Tensor, b: Tensor, labels: Tensor, prototypes: Tensor, tau: Number) -> Tensor:
+    """BCL over the 2N anchors: in the denominator a mean for each class, of all but the anchor itself."""
+    rows = [(row, int(y)) for view in (a, b) for row, y in zip(view, labels, strict=True)]
+    members = rows + [(row, y) for y, row in enumerate(prototypes)]
+    losses = []
+    for i, (anchor, label) in enumerate(rows):
+        total, terms = torch.zeros((), dtype=torch.float64), []
+        for y in range(len(prototypes)):
+            of_class = [_exp(_dot(anchor, z), tau) for m, (z, c) in enumerate(members) if c == y and m != i]
+            total = total + sum(of_class) / len(of_class)
+            terms = of_class if y == label else terms
+        losses.append(sum(-(e / total).log() for e in terms) / len(terms))
+    return _mean(losses)
+
+
 def paco_of_anchor(
     anchor: Tensor,
     label: int,

@@ -376,7 +376,7 @@ def test_keys_explains_a_section_by_its_name() -> None:
     assert "objective.feature_transform.positives.alpha: number above 0.5" in lines
     listed = zoo("keys").stdout
     assert '"zoo keys SECTION" shows those of a section' in listed
-    assert "classify, gpaco, margin, moco" in listed
+    assert "bcl, classify, gpaco, margin, moco" in listed
     done = zoo("keys", "optimiser")
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert 'Did you mean "optimizer"?' in done.stderr

@@ -81,12 +81,13 @@ class Problem:
             "counts": torch.tensor(
                 [int(100 * 0.3**c) if c < max(1, self.c - 1) else 0 for c in range(self.c)]
             ),
+            "prototypes": F.normalize(normal(self.c, self.d), dim=1),
         }
         return replace(self, tensors=tensors)
 
     def to(self, dtype: torch.dtype) -> Problem:
         """The same problem, features and logits rounded to `dtype`; tau becomes a number."""
-        rounded = {n: self.tensors[n].to(dtype) for n in ("q", "k", "queue", "logits")}
+        rounded = {n: self.tensors[n].to(dtype) for n in ("q", "k", "queue", "logits", "prototypes")}
         return replace(self, tensors=self.tensors | rounded | {"tau": self.tau})
 
     def __getitem__(self, name: str) -> Tensor:
@@ -135,6 +136,11 @@ LOSSES = {
         lambda p: functional.sup_con(*labelled(p), tau=p["tau"]),
         lambda p: reference.sup_con(*labelled(p), p["tau"]),
         "q k queue tau",
+    ),
+    "balanced_contrast": Loss(
+        lambda p: functional.balanced_contrast(p["q"], p["k"], p["labels"], p["prototypes"], tau=p["tau"]),
+        lambda p: reference.balanced_contrast(p["q"], p["k"], p["labels"], p["prototypes"], p["tau"]),
+        "q k prototypes tau",
     ),
     "paco": Loss(
         lambda p: functional.paco(
@@ -291,6 +297,21 @@ def test_sup_con_of_unlabelled_images_alone_is_zero() -> None:
     loss.backward()
     assert loss.item() == 0.0
     assert not q.grad.any()
+
+
+def test_balanced_contrast_of_a_share_of_the_batch_takes_the_rest_from_others() -> None:
+    """Means over the shares' anchors, weighted by how many they are, are the whole batch's, gradients too."""
+    p = Problem(7, 0, 5, 3, seed=3).drawn()
+    a, b, prototypes = (p[x].requires_grad_() for x in ("q", "k", "prototypes"))
+    labels, found = p["labels"], torch.zeros((), dtype=torch.float64)
+    for own, rest in ((slice(0, 3), slice(3, 7)), (slice(3, 7), slice(0, 3))):
+        others = torch.cat([a[rest], b[rest]]), labels[rest].repeat(2)
+        part = functional.balanced_contrast(a[own], b[own], labels[own], prototypes, tau=0.2, others=others)
+        found = found + part * len(labels[own]) / 7
+    whole = reference.balanced_contrast(a, b, labels, prototypes, 0.2)
+    torch.testing.assert_close(found, whole)
+    for x, y in zip(gradients(found, [a, b, prototypes]), gradients(whole, [a, b, prototypes]), strict=True):
+        torch.testing.assert_close(x, y)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])

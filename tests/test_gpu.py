@@ -99,7 +99,7 @@ def test_a_captured_step_has_the_momentum_of_its_day(kind: str) -> None:
             torch.testing.assert_close(states[1][name], value, rtol=0.02, atol=2e-3, msg=name)
 
 
-@pytest.mark.parametrize("kind", ["moco", "moco_v3", "simclr", "sup_con", "paco", "gpaco", "pico"])
+@pytest.mark.parametrize("kind", ["bcl", "moco", "moco_v3", "simclr", "sup_con", "paco", "gpaco", "pico"])
 def test_a_captured_step_has_the_temperature_of_its_day(kind: str, tmp_path: Path) -> None:
     """It falls to a fifth, and with it the losses' level."""
     changes = ("training.epochs=3", "training.drop_last=true", TAU)

@@ -8,10 +8,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tests import reference
-from tests.objective_helpers import batch, build
-from zoo import functional
+from tests.objective_helpers import batch, build, config
+from zoo import backbones, functional
 from zoo.errors import TrainingError
-from zoo.objectives import Batch, Objective, measures
+from zoo.objectives import Batch, DataInfo, Objective, measures
+from zoo.objectives.bcl import BCL
 
 
 def unit(x: Tensor) -> Tensor:
@@ -209,6 +210,30 @@ def test_simclr_takes_each_of_the_batchs_other_views_as_a_negative() -> None:
     torch.testing.assert_close(found, torch.stack(losses).mean(), rtol=1e-5, atol=1e-6)
 
 
+def test_bcl_classifies_the_first_view_and_contrasts_the_others_with_the_classifiers_rows() -> None:
+    objective, data = build("bcl"), batch(2, views=3)
+    with torch.no_grad():
+        features = objective.encoder(torch.cat(data.views))  # one batch: BatchNorm's statistics are of all
+        a, b = unit(objective.head(features))[6:].double().chunk(2)
+        prototypes = unit(objective.prototype_head(objective.classifier.weight)).double()
+        contrast = reference.balanced_contrast(a, b, data.labels, prototypes, 0.2)
+        prior = reference.priors([60, 30, 10])
+        classification = reference.balanced_softmax(
+            objective.classifier(features[:6]), data.labels, prior, smoothing=0.0
+        )
+    output = objective(data)
+    torch.testing.assert_close(output.loss.double(), 2.0 * classification + 0.6 * contrast, rtol=1e-5, atol=0)
+    torch.testing.assert_close(output.metrics["contrast_loss"].double(), contrast, rtol=1e-5, atol=0)
+    alone = build("bcl", contrast_weight=0.0)(data)
+    torch.testing.assert_close(alone.loss.double(), 2.0 * classification, rtol=1e-5, atol=0)
+
+
+def test_bcl_needs_two_classes() -> None:
+    one = DataInfo(torch.tensor([8]))
+    with pytest.raises(TrainingError, match=r'"bcl": found 1 class in the data, expected 2 or more'):
+        BCL(config("bcl"), backbones.create("cifar_resnet20"), one)
+
+
 def test_moco_v3_is_symmetric_and_predicts_the_other_views_keys() -> None:
     objective, data = build("moco_v3").eval(), batch(2)
     with torch.no_grad():
@@ -306,12 +331,13 @@ def test_margin_leaves_out_the_pairs_of_unknown_class(ranks, squared: bool) -> N
     assert nobody.loss.item() == 0
 
 
-@pytest.mark.parametrize("name", ["paco", "gpaco", "classify"])
+@pytest.mark.parametrize("name", ["bcl", "paco", "gpaco", "classify"])
 def test_objectives_with_centers_say_that_a_label_is_unknown(name: str) -> None:
-    data = batch(1)
+    objective = build(name)
+    data = batch(1, views=objective.num_views)
     data.labels[2] = -1
     with pytest.raises(TrainingError, match=f'"{name}": 1 of the 6 images of a batch have no label'):
-        build(name)(data)
+        objective(data)
 
 
 @pytest.mark.parametrize(

@@ -93,12 +93,12 @@ def test_temperature_is_fixed_scheduled_or_learned(name: str) -> None:
     def with_keys(tau: float | dict[str, Any]) -> Objective:
         """With an empty queue InfoNCE is 0 at every temperature, which would show nothing."""
         objective = build(name, tau=tau)
-        step(objective, batch(1), lr=0.0)
+        step(objective, batch(1, views=objective.num_views), lr=0.0)
         return objective
 
     scheduled = with_keys({"kind": "linear", "start": 1.0, "end": 0.1})
     fixed = {tau: with_keys(tau) for tau in (1.0, 0.55, 0.1)}
-    data = batch(2)
+    data = batch(2, views=scheduled.num_views)
     for progress, tau in ((0.0, 1.0), (0.5, 0.55), (1.0, 0.1)):
         scheduled.progress = progress
         output = scheduled.train()(data)
@@ -119,7 +119,7 @@ def test_temperature_is_fixed_scheduled_or_learned(name: str) -> None:
         assert learned(data).metrics["tau"].item() == pytest.approx(bound)
 
 
-@pytest.mark.parametrize("name", ["classify", "pico", "paco", "gpaco"])
+@pytest.mark.parametrize("name", ["bcl", "classify", "pico", "paco", "gpaco"])
 def test_logits_are_computed_in_float32_under_autocast(name: str) -> None:
     """bfloat16 would leave them two or three digits."""
     objective = build(name)

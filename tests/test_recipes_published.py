@@ -13,7 +13,7 @@ from zoo import catalog
 from zoo.training import Recipe
 
 IMBALANCES = (100, 50, 10)
-LONG_TAILED = ("paco", "gpaco", "balanced_softmax", "ce", "sup_con")
+LONG_TAILED = ("paco", "gpaco", "balanced_softmax", "bcl", "ce", "sup_con")
 # Figures of the authors' repositories, written down a second time.
 FACTS: dict[str, dict[str, Any]] = {
     "cifar_resnet32.paco_cifar100_lt100": {
@@ -49,6 +49,21 @@ FACTS: dict[str, dict[str, Any]] = {
         "objective.head_batchnorm": False,
         "objective.tau": 0.05,
         "optimizer.lr": 0.1,
+    },
+    "cifar_resnet32.bcl_cifar100_lt100": {
+        "objective.classification_weight": 2.0,
+        "objective.contrast_weight": 0.6,
+        "objective.tau": 0.1,
+        "objective.dim": 128,
+        "objective.head_hidden": 512,
+        "objective.head_batchnorm": True,
+        "optimizer.lr": 0.15,
+        "optimizer.weight_decay": 5e-4,
+        "training.batch_size": 256,
+        "training.epochs": 200,
+        "schedule.warmup_epochs": 5,
+        "schedule.milestones": [160, 180],
+        "schedule.decay_rate": 0.1,
     },
     "cifar_resnet32.ce_cifar100_lt100": {
         "objective.loss": "cross_entropy",
@@ -184,6 +199,11 @@ def test_paco_has_its_authors_views() -> None:
     strengths = [jitter[key] for key in ("brightness", "contrast", "saturation", "hue", "p")]
     assert strengths == [0.4, 0.4, 0.4, 0.1, 0.8]
     assert (gray["p"], blur["p"]) == (0.2, 0.5)
+
+
+def test_bcl_has_pacos_first_view_and_its_second_twice() -> None:
+    first, second = plain("cifar_resnet32.paco_cifar100_lt100")["views"]["train"]
+    assert plain("cifar_resnet32.bcl_cifar100_lt100")["views"]["train"] == [first, second, second]
 
 
 def without_identity(name: str) -> dict[str, Any]:

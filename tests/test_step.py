@@ -310,7 +310,7 @@ CHANGED = {
     ),
     "moco_v3": ("objective.momentum={kind: cosine, start: 0.9, end: 1.0}", TAU),
     "pico": ("objective.target_momentum={kind: linear, start: 0.95, end: 0.5}", TAU),
-    **dict.fromkeys(("simclr", "sup_con", "paco", "gpaco"), (TAU,)),
+    **dict.fromkeys(("bcl", "simclr", "sup_con", "paco", "gpaco"), (TAU,)),
 }
 
 

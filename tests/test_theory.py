@@ -393,6 +393,36 @@ def test_gpaco_is_the_mean_of_paco_over_both_orders_of_the_views(reduction: str,
         torch.testing.assert_close(a, b)
 
 
+def test_in_balanced_contrast_every_class_counts_once() -> None:
+    """By hand, at tau 1 on a circle: class 0 at one point, class 1 opposite.
+
+    Each anchor's loss is log(e + e^-1) - 1 = log(1 + e^-2), with one image of class 1 in the batch or nine;
+    in SupCon the nine weigh nine times as much.
+    """
+    here, there = double(1.0, 0.0), double(-1.0, 0.0)
+    prototypes = torch.stack([here, there])
+    contrasts = {}
+    for many in (1, 9):
+        z = torch.stack([here, *[there] * many])
+        labels = torch.tensor([0] + [1] * many)
+        found = functional.balanced_contrast(z, z, labels, prototypes, tau=1.0)
+        assert found.item() == pytest.approx(math.log1p(math.exp(-2)), rel=1e-12)
+        contrasts[many] = functional.sup_con(z, z, labels, z[:0], labels[:0], tau=1.0).item()
+    assert contrasts[9] > contrasts[1] + 0.5
+
+
+def test_balanced_contrast_has_every_class_in_every_batch() -> None:
+    """Class-complement: a batch of one class alone is still pushed from the others' prototypes."""
+    g = torch.Generator().manual_seed(0)
+    z = F.normalize(torch.randn(4, 3, generator=g, dtype=torch.float64), dim=1)
+    prototypes = F.normalize(torch.randn(3, 3, generator=g, dtype=torch.float64), dim=1).requires_grad_()
+    functional.balanced_contrast(z, z, torch.zeros(4).long(), prototypes, tau=0.5).backward()
+    assert (prototypes.grad.norm(dim=1) > 1e-3).all()
+    mean = z.mean(dim=0)
+    assert (prototypes.grad[1:] @ mean > 0).all()  # descent moves them away from the images
+    assert prototypes.grad[0] @ mean < 0  # and the own one toward them
+
+
 # ---- long tails -------------------------------------------------------------------------------------------
 
 

@@ -23,6 +23,7 @@ from zoo.training import Recipe, RunFolder, build_objective, pick_device, train
 from zoo.training.optim import begin_momentum, build_optimizer, build_schedule
 
 RECIPES = {
+    "bcl": "cifar_resnet20.bcl_digits_lt50",
     "moco": "cifar_resnet20.moco_v2_ft_digits_lt50",
     "paco": "cifar_resnet20.paco_digits_lt50",
     "classify": "cifar_resnet20.balanced_softmax_digits_lt50",

@@ -71,6 +71,7 @@ JOBS = (
     Job("cifar_resnet32.sup_con_cifar10_lt100", (), 10, 128),
     Job("resnet18_cifar.simclr_cifar10", (), 10, 128),
     Job("resnet50_cifar.gpaco_cifar100", (), 100, 128),
+    Job("cifar_resnet32.bcl_cifar100_lt100", (), 100, 256),
     Job("resnet18_cifar.pico_cifar100_q005", (), 100, 128),
     Job("resnet18_cifar.margin_cifar10", (), 10, 128),
     Job("cifar_resnet32.ce_cifar100", (), 100, 128),
@@ -103,6 +104,7 @@ CASES = (
     Case("sup_con", _DIGITS.format("sup_con_digits"), (_PLAIN,)),
     Case("paco", _DIGITS.format("paco_digits"), (_PLAIN,)),
     Case("gpaco", _DIGITS.format("gpaco_digits"), ()),
+    Case("bcl", _DIGITS.format("bcl_digits"), ()),
     Case("pico", "cifar_resnet20.pico_digits_q05", (_PLAIN, "objective.prototype_start=0")),
     Case("margin", _DIGITS.format("margin_digits"), ()),
 )

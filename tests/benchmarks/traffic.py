@@ -126,6 +126,7 @@ class Kind(NamedTuple):
 
 
 KINDS = {
+    "bcl": Kind(1, compared=2, labels=True),
     "moco": Kind(1, carried=1),
     "moco_v3": Kind(2, constant=2),
     "simclr": Kind(2, compared=2),
@@ -161,7 +162,9 @@ def model_of(recipe: Recipe, classes: int) -> Model:
         trained=sum(parameter.numel() for parameter in trained),
         tensors=len(trained),
         following=sum(parameter.numel() for parameter in following),
-        statistics=sum(2 * norm.num_features for norm in norms if norm not in joint),
+        statistics=sum(
+            2 * norm.num_features for norm in norms if norm not in joint and norm.track_running_stats
+        ),
         synchronized=tuple((norm.num_features, norm not in in_teacher) for norm in joint),
         units=_own_parameters([*blocks(objective), objective]),
         kept=sum(buffer.numel() * buffer.element_size() for buffer in buffers),

@@ -28,6 +28,7 @@ from zoo.training.accumulation import gathered
 
 SIDE = 4  # pixels
 FEW = (
+    "bcl",
     "classify smoothed",
     "classify ldam",
     "gpaco ft",
@@ -77,6 +78,8 @@ def moco_loss(name: str, **more: Any) -> dict[str, Any]:
 def cases(size: int) -> dict[str, tuple[str, bool, dict[str, Any]]]:
     """Name -> (objective, whether the encoder has BatchNorm, changes of the settings)."""
     found: dict[str, tuple[str, bool, dict[str, Any]]] = {
+        "bcl": ("bcl", False, {}),
+        "bcl learned tau": ("bcl", False, LEARNED),
         "classify": ("classify", False, {}),
         "classify smoothed": ("classify", False, dict(loss="balanced_softmax", label_smoothing=0.1)),
         "classify adjusted": ("classify", False, dict(loss=dict(name="logit_adjustment", tau=1.5))),
@@ -113,7 +116,7 @@ def cases(size: int) -> dict[str, tuple[str, bool, dict[str, Any]]]:
     for name in ("sup_con", "paco", "gpaco", "pico"):
         found[f"{name} ft"] = (name, False, transformed("dimension"))
     found["paco ft sample union"] = ("paco", False, transformed("sample", True, True))
-    for name in ("classify", "moco", "paco", "gpaco", "pico", "simclr", "margin"):
+    for name in ("bcl", "classify", "moco", "paco", "gpaco", "pico", "simclr", "margin"):
         found[f"{name} sync"] = (name, True, {} if name == "classify" else dict(head_batchnorm=True))
     for name in ("moco", "paco", "pico"):
         grouped = dict(head_batchnorm=True, key_groups=2 * size)

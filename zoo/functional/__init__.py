@@ -56,6 +56,7 @@ from zoo.functional.probabilities import (
     sup_con_probabilities,
 )
 from zoo.functional.supervised import (
+    balanced_contrast,
     disambiguate,
     log_prior,
     move_prototypes,
@@ -70,6 +71,7 @@ __all__ = [
     "Probabilities",
     "alignment",
     "anchor_moments",
+    "balanced_contrast",
     "balanced_softmax",
     "center_cosine",
     "class_balanced_weights",

@@ -169,6 +169,55 @@ def paco(
     return -total.mean()
 
 
+def balanced_contrast(
+    a: Tensor,
+    b: Tensor,
+    labels: Tensor,
+    prototypes: Tensor,
+    *,
+    tau: float | Tensor,
+    others: tuple[Tensor, Tensor] | None = None,
+) -> Tensor:
+    """Supervised contrast in which every class counts once, however many of its images the batch has.
+
+    L_i = -mean_{p in A_y(i)} log exp(z_i.z_p/tau) / sum_{j in C} mean_{a in A_j(i)} exp(z_i.z_a/tau), where
+    A_j(i) is all of class j but the anchor itself: both views of its images, and its prototype
+    (class-complement: every class is in every batch). The denominator takes each class's mean instead of its
+    sum (class-averaging).
+
+    Args:
+        a: first views `[N, D]`, unit rows. Both views are anchors, and contrasts for each other.
+        b: second views of the same images `[N, D]`.
+        labels: classes `[N]`, none negative.
+        prototypes: one unit row for each class `[C, D]`.
+        tau: temperature.
+        others: further contrasts of this step `[M, D]`, with gradient, and their classes `[M]`: the rows of
+            both views that other ranks have of the batch.
+
+    Returns:
+        The mean over the 2N anchors, `[]`.
+
+    Source: Zhu et al. 2022, https://arxiv.org/abs/2207.09052; that an anchor is left out of its own class's
+    mean is as in https://github.com/FlamieZhu/Balanced-Contrastive-Learning (loss/contrastive.py).
+    """
+    a, b, prototypes, *apart = together(a, b, prototypes, *([] if others is None else others[:1]))
+    own, theirs = labels.repeat(2), [] if others is None else [others[1]]
+    anchors = torch.cat([a, b])
+    contrasts = torch.cat([anchors, *apart, prototypes])
+    classes = torch.cat([own, *theirs, torch.arange(len(prototypes), device=labels.device)])
+    sizes = anchors.new_zeros(len(prototypes)).index_add_(0, classes, torch.ones_like(classes, dtype=a.dtype))
+    same = own[:, None] == classes
+    # of its own class an anchor has one less; the other view and the prototype are always left
+    log_sizes = (sizes[classes] - same.to(a.dtype)).clamp(min=1).log()
+    with torch.autocast(a.device.type, enabled=False):
+        scores = (anchors / tau) @ contrasts.T
+    itself = torch.zeros_like(same)
+    itself.diagonal().fill_(True)
+    log_sum = (scores - log_sizes).masked_fill(itself, -torch.inf).logsumexp(dim=1)
+    positives = (scores * (same & ~itself)).sum(dim=1) / (sizes[own] - 1)
+    return (log_sum - positives).mean()
+
+
 def log_prior(class_counts: Counts, *, dtype: torch.dtype = torch.float32) -> Tensor:
     """Log class frequencies `[C]` of training counts `[C]`; a class without images gets log 1e-9.
 

@@ -16,6 +16,7 @@ def projection_head(
     batchnorm: bool,
     last_batchnorm: bool = False,
     last_bias: bool = True,
+    running_statistics: bool = True,
 ) -> nn.Sequential:
     """Build `layers` linear maps with ReLU between them.
 
@@ -27,6 +28,7 @@ def projection_head(
         batchnorm: BatchNorm before every ReLU (PaCo's CIFAR recipe); MoCo v2 has none.
         last_batchnorm: BatchNorm without affine after the last layer (MoCo v3).
         last_bias: whether the last layer has a bias where no BatchNorm follows it.
+        running_statistics: keep BatchNorm's for evaluation; without, it always takes those of its input.
     """
     widths = [in_features, *[hidden] * (layers - 1), out_features]
     head = nn.Sequential()
@@ -35,7 +37,7 @@ def projection_head(
         normed = last_batchnorm if last else batchnorm
         head.append(nn.Linear(before, after, bias=not normed and (last_bias or not last)))
         if normed:
-            head.append(nn.BatchNorm1d(after, affine=not last))
+            head.append(nn.BatchNorm1d(after, affine=not last, track_running_stats=running_statistics))
         if not last:
             head.append(nn.ReLU(inplace=True))
     return head

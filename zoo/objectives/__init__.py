@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from zoo.errors import ZooError
 from zoo.objectives.base import Batch, DataInfo, Objective, ObjectiveConfig, Output
+from zoo.objectives.bcl import BCL
 from zoo.objectives.classify import Classify
 from zoo.objectives.gpaco import GPaCo
 from zoo.objectives.margin import Margin
@@ -18,6 +19,7 @@ from zoo.objectives.simclr import SimCLR
 from zoo.objectives.sup_con import SupCon
 
 OBJECTIVES: dict[str, type[Objective]] = {
+    "bcl": BCL,
     "classify": Classify,
     "gpaco": GPaCo,
     "margin": Margin,

@@ -79,14 +79,17 @@ class Dictionary(NamedTuple):
     valid: Tensor
 
 
-def projection(encoder: nn.Module, config: ProjectionConfig) -> nn.Sequential:
-    """Build the recipe's projection head for an encoder."""
+def projection(
+    encoder: nn.Module, config: ProjectionConfig, *, running_statistics: bool = True
+) -> nn.Sequential:
+    """Build the recipe's projection head for an encoder; `running_statistics` as in `projection_head`."""
     return projection_head(
         feature_dim(encoder),
         config.dim,
         layers=config.head_layers,
         hidden=config.head_hidden,
         batchnorm=config.head_batchnorm,
+        running_statistics=running_statistics,
     )
 
 

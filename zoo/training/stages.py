@@ -82,7 +82,7 @@ def _require_start(recipe: Recipe, method: FromCenters | NearestCenter) -> None:
     if name.startswith(TIMM) or not release.open(name).config["zoo"]["has_centers"]:
         raise TrainingError(
             f'method "{method.name}": init.release "{name}" has no learned centers; expected a release of an '
-            "objective that learns them (paco, gpaco, classify, pico), or another method"
+            "objective that learns them (bcl, classify, gpaco, paco, pico), or another method"
         )
 
 

@@ -27,6 +27,7 @@ _SAME = (ALLOWED - _DECIDE) | {"training.seed", "data.source.download"}
 
 _NEEDED = ("epochs", "seconds", "images_per_second", "hardware", "precision", "seed", "date", "versions")
 _TITLES = {
+    "bcl": "BCL",
     "balanced_softmax": "Balanced Softmax",
     "class_balanced_sampling": "class-balanced sampling",
     "cross_entropy": "cross-entropy",

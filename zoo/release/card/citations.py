@@ -8,6 +8,7 @@ from importlib.resources import files
 from typing import Any
 
 _OF_OBJECTIVE = {
+    "bcl": ("zhu2022bcl",),
     "moco": ("he2020moco", "chen2020mocov2"),
     "moco_v3": ("chen2021mocov3",),
     "simclr": ("chen2020simclr",),

@@ -1,0 +1,106 @@
+"""BCL: Balanced Softmax on one view, and on two others a supervised contrast in which classes count alike."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from zoo import functional
+from zoo.backbones import feature_dim
+from zoo.errors import TrainingError
+from zoo.modules import Centers, Temperature, TemperatureConfig, full_logits
+from zoo.objectives import measures
+from zoo.objectives.base import Batch, DataInfo, Objective, Output, needing_labels
+from zoo.objectives.contrast import ProjectionConfig, from_others, normalize, projection
+
+
+class BCLConfig(ProjectionConfig):
+    """Balanced contrastive learning."""
+
+    name: Literal["bcl"]
+    tau: TemperatureConfig
+    """Temperature of the contrast: a number, a schedule, or learned."""
+    classification_weight: Annotated[float, Field(ge=0)]
+    """Factor of the classifier's loss (the paper's lambda)."""
+    contrast_weight: Annotated[float, Field(ge=0)]
+    """Factor of the contrast (the paper's mu)."""
+
+    @property
+    def adds_prior(self) -> bool:
+        """See `ObjectiveConfig.adds_prior`."""
+        return True
+
+
+class BCL(Objective):
+    """A linear classifier learns from the first view, the encoder also from a contrast of the two others.
+
+    The contrast's prototypes are the classifier's own rows, projected by a head of theirs, so that every
+    class is in every batch. All views go through the encoder in one batch, whose statistics BatchNorm takes.
+    (The authors' ImageNet runs have a cosine classifier; this one is linear, as on CIFAR.)
+
+    Source: https://arxiv.org/abs/2207.09052; main.py and models/resnext.py in
+    https://github.com/FlamieZhu/Balanced-Contrastive-Learning.
+    """
+
+    Config = BCLConfig
+    num_views = 3
+
+    class_counts: Tensor
+
+    def __init__(self, config: BCLConfig, encoder: nn.Module, info: DataInfo) -> None:
+        super().__init__(config, encoder, info)
+        if info.num_classes < 2:
+            raise TrainingError(
+                f'objective "bcl": found {info.num_classes} class in the data, expected 2 or more to contrast'
+            )
+        self.classifier = nn.Linear(feature_dim(encoder), info.num_classes)
+        self.head = projection(encoder, config)
+        # all of its rows, one per class, are there at every step: there is nothing to keep for evaluation
+        self.prototype_head = projection(encoder, config, running_statistics=False)
+        self.temperature = Temperature(config.tau)
+        self.register_buffer("class_counts", info.class_counts)
+
+    def forward(self, batch: Batch) -> Output:
+        """Classify the first view; contrast the second and third with each other and with the prototypes."""
+        features = self.encoder(torch.cat(batch.views))
+        _, a, b = normalize(self.head(features)).chunk(3)
+        own = features[: len(batch.labels)]
+        logits = full_logits(self.classifier, own)
+        prototypes = normalize(self.prototype_head(self.classifier.weight))
+        tau = self.temperature(self.progress)
+        with needing_labels(batch.labels, self.config.name):
+            classification = functional.balanced_softmax(logits, batch.labels, self.class_counts)
+            others = from_others(self.ranks, a, b, batch.labels)
+            contrast = functional.balanced_contrast(a, b, batch.labels, prototypes, tau=tau, others=others)
+        metrics, seen = self.temperature.metrics(tau, a.device), None
+        metrics |= {
+            "classification_loss": classification.detach(),
+            "contrast_loss": contrast.detach(),
+            "train_accuracy": 100 * (logits.detach().argmax(dim=1) == batch.labels).float().mean(),
+        }
+        if self.observing:
+            negative = measures.scores_by_class(a, batch.labels, b, batch.labels)["negative"]
+            scores = {"positive": measures.own_scores(a, b), "negative": negative}
+            seen = measures.seen(batch.labels, (a, b), scores)
+            metrics |= measures.centers(self.classifier.weight, self.class_groups())
+        config = self.config
+        loss = config.classification_weight * classification + config.contrast_weight * contrast
+        return Output(loss, metrics, features=own, seen=seen)
+
+    def constants(self) -> Hashable:
+        """See `Objective.constants`."""
+        return (self.temperature.constant(self.progress),)
+
+    def center_parameter(self) -> Tensor:
+        """See `Objective.center_parameter`."""
+        return self.classifier.weight
+
+    @torch.no_grad()
+    def centers(self) -> Centers:
+        """Return the classifier; a class without images, never pushed away, is never predicted."""
+        weight, bias = self.classifier.weight.detach(), self.classifier.bias.detach()
+        return Centers(*functional.never(weight, bias, self.class_counts == 0), self.class_counts)
