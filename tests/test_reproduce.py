@@ -64,7 +64,7 @@ def rewrite(file: Path, change: Callable[[dict[str, Any]], object]) -> None:
     data = json.loads(file.read_text())
     change(data)
     for entry in data.get("evaluations", ()):
-        entry.pop("value")  # which follows from the metrics
+        entry.pop("value", None)  # which follows from the metrics
     file.write_text(json.dumps(data))
 
 
