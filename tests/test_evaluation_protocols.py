@@ -7,6 +7,7 @@ import json
 import shutil
 import subprocess
 import sys
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from zoo.modules import Centers
 from zoo.release import Release
 from zoo.release.card import check_card
 from zoo.training import Recipe
+from zoo.training.protocols import PROTOCOLS
 
 
 def guo(logits: np.ndarray, labels: np.ndarray, bins: int) -> float:
@@ -69,9 +71,21 @@ def test_protocols_with_probabilities_say_how_calibrated_they_are(paco: Release,
         ("classifier", {}),
         ("linear_full", {"epochs": 1, "milestones": [], "out": tmp_path / "run"}),
     ):
-        metrics = zoo.evaluate(paco, protocol, save=False, **settings)["metrics"]
-        assert 0 < metrics["calibration_error"] < 100, protocol
-    assert "calibration_error" not in zoo.evaluate(paco, "knn", save=False)["metrics"]
+        entry = zoo.evaluate(paco, protocol, save=False, **settings)
+        assert 0 < entry["metrics"]["calibration_error"] < 100, protocol
+        check_complete(entry)
+    entry = zoo.evaluate(paco, "knn", save=False)
+    assert "calibration_error" not in entry["metrics"]
+    check_complete(entry)
+
+
+def check_complete(entry: dict[str, Any], metric: str = "accuracy") -> None:
+    """An entry has all that the contract of metrics.json lists, whatever the protocol."""
+    assert (entry["metric"], entry["value"]) == (metric, entry["metrics"][metric])
+    assert isinstance(entry["value"], float) and entry["split"] == "test"
+    seeded = "seed" in PROTOCOLS[entry["protocol"]].model_fields
+    assert isinstance(entry["seed"], int) if seeded else entry["seed"] is None
+    assert datetime.fromisoformat(entry["date"]).tzinfo is not None
 
 
 def test_entries_that_differ_in_settings_stand_side_by_side_in_metrics_card_and_tables(
@@ -93,6 +107,8 @@ def test_entries_that_differ_in_settings_stand_side_by_side_in_metrics_card_and_
     found = zoo.open(copied).metrics["evaluations"]
     assert len(found) == len(before) + len(asked)
     assert all(entry in found for entry in [*before, *entries[:1], *entries[2:]])
+    for entry in entries:
+        check_complete(entry, "recall_at_1" if entry["protocol"] == "retrieval" else "accuracy")
     card = zoo.open(copied).card
     few = entries[0]["metrics"]
     assert f"| {few['accuracy']:.2f} ± {few['accuracy_interval']:.2f} |" in card
@@ -116,6 +132,7 @@ def test_entries_without_the_newer_metrics_have_the_columns_they_had() -> None:
     ]
     found = {"recall_at_8": 9.0, "recall_at_16": 9.5, "recall_at_1": 5.0, "map": 4.0, "queries": 7}
     assert list(columns([found]).values()) == ["R@1", "R@8", "R@16", "mAP"]
+    assert list(columns([found | {"recall_at_x": 1.0}])) == list(columns([found]))  # of somebody's own
 
 
 def folders(root: Path, **counts: tuple[int, int]) -> str:

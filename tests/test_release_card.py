@@ -1,5 +1,6 @@
 """The card says what the release records, and evaluations and pictures come into both."""
 
+import json
 import re
 import shutil
 import time
@@ -113,6 +114,66 @@ def test_evaluations_are_added_and_equal_ones_replaced(release):
     again.verify()
 
 
+def test_an_entry_says_first_what_was_measured_and_has_every_key_that_readers_look_for(release):
+    bare = {key: KNN[key] for key in ("metrics", "split", "data")}
+    release.add_evaluation({**bare, "protocol": "linear"})
+    found = {"recall_at_8": 9.0, "map": 4.0, "recall_at_1": 5.0, "recall_at_16": 9.5, "queries": 7}
+    release.add_evaluation(
+        {**bare, "protocol": "retrieval", "metrics": found, "seed": 3, "date": "2026-02-03"}
+    )
+    release.add_evaluation({**bare, "protocol": "own", "metrics": {"accuracy": None, "map": 2.0}})
+    release.add_evaluation({**bare, "protocol": "other", "metrics": {"per_class": [1.0], "test_images": 7}})
+    written = json.loads((release.path / "metrics.json").read_text())["evaluations"]
+    assert [list(entry)[:5] for entry in written] == [["protocol", "data", "split", "metric", "value"]] * 5
+    keys = ("protocol", "metric", "value", "seed", "date")
+    assert [[entry[key] for key in keys] for entry in written] == [
+        ["knn", "accuracy", 91.23, 0, "2026-01-02"],
+        ["linear", "accuracy", 91.23, None, None],
+        ["retrieval", "recall_at_1", 5.0, 3, "2026-02-03"],
+        ["own", "map", 2.0, None, None],
+        ["other", None, None, None, None],  # of which tables show nothing
+    ]
+    assert release.metrics["evaluations"] == written
+
+
+def test_entries_of_before_there_was_a_value_are_read_with_it_and_completed_when_written_again(release):
+    file = release.path / "metrics.json"
+    now = json.loads(file.read_text())
+    (entry,) = now["evaluations"]
+    file.write_text(json.dumps({**now, "evaluations": [KNN]}))
+    assert "value" not in file.read_text()
+    assert release.metrics == now and entry == {**KNN, "metric": "accuracy", "value": 91.23}
+    release.add_evaluation({**KNN, "settings": {"k": 5}})
+    assert json.loads(file.read_text())["evaluations"][0] == entry
+    assert list(json.loads(file.read_text())) == ["format", "training", "evaluations"]
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ({"value": 95.0}, "found 95.0, as .metric. 'accuracy'; expected 91.23, which"),
+        ({"metric": "few", "value": 91.23}, "found 91.23, as .metric. 'few'; expected 76.54, which"),
+        ({"metric": "top5", "value": 91.23}, "found 91.23, as .metric. 'top5'; expected None, which"),
+        ({"metric": [], "value": True}, "found True, as"),
+    ],
+)
+def test_a_value_that_is_not_in_the_metrics_is_refused(release, said, message):
+    before = (release.path / "metrics.json").read_bytes()
+    with pytest.raises(ReleaseError, match=f"an evaluation of .*paco_test: .value.: {message}"):
+        release.add_evaluation({**KNN, **said})
+    assert (release.path / "metrics.json").read_bytes() == before
+    metrics = {**release.metrics, "evaluations": [{**KNN, **said}]}
+    (release.path / "metrics.json").write_text(json.dumps(metrics))
+    with pytest.raises(ReleaseError, match=rf"metrics\.json: evaluation 0: .value.: {message}"):
+        _ = release.metrics
+
+
+def test_another_choice_of_the_headline_is_no_contradiction(release):
+    other = {**KNN, "metric": "few", "value": 76.54}
+    (release.path / "metrics.json").write_text(json.dumps({**release.metrics, "evaluations": [other]}))
+    assert release.metrics["evaluations"] == [{**KNN, "metric": "accuracy", "value": 91.23}]
+
+
 def test_evaluations_that_are_added_at_one_time_are_all_kept(release, monkeypatch):
     def read(folder):
         metrics = read_metrics(folder)
@@ -140,6 +201,17 @@ def test_a_release_that_is_gone_is_not_begun_anew(release):
 def test_an_evaluation_without_its_data_is_refused(release):
     with pytest.raises(ReleaseError, match="needs data, metrics"):
         release.add_evaluation({"protocol": "knn", "split": "test"})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [({"data": "x\x1b"}, "control characters"), ({"metrics": {"accuracy": "9"}}, "expected a number")],
+)
+def test_an_evaluation_that_could_not_be_read_is_not_written(release, changes, message):
+    before = (release.path / "metrics.json").read_bytes()
+    with pytest.raises(ReleaseError, match=message):
+        release.add_evaluation({**KNN, **changes})
+    assert (release.path / "metrics.json").read_bytes() == before
 
 
 def with_pictures(tmp_path, *names, **changes):

@@ -63,6 +63,8 @@ def small(tmp_path_factory: pytest.TempPathFactory, pictures: Path) -> Release:
 def rewrite(file: Path, change: Callable[[dict[str, Any]], object]) -> None:
     data = json.loads(file.read_text())
     change(data)
+    for entry in data.get("evaluations", ()):
+        entry.pop("value", None)  # which follows from the metrics
     file.write_text(json.dumps(data))
 
 

@@ -10,7 +10,7 @@ import torch
 import zoo
 from tests.programs import paired
 from tests.release_helpers import plain_timm
-from zoo.release import card
+from zoo.release import card, format
 from zoo.training import Recipe
 from zoo.training.changes import differences
 from zoo.training.optim import build_optimizer, build_schedule
@@ -70,6 +70,11 @@ def test_shipped_release(name: str) -> None:
     release.verify()
     card.check_card(release.path, release.config)
     assert release.card == card.render(release.path, release.config)
+    written = (release.path / "metrics.json").read_text()
+    assert written == format.to_json(release.metrics)  # as it is written today: nothing is added in reading
+    for entry in release.metrics["evaluations"]:
+        assert (entry["metric"], entry["value"]) == ("accuracy", entry["metrics"]["accuracy"])
+        assert entry["split"] == "test" and "seed" in entry and entry["date"].startswith("2026-11-")
     assert release.name == name
     assert release.path.name == name
     recipe = Recipe.from_yaml((release.path / "recipe.yaml").read_text(), name)

@@ -59,7 +59,7 @@ def release(
     metrics["training"] |= {"seed": seed, "date": date, "seconds": 10.0, "epochs": epochs, **training}
     entries = [entry for entry in metrics["evaluations"] if entry["protocol"] == protocol]
     for entry in entries:
-        entry["metrics"]["accuracy"] = accuracy
+        entry["metrics"]["accuracy"] = entry["value"] = accuracy
     metrics["evaluations"] = [] if accuracy is None else entries
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "metrics.json").write_text(json.dumps(metrics))
@@ -206,7 +206,7 @@ def test_an_evaluation_on_other_data_is_none_of_its_own(tmp_path: Path) -> None:
     folder = release(tmp_path / "a", 0, 50.0)
     metrics = json.loads((folder / "metrics.json").read_text())
     (entry,) = metrics["evaluations"]
-    other = {**entry, "data": "digits", "metrics": {**entry["metrics"], "accuracy": 99.0}}
+    other = {**entry, "data": "digits", "value": 99.0, "metrics": {**entry["metrics"], "accuracy": 99.0}}
     (folder / "metrics.json").write_text(json.dumps({**metrics, "evaluations": [other, entry]}))
     assert rows(zoo.table(folder))[0]["accuracy"] == "50.0"
 
@@ -343,10 +343,12 @@ def test_files_hold_every_number_and_a_table_can_be_made_of_them(tmp_path: Path)
         )
         (entry,) = metrics["evaluations"]
         kept = {key: value for key, value in entry["metrics"].items() if key != "per_class"}
-        assert run["evaluations"][0]["metrics"] == kept
+        (measured,) = run["evaluations"]
+        assert measured["metrics"] == kept
+        assert (measured["metric"], measured["value"]) == ("accuracy", kept["accuracy"])
         assert run["weights_sha256"] == config["zoo"]["weights_sha256"]
         assert run["train_sha256"] == config["zoo"]["dataset"]["sha256"] == entry["train_set"]["sha256"]
-        assert run["evaluations"][0]["test_sha256"] == entry["test_set"]["sha256"]
+        assert measured["test_sha256"] == entry["test_set"]["sha256"]
         for key in (
             "seed",
             "epochs",
@@ -370,6 +372,23 @@ def test_files_hold_every_number_and_a_table_can_be_made_of_them(tmp_path: Path)
     shutil.copy(out / "results.json", tmp_path / "runs" / "results.json")
     shutil.rmtree(tmp_path / "runs" / "b")
     assert rows(zoo.table(tmp_path / "runs"))[0]["seeds"] == "n = 1"
+
+
+def test_a_file_of_before_evaluations_had_a_value_is_read_and_one_with_another_value_is_not(
+    tmp_path: Path,
+) -> None:
+    made = zoo.table(release(tmp_path / "a", 0, 50.0), out=tmp_path)
+    record = json.loads((tmp_path / "results.json").read_text())
+    (entry,) = record["runs"][0]["evaluations"]
+    entry["value"] = 60.0
+    (tmp_path / "results.json").write_text(json.dumps(record))
+    expected = "value.: found 60.0, as .metric. 'accuracy'; expected 50.0, which .metrics. has"
+    with pytest.raises(ZooError, match=f"results.json.*runs.0.evaluations.0: .{expected}"):
+        zoo.table(tmp_path / "results.json")
+    del entry["metric"], entry["value"]
+    (tmp_path / "results.json").write_text(json.dumps(record))
+    again = zoo.table(tmp_path / "results.json")
+    assert again.markdown() == made.markdown() and again.record()["runs"] == made.record()["runs"]
 
 
 def test_files_are_the_old_ones_until_all_new_ones_are_there(

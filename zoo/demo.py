@@ -18,7 +18,7 @@ from zoo.evaluation.results.comparison import summarize
 from zoo.evaluation.results.report import show
 from zoo.files import is_unused
 from zoo.release import Release
-from zoo.release.format import ACCURACIES
+from zoo.release.evaluations import ACCURACIES
 from zoo.training import Recipe, build_objective, cpu_threads, pick_device
 from zoo.training.protocols import LinearProtocol
 

@@ -77,8 +77,9 @@ def evaluate(
         **settings: of the protocol, e.g. `k=200`.
 
     Returns:
-        The entry of metrics.json: protocol, data, split, metrics (percentages), settings, seed, date; for a
-        model also the `preprocess` that was used. Test labels enter the metrics, and nothing else in it.
+        The entry of metrics.json: protocol, data, split, metrics (percentages), of these the one that tables
+        show first as `metric`, its name, and `value`; settings, seed (None where nothing is drawn), date; for
+        a model also the `preprocess` that was used. Test labels enter metrics and value, and nothing else.
 
     Raises:
         Interrupted: when a training is stopped by SIGINT or SIGTERM, after saving its state.

@@ -23,6 +23,7 @@ from zoo.evaluation.semi_supervised import fine_tune
 from zoo.evaluation.trained import ProbeRun
 from zoo.functional import never, post_hoc_adjusted
 from zoo.modules import Centers
+from zoo.release.evaluations import headline
 from zoo.training.protocols import (
     ClassifierProtocol,
     FewShotProtocol,
@@ -77,14 +78,16 @@ def measure(
         beside["shared_images"] = encoded.shared
     if (classes := len({*labels.tolist()})) < encoded.test_set.num_classes:
         beside["classes_measured"] = classes
+    metrics = answer.metrics(truth)
     return {
         "protocol": protocol.protocol,
         "data": data_words(trained_on or tested_on),
         "split": "test",
+        **headline(metrics),
         "train_set": trained_on,
         "test_set": tested_on,
         **beside,
-        "metrics": answer.metrics(truth),
+        "metrics": metrics,
         "settings": settings_of(protocol),
         "chosen": chosen,
         "seed": getattr(protocol, "seed", None),

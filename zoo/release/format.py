@@ -17,6 +17,7 @@ from zoo.config import dump_yaml, is_number, load_yaml, plain_kind
 from zoo.errors import ReleaseError
 from zoo.files import is_file
 from zoo.release import schema
+from zoo.release.evaluations import checked_evaluations
 from zoo.release.files import WRITING, replacing
 
 CONFIG = "config.json"
@@ -39,15 +40,6 @@ HASHED = {
     IMAGES: "images_sha256",
 }
 TRAINING_NUMBERS = ("epochs", "steps", "images", "seconds", "images_per_second")
-ACCURACIES = {
-    "accuracy": "accuracy",
-    "balanced_accuracy": "balanced",
-    "many": "many",
-    "medium": "medium",
-    "few": "few",
-}
-"""Top-1 accuracies in percent, in the order of every table, with their heading."""
-EVALUATION_WORDS = ("protocol", "data", "split")
 RECIPE_SECTIONS = ("data", "init", "objective", "views")  # of which evaluations and cards use parts
 MAX_TEXT_BYTES = 8 << 20  # of config, metrics, history and card: many times what 10,000 classes need
 
@@ -160,11 +152,16 @@ def read_config(folder: Path) -> dict[str, Any]:
 def read_metrics(folder: Path) -> dict[str, Any]:
     """Read and check `metrics.json`: `{"training": {...}, "evaluations": [...]}`, and `format` beside them.
 
+    Every evaluation has what `checked_evaluation` gives it, also in files of earlier versions.
+
     Raises:
-        ReleaseError: when it is missing, or what the card is made of is not there.
+        ReleaseError: when it is missing, what the card is made of is not there, or an evaluation's `value` is
+            not in its metrics.
     """
     file = folder / METRICS
-    metrics = {"training": {}, "evaluations": [], **read_json(file)}
+    metrics = read_json(file)
+    metrics.setdefault("training", {})
+    metrics.setdefault("evaluations", [])
     if not isinstance(metrics["training"], dict):
         raise ReleaseError(f'{file}: "training" is no section of facts')
     schema.check_words(metrics, str(file))
@@ -173,27 +170,7 @@ def read_metrics(folder: Path) -> dict[str, Any]:
             raise ReleaseError(f'{file}: "training.{key}": found {str(found)[:40]!r}, expected a number')
     if not isinstance(metrics["training"].get("versions"), dict | None):
         raise ReleaseError(f'{file}: "training.versions" is no section')
-    if not isinstance(metrics["evaluations"], list):
-        raise ReleaseError(f'{file}: "evaluations" is no list')
-    for index, entry in enumerate(metrics["evaluations"]):
-        words = [isinstance(entry, dict) and isinstance(entry.get(key), str) for key in EVALUATION_WORDS]
-        if not all(words) or not isinstance(entry.get("metrics"), dict):
-            expected = ", ".join(EVALUATION_WORDS)
-            raise ReleaseError(
-                f'{file}: evaluation {index} needs the words {expected} and a section "metrics"'
-            )
-        measured = {name: entry["metrics"].get(name) for name in ACCURACIES}
-        counts = {name: entry.get(name) for name in ("shared_images", "classes_measured")}
-        for name, found in {**measured, **counts}.items():
-            fits = isinstance(found, int) if name in counts else is_number(found)
-            if found is not None and not fits:
-                raise ReleaseError(
-                    f'{file}: evaluation {index}: "{name}": found {str(found)[:40]!r}, expected a number'
-                )
-        for name in ("settings", "train_set", "test_set"):
-            if not isinstance(entry.get(name), dict | None):
-                raise ReleaseError(f'{file}: evaluation {index}: "{name}" is no section')
-        schema.check_dataset(entry.get("test_set") or {}, f"{file}: evaluation {index}: test_set")
+    metrics["evaluations"] = checked_evaluations(metrics["evaluations"], str(file))
     return metrics
 
 

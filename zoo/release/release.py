@@ -23,9 +23,10 @@ from zoo.image_list import ImageList
 from zoo.locks import turn
 from zoo.modules.centers import Centers
 from zoo.pixels import to_rgb
-from zoo.release import card, files, format, images, names, start, tensors, verified
+from zoo.release import card, files, format, images, names, schema, start, tensors, verified
 from zoo.release import history as histories
 from zoo.release.build import build
+from zoo.release.evaluations import checked_evaluation
 from zoo.release.locate import folder_of
 from zoo.release.relicense import relicense
 from zoo.release.request import check_request
@@ -87,7 +88,7 @@ class Release:
 
     @property
     def metrics(self) -> dict[str, Any]:
-        """`{"format": 1, "training": {...}, "evaluations": [{protocol, data, split, metrics, ...}]}`."""
+        """`{"format": 1, "training": {...}, "evaluations": [...]}`, see `add_evaluation` for one of these."""
         return format.read_metrics(self.path)
 
     @property
@@ -246,13 +247,21 @@ class Release:
         Args:
             entry: `protocol`, `data`, `split`, `metrics` (name -> value; accuracies in percent) and what else
                 describes it: `settings`, `seed`, `date`. Entries are equal when protocol, data, split,
-                settings and seed are.
+                settings and seed are. Recorded with it are `metric` and `value`, the name and number of the
+                one that tables show first, and None for a seed or date that is not given.
+
+        Raises:
+            ReleaseError: when some of it is missing or of another kind, `value` is not in its metrics, or
+                the release cannot be changed.
         """
+        where = f"an evaluation of {self.name}"
         absent = [key for key in ("protocol", "data", "split", "metrics") if key not in entry]
         if absent:
-            raise ReleaseError(f"an evaluation of {self.name} needs {', '.join(absent)}")
+            raise ReleaseError(f"{where} needs {', '.join(absent)}")
+        schema.check_words(entry, where)  # before it is written: the file could not be read any more
+        checked = checked_evaluation(dict(entry), where)
         with self._changing() as config:
-            self._add([entry], config)
+            self._add([checked], config)
 
     def add_evaluations_of(self, other: Release | str | Path, *, token: str | bool | None = None) -> int:
         """Take over what somebody else has measured on the same weights and this release lacks.

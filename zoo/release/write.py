@@ -19,6 +19,7 @@ from zoo.release import card, files, format, schema
 from zoo.release import history as histories
 from zoo.release import images as image_lists
 from zoo.release.build import check_arguments
+from zoo.release.evaluations import checked_evaluations
 from zoo.release.release import Release
 from zoo.release.tensors import write_tensors
 
@@ -73,6 +74,7 @@ def write_release(
     folder, pictures = Path(folder), pictures or {}
     arguments = _model_args(encoder, model_args)
     _check_parts(encoder, class_names, centers, metrics)
+    evaluations = checked_evaluations(metrics.get("evaluations", []), "metrics")
     # contiguous, as it will be loaded: another layout sums in another order
     encoder = copy.deepcopy(encoder).cpu().to(memory_format=torch.contiguous_format)
     encoder.eval().requires_grad_(False)
@@ -99,7 +101,7 @@ def write_release(
             if images:
                 image_lists.write(images, staging / format.IMAGES)
             (staging / format.RECIPE).write_text(recipe_text, encoding="utf-8")
-            record = {"format": schema.FORMAT, "training": {}, "evaluations": [], **metrics}
+            record = {"format": schema.FORMAT, "training": {}, **metrics, "evaluations": evaluations}
             (staging / format.METRICS).write_text(format.to_json(record), encoding="utf-8")
             if history is not None:
                 (staging / format.HISTORY).write_text(histories.to_json(history), encoding="utf-8")

@@ -10,7 +10,7 @@ from scipy import stats
 
 from zoo.errors import ZooError
 from zoo.markdown import markdown_table
-from zoo.release.format import ACCURACIES
+from zoo.release.evaluations import ACCURACIES
 
 COLUMNS = {**ACCURACIES, "calibration_error": "calibration error"}
 """What a comparison shows of a classifier's metrics, all in percent, with its heading."""

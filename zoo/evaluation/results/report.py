@@ -9,9 +9,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from zoo.release.format import ACCURACIES
+from zoo.release.evaluations import ACCURACIES, in_order, recall_k
 
-_RECALL = "recall_at_"
 _ANY_WIDTH = 10_000  # columns, of no terminal
 
 
@@ -22,12 +21,9 @@ def columns(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     precision have one where there are some.
     """
     keys = {key for metrics in rows for key in metrics}
-    ks = sorted(int(key.removeprefix(_RECALL)) for key in keys if key.startswith(_RECALL))
-    found = dict(ACCURACIES) if "accuracy" in keys or not ks else {}
-    if "calibration_error" in keys:
-        found["calibration_error"] = "ECE"
-    found |= {f"{_RECALL}{k}": f"R@{k}" for k in ks}
-    return found | ({"map": "mAP"} if "map" in keys else {})
+    if "accuracy" in keys or all(recall_k(key) is None for key in keys):
+        keys |= ACCURACIES.keys()
+    return {key: _heading(key) for key in in_order(keys)}
 
 
 def table(rows: Mapping[str, Mapping[str, Any]], *, title: str | None = None, first: str = "method") -> Table:
@@ -89,6 +85,11 @@ def show(
         console.print(framed)
     else:
         print(title, plain(rows, first=first), sep="\n", file=console.file)
+
+
+def _heading(key: str) -> str:
+    k = recall_k(key)
+    return {**ACCURACIES, "calibration_error": "ECE", "map": "mAP"}[key] if k is None else f"R@{k}"
 
 
 def _cells(metrics: Mapping[str, Any], keys: Iterable[str]) -> list[str]:

@@ -9,9 +9,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from zoo.config import Config
+from zoo.release.evaluations import contradiction, headline
 
 PREFERRED = ("classifier", "linear_full", "linear", "knn")
 """Which protocol's figures a row shows: of those that most of its runs have, the first of these."""
@@ -80,8 +81,21 @@ class Evaluated(Config):
     protocol: _Line
     settings: dict[str, Any]
     test_sha256: _Sha256 | None
+    metric: _Line | None = None
+    """What `value` is called."""
+    value: float | None = None
+    """The figure that tables show first. It follows from the metrics; files of earlier versions lack it."""
     metrics: dict[str, float]
     """Accuracies are in percent."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _headline(cls, data: Any) -> Any:
+        if not isinstance(data, dict) or not isinstance(data.get("metrics"), dict):
+            return data
+        if problem := contradiction(data):
+            raise ValueError(problem)
+        return {**data, **headline(data["metrics"])}
 
     @property
     def measure(self) -> str:

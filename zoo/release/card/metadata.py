@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -10,10 +9,9 @@ from huggingface_hub import EvalResult, ModelCardData
 
 from zoo.config import is_number
 from zoo.release import licenses
-from zoo.release.format import ACCURACIES, start_of
+from zoo.release.evaluations import ACCURACIES, recall_k
+from zoo.release.format import start_of
 from zoo.release.schema import LIBRARY
-
-_RECALL = re.compile(r"recall_at_(\d+)")
 
 # The Hub's data sets of the sources that are one, by `data.source.kind`.
 _HUB_DATASETS = {
@@ -98,9 +96,9 @@ def split_words(entry: Mapping[str, Any]) -> str:
 
 def metric_title(name: str) -> str | None:
     """Return what a card calls a metric, in percent; None for one that it does not show."""
-    recall = _RECALL.fullmatch(name)
-    if recall:
-        return f"Recall@{recall[1]}"
+    k = recall_k(name)
+    if k is not None:
+        return f"Recall@{k}"
     if name in ACCURACIES:
         return ACCURACIES[name].capitalize()
     return {"calibration_error": "Calibration error", "map": "mAP"}.get(name)

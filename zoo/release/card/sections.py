@@ -11,7 +11,8 @@ from zoo.errors import capital
 from zoo.markdown import markdown_table
 from zoo.release.card.citations import bibtex
 from zoo.release.card.metadata import facts, metric_title, split_words, stated_settings
-from zoo.release.format import ACCURACIES, start_of
+from zoo.release.evaluations import ACCURACIES, in_order
+from zoo.release.format import start_of
 
 _PROTOCOLS = {
     "classifier": "the learned class centers as they stand, without the training set's prior",
@@ -124,10 +125,10 @@ def results(evaluations: list[Mapping[str, Any]]) -> str:
     if any("train_set" in entry and entry["train_set"] is None for entry in evaluations):
         data = ", ".join(dict.fromkeys(e["data"] for e in evaluations if e.get("train_set", ()) is None))
         notes.append(f"On {data}: no training images were at hand, so nothing tells if these are among them.")
-    recalls = dict.fromkeys(name for entry in others for name in entry["metrics"] if metric_title(name))
+    recalls = in_order(name for entry in others for name in entry["metrics"])
     tables = [
         *(["Top-1 accuracies.", _table(classified, names)] if classified else []),
-        *(["Retrieval.", _table(others, sorted(recalls, key=_recall_first))] if others else []),
+        *(["Retrieval.", _table(others, recalls)] if others else []),
     ]
     return "## Results\n\n" + "\n\n".join([*tables, "\n".join(f"- {note}" for note in notes)])
 
@@ -141,12 +142,6 @@ def _table(evaluations: list[Mapping[str, Any]], names: list[str]) -> str:
         settings = "; ".join(facts(stated_settings(entry)))
         rows.append([entry["protocol"], entry["data"], split_words(entry), *values, settings])
     return markdown_table(head, rows, left=(0, 1, 2, len(head) - 1))
-
-
-def _recall_first(name: str) -> tuple[bool, int]:
-    """Order recalls by their k, and before other metrics."""
-    k = name.rpartition("_")[2]
-    return not k.isdigit(), int(k) if k.isdigit() else 0
 
 
 def model(config: Mapping[str, Any]) -> str:
