@@ -89,7 +89,8 @@ def _near(old: Any, random: Random) -> Any:
             (old + 1, old - 1, -old, old * 1000, 0, old << 40, float(old), str(old), old ^ 1)
         )
     if isinstance(old, float):
-        return random.choice((-old, old * 1e9, old / 1e9, 0.0, 1.0, str(old), math.nan, int(old), 2 * old))
+        whole = int(old) if math.isfinite(old) else 0  # a slip before may have left nan
+        return random.choice((-old, old * 1e9, old / 1e9, 0.0, 1.0, str(old), math.nan, whole, 2 * old))
     if isinstance(old, str):
         place = random.randrange(len(old) + 1)
         return random.choice(
