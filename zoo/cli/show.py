@@ -14,6 +14,7 @@ from zoo.data.words import selection_words
 if TYPE_CHECKING:
     from zoo.release import HubRelease, Release
     from zoo.release.names import Reading
+    from zoo.release.push import Ready
 
 
 def print_names(models: Iterable[str], recipes: Iterable[str], sweeps: Iterable[str] = ()) -> None:
@@ -114,6 +115,24 @@ def print_release(release: Release) -> None:
             f"{training['hardware']}, seed {training['seed']}"
         )
     print_evaluations(release.metrics["evaluations"])
+
+
+def print_dry_run(ready: Ready, repo_id: str, private: bool) -> None:
+    """Print what a push would send where, and what it alone can find out."""
+    from zoo.hub_client import LOG_IN
+    from zoo.release import hub
+    from zoo.release.hub import manifest
+
+    release, branch, contents = ready
+    sizes = {name: manifest.size(content) for name, content in contents.items()}
+    print(f"{release.name}  {release.path}\nthe release is fit to be published; a push would send")
+    print(f"  to        {hub.address(repo_id)}, branch {branch}")
+    print(f"  made      {'private' if private else 'public'}, if there is no such repository yet")
+    print(f"  licence   {release.config['pretrained_cfg']['license']}")
+    print(f"  token     {'found' if hub.has_token(None) else f'none found, the push needs one: {LOG_IN}'}")
+    print(f"  files     {manifest.amount(sizes.values()).rstrip(',')}")
+    print_columns([(f"    {name}", f"{size:13,} bytes") for name, size in sizes.items()])
+    print("nothing was sent, and the Hub was not asked what it holds already")
 
 
 def print_conversion(release: Release, *, stated: bool, found: bool) -> None:
