@@ -221,6 +221,20 @@ def test_without_a_network_it_is_said_where_the_hub_was_looked_for(made, hub, mo
     assert "cannot be reached" in refusal(zoo.push, made, REPO, token=hub.token)
 
 
+@pytest.mark.usefixtures("no_network")
+def test_a_host_without_an_address_is_told_at_once(hub, made, monkeypatch):
+    said = f"cannot be reached at {constants.ENDPOINT}; is there a network"
+    with pytest.raises(zoo.ZooError) as caught:
+        zoo.list_hub("alice")
+    assert str(caught.value) == f'Hub namespace "alice": {said}'
+    assert said in refusal(zoo.push, made, REPO, token=hub.token)
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # then the proxy looks hosts up
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    with pytest.raises(pytest.fail.Exception, match="the client waits"):
+        zoo.list_hub("alice")
+
+
 def test_offline_a_push_is_refused(made, hub, monkeypatch):
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert "HF_HUB_OFFLINE is set" in refusal(zoo.push, made, REPO, token=hub.token)
