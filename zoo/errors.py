@@ -22,13 +22,17 @@ class ZooError(Exception):
     """Base of every error that a user's input or environment can cause.
 
     The command line prints the message alone, without a traceback, and exits with `exit_code`.
+
+    Attributes:
+        suggests: whether the message says already what was probably meant.
     """
 
     exit_code = 1
 
-    def __init__(self, message: str = "") -> None:
+    def __init__(self, message: str = "", *, suggests: bool = False) -> None:
         """Take a message, which may hold words of a file: it becomes one line that no terminal obeys."""
         super().__init__(one_line(message))
+        self.suggests = suggests
 
 
 class ArgumentError(ZooError, ValueError):

@@ -106,7 +106,7 @@ def _release_of(name: str) -> Reading | None:
         if name in catalog.list_models() or "/" in name or ":" in name:
             raise
         near = did_you_mean(name, [*catalog.list_recipes(), *catalog.list_sweeps()])
-        if not near or "Did you mean" in str(error) or "that is an architecture" in str(error):
+        if not near or error.suggests:
             raise
         raise ReleaseError(f"{str(error).rstrip('.')}; nor is it a recipe or sweep.{near}") from None
     return None if is_recipe and reading.kind == "hub" and reading.cached is None else reading
