@@ -82,9 +82,12 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_network(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let no host have an address; a client that waits to ask again fails."""
+    from huggingface_hub import close_session
     from huggingface_hub.utils import _http
+
+    close_session()  # with the connections that it keeps
 
     def unknown(host: object, *_: object, **__: object) -> None:
         raise socket.gaierror(socket.EAI_NONAME, f"{host}: Name or service not known")
@@ -94,6 +97,8 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
     monkeypatch.setattr(_http, "time", SimpleNamespace(**{**vars(time), "sleep": waited}))
+    yield
+    close_session()
 
 
 @pytest.fixture(scope="session")
