@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import importlib
 import os
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -78,6 +79,26 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_download, "time", hurried)
     monkeypatch.setattr(constants, "HF_HUB_ETAG_TIMEOUT", 2)
     monkeypatch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", 2)
+
+
+@pytest.fixture
+def no_network(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let no host have an address; a client that waits to ask again fails."""
+    from huggingface_hub import close_session
+    from huggingface_hub.utils import _http
+
+    close_session()  # with the connections that it keeps
+
+    def unknown(host: object, *_: object, **__: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, f"{host}: Name or service not known")
+
+    def waited(seconds: float) -> None:
+        pytest.fail(f"the client waits {seconds} s to ask again")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    monkeypatch.setattr(_http, "time", SimpleNamespace(**{**vars(time), "sleep": waited}))
+    yield
+    close_session()
 
 
 @pytest.fixture(scope="session")

@@ -26,8 +26,9 @@ from tests.warm import zoo
 from zoo import __version__, cli
 from zoo.catalog import list_models, list_recipes, list_sweeps
 from zoo.cli.app import COMMANDS
-from zoo.errors import ZooWarning
+from zoo.errors import ZooError, ZooWarning
 from zoo.release import Release
+from zoo.release.names import resolve
 
 PACO = "cifar_resnet20.paco_digits_lt50"
 CE = "cifar_resnet20.ce_digits_lt50"
@@ -88,6 +89,14 @@ def test_show_prints_a_recipe_as_it_stands_and_a_release_with_its_figures(paco: 
     assert "10 classes x 64 features" in shown
     assert "digits, long tail 50" in shown
     assert re.search(r"knn k=5 +\d+\.\d", shown)
+
+
+def test_show_guesses_no_recipe_for_a_name_that_is_explained_already() -> None:
+    assert "Did you mean" not in zoo("show", "resnet50.tv_in1k").stderr, "timm's own, and no slip"
+    for name, suggests in (("resnet50.tv_in1k", True), (f"{PACO[:-1]}x", True), ("nothing_like_it", False)):
+        with pytest.raises(ZooError) as caught:
+            resolve(name)
+        assert caught.value.suggests is suggests
 
 
 def test_pretrain_evaluate_show(tmp_path: Path) -> None:

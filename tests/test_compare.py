@@ -363,3 +363,27 @@ def test_a_method_without_chance_has_no_interval_and_is_not_told_apart() -> None
     found = summarize({"mean": runs(92.5), "center": runs(92.0), "same": runs(92.5)})
     assert found["center"].tied is None and found["center"].verdict == "-0.5 (no spread)"
     assert found["same"].tied is True and found["same"].verdict == "0.0 (tie)"
+
+
+def test_a_difference_that_only_rounding_spreads_has_no_spread() -> None:
+    def runs(*values: float) -> dict[int, dict[str, float]]:
+        return {seed: {"balanced_accuracy": value} for seed, value in enumerate(values)}
+
+    best = (0.3, 70.1, 90.7)
+    found = summarize(
+        {
+            "best": runs(*best),
+            "same": runs(*(value - 1e-13 for value in best)),
+            "less": runs(*(value - 0.1 for value in best)),
+            "hardly": runs(*(value - 0.2 - 0.01 * seed for seed, value in enumerate(best))),
+            "other": runs(*(value - 0.3 - 0.1 * seed for seed, value in enumerate(best))),
+        }
+    )
+    assert len({*found["less"].to_best.values}) > 1, "rounded differently"  # type: ignore[union-attr]
+    assert [each.verdict for each in found.values()] == [
+        "best",
+        "0.0 (tie)",
+        "-0.1 (no spread)",
+        "-0.2 (no spread)",
+        "-0.4 ± 0.2",
+    ]

@@ -83,6 +83,38 @@ def test_a_method_and_other_sections_of_a_recipe_are_chosen_by_name_alone(name: 
         Recipe.load(recipe, ["method=from_centers"])
 
 
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        (
+            "optimizer=sgd",
+            "\"optimizer\": found 'sgd' (str), expected a mapping with the keys name, lr, weight_decay, "
+            'momentum, decay_norm_and_bias, layer_decay, args. Did you mean "optimizer.name=sgd"?',
+        ),
+        ("schedule=cosin", 'milestones, decay_rate. Did you mean "schedule.name=cosine"?'),
+        ("schedule=fast", "min_lr, milestones, decay_rate"),
+        ("backbone=resnet18", 'the keys arch, args. Did you mean "backbone={arch: resnet18}"?'),
+        ("training.ema=true", "found True (bool), expected null or a mapping with the keys decay, warmup"),
+        ("backbone.args=3", '"backbone.args": found 3 (int), expected a mapping, {key: value, ...}'),
+        (
+            "objective.loss=balanced",
+            "\"objective.loss\": found 'balanced' (str), expected 'cross_entropy' or 'balanced_softmax', or "
+            'a section with "name", one of logit_adjustment, ldam. Did you mean "balanced_softmax"?',
+        ),
+        ("objective.loss=logit_adjustment", "expected {name: logit_adjustment, tau: ...}"),
+        (
+            "objective.loss={name: ldam, margin: 1, scale: 30, reweight_from: 1, beta: 0}",
+            'missing key "objective.loss.max_margin"; unknown key "objective.loss.margin". Did you mean '
+            '"max_margin"? Valid keys: beta, max_margin, name, reweight_from, scale',
+        ),
+    ],
+)
+def test_a_word_in_the_place_of_a_section_is_answered_with_its_keys(override: str, expected: str) -> None:
+    with pytest.raises(RecipeError) as error:
+        Recipe.load("cifar_resnet20.ce_digits_lt50", [override])
+    assert str(error.value).endswith(expected)
+
+
 def test_a_list_of_the_wrong_length_says_how_many_there_are() -> None:
     class Pixels(Config):
         mean: Annotated[list[float], Field(min_length=3, max_length=3)]

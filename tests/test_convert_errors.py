@@ -6,6 +6,7 @@ import argparse
 import math
 import os
 import pickle
+import random
 import signal
 import subprocess
 import sys
@@ -211,6 +212,10 @@ def test_labels_and_counts_have_to_be_as_many_as_the_centers(paco: Path, tmp_pat
     assert "found 2 labels, expected 7" in refusal(paco, "paco", tmp_path, labels=["a", "b"])
     assert "found 2 class counts, expected 7" in refusal(paco, "paco", tmp_path, class_counts=[1, 2])
     assert "no data spec" in refusal(paco, "paco", tmp_path, labels="labels.txt")
+    assert refusal(paco, "paco", tmp_path, labels=str(tmp_path)) == (
+        f"labels: {tmp_path}: found a folder, expected a text file with one a line, or a data spec; that of "
+        f"images in folders of their class is folder:{tmp_path}"
+    )
     (tmp_path / "counts.txt").write_text("12\nmany\n")
     assert 'found "many"' in refusal(paco, "paco", tmp_path, class_counts=tmp_path / "counts.txt")
     moco = made.save(tmp_path / "moco.pth", made.MoCo())
@@ -244,15 +249,42 @@ def test_a_truncated_file_is_one_error(paco: Path, tmp_path: Path, zipped: bool,
 
 
 def test_files_that_are_no_checkpoints(tmp_path: Path) -> None:
-    (tmp_path / "text.pth").write_text("not a pickle")
-    assert "text.pth: " in refusal(tmp_path / "text.pth", "moco", tmp_path)
-    (tmp_path / "f.safetensors").write_bytes(b"\xff" * 64)
-    assert "no safetensors file" in refusal(tmp_path / "f.safetensors", "moco", tmp_path)
+    (tmp_path / "folder").mkdir()
+    expected = "expected a file that torch.save or safetensors wrote"
+    message = refusal(tmp_path / "folder", "moco", tmp_path)
+    assert message == f"{tmp_path / 'folder'}: found a folder, {expected}"
+    (tmp_path / "f.safetensors").write_bytes(b"\x08" + bytes(7) + b"{" * 8)
+    assert "f.safetensors: damaged safetensors: " in refusal(tmp_path / "f.safetensors", "moco", tmp_path)
     torch.save([torch.zeros(2)], tmp_path / "list.pth")
     assert "found a list, expected a dict" in refusal(tmp_path / "list.pth", "moco", tmp_path)
     torch.save({"epoch": 3, "optimizer": {}}, tmp_path / "none.pth")
     assert "holds no weights: found epoch, optimizer" in refusal(tmp_path / "none.pth", "moco", tmp_path)
     assert "no such file" in refusal(tmp_path / "absent.pth", "moco", tmp_path)
+
+
+@pytest.mark.parametrize("name", ["f.pth", "f.safetensors"])
+def test_all_junk_is_told_in_the_same_words(name: str, tmp_path: Path) -> None:
+    draw, file = random.Random(0), tmp_path / name
+    said = {"": set[str](), "\x80\x02": set[str](), "PK": set[str]()}
+    for size in (3, 30, 300) * 10:
+        for start, texts in said.items():
+            junk = b"<" + draw.randbytes(size)
+            file.write_bytes(start.encode("latin-1") + junk)
+            texts.add(refusal(file, "moco", tmp_path).removeprefix(f"{file}: "))
+    assert said.pop("") == {
+        "no checkpoint: its first bytes are of no zip archive, pickle or safetensors; expected a file that "
+        "torch.save or safetensors wrote"
+    }
+    expected = "damaged, or no checkpoint: it begins as a {}, and does not go on as torch.save writes one"
+    if name == "f.pth":
+        assert said == {"\x80\x02": {expected.format("pickle")}, "PK": {expected.format("zip archive")}}
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_a_pickle_of_a_protocol_that_torch_does_not_read_is_told_so(tmp_path: Path, zipped: bool) -> None:
+    content, file = {"a": torch.zeros(2)}, tmp_path / "f.pth"
+    torch.save(content, file, pickle_protocol=4, _use_new_zipfile_serialization=zipped)
+    assert "a pickle of protocol 4 or 5, expected 2" in refusal(file, "moco", tmp_path)
 
 
 class Hostile:

@@ -18,6 +18,8 @@ import zoo
 from tests import convert_helpers as made
 from tests import warm
 from zoo import cli
+from zoo.cli.show import print_release
+from zoo.config import dump_yaml
 from zoo.errors import DataError
 from zoo.release import Release, card
 from zoo.release.check import check_release
@@ -171,6 +173,28 @@ def test_other_class_names_are_told_how_to_be_given(file: Path, tmp_path: Path) 
 
 
 @pytest.mark.usefixtures("no_pictures")
+def test_show_says_where_it_is_from_and_how_it_takes_images(
+    release: Release, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def shown() -> list[str]:
+        print_release(zoo.open(release.path))
+        return capsys.readouterr().out.splitlines()
+
+    repository = "https://github.com/dvlab-research/Parametric-Contrastive-Learning"
+    source = f"moco_ckpt_0400.pth.tar, paco, query encoder, epoch 12, in the layout of {repository}"
+    assert shown()[3:] == [
+        "input: 8 pixels, crop 1, bilinear, mean (0.4914, 0.4822, 0.4465), std (0.2023, 0.1994, 0.201)",
+        "licence: mit",
+        f"converted from {source}",
+    ]
+    for recipe, said in (
+        ({"init": {"release": "timm:resnet18.a1_in1k"}}, ["training started from timm:resnet18.a1_in1k"]),
+        ({"converted": ["what", "others", "wrote"]}, []),
+    ):
+        (release.path / "recipe.yaml").write_text(dump_yaml(recipe))
+        assert shown()[5:] == said
+
+
 def test_fine_tuning_starts_from_it(release: Release, tmp_path: Path) -> None:
     changes = ["training.epochs=1", "schedule.warmup_epochs=0", "optimizer.lr=0.0", "evaluation=[]"]
     out = tmp_path / "tuned"

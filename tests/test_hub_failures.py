@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from huggingface_hub import constants
+from huggingface_hub import close_session, constants
 
 import zoo
 from tests import warm
@@ -219,6 +219,21 @@ def test_without_a_network_it_is_said_where_the_hub_was_looked_for(made, hub, mo
         in message
     )
     assert "cannot be reached" in refusal(zoo.push, made, REPO, token=hub.token)
+
+
+@pytest.mark.usefixtures("no_network")
+def test_a_host_without_an_address_is_told_at_once(hub, made, monkeypatch):
+    said = f"cannot be reached at {constants.ENDPOINT}; is there a network"
+    with pytest.raises(zoo.ZooError) as caught:
+        zoo.list_hub("alice")
+    assert str(caught.value) == f'Hub namespace "alice": {said}'
+    assert said in refusal(zoo.push, made, REPO, token=hub.token)
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # then the proxy looks hosts up
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    close_session()  # it reads them when it begins
+    with pytest.raises(pytest.fail.Exception, match="the client waits"):
+        zoo.list_hub("alice")
 
 
 def test_offline_a_push_is_refused(made, hub, monkeypatch):

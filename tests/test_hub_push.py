@@ -535,6 +535,33 @@ def test_the_command_prints_the_address_and_the_line_that_loads_it(made, hub):
     assert eval(loads, {"zoo": zoo}).num_features == 64
 
 
+def test_a_dry_run_checks_all_it_can_without_the_hub_and_says_what_would_go_where(release, hub, monkeypatch):
+    def said(*arguments):
+        done = CliRunner().invoke(cli.app, ["push", str(release.path), *arguments, "--dry-run"])
+        return done.exception or done.output
+
+    monkeypatch.setenv("HF_TOKEN", hub.token)
+    lines = said(REPO, "--private", "--revision", "trial").splitlines()
+    assert lines[0] == f"{NAME}  {release.path}"
+    facts = dict(line.split(maxsplit=1) for line in lines[2:])
+    assert facts["to"] == f"{hub.url}/{REPO}, branch trial"
+    assert facts["made"].startswith("private, if there is no such repository")
+    assert (facts["licence"], facts["token"]) == (release.config["pretrained_cfg"]["license"], "found")
+    sent = {name: int(text.split()[0].replace(",", "")) for name, text in facts.items() if "bytes" in text}
+    zoo.push(release, REPO, token=hub.token)
+    there = {name: len(content) for name, content in hub.files(REPO).items() if name != ".gitattributes"}
+    assert sent == there, "the card counts as it is rendered for this repository"
+    since = len(hub.requests)
+    monkeypatch.delenv("HF_TOKEN")
+    assert "none found, the push needs one" in said(REPO)
+    assert lines[-1] == "nothing was sent, and the Hub was not asked what it holds already"
+    assert "--dry-run: found with --license" in str(said(REPO, "--license", "mit"))
+    assert "version tags are made by the push itself" in str(said(REPO, "--revision", "v1"))
+    (release.path / "model.safetensors").write_bytes(b"")
+    assert "model.safetensors" in str(said(REPO))
+    assert len(hub.requests) == since
+
+
 @pytest.mark.parametrize("endpoint", ["POST /api/models/.*/tag/", "GET /api/models/.*/refs"])
 def test_a_server_that_knows_no_tags_gets_the_release_and_names_its_commit(made, hub, endpoint):
     hub.fault(endpoint, times=100, status=404)

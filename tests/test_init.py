@@ -105,16 +105,21 @@ def test_arguments_that_no_release_can_have_are_refused_before_training(
     assert isinstance(caught.value, RecipeError) or "makes" in message or "at most" in message
 
 
-def test_timms_weights_are_read_from_the_cache_when_offline(tmp_path: Path) -> None:
-    """A cache as huggingface_hub lays it out, with weights that no initialisation would give."""
+def cache_weights(cache: Path) -> str:
+    """Lay out a cache as huggingface_hub does, with weights that no initialisation would give; their name."""
     (name,) = timm.list_pretrained(f"{TINY}.*")
-    folder = tmp_path / f"models--timm--{name}"
+    folder = cache / f"models--timm--{name}"
     snapshot = folder / "snapshots" / ("0" * 40)
     snapshot.mkdir(parents=True)
     (folder / "refs").mkdir()
     (folder / "refs" / "main").write_text("0" * 40)
     weights = {k: torch.full_like(v, 0.125) for k, v in timm.create_model(TINY).state_dict().items()}
     save_file(weights, snapshot / "model.safetensors", metadata={"format": "pt"})
+    return name
+
+
+def test_timms_weights_are_read_from_the_cache_when_offline(tmp_path: Path) -> None:
+    name = cache_weights(tmp_path)
     code = (
         "from zoo.training import Recipe, build_objective\n"
         "from zoo.data import open_dataset\n"
@@ -129,6 +134,26 @@ def test_timms_weights_are_read_from_the_cache_when_offline(tmp_path: Path) -> N
     env = {**os.environ, "HF_HUB_CACHE": str(tmp_path), "HF_HUB_OFFLINE": "1"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.usefixtures("no_network")
+def test_without_a_network_timms_weights_are_those_of_the_cache_and_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from huggingface_hub import constants
+
+    (name,) = timm.list_pretrained(f"{TINY}.*")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    changes = [f"name={TINY}.x", f"backbone.arch={TINY}", "views.eval.size=32", "data.image_size=32"]
+    recipe = Recipe.load(CE, [*changes, f"init={{release: 'timm:{name}', head: fresh}}"])
+    data = open_dataset(recipe.data, "train", None)
+    with pytest.raises(TrainingError) as refused:
+        build_objective(recipe, data)
+    reason = f"cannot be reached at {constants.ENDPOINT}; is there a network"
+    assert str(refused.value) == f'init.release: timm\'s weights "{name}": {reason}'
+    cache_weights(tmp_path)
+    encoder = build_objective(recipe, data).encoder
+    assert all((each == 0.125).all() for each in encoder.parameters())
 
 
 @pytest.mark.usefixtures("no_pictures")

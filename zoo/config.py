@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Mapping, Sequence
+from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeGuard, TypeVar, get_args, get_origin
 
 import pydantic
 import yaml
 from pydantic.fields import FieldInfo
 
-from zoo.errors import RecipeError, ZooError, did_you_mean
+from zoo.errors import RecipeError, ZooError, did_you_mean, nearest
 
 MAX_YAML_BYTES = 1 << 18  # a recipe is a page; anything near this size is a mistake or an attack
 MAX_YAML_DEPTH = 32
@@ -119,6 +120,9 @@ def _explain(schema: type[Config], item: Any) -> str:
         return f'"{path}": found "{tag}", expected one of {", ".join(tags)}.{did_you_mean(tag, tags)}'
     if kind == _NO_SECTION:
         return f'"{path}": found {_short(found)}, expected {_expected_section(place.sections, found)}'
+    if kind == "model_type" and place.sections:
+        expected = _expected_mapping(place.sections[0], path, found)
+        return f'"{path}": found {_short(found)}, expected {"null or " * place.nullable}{expected}'
     if kind in {"too_short", "too_long"}:
         noun = "number" if found and all(map(is_number, found)) else "value"
         count = f"{len(found)} {noun}{'' if len(found) == 1 else 's'}"
@@ -126,10 +130,40 @@ def _explain(schema: type[Config], item: Any) -> str:
     message = item["msg"].removeprefix("Input should be ")
     if "<number>" in item["loc"]:
         message += " or a section, e.g. {kind: linear, start: 0.2, end: 0.1}"
-    hint = ""
+    if kind == "dict_type":
+        message = "a mapping, {key: value, ...}"
     if kind == "literal_error":
-        hint = "." + did_you_mean(found, re.findall(r"'([^']*)'", item["ctx"]["expected"]))
-    return f'"{path}": found {_short(found)}, expected {message}{hint.rstrip(".")}'
+        message = _expected_word(place.sections, found, message)
+    return f'"{path}": found {_short(found)}, expected {message}'
+
+
+def _expected_word(sections: Sequence[type[Config]], found: object, message: str) -> str:
+    """Say which words may stand there, pydantic's `message`, and which sections in the place of one."""
+    words = re.findall(r"'([^']*)'", message)
+    if not sections:
+        return (message + "." + did_you_mean(found, words)).rstrip(".")
+    tag = _tag(sections)
+    if _tagged(sections, tag, found) is not None:
+        return _expected_section(sections, found)
+    names = [str(name) for each in sections for name in _words(each, tag)]
+    others = f'{message}, or a section with "{tag}", one of {", ".join(names)}'
+    return (others + "." + did_you_mean(found, [*words, *names])).rstrip(".")
+
+
+def _expected_mapping(section: type[Config], path: str, found: object) -> str:
+    """Say which keys a section has, and where a word in its place most likely belongs."""
+    expected = f"a mapping with the keys {', '.join(section.model_fields)}"
+    if not isinstance(found, str):
+        return expected
+    if "name" in section.model_fields:
+        words = [str(word) for word in _words(section, "name")]
+        word = nearest(found, words) if words else found
+        meant = f"{path}.name={word}" if word else ""
+    else:
+        needed = [key for key, field in section.model_fields.items() if field.is_required()]
+        only = len(needed) == 1 and section.model_fields[needed[0]].annotation is str
+        meant = f"{path}={{{needed[0]}: {found}}}" if only else ""
+    return expected + (f'. Did you mean "{meant}"?' if meant else "")
 
 
 def _expected_section(sections: Sequence[type[Config]], found: object) -> str:
@@ -181,12 +215,14 @@ class _Place(NamedTuple):
         path: as the user wrote it.
         siblings: the valid keys beside its last part.
         sections: that may stand there.
+        nullable: whether null may.
         length: the fewest and the most values of a list there, where the key itself bounds them.
     """
 
     path: list[Any]
     siblings: list[str]
     sections: list[type[Config]]
+    nullable: bool
     length: tuple[int | None, int | None]
 
 
@@ -220,7 +256,7 @@ def _locate(schema: type[Config], loc: tuple[Any, ...]) -> _Place:
         next((value for bound in bounds if (value := getattr(bound, name, None)) is not None), None)
         for name in ("min_length", "max_length")
     )
-    return _Place(path, siblings, _sections(candidates), (least, most))
+    return _Place(path, siblings, _sections(candidates), NoneType in candidates, (least, most))
 
 
 def _sections(candidates: Sequence[Any]) -> list[type[Config]]:

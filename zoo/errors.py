@@ -22,13 +22,17 @@ class ZooError(Exception):
     """Base of every error that a user's input or environment can cause.
 
     The command line prints the message alone, without a traceback, and exits with `exit_code`.
+
+    Attributes:
+        suggests: whether the message says already what was probably meant.
     """
 
     exit_code = 1
 
-    def __init__(self, message: str = "") -> None:
+    def __init__(self, message: str = "", *, suggests: bool = False) -> None:
         """Take a message, which may hold words of a file: it becomes one line that no terminal obeys."""
         super().__init__(one_line(message))
+        self.suggests = suggests
 
 
 class ArgumentError(ZooError, ValueError):
@@ -97,8 +101,8 @@ def capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def did_you_mean(found: object, choices: Iterable[str]) -> str:
-    """Return `' Did you mean "x"?'` for the nearest of `choices`, or `''` when nothing is near.
+def nearest(found: object, choices: Iterable[str]) -> str | None:
+    """Return the nearest of `choices`, or None when nothing is near.
 
     Upper and lower case are the same here. One that begins with `found` comes first, the shortest of several;
     where no whole name is near, the shortest that has `found` as one of its words.
@@ -111,4 +115,10 @@ def did_you_mean(found: object, choices: Iterable[str]) -> str:
     if not near and long:
         whole = re.compile(rf"(?<![a-z0-9]){re.escape(sought)}(?![a-z0-9])")
         near = sorted(filter(whole.search, names), key=len)
-    return f' Did you mean "{names[near[0]]}"?' if near else ""
+    return names[near[0]] if near else None
+
+
+def did_you_mean(found: object, choices: Iterable[str]) -> str:
+    """Return `' Did you mean "x"?'` for the nearest of `choices`, or `''` when nothing is near."""
+    near = nearest(found, choices)
+    return "" if near is None else f' Did you mean "{near}"?'

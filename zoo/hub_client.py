@@ -1,5 +1,9 @@
 """Calling huggingface_hub: no request waits for ever, and whatever is raised is said in one line.
 
+A host that has no address, as without a network, is told at once: the client would try six times in 23 s, and
+log each. It takes what a request's hook raises for its own offline mode as that: files that are in its cache
+are found there, and nothing is tried again.
+
 Releases and data sets are fetched with it; each turns the troubles told apart here into its own errors.
 """
 
@@ -8,10 +12,12 @@ from __future__ import annotations
 import enum
 import json
 import re
+import socket
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
+from urllib.request import getproxies, proxy_bypass
 
 from huggingface_hub import constants
 from huggingface_hub.errors import (
@@ -48,6 +54,10 @@ class Trouble(enum.Enum):
     OTHER = enum.auto()
 
 
+class _NoHostError(OfflineModeIsEnabled):
+    """The host of the Hub has no address."""
+
+
 @contextmanager
 def talking(where: str, kinds: Mapping[Trouble, type[ZooError]], otherwise: type[ZooError]) -> Iterator[None]:
     """Turn what the client raises inside the block into one error; bound its waiting.
@@ -57,17 +67,32 @@ def talking(where: str, kinds: Mapping[Trouble, type[ZooError]], otherwise: type
         kinds: what is raised for a trouble.
         otherwise: what is raised for every other one.
     """
-    hooks: list[Any] = get_session().event_hooks["request"]
-    hooks.append(_bound)
     try:
-        yield
+        with bounded():
+            yield
     except ZooError:
         raise
     except Exception as error:  # of the transport (httpx, hf_xet), or a KeyError at an answer of no Hub
         trouble, problem = _explain(error)
         raise kinds.get(trouble, otherwise)(f"{where}: {problem}") from error
+
+
+@contextmanager
+def bounded() -> Iterator[None]:
+    """Bound the client's waiting inside the block, whoever calls it there; what it raises stays as it is."""
+    hooks: list[Any] = get_session().event_hooks["request"]
+    own = (_bound, _once(_check_host))
+    hooks.extend(own)
+    try:
+        yield
     finally:
-        hooks.remove(_bound)
+        for hook in own:
+            hooks.remove(hook)
+
+
+def explain(error: Exception) -> str:
+    """Say in words why a call inside `bounded` came to nothing."""
+    return _explain(error)[1]
 
 
 def _bound(request: Any) -> None:
@@ -76,10 +101,36 @@ def _bound(request: Any) -> None:
         request.extensions["timeout"] = _transport.Timeout(ANSWER_SECONDS).as_dict()
 
 
+def _once(check: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Return a hook that looks at the first request alone: later ones may meet a network that comes back."""
+    asked = False
+
+    def hook(request: Any) -> None:
+        nonlocal asked
+        if not asked:
+            check(request)
+            asked = True
+
+    return hook
+
+
+def _check_host(request: Any) -> None:
+    """Raise at a host without an address, where it is not a proxy that looks it up."""
+    host = request.url.host
+    if {request.url.scheme, "all"} & getproxies().keys() and not proxy_bypass(host):
+        return
+    try:
+        socket.getaddrinfo(host, request.url.port)
+    except socket.gaierror as error:
+        raise _NoHostError(f"{host}: {error}") from None
+
+
 def _explain(error: Exception) -> tuple[Trouble, str]:
     known = (OfflineModeIsEnabled, _transport.HTTPError, ValueError)
     while not isinstance(error, known) and isinstance(error.__cause__, Exception):
         error = error.__cause__  # e.g. of "Error while uploading", which does not say why
+    if isinstance(error, _NoHostError):
+        return Trouble.UNREACHABLE, f"cannot be reached at {constants.ENDPOINT}; is there a network"
     if isinstance(error, OfflineModeIsEnabled) or constants.HF_HUB_OFFLINE:
         return Trouble.UNREACHABLE, "HF_HUB_OFFLINE is set, and this needs the network"
     if isinstance(error, LocalTokenNotFoundError):

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from zoo.data import ImageDataset, open_dataset, parse_data_spec
 from zoo.data.labels import is_whole
 from zoo.errors import DataError, ZooError
-from zoo.files import is_file, read_text
+from zoo.files import is_dir, is_file, read_text
 from zoo.release import Release
 from zoo.release.convert import Encoder, Preprocessing, convert_checkpoint
 
@@ -130,6 +130,11 @@ def _lines(source: str | Path, what: str) -> list[str] | None:
 
 
 def _train_set(spec: str | Path, what: str) -> ImageDataset:
+    if is_dir(spec):
+        raise DataError(
+            f"{what}: {spec}: found a folder, expected a text file with one a line, or a data spec; that of "
+            f"images in folders of their class is folder:{spec}"
+        )
     try:
         config, root = parse_data_spec(str(spec))
         return open_dataset(config, "train", root)

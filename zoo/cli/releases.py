@@ -10,7 +10,14 @@ import typer
 
 from zoo import catalog
 from zoo.cli.app import Out, app, key_values
-from zoo.cli.show import print_conversion, print_hub, print_names, print_reading, print_release
+from zoo.cli.show import (
+    print_conversion,
+    print_dry_run,
+    print_hub,
+    print_names,
+    print_reading,
+    print_release,
+)
 from zoo.errors import RecipeError, ReleaseError, did_you_mean
 from zoo.files import is_file
 
@@ -99,7 +106,7 @@ def _release_of(name: str) -> Reading | None:
         if name in catalog.list_models() or "/" in name or ":" in name:
             raise
         near = did_you_mean(name, [*catalog.list_recipes(), *catalog.list_sweeps()])
-        if not near or "Did you mean" in str(error) or "that is an architecture" in str(error):
+        if not near or error.suggests:
             raise
         raise ReleaseError(f"{str(error).rstrip('.')}; nor is it a recipe or sweep.{near}") from None
     return None if is_recipe and reading.kind == "hub" and reading.cached is None else reading
@@ -127,11 +134,23 @@ def push(
         str | None,
         typer.Option("--license", metavar="ID", help="Set the weights' licence first, e.g. cc-by-4.0."),
     ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check it, and print what would go where; nothing is sent.")
+    ] = False,
 ) -> None:
     """Publish a release on the Hub, after checking it; the same push again changes nothing."""
     from zoo.release import open as open_release
-    from zoo.release.push import check_destination, check_token, publish
+    from zoo.release.push import check_destination, check_token, prepare, publish
 
+    if dry_run:
+        for option, given in (("--start", start), ("--license", license)):
+            if given is not None:  # these write into the folder
+                raise ReleaseError(
+                    f"--dry-run: found with {option}, which changes the release itself before it is pushed, "
+                    f"expected without; in Python zoo.open(RELEASE).with_{option[2:]}(...) changes it alone"
+                )
+        print_dry_run(prepare(release, repo_id, revision), repo_id, private)
+        return
     if start is not None or license is not None:  # these change the folder: not for a push that cannot be
         check_destination(repo_id, revision)
         check_token(repo_id, None)

@@ -14,6 +14,7 @@ from zoo.data.words import selection_words
 if TYPE_CHECKING:
     from zoo.release import HubRelease, Release
     from zoo.release.names import Reading
+    from zoo.release.push import Ready
 
 
 def print_names(models: Iterable[str], recipes: Iterable[str], sweeps: Iterable[str] = ()) -> None:
@@ -107,6 +108,9 @@ def print_release(release: Release) -> None:
     if release.centers is not None:
         classes, features = release.centers.weight.shape
         print(f"centers: {classes} classes x {features} features")
+    print(f"input: {_input_words(release)}")
+    print(f"licence: {release.config['pretrained_cfg']['license']}")
+    _print_origin(release.recipe)
     training = release.metrics["training"]
     if {"epochs", "seconds", "hardware", "seed"} <= training.keys():  # not of a converted checkpoint
         print(
@@ -114,6 +118,52 @@ def print_release(release: Release) -> None:
             f"{training['hardware']}, seed {training['seed']}"
         )
     print_evaluations(release.metrics["evaluations"])
+
+
+def _print_origin(recipe: Mapping[str, Any]) -> None:
+    """Print what a release was made of, where it was not trained from random weights."""
+    from zoo.release.format import start_of
+
+    source, start = recipe.get("converted"), start_of(recipe)
+    if isinstance(source, Mapping):  # what others wrote may be anything
+        layout = f", in the layout of {source['repository']}" if source.get("repository") else ""
+        print(f"converted from {_source_words(source)}{layout}")
+    if start is not None:
+        print(f"training started from {start}")
+
+
+def _source_words(source: Mapping[str, Any]) -> str:
+    """Say which file a conversion is of, as its recipe records it."""
+    encoder, epoch = source.get("encoder"), source.get("epoch")
+    parts = [source.get("file"), source.get("family"), encoder and f"{encoder} encoder"]
+    parts += [] if epoch is None else [f"epoch {epoch}"]
+    return ", ".join(str(part) for part in parts if part)
+
+
+def _input_words(release: Release) -> str:
+    preprocess = release.preprocess
+    return (
+        f"{preprocess.input_size} pixels, crop {preprocess.crop_pct:g}, "
+        f"{preprocess.interpolation}, mean {preprocess.mean}, std {preprocess.std}"
+    )
+
+
+def print_dry_run(ready: Ready, repo_id: str, private: bool) -> None:
+    """Print what a push would send where, and what it alone can find out."""
+    from zoo.hub_client import LOG_IN
+    from zoo.release import hub
+    from zoo.release.hub import manifest
+
+    release, branch, contents = ready
+    sizes = {name: manifest.size(content) for name, content in contents.items()}
+    print(f"{release.name}  {release.path}\nthe release is fit to be published; a push would send")
+    print(f"  to        {hub.address(repo_id)}, branch {branch}")
+    print(f"  made      {'private' if private else 'public'}, if there is no such repository yet")
+    print(f"  licence   {release.config['pretrained_cfg']['license']}")
+    print(f"  token     {'found' if hub.has_token(None) else f'none found, the push needs one: {LOG_IN}'}")
+    print(f"  files     {manifest.amount(sizes.values()).rstrip(',')}")
+    print_columns([(f"    {name}", f"{size:13,} bytes") for name, size in sizes.items()])
+    print("nothing was sent, and the Hub was not asked what it holds already")
 
 
 def print_conversion(release: Release, *, stated: bool, found: bool) -> None:
@@ -124,19 +174,15 @@ def print_conversion(release: Release, *, stated: bool, found: bool) -> None:
         stated: whether its licence is the one that the family's repository states.
         found: whether its architecture is the one that the file tells, and not the user.
     """
-    source, preprocess = release.recipe["converted"], release.preprocess
+    source = release.recipe["converted"]
     print(f"{release.name}  {release.path}")
-    epoch = "" if source["epoch"] is None else f", epoch {source['epoch']}"
-    print(f"from {source['file']}, {source['family']}, {source['encoder']} encoder{epoch}")
+    print(f"from {_source_words(source)}")
     print(f"  arch      {release.config['architecture']}" + (", as the file tells" if found else ""))
     for what, count in source["tensors"].items():
         print(f"  taken     {what}: {count} tensors")
     for what, keys in source["left_out"].items():
         print(f"  left out  {what}: {keys}")
-    print(
-        f"  input     {preprocess.input_size} pixels, crop {preprocess.crop_pct:g}, "
-        f"{preprocess.interpolation}, mean {preprocess.mean}, std {preprocess.std}"
-    )
+    print(f"  input     {_input_words(release)}")
     license, own = release.config["pretrained_cfg"]["license"], "; for weights of your own: --license ID"
     of = "" if license == "unknown" else f", that of {source['repository']}"
     print(f"  licence   {license}{of}{own}" if stated else f"  licence   {license}")

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 from torch import Tensor, nn
 
 from zoo import functional
@@ -42,11 +42,20 @@ class LDAMLoss(Config):
     """Of the effective number of images, (1 - beta^n) / (1 - beta)."""
 
 
+def _written_as(value: object) -> str:
+    """Tell a loss that is a word from a section; the tags are in angle brackets since no user writes them."""
+    return "<section>" if isinstance(value, (dict, Config)) else "<word>"
+
+
 class ClassifyConfig(ObjectiveConfig):
     """Softmax classification on one view."""
 
     name: Literal["classify"]
-    loss: Literal["cross_entropy", "balanced_softmax"] | LogitAdjustmentLoss | LDAMLoss
+    loss: Annotated[
+        Annotated[Literal["cross_entropy", "balanced_softmax"], Tag("<word>")]
+        | Annotated[Annotated[LogitAdjustmentLoss | LDAMLoss, Field(discriminator="name")], Tag("<section>")],
+        Discriminator(_written_as),
+    ]
     """`balanced_softmax` adds the log class prior to the logits while training (Ren et al. 2020)."""
     label_smoothing: Annotated[float, Field(ge=0, lt=1)]
     """torch's: this share of the target is spread over all classes."""

@@ -45,7 +45,8 @@ MAX_TEXT_BYTES = 8 << 20  # of config, metrics, history and card: many times wha
 
 DISGUISE_BYTES = 24
 """How much of a file's beginning tells what it pretends not to be."""
-_PICKLES = tuple(bytes([0x80, protocol]) for protocol in range(2, 6))
+PICKLES = tuple(bytes([0x80, protocol]) for protocol in range(2, 6))
+"""How a pickle begins; older protocols torch does not write."""
 
 
 @dataclass(frozen=True)
@@ -313,6 +314,6 @@ def disguise(start: bytes) -> str:
     if pointer := lfs_pointer(start):
         return pointer
     kinds = {b"PK\x03\x04": "a zip archive, as torch.save writes it around a pickle"}
-    kinds |= dict.fromkeys(_PICKLES, "a pickle")
+    kinds |= dict.fromkeys(PICKLES, "a pickle")
     kind = next((kind for magic, kind in kinds.items() if start.startswith(magic)), "")
     return kind and f"this is {kind}; nothing was unpickled, as unpickling runs any code that a file holds"

@@ -156,9 +156,9 @@ def _choose(text: str, revision: str | None, cache_dir: str | Path | None) -> Re
     if chosen is None:
         why = _only_recipe(text) or _known_to_timm(text)
         if why:
-            raise ReleaseError(f'no release "{text}": {why} ({", ".join(tried)})')
+            raise ReleaseError(f'no release "{text}": {why} ({", ".join(tried)})', suggests=True)
         hint = did_you_mean(text, catalog.list_models())
-        raise ReleaseError(f'no release "{text}": {", ".join(tried)}.{hint}')
+        raise ReleaseError(f'no release "{text}": {", ".join(tried)}.{hint}', suggests=bool(hint))
     tried += [f"the {other} is the same release" for other in known if other is not chosen]
     if remote and remote is not chosen and not remote.cached:
         tried.append(f"the {remote} was not asked for, and is not in the local cache")

@@ -39,6 +39,20 @@ _MAIN = constants.DEFAULT_REVISION
 Contents = Mapping[str, Path | bytes]
 
 
+class Ready(NamedTuple):
+    """A release that was found fit to be published, and what a push of it sends where.
+
+    Attributes:
+        release: as it lies on the disk now.
+        branch: of the repository.
+        contents: file name -> what the repository shall hold; the card bears its address.
+    """
+
+    release: Release
+    branch: str
+    contents: Contents
+
+
 class Published(NamedTuple):
     """Where a release now is.
 
@@ -97,16 +111,9 @@ def publish(
     revision: str | None = None,
 ) -> Published:
     """Do what `push` says, and tell more about it."""
-    branch = check_destination(repo_id, revision)
-    # anew: what was changed since, through another object, is what is published
-    release = Release.at(release.path) if isinstance(release, Release) else source.open(release)
-    check.check_release(release)
-    start.check_public(release.path)
-    card.check_card(release.path, release.config)
+    release, branch, contents = prepare(release, repo_id, revision)
     check_token(repo_id, token)
     client = hub.api(token)
-    contents = manifest.contents(release.path, repo_id)
-    manifest.check_sizes({name: manifest.size(content) for name, content in contents.items()}, release.path)
     there = _prepared(client, repo_id, branch, private, contents)
     _check_replaceable(there, repo_id, release, token)
     changed = manifest.differing(contents, there.files)
@@ -115,6 +122,23 @@ def publish(
         return _published(repo_id, version or _tag(client, repo_id, there.commit), ())
     commit = _commit(client, repo_id, branch, there, contents, changed, release.name)
     return _published(repo_id, _tag(client, repo_id, commit), tuple(changed))
+
+
+def prepare(release: Release | str | Path, repo_id: str, revision: str | None = None) -> Ready:
+    """Do all of a push that needs no answer of the Hub: check the release, and render what would be sent.
+
+    Raises:
+        ReleaseError: when the release is not fit to be published, or nothing can be pushed to `repo_id`.
+    """
+    branch = check_destination(repo_id, revision)
+    # anew: what was changed since, through another object, is what is published
+    release = Release.at(release.path) if isinstance(release, Release) else source.open(release)
+    check.check_release(release)
+    start.check_public(release.path)
+    card.check_card(release.path, release.config)
+    contents = manifest.contents(release.path, repo_id)
+    manifest.check_sizes({name: manifest.size(content) for name, content in contents.items()}, release.path)
+    return Ready(release, branch, contents)
 
 
 def check_destination(repo_id: str, revision: str | None) -> str:
@@ -143,7 +167,7 @@ def check_token(repo_id: str, token: str | bool | None) -> None:
 
 
 def _published(repo_id: str, version: str, changed: tuple[str, ...]) -> Published:
-    return Published(repo_id, version, f"{constants.ENDPOINT}/{repo_id}/tree/{version}", changed)
+    return Published(repo_id, version, f"{hub.address(repo_id)}/tree/{version}", changed)
 
 
 def _prepared(client: HfApi, repo_id: str, branch: str, private: bool, contents: Contents) -> hub.Listing:

@@ -10,7 +10,7 @@ import timm
 import torch
 from torch import nn
 
-from zoo import backbones, release
+from zoo import backbones, hub_client, release
 from zoo.data import ImageDataset
 from zoo.errors import DataError, RecipeError, TrainingError, did_you_mean
 from zoo.modules import Centers
@@ -141,11 +141,10 @@ def _timm_pretrained(recipe: Recipe, name: str) -> nn.Module:
         )
     check_timm_weights(name)
     try:
-        return backbones.create(name, pretrained=True, **recipe.backbone.args)
+        with hub_client.bounded():
+            return backbones.create(name, pretrained=True, **recipe.backbone.args)
     except OSError as error:  # no network and nothing in the cache
-        raise TrainingError(
-            f'init.release: the weights "{name}" cannot be fetched: {" ".join(str(error).split())}'
-        ) from None
+        raise TrainingError(f'init.release: timm\'s weights "{name}": {hub_client.explain(error)}') from None
 
 
 def check_timm_weights(name: str) -> None:

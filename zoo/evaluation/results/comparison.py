@@ -17,6 +17,7 @@ COLUMNS = {**ACCURACIES, "calibration_error": "calibration error"}
 
 RANKED_BY = "balanced_accuracy"
 LEVEL = 0.95
+_ROUNDING = 1e-9  # of percentages: what is closer than that is the same
 
 Runs = Mapping[str, Mapping[int, Mapping[str, Any]]]
 """Metrics by method and seed."""
@@ -60,18 +61,24 @@ class Summary(NamedTuple):
         """Whether the interval of `to_best` reaches 0; None where seeds cannot tell, or for the best."""
         if self.to_best is None:
             return None
-        if self.to_best.half_width is None:
-            return True if len(self.to_best.values) > 1 and self.to_best.mean == 0 else None
-        return self.to_best.mean + self.to_best.half_width >= 0
+        if not _is_spread(self.to_best):
+            return True if len(self.to_best.values) > 1 and abs(self.to_best.mean) < _ROUNDING else None
+        return self.to_best.mean + (self.to_best.half_width or 0.0) >= 0
 
     @property
     def verdict(self) -> str:
         """`to_best` in words: a difference without interval says why seeds cannot judge it."""
         if self.to_best is None:
             return "best"
+        text = str(self.to_best) if _is_spread(self.to_best) else f"{self.to_best.mean:z.1f}"
         if self.tied is None:
-            return f"{self.to_best} ({'no spread' if len(self.to_best.values) > 1 else 'one seed'})"
-        return f"{self.to_best}" + (" (tie)" if self.tied else "")
+            return f"{text} ({'no spread' if len(self.to_best.values) > 1 else 'one seed'})"
+        return text + (" (tie)" if self.tied else "")
+
+
+def _is_spread(found: Estimate) -> bool:
+    """Whether its interval is more than 0.0 as it is shown: one of rounding alone would be none."""
+    return found.half_width is not None and f"{found.half_width:.1f}" != "0.0"
 
 
 def estimate(values: Sequence[float]) -> Estimate:

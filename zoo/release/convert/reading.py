@@ -21,16 +21,20 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from zoo.errors import ReleaseError
-from zoo.files import is_file
+from zoo.errors import ReleaseError, first_line
+from zoo.files import is_dir, is_file
 from zoo.release.convert.listing import shown, summary
-from zoo.release.format import DISGUISE_BYTES, disguise, lfs_pointer
+from zoo.release.format import DISGUISE_BYTES, PICKLES, disguise, lfs_pointer
 from zoo.torch_files import check_archive, refuse_bytearrays
 
+_LONGEST_HEADER = 100_000_000  # of safetensors, which takes no longer one
 _MOST_KEYS = 20_000  # the largest encoders have a few thousand
 _LAST_EPOCH = 1 << 31
 _WEIGHTS = ("state_dict", "model")  # entries that hold the trained model
 _MOMENTUM_WEIGHTS = "model_ema"  # PyContrast and FT: the momentum encoder is an entry of its own
+_EXPECTED = "expected a file that torch.save or safetensors wrote"
+_DAMAGED = "damaged, or no checkpoint: it begins as a {}, and does not go on as torch.save writes one"
+_FRAME = "Unsupported operand 149"  # what protocol 4 begins with; no older one has it
 _TRAINING_STATE = {
     "amp": "state of mixed precision",
     "args": "settings of the training",
@@ -108,7 +112,7 @@ def read_checkpoint(file: Path) -> Checkpoint:
             code; then the message names the class that it asks for.
     """
     if not is_file(file):
-        raise ReleaseError(f"{file}: {'no regular file' if os.path.lexists(file) else 'no such file'}")
+        raise ReleaseError(f"{file}: {_absent(file)}")
     content = _safetensors(file) if _is_safetensors(file) else _load(file)
     if not isinstance(content, Mapping):
         raise ReleaseError(f"{file}: found a {type(content).__name__}, expected a dict of tensors")
@@ -127,6 +131,13 @@ def read_checkpoint(file: Path) -> Checkpoint:
     return Checkpoint(tensors, {name: what for name, what in entries.items() if name != "epoch"}, epoch, arch)
 
 
+def _absent(file: Path) -> str:
+    """Say what is in the place of a file."""
+    if is_dir(file):
+        return f"found a folder, {_EXPECTED}"
+    return "no regular file" if os.path.lexists(file) else "no such file"
+
+
 def _is_safetensors(file: Path) -> bool:
     """By content: 8 bytes of length and a JSON object. A copy in a cache may have any name."""
     with file.open("rb") as stream:
@@ -136,14 +147,14 @@ def _is_safetensors(file: Path) -> bool:
     named = file.suffix.lower() == ".safetensors"
     if named and disguise(start):  # torch.load goes by the suffix
         raise ReleaseError(f"{file}: a pickle under the name of another format; rename it to {file.stem}.pth")
-    return named or start[8:9] == b"{"
+    return start[8:9] == b"{" and int.from_bytes(start[:8], "little") <= _LONGEST_HEADER
 
 
 def _safetensors(file: Path) -> dict[str, Tensor]:
     try:
         return load_file(file)
     except (SafetensorError, OSError) as error:
-        raise ReleaseError(f"{file}: damaged or no safetensors file: {error}") from None
+        raise ReleaseError(f"{file}: damaged safetensors: {error}") from None
 
 
 def _load(file: Path) -> Any:
@@ -158,7 +169,7 @@ def _load(file: Path) -> Any:
     except ReleaseError:
         raise
     except Exception as error:  # a damaged or hostile pickle can make its interpreter raise anything
-        raise ReleaseError(f"{file}: {_reason(error)}") from None
+        raise ReleaseError(f"{file}: {_reason(error, 'zip archive' if mapped else 'pickle')}") from None
 
 
 def _check_plain(file: Path) -> None:
@@ -168,12 +179,20 @@ def _check_plain(file: Path) -> None:
             f"{file}: a tar archive of torch before 0.2, which cannot be read without running code; write it "
             "again with torch.save where it can be loaded and is trusted"
         )
-    if file.stat().st_size:
-        with file.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            refuse_bytearrays(data, file)
+    if not file.stat().st_size:
+        raise ReleaseError(f"{file}: found an empty file, {_EXPECTED}")
+    with file.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        if data[:2] == b"PK":  # and zipfile found no list of its entries at the end
+            raise ReleaseError(f"{file}: {_DAMAGED.format('zip archive')}")
+        if not data[:2].startswith(PICKLES):  # torch's reader would say what the first odd byte makes it do
+            raise ReleaseError(
+                f"{file}: no checkpoint: its first bytes are of no zip archive, pickle or safetensors; "
+                f"{_EXPECTED}"
+            )
+        refuse_bytearrays(data, file)
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: Exception, kind: str) -> str:
     text = str(error)
     asked = re.search(r"GLOBAL (\S+) ?(?:was not|whose)", text)
     if asked:
@@ -184,12 +203,15 @@ def _reason(error: Exception) -> str:
         )
     if "Weights only load failed" in text:
         lines = [line.strip() for line in text.splitlines()]
-        detail = next((line for line in lines if line.startswith(("Unsupported", "Can only", "Trying"))), "")
-        return "cannot be read without running code" + (f": {shown(detail)}" if detail else ", or is damaged")
-    if isinstance(error, TypeError | AttributeError):  # of torch's functions, in Python's words
-        return "damaged, or no checkpoint: its pickle does not describe tensors"
-    first = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
-    return f"damaged, or no checkpoint: {shown(first)}"
+        detail = next((line for line in lines if line.startswith(("Can only", "Trying"))), "")
+        if detail:
+            return f"cannot be read without running code: {shown(detail)}"
+        if _FRAME in lines:
+            return "a pickle of protocol 4 or 5, expected 2, which torch.save writes by default"
+    elif isinstance(error, OSError | MemoryError):  # of the machine, and not of what the file holds
+        return f"cannot be read: {shown(first_line(error))}"
+    # what else torch says is of its reader's inside, and another text for every byte
+    return _DAMAGED.format(kind)
 
 
 def _split(content: Mapping[Any, Any], file: Path) -> tuple[dict[str, Tensor], dict[str, str]]:

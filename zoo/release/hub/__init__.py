@@ -89,6 +89,11 @@ def is_repo_id(text: str) -> bool:
     return _REPO_ID.fullmatch(text) is not None
 
 
+def address(repo_id: str) -> str:
+    """Return the address of a repository's page."""
+    return f"{constants.ENDPOINT}/{repo_id}"
+
+
 def check_repo_id(repo_id: object) -> str:
     """Return `repo_id` when it has the form `org/name`.
 
