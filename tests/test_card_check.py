@@ -9,6 +9,7 @@ import zoo
 from tests.release_helpers import release_of, some_centers, trained_encoder
 from zoo.errors import ReleaseError
 from zoo.release import card
+from zoo.release.card import sections
 
 LINEAR = {
     "protocol": "linear",
@@ -194,6 +195,20 @@ def test_the_card_tells_run_data_limits_and_papers(release):
         "released under `apache-2.0`",
     ):
         assert said in text
+
+
+@pytest.mark.parametrize(
+    ("objective", "said"),
+    [
+        ({"name": "bcl"}, True),
+        ({"name": "classify", "loss": "balanced_softmax"}, True),
+        ({"name": "classify", "loss": "cross_entropy"}, False),
+        ({"name": "gpaco", "rebalance": False}, False),
+    ],
+)
+def test_a_card_says_of_centers_whether_training_added_the_prior(release, objective, said):
+    text = sections.centers(release.config, {"objective": objective})
+    assert ("the log class frequencies were added" in text) == said
 
 
 def test_classes_of_as_many_images_are_said_to_be_so(tmp_path):

@@ -79,12 +79,19 @@ def test_two_views_are_of_the_same_image_and_depend_on_the_seed_alone(seen, enco
     alike = look(encoder, *digits(), **reading() | {"views": still}, sample=SAMPLE)
     assert torch.allclose(alike.positive_scores, torch.ones(SAMPLE), atol=1e-5)
     assert alike.alignment == pytest.approx(0, abs=1e-5)
+    # of three views, the first of which is a classifier's, the pair is the other two
+    three = type(views).model_validate(
+        views.model_dump() | {"train": [views.model_dump()["train"][0], [], []]}
+    )
+    alike = look(encoder, *digits(), **reading() | {"views": three}, sample=SAMPLE)
+    assert torch.allclose(alike.positive_scores, torch.ones(SAMPLE), atol=1e-5)
     # and of an image and its negative, as they are computed one by one
     erased = [{"op": "solarize", "p": 1.0, "threshold": 0}]
     half = type(views).model_validate(views.model_dump() | {"train": [[], erased]})
     mixed = look(encoder, *digits(), **reading() | {"views": half}, sample=SAMPLE)
     transform, (_, test) = releases.open(PACO).transform(), digits()
     mean, std = (torch.tensor(reading()[key]).view(3, 1, 1) for key in ("mean", "std"))
+    encoder.eval()  # a release is handed out for training
     with torch.no_grad():
         for i in range(5):
             image = transform(test.image(int(mixed.index[i])))
@@ -129,6 +136,7 @@ LOSSES = {
     "logit_adjustment": "cross-entropy, with 0.5 log prior",
     "paco": "the softmax over its centers without the samples, with log prior",
     "gpaco": "the softmax over its centers without the samples, no prior",
+    "bcl": "cross-entropy beside the contrast, with log prior",
 }
 
 
@@ -148,13 +156,14 @@ def test_the_loss_of_centers_is_that_of_the_recipe(name):
         },
         "paco": {"name": "paco", "rebalance": True, "center_tau": 1.0, "label_smoothing": 0.1},
         "gpaco": {"name": "gpaco", "rebalance": False, "center_tau": 0.5, "label_smoothing": 0.3},
+        "bcl": {"name": "bcl", "classification_weight": 2.0, "contrast_weight": 0.6},
     }
     section = sections[name]
     found = center_loss({"objective": section, "method": None}, counts)
-    smoothing = section["label_smoothing"]
+    smoothing = section.get("label_smoothing", 0.0)
     if name == "cross_entropy":
         loss = F.cross_entropy(logits, labels, label_smoothing=smoothing)
-    elif name == "balanced_softmax":
+    elif name in ("balanced_softmax", "bcl"):
         loss = functional.balanced_softmax(logits, labels, counts, label_smoothing=smoothing)
     elif name == "logit_adjustment":
         loss = functional.logit_adjusted(logits, labels, counts, tau=0.5)

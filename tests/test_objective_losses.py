@@ -211,21 +211,53 @@ def test_simclr_takes_each_of_the_batchs_other_views_as_a_negative() -> None:
 
 
 def test_bcl_classifies_the_first_view_and_contrasts_the_others_with_the_classifiers_rows() -> None:
-    objective, data = build("bcl"), batch(2, views=3)
+    objective, data = build("bcl").double(), batch(2, views=3)
+    views = tuple(view.double().requires_grad_() for view in data.views)
+    features = objective.encoder(torch.cat(views))  # one batch: BatchNorm's statistics are of all
+    a, b = unit(objective.head(features))[6:].chunk(2)
+    prototypes = unit(objective.prototype_head(objective.classifier.weight))
+    contrast = reference.balanced_contrast(a, b, data.labels, prototypes, 0.2)
+    classification = reference.balanced_softmax(
+        objective.classifier(features[:6]), data.labels, reference.priors([60, 30, 10]), smoothing=0.0
+    )
+    expected = 2.0 * classification + 0.6 * contrast
+    output = objective(data._replace(views=views))
+    torch.testing.assert_close(output.loss, expected, rtol=1e-6, atol=0)
+    torch.testing.assert_close(output.metrics["contrast_loss"], contrast.detach(), rtol=1e-6, atol=0)
+    inputs = [*views, *objective.parameters()]
+    found, theirs = (torch.autograd.grad(loss, inputs) for loss in (output.loss, expected))
+    for one, other in zip(found, theirs, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-8)
+    assert all(gradient.any() for gradient in found[:3])  # of each view
+
+
+def test_bcl_without_its_contrast_is_balanced_softmax_of_the_first_view() -> None:
+    objective, data = build("bcl", contrast_weight=0.0), batch(2, views=3)
     with torch.no_grad():
-        features = objective.encoder(torch.cat(data.views))  # one batch: BatchNorm's statistics are of all
-        a, b = unit(objective.head(features))[6:].double().chunk(2)
-        prototypes = unit(objective.prototype_head(objective.classifier.weight)).double()
-        contrast = reference.balanced_contrast(a, b, data.labels, prototypes, 0.2)
-        prior = reference.priors([60, 30, 10])
-        classification = reference.balanced_softmax(
-            objective.classifier(features[:6]), data.labels, prior, smoothing=0.0
-        )
-    output = objective(data)
-    torch.testing.assert_close(output.loss.double(), 2.0 * classification + 0.6 * contrast, rtol=1e-5, atol=0)
-    torch.testing.assert_close(output.metrics["contrast_loss"].double(), contrast, rtol=1e-5, atol=0)
-    alone = build("bcl", contrast_weight=0.0)(data)
-    torch.testing.assert_close(alone.loss.double(), 2.0 * classification, rtol=1e-5, atol=0)
+        logits = objective.classifier(objective.encoder(torch.cat(data.views))[:6])
+        expected = 2.0 * functional.balanced_softmax(logits, data.labels, [60, 30, 10])
+    torch.testing.assert_close(objective(data).loss, expected)
+
+
+def test_bcl_says_what_every_view_of_an_image_gives_its_loss() -> None:
+    """Who looks at an image's gradient sees the contrast's, too, which is of the second and third view."""
+    output = build("bcl")(batch(2, views=3))
+    (gradient,) = torch.autograd.grad(output.loss, output.features)
+    assert gradient.shape[:2] == (6, 3)
+    assert (gradient.norm(dim=2) > 1e-5).all()
+
+
+def test_the_centers_of_bcl_leave_out_a_class_without_images() -> None:
+    objective = BCL(config("bcl"), backbones.create("cifar_resnet20"), DataInfo(torch.tensor([8, 0, 4])))
+    centers = objective.centers()
+    assert centers.bias[1] == functional.LOWEST_LOGIT and not centers.weight[1].any()
+    assert torch.equal(centers.weight[::2], objective.classifier.weight[::2])
+
+
+def test_bcls_prototypes_do_not_depend_on_the_mode() -> None:
+    objective = build("bcl")
+    weight = objective.classifier.weight
+    assert torch.equal(objective.train().prototype_head(weight), objective.eval().prototype_head(weight))
 
 
 def test_bcl_needs_two_classes() -> None:

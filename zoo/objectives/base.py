@@ -70,9 +70,9 @@ class Output(NamedTuple):
         metrics: detached scalars to record.
         carry: what `update` needs after the optimizer step, detached: a tensor with one row per image, or a
             NamedTuple of such, so that the parts of a batch can be joined.
-        features: of the first view as they enter the loss `[B, D_f]`, not detached, for who looks at the
-            gradients of single images; None where a row is not one image of one class, and where an
-            objective does not say.
+        features: of the first view as they enter the loss `[B, D_f]`, or of all views together `[B, V, D_f]`,
+            not detached, for who looks at the gradients of single images; None where a row is not one image
+            of one class, and where an objective does not say.
         seen: on a step that is looked at, of which images what is measured; None where an objective does not
             say.
     """

@@ -40,7 +40,8 @@ class BCL(Objective):
 
     The contrast's prototypes are the classifier's own rows, projected by a head of theirs, so that every
     class is in every batch. All views go through the encoder in one batch, whose statistics BatchNorm takes.
-    (The authors' ImageNet runs have a cosine classifier; this one is linear, as on CIFAR.)
+    The head sees all three, for BatchNorm's sake. (The authors' ImageNet runs have a cosine classifier; this
+    one is linear, as is the default of others' code for CIFAR.)
 
     Source: https://arxiv.org/abs/2207.09052; main.py and models/resnext.py in
     https://github.com/FlamieZhu/Balanced-Contrastive-Learning.
@@ -66,10 +67,9 @@ class BCL(Objective):
 
     def forward(self, batch: Batch) -> Output:
         """Classify the first view; contrast the second and third with each other and with the prototypes."""
-        features = self.encoder(torch.cat(batch.views))
-        _, a, b = normalize(self.head(features)).chunk(3)
-        own = features[: len(batch.labels)]
-        logits = full_logits(self.classifier, own)
+        views = self.encoder(torch.cat(batch.views)).unflatten(0, (3, -1)).transpose(0, 1)  # [B, 3, D_f]
+        logits = full_logits(self.classifier, views[:, 0])
+        _, a, b = normalize(self.head(views.transpose(0, 1).flatten(end_dim=1))).chunk(3)
         prototypes = normalize(self.prototype_head(self.classifier.weight))
         tau = self.temperature(self.progress)
         with needing_labels(batch.labels, self.config.name):
@@ -83,13 +83,17 @@ class BCL(Objective):
             "train_accuracy": 100 * (logits.detach().argmax(dim=1) == batch.labels).float().mean(),
         }
         if self.observing:
-            negative = measures.scores_by_class(a, batch.labels, b, batch.labels)["negative"]
+            keys, theirs = b, batch.labels
+            if others is not None:  # what other ranks have of the third view
+                keys = torch.cat([b, others[0].chunk(2)[1]])
+                theirs = torch.cat([theirs, others[1].chunk(2)[1]])
+            negative = measures.scores_by_class(a, batch.labels, keys, theirs)["negative"]
             scores = {"positive": measures.own_scores(a, b), "negative": negative}
             seen = measures.seen(batch.labels, (a, b), scores)
             metrics |= measures.centers(self.classifier.weight, self.class_groups())
         config = self.config
         loss = config.classification_weight * classification + config.contrast_weight * contrast
-        return Output(loss, metrics, features=own, seen=seen)
+        return Output(loss, metrics, features=views, seen=seen)
 
     def constants(self) -> Hashable:
         """See `Objective.constants`."""

@@ -96,7 +96,7 @@ class Observation:
 
         Args:
             parameters: that are trained.
-            features: of this rank's images, in parts `[b, D_f]`; none if the objective does not say.
+            features: of this rank's images, in parts `[b, ..., D_f]`; none if the objective does not say.
             labels: their classes, in parts `[b]`; -1 where unknown.
             total: images of all ranks.
             scale: what the loss was multiplied by before the backward pass `[]`.

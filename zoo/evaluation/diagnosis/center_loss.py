@@ -13,6 +13,7 @@ from zoo.functional import log_prior
 
 _TORCHS = "classify"  # its label smoothing leaves the own class a part of the share, PaCo's does not
 _CENTERS = ("paco", "gpaco")
+_WITH_CONTRAST = "bcl"
 
 
 class CenterLoss(NamedTuple):
@@ -40,7 +41,7 @@ def center_loss(recipe: Mapping[str, Any], class_counts: Tensor) -> CenterLoss |
     """Return the loss of a recipe's centers, or why there is none in closed form.
 
     PaCo's and GPaCo's is the centers' own part of it: the softmax without the samples, which depend on the
-    queue.
+    queue. So is BCL's: the classifier's loss, in its own scale, without the contrast of its rows.
 
     Args:
         recipe: as plain values.
@@ -53,6 +54,9 @@ def center_loss(recipe: Mapping[str, Any], class_counts: Tensor) -> CenterLoss |
         return f"its centers are made by the method {recipe['method'].get('name')}, in more than one training"
     if name in _CENTERS:
         return _of_paco(objective, class_counts)
+    if name == _WITH_CONTRAST:
+        what = "cross-entropy beside the contrast"
+        return _made(1.0, 1.0, torch.eye(len(class_counts)), class_counts, what)
     if name == _TORCHS:
         return _of_classifier(objective, class_counts)
     return f"the loss of the centers of objective {name} has no closed form in features and centers"

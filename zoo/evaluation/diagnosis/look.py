@@ -338,7 +338,10 @@ def _positive_scores(
 
 
 def _two_views(loader: TrainLoader, count: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield images with their position in the sample, that of second views raised by `count`."""
+    """Yield images with their position in the sample, that of second views raised by `count`.
+
+    Of three views the first is for a classifier: the last two are what training contrasts.
+    """
     for batch in loader.stream(0, loader.steps_per_epoch):
-        yield batch.views[0], batch.index
-        yield batch.views[1], batch.index + count
+        yield batch.views[-2], batch.index
+        yield batch.views[-1], batch.index + count

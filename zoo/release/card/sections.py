@@ -82,7 +82,7 @@ def centers(config: Mapping[str, Any], recipe: Mapping[str, Any]) -> str:
             f"The classifier in `model.safetensors` (`{config['pretrained_cfg']['classifier']}`) is made of "
             "them, so timm and transformers classify with them too."
         )
-    if settings.get("rebalance"):
+    if _adds_prior(settings):
         text.append(
             "In training the log class frequencies were added to these logits; at test time nothing is."
         )
@@ -92,6 +92,11 @@ def centers(config: Mapping[str, Any], recipe: Mapping[str, Any]) -> str:
         "```"
     )
     return "## Class centers\n\n" + " ".join(text) + f"\n\n{code}"
+
+
+def _adds_prior(settings: Mapping[str, Any]) -> bool:
+    balanced = settings.get("loss") == "balanced_softmax" or settings.get("name") == "bcl"
+    return balanced or bool(settings.get("rebalance"))
 
 
 def results(evaluations: list[Mapping[str, Any]]) -> str:
