@@ -260,6 +260,13 @@ def test_bcls_prototypes_do_not_depend_on_the_mode() -> None:
     assert torch.equal(objective.train().prototype_head(weight), objective.eval().prototype_head(weight))
 
 
+def test_bcl_needs_views_of_one_size() -> None:
+    data = batch(1, views=3)
+    views = (*data.views[:2], data.views[2][..., :6, :6])
+    with pytest.raises(TrainingError, match=r"views of 8 x 8, 8 x 8, 6 x 6 pixels, expected one size"):
+        build("bcl")(data._replace(views=views))
+
+
 def test_bcl_needs_two_classes() -> None:
     one = DataInfo(torch.tensor([8]))
     with pytest.raises(TrainingError, match=r'"bcl": found 1 class in the data, expected 2 or more'):

@@ -67,6 +67,7 @@ class BCL(Objective):
 
     def forward(self, batch: Batch) -> Output:
         """Classify the first view; contrast the second and third with each other and with the prototypes."""
+        _check_sizes(batch.views)
         views = self.encoder(torch.cat(batch.views)).unflatten(0, (3, -1)).transpose(0, 1)  # [B, 3, D_f]
         logits = full_logits(self.classifier, views[:, 0])
         _, a, b = normalize(self.head(views.transpose(0, 1).flatten(end_dim=1))).chunk(3)
@@ -108,3 +109,12 @@ class BCL(Objective):
         """Return the classifier; a class without images, never pushed away, is never predicted."""
         weight, bias = self.classifier.weight.detach(), self.classifier.bias.detach()
         return Centers(*functional.never(weight, bias, self.class_counts == 0), self.class_counts)
+
+
+def _check_sizes(views: tuple[Tensor, ...]) -> None:
+    sizes = [f"{view.shape[-2]} x {view.shape[-1]}" for view in views]
+    if len({*sizes}) > 1:
+        raise TrainingError(
+            f'objective "bcl": views.train: found views of {", ".join(sizes)} pixels, expected one size: they '
+            "go through the encoder as one batch"
+        )
