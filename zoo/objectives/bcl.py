@@ -115,6 +115,6 @@ def _check_sizes(views: tuple[Tensor, ...]) -> None:
     sizes = [f"{view.shape[-2]} x {view.shape[-1]}" for view in views]
     if len({*sizes}) > 1:
         raise TrainingError(
-            f'objective "bcl": views.train: found views of {", ".join(sizes)} pixels, expected one size: they '
-            "go through the encoder as one batch"
+            f'objective "bcl": views.train: found views of {", ".join(sizes)} pixels, expected one size: '
+            "they go through the encoder as one batch"
         )
