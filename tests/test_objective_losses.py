@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+from pydantic import ValidationError
 from torch import Tensor, nn
 
 from tests import reference
@@ -252,6 +253,26 @@ def test_the_centers_of_bcl_leave_out_a_class_without_images() -> None:
     centers = objective.centers()
     assert centers.bias[1] == functional.LOWEST_LOGIT and not centers.weight[1].any()
     assert torch.equal(centers.weight[::2], objective.classifier.weight[::2])
+
+
+def test_bcl_with_a_cosine_head_scales_cosines_and_releases_the_directions() -> None:
+    objective, data = build("bcl", head="cosine", scale=30.0, contrast_weight=0.0), batch(2, views=3)
+    with torch.no_grad():
+        features = objective.encoder(torch.cat(data.views))[:6]
+        cosines = unit(features) @ unit(objective.classifier.weight).T
+        expected = 2.0 * functional.balanced_softmax(30 * cosines, data.labels, [60, 30, 10])
+        centers = objective.centers()
+        logits = features @ centers.weight.T + centers.bias
+    torch.testing.assert_close(objective(data).loss, expected)
+    torch.testing.assert_close(logits, 30 * cosines * features.norm(dim=1, keepdim=True))
+
+
+@pytest.mark.parametrize("changes", [{"head": "cosine"}, {"scale": 30.0}])
+def test_bcl_has_a_scale_with_a_cosine_head_alone(changes: dict) -> None:
+    with pytest.raises(
+        ValidationError, match=r'scale: found (None with head "cosine"|30\.0 with head "linear")'
+    ):
+        config("bcl", **changes)
 
 
 def test_bcls_prototypes_do_not_depend_on_the_mode() -> None:

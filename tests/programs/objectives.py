@@ -80,6 +80,7 @@ def cases(size: int) -> dict[str, tuple[str, bool, dict[str, Any]]]:
     found: dict[str, tuple[str, bool, dict[str, Any]]] = {
         "bcl": ("bcl", False, {}),
         "bcl learned tau": ("bcl", False, LEARNED),
+        "bcl cosine": ("bcl", True, dict(head="cosine", scale=30.0)),
         "classify": ("classify", False, {}),
         "classify smoothed": ("classify", False, dict(loss="balanced_softmax", label_smoothing=0.1)),
         "classify adjusted": ("classify", False, dict(loss=dict(name="logit_adjustment", tau=1.5))),

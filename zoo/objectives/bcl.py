@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 import torch
-from pydantic import Field
+import torch.nn.functional as F
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from zoo import functional
 from zoo.backbones import feature_dim
 from zoo.errors import TrainingError
-from zoo.modules import Centers, Temperature, TemperatureConfig, full_logits
+from zoo.modules import Centers, CosineClassifier, Temperature, TemperatureConfig, full_logits
 from zoo.objectives import measures
 from zoo.objectives.base import Batch, DataInfo, Objective, Output, needing_labels
 from zoo.objectives.contrast import ProjectionConfig, from_others, normalize, projection
@@ -28,6 +29,19 @@ class BCLConfig(ProjectionConfig):
     """Factor of the classifier's loss (the paper's lambda)."""
     contrast_weight: Annotated[float, Field(ge=0)]
     """Factor of the contrast (the paper's mu)."""
+    head: Literal["linear", "cosine"] = "linear"
+    """`cosine`: unit weights on unit features, no bias, times `scale` (the authors' on ImageNet)."""
+    scale: Annotated[float, Field(gt=0)] | None = None
+    """Factor of the cosines in the softmax; null with a linear head."""
+
+    @model_validator(mode="after")
+    def _scale_fits(self) -> Self:
+        if (self.head == "cosine") != (self.scale is not None):
+            expected = (
+                "a number above 0: cosines alone tell no classes apart" if self.scale is None else "null"
+            )
+            raise ValueError(f'scale: found {self.scale} with head "{self.head}", expected {expected}')
+        return self
 
     @property
     def adds_prior(self) -> bool:
@@ -36,12 +50,11 @@ class BCLConfig(ProjectionConfig):
 
 
 class BCL(Objective):
-    """A linear classifier learns from the first view, the encoder also from a contrast of the two others.
+    """A classifier learns from the first view, the encoder also from a contrast of the two others.
 
     The contrast's prototypes are the classifier's own rows, projected by a head of theirs, so that every
     class is in every batch. All views go through the encoder in one batch, whose statistics BatchNorm takes.
-    The head sees all three, for BatchNorm's sake. (The authors' ImageNet runs have a cosine classifier; this
-    one is linear, as is the default of others' code for CIFAR.)
+    The head sees all three, for BatchNorm's sake.
 
     Source: https://arxiv.org/abs/2207.09052; main.py and models/resnext.py in
     https://github.com/FlamieZhu/Balanced-Contrastive-Learning.
@@ -58,7 +71,8 @@ class BCL(Objective):
             raise TrainingError(
                 f'objective "bcl": found {info.num_classes} class in the data, expected 2 or more to contrast'
             )
-        self.classifier = nn.Linear(feature_dim(encoder), info.num_classes)
+        classifier = nn.Linear if config.head == "linear" else CosineClassifier
+        self.classifier = classifier(feature_dim(encoder), info.num_classes)
         self.head = projection(encoder, config)
         # all of its rows, one per class, are there at every step: there is nothing to keep for evaluation
         self.prototype_head = projection(encoder, config, running_statistics=False)
@@ -69,7 +83,7 @@ class BCL(Objective):
         """Classify the first view; contrast the second and third with each other and with the prototypes."""
         _check_sizes(batch.views)
         views = self.encoder(torch.cat(batch.views)).unflatten(0, (3, -1)).transpose(0, 1)  # [B, 3, D_f]
-        logits = full_logits(self.classifier, views[:, 0])
+        logits = full_logits(self.classifier, views[:, 0]) * (self.config.scale or 1.0)
         _, a, b = normalize(self.head(views.transpose(0, 1).flatten(end_dim=1))).chunk(3)
         prototypes = normalize(self.prototype_head(self.classifier.weight))
         tau = self.temperature(self.progress)
@@ -106,8 +120,16 @@ class BCL(Objective):
 
     @torch.no_grad()
     def centers(self) -> Centers:
-        """Return the classifier; a class without images, never pushed away, is never predicted."""
-        weight, bias = self.classifier.weight.detach(), self.classifier.bias.detach()
+        """Return the linear classifier that the head amounts to.
+
+        Of a cosine head it has the directions, at its scale: the features' own norm, which it does not take
+        out, changes no order of classes. A class without images, never pushed away, is never predicted.
+        """
+        weight = self.classifier.weight.detach()
+        if self.config.scale is None:
+            bias = self.classifier.bias.detach()
+        else:
+            weight, bias = self.config.scale * F.normalize(weight, dim=1), torch.zeros_like(weight[:, 0])
         return Centers(*functional.never(weight, bias, self.class_counts == 0), self.class_counts)
 
 

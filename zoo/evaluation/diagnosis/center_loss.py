@@ -54,7 +54,7 @@ def center_loss(recipe: Mapping[str, Any], class_counts: Tensor) -> CenterLoss |
         return f"its centers are made by the method {recipe['method'].get('name')}, in more than one training"
     if name in _CENTERS:
         return _of_paco(objective, class_counts)
-    if name == _WITH_CONTRAST:
+    if name == _WITH_CONTRAST and objective.get("head") != "cosine":
         what = "cross-entropy beside the contrast"
         return _made(1.0, 1.0, torch.eye(len(class_counts)), class_counts, what)
     if name == _TORCHS:
