@@ -126,7 +126,7 @@ class BCL(Objective):
         out, changes no order of classes. A class without images, never pushed away, is never predicted.
         """
         weight = self.classifier.weight.detach()
-        if self.config.scale is None:
+        if isinstance(self.classifier, nn.Linear):
             bias = self.classifier.bias.detach()
         else:
             weight, bias = self.config.scale * F.normalize(weight, dim=1), torch.zeros_like(weight[:, 0])
