@@ -12,7 +12,7 @@ from zoo.evaluation.results.rows import GROUPS, Published, Row, Unfinished
 from zoo.markdown import escaped, markdown_table
 
 _PROTOCOLS = {
-    "classifier": "the learned classifier or class centers, without the training set's prior",
+    "classifier": "the learned classifier or class centers as they stand",
     "linear_full": "the published linear evaluation of the frozen encoder",
     "linear": "a linear probe on cached features of the frozen encoder",
     "linear, balanced": "such a probe whose classes are weighted inversely to their images, which gives rare "

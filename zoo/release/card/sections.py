@@ -15,7 +15,7 @@ from zoo.release.evaluations import ACCURACIES, in_order
 from zoo.release.format import start_of
 
 _PROTOCOLS = {
-    "classifier": "the learned class centers as they stand, without the training set's prior",
+    "classifier": "the learned class centers as they stand",
     "linear": "logistic regression on the frozen features of the training images",
     "linear_full": "the published linear evaluation, a linear layer on the frozen encoder trained by SGD on "
     "augmented images; the last epoch counts",
@@ -116,7 +116,10 @@ def results(evaluations: list[Mapping[str, Any]]) -> str:
     if any(
         "tau" in (entry.get("settings") or {}) for entry in evaluations if entry["protocol"] == "classifier"
     ):
-        notes.append("classifier with tau: tau times the log prior is taken off (post-hoc logit adjustment).")
+        notes.append(
+            "classifier with tau: tau times the training set's log prior is subtracted from the logits "
+            "(post-hoc logit adjustment)."
+        )
     if "balanced_accuracy" in names:
         notes.append("Balanced: mean of the classes' accuracies.")
     if {"many", "medium", "few"} & set(names):
