@@ -55,7 +55,7 @@ def finetune(
         recipe: usually of the objective `classify`; None: one made for the release, see `plan_finetuning`.
         init: the release to start from: a weights name, `org/repo[@rev]`, a folder, a `Release`, or
             `timm:ARCH.TAG`.
-        out: the release folder to make; None: `runs/NAME`.
+        out: the release folder to make; None: `runs/NAME_finetuned`, NAME that of the recipe.
         head: "fresh" or "centers" (made of the release's learned centers); the recipe's own when None.
         data: a folder for the recipe's own source, or a spec such as "parquet:DIR?label=fine_label" or
             "digits?fraction=0.01" that takes the place of the recipe's source, long tail and subset.

@@ -82,7 +82,14 @@ def finetune(
             '"cifar100:DIR?imbalance=100&fraction=0.1".',
         ),
     ] = None,
-    out: Out = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            help="Release folder to make. Default: runs/NAME_finetuned, NAME that of the recipe; with --compare "
+            "runs/NAME_compared, NAME that of the start.",
+        ),
+    ] = None,
     overrides: Set = None,
     resume: Resume = False,
     compare: Annotated[
