@@ -28,7 +28,8 @@ PARQUET: dict[str, str | None] = {
 }
 COMPUTED_WITH = {
     **dict.fromkeys(
-        (f"cifar_resnet32.{method}_cifar100_lt100" for method in ("ce", "balanced_softmax", "paco")), ON_A_CPU
+        (f"cifar_resnet32.{method}_cifar100_lt100" for method in ("ce", "balanced_softmax", "paco", "bcl")),
+        ON_A_CPU,
     ),
     "cifar_resnet32.gpaco_cifar100_lt100": {"training.precision": "bf16", "training.threads": 2},
     **{
