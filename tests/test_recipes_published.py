@@ -301,6 +301,15 @@ def test_moco_of_a_smaller_resnet_differs_in_the_encoder_alone() -> None:
     assert small == base
 
 
+def test_bcl_for_twice_as_long_differs_in_its_length_alone() -> None:
+    twice, base = (without_identity(f"cifar_resnet32.bcl_cifar100_lt100{tag}") for tag in ("_e400", ""))
+    assert (twice["training"].pop("epochs"), base["training"].pop("epochs")) == (400, 200)
+    assert (twice["schedule"].pop("warmup_epochs"), base["schedule"].pop("warmup_epochs")) == (10, 5)
+    assert twice["schedule"].pop("milestones") == [360, 380]
+    assert base["schedule"].pop("milestones") == [160, 180]
+    assert twice == base
+
+
 def test_coarse_groups_partition_the_classes() -> None:
     groups = plain("resnet18_cifar.pico_cifar100_coarse_q05")["data"]["partial_labels"]["groups"]
     assert [len(group) for group in groups] == [5] * 20
