@@ -86,8 +86,8 @@ def finetune(
         Path | None,
         typer.Option(
             "--out",
-            help="Release folder to make. Default: runs/NAME_finetuned, NAME that of the recipe; with --compare "
-            "runs/NAME_compared, NAME that of the start.",
+            help="Release folder to make. Default: runs/NAME_finetuned, NAME that of the recipe; "
+            "with --compare runs/NAME_compared, NAME that of the start.",
         ),
     ] = None,
     overrides: Set = None,
