@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import timm
 import torch
+from safetensors.torch import save_file
 
 import zoo
 from tests import convert_helpers as made
@@ -56,6 +57,54 @@ def test_an_encoder_of_one_s_own_is_taken_from_lightly_alone(tmp_path: Path) -> 
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
     message = refusal(file, "solo-learn", tmp_path, arch=arch)
     assert "it may compute something else; expected one of resnet18, resnet34" in message
+
+
+@pytest.mark.parametrize(
+    ("arch", "args"),
+    [
+        ("resnet18", {}),
+        ("mobilenetv3_small_050", {}),
+        ("ghostnet_050", {}),  # timm's own keys have a shortcut.0, which in others' ResNets is downsample.0
+        ("convnext_atto", {}),
+        ("vit_tiny_patch16_224", {"img_size": 32, "patch_size": 4}),
+        ("swin_tiny_patch4_window7_224", {"img_size": 56}),
+    ],
+)
+def test_any_model_of_timm_is_taken_as_its_state_dict_is(
+    tmp_path: Path, arch: str, args: dict[str, Any]
+) -> None:
+    model = made.randomised(timm.create_model(arch, num_classes=5, **args)).eval()
+    save_file(model.state_dict(), tmp_path / "mine.safetensors")
+    options: dict[str, Any] = {"arch": arch, "model_args": args, "labels": list("abcde"), "license": "mit"}
+    release = zoo.convert(tmp_path / "mine.safetensors", "timm", tmp_path / "out", **options)
+    made_for = args.get("img_size")
+    size = made_for or 64
+    images = torch.randn(2, 3, size, size)
+    with torch.no_grad():
+        torch.testing.assert_close(
+            release.load().eval()(images), model.forward_head(model.forward_features(images), pre_logits=True)
+        )
+        torch.testing.assert_close(release.load(head="centers").eval()(images), model(images))
+    assert release.class_names == tuple("abcde")
+    default = timm.data.resolve_model_data_config(model)
+    found = release.preprocess
+    assert (found.input_size, found.crop_pct) == (
+        made_for or default["input_size"][-1],
+        default["crop_pct"],
+    )
+    assert (found.mean, found.std, found.interpolation) == tuple(
+        default[key] for key in ("mean", "std", "interpolation")
+    )
+    assert release.config["pretrained_cfg"]["license"] == "mit"
+
+
+def test_a_timm_model_s_architecture_has_to_be_given_and_to_fit(tmp_path: Path) -> None:
+    model = timm.create_model("resnet18", num_classes=0)
+    torch.save(model.state_dict(), tmp_path / "mine.pth")
+    assert refusal(tmp_path / "mine.pth", "timm", tmp_path, arch=None).endswith("give its name: --arch ARCH")
+    message = refusal(tmp_path / "mine.pth", "timm", tmp_path, arch="resnet34")
+    assert "the encoder is no resnet34: missing: layer1.2.* (12)" in message
+    assert zoo.convert(tmp_path / "mine.pth", "timm", tmp_path / "out", arch="resnet18").centers is None
 
 
 def test_lightly_does_not_take_a_relative_either(tmp_path: Path) -> None:

@@ -44,9 +44,10 @@ def convert(
 
     Args:
         file: a checkpoint of torch.save, or .safetensors; also an encoder by itself, e.g. of torchvision's
-            names, whose classifier is then left out: nothing says what it was trained for.
+            names, whose classifier is then left out (but for "timm"): nothing says what it was trained for.
         family: whose layout it has: "moco" (v1, v2), "moco-v3", "paco", "gpaco", "ft" (and PyContrast),
-            "pico", "lightly" or "solo-learn".
+            "pico", "lightly" or "solo-learn"; "timm" for a state dict of any timm model, whoever trained it:
+            `arch` has to be given, and its classifier, if there is one, becomes the centers.
         out: the release folder to make; `runs/NAME` when None.
         arch: the encoder's architecture in timm, e.g. "resnet50", "cifar_resnet32", "vit_small_patch16_224";
             one that the family's authors use, for others of the same shapes compute something else. When

@@ -189,7 +189,8 @@ def convert(
         str,
         typer.Option(
             "--family",
-            help="Whose layout: moco (v1, v2), moco-v3, paco, gpaco, ft, pico, lightly or solo-learn.",
+            help="Whose layout: moco (v1, v2), moco-v3, paco, gpaco, ft, pico, lightly, solo-learn; "
+            "timm: a state dict of any timm model, whoever trained it.",
         ),
     ],
     arch: Annotated[

@@ -40,8 +40,16 @@ def find_architecture(
     """
     args = {**implied, **given}
     found = {key: tuple(value.shape) for key, value in encoder.items()}
-    if named in family.architectures and _fits(found, named, args):
+    if (
+        named is not None
+        and (named in family.architectures or family.any_weights)
+        and _fits(found, named, args)
+    ):
         return named
+    if family.any_weights:
+        raise ReleaseError(
+            f"{where}: does not say which architecture of timm it is of; give its name: --arch ARCH"
+        )
     fitting = [name for name in _candidates(found, family) if _fits(found, name, args)]
     if len(fitting) == 1:
         return fitting[0]

@@ -126,7 +126,7 @@ def convert_checkpoint(
         hint = f"; choose --encoder {other}" if Part[other.upper()] in parts.found else ""
         raise ReleaseError(f"{file}: holds no {encoder} encoder, only {summary(_names(parts))}{hint}")
     _check_real(parts, str(file))
-    tensors = to_timm(chosen)
+    tensors = chosen if known.any_weights else to_timm(chosen)
     implied, given = known.arguments(chosen), model_args or {}
     if arch is None:
         arch = find_architecture(tensors, checkpoint.arch, implied, given, family=known, where=str(file))

@@ -60,6 +60,8 @@ class Family:
         layouts: in the order in which they are tried.
         architectures: of timm, which compute what the authors' encoders do; many others have the same shapes.
         any_architecture: whether its users bring encoders of their own, which are none of these.
+        any_weights: whether it is no project's layout: a model of timm as its state dict is, whoever trained
+            it, so that nothing is known of it but its architecture.
         cifar: mean and standard deviation with which the authors evaluate 32-pixel images, if they do.
         by_classes: the same for data that the number of centers tells, e.g. the 8,142 classes of iNaturalist.
         arguments: what shapes do not show: arguments of the architecture, from the tensors of the encoder as
@@ -72,6 +74,7 @@ class Family:
     layouts: tuple[Layout, ...]
     architectures: tuple[str, ...]
     any_architecture: bool = False
+    any_weights: bool = False
     cifar: Statistics | None = None
     by_classes: Mapping[int, Statistics] = field(default_factory=dict)
     arguments: Callable[[Mapping[str, Tensor]], dict[str, Any]] = field(default=lambda encoder: {})
@@ -202,5 +205,14 @@ FAMILIES: dict[str, Family] = {
         layouts=(Layout(rules.SOLO_LEARN), _BARE),
         cifar=((0.4914, 0.4822, 0.4465), (0.247, 0.243, 0.261)),
         arguments=_solo_learn,
+    ),
+    "timm": Family(
+        "https://github.com/huggingface/pytorch-image-models",
+        objective="unknown",
+        license="unknown",  # Apache-2.0 is the code's
+        architectures=(),
+        any_architecture=True,
+        any_weights=True,
+        layouts=(Layout(rules.TIMM, needs=(Part.QUERY,)),),
     ),
 }

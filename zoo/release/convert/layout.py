@@ -35,6 +35,11 @@ class Parts(NamedTuple):
         """Whether the layout explains the file: of the two encoders, one may have been removed."""
         return bool({Part.QUERY, Part.MOMENTUM} & self.found.keys()) and not self.unknown and not self.absent
 
+    def is_bare(self, tensors: Mapping[str, Tensor]) -> bool:
+        """Whether the encoder's keys are those of the file: no module around it."""
+        encoders = (self.found.get(part, {}) for part in (Part.QUERY, Part.MOMENTUM))
+        return all(key in tensors for encoder in encoders for key in encoder)
+
 
 def sort_out(tensors: Mapping[str, Tensor], family: str, leave_out: Sequence[str] = ()) -> Parts:
     """Tell what each tensor is by the rules of a family.
@@ -51,13 +56,21 @@ def sort_out(tensors: Mapping[str, Tensor], family: str, leave_out: Sequence[str
     extra = {key: "left out on request" for pattern in leave_out for key in _named(tensors, pattern)}
     candidates = [_apply(tensors, layout, extra) for layout in FAMILIES[family].layouts]
     best = min(candidates, key=lambda parts: (not parts.fits, len(parts.unknown), len(parts.absent)))
-    if best.fits:
+    known = FAMILIES[family]
+    if best.fits and not known.any_weights:
         return best
     others = [
         name
         for name, other in FAMILIES.items()
-        if name != family and any(_apply(tensors, layout, extra).fits for layout in other.layouts)
+        if name != family
+        and not other.any_weights
+        and any(
+            parts.fits and not (known.any_weights and parts.is_bare(tensors))
+            for parts in (_apply(tensors, layout, extra) for layout in other.layouts)
+        )
     ]
+    if best.fits and not others:  # a file of any keys, but no project's checkpoint around its encoder
+        return best
     hint = f". Its layout is that of --family {' or '.join(others)}" if others else _hint(tensors, best)
     raise ReleaseError(_misfit(tensors, family, best) + hint)
 
@@ -91,7 +104,7 @@ def _apply(tensors: Mapping[str, Tensor], layout: Layout, extra: Mapping[str, st
 
 
 def _matches(key: str, pattern: str) -> bool:
-    if pattern.startswith("*"):
+    if pattern.startswith("*."):
         return key.endswith(pattern[1:])
     return key.startswith(pattern.rstrip("*")) if pattern.endswith("*") else key == pattern
 

@@ -35,12 +35,21 @@ def fill_in(
     """Fill in how the authors evaluate: timm's default for an architecture is that of other weights.
 
     They all resize larger images to 256 pixels and crop 224, bilinearly; those for CIFAR stay as they are.
-    What an architecture was made for is the `img_size` that it is built with, before timm's default.
+    What an architecture was made for is the `img_size` that it is built with, before timm's default. Weights
+    of no project known are taken to have been trained with that default.
     """
     default = timm.data.resolve_model_data_config(model)
     cfg: Mapping[str, Any] = model.pretrained_cfg  # type: ignore[assignment]
     side = args.get("img_size", cfg["input_size"])
     native = int(side[-1] if isinstance(side, list | tuple) else side)
+    if family.any_weights:
+        return format.Preprocess(
+            native if given.size is None else given.size,
+            default["crop_pct"] if given.crop_pct is None else given.crop_pct,
+            given.interpolation or default["interpolation"],
+            tuple(given.mean or default["mean"]),
+            tuple(given.std or default["std"]),
+        )
     small = native <= _SMALL
     made_for_cifar = int(cfg["input_size"][-1]) <= _SMALL
     cifar = family.cifar or ((default["mean"], default["std"]) if made_for_cifar else IMAGENET)

@@ -1,8 +1,8 @@
 """Which key is what in the files of each project, read from the authors' own code.
 
 A rule is a key or a prefix, and what is found there. `prefix.*` names a container: without it, the keys are
-those of the part. `prefix.**` names modules of the part itself, whose keys stay as they are; `*.name` is a
-name anywhere. The first rule that matches counts; a key without a rule is not understood.
+those of the part. `prefix.**` names modules of the part itself, whose keys stay as they are, `**` all of
+them; `*.name` is a name anywhere. The first rule that matches counts; a key without a rule is not understood.
 """
 
 from __future__ import annotations
@@ -150,6 +150,14 @@ LIGHTLY_BARE: Rules = (
     *BARE,
     ("resnet18_parameters.*", Part.QUERY),
     *((f"{index}.**", Part.QUERY) for index in range(8)),
+)
+# A state dict of timm, whoever trained it: what is no classifier belongs to the encoder, and the architecture
+# tells whether that is whole. Classifiers have the names of timm's `pretrained_cfg["classifier"]`.
+TIMM: Rules = (
+    *SWIN,
+    ("head.norm.**", Part.QUERY),
+    *((f"{name}.*", Part.CENTERS) for name in ("head.fc", "head", "fc", "classifier")),
+    ("**", Part.QUERY),
 )
 
 
