@@ -8,17 +8,26 @@ from typing import Any, Literal
 
 from zoo.data import ImageDataset, open_dataset, parse_data_spec
 from zoo.data.labels import is_whole
-from zoo.errors import DataError, ZooError
+from zoo.errors import DataError, ReleaseError, ZooError
 from zoo.files import is_dir, is_file, read_text
 from zoo.release import Release
-from zoo.release.convert import Encoder, Preprocessing, convert_checkpoint
+from zoo.release.convert import (
+    FAMILIES,
+    PUBLISHED,
+    Encoder,
+    Preprocessing,
+    convert_checkpoint,
+    fetch,
+    published,
+)
 
+_IMAGENET = "ImageNet-1k"  # what all published checkpoints that are known here were trained on
 _MOST_BYTES = 64 << 20  # of a file of labels or counts: many times what a million classes need
 
 
 def convert(
     file: str | Path,
-    family: str,
+    family: str | None = None,
     out: str | Path | None = None,
     *,
     arch: str | None = None,
@@ -32,7 +41,7 @@ def convert(
     interpolation: Literal["bilinear", "bicubic"] | None = None,
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
-    dataset: str = "not recorded",
+    dataset: str | None = None,
     license: str | None = None,
     description: str | None = None,
     leave_out: Sequence[str] = (),
@@ -45,9 +54,12 @@ def convert(
     Args:
         file: a checkpoint of torch.save, or .safetensors; also an encoder by itself, e.g. of torchvision's
             names, whose classifier is then left out (but for "timm"): nothing says what it was trained for.
+            Or the name of a checkpoint that its authors publish, "resnet50.moco_v2_800ep", which is then
+            fetched: see `zoo.release.convert.PUBLISHED`.
         family: whose layout it has: "moco" (v1, v2), "moco-v3", "paco", "gpaco", "ft" (and PyContrast),
             "pico", "lightly" or "solo-learn"; "timm" for a state dict of any timm model, whoever trained it:
-            `arch` has to be given, and its classifier, if there is one, becomes the centers.
+            `arch` has to be given, and its classifier, if there is one, becomes the centers. Known of a
+            published checkpoint, and so are its arch, name and data.
         out: the release folder to make; `runs/NAME` when None.
         arch: the encoder's architecture in timm, e.g. "resnet50", "cifar_resnet32", "vit_small_patch16_224";
             one that the family's authors use, for others of the same shapes compute something else. When
@@ -65,7 +77,7 @@ def convert(
         interpolation: "bilinear" or "bicubic".
         mean: of each channel, for pixels in [0, 1].
         std: of each channel.
-        dataset: what the encoder was trained on, in words.
+        dataset: what the encoder was trained on, in words; "not recorded" when None.
         license: of the weights, as the Hub writes it, or another one's name; that of the authors' repository
             when None, so give yours for weights of your own.
         description: the card's paragraph; written from the facts when None.
@@ -73,11 +85,18 @@ def convert(
             "decoder.*" or "*.attn_mask".
 
     Raises:
-        ReleaseError: when the file cannot be read without running its code; for keys that are not understood,
-            missing or of another shape, listing them and the family or architecture that fits; without
-            `arch`, when several fit or none does.
+        ReleaseError: when the file cannot be fetched, or read without running its code; for keys that are
+            not understood, missing or of another shape, listing them and the family or architecture that
+            fits; without `arch`, when several fit or none does.
         ZooError: for an unknown architecture, or labels and counts that cannot be read.
     """
+    if not is_file(file) and (family is None or str(file) in PUBLISHED):
+        entry = published(str(file))
+        family, arch, name = family or entry.family, arch or entry.arch, name or str(file)
+        dataset = _IMAGENET if dataset is None else dataset
+        file = fetch(str(file))
+    if family is None:
+        raise ReleaseError(f"{file}: whose layout? Give its family, one of {', '.join(FAMILIES)}: --family")
     return convert_checkpoint(
         file,
         family,
@@ -89,7 +108,7 @@ def convert(
         labels=_labels(labels) if isinstance(labels, str | Path) else labels,
         class_counts=_counts(class_counts) if isinstance(class_counts, str | Path) else class_counts,
         preprocessing=Preprocessing(size, crop_pct, interpolation, _channels(mean), _channels(std)),
-        dataset=dataset,
+        dataset="not recorded" if dataset is None else dataset,
         license=license,
         description=description,
         leave_out=leave_out,

@@ -184,15 +184,22 @@ def pull(
 
 @app.command()
 def convert(
-    file: Annotated[Path, typer.Argument(help="Checkpoint or bare encoder of torch.save, or .safetensors.")],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help="Checkpoint or bare encoder of torch.save, or .safetensors; or the name of one that its "
+            "authors publish, e.g. resnet50.moco_v2_800ep."
+        ),
+    ],
     family: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--family",
+            show_default=False,
             help="Whose layout: moco (v1, v2), moco-v3, paco, gpaco, ft, pico, lightly, solo-learn; "
             "timm: a state dict of any timm model, whoever trained it.",
         ),
-    ],
+    ] = None,
     arch: Annotated[
         str | None,
         typer.Option(
@@ -231,8 +238,8 @@ def convert(
     mean: Annotated[str | None, typer.Option("--mean", metavar="R,G,B", help="Mean of the pixels.")] = None,
     std: Annotated[str | None, typer.Option("--std", metavar="R,G,B", help="Their deviation.")] = None,
     dataset: Annotated[
-        str, typer.Option("--dataset", help="What the encoder was trained on, in words.")
-    ] = "not recorded",
+        str | None, typer.Option("--dataset", help="What the encoder was trained on, in words.")
+    ] = None,
     license: Annotated[
         str | None, typer.Option("--license", help="Of the weights. Default: of the authors' repository.")
     ] = None,

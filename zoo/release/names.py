@@ -154,7 +154,7 @@ def _choose(text: str, revision: str | None, cache_dir: str | Path | None) -> Re
         _refuse_ambiguous(text, known)
     chosen = known[0] if known else remote
     if chosen is None:
-        why = _only_recipe(text) or _known_to_timm(text)
+        why = _only_recipe(text) or _authors(text) or _known_to_timm(text)
         if why:
             raise ReleaseError(f'no release "{text}": {why} ({", ".join(tried)})', suggests=True)
         hint = did_you_mean(text, catalog.list_models())
@@ -170,6 +170,13 @@ def _only_recipe(text: str) -> str:
     if text not in catalog.list_recipes():
         return ""
     return f'a recipe of that name is shipped, its weights are not: "zoo pretrain {text}" makes them'
+
+
+def _authors(text: str) -> str:
+    """Say that a name is of a checkpoint that its authors publish; '' where it is not."""
+    if text not in importlib.import_module("zoo.release.convert.authors").PUBLISHED:
+        return ""
+    return f'its authors publish these weights in a format of their own: "zoo convert {text}" makes a release'
 
 
 def _known_to_timm(text: str) -> str:

@@ -1,5 +1,6 @@
 """Checkpoints of other projects: read without running their code, understood key by key, made a release."""
 
+from zoo.release.convert.authors import PUBLISHED, Published, fetch, published
 from zoo.release.convert.convert import (
     UNKNOWN_COUNT,
     ConvertedRecipe,
@@ -14,6 +15,7 @@ from zoo.release.convert.rules import Part
 
 __all__ = [
     "FAMILIES",
+    "PUBLISHED",
     "UNKNOWN_COUNT",
     "ConvertedRecipe",
     "Encoder",
@@ -21,7 +23,10 @@ __all__ = [
     "Layout",
     "Part",
     "Preprocessing",
+    "Published",
     "Source",
     "convert_checkpoint",
+    "fetch",
+    "published",
     "read_checkpoint",
 ]
