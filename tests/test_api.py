@@ -16,10 +16,12 @@ import timm
 import torch
 import torchvision
 from torch import nn
+from torch.utils.data import DataLoader
 
 import zoo
 from tests.data_fixtures import photo
 from tests.release_helpers import plain_timm, reads_folders
+from zoo.api import plan_pretraining, pretraining
 from zoo.api.comparisons.plan import Images, require_same
 from zoo.api.sweep_folder import read_plan
 from zoo.api.sweeps.grid import Run
@@ -312,6 +314,12 @@ def test_evaluate_says_which_images_a_model_takes(paco: Release, build: Any, exp
         (("paco", "knn"), {"k": 0}, '"k": found 0'),
         (("moco", "classifier"), {}, 'protocol "classifier" needs learned centers; this encoder has none'),
         (("paco", "knn", "digitz"), {}, 'Did you mean "digits"'),
+        (
+            ("paco", "knn", DataLoader([1])),
+            {},
+            "data: found a DataLoader, expected a folder (str or Path) or",
+        ),
+        (("paco", "knn", {"train": "digits"}), {}, "data: found a dict, expected a folder"),
     ],
 )
 def test_evaluate_names_mistakes(arguments, settings, expected: str, request: pytest.FixtureRequest) -> None:
@@ -370,6 +378,33 @@ def test_a_release_killed_before_its_mark_of_writing_was_removed_is_written_agai
     made.verify()
     assert made.config["zoo"]["weights_sha256"] == before
     assert not (copied / ".writing").exists()
+
+
+def test_an_unfinished_training_is_called_so_with_what_to_do(
+    copied: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = zoo.open(copied).metrics["training"]["steps"]
+    (copied / "config.json").unlink()
+    (newest,) = (copied / "run" / "checkpoints").glob(f"step-{steps:09d}.pt")
+    newest.rename(newest.with_name("step-000000007.pt"))
+    for older in set(newest.parent.glob("*.pt")) - {newest.with_name("step-000000007.pt")}:
+        older.unlink()
+    with (copied / "run" / "metrics.jsonl").open("a") as rows:
+        rows.write('{"step": 9')  # a crash
+    monkeypatch.chdir(copied.parent.parent)
+    could_be_of_the_hub = f"{copied.parent.name}/{copied.name}"
+    for name in (could_be_of_the_hub, copied, copied / "run"):
+        with pytest.raises(zoo.ZooError) as caught:
+            zoo.open(name)
+        said = f"{name}: no release yet, but an unfinished training of {PACO}, saved after step 7 of {steps}."
+        assert str(caught.value).startswith(said)
+        assert f'--resume continues it; "zoo diagnose {name}"' in str(caught.value)
+    newest.with_name("step-000000007.pt").unlink()
+    with pytest.raises(zoo.ZooError, match="of which nothing is saved yet"):
+        zoo.load(copied)
+    shutil.rmtree(copied / "run")  # what is left may be a damaged release
+    with pytest.raises(zoo.ZooError, match=r"no release, config\.json is missing"):
+        zoo.load(copied)
 
 
 def test_what_was_not_written_to_its_end_is_nowhere_taken_for_a_release(copied: Path) -> None:
@@ -548,6 +583,62 @@ def test_an_unreadable_test_image_is_named_and_the_training_can_be_finished_afte
     picture_folder(data)
     release = zoo.pretrain(PACO, out=tmp_path / "out", data=data, overrides=FOLDER, resume=True)
     assert release.metrics["evaluations"]
+
+
+SIMCLR = "cifar_resnet20.simclr_digits_lt50"
+LONG_TAIL, FT = "cifar_resnet32.paco_cifar100_lt100", "cifar_resnet32.moco_v2_ft_cifar100_e25"
+OWN = "data.source={kind: folder}"
+FILES = "data.source={kind: parquet, train: train-*.parquet, test: test-*.parquet, image: img, label: %s}"
+TO_SIMCLR = (
+    "objective={name: simclr, dim: 32, head_layers: 2, head_hidden: 64, head_batchnorm: true, tau: 0.1}"
+)
+NO_TAIL, NO_FT = "data.long_tail=null", "objective.feature_transform=null"
+
+
+@pytest.mark.parametrize(
+    ("base", "changes", "name"),
+    [
+        (LONG_TAIL, [OWN, NO_TAIL], "cifar_resnet32.paco_own"),
+        (LONG_TAIL, [OWN], "cifar_resnet32.paco_own_lt100"),
+        (LONG_TAIL, ["data.long_tail.imbalance=20"], "cifar_resnet32.paco_cifar100_lt20"),
+        (LONG_TAIL, ["data.long_tail.imbalance=50"], "cifar_resnet32.paco_cifar100_lt50"),  # a shipped one
+        (
+            LONG_TAIL,
+            ["data.long_tail.imbalance=50", "optimizer.lr=1"],
+            "cifar_resnet32.paco_cifar100_lt50_changed",
+        ),
+        (LONG_TAIL, ["data.long_tail.seed=3"], f"{LONG_TAIL}_changed"),
+        (LONG_TAIL, [FILES % "coarse_label"], "cifar_resnet32.paco_own_coarse_label_lt100"),
+        (FT, [NO_FT], "cifar_resnet32.moco_v2_cifar100_e25"),
+        (FT, [NO_FT, OWN], "cifar_resnet32.moco_v2_own_e25"),
+        ("resnet152.paco_places_lt", [OWN], "resnet152.paco_places_lt_changed"),
+        (MOCO, [TO_SIMCLR, OWN], "cifar_resnet20.simclr_own_lt50"),
+        (MOCO, [TO_SIMCLR], f"{SIMCLR}_changed"),  # which is another than the shipped one
+        (
+            "resnet18_cifar.moco_cifar10_simple",
+            [TO_SIMCLR],
+            "resnet18_cifar.moco_cifar10_simple_changed",
+        ),
+        (LONG_TAIL, [FILES % "fine_label"], LONG_TAIL),  # CIFAR-100 all the same
+        (LONG_TAIL, ["data.source.download=false", "optimizer.lr=1"], LONG_TAIL),
+        ("resnet152.paco_places_lt", ["data.source.train=moved/train.txt"], "resnet152.paco_places_lt"),
+        (LONG_TAIL, [OWN, "name=cifar_resnet32.mine"], "cifar_resnet32.mine"),
+    ],
+)
+def test_a_recipe_of_other_data_or_another_objective_is_named_otherwise(
+    base: str, changes: list[str], name: str
+) -> None:
+    assert plan_pretraining(base, data="/home/alice/own", overrides=changes).name == name
+
+
+def test_the_default_folder_is_that_of_the_new_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[Any] = []
+    monkeypatch.setattr(pretraining, "_pretrain", lambda *given, **_: begun.append(given) or "made")
+    for base in (PACO, Recipe.load(PACO)):
+        zoo.pretrain(base, data="own", overrides=[OWN, NO_TAIL])
+    assert [(given[0].name, given[2]) for given in begun] == [
+        ("cifar_resnet20.paco_own", Path("runs/cifar_resnet20.paco_own"))
+    ] * 2
 
 
 def test_few_test_images_make_a_release_without_a_map(tmp_path: Path) -> None:

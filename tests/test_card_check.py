@@ -1,6 +1,7 @@
 """A card may be published when it says what was measured and nothing else."""
 
 import json
+import time
 
 import pytest
 from huggingface_hub import ModelCard
@@ -10,6 +11,7 @@ from tests.release_helpers import release_of, some_centers, trained_encoder
 from zoo.errors import ReleaseError
 from zoo.release import card
 from zoo.release.card import sections
+from zoo.release.card.claims import unmeasured
 
 LINEAR = {
     "protocol": "linear",
@@ -87,11 +89,10 @@ def test_two_seeds_of_one_protocol_stay_two_results(release):
             "It reaches 61.25 % elsewhere. Not meant for",
             "61.25 % in .* was not measured here",
         ),
-        ("Not meant for", "It beats 97% of peers. Not meant for", "97 % in"),
         ("again. -->\n", "again. -->\nWe reach 99.9 % there.\n", "99.9 % in .We reach 99.9 % there"),
         ("again. -->\n", "again. -->\n```\naccuracy 99 on ImageNet\n```\n", "99 in .accuracy 99 on"),
         ("again. -->\n", "again. -->\nTop-1 is .999\n", r"\.999 in"),
-        ("again. -->\n", "again. -->\n99 percent\n", "99 % in"),
+        ("again. -->\n", "again. -->\nwith 99 percent accuracy\n", "99 % in"),
         (
             "library_name: timm",
             "library_name: timm\ndatasets:\n- a/b",
@@ -140,6 +141,57 @@ def test_a_card_whose_evaluation_is_gone_from_the_metrics_is_refused(release):
         ReleaseError, match=r"model-index: .*seed: 1.*found 50.13, but metrics.json has nothing"
     ):
         check(release)
+
+
+MEASURED = {"value": 52.58, "metrics": {"accuracy": 52.58, "few": 12.5, "per_class": [75.0, 90.0], "k": 75}}
+
+
+@pytest.mark.parametrize(
+    ("text", "figure"),
+    [
+        ("Top-1 accuracy on ImageNet: 75 %", "75 %"),  # of one class, and a setting, there is a 75
+        ("90 % accuracy", "90 %"),
+        ("a kNN gets 75.0 there", "75.0"),
+        ("test_acc@1: 0.75", "0.75"),
+        ("**61.0** % mAP", "61.0 %"),
+        ("Accuracy is 52.6, on ImageNet 75.", "75"),
+        ("Top-1 accuracy on ImageNet is\n75 %.", "75 %"),
+        ("It classifies 75 % of the test images correctly.", "75 %"),
+        ("An error of 25.0 %", "25.0 %"),
+        ("Accuracy is 0.5 %.", "0.5 %"),
+        ("Top-1 accuracy:\n\n- CIFAR: 52.6 %\n- ImageNet: 75 %", "75 %"),
+        ("| epochs | accuracy |\n|---|---|\n| 100 | 52.6 |\n| 50 | 75.0 |", "75.0"),
+        ("| | ImageNet | epochs |\n|---|---|---|\n| top-1 | 75 | 30 |", "75"),
+        ("Success rate: 75 %", "75 %"),
+        ("Only 0.9 % of the test images are mistaken.", "0.9 %"),
+        ("Few-shot accuracy is 12 %, or 13 %.", None),  # of 12.5
+        ("About 12.6 % of the images come from phones.", None),
+        ("License plates were blurred in 99.8% of frames. Accuracy is 52.6.", None),
+        ("Top-1 accuracy of 52.6 % with 10 % of the labels; the error is 47.4 %.", None),
+        ("Accuracy is a mean over 20 seeds, of 43 signs, with tau 0.07 and k = 20 on 32 x 32 px.", None),
+        ("Linear probe: 90 epochs, learning rate 30.0, 1.5 hours, 2026-11-24", None),
+        ("The accuracy of MoCo is 67.5 %\n(https://example.org).", None),
+        ("kNN:\n```\nzoo evaluate --k 30\nworkers 16\n```\n", None),
+    ],
+)
+def test_only_figures_of_a_measured_quality_have_to_be_those_of_an_evaluation(text, figure):
+    found = [claim.figure for claim in unmeasured(text.splitlines(), [MEASURED])]
+    assert found == ([] if figure is None else [figure])
+
+
+def test_notes_of_any_form_are_read_in_linear_time():
+    texts = (
+        "1" * 20_000,
+        "a" * 60_000,
+        "|" * 50_000,
+        "mean " * 20_000,
+        "k " + "12, " * 20_000 + "https://a.b",
+    )
+    began = time.process_time()
+    assert not [
+        claim for text in texts for claim in unmeasured([f"|accuracy {text}", f"accuracy {text}"], [])
+    ]
+    assert time.process_time() - began < 10  # seconds; squared, minutes
 
 
 def test_what_was_measured_may_be_said_in_other_words(release):

@@ -64,7 +64,7 @@ def in_shell(out: Path, *options: str) -> list[str]:
 def _plain_pictures() -> Iterator[None]:
     """Let runs draw nothing: that is most of their time, and tested elsewhere."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("zoo.api.pretraining.draw_pictures", draw_nothing)
+        patch.setattr("zoo.api.finishing.draw_pictures", draw_nothing)
         yield
 
 
@@ -365,7 +365,7 @@ def test_a_method_without_chance_has_no_interval_and_is_not_told_apart() -> None
     assert found["same"].tied is True and found["same"].verdict == "0.0 (tie)"
 
 
-def test_a_difference_that_only_rounding_spreads_has_no_spread() -> None:
+def test_a_difference_that_only_rounding_spreads_has_no_spread_and_a_small_one_has() -> None:
     def runs(*values: float) -> dict[int, dict[str, float]]:
         return {seed: {"balanced_accuracy": value} for seed, value in enumerate(values)}
 
@@ -375,15 +375,17 @@ def test_a_difference_that_only_rounding_spreads_has_no_spread() -> None:
             "best": runs(*best),
             "same": runs(*(value - 1e-13 for value in best)),
             "less": runs(*(value - 0.1 for value in best)),
+            "nearly": runs(*(value - 0.01 - 0.001 * seed for seed, value in enumerate(best))),
             "hardly": runs(*(value - 0.2 - 0.01 * seed for seed, value in enumerate(best))),
             "other": runs(*(value - 0.3 - 0.1 * seed for seed, value in enumerate(best))),
         }
     )
-    assert len({*found["less"].to_best.values}) > 1, "rounded differently"  # type: ignore[union-attr]
+    assert len({value - 0.1 - value for value in best}) > 1, "rounded differently"
     assert [each.verdict for each in found.values()] == [
         "best",
         "0.0 (tie)",
+        "0.0 ± 0.0",
         "-0.1 (no spread)",
-        "-0.2 (no spread)",
+        "-0.2 ± 0.0",
         "-0.4 ± 0.2",
     ]

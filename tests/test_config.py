@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -93,7 +94,9 @@ def test_a_method_and_other_sections_of_a_recipe_are_chosen_by_name_alone(name: 
         ),
         ("schedule=cosin", 'milestones, decay_rate. Did you mean "schedule.name=cosine"?'),
         ("schedule=fast", "min_lr, milestones, decay_rate"),
-        ("backbone=resnet18", 'the keys arch, args. Did you mean "backbone={arch: resnet18}"?'),
+        ("backbone=resnet18", 'the keys arch, args. Did you mean "backbone.arch=resnet18"?'),
+        ("init=timm:resnet18.a1_in1k", "Did you mean \"init={release: 'timm:resnet18.a1_in1k'}\"?"),
+        ("init='./a, b'", "Did you mean \"init={release: './a, b'}\"?"),
         ("training.ema=true", "found True (bool), expected null or a mapping with the keys decay, warmup"),
         ("backbone.args=3", '"backbone.args": found 3 (int), expected a mapping, {key: value, ...}'),
         (
@@ -113,6 +116,18 @@ def test_a_word_in_the_place_of_a_section_is_answered_with_its_keys(override: st
     with pytest.raises(RecipeError) as error:
         Recipe.load("cifar_resnet20.ce_digits_lt50", [override])
     assert str(error.value).endswith(expected)
+
+
+def test_what_is_suggested_for_a_word_keeps_the_other_keys_of_its_section(tmp_path: Path) -> None:
+    text = catalog.recipe_text(catalog.recipe_path("cifar_resnet20.ce_digits_lt50"))
+    file = tmp_path / "cifar_resnet20.own.yaml"
+    text = text.replace("name: cifar_resnet20.ce_digits_lt50", "name: cifar_resnet20.own")
+    file.write_text(text.replace("init: null", "init: {release: org/one, freeze: [conv1.weight]}"))
+    with pytest.raises(RecipeError, match=r'Did you mean "(init.release=\'a: b\')"\?$') as error:
+        Recipe.load(file, ["init='a: b'"])
+    meant = re.findall('"([^"]*)"', str(error.value))[-1]
+    found = Recipe.load(file, [meant]).init
+    assert found is not None and (found.release, found.freeze) == ("a: b", ["conv1.weight"])
 
 
 def test_a_list_of_the_wrong_length_says_how_many_there_are() -> None:

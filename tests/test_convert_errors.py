@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import math
 import os
 import pickle
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import time
 import zipfile
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ import zoo
 from tests import convert_helpers as made
 from zoo.errors import DataError, ReleaseError, ZooError
 from zoo.release.convert import FAMILIES
+from zoo.release.convert.reading import read_checkpoint
 
 PACO = "cifar_resnet20"
 
@@ -212,15 +215,28 @@ def test_labels_and_counts_have_to_be_as_many_as_the_centers(paco: Path, tmp_pat
     assert "found 2 labels, expected 7" in refusal(paco, "paco", tmp_path, labels=["a", "b"])
     assert "found 2 class counts, expected 7" in refusal(paco, "paco", tmp_path, class_counts=[1, 2])
     assert "no data spec" in refusal(paco, "paco", tmp_path, labels="labels.txt")
-    assert refusal(paco, "paco", tmp_path, labels=str(tmp_path)) == (
-        f"labels: {tmp_path}: found a folder, expected a text file with one a line, or a data spec; that of "
-        f"images in folders of their class is folder:{tmp_path}"
-    )
+    for folder in (tmp_path, str(tmp_path)):
+        assert refusal(paco, "paco", tmp_path, labels=folder) == (
+            f"labels: {tmp_path}: found a folder, expected a text file with one a line, or a data spec, "
+            f"KIND:DIR; that of images in folders of their class is folder:{tmp_path}"
+        )
     (tmp_path / "counts.txt").write_text("12\nmany\n")
     assert 'found "many"' in refusal(paco, "paco", tmp_path, class_counts=tmp_path / "counts.txt")
     moco = made.save(tmp_path / "moco.pth", made.MoCo())
     message = refusal(moco, "moco", tmp_path, arch="resnet18", class_counts=[1, 2])
     assert "the file has no centers" in message
+
+
+def test_a_folder_named_like_a_data_set_does_not_hide_it(
+    paco: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("digits", "parquet"):
+        Path(name).mkdir()
+    assert "found 10 labels, expected 7" in refusal(paco, "paco", tmp_path, labels="digits")
+    assert "found 10 class counts" in refusal(paco, "paco", tmp_path, class_counts="digits")
+    assert "found a folder" in refusal(paco, "paco", tmp_path, labels=Path("digits"))
+    assert "parquet: found a folder" in refusal(paco, "paco", tmp_path, labels="parquet")
 
 
 def test_a_release_is_not_overwritten(paco: Path, tmp_path: Path) -> None:
@@ -263,6 +279,19 @@ def test_files_that_are_no_checkpoints(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["f.pth", "f.safetensors"])
+def test_a_file_that_may_not_be_read_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    def refuse(self: Path, *_: object, **__: object) -> None:  # as it does to whoever is not root
+        raise PermissionError(errno.EACCES, "Permission denied", str(self))
+
+    file = made.save(tmp_path / name, made.MoCo())
+    monkeypatch.setattr(Path, "open", refuse)
+    message = refusal(file, "moco", tmp_path, arch="resnet18")
+    assert message.startswith(f"{file}: cannot be read: [Errno 13] Permission denied")
+
+
+@pytest.mark.parametrize("name", ["f.pth", "f.safetensors"])
 def test_all_junk_is_told_in_the_same_words(name: str, tmp_path: Path) -> None:
     draw, file = random.Random(0), tmp_path / name
     said = {"": set[str](), "\x80\x02": set[str](), "PK": set[str]()}
@@ -284,7 +313,20 @@ def test_all_junk_is_told_in_the_same_words(name: str, tmp_path: Path) -> None:
 def test_a_pickle_of_a_protocol_that_torch_does_not_read_is_told_so(tmp_path: Path, zipped: bool) -> None:
     content, file = {"a": torch.zeros(2)}, tmp_path / "f.pth"
     torch.save(content, file, pickle_protocol=4, _use_new_zipfile_serialization=zipped)
-    assert "a pickle of protocol 4 or 5, expected 2" in refusal(file, "moco", tmp_path)
+    message = refusal(file, "moco", tmp_path)
+    assert "a pickle of protocol 4 or 5, expected 2" in message
+    assert message.endswith("again: torch.save(torch.load(FILE, weights_only=False), NEW_FILE)")
+    torch.save(torch.load(file, weights_only=False), tmp_path / "new.pth")
+    assert [*read_checkpoint(tmp_path / "new.pth").tensors] == ["a"]
+
+
+@pytest.mark.parametrize("protocol", range(6))
+def test_a_pickle_that_torch_has_not_written_is_told_so(tmp_path: Path, protocol: int) -> None:
+    weights = {"a": torch.zeros(2)}
+    for content in (weights, OrderedDict(weights), {"a": np.zeros(2)}, [weights]):
+        (tmp_path / "f.pth").write_bytes(pickle.dumps(content, protocol))
+        message = refusal(tmp_path / "f.pth", "moco", tmp_path)
+        assert "f.pth: a pickle of pickle.dump, which is no checkpoint; expected a file that torch" in message
 
 
 class Hostile:

@@ -248,7 +248,7 @@ def test_a_spec_makes_no_folder_where_a_folder_is_taken(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(DataError) as found:
-        zoo.pretrain(recipe, out="out", data=spec)
+        open_dataset(Recipe.load(recipe).data, "train", spec)
     assert str(found.value) == (
         f'data: no folder "{spec}": that is a spec, and here only a folder is taken; one of that name is '
         f"written {shlex.quote(f'./{spec}')}"

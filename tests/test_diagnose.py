@@ -143,7 +143,7 @@ def test_what_a_run_would_release_is_looked_at(
 
     picture = next(zoo.open(PACO).path.glob("*.png")).read_bytes()
     for drawing in ("plot_features", "plot_class_map", "plot_curves"):
-        monkeypatch.setattr(f"zoo.api.pretraining.{drawing}", draw, raising=False)
+        monkeypatch.setattr(f"zoo.api.pictures.{drawing}", draw)
     brief = [*BRIEF, "training.epochs=2", "schedule.warmup_epochs=0", "evaluation=[]"]
     released = zoo.pretrain(name, out=tmp_path / "made", overrides=[*brief, *changes])
     shutil.copytree(tmp_path / "made" / "run", tmp_path / "copy" / "run")

@@ -100,3 +100,30 @@ def test_a_model_that_returns_several_tensors_is_refused():
 
     with pytest.raises(DataError, match="returned a tuple"):
         extract(Two(), batches(), device="cpu")
+
+
+def test_images_alone_have_no_label_and_what_a_loader_adds_is_not_looked_at():
+    pairs = batches()
+    expected = extract(encoder(), pairs, device="cpu").features
+    for alone in ([images for images, _ in pairs], [[images] for images, _ in pairs]):
+        features, labels = extract(encoder(), alone, device="cpu", count=11)
+        assert torch.equal(features, expected)
+        assert labels.tolist() == [-1] * 11
+    more = [[*pair, {"file": "a.png"}] for pair in pairs]
+    assert extract(encoder(), more, device="cpu").labels.tolist() == list(range(11))
+
+
+@pytest.mark.parametrize(
+    ("batch", "found"),
+    [
+        ({"image": torch.zeros(2, 3, 8, 8)}, "found a dict"),
+        ("ab", "found a str"),
+        ([], "found a list"),
+        ([[torch.zeros(2, 3, 8, 8)], torch.zeros(2)], "found a list in the place of images"),
+        ([torch.zeros(2, 3, 8, 8), torch.zeros(2, 10)], r"found labels \[2, 10\] of 2 images"),
+        ([torch.zeros(2, 3, 8, 8), ["a", "b"]], "found labels a list of 2 images"),
+    ],
+)
+def test_a_batch_of_another_form_is_refused_with_its_place(batch, found):
+    with pytest.raises(DataError, match=rf"^features: batch 1: {found}, expected images \[B, 3, H, W\]"):
+        extract(encoder(), [torch.zeros(2, 3, 8, 8), batch], device="cpu")

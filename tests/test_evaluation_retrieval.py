@@ -63,6 +63,42 @@ def test_an_image_never_finds_itself() -> None:
     assert Retrieval(x).nearest(1).flatten().tolist()[:2] == [1, 0]
 
 
+@pytest.mark.parametrize("block", [1, 1 << 24])
+def test_nearest_come_with_their_cosines_and_pairs_are_all_above_a_threshold(
+    block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retrieval, "_BLOCK", block)
+    x, bank = features(16, 1)[0], features(9, 2)[0]
+    cosine = F.cosine_similarity(x[:, None], bank, dim=2)
+    similarity, index = Retrieval(x, bank).ranked(9)
+    torch.testing.assert_close(similarity, cosine.gather(1, index))
+    assert torch.equal(index, Retrieval(x, bank).nearest(9)) and bool((similarity.diff(dim=1) <= 0).all())
+    expected = {(i, j) for i in range(16) for j in range(9) if cosine[i, j] >= 0.2}
+    found = Retrieval(x, bank).pairs(0.2)
+    assert {*zip(found.query.tolist(), found.other.tolist(), strict=True)} == expected != set()
+    torch.testing.assert_close(found.similarity, cosine[found.query, found.other])
+    assert bool((found.similarity.diff() <= 0).all())
+
+    copies = torch.cat([x, 3 * x[4:5], x[4:5]])  # of any length: rows 16 and 17 are row 4
+    query, other, similarity = Retrieval(copies).pairs(0.999)
+    assert sorted(zip(query.tolist(), other.tolist(), strict=True)) == [(4, 16), (4, 17), (16, 17)]
+    torch.testing.assert_close(similarity, torch.ones(3))
+    assert len(Retrieval(torch.eye(3)).pairs(0.5).query) == 0
+
+
+def test_more_neighbours_than_there_are_and_no_cosine_are_refused() -> None:
+    x, bank = features(16, 1)[0], features(9, 2)[0]
+    for count in (200, 16, 0, -1, True, 1.5):
+        with pytest.raises(ZooError, match=rf"found {count} nearest images, expected 1 to 15, the other ima"):
+            Retrieval(x).nearest(count)  # type: ignore[arg-type]
+    with pytest.raises(ZooError, match="found 10 nearest images, expected 1 to 9, the images of the gallery"):
+        Retrieval(x, bank).ranked(10)
+    assert Retrieval(x).nearest(15).shape == (16, 15)
+    for above in (95, float("nan"), "0.9"):
+        with pytest.raises(ZooError, match=r"retrieval: above: found .*, expected a cosine from -1 to 1"):
+            Retrieval(x).pairs(above)  # type: ignore[arg-type]
+
+
 def test_an_encoder_that_maps_all_to_one_point_finds_nothing() -> None:
     x, y = torch.ones(20, 3), torch.arange(20) % 4
     metrics = Retrieval(x).metrics(y, None, 4, [1, 8])

@@ -231,6 +231,12 @@ def test_what_cannot_be_found_is_said_in_one_line(
         plan_finetuning(None, init=init, data=data)
 
 
+@pytest.mark.parametrize("recipe", [None, CE])
+def test_data_are_named_by_a_text_or_a_path(recipe: str | None) -> None:
+    with pytest.raises(DataError, match=r"^data: found a list, expected a folder \(str or Path\) or a data"):
+        plan_finetuning(recipe, init=MOCO, data=[1])  # type: ignore[arg-type]
+
+
 def test_an_override_of_no_key_is_refused_in_a_recipe_made_for_a_release_too() -> None:
     with pytest.raises(RecipeError, match="unknown key"):
         plan_finetuning(None, init=MOCO, data="digits", overrides=["training.epoch=3"])

@@ -5,7 +5,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from huggingface_hub import close_session, constants
+from huggingface_hub import close_session, constants, set_client_factory
+from huggingface_hub.utils import _http, get_session
 
 import zoo
 from tests import warm
@@ -234,6 +235,51 @@ def test_a_host_without_an_address_is_told_at_once(hub, made, monkeypatch):
     close_session()  # it reads them when it begins
     with pytest.raises(pytest.fail.Exception, match="the client waits"):
         zoo.list_hub("alice")
+
+
+@pytest.fixture
+def factory():
+    """Set what makes the client, as a user does; at the end it is made as before."""
+    before = _http._GLOBAL_CLIENT_FACTORY
+    yield set_client_factory
+    set_client_factory(before)
+
+
+def test_a_users_client_whose_proxy_looks_hosts_up_is_asked(hub, factory, monkeypatch):
+    def made_by_user():
+        transport = hub_client._transport
+        hooks = {"request": [lambda request: asked.append(request.url.host)]}
+        return transport.Client(proxy="http://127.0.0.1:9", event_hooks=hooks, follow_redirects=True)
+
+    asked: list[str] = []
+    factory(made_by_user)
+    monkeypatch.setattr(constants, "ENDPOINT", "http://hub.corporation.invalid")
+    with pytest.raises(zoo.ZooError, match="cannot be reached"):
+        zoo.list_hub("alice")
+    assert asked[0] == "hub.corporation.invalid"  # its own hook is there too
+    assert len(asked) > 1  # so the proxy was asked, and again: a host without an address is asked for once
+
+
+def test_no_request_waits_for_ever_after_the_client_was_made_anew(factory):
+    def made_by_user():
+        return hub_client._transport.Client(timeout=None)
+
+    def limit() -> float | None:
+        request = get_session().build_request("POST", "http://127.0.0.1:9/")
+        for hook in get_session().event_hooks["request"]:
+            hook(request)
+        return request.extensions["timeout"]["read"]
+
+    for make in (_http.default_client_factory, made_by_user):
+        factory(make)
+        with hub_client.talking("x", {}, zoo.ZooError), hub_client.talking("x", {}, zoo.ZooError):
+            assert limit() == 2.0
+            close_session()  # as the client does where a connection fails
+            assert limit() == 2.0
+        assert limit() is None  # what others ask for is theirs
+        close_session()
+        with hub_client.talking("x", {}, zoo.ZooError):
+            assert limit() == 2.0
 
 
 def test_offline_a_push_is_refused(made, hub, monkeypatch):

@@ -194,6 +194,7 @@ def test_weights_of_timm_are_no_release_and_what_can_be_done_with_them_is_said(n
     with pytest.raises(ReleaseError) as caught:
         zoo.open(name)
     assert '"zoo finetune --init timm:resnet50.a1_in1k"' in str(caught.value)
+    assert '"zoo evaluate PROTOCOL timm:resnet50.a1_in1k --data SPEC"' in str(caught.value)
     assert 'timm.create_model("resnet50.a1_in1k", pretrained=True, num_classes=0)' in str(caught.value)
     assert ('"zoo list resnet50" shows' in str(caught.value)) == (name == "resnet50")
 

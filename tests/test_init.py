@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 import timm
 import torch
+from PIL import Image
 from safetensors.torch import save_file
 
 import zoo
+from zoo.api import evaluate_release
 from zoo.data import open_dataset
 from zoo.errors import RecipeError, TrainingError, ZooError
 from zoo.objectives import Objective
@@ -154,6 +156,66 @@ def test_without_a_network_timms_weights_are_those_of_the_cache_and_not_waited_f
     cache_weights(tmp_path)
     encoder = build_objective(recipe, data).encoder
     assert all((each == 0.125).all() for each in encoder.parameters())
+
+
+@pytest.mark.usefixtures("no_network")
+def test_timms_weights_are_measured_and_embed_images_by_their_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from huggingface_hub import constants
+
+    name = cache_weights(tmp_path)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    preprocess = {"input_size": 32, "crop_pct": 1.0, "interpolation": "bilinear", "mean": [0.5] * 3}
+    preprocess["std"] = [0.5] * 3
+    found = evaluate_release(
+        f"timm:{name}",
+        "retrieval",
+        "digits",
+        preprocess=preprocess,
+        workers=0,
+        save=True,
+        out=None,
+        resume=False,
+        settings={},
+    )
+    assert found.record is None
+    assert found.reason == f"timm:{name} is no release"
+    model = timm.create_model(name, pretrained=True, num_classes=0)
+    same = zoo.evaluate(model, "retrieval", "digits", preprocess=preprocess)
+    assert found.entry["metrics"] == same["metrics"]
+    (tmp_path / "images").mkdir()
+    Image.new("RGB", (8, 8), "red").save(tmp_path / "images" / "red.png")
+    embedding = zoo.embed(f"timm:{name}", tmp_path / "images", preprocess=preprocess)
+    assert embedding.names == ("red.png",)
+    assert embedding.about["encoder"] == f"timm:{name}"
+    near = rf'encoder: timm has no weights "{TINY}.x"\..* It has: {name}'
+    with pytest.raises(TrainingError, match=near):
+        zoo.evaluate(f"timm:{TINY}.x", "knn", "digits")
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("ReadTimeout", "the Hub did not answer in time; try again"),
+        ("RemoteProtocolError", "the connection was cut (halfway); run the same command again"),
+    ],
+)
+def test_a_download_of_timms_weights_that_stalls_is_one_clear_error(
+    kind: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from zoo import hub_client
+
+    def stall(*_: object, **__: object) -> None:
+        raise getattr(hub_client._transport, kind)("halfway")  # no OSError
+
+    (name,) = timm.list_pretrained(f"{TINY}.*")
+    monkeypatch.setattr(timm, "create_model", stall)
+    changes = [f"name={TINY}.x", f"backbone.arch={TINY}", "views.eval.size=32", "data.image_size=32"]
+    recipe = Recipe.load(CE, [*changes, f"init={{release: 'timm:{name}', head: fresh}}"])
+    with pytest.raises(TrainingError) as refused:
+        build_objective(recipe, open_dataset(recipe.data, "train", None))
+    assert str(refused.value) == f'init.release: timm\'s weights "{name}": {said}'
 
 
 @pytest.mark.usefixtures("no_pictures")

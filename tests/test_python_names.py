@@ -133,6 +133,20 @@ def test_anything_else_is_refused_by_its_kind(use: Callable[[Any], Any], given: 
     assert str(error.value) == expected
 
 
+@pytest.mark.parametrize(
+    "use",
+    [
+        zoo.pretrain,
+        zoo.reproduce,
+        lambda given, **others: zoo.sweep(given, vary={"objective.tau": [0.1]}, **others),
+        lambda given, **others: zoo.diagnose(given, sample=8, **others),
+    ],
+)
+def test_data_are_given_by_their_folder(use: Callable[..., Any], tmp_path: Path) -> None:
+    with pytest.raises(ZooError, match=r"^data: found a list, expected a folder \(str or Path\)"):
+        use(PACO, data=[1], out=tmp_path / "out")
+
+
 def test_lists_are_asked_for_by_a_text_and_recipes_by_a_name() -> None:
     for listing in (zoo.list_models, zoo.list_recipes, zoo.list_sweeps):
         with pytest.raises(ZooError, match="pattern: found a int, expected a text"):

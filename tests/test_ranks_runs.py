@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
@@ -274,7 +275,8 @@ def test_what_measures_while_other_ranks_wait_has_their_cores(
     monkeypatch.setenv("WORLD_SIZE", "8")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
     monkeypatch.setattr(pretraining, "train_stages", lambda *_, **__: seen.append(neighbours()))
-    monkeypatch.setattr(pretraining, "_release", lambda *_, **__: seen.append(neighbours()))
+    monkeypatch.setattr(pretraining, "finish", lambda *_, **__: seen.append(neighbours()) or mock.Mock())
+    monkeypatch.setattr(pretraining, "_track", lambda *_, **__: None)
     r, run = Recipe.load(RECIPE, SHORT), RunFolder(tmp_path)
     pretraining._pretrain(r, [run], tmp_path, None, ALONE, resume=False, at=None, images={})
     assert seen == [8, 1]

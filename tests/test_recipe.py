@@ -206,8 +206,17 @@ def test_overrides_reach_into_lists_and_are_recorded() -> None:
                 "objective.tau=0.2",
                 "objective.beta=0.9",
             ],
-            "with views.train.0.0.degrees=1.0, views.train.1.0.degrees=1.0, training.batch_size=60, "
-            "training.epochs=70, optimizer.lr=0.2 and 2 more.",
+            "with objective.tau=0.2, objective.beta=0.9, views.train.0.0.degrees=1.0, "
+            "views.train.1.0.degrees=1.0, training.batch_size=60 and 2 more.",
+        ),
+        (
+            [
+                "training.epochs=70",
+                *(f"objective.{key}=0.2" for key in ("tau", "alpha", "beta", "gamma", "momentum")),
+                "data.long_tail.imbalance=20.0",
+            ],
+            "with objective.tau=0.2, objective.alpha=0.2, objective.beta=0.2, objective.gamma=0.2, "
+            "objective.momentum=0.2, data.long_tail.imbalance=20.0 and 1 more.",
         ),
     ],
 )
@@ -280,9 +289,9 @@ def test_every_key_of_every_section_has_a_text() -> None:
         "m of the key encoder: a number or a schedule.",
         ("objective.paco.momentum",),
     )
-    listed = seen["data.source.parquet.test"]
-    assert (listed.path, listed.kind, listed.default) == ("data.source.test", "text", '"test"')
-    assert listed.text.startswith("a file, a pattern for the names of its shards")
+    listed = seen["data.source.parquet.train"]
+    assert (listed.path, listed.kind, listed.default) == ("data.source.train", "text", '"train"')
+    assert listed.text.startswith("A file, a pattern for the names of its shards")
     kinds = {
         "training.seed": "whole number from 0, below 2^63",
         "training.ema": "section or null",
@@ -294,6 +303,10 @@ def test_every_key_of_every_section_has_a_text() -> None:
     assert {name: seen[name].kind for name in kinds} == kinds
     assert keys.section("training.epochs").keys == (seen["training.epochs"],)
     assert keys.section("ema") == keys.section("training.ema")
+    rates = {key.path: key.text for key in keys.section("lr").keys}
+    assert {"optimizer.lr", "method.lr"} <= set(rates) and rates["optimizer.lr"] == seen["optimizer.lr"].text
+    temperatures = [key.path for key in keys.section("tau").keys]
+    assert len({*temperatures}) == len(temperatures) and "objective.moco.tau" in temperatures
     with pytest.raises(RecipeError, match=r'found "moko".*Did you mean "moco"'):
         keys.section("moko")
 

@@ -5,10 +5,13 @@ import re
 import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import date
 from pathlib import Path
 
+import numpy as np
 import pytest
 import timm
+import torch
 from huggingface_hub import ModelCard
 
 import zoo
@@ -151,20 +154,23 @@ def test_entries_of_before_there_was_a_value_are_read_with_it_and_completed_when
 @pytest.mark.parametrize(
     ("said", "message"),
     [
-        ({"value": 95.0}, "found 95.0, as .metric. 'accuracy'; expected 91.23, which"),
-        ({"metric": "few", "value": 91.23}, "found 91.23, as .metric. 'few'; expected 76.54, which"),
-        ({"metric": "top5", "value": 91.23}, "found 91.23, as .metric. 'top5'; expected None, which"),
-        ({"metric": [], "value": True}, "found True, as"),
+        ({"value": 95.0}, "value.: found 95.0, as .metric. 'accuracy'; expected 91.23, which"),
+        ({"value": "91.23"}, "value.: found '91.23', as .metric. 'accuracy'; expected 91.23, which"),
+        ({"metric": "few", "value": 91.23}, "value.: found 91.23, as .metric. 'few'; expected 76.54, which"),
+        ({"metric": None, "value": 91.23}, "value.: found 91.23, as .metric. None; expected None, which"),
+        ({"metric": "top5", "value": 91.23}, "metric.: found 'top5', expected a name in .metrics.; "),
+        ({"metric": "top5"}, "metric.: found 'top5', expected a name in .metrics.; "),
+        ({"metric": ["few"]}, "metric.: found .'few'., expected a name in .metrics.; "),
     ],
 )
 def test_a_value_that_is_not_in_the_metrics_is_refused(release, said, message):
     before = (release.path / "metrics.json").read_bytes()
-    with pytest.raises(ReleaseError, match=f"an evaluation of .*paco_test: .value.: {message}"):
+    with pytest.raises(ReleaseError, match=f"an evaluation of .*paco_test: .{message}"):
         release.add_evaluation({**KNN, **said})
     assert (release.path / "metrics.json").read_bytes() == before
     metrics = {**release.metrics, "evaluations": [{**KNN, **said}]}
     (release.path / "metrics.json").write_text(json.dumps(metrics))
-    with pytest.raises(ReleaseError, match=rf"metrics\.json: evaluation 0: .value.: {message}"):
+    with pytest.raises(ReleaseError, match=rf"metrics\.json: evaluation 0: .{message}"):
         _ = release.metrics
 
 
@@ -205,13 +211,56 @@ def test_an_evaluation_without_its_data_is_refused(release):
 
 @pytest.mark.parametrize(
     ("changes", "message"),
-    [({"data": "x\x1b"}, "control characters"), ({"metrics": {"accuracy": "9"}}, "expected a number")],
+    [
+        ({"data": "x\x1b"}, "control characters"),
+        ({"metrics": {"accuracy": "9"}}, "expected a number"),
+        (
+            {"metrics": {"accuracy": 9.0, "calibration_error": "x"}},
+            '"calibration_error": found .x., expected',
+        ),
+        (
+            {"metrics": {"accuracy": 9.0, "accuracy_interval": "x"}},
+            '"accuracy_interval": found .x., expected',
+        ),
+        ({"metrics": {"recall_at_1": "x"}}, '"recall_at_1": found .x., expected a number'),
+        ({"metrics": {"accuracy": torch.ones(2)}}, r'"metrics.accuracy": found tensor.*, expected a number'),
+        ({"metrics": {1: 9.0}}, '"metrics": found the key 1, expected words'),
+        ({2: "x"}, "paco_test: found the key 2, expected words"),
+        ({"settings": {"of": [date(2026, 1, 1)]}}, r'"settings.of.0": found datetime.date\(2026, 1, 1\)'),
+        ({"seed": "0"}, "\"seed\": found '0', expected a whole number or null"),
+        ({"seed": True}, '"seed": found True, expected a whole number or null'),
+        ({"date": 20260101}, '"date": found 20260101, expected a word or null'),
+    ],
 )
 def test_an_evaluation_that_could_not_be_read_is_not_written(release, changes, message):
     before = (release.path / "metrics.json").read_bytes()
     with pytest.raises(ReleaseError, match=message):
         release.add_evaluation({**KNN, **changes})
     assert (release.path / "metrics.json").read_bytes() == before
+
+
+def test_numbers_of_numpy_and_torch_are_written_as_pythons(release):
+    metrics = {"accuracy": np.float32(50.5), "recall_at_1": torch.tensor(70.25), "of_draws": (np.int64(1),)}
+    release.add_evaluation({**KNN, "data": "other", "metrics": metrics, "seed": np.int64(3)})
+    entry = json.loads((release.path / "metrics.json").read_text())["evaluations"][-1]
+    assert entry["metrics"] == {"accuracy": 50.5, "recall_at_1": 70.25, "of_draws": [1]}
+    assert (entry["metric"], entry["value"], entry["seed"]) == ("accuracy", 50.5, 3)
+
+
+def test_an_evaluation_that_is_no_mapping_is_refused(release):
+    for entry in (None, ["accuracy", 9.0]):
+        with pytest.raises(ReleaseError, match="needs protocol, data, split, metrics"):
+            release.add_evaluation(entry)
+
+
+def test_an_accuracy_that_was_not_measured_is_shown_as_none(release):
+    metrics = {"accuracy": None, "balanced_accuracy": 10.0}
+    (release.path / "metrics.json").write_text(
+        json.dumps({**release.metrics, "evaluations": [{**KNN, "metrics": metrics}]})
+    )
+    assert "%" not in repr(release)
+    release.add_evaluation({**KNN, "data": "other"})
+    assert "91.2 % by knn on other" in repr(release)
 
 
 def with_pictures(tmp_path, *names, **changes):

@@ -129,6 +129,22 @@ def test_positions_are_resampled_for_another_image_size(tmp_path):
     assert torch.equal(larger(images), plain(images))
 
 
+@pytest.mark.parametrize(
+    ("arch", "args"),
+    [("cifar_resnet20", {}), ("vit_tiny_patch16_224", {"img_size": 32, "patch_size": 8, "depth": 2})],
+)
+def test_an_encoder_is_exported_by_torch_for_batches_of_any_size(arch, args, tmp_path):
+    release_of(tmp_path / "r", trained_encoder(arch, **args), arch, model_args=args)
+    model = zoo.load(tmp_path / "r").eval()
+    batch = ({0: torch.export.Dim("batch")},)
+    exported = torch.export.export(model, (torch.zeros(2, 3, 32, 32),), dynamic_shapes=batch)
+    torch.export.save(exported, tmp_path / "encoder.pt2")
+    read = torch.export.load(tmp_path / "encoder.pt2").module()
+    for count in (1, 5):
+        images = torch.randn(count, 3, 32, 32)
+        torch.testing.assert_close(read(images), model(images))
+
+
 def test_dtype_and_device(released, images):
     model = zoo.load(released[0].path, dtype=torch.float64, device="cpu", num_classes=3)
     assert {p.dtype for p in model.parameters()} == {torch.float64}

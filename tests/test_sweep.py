@@ -72,7 +72,7 @@ def in_shell(*arguments: str) -> None:
 @pytest.fixture(scope="module", autouse=True)
 def _plain_pictures() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("zoo.api.pretraining.draw_pictures", draw_nothing)
+        patch.setattr("zoo.api.finishing.draw_pictures", draw_nothing)
         patch.setattr("zoo.api.diagnoses.diagnose.draw", lambda *_: [])
         patch.setattr("zoo.api.tables.table.plot_results", lambda *_: False)
         yield

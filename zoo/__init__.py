@@ -14,7 +14,9 @@ from zoo.errors import ZooError
 if TYPE_CHECKING:
     from zoo.api import (
         Comparison,
+        Embedding,
         Page,
+        Prediction,
         Report,
         Reproduction,
         Results,
@@ -23,10 +25,13 @@ if TYPE_CHECKING:
         compare,
         convert,
         diagnose,
+        embed,
         evaluate,
         finetune,
+        predict,
         pretrain,
         reproduce,
+        snapshot,
         sweep,
         table,
     )
@@ -43,8 +48,10 @@ __version__ = "0.1.0"
 __all__ = [  # without `open`: a star would put it in the place of the builtin
     "Centers",
     "Comparison",
+    "Embedding",
     "HubRelease",
     "Page",
+    "Prediction",
     "Release",
     "Report",
     "Reproduction",
@@ -55,6 +62,7 @@ __all__ = [  # without `open`: a star would put it in the place of the builtin
     "compare",
     "convert",
     "diagnose",
+    "embed",
     "evaluate",
     "finetune",
     "list_hub",
@@ -62,11 +70,13 @@ __all__ = [  # without `open`: a star would put it in the place of the builtin
     "list_recipes",
     "list_sweeps",
     "load",
+    "predict",
     "pretrain",
     "pull",
     "push",
     "register_objective",
     "reproduce",
+    "snapshot",
     "sweep",
     "table",
 ]
@@ -75,8 +85,9 @@ _HOME_OF = {
     name: module
     for module, names in {
         "zoo.api": (
-            *("Comparison", "Page", "Report", "Reproduction", "Results", "Sweep", "class_map", "compare"),
-            *("convert", "diagnose", "evaluate", "finetune", "pretrain", "reproduce", "sweep", "table"),
+            *("Comparison", "Embedding", "Page", "Prediction", "Report", "Reproduction", "Results", "Sweep"),
+            *("class_map", "compare", "convert", "diagnose", "embed", "evaluate", "finetune", "predict"),
+            *("pretrain", "reproduce", "snapshot", "sweep", "table"),
         ),
         "zoo.catalog": ("list_models", "list_recipes", "list_sweeps"),
         "zoo.modules.centers": ("Centers",),

@@ -18,9 +18,14 @@ MAX_YAML_DEPTH = 32
 
 
 class Config(pydantic.BaseModel):
-    """Base of every section of a recipe: no unknown keys, no silent conversions, immutable."""
+    """Base of every section of a recipe: no unknown keys, no silent conversions, immutable.
 
-    model_config = pydantic.ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+    The text below a field is its description, which `zoo keys` shows.
+    """
+
+    model_config = pydantic.ConfigDict(
+        extra="forbid", strict=True, frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
 
 
 _NO_SECTION = "model_attributes_type"
@@ -29,10 +34,24 @@ _NO_SECTION = "model_attributes_type"
 ConfigT = TypeVar("ConfigT", bound=Config)
 
 
-def parse(schema: type[ConfigT], data: Any, where: str, error_type: type[ZooError] = RecipeError) -> ConfigT:
+def parse(
+    schema: type[ConfigT],
+    data: Any,
+    where: str,
+    error_type: type[ZooError] = RecipeError,
+    before: Any = None,
+) -> ConfigT:
     """Validate plain `data` against `schema`.
 
     A section that is told by its name and needs nothing else may be given by it: `crt` for `{name: crt}`.
+
+    Args:
+        schema: what is expected.
+        data: what was found.
+        where: the beginning of every message.
+        error_type: what is raised.
+        before: the data as it was before a user's changes, where there were some: what an error suggests in
+            their place keeps the rest of a section.
 
     Raises:
         ZooError: of `error_type`, naming `where`, the path of the key, what was found, what was expected,
@@ -47,10 +66,10 @@ def parse(schema: type[ConfigT], data: Any, where: str, error_type: type[ZooErro
         if item["type"] == _NO_SECTION:
             named = _with_section(schema, named, item)
     if named is not data:
-        return parse(schema, named, where, error_type)
+        return parse(schema, named, where, error_type, before)
     problems: list[str] = []
     for item in items:
-        text, keys, listing = _explain(schema, item).partition(" Valid keys: ")
+        text, keys, listing = _explain(schema, item, before).partition(" Valid keys: ")
         listed = any(problem.endswith(keys + listing) for problem in problems)  # once is enough
         problems.append(text if listed else text + keys + listing)
     raise error_type(f"{where}: " + "; ".join(problems))
@@ -99,7 +118,7 @@ def _needed_beside(section: type[Config], tag: str) -> list[str]:
     return [key for key, field in section.model_fields.items() if field.is_required() and key != tag]
 
 
-def _explain(schema: type[Config], item: Any) -> str:
+def _explain(schema: type[Config], item: Any, before: Any) -> str:
     place = _locate(schema, item["loc"])
     path, siblings = ".".join(map(str, place.path)), place.siblings
     found, kind = item["input"], item["type"]
@@ -121,7 +140,8 @@ def _explain(schema: type[Config], item: Any) -> str:
     if kind == _NO_SECTION:
         return f'"{path}": found {_short(found)}, expected {_expected_section(place.sections, found)}'
     if kind == "model_type" and place.sections:
-        expected = _expected_mapping(place.sections[0], path, found)
+        there = not place.nullable if before is None else isinstance(_at(before, place.path), Mapping)
+        expected = _expected_mapping(place.sections[0], path, found, there)
         return f'"{path}": found {_short(found)}, expected {"null or " * place.nullable}{expected}'
     if kind in {"too_short", "too_long"}:
         noun = "number" if found and all(map(is_number, found)) else "value"
@@ -150,20 +170,40 @@ def _expected_word(sections: Sequence[type[Config]], found: object, message: str
     return (others + "." + did_you_mean(found, [*words, *names])).rstrip(".")
 
 
-def _expected_mapping(section: type[Config], path: str, found: object) -> str:
-    """Say which keys a section has, and where a word in its place most likely belongs."""
+def _expected_mapping(section: type[Config], path: str, found: object, there: bool) -> str:
+    """Say which keys a section has, and where a word in its place most likely belongs.
+
+    Args:
+        section: what is expected.
+        path: where.
+        found: what is there instead.
+        there: whether the recipe has the section, whose other keys are to stay.
+    """
     expected = f"a mapping with the keys {', '.join(section.model_fields)}"
     if not isinstance(found, str):
         return expected
+    needed = [key for key, field in section.model_fields.items() if field.is_required()]
+    word: str | None = found
     if "name" in section.model_fields:
-        words = [str(word) for word in _words(section, "name")]
+        key, words = "name", [str(each) for each in _words(section, "name")]
         word = nearest(found, words) if words else found
-        meant = f"{path}.name={word}" if word else ""
+    elif len(needed) == 1 and section.model_fields[needed[0]].annotation is str:
+        key = needed[0]
     else:
-        needed = [key for key, field in section.model_fields.items() if field.is_required()]
-        only = len(needed) == 1 and section.model_fields[needed[0]].annotation is str
-        meant = f"{path}={{{needed[0]}: {found}}}" if only else ""
-    return expected + (f'. Did you mean "{meant}"?' if meant else "")
+        return expected
+    if word is None:
+        return expected
+    whole = not there and needed == [key]
+    meant = f"{path}={yaml_in_line({key: word})}" if whole else f"{path}.{key}={yaml_in_line(word)}"
+    return f'{expected}. Did you mean "{meant}"?'
+
+
+def _at(data: Any, path: Sequence[Any]) -> Any:
+    """Return what is at a place of nested plain data; None where that is not there."""
+    for key in path:
+        listed = isinstance(data, list) and isinstance(key, int) and key < len(data)
+        data = data[key] if listed or (isinstance(data, Mapping) and key in data) else None
+    return data
 
 
 def _expected_section(sections: Sequence[type[Config]], found: object) -> str:

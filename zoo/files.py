@@ -109,6 +109,20 @@ def write_text(path: Path, text: str, *, parents: bool = True) -> None:
     write_atomic(path, lambda temporary: temporary.write_text(text, encoding="utf-8"), parents=parents)
 
 
+def check_writable(file: Path) -> None:
+    """Make sure, before what takes long, that `file` can be written afterwards; make its folder.
+
+    Raises:
+        ZooError: for a folder of that name, or a place that cannot be written.
+    """
+    if is_dir(file):
+        raise ZooError(f'out: found the folder "{file}", expected a file')
+    with writing(f'"{file}"'):
+        file.parent.mkdir(parents=True, exist_ok=True)
+    if not os.access(file.parent, os.W_OK):
+        raise ZooError(f'"{file}" cannot be written: no files may be made in its folder')
+
+
 @contextmanager
 def writing(what: str, error_type: type[ZooError] = ZooError) -> Iterator[None]:
     """Turn a failed write inside the block into one clear error.

@@ -28,7 +28,7 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
-from huggingface_hub.utils import get_session  # type: ignore[attr-defined]
+from huggingface_hub.utils import _http, get_session  # type: ignore[attr-defined]
 
 from zoo.errors import ZooError
 
@@ -36,6 +36,7 @@ ANSWER_SECONDS = 100.0
 """How long a commit may take to be answered; the client's own choice is to wait for ever."""
 
 LOG_IN = 'log in with "hf auth login" or set HF_TOKEN'
+_FACTORY = "_GLOBAL_CLIENT_FACTORY"  # huggingface_hub has a function that sets it, and none that tells it
 # huggingface_hub 1 speaks through httpx, 2 through httpx2; its own errors derive from the one in use
 _transport: Any = sys.modules[HfHubHTTPError.__bases__[0].__module__.partition(".")[0]]
 
@@ -68,7 +69,7 @@ def talking(where: str, kinds: Mapping[Trouble, type[ZooError]], otherwise: type
         otherwise: what is raised for every other one.
     """
     try:
-        with bounded():
+        with _bounded():
             yield
     except ZooError:
         raise
@@ -78,21 +79,54 @@ def talking(where: str, kinds: Mapping[Trouble, type[ZooError]], otherwise: type
 
 
 @contextmanager
-def bounded() -> Iterator[None]:
-    """Bound the client's waiting inside the block, whoever calls it there; what it raises stays as it is."""
-    hooks: list[Any] = get_session().event_hooks["request"]
+def _bounded() -> Iterator[None]:
+    """Bound the client's waiting inside the block, whoever calls it there."""
+    _hook_clients()
     own = (_bound, _once(_check_host))
-    hooks.extend(own)
+    _open.extend(own)
     try:
         yield
     finally:
         for hook in own:
-            hooks.remove(hook)
+            _open.remove(hook)
 
 
-def explain(error: Exception) -> str:
-    """Say in words why a call inside `bounded` came to nothing."""
-    return _explain(error)[1]
+_open: list[Callable[[Any], None]] = []
+"""What every request goes through now: the hooks of all blocks of `talking` that have not ended."""
+
+
+def _hook(request: Any) -> None:
+    """Take a request through the hooks of the open blocks; a client keeps this one, idle outside of them."""
+    for hook in [*_open]:  # other threads begin and end blocks
+        hook(request)
+
+
+class _Hooked:
+    """A factory of clients, whose every client has the hook.
+
+    huggingface_hub closes its client after a connection that failed, and makes another one.
+    """
+
+    def __init__(self, factory: Callable[[], Any]) -> None:
+        self.factory = factory
+
+    def __call__(self) -> Any:
+        return _with_hook(self.factory())
+
+
+def _with_hook(client: Any) -> Any:
+    hooks: list[Any] = client.event_hooks["request"]
+    if _hook not in hooks:
+        hooks.append(_hook)
+    return client
+
+
+def _hook_clients() -> None:
+    """Give the hook to the client that there is, and to those that will be made."""
+    factory = getattr(_http, _FACTORY, None)
+    if factory is not None and not isinstance(factory, _Hooked):
+        setattr(_http, _FACTORY, _Hooked(factory))  # set_client_factory would close the client in use
+    _with_hook(get_session())
 
 
 def _bound(request: Any) -> None:
@@ -115,7 +149,13 @@ def _once(check: Callable[[Any], None]) -> Callable[[Any], None]:
 
 
 def _check_host(request: Any) -> None:
-    """Raise at a host without an address, where it is not a proxy that looks it up."""
+    """Raise at a host without an address, where it is not a proxy that looks it up.
+
+    A client that a user's own factory makes may have one that nothing here sees.
+    """
+    factory = getattr(_http, _FACTORY, None)
+    if isinstance(factory, _Hooked) and factory.factory is not _http.default_client_factory:
+        return
     host = request.url.host
     if {request.url.scheme, "all"} & getproxies().keys() and not proxy_bypass(host):
         return

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import zoo.api.diagnoses.diagnose
-import zoo.api.pretraining
+import zoo.api.finishing
 import zoo.api.tables.table
 from zoo import catalog
 from zoo.cli import main
@@ -24,7 +24,7 @@ def draw_nothing(*arguments: Any, **_: Any) -> dict[str, Path]:
 
 
 if __name__ == "__main__":
-    zoo.api.pretraining.draw_pictures = draw_nothing
+    zoo.api.finishing.draw_pictures = draw_nothing
     setattr(zoo.api.diagnoses.diagnose, "draw", lambda *_: [])  # noqa: B010
     setattr(zoo.api.tables.table, "plot_results", lambda *_: False)  # noqa: B010
     main()

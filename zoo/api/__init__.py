@@ -5,14 +5,19 @@ from zoo.api.comparisons.compare import RECORD, Comparison, compare
 from zoo.api.comparisons.plan import METHODS
 from zoo.api.conversion import convert
 from zoo.api.diagnoses.diagnose import Page, Report, diagnose
+from zoo.api.embedding import embed
 from zoo.api.evaluation import evaluate, evaluate_release
 from zoo.api.facts import hardware
 from zoo.api.finetuning import finetune, plan_finetuning
-from zoo.api.pretraining import pretrain
+from zoo.api.own_pretraining import data_in_place, plan_own_pretraining, pretrain, refuse_beside_a_recipe
+from zoo.api.prediction import Prediction, predict, prior_words
+from zoo.api.pretraining import plan_pretraining
 from zoo.api.profiling import profile_step
 from zoo.api.reproductions.reproduce import Reproduction, reproduce
+from zoo.api.snapshots import snapshot
 from zoo.api.sweeps.sweep import SWEEP, Sweep, sweep
 from zoo.api.tables.table import Results, table
+from zoo.evaluation.embedding import Embedding
 from zoo.training.protocols import PROTOCOLS
 
 __all__ = [
@@ -21,7 +26,9 @@ __all__ = [
     "RECORD",
     "SWEEP",
     "Comparison",
+    "Embedding",
     "Page",
+    "Prediction",
     "Report",
     "Reproduction",
     "Results",
@@ -29,15 +36,23 @@ __all__ = [
     "class_map",
     "compare",
     "convert",
+    "data_in_place",
     "diagnose",
+    "embed",
     "evaluate",
     "evaluate_release",
     "finetune",
     "hardware",
     "plan_finetuning",
+    "plan_own_pretraining",
+    "plan_pretraining",
+    "predict",
     "pretrain",
+    "prior_words",
     "profile_step",
+    "refuse_beside_a_recipe",
     "reproduce",
+    "snapshot",
     "sweep",
     "table",
 ]

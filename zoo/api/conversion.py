@@ -150,13 +150,15 @@ def _lines(source: str | Path, what: str) -> list[str] | None:
 
 
 def _train_set(spec: str | Path, what: str) -> ImageDataset:
-    if is_dir(spec):
-        raise DataError(
-            f"{what}: {spec}: found a folder, expected a text file with one a line, or a data spec; that of "
-            f"images in folders of their class is folder:{spec}"
-        )
+    """Open the data that a spec names: a word also where a folder is called so, unless that is a `Path`."""
+    folder = (
+        f"{what}: {spec}: found a folder, expected a text file with one a line, or a data spec, KIND:DIR; "
+        f"that of images in folders of their class is folder:{spec}"
+    )
+    if isinstance(spec, Path) and is_dir(spec):
+        raise DataError(folder)
     try:
         config, root = parse_data_spec(str(spec))
         return open_dataset(config, "train", root)
     except ZooError as error:
-        raise DataError(f"{what}: no file, and no data spec: {error}") from None
+        raise DataError(folder if is_dir(spec) else f"{what}: no file, and no data spec: {error}") from None

@@ -8,21 +8,20 @@ from contextlib import nullcontext
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from pydantic import Field
 from torch import nn
 
 from zoo import backbones, catalog
-from zoo import release as releases
-from zoo.api.given import check_workers
-from zoo.api.models import check_classifier, check_encoder, preprocess_of, unwrapped
+from zoo.api.encoding import A_MODEL, opened, reading_of, timms_or_model, view_of
+from zoo.api.given import check_data, check_workers
+from zoo.api.models import check_classifier, check_encoder, preprocess_of
 from zoo.api.own_images import open_own
-from zoo.config import Config, parse
-from zoo.data import DataConfig, EvalView, ImageDataset, open_dataset, parse_data_spec
+from zoo.config import parse
+from zoo.data import DataConfig, ImageDataset, open_dataset, parse_data_spec
 from zoo.data.embedded import without_partial_labels
 from zoo.data.sources import has_training_split
-from zoo.errors import DataError, RecipeError, ReleaseError, ZooError, ZooWarning, did_you_mean
+from zoo.errors import DataError, RecipeError, ZooError, ZooWarning, did_you_mean
 from zoo.evaluation.classifier import OwnClassifier
 from zoo.evaluation.diagnosis.center_loss import CenterLoss, center_loss
 from zoo.evaluation.measure import Encoded, ProbeRun, check_centers, measure
@@ -52,10 +51,10 @@ def evaluate(
     """Measure an encoder.
 
     Args:
-        release_or_model: a release, its name or folder, or a headless model, timm's or any other, images
-            `[B, 3, S, S]` to features `[B, D]`; for "classifier" one that ends in a classifier, `[B, C]`
-            scores of the data's classes in their order. What `torch.compile` or `DataParallel` made of one
-            will do.
+        release_or_model: a release, its name or folder; `timm:ARCH.TAG` for timm's own weights without their
+            classifier; or a headless model, timm's or any other, images `[B, 3, S, S]` to features `[B, D]`,
+            for "classifier" one that ends in a classifier, `[B, C]` scores of the data's classes in their
+            order. What `torch.compile` or `DataParallel` made of one will do.
         protocol: on features that are computed once, "linear", "knn" or "classifier" (the learned centers),
             for monitoring and ablation, "few_shot" or "retrieval"; trained on augmented images, for figures
             that are compared with papers, "linear_full", the published linear evaluation, and
@@ -139,30 +138,27 @@ def evaluate_release(
             f'{"resume" if resume else "out"}: protocol "{protocol}" trains nothing that could be kept; '
             f"{' and '.join(TRAINED)} do"
         )
+    check_data(data)  # before a model is made
     check_workers(workers)
     place = pick_device(device, "device")
     release: Release | None = None
     centers: Centers | OwnClassifier | None = None
     outputs = None
-    if isinstance(release_or_model, nn.Module):
-        model = unwrapped(release_or_model)
+    alone = timms_or_model(release_or_model)
+    if alone is not None:
+        model, name = alone
         view = preprocess_of(model, preprocess)
         if protocol == "classifier":
             outputs, centers = check_classifier(model, view.input_size), OwnClassifier()
         else:
             check_encoder(model, view.input_size)
     else:
-        if preprocess is not None and isinstance(release_or_model, Release | str | Path):
-            raise ZooError(
-                "preprocess: a release says itself how its images are made; expected it for a model"
-            )
-        release = (
-            release_or_model if isinstance(release_or_model, Release) else releases.open(release_or_model)
-        )
-        model, view, centers = release.load(), release.preprocess, release.centers
+        assert not isinstance(release_or_model, nn.Module)
+        release = opened(release_or_model, preprocess)
+        model, view, centers, name = release.load(), release.preprocess, release.centers, release.name
     check_centers(chosen, centers)
     config, root = resolve_data(data, release)
-    reading = _reading_of(release)
+    reading = reading_of(release)
     open_split = partial(open_own, release) if release is not None and _is_own(data) else open_dataset
     test_set = open_split(config, "test", root)
     by_centers = release if protocol == "classifier" and centers is not None else None
@@ -182,11 +178,7 @@ def evaluate_release(
         model,
         train_set,
         test_set,
-        view=EvalView(
-            size=view.input_size,
-            crop_pct=view.crop_pct,
-            interpolation=view.interpolation,  # type: ignore[arg-type]
-        ),
+        view=view_of(view),
         mean=view.mean,
         std=view.std,
         device=place,
@@ -197,10 +189,10 @@ def evaluate_release(
     kept = None if release is None else _kept_as_it_is(release)
     own = release is not None and kept is None
     run = ProbeRun(
-        name="a model" if release is None else release.name,
+        name=name,
         arch=backbones.name_of(model) if release is None else str(release.config["architecture"]),
         data=config,
-        folder=Path(out) if out is not None else _runs_of(release, own),
+        folder=Path(out) if out is not None else _runs_of(release, own, name),
         exact=out is not None,
         resume=resume,
     )
@@ -210,7 +202,7 @@ def evaluate_release(
     if release is None:  # whose own config.json would say it
         entry["preprocess"] = asdict(view)
     if release is None or kept is not None or not save:
-        return Evaluated(entry, None, kept or ("a model is no release" if release is None else "save is off"))
+        return Evaluated(entry, None, kept or (f"{name} is no release" if release is None else "save is off"))
     release.add_evaluation(entry)
     return Evaluated(entry, release.path / METRICS)
 
@@ -254,27 +246,11 @@ def measure_aloud(
         return measure(protocol, encoded, centers, run, learned_elsewhere=learned_elsewhere)
 
 
-def _runs_of(release: Release | None, own: bool) -> Path:
+def _runs_of(release: Release | None, own: bool, name: str) -> Path:
     """Return where trainings around an encoder keep their state: never in a release that must not change."""
-    if release is None:
-        return RUNS / "model"
-    return release.path / "run" if own else RUNS / release.name
-
-
-class _Reading(Config):
-    """What of a recipe's views is about reading images; those of a release may be of another version."""
-
-    workers: Annotated[int, Field(ge=0)] = 0
-    cache: bool = False
-
-
-def _reading_of(release: Release | None) -> _Reading:
-    """Return how the release's own training read its images."""
-    views = {} if release is None else release.recipe.get("views") or {}
-    given = {key: views[key] for key in _Reading.model_fields if key in views}
-    return parse(
-        _Reading, given, f"{release.name if release else 'a model'}: recipe.yaml: views", ReleaseError
-    )
+    if release is not None and own:
+        return release.path / "run"
+    return RUNS / ("model" if name == A_MODEL else name.replace(":", "_"))
 
 
 def _warn_of_prior(release: Release, centers: Centers) -> None:

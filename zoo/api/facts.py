@@ -54,6 +54,7 @@ def training_facts(
         **({"changed_on_resume": "; ".join(map(_change, changes))} if changes else {}),
         **({"moving_average": section.ema.model_dump()} if section.ema else {}),
         **({"early_stopping": _stopping(trained.stopping, recipe)} if trained.stopping else {}),
+        **({} if trained.epoch is None else {"snapshot": _snapshot(trained.epoch, recipe)}),
         **trained.objective.facts(labels),
         "hardware": hardware(pick_device(recipe.training.device), ranks),
         "ranks": ranks,
@@ -70,6 +71,11 @@ def _stopping(facts: Mapping[str, Any], recipe: Recipe) -> dict[str, Any]:
     if not isinstance(recipe.method, CHANGING_AFTERWARDS):
         return dict(facts)
     return {**facts, "judged": f"the classifier as it was trained, before {recipe.method.name} changed it"}
+
+
+def _snapshot(epoch: float, recipe: Recipe) -> dict[str, float]:
+    """Where a training was that had not come to its end."""
+    return {"epoch": epoch, "of_epochs": recipe.training.epochs}
 
 
 def _each(stages: Sequence[Stage]) -> dict[str, dict[str, Any]]:

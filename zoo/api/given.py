@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from zoo.errors import ZooError
+from zoo.config import plain_kind
+from zoo.errors import DataError, ZooError
 
 
 def listed(given: Sequence[Any]) -> Sequence[Any]:
@@ -19,5 +21,38 @@ def check_workers(workers: int | None) -> None:
     Raises:
         ZooError: naming what was found.
     """
-    if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 0):
-        raise ZooError(f"workers: found {workers!r}, expected 0 or more")
+    if workers is not None:
+        check_number("workers", workers, 0)
+
+
+def check_number(name: str, value: object, least: int) -> None:
+    """Make sure that an argument is a whole number, of at least so many.
+
+    Raises:
+        ZooError: naming the argument and what was found.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ZooError(f"{name}: found {value!r}, expected {least} or more")
+
+
+def check_data(data: object) -> None:
+    """Make sure that data are named as everywhere: by a folder or a spec; None leaves it to a recipe.
+
+    Raises:
+        DataError: for anything else, a loader of batches, say, with what takes that.
+    """
+    if data is not None and not isinstance(data, str | Path):
+        raise DataError(
+            f"data: found {plain_kind(data)}, expected a folder (str or Path) or a data spec such as "
+            '"folder:DIR" or "cifar100:DIR"; batches of your own are for zoo.evaluation.extract'
+        )
+
+
+def check_path(name: str, path: object) -> None:
+    """Make sure that an argument is a file's or folder's path; None is none.
+
+    Raises:
+        ZooError: naming the argument and what was found.
+    """
+    if path is not None and not isinstance(path, str | Path):
+        raise ZooError(f"{name}: found {plain_kind(path)}, expected a path (str or Path)")

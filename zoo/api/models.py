@@ -53,7 +53,7 @@ def preprocess_of(model: nn.Module, given: Preprocess | Mapping[str, Any] | None
     except (TypeError, AttributeError, KeyError, IndexError) as error:  # another library's, or made by hand
         raise ZooError(f"model: its pretrained_cfg is none of timm's ({error}); give preprocess=") from None
     fields = {key: config[key] for key in ("crop_pct", "interpolation", "mean", "std")}
-    taken = _checked({"input_size": _size_built_for(model) or size, **fields}, "model: pretrained_cfg")
+    taken = _checked({"input_size": size_built_for(model) or size, **fields}, "model: pretrained_cfg")
     if config["crop_mode"] != "center":
         warnings.warn(
             f'model: its pretrained_cfg has crop_mode "{config["crop_mode"]}"; here images are cropped at '
@@ -84,7 +84,7 @@ def _checked(given: Preprocess | Mapping[str, Any], where: str = "preprocess") -
     return Preprocess(fields.input_size, fields.crop_pct, fields.interpolation, mean, std)
 
 
-def _size_built_for(model: nn.Module) -> int | None:
+def size_built_for(model: nn.Module) -> int | None:
     """Return the size of the images, where a model keeps it: a `pretrained_cfg` is of its pretrained weights.
 
     timm has a pair at the patch embedding, DINO's code a number, torchvision's ViT a number at the model.

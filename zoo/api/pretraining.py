@@ -7,28 +7,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
-import torch
-from torch import Tensor, nn
-
 from zoo import release as releases
-from zoo.api.evaluation import measure_aloud
-from zoo.api.facts import training_facts
-from zoo.api.own_images import list_splits
-from zoo.api.pictures import draw_pictures
+from zoo.api.finishing import Finished, finish
+from zoo.api.naming import renamed
 from zoo.config import plain_kind
 from zoo.data import DataConfig, ImageDataset, open_dataset
 from zoo.data.misplaced import from_archive
 from zoo.errors import DataError, Interrupted, RecipeError, TrainingError, ZooError, ZooWarning
-from zoo.evaluation.encoded import ProbeData, Reading
-from zoo.evaluation.measure import Encoded, ProbeRun
 from zoo.files import RUNS
 from zoo.image_list import ImageList
 from zoo.launch import handed_on, others_waiting, restarted
-from zoo.objectives import Objective
-from zoo.ranks import Ranks
-from zoo.release import Preprocess, Release, write_release
-from zoo.release import history as histories
-from zoo.release.format import LICENSE, holds_release
+from zoo.ranks import ALONE, Ranks
+from zoo.release import Release
+from zoo.release.format import holds_release
 from zoo.rendezvous import join
 from zoo.training import (
     Recipe,
@@ -41,9 +32,7 @@ from zoo.training import (
 )
 from zoo.training.changes import is_same
 from zoo.training.overrides import Overrides, as_overrides
-from zoo.training.post_hoc import close
-from zoo.training.progress import show_status
-from zoo.training.run_stages import class_rows_of, rows_of, together, train_stages
+from zoo.training.run_stages import train_stages
 from zoo.training.signals import interruptible
 from zoo.training.stages import beginning
 from zoo.training.tracking import require_trackers
@@ -72,6 +61,7 @@ def pretrain(
         resume: go on from the last checkpoint in `out`, or begin if there is none. A restart by torchrun
             does so in any case.
         overrides: changes, recorded in the released recipe: a list of `a.b=c`, or a mapping `{"a.b": c}`.
+            With other data or another objective, the release gets a name of its own.
         stages_at: for a recipe with a `method`, where its trainings lie instead of in `run`. Several recipes
             may share the folder: a training that another one has finished is taken as it is, and one that was
             stopped is continued.
@@ -86,7 +76,7 @@ def pretrain(
         RanksLost: when another process of several ended.
         ZooError: for anything wrong with recipe, data or folder.
     """
-    recipe = as_recipe(recipe, overrides)
+    recipe = plan_pretraining(recipe, data=data, overrides=overrides)
     require_trackers(recipe)
     out = RUNS / recipe.name if out is None else Path(out)
     resume = resume or restarted()
@@ -125,22 +115,8 @@ def _pretrain(
     """Do what `pretrain` does; only rank 0 measures, and has the release then."""
     (run,) = begun
     with ranks.in_turn():  # what one fetches or decodes, the others find
-        config = from_archive(recipe.data, data) if images else recipe.data
-        train_set = open_dataset(
-            config, "train", data, images.get("train"), unlabelled=learns_without_labels(recipe)
-        )
-        if recipe.evaluation and not train_set.num_classes:
-            raise DataError(
-                "evaluation: the training images have no classes, by which protocols measure; expected "
-                "--set 'evaluation=[]'"
-            )
-        test_set = _test_set(recipe, config, data, images.get("test"), ranks)
+        train_set, test_set = open_sets(recipe, data, images, ranks)
         objective = build_objective(beginning(recipe), train_set)
-    if recipe.evaluation and train_set.num_classes < 2:
-        raise DataError(
-            f"evaluation: the data have {train_set.num_classes} class, expected at least 2; "
-            'set "evaluation: []"'
-        )
     release = None
     with cpu_threads(recipe.training.threads), run.locked() if ranks.rank == 0 else nullcontext():
         stages = train_stages(
@@ -150,20 +126,54 @@ def _pretrain(
             objective = stages[-1].trained.objective
         if ranks.rank == 0:
             with _trained_already(run), others_waiting():
-                release = _release(
+                finished = finish(
                     recipe,
                     objective,
                     stages,
                     train_set,
                     test_set,
-                    run,
-                    out,
-                    ranks.size,
-                    images,
-                    shared=at is not None,
+                    state=run.path,
+                    out=out,
+                    ranks=ranks.size,
+                    images=images,
                 )
+                _track(finished, recipe, stages, run, shared=at is not None)
+                release = finished.release
         ranks.wait()
     return release
+
+
+def open_sets(
+    recipe: Recipe,
+    data: str | Path | None,
+    images: Mapping[str, ImageList] | None = None,
+    ranks: Ranks = ALONE,
+) -> tuple[ImageDataset, ImageDataset | None]:
+    """Open what a recipe trains and measures on.
+
+    Returns:
+        Training images and test images; None for these where there are none and none are needed.
+
+    Raises:
+        DataError: see `open_dataset`; for data without classes where the recipe measures by them.
+    """
+    images = images or {}
+    config = from_archive(recipe.data, data) if images else recipe.data
+    train_set = open_dataset(
+        config, "train", data, images.get("train"), unlabelled=learns_without_labels(recipe)
+    )
+    if recipe.evaluation and not train_set.num_classes:
+        raise DataError(
+            "evaluation: the training images have no classes, by which protocols measure; expected "
+            "--set 'evaluation=[]'"
+        )
+    test_set = _test_set(recipe, config, data, images.get("test"), ranks)
+    if recipe.evaluation and train_set.num_classes < 2:
+        raise DataError(
+            f"evaluation: the data have {train_set.num_classes} class, expected at least 2; "
+            'set "evaluation: []"'
+        )
+    return train_set, test_set
 
 
 def _test_set(
@@ -180,6 +190,40 @@ def _test_set(
         return None
 
 
+def _track(
+    finished: Finished, recipe: Recipe, stages: Sequence[Stage], run: RunFolder, *, shared: bool
+) -> None:
+    """Tell the recipe's trackers the results; `shared` says that the stages may be other recipes' too."""
+    _, entries, pictures = finished
+    last = stages[-1] if stages else None
+    if last is not None and not shared and recipe.method is not None and last.name == recipe.method.name:
+        with last.run.locked():  # the method's own training, which trackers show: its results belong there
+            last.run.track_results(last.recipe, entries, pictures, step=last.trained.steps)
+    else:
+        run.track_results(recipe, entries, pictures, step=sum(stage.trained.steps for stage in stages))
+
+
+def plan_pretraining(
+    recipe: Recipe | str | Path, *, data: str | Path | None = None, overrides: Overrides = ()
+) -> Recipe:
+    """Return the recipe of a training without running it; the arguments are those of `pretrain`.
+
+    Where overrides change the data or the kind of objective, and not the name, it gets another name.
+
+    Raises:
+        RecipeError: for a recipe or overrides that are none.
+    """
+    overrides = as_overrides(overrides)
+    made = as_recipe(recipe, overrides)
+    if not overrides:
+        return made
+    try:
+        before = as_recipe(recipe, ())
+    except RecipeError:  # whole only with its overrides: there is nothing to compare with
+        return made
+    return renamed(made, before, overrides, None if data is None else Path(data))
+
+
 def as_recipe(recipe: Recipe | str | Path, overrides: Overrides) -> Recipe:
     """Read what a caller gave as a recipe, with the overrides applied."""
     overrides = as_overrides(overrides)
@@ -188,109 +232,6 @@ def as_recipe(recipe: Recipe | str | Path, overrides: Overrides) -> Recipe:
     if not isinstance(recipe, str | Path):
         raise RecipeError(f"recipe: found {plain_kind(recipe)}, expected a name, a file or a Recipe")
     return Recipe.load(recipe, overrides)
-
-
-def _release(
-    recipe: Recipe,
-    objective: Objective,
-    stages: Sequence[Stage],
-    train_set: ImageDataset,
-    test_set: ImageDataset | None,
-    run: RunFolder,
-    out: Path,
-    ranks: int,
-    images: Mapping[str, ImageList],
-    *,
-    shared: bool,
-) -> Release:
-    """Measure what was trained, draw it, and write its release.
-
-    `shared` says that the stages may be other recipes' too.
-    """
-    encoder, centers = objective.encoder, objective.centers()
-    # as it lies in memory when it is loaded: in another layout `zoo evaluate` would round otherwise
-    encoder.to(memory_format=torch.contiguous_format)
-    reading = Reading(
-        view=recipe.views.eval,
-        mean=recipe.data.mean,
-        std=recipe.data.std,
-        device=pick_device(recipe.training.device),
-        workers=recipe.views.workers,
-        max_bad_images=recipe.data.max_bad_images,
-        cache=recipe.views.cache,
-    )
-    # all training images, also where a part was for validation: as `zoo evaluate` will have it
-    encoded = None if test_set is None else Encoded(encoder, train_set, test_set, **reading)
-    if recipe.method is not None:
-        assert centers is not None  # a method is one of the objective `classify`
-        known = encoded or ProbeData(encoder, train_set, _no_test_images, **reading)
-        centers = close(recipe.method, centers, lambda: known.train)
-    # Its folder is named by the encoder's weights, so what lies there can always be continued.
-    probe_run = ProbeRun(recipe.name, recipe.backbone.arch, recipe.data, run.path, resume=True)
-    entries = [
-        measure_aloud(protocol, encoded, centers, probe_run)
-        for protocol in recipe.evaluation
-        if encoded is not None
-    ]
-    dataset = train_set.describe()  # hashes all names
-    runs = [stage.run for stage in stages]
-    rows, class_rows = rows_of(runs), class_rows_of(runs)
-    with show_status("drawing: curves, accuracies and a map of the test features"):
-        pictures = draw_pictures(
-            recipe,
-            train_set,
-            centers,
-            None if encoded is None else encoded.test,
-            train_set.class_names,
-            run.path,
-            rows=rows,
-            class_rows=class_rows,
-            entries=entries,
-            dataset=dataset,
-        )
-    trained = together(objective, stages)
-    changes = [row for stage in stages for row in stage.run.changes()]
-    eval_view = recipe.views.eval
-    release = write_release(
-        out,
-        name=recipe.name,
-        encoder=encoder,
-        arch=recipe.backbone.arch,
-        model_args=recipe.backbone.args,
-        preprocess=Preprocess(
-            eval_view.size,
-            eval_view.crop_pct,
-            eval_view.interpolation,
-            tuple(recipe.data.mean),
-            tuple(recipe.data.std),
-        ),
-        class_names=train_set.class_names,
-        centers=centers,
-        objective=recipe.objective.name,
-        dataset=dataset,
-        recipe_text=recipe.to_yaml(),
-        metrics={
-            "format": 1,
-            "training": training_facts(recipe, trained, train_set, ranks, changes, stages),
-            "evaluations": entries,
-        },
-        history=histories.gather(rows, class_rows),
-        images=images or list_splits(train_set, test_set),
-        pictures=pictures,
-        description=recipe.description,
-        license=_license(recipe, encoder),
-    )
-    last = stages[-1] if stages else None
-    if last is not None and not shared and recipe.method is not None and last.name == recipe.method.name:
-        with last.run.locked():  # the method's own training, which trackers show: its results belong there
-            last.run.track_results(last.recipe, entries, pictures, step=last.trained.steps)
-    else:
-        run.track_results(recipe, entries, pictures, step=trained.steps)
-    return release
-
-
-def _no_test_images(encoder: nn.Module) -> Tensor:
-    raise DataError("there are no test images")
 
 
 @contextmanager
@@ -306,11 +247,3 @@ def _trained_already(run: RunFolder) -> Iterator[None]:
             f'{error}{stop} The training is done and saved in "{run.path}"; mend this and give the same '
             "command with --resume"
         ) from None
-
-
-def _license(recipe: Recipe, encoder: nn.Module) -> str:
-    """Return the licence of the weights: trained from others', they keep the others' terms."""
-    if recipe.init is None:
-        return LICENSE
-    # timm's model has the cfg of the weights that it was loaded with
-    return str(getattr(encoder, "pretrained_cfg", {}).get("license") or "unknown")

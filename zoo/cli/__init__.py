@@ -13,6 +13,7 @@ from typing import TextIO
 
 from zoo.cli import centers as centers  # imported for the commands that they add
 from zoo.cli import diagnosis as diagnosis
+from zoo.cli import images as images
 from zoo.cli import reference as reference
 from zoo.cli import releases as releases
 from zoo.cli import sweeping as sweeping

@@ -43,8 +43,8 @@ class _Commands(TyperGroup):
 
 
 COMMANDS = (
-    *("demo", "list", "show", "keys", "pretrain", "evaluate", "finetune", "sweep", "diagnose"),
-    *("centers", "table", "reproduce", "push", "pull", "convert"),
+    *("demo", "list", "show", "keys", "pretrain", "snapshot", "evaluate", "embed", "finetune", "sweep"),
+    *("diagnose", "centers", "predict", "table", "reproduce", "push", "pull", "convert"),
 )
 """In the order in which a user meets them."""
 

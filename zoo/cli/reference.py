@@ -22,7 +22,7 @@ def keys(
         str,
         typer.Argument(
             metavar="SECTION",
-            help="E.g. training, objective, paco, training.ema or training.epochs. Default: lists them.",
+            help="E.g. training, objective, paco, training.ema, training.epochs or lr. Default: lists them.",
             show_default=False,
         ),
     ] = "",

@@ -111,10 +111,14 @@ def print_release(release: Release) -> None:
     print(f"input: {_input_words(release)}")
     print(f"licence: {release.config['pretrained_cfg']['license']}")
     _print_origin(release.recipe)
+    from zoo.release.format import snapshot_of
+
     training = release.metrics["training"]
     if {"epochs", "seconds", "hardware", "seed"} <= training.keys():  # not of a converted checkpoint
+        reached = snapshot_of(training)
+        snapshot = "" if reached is None else f" (a snapshot, {reached})"
         print(
-            f"trained {training['epochs']} epochs in {training['seconds']:,.0f} s on "
+            f"trained {training['epochs']} epochs{snapshot} in {training['seconds']:,.0f} s on "
             f"{training['hardware']}, seed {training['seed']}"
         )
     print_evaluations(release.metrics["evaluations"])

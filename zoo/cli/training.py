@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -35,8 +36,36 @@ def demo(
 
 @app.command()
 def pretrain(
-    recipe: Annotated[str, typer.Argument(help="Recipe: a shipped name or a file.")],
-    data: Data = None,
+    recipe: Annotated[
+        str | None,
+        typer.Argument(
+            help="Recipe: a shipped name or a file. Default: one made for --data.", show_default=False
+        ),
+    ] = None,
+    data: Annotated[  # no Path, see `Data`
+        str | None,
+        typer.Option(
+            "--data",
+            help='Folder for the recipe\'s own source, or a spec in its place, e.g. "folder:DIR": images in '
+            "DIR itself, in DIR/train, or in folders of classes there.",
+        ),
+    ] = None,
+    init: Annotated[
+        str | None,
+        typer.Option(
+            "--init",
+            help="Without a recipe: release to start from, a name, folder, org/repo or timm:ARCH.TAG.",
+        ),
+    ] = None,
+    arch: Annotated[
+        str | None, typer.Option("--arch", help="Or an architecture of timm's, with new weights.")
+    ] = None,
+    objective: Annotated[
+        str | None,
+        typer.Option(
+            "--objective", help="Without a recipe: moco or simclr. Default: moco.", show_default=False
+        ),
+    ] = None,
     out: Out = None,
     overrides: Set = None,
     resume: Resume = False,
@@ -44,20 +73,83 @@ def pretrain(
         bool, typer.Option("--profile", help="Only measure where the time of a step goes; train nothing.")
     ] = False,
 ) -> None:
-    """Train as a recipe says, measure the result, and write its release folder."""
-    from zoo import api
-    from zoo.training import Recipe
+    """Train as a recipe says, measure the result, and write its release folder.
 
-    parsed = Recipe.load(recipe, overrides or [])
+    Without a recipe, on images of your own, which need no labels: --data folder:DIR with --init or --arch.
+    The recipe that is made for them is kept with every value in the release.
+    """
+    if recipe is None and data is None and init is None and arch is None:
+        raise typer.BadParameter(
+            "missing; or give --data folder:DIR with --init or --arch", param_hint="RECIPE"
+        )
+    from zoo import api
+
+    changes: Sequence[str] = overrides or []
+    root: str | Path | None = data
+    if recipe is None:
+        parsed, root = api.plan_own_pretraining(
+            data=data, init=init, arch=arch, objective=objective, overrides=changes
+        )
+    else:
+        api.refuse_beside_a_recipe(init=init, arch=arch, objective=objective)
+        root, changes = api.data_in_place(recipe, data, changes)
+        parsed = api.plan_pretraining(recipe, data=root, overrides=changes)
     if profile:
         if launched() > 1:
             raise ZooError(f"--profile: started as {launched()} processes, expected one")
         folder = out or RUNS / parsed.name / "profile"
-        print("\n".join(api.profile_step(parsed, out=folder, data=data)[1]))
+        print("\n".join(api.profile_step(parsed, out=folder, data=root)[1]))
         print(f"\npicture: {folder / 'profile.png'}; torch's table: {folder / 'operations.txt'}")
         return
     _advise(parsed, out or RUNS / parsed.name)
-    _announce(api.pretrain(parsed, out=out, data=data, resume=resume))
+    if recipe is None:
+        _tell_made(parsed, out or RUNS / parsed.name)
+    _announce(api.pretrain(parsed, out=out, data=root, resume=resume))
+
+
+def _tell_made(recipe: Recipe, out: Path) -> None:
+    """Say what a made recipe has decided, before hours are spent on it."""
+    from zoo.training.progress import say
+
+    section, size = recipe.training, recipe.views.eval.size
+    measured = " and ".join(each.protocol for each in recipe.evaluation)
+    after = (
+        f"then measured by {measured}" if measured else "nothing to measure by: no classes, or no test images"
+    )
+    epochs = "1 epoch" if section.epochs == 1 else f"{section.epochs} epochs"
+    say(
+        f"made {recipe.name}: {epochs} in batches of {section.batch_size}, {size} x {size} pixels, learning "
+        f"rate {recipe.optimizer.lr:g}; {after}; every value: {out / 'run' / 'recipe.yaml'}, --set changes it"
+    )
+
+
+@app.command()
+def snapshot(
+    run: Annotated[
+        Path, typer.Argument(help="Folder of the training: the --out of zoo pretrain or zoo finetune.")
+    ],
+    step: Annotated[
+        int | None,
+        typer.Option("--step", help="Of which checkpoint. Default: the newest.", show_default=False),
+    ] = None,
+    data: Data = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            help="Release folder to make. Default: runs/NAME_epN, NAME that of the training's recipe.",
+        ),
+    ] = None,
+    overrides: Set = None,
+) -> None:
+    """Make a release of a training that goes on, or was stopped, from one of its checkpoints.
+
+    It is measured as the recipe says, and its card says how far the training was.
+    The training is not touched, and can go on meanwhile.
+    """
+    from zoo import api
+
+    _announce(api.snapshot(run, step=step, data=data, out=out, overrides=overrides or []))
 
 
 @app.command()
@@ -202,7 +294,9 @@ def evaluate(
         str,
         typer.Argument(help="linear, knn, few_shot, retrieval, classifier, linear_full or semi_supervised."),
     ],
-    release: Annotated[str, typer.Argument(help="Weights name, folder or org/repo.")],
+    release: Annotated[
+        str, typer.Argument(help="Weights name, folder, org/repo, or timm:ARCH.TAG for timm's own weights.")
+    ],
     data: Annotated[
         str | None,
         typer.Option("--data", help='Folder with the release\'s own data, or a spec such as "cifar100:DIR".'),

@@ -111,6 +111,19 @@ def too_many(dataset: ImageDataset, errors: Mapping[int, str], split: Split, lim
     return f"training images: {found} ({why}), expected at most {limit}; {_way_out(str(len(errors)))}"
 
 
+def unreadable(dataset: ImageDataset, errors: Mapping[int, str], limit: int) -> str:
+    """Say of somebody's own images which cannot be read, and what can be done; see `too_many`."""
+    names = [f'"{dataset.name_of(index)}"' for index in errors]
+    first = next(iter(errors.values()))
+    if len(errors) == len(dataset):
+        return f"images: none of the {len(dataset):,} can be read, {_some(names)} ({first})"
+    return (
+        f"images: found {len(errors):,} of {len(dataset):,} that cannot be read, {_some(names)} "
+        f"({first}), expected at most {limit}; delete or mend "
+        f"them, or have them left out: --max-bad-images {len(errors)}, in Python max_bad_images={len(errors)}"
+    )
+
+
 def _some(names: Sequence[str]) -> str:
     return ", ".join([*names[:_SHOWN], *(["..."] if len(names) > _SHOWN else [])])
 

@@ -47,6 +47,31 @@ def smallest_share(size: int, batch_size: int, *, drop_last: bool, world_size: i
     return (last or min(size, batch_size)) // world_size
 
 
+def batches_per_epoch(size: int, batch_size: int, *, drop_last: bool) -> int:
+    """Return how many batches, of all ranks, one pass over the data has.
+
+    Args:
+        size: images in the data set.
+        batch_size: images in a batch of all ranks.
+        drop_last: leave out the last batch of an epoch when it is smaller.
+    """
+    return size // batch_size if drop_last else -(-size // batch_size)
+
+
+def images_seen(steps: int, size: int, batch_size: int, *, drop_last: bool) -> int:
+    """Return how many images, repetitions counted, the first `steps` batches of a run have together.
+
+    Args:
+        steps: how many batches.
+        size: images in the data set.
+        batch_size: images in a batch of all ranks.
+        drop_last: leave out the last batch of an epoch when it is smaller.
+    """
+    per_epoch = batches_per_epoch(size, batch_size, drop_last=drop_last)
+    epochs, rest = divmod(steps, per_epoch)
+    return epochs * min(size, per_epoch * batch_size) + rest * batch_size
+
+
 class Order:
     """The images of each batch; every epoch has a permutation, or a draw, of its own.
 
@@ -78,7 +103,7 @@ class Order:
             world_size: number of ranks.
             draw: draws an epoch with replacement; None: a permutation.
         """
-        self.steps_per_epoch = size // batch_size if drop_last else -(-size // batch_size)
+        self.steps_per_epoch = batches_per_epoch(size, batch_size, drop_last=drop_last)
         self._size, self._batch_size, self._seed = size, batch_size, seed
         self._rank, self._world_size = rank, world_size
         self._draw = draw

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from zoo.data.config import Parquet, TorchvisionSource
+from zoo.data.config import Parquet, Source, TorchvisionSource
 from zoo.data.dataset import Split
 from zoo.data.parquet import ParquetStore, open_parquet, parquet_columns
 from zoo.data.paths import fetching, require_root
@@ -48,6 +48,14 @@ COPIES = {
     "cifar10": Copy("cifar-10-batches-py", "plain_text", "label", 10),
     "cifar100": Copy("cifar-100-python", "cifar100", "fine_label", 100),
 }
+
+
+def as_archive(source: Source) -> Source:
+    """Return the source of CIFAR for a recipe that names its parquet files; others as they are."""
+    for kind, copy in COPIES.items():
+        if source == Parquet(train=TRAIN, test=TEST, image="img", label=copy.label):
+            return TorchvisionSource.model_validate({"kind": kind})
+    return source
 
 
 def open_cifar(source: TorchvisionSource, split: Split, root: Path | None) -> Opened:

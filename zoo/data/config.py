@@ -52,64 +52,58 @@ class Folder(Config):
 
 
 class ListFiles(Config):
-    """Text files of lines "path label", as ImageNet-LT, Places-LT and iNaturalist come, or CSV files.
-
-    Attributes:
-        train, test: the list files; one whose name ends in .csv has the columns "path,label".
-        images: folder that the paths in them are relative to.
-        class_names: optional text file, the name of one class a line; else classes are "0", "1", ...
-    """
+    """Text files of lines "path label", as ImageNet-LT, Places-LT and iNaturalist come, or CSV files."""
 
     kind: Literal["list"] = "list"
     train: str
+    """List file of the training images; one whose name ends in .csv has the columns "path,label"."""
     test: str
+    """List file of the test images."""
     images: str = "."
+    """Folder that the paths in the lists are relative to."""
     class_names: str | None = None
+    """Optional text file, the name of one class a line; else classes are "0", "1", ..."""
 
 
 class Parquet(Config):
-    """Parquet files in the Hub's image schema.
-
-    Attributes:
-        train, test: a file, a pattern for the names of its shards, e.g. `train*.parquet`, or a split's name:
-            `train` is train.parquet, train-*.parquet and numbered files such as train_0.parquet, not the
-            files of another split such as train_unlabeled-0.parquet.
-        image: column of {bytes, path} or of plain bytes.
-        label: column of integers.
-    """
+    """Parquet files in the Hub's image schema."""
 
     kind: Literal["parquet"] = "parquet"
     train: str = "train"
+    """A file, a pattern for the names of its shards, e.g. `train*.parquet`, or a split's name: `train` is
+    train.parquet, train-*.parquet and numbered files such as train_0.parquet, not the files of another split
+    such as train_unlabeled-0.parquet."""
     test: str = "test"
+    """Likewise, of the test images."""
     image: str = "img"
+    """Column of {bytes, path} or of plain bytes."""
     label: str = "label"
+    """Column of integers."""
 
 
 _REPO = re.compile(r"(?!.*(--|\.\.))[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
 class HubDataset(Config):
-    """The parquet files of a data set on the Hub, fetched into its own cache; see `zoo.data.hub`.
-
-    Attributes:
-        repo: the data set's repository, `org/name`.
-        revision: branch, tag or commit; by default the branch `main` as it is then. A commit that is in the
-            cache is read without a request.
-        config: the configuration, which is the folder of its files in the repository ("." for the top);
-            needed where several have some.
-        train, test: names of splits, or patterns for the names of their files; as for parquet files.
-        image: column of {bytes, path} or of plain bytes; by default `image`, or else `img`.
-        label: column of integers or words.
-    """
+    """The parquet files of a data set on the Hub, fetched into its own cache; see `zoo.data.hub`."""
 
     kind: Literal["hub"] = "hub"
     repo: str
+    """The data set's repository, `org/name`."""
     revision: str | None = None
+    """Branch, tag or commit; by default the branch `main` as it is then. A commit that is in the cache is
+    read without a request."""
     config: str | None = None
+    """The configuration, which is the folder of its files in the repository ("." for the top); needed where
+    several have some."""
     train: str = "train"
+    """Name of a split, or a pattern for the names of its files; as for parquet files."""
     test: str = "test"
+    """Likewise, of the test images."""
     image: str | None = None
+    """Column of {bytes, path} or of plain bytes; by default `image`, or else `img`."""
     label: str = "label"
+    """Column of integers or words."""
 
     @field_validator("repo")
     @classmethod
@@ -132,34 +126,28 @@ Source = Annotated[
 
 
 class LongTail(Config):
-    """How many images of each class are kept for training; see `zoo.data.long_tail`.
-
-    Attributes:
-        profile: `exponential`, n_c = n_max / imbalance^(c / (C - 1)), or `step`: the first half of the
-            classes keeps n_max, the second n_max / imbalance.
-        imbalance: largest class / smallest class, >= 1.
-        seed: which images of a class are kept; the literature's is 0.
-        max_per_class: n_max; by default the size of the smallest class.
-    """
+    """How many images of each class are kept for training; see `zoo.data.long_tail`."""
 
     profile: Literal["exponential", "step"] = "exponential"
+    """`exponential`, n_c = n_max / imbalance^(c / (C - 1)), or `step`: the first half of the classes keeps
+    n_max, the second n_max / imbalance."""
     imbalance: Annotated[float, Field(ge=1)]
+    """Largest class / smallest class, >= 1."""
     seed: Seed = 0
+    """Which images of a class are kept; the literature's is 0."""
     max_per_class: PositiveInt | None = None
+    """n_max; by default the size of the smallest class."""
 
 
 class Subset(Config):
-    """So many labelled images are kept for training, drawn class by class after the long tail.
-
-    Attributes:
-        fraction: share of each class that is kept, rounded, at least one image.
-        per_class: or so many images of each class.
-        seed: of the draw.
-    """
+    """So many labelled images are kept for training, drawn class by class after the long tail."""
 
     fraction: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Share of each class that is kept, rounded, at least one image."""
     per_class: PositiveInt | None = None
+    """So many images of each class, in place of a fraction."""
     seed: Seed = 0
+    """Of the draw."""
 
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:
@@ -184,18 +172,15 @@ class UniformCandidates(Config):
 
 
 class GroupedCandidates(Config):
-    """Every wrong label of the true label's own group joins with probability `rate`, no other does.
-
-    Attributes:
-        rate: see above.
-        seed: of the draws.
-        groups: the names of the classes in each group; every class of the data is in exactly one.
-    """
+    """Every wrong label of the true label's own group joins with probability `rate`, no other does."""
 
     kind: Literal["grouped"] = "grouped"
     rate: Rate
+    """Of each wrong label of the group."""
     seed: Seed = 0
+    """Of the draws."""
     groups: list[list[str]]
+    """The names of the classes in each group; every class of the data is in exactly one."""
 
     @model_validator(mode="after")
     def _once(self) -> Self:
@@ -213,43 +198,38 @@ class GroupedCandidates(Config):
 
 
 class CandidatesFile(Config):
-    """Candidates made elsewhere.
-
-    Attributes:
-        path: `.npy` file of a matrix `[N, C]`, bool or 0 and 1, below the data folder unless absolute. Its
-            rows are the training images in the order of the data set after `long_tail`.
-    """
+    """Candidates made elsewhere."""
 
     kind: Literal["file"] = "file"
     path: str
+    """`.npy` file of a matrix `[N, C]`, bool or 0 and 1, below the data folder unless absolute. Its rows are
+    the training images in the order of the data set after `long_tail`."""
 
 
 PartialLabels = Annotated[UniformCandidates | GroupedCandidates | CandidatesFile, Field(discriminator="kind")]
 
 
 class DataConfig(Config):
-    """Which images, and how pixels become numbers.
-
-    Attributes:
-        source: where images and labels come from.
-        long_tail: applies to the training split only.
-        subset: few labels: a part of each class of what the long tail keeps; training split only.
-        partial_labels: which classes are candidates for the label of each training image, the true one among
-            them; drawn for the images that the long tail keeps. See `zoo.data.partial_labels`.
-        mean, std: of the red, green and blue channel, for values in 0..1. Default: ImageNet's.
-        image_size: training images are scaled to this square when they are decoded (shorter side, then the
-            centre; bicubic); None leaves them as stored.
-        max_bad_images: so many unreadable training images are replaced before training stops.
-    """
+    """Which images, and how pixels become numbers."""
 
     source: Source
+    """Where images and labels come from."""
     long_tail: LongTail | None = None
+    """Applies to the training split only."""
     subset: Subset | None = None
+    """Few labels: a part of each class of what the long tail keeps; training split only."""
     partial_labels: PartialLabels | None = None
+    """Which classes are candidates for the label of each training image, the true one among them; drawn for
+    the images that the long tail keeps. See `zoo.data.partial_labels`."""
     mean: Triple = [0.485, 0.456, 0.406]
+    """Of the red, green and blue channel, for values in 0..1. Default: ImageNet's."""
     std: Triple = [0.229, 0.224, 0.225]
+    """Likewise."""
     image_size: PositiveInt | None = None
+    """Training images are scaled to this square when they are decoded (shorter side, then the centre;
+    bicubic); None leaves them as stored."""
     max_bad_images: Annotated[int, Field(ge=0)] = 0
+    """So many unreadable training images are replaced before training stops."""
 
     @model_validator(mode="after")
     def _positive_std(self) -> Self:
@@ -270,28 +250,25 @@ class EvalView(Config):
 
 
 class ViewsConfig(Config):
-    """What happens to an image before the encoder sees it.
-
-    Attributes:
-        backend: `tensor`: all images are decoded once and stay on the training device (or in the cached file,
-            where they would fill it), views are made there in batches; for data that fits once it has one
-            size. `stream`: worker processes decode and crop with PIL, the operations after the crop run in
-            batches on the device; for larger data on a GPU. `torchvision`: worker processes do everything,
-            one PIL image at a time, rounded to 8 bits after each operation, as the authors of recipes do.
-        workers: processes (`stream`, `torchvision`) or threads of the first decoding (`tensor`) of each rank;
-            0: none. No more processes are started than each rank has cores: what they make is the same.
-        cache: keep the images that `tensor` decodes in a file, which later runs map instead of decoding;
-            needs 3 bytes a pixel below `$XDG_CACHE_HOME/zoo/decoded`. Data that is not encoded (digits,
-            CIFAR's archives) is not kept.
-        train: one list of operations per view.
-        eval: how the released encoder expects images.
-    """
+    """What happens to an image before the encoder sees it."""
 
     backend: Literal["tensor", "stream", "torchvision"]
+    """`tensor`: all images are decoded once and stay on the training device (or in the cached file, where
+    they would fill it), views are made there in batches; for data that fits once it has one size. `stream`:
+    worker processes decode and crop with PIL, the operations after the crop run in batches on the device; for
+    larger data on a GPU. `torchvision`: worker processes do everything, one PIL image at a time, rounded to 8
+    bits after each operation, as the authors of recipes do."""
     workers: Annotated[int, Field(ge=0)] = 0
+    """Processes (`stream`, `torchvision`) or threads of the first decoding (`tensor`) of each rank; 0: none.
+    No more processes are started than each rank has cores: what they make is the same."""
     cache: bool = False
+    """Keep the images that `tensor` decodes in a file, which later runs map instead of decoding; needs 3
+    bytes a pixel below `$XDG_CACHE_HOME/zoo/decoded`. Data that is not encoded (digits, CIFAR's archives) is
+    not kept."""
     train: Annotated[list[list[Op]], Field(min_length=1)]
+    """One list of operations per view."""
     eval: EvalView
+    """How the released encoder expects images."""
 
     @property
     def train_sizes(self) -> list[int]:

@@ -126,6 +126,46 @@ def eval_images(
         DataError: when more images than that cannot be read. It comes at the end of the pass, so that it can
             say how many there are, and which; nothing is yielded once the limit is passed.
     """
+    labels = torch.from_numpy(dataset.labels.copy())
+    errors: dict[int, str] = {}
+    for images, places in placed_images(
+        dataset,
+        eval_view,
+        mean,
+        std,
+        errors,
+        batch_size=batch_size,
+        device=device,
+        workers=workers,
+        max_bad_images=max_bad_images,
+        cache=cache,
+    ):
+        yield images, labels[places]
+    if len(errors) > max_bad_images:
+        raise DataError(too_many(dataset, errors, split, max_bad_images))
+
+
+def placed_images(
+    dataset: ImageDataset,
+    eval_view: EvalView,
+    mean: Sequence[float],
+    std: Sequence[float],
+    errors: dict[int, str],
+    *,
+    batch_size: int,
+    device: torch.device | str,
+    workers: int = 0,
+    max_bad_images: int = 0,
+    cache: bool = False,
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield images and their places in the data set; the caller judges the errors.
+
+    The arguments are those of `eval_images`, and `errors`: what is wrong with each unreadable image is
+    entered there by its place. Nothing is yielded once there are more than `max_bad_images`.
+
+    Yields:
+        Images `[B, 3, S, S]`, float32, on the device, and places `[B]`, int64, on the CPU.
+    """
     kept = _find_kept(dataset, eval_view) if cache else None
     loader: DataLoader[Any] = DataLoader(
         kept or _Pixels(dataset, eval_view),
@@ -137,8 +177,6 @@ def eval_images(
     )
     channel_mean = torch.tensor(mean, device=device).view(3, 1, 1)
     channel_std = torch.tensor(std, device=device).view(3, 1, 1)
-    labels = torch.from_numpy(dataset.labels.copy())
-    errors: dict[int, str] = {}
     for number, samples in enumerate(loader):
         first = number * batch_size
         errors |= {first + i: error for i, error in samples.errors.items()}
@@ -149,6 +187,4 @@ def eval_images(
             pixels = pixels.pin_memory()  # else the copy would wait for the encoder
         pixels = pixels.to(device, non_blocking=True).float()
         normalised = pixels.div_(255).sub_(channel_mean).div_(channel_std)  # timm's operations, in its order
-        yield normalised, labels[[first + i for i in samples.readable]]
-    if len(errors) > max_bad_images:
-        raise DataError(too_many(dataset, errors, split, max_bad_images))
+        yield normalised, torch.tensor([first + i for i in samples.readable])

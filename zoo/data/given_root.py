@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from zoo.config import plain_kind
 from zoo.data.config import DataConfig, Folder, HubDataset, ListFiles, TorchvisionSource
 from zoo.data.embedded import reads_folder
 from zoo.data.recognition import as_setting, as_spec, holds, is_archive, own_image, recognised
@@ -25,11 +26,13 @@ def require_use(configs: Iterable[DataConfig], root: str | Path | None) -> None:
 
     Raises:
         DataError: saying what would be read instead, and how what lies in the folder is given; for a spec in
-            place of a folder, saying how a recipe has the same.
+            place of a folder, saying how a recipe has the same; for what names no folder at all.
     """
     configs = list(configs)
     if root is None or not configs:
         return
+    if not isinstance(root, str | Path):
+        raise DataError(f"data: found {plain_kind(root)}, expected a folder (str or Path)")
     if not is_dir(root) and _is_spec(root, configs):
         raise DataError(_in_place_of_a_spec(str(root)))
     unused = [_unused(config, Path(root)) for config in configs]

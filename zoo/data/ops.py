@@ -140,18 +140,15 @@ class Solarize(Config):
 
 
 class RandomAffine(Config):
-    """Rotation, shift and zoom about the centre, bilinear, zeros outside.
-
-    Attributes:
-        degrees: rotation in [-degrees, degrees].
-        translate: largest shift as a share of [width, height], rounded to whole pixels.
-        scale: range of the zoom factor.
-    """
+    """Rotation, shift and zoom about the centre, bilinear, zeros outside."""
 
     op: Literal["random_affine"] = "random_affine"
     degrees: Annotated[float, Field(ge=0, le=180)]
+    """Rotation in [-degrees, degrees]."""
     translate: Annotated[list[Probability], Field(min_length=2, max_length=2)] = [0.0, 0.0]
+    """Largest shift as a share of [width, height], rounded to whole pixels."""
     scale: PositiveRange = [1.0, 1.0]
+    """Range of the zoom factor."""
 
 
 class Cutout(Config):
@@ -165,17 +162,14 @@ class Cutout(Config):
 
 
 class AutoAugment(Config):
-    """The policies of AutoAugment (1805.09501), as torchvision has them.
-
-    Attributes:
-        policy: of which data set.
-        fill: grey level of what is moved in from outside; 0, black, is torchvision's, 128 that of the code
-            that most long-tailed work has copied (DeepVoltaire/AutoAugment).
-    """
+    """The policies of AutoAugment (1805.09501), as torchvision has them."""
 
     op: Literal["auto_augment"] = "auto_augment"
     policy: Literal["imagenet", "cifar10", "svhn"]
+    """Of which data set."""
     fill: Annotated[int, Field(ge=0, le=255)] = 0
+    """Grey level of what is moved in from outside; 0, black, is torchvision's, 128 that of the code that most
+    long-tailed work has copied (DeepVoltaire/AutoAugment)."""
 
 
 class RandAugment(Config):
@@ -189,15 +183,12 @@ class RandAugment(Config):
 
 
 class TimmAugment(Config):
-    """A policy of timm's by its string, exactly by timm's code; only with `backend: torchvision`.
-
-    Attributes:
-        config: e.g. `rand-m9-mstd0.5-inc1` (RandAugment), `original-mstd0.5` (AutoAugment; also `v0`, `3a`)
-            or `augmix-m5-w4-d2`; `timm.data.auto_augment` says what the sections mean.
-    """
+    """A policy of timm's by its string, exactly by timm's code; only with `backend: torchvision`."""
 
     op: Literal["timm_augment"] = "timm_augment"
     config: str
+    """E.g. `rand-m9-mstd0.5-inc1` (RandAugment), `original-mstd0.5` (AutoAugment; also `v0`, `3a`) or
+    `augmix-m5-w4-d2`; `timm.data.auto_augment` says what the sections mean."""
 
     @field_validator("config")
     @classmethod
@@ -209,23 +200,20 @@ class TimmAugment(Config):
 
 
 class RandomErasing(Config):
-    """Rectangles are filled in, with probability `p`; the last operation of a view (1708.04896, as timm's).
-
-    Attributes:
-        p: of an image to have any.
-        scale: range of their share of the image, together where there are several.
-        ratio: range of height / width.
-        mode: they become the mean colour (`const`), or normal noise in normalised values, one for each
-            rectangle and channel (`rand`) or for each of its pixels (`pixel`).
-        count: fewest and most of them.
-    """
+    """Rectangles are filled in, with probability `p`; last operation of a view (1708.04896, as timm's)."""
 
     op: Literal["random_erasing"] = "random_erasing"
     p: Probability = 0.25
+    """Of an image to have any."""
     scale: PositiveRange = [0.02, 1 / 3]
+    """Range of their share of the image, together where there are several."""
     ratio: PositiveRange = [0.3, 1 / 0.3]
+    """Range of height / width."""
     mode: Literal["const", "rand", "pixel"] = "pixel"
+    """They become the mean colour (`const`), or normal noise in normalised values, one for each rectangle and
+    channel (`rand`) or for each of its pixels (`pixel`)."""
     count: Annotated[list[PositiveInt], Field(min_length=2, max_length=2), AfterValidator(_ordered)] = [1, 1]
+    """Fewest and most of them."""
 
     @model_validator(mode="after")
     def _within_image(self) -> Self:

@@ -124,7 +124,7 @@ def open_folder(source: Folder, split: Split, root: Path | None) -> Opened:
     train = Path(base, source.train)
     if split == "train" and not _folders_in(path) and first_image(path) is not None:
         paths = [name for name in names_in(path) if is_image(str(path / name))]
-        _warn_of(others, path)
+        warn_of_endings(others, path, "folder")
         return Opened(FileStore(path, paths), np.full(len(paths), -1, dtype=np.int64), [])
     classes = folders = _class_folders(path)
     if split == "test" and is_dir(train):
@@ -159,20 +159,20 @@ def open_folder(source: Folder, split: Split, root: Path | None) -> Opened:
             ZooWarning,
             stacklevel=2,
         )
-    _warn_of(others, path)
+    warn_of_endings(others, path, "folder")
     paths = [Path(file).relative_to(path).as_posix() for file, _ in samples]
     return Opened(FileStore(path, paths), np.array([place for _, place in samples], dtype=np.int64), classes)
 
 
-def _warn_of(endings: Counter[str], path: Path) -> None:
-    """Say how many files of each ending are no images to torchvision."""
+def warn_of_endings(endings: Counter[str], path: Path, kind: str) -> None:
+    """Say how many files of each ending in a folder are no images to torchvision; `kind` begins the text."""
     if not endings or rank() != 0:
         return
     count = endings.total()
     files, are = ("file", "is") if count == 1 else ("files", "are")
     found = ", ".join(f"{ending} {number}" for ending, number in endings.most_common(6))
     found += ", ..." if len(endings) > 6 else ""
-    told = f"folder: {path}: {count:,} {files} of other endings ({found}) {are} left out"
+    told = f"{kind}: {path}: {count:,} {files} of other endings ({found}) {are} left out"
     warnings.warn(told, ZooWarning, stacklevel=3)
 
 

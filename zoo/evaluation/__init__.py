@@ -15,12 +15,14 @@ if TYPE_CHECKING:
     from zoo.evaluation.knn import KnnPrediction, knn_predict
     from zoo.evaluation.linear import LinearClassifier, fit_linear
     from zoo.evaluation.metrics import classification_metrics
-    from zoo.evaluation.retrieval import Retrieval
+    from zoo.evaluation.retrieval import Pairs, Ranked, Retrieval
 
 __all__ = [
     "Features",
     "KnnPrediction",
     "LinearClassifier",
+    "Pairs",
+    "Ranked",
     "Retrieval",
     "classification_metrics",
     "extract",
@@ -32,6 +34,8 @@ _HOME_OF = {
     "Features": "features",
     "KnnPrediction": "knn",
     "LinearClassifier": "linear",
+    "Pairs": "retrieval",
+    "Ranked": "retrieval",
     "Retrieval": "retrieval",
     "classification_metrics": "metrics",
     "extract": "features",

@@ -100,7 +100,7 @@ class ProbeData:
             self.view,
             self.mean,
             self.std,
-            batch_size=self._batch_size,
+            batch_size=batch_size(self.device, self.view.size),
             device=self.device,
             workers=self.workers,
             max_bad_images=self.max_bad_images if split == "train" else 0,
@@ -136,7 +136,7 @@ class ProbeData:
             max_bad_images=self.max_bad_images,
         )
         batches = loader.stream(0, augmentation.views * loader.steps_per_epoch)
-        size = self._batch_size
+        size = batch_size(self.device, self.view.size)
         parts = (
             part
             for batch in batches
@@ -185,11 +185,6 @@ class ProbeData:
             if len(sizes) > 1:
                 break
         return sizes
-
-    @property
-    def _batch_size(self) -> int:
-        small = self.device.type == "cpu" and self.view.size >= CPU_BATCH_FROM
-        return CPU_BATCH if small else BATCH
 
     @property
     def num_classes(self) -> int:
@@ -252,6 +247,11 @@ class Encoded:
     def test(self) -> Features:
         """Features and labels of the test images."""
         return Features(self.probe.test, torch.from_numpy(self.test_set.labels.copy()))
+
+
+def batch_size(device: torch.device, size: int) -> int:
+    """Return how many images of `size` pixels are encoded at a time."""
+    return CPU_BATCH if device.type == "cpu" and size >= CPU_BATCH_FROM else BATCH
 
 
 def total_memory(device: torch.device) -> int:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import tempfile
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from zoo.config import plain_kind
 from zoo.errors import DataError
 from zoo.modules import evaluating
 from zoo.training.acceleration import float32_products
@@ -36,7 +37,7 @@ class Features(NamedTuple):
 
 def extract(
     model: nn.Module,
-    batches: Iterable[tuple[Tensor, Tensor]],
+    batches: Iterable[Tensor | Sequence[Tensor]],
     *,
     device: torch.device | str,
     count: int | None = None,
@@ -49,14 +50,15 @@ def extract(
 
     Args:
         model: maps images `[B, 3, H, W]` to features `[B, D]`.
-        batches: pairs of images `[B, 3, H, W]` and labels `[B]`.
+        batches: images `[B, 3, H, W]`, or sequences of images, labels `[B]` and what else a loader yields,
+            which is not looked at. Images alone have the label -1.
         device: where to compute.
         count: images in all `batches` together, or more; with it, features are held once. Without, all
             batches are held until they are joined, which takes twice as much.
         progress: called after each batch with the number of images in it.
 
     Raises:
-        DataError: when there is no image, or the model's output is not `[B, D]`.
+        DataError: when there is no image, a batch is something else, or the model's output is not `[B, D]`.
     """
     device = torch.device(device)
     model.to(device)
@@ -66,13 +68,38 @@ def extract(
     # a GPU's convolutions would round float32 to TensorFloat-32, and figures be others than a CPU's
     autocast = torch.autocast(device.type, enabled=False)
     with evaluating(model), torch.no_grad(), autocast, float32_products():
-        for images, targets in batches:
+        for number, batch in enumerate(batches):
+            images, targets = _parts_of(batch, number)
             output = model(images.to(device=device, dtype=dtype, non_blocking=True))
             _check_output(output, len(images))
             rows.add(output.float(), targets.long())
             if progress is not None:
                 progress(len(images))
     return rows.all()
+
+
+def _parts_of(batch: object, number: int) -> tuple[Tensor, Tensor]:
+    """Return the images and labels of a batch of any loader.
+
+    Raises:
+        DataError: for anything that is neither images nor begins with them.
+    """
+    expected = "expected images [B, 3, H, W], alone or in a sequence with labels [B]"
+    if isinstance(batch, Tensor):
+        batch = (batch,)
+    if not isinstance(batch, Sequence) or isinstance(batch, str | bytes) or not batch:
+        raise DataError(f"features: batch {number}: found {plain_kind(batch)}, {expected}")
+    images, *others = batch
+    if not isinstance(images, Tensor) or not images.ndim:
+        first = "a number" if isinstance(images, Tensor) else plain_kind(images)
+        raise DataError(f"features: batch {number}: found {first} in the place of images, {expected}")
+    if not others:
+        return images, torch.full((len(images),), -1)
+    labels = others[0]
+    if not isinstance(labels, Tensor) or labels.shape != images.shape[:1]:
+        found = list(labels.shape) if isinstance(labels, Tensor) else plain_kind(labels)
+        raise DataError(f"features: batch {number}: found labels {found} of {len(images)} images, {expected}")
+    return images, labels
 
 
 class _Rows:

@@ -3,17 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from zoo.config import is_number
 from zoo.errors import DataError, ZooError
 from zoo.evaluation._checks import check_features, check_labels
 
 _ROWS = 1 << 16  # of the gallery that are looked at together
 _BLOCK = 1 << 24  # similarities at a time: 64 MiB, and as much again while they are sorted
+
+
+class Ranked(NamedTuple):
+    """What of a gallery is nearest to each query, nearest first.
+
+    Attributes:
+        similarity: cosines `[N, K]`.
+        index: rows of the gallery `[N, K]`, int64.
+    """
+
+    similarity: Tensor
+    index: Tensor  # type: ignore[assignment]  # shadows tuple.index, as in `Batch`
+
+
+class Pairs(NamedTuple):
+    """Queries and rows of the gallery that are alike, most alike first.
+
+    Attributes:
+        query: rows of the queries `[P]`, int64.
+        other: rows of the gallery `[P]`, int64.
+        similarity: their cosines `[P]`.
+    """
+
+    query: Tensor
+    other: Tensor
+    similarity: Tensor
 
 
 class Retrieval:
@@ -44,10 +72,53 @@ class Retrieval:
         self._norms = torch.cat(norms).clamp(min=1e-12)
 
     def nearest(self, count: int) -> Tensor:
-        """Return the rows of the gallery `[N, count]` that are nearest to each query, nearest first."""
-        parts = torch.split(torch.arange(len(self.queries)), self._rows())
-        found = [self._similarity(part).topk(count, dim=1).indices.cpu() for part in parts]
-        return torch.cat(found)
+        """Return the rows of the gallery `[N, count]` that are nearest to each query, nearest first.
+
+        Raises:
+            ZooError: as `ranked`.
+        """
+        return self.ranked(count).index
+
+    def ranked(self, count: int) -> Ranked:
+        """Return the `count` rows of the gallery that are nearest to each query, and how similar they are.
+
+        Raises:
+            ZooError: for a count below 1, or above the rows that there are for a query.
+        """
+        most = len(self.gallery) - self.alone
+        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= most:
+            others = ", the other images" if self.alone else ", the images of the gallery"
+            raise ZooError(f"retrieval: found {count!r} nearest images, expected 1 to {most}{others}")
+        found = [self._similarity(part).topk(count, dim=1) for part in self._parts()]
+        return Ranked(*(torch.cat([each.cpu() for each in column]) for column in zip(*found, strict=True)))
+
+    def pairs(self, above: float) -> Pairs:
+        """Return every pair with at least that cosine: near duplicates, say.
+
+        Without a gallery each two of the queries are one pair, the earlier row first. Memory grows with
+        the number of pairs: begin with a high threshold.
+
+        Args:
+            above: the least cosine, from -1 to 1. Which one means "the same image" depends on the encoder:
+                look at the pairs around it.
+
+        Raises:
+            ZooError: for another threshold.
+        """
+        if not is_number(above) or not -1 <= above <= 1:
+            raise ZooError(f"retrieval: above: found {above!r}, expected a cosine from -1 to 1")
+        columns = torch.arange(len(self.gallery), device=self.gallery.device)
+        found = []
+        for part in self._parts():
+            similarity = self._similarity(part)
+            alike = similarity >= above
+            if self.alone:
+                alike &= columns > part.to(columns.device)[:, None]
+            place, other = alike.nonzero(as_tuple=True)
+            found.append((part[place.cpu()], other.cpu(), similarity[place, other].cpu()))
+        query, other, similarity = (torch.cat(column) for column in zip(*found, strict=True))
+        order = similarity.argsort(descending=True, stable=True)
+        return Pairs(query[order], other[order], similarity[order])
 
     def metrics(
         self, labels: Tensor, gallery_labels: Tensor | None, num_classes: int, k: Sequence[int]
@@ -127,6 +198,10 @@ class Retrieval:
         if self.alone:
             similarity[torch.arange(len(rows), device=device), rows.to(device)] = -torch.inf
         return similarity
+
+    def _parts(self) -> Sequence[Tensor]:
+        """Return the rows of the queries, as many at a time as a block of similarities has room for."""
+        return torch.split(torch.arange(len(self.queries)), self._rows())
 
     def _rows(self) -> int:
         return max(1, _BLOCK // len(self.gallery))

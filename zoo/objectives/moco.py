@@ -62,7 +62,7 @@ class MoCoConfig(MomentumConfig):
 
     name: Literal["moco"]
     tau: TemperatureConfig | None
-    """None for the simple losses, which have no temperature."""
+    """Temperature, by which similarities are divided; null for the simple losses, which have none."""
     loss: Annotated[InfoNCE | HardContrastive | Simple | HardSimple, Field(discriminator="name")]
     """InfoNCE, or one of the temperature paper (https://arxiv.org/abs/2012.09740)."""
 

@@ -20,6 +20,7 @@ ACCURACIES = {
 """Top-1 accuracies in percent, in the order of every table, with their heading."""
 
 _WORDS = ("protocol", "data", "split")
+_FOLLOWS = '"metric" and "value" follow from there and may be left out'
 _RECALL = re.compile(r"recall_at_([1-9][0-9]{0,8})")
 
 
@@ -58,6 +59,33 @@ def checked_evaluations(entries: object, where: str) -> list[dict[str, Any]]:
     return [checked_evaluation(entry, f"{where}: evaluation {index}") for index, entry in enumerate(entries)]
 
 
+def plain(value: object, where: str, path: tuple[str, ...] = ()) -> Any:
+    """Return a value as reading the file gives it: numbers of NumPy and torch are Python's, tuples are lists.
+
+    Raises:
+        ReleaseError: beginning with `where`, for what a file cannot hold: other objects, and keys that are no
+            words, which would be others when they are read.
+    """
+    if len(path) > schema.MAX_DEPTH:
+        return value  # which `check_words` refuses
+    if isinstance(value, Mapping):
+        if odd := [key for key in value if not isinstance(key, str)]:
+            raise ReleaseError(
+                f"{where}: {_place(path)}found the key {_short(odd[0])}, expected words as keys"
+            )
+        return {key: plain(item, where, (*path, key)) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item, where, (*path, str(index))) for index, item in enumerate(value)]
+    if getattr(value, "ndim", None) == 0:
+        value = getattr(value, "item", lambda: value)()
+    if isinstance(value, str | int | float | None):
+        return value
+    raise ReleaseError(
+        f"{where}: {_place(path)}found {_short(value)} ({type(value).__name__}), expected a number, words, a "
+        "list, a section or None"
+    )
+
+
 def checked_evaluation(entry: object, where: str) -> dict[str, Any]:
     """Return an entry with all that every entry has: also `metric` and `value`, `seed` and `date`.
 
@@ -65,18 +93,23 @@ def checked_evaluation(entry: object, where: str) -> dict[str, Any]:
     not recorded is None.
 
     Raises:
-        ReleaseError: beginning with `where`, when what the card is made of is not there, or `value` is not
-            the figure in `metrics`.
+        ReleaseError: beginning with `where`, when what the card is made of is not there, seed, date or a
+            figure that tables show is of another kind, or `metric` and `value` are not in `metrics`.
     """
     words = [isinstance(entry, dict) and isinstance(entry.get(key), str) for key in _WORDS]
     if not isinstance(entry, dict) or not all(words) or not isinstance(entry.get("metrics"), dict):
         raise ReleaseError(f'{where} needs the words {", ".join(_WORDS)} and a section "metrics"')
-    measured = {name: entry["metrics"].get(name) for name in ACCURACIES}
+    shown = [key for name in in_order(entry["metrics"]) for key in (name, f"{name}_interval")]
+    measured = {key: entry["metrics"].get(key) for key in shown}
     counts = {name: entry.get(name) for name in ("shared_images", "classes_measured")}
     for name, found in {**measured, **counts}.items():
         fits = isinstance(found, int) if name in counts else is_number(found)
         if found is not None and not fits:
             raise ReleaseError(f'{where}: "{name}": found {str(found)[:40]!r}, expected a number')
+    for name, kind, expected in (("seed", int, "a whole number or null"), ("date", str, "a word or null")):
+        found = entry.get(name)
+        if isinstance(found, bool) or not isinstance(found, kind | None):
+            raise ReleaseError(f'{where}: "{name}": found {_short(found)}, expected {expected}')
     for name in ("settings", "train_set", "test_set"):
         if not isinstance(entry.get(name), dict | None):
             raise ReleaseError(f'{where}: "{name}" is no section')
@@ -89,20 +122,30 @@ def checked_evaluation(entry: object, where: str) -> dict[str, Any]:
 
 
 def contradiction(entry: Mapping[str, Any]) -> str:
-    """Say how the `value` of an entry is another than its metrics have; '' where it is not, or absent.
+    """Say how `metric` or `value` of an entry is not in its metrics; '' where they are, or absent.
 
-    It is never used: what follows from other keys says nothing new. But others read it in the file as the
+    They are never used: what follows from other keys says nothing new. But others read it in the file as the
     result, and of two results nobody could tell which was measured; so this is refused as a key that stands
     there twice is. Which of the metrics is the headline may differ between versions, and contradicts nothing.
     """
     metrics, value = entry.get("metrics"), entry.get("value")
-    if not isinstance(metrics, Mapping) or "value" not in entry:
+    if not isinstance(metrics, Mapping):
         return ""
     name = entry.get("metric", headline(metrics)["metric"])
-    measured = metrics.get(name) if isinstance(name, str) else None
-    if value == measured and (value is None or is_number(value)):
+    if name is not None and not (isinstance(name, str) and name in metrics):
+        return f'"metric": found {_short(name)}, expected a name in "metrics"; {_FOLLOWS}'
+    measured = None if name is None else metrics[name]
+    if "value" not in entry or (value == measured and (value is None or is_number(value))):
         return ""
     return (
-        f'"value": found {str(value)[:40]}, as "metric" {str(name)[:40]!r}; expected {str(measured)[:40]}, '
-        'which "metrics" has; both keys follow from there and may be left out'
+        f'"value": found {_short(value)}, as "metric" {_short(name)}; expected {_short(measured)}, '
+        f'which "metrics" has; {_FOLLOWS}'
     )
+
+
+def _place(path: tuple[str, ...]) -> str:
+    return f'"{".".join(path)}": ' if path else ""
+
+
+def _short(value: object) -> str:
+    return repr(value)[:40]

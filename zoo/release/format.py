@@ -19,6 +19,7 @@ from zoo.files import is_file
 from zoo.release import schema
 from zoo.release.evaluations import checked_evaluations
 from zoo.release.files import WRITING, replacing
+from zoo.release.unfinished import unfinished
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
@@ -192,6 +193,14 @@ def read_recipe(folder: Path) -> dict[str, Any]:
     return recipe
 
 
+def snapshot_of(training: Mapping[str, Any]) -> str | None:
+    """Say of a release's `training` how far it was, "epoch 300 of 400", where it had not ended; else None."""
+    facts = training.get("snapshot")
+    if not isinstance(facts, Mapping):
+        return None
+    return f"epoch {facts.get('epoch')} of {facts.get('of_epochs')}"
+
+
 def start_of(recipe: Mapping[str, Any]) -> str | None:
     """Return what a recipe's training started from; None for random weights, and of a conversion."""
     start = (recipe.get("init") or {}).get("release")
@@ -257,7 +266,8 @@ def read_text(file: Path) -> str:
             raise ReleaseError(f"{file}: found {status.st_size:,} bytes, expected at most {MAX_TEXT_BYTES:,}")
         data = file.read_bytes()
     except FileNotFoundError:
-        raise ReleaseError(f"{file.parent}: no release, {file.name} is missing") from None
+        why = unfinished(file.parent) if file.name == CONFIG else ""
+        raise ReleaseError(f"{file.parent}: {why or f'no release, {file.name} is missing'}") from None
     except OSError as error:
         raise ReleaseError(f"{file}: cannot be read: {error}") from None
     if kind := disguise(data):

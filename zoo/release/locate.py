@@ -8,6 +8,7 @@ from zoo.errors import ReleaseError, did_you_mean
 from zoo.files import is_dir, is_file, names_in
 from zoo.release import format, hub, names
 from zoo.release.hub import download
+from zoo.release.unfinished import unfinished
 
 
 def folder_of(
@@ -36,7 +37,8 @@ def folder_of(
         beside = reading.path.parent
         near = [str(beside / name) for name in names_in(beside) if beside / name != reading.path]
         raise ReleaseError(f'no folder "{reading.path}".{did_you_mean(reading.path, near)}')
-    if not is_file(reading.path / format.CONFIG) and hub.is_repo_id(reading.target):
+    absent = not is_file(reading.path / format.CONFIG) and not unfinished(reading.path)
+    if absent and hub.is_repo_id(reading.target):
         raise ReleaseError(
             f"{reading.path}: no release, {format.CONFIG} is missing; the repository of this name on the Hub"
             f' is "hf-hub:{reading.target}"'

@@ -203,8 +203,9 @@ def _shipped_of(arch: str) -> str:
 
 def _use_of_timms(name: str) -> str:
     return (
-        f'"zoo finetune --init {TIMM}{name}" starts from timm\'s own weights, and in Python '
-        f'zoo.evaluate(timm.create_model("{name}", pretrained=True, num_classes=0), ...) measures them'
+        f'"zoo evaluate PROTOCOL {TIMM}{name} --data SPEC" measures timm\'s own weights, '
+        f'"zoo finetune --init {TIMM}{name}" starts from them, and in Python '
+        f'timm.create_model("{name}", pretrained=True, num_classes=0) loads them'
     )
 
 

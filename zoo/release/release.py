@@ -17,6 +17,7 @@ from torch import nn
 from torchvision import transforms
 
 from zoo import catalog
+from zoo.config import is_number
 from zoo.errors import DataError, ReleaseError
 from zoo.files import is_dir, is_file, write_text
 from zoo.image_list import ImageList
@@ -26,7 +27,7 @@ from zoo.pixels import to_rgb
 from zoo.release import card, files, format, images, names, schema, start, tensors, verified
 from zoo.release import history as histories
 from zoo.release.build import build
-from zoo.release.evaluations import checked_evaluation
+from zoo.release.evaluations import checked_evaluation, plain
 from zoo.release.locate import folder_of
 from zoo.release.relicense import relicense
 from zoo.release.request import check_request
@@ -70,7 +71,7 @@ class Release:
             evaluations = self.metrics["evaluations"]
         except ReleaseError:  # whoever looks at it in a debugger is told by what needs the file
             evaluations = []
-        measured = [entry for entry in evaluations if "accuracy" in entry["metrics"]]
+        measured = [entry for entry in evaluations if is_number(entry["metrics"].get("accuracy"))]
         if measured:
             best = max(measured, key=lambda entry: entry["metrics"]["accuracy"])
             facts.append(f"{best['metrics']['accuracy']:.1f} % by {best['protocol']} on {best['data']}")
@@ -247,19 +248,21 @@ class Release:
         Args:
             entry: `protocol`, `data`, `split`, `metrics` (name -> value; accuracies in percent) and what else
                 describes it: `settings`, `seed`, `date`. Entries are equal when protocol, data, split,
-                settings and seed are. Recorded with it are `metric` and `value`, the name and number of the
-                one that tables show first, and None for a seed or date that is not given.
+                settings and seed are. Numbers may be NumPy's or torch's. Recorded with it are `metric` and
+                `value`, the name and number of the one that tables show first, and None for a seed or date
+                that is not given.
 
         Raises:
-            ReleaseError: when some of it is missing or of another kind, `value` is not in its metrics, or
-                the release cannot be changed.
+            ReleaseError: when some of it is missing or of another kind, `metric` or `value` is not in its
+                metrics, or the release cannot be changed.
         """
         where = f"an evaluation of {self.name}"
-        absent = [key for key in ("protocol", "data", "split", "metrics") if key not in entry]
+        given = plain(entry, where) if isinstance(entry, Mapping) else {}
+        absent = [key for key in ("protocol", "data", "split", "metrics") if key not in given]
         if absent:
             raise ReleaseError(f"{where} needs {', '.join(absent)}")
-        schema.check_words(entry, where)  # before it is written: the file could not be read any more
-        checked = checked_evaluation(dict(entry), where)
+        schema.check_words(given, where)  # before it is written: the file could not be read any more
+        checked = checked_evaluation(given, where)
         with self._changing() as config:
             self._add([checked], config)
 

@@ -112,7 +112,7 @@ def _encoder(recipe: Recipe, dataset: ImageDataset) -> tuple[nn.Module, Centers 
     if recipe.init is None:
         return backbones.create(recipe.backbone.arch, **recipe.backbone.args), None
     if recipe.init.release.startswith(TIMM):
-        return _timm_pretrained(recipe, recipe.init.release.removeprefix(TIMM)), None
+        return _of_timm(recipe, recipe.init.release.removeprefix(TIMM)), None
     opened = release.open(recipe.init.release)
     found = opened.config["architecture"]
     if found != recipe.backbone.arch:
@@ -133,36 +133,45 @@ def _encoder(recipe: Recipe, dataset: ImageDataset) -> tuple[nn.Module, Centers 
     return opened.load(**args), opened.centers
 
 
-def _timm_pretrained(recipe: Recipe, name: str) -> nn.Module:
+def _of_timm(recipe: Recipe, name: str) -> nn.Module:
     arch = name.partition(".")[0]
     if arch and arch != recipe.backbone.arch:
         raise TrainingError(
             f'init.release: "{TIMM}{name}" is a {arch}, but backbone.arch is {recipe.backbone.arch}'
         )
-    check_timm_weights(name)
-    try:
-        with hub_client.bounded():
-            return backbones.create(name, pretrained=True, **recipe.backbone.args)
-    except OSError as error:  # no network and nothing in the cache
-        raise TrainingError(f'init.release: timm\'s weights "{name}": {hub_client.explain(error)}') from None
+    return timm_pretrained(name, **recipe.backbone.args)
 
 
-def check_timm_weights(name: str) -> None:
-    """Make sure that timm has weights `ARCH.TAG`.
+def timm_pretrained(name: str, *, where: str = "init.release", **model_args: Any) -> nn.Module:
+    """Build a timm model without a classifier and with timm's own weights, downloaded if they are not there.
+
+    Args:
+        name: `ARCH.TAG`.
+        where: whose name it is, for errors.
+        model_args: arguments of the architecture.
+
+    Raises:
+        TrainingError: for weights that timm does not have, naming those that it has, or that cannot be had.
+    """
+    check_timm_weights(name, where)
+    with hub_client.talking(f'{where}: timm\'s weights "{name}"', {}, TrainingError):
+        return backbones.create(name, pretrained=True, **model_args)
+
+
+def check_timm_weights(name: str, where: str = "init.release") -> None:
+    """Make sure that timm has weights `ARCH.TAG`; `where` says whose name it is.
 
     Raises:
         TrainingError: naming those that it has of the architecture.
     """
     arch = name.partition(".")[0]
     if not arch:
-        raise TrainingError(
-            f'init.release: "{TIMM}" names no weights; expected e.g. "{TIMM}resnet50.tv_in1k"'
-        )
+        raise TrainingError(f'{where}: "{TIMM}" names no weights; expected e.g. "{TIMM}resnet50.tv_in1k"')
     known = timm.list_pretrained(f"{arch}.*")
     if name not in known:
         near = did_you_mean(name, known or timm.list_pretrained())
         raise TrainingError(
-            f'init.release: timm has no weights "{name}".{near} '
+            f'{where}: timm has no weights "{name}".{near} '
             f"It has: {', '.join(known) or 'none of this architecture'}"
         )
 

@@ -62,6 +62,12 @@ def allowed_changes(earlier: Recipe, now: Recipe, folder: str) -> list[Change]:
     """
     changes = differences(earlier.model_dump(mode="json"), now.model_dump(mode="json"))
     others = [change for change in changes if change.key not in ALLOWED]
+    if len(others) == 1 and others[0].key == "name":
+        (name,) = others
+        raise TrainingError(
+            f'"{folder}" holds a run of "{name.before}", which differs from "{name.now}" in its name alone; '
+            f"continue it with --set name={name.before}"
+        )
     if others:
         raise TrainingError(
             f'"{folder}" holds a run of another recipe, which cannot be continued with this one: '

@@ -10,9 +10,12 @@ from zoo.config import load_yaml, yaml_in_line
 from zoo.training.changes import ALLOWED, differences
 
 _UNSAID = tuple(f"{key}." for key in (*ALLOWED, "name", "training.seed", "data.source.download"))
-_MOST, _LONGEST = 5, 40  # changes that are named, and characters of a value
+_WEIGHTIEST = ("objective", "method", "data", "init", "backbone")  # named first, and always
+_MOST, _LONGEST = 5, 40  # changes that are named where some are of other sections, and characters of a value
 _PLACE = re.compile(r"[/\\~]")  # a folder's path is its owner's business
-_MADE = re.compile(r"The recipe \S+(?: with | on |, started from )|.*; a recipe made for the release")
+_MADE = re.compile(
+    r"The recipe \S+(?: with | on |, started from )|.*; a recipe made for (?:the release|these images)"
+)
 
 
 def described(before: Mapping[str, Any], now: Mapping[str, Any], overrides: Sequence[str]) -> str:
@@ -40,6 +43,9 @@ def changes_in_words(
 ) -> str:
     """Return the overrides that change what is learned, `objective.tau=0.1, training.epochs=5`; "" for none.
 
+    Those of the objective, data and start come first; of how these are trained, what makes the list long is
+    only counted.
+
     Args:
         before: the plain recipe without them.
         now: the plain recipe with them.
@@ -49,14 +55,26 @@ def changes_in_words(
     differing = [f"{change.key}." for change in differences(before, now)]
     differing = [key for key in differing if not key.startswith(_UNSAID)]
     values = {_key(each): load_yaml(each.partition("=")[2], each) for each in overrides}
-    words = [
-        _words(key, value)
+    words = {
+        key: _words(key, value)
         for key, value in values.items()
         if any(each.startswith(f"{key}.") or f"{key}.".startswith(each) for each in differing)
-    ]
-    words = [each for each in words if each not in said]
-    more = len(words) - _MOST
-    return ", ".join(words[:_MOST]) + (f" and {more} more" if more > 0 else "")
+    }
+    words = {key: each for key, each in words.items() if each not in said}
+    first = sorted(filter(_is_weighty, words), key=lambda key: _WEIGHTIEST.index(_section(key)))
+    rest = [key for key in words if key not in first]
+    named = [*first, *rest[: max(0, _MOST - len(first))]]
+    more = len(words) - len(named)
+    told = ", ".join(words[key] for key in named)
+    return told + (f" and {more} more" if more else "")
+
+
+def _section(key: str) -> str:
+    return key.partition(".")[0]
+
+
+def _is_weighty(key: str) -> bool:
+    return _section(key) in _WEIGHTIEST
 
 
 def _key(override: str) -> str:

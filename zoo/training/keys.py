@@ -1,16 +1,12 @@
-"""The reference of a recipe's keys: from the schema, and from the texts beside its fields in the source.
-
-The texts are read when somebody asks: pydantic would read them whenever the schema is imported.
-"""
+"""The reference of a recipe's keys: from the schema, and from the texts below its fields."""
 
 from __future__ import annotations
 
-import ast
 import functools
-import importlib
 import inspect
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
@@ -70,7 +66,7 @@ def section(name: str = "") -> Section:
 
     Args:
         name: its whole name, or the end of it: `objective.paco`, `paco`; also the path of one key,
-            `training.epochs`, which is then the only one.
+            `training.epochs`, which is then the only one, or the end of it, `lr`, for all that end so.
 
     Raises:
         RecipeError: for anything else, with the nearest name.
@@ -87,11 +83,26 @@ def section(name: str = "") -> Section:
     single |= {f"{of}.{key.path.rpartition('.')[2]}": key for of, key in keys if of}
     if sought in single:
         return Section(sought, "", (single[sought],))
+    if alike := _ending_in(sought, keys):
+        return Section(sought, "", alike)
     words = [*known, *(each.rpartition(".")[2] for each in known), *single]
     raise RecipeError(
         f'keys: found "{name}", expected a section or a key of a recipe.{did_you_mean(sought, words)} '
         '"zoo keys" shows the sections'
     )
+
+
+def _ending_in(word: str, keys: list[tuple[str, Key]]) -> tuple[Key, ...]:
+    """Return the keys whose path ends in a word, each once.
+
+    Where several sections can stand in one place, and mean other things by it, a path says whose it is.
+    """
+    found: dict[Key, str] = {}
+    for of, key in keys:
+        if key.path.rpartition(".")[2] == word:
+            found.setdefault(key, f"{of}.{word}".strip("."))
+    paths = Counter(key.path for key in found)
+    return tuple(key if paths[key.path] == 1 else key._replace(path=path) for key, path in found.items())
 
 
 @functools.cache
@@ -116,7 +127,7 @@ def _walk(name: str, path: str, schema: type[Config], tag: str | None) -> Iterat
                 named.append(inner)
                 inside.append((inner, place, member, told))
         instead = _about(found[0][1]).partition("\n")[0] if found else ""
-        text = _TAG if field == tag else _text(schema, field) or instead
+        text = _TAG if field == tag else _one_line(info.description or instead)
         default = None if info.default is PydanticUndefined else _as_json(info.default)
         keys.append(Key(here, _kind(annotation, tagged=told is not None), default, text, tuple(named)))
     yield Section(name, _about(schema), tuple(keys))
@@ -203,55 +214,9 @@ def _plural(kind: str) -> str:
 
 
 def _about(schema: type[Config]) -> str:
-    """Return the docstring of a section up to the list of its attributes, a line for each paragraph."""
-    text = _classes(schema.__module__)[schema.__name__][0].partition("\nAttributes:\n")[0]
-    return "\n".join(_one_line(each) for each in text.strip().split("\n\n"))
-
-
-def _text(schema: type[Config], field: str) -> str:
-    """Return what the source says of a field: the text below it, or its class's docstring."""
-    for each in schema.__mro__:
-        if not issubclass(each, Config) or each is Config:
-            continue
-        about, below = _classes(each.__module__)[each.__name__]
-        found = below.get(field) or _attributes(about).get(field)
-        if found:
-            return _one_line(found)
-    return ""
+    """Return the docstring of a section, a line for each paragraph."""
+    return "\n".join(_one_line(each) for each in inspect.cleandoc(schema.__doc__ or "").split("\n\n"))
 
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())
-
-
-@functools.cache
-def _classes(module: str) -> dict[str, tuple[str, dict[str, str]]]:
-    """Return the docstring of each class of a module's source, and the texts below its fields."""
-    tree = ast.parse(inspect.getsource(importlib.import_module(module)))
-    found = {}
-    for node in tree.body:
-        if isinstance(node, ast.ClassDef):
-            below = {}
-            for field, after in zip(node.body, node.body[1:], strict=False):
-                if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
-                    match after:
-                        case ast.Expr(value=ast.Constant(value=str(text))):
-                            below[field.target.id] = text
-            found[node.name] = (ast.get_docstring(node) or "", below)
-    return found
-
-
-def _attributes(docstring: str) -> dict[str, str]:
-    """Read the section `Attributes:` of a docstring: texts by the names of fields."""
-    found: dict[str, str] = {}
-    names: list[str] = []
-    for line in docstring.partition("Attributes:\n")[2].splitlines():
-        entry = re.fullmatch(r" {4}([a-z_]+(?:, [a-z_]+)*): (.*)", line)
-        if entry:
-            names = entry[1].split(", ")
-            found |= dict.fromkeys(names, entry[2])
-        elif line.startswith(" " * 8):
-            found |= {name: f"{found[name]} {line}" for name in names}
-        elif line.strip():
-            break
-    return found

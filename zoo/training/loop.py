@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 from zoo.data import Batch, ImageDataset, TrainLoader
+from zoo.data.batch_order import images_seen
 from zoo.errors import Interrupted, ZooWarning
 from zoo.launch import handed_on
 from zoo.objectives import Objective
@@ -54,6 +55,7 @@ class Trained(NamedTuple):
         bad_images: names of files that could not be decoded.
         skipped: numbers of the steps that were left out because a loss or gradient was not finite, from 1.
         stopping: facts about early stopping, for the release; None without.
+        epoch: how many passes over the data these are, where the training is not at its end; else None.
     """
 
     objective: Objective
@@ -64,6 +66,7 @@ class Trained(NamedTuple):
     bad_images: list[str]
     skipped: tuple[int, ...] = ()
     stopping: dict[str, Any] | None = None
+    epoch: float | None = None
 
 
 def train(
@@ -121,7 +124,7 @@ def train(
     return Trained(
         objective,
         loop.done,
-        loop.done // loader.steps_per_epoch * sum(map(loop.images, range(loader.steps_per_epoch))),
+        images_seen(loop.done, size, section.batch_size, drop_last=section.drop_last),
         seconds,
         ended,
         loader.bad_images,

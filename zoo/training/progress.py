@@ -53,6 +53,42 @@ def show_progress(name: str, total: int, start: int) -> Iterator[Report]:
     yield plain
 
 
+@contextmanager
+def show_images(text: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Yield what is told how many more of `total` images are done; `text` says what is done with them."""
+    console = Console(stderr=True)
+    began = last = time.monotonic()
+    done = 0
+
+    def describe() -> str:
+        speed = done / max(time.monotonic() - began, 1e-9)
+        left = timedelta(seconds=round((total - done) / max(speed, 1e-9)))
+        return f"{text}: {done:,} of {total:,} images  {speed:,.0f} images/s  {left} left"
+
+    if console.is_terminal and crowd() == 1:
+        with Progress(BarColumn(bar_width=12), TextColumn("{task.description}"), console=console) as bar:
+            task = bar.add_task(f"{text}: {total:,} images", total=total)
+
+            def drawn(count: int) -> None:
+                nonlocal done
+                done += count
+                bar.update(task, completed=done, description=describe())
+
+            yield drawn
+        return
+
+    say(f"{text}: {total:,} images")
+
+    def plain(count: int) -> None:
+        nonlocal done, last
+        done += count
+        if time.monotonic() - last >= PLAIN_INTERVAL:
+            last = time.monotonic()
+            say(describe())
+
+    yield plain
+
+
 def say(text: str) -> None:
     """Print a line on standard error; of several ranks the first one speaks."""
     if rank() == 0:

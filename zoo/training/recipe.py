@@ -283,7 +283,7 @@ class Recipe(Config):
         before = copy.deepcopy(data) if overrides else data
         for override in overrides:
             apply(data, override, where)
-        recipe = parse(cls, data, where)
+        recipe = parse(cls, data, where, before=before)
         if not overrides:
             return recipe
         with suppress(RecipeError):  # one that is whole only with its overrides is compared as it stands

@@ -45,6 +45,7 @@ class RunFolder:
         self.changes_file = path / "changes.jsonl"
         self.data_file = path / "data.json"
         self.stages_file = path / "stages.json"
+        self.unreadable_file = path / "unreadable.txt"
         self._checkpoints = Checkpoints(path / "checkpoints")
         self._locked = False
         self._tracking: Tracking | None = None
@@ -154,6 +155,16 @@ class RunFolder:
         Raises:
             TrainingError: if the run began on others.
         """
+        found = self.check_images(dataset)
+        with self._own(), writing(f'"{self.data_file}"', self.path):
+            write_text(self.data_file, json.dumps(found) + "\n", parents=False)
+
+    def check_images(self, dataset: ImageDataset) -> dict[str, Any]:
+        """See that images are those that a run began on, if it has begun; return what is noted of them.
+
+        Raises:
+            TrainingError: if the run began on others.
+        """
         facts = dataset.describe()
         found = {key: facts[key] for key in ("num_images", "sha256")}
         try:
@@ -166,8 +177,7 @@ class RunFolder:
                 f"{_images(found)}: names, labels or order differ. Give it the data it began with, or choose "
                 "another --out"
             )
-        with self._own(), writing(f'"{self.data_file}"', self.path):
-            write_text(self.data_file, json.dumps(found) + "\n", parents=False)
+        return found
 
     def _record(self, changes: Sequence[Change], step: int) -> None:
         """Add to changes.jsonl what holds from the step after `step` on, and say it."""
@@ -257,7 +267,7 @@ class RunFolder:
 
     def note_unreadable(self, names: Sequence[str]) -> None:
         """Keep the names of unreadable images in `unreadable.txt` and say when there are new ones."""
-        file = self.path / "unreadable.txt"
+        file = self.unreadable_file
         known = lines(file)
         # a file's name need not be text
         texts = [name.encode(errors="backslashreplace").decode() for name in names]

@@ -39,9 +39,11 @@ class Stage(NamedTuple):
         return what(self.recipe)
 
     @property
-    def epochs(self) -> int:
-        """How long it took; early stopping may have ended it."""
-        stopping = self.trained.stopping
+    def epochs(self) -> float:
+        """How long it took; early stopping may have ended it, or nothing yet."""
+        epoch, stopping = self.trained.epoch, self.trained.stopping
+        if epoch is not None:
+            return epoch
         return self.recipe.training.epochs if stopping is None else int(stopping["stopped_at_epoch"])
 
 
@@ -153,6 +155,7 @@ def together(objective: Objective, stages: Sequence[Stage]) -> Trained:
         list(dict.fromkeys(name for stage in stages for name in stage.trained.bad_images)),
         tuple(skipped),
         next((stage.trained.stopping for stage in stages if stage.trained.stopping), None),
+        stages[-1].trained.epoch if stages else None,
     )
 
 

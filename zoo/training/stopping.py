@@ -93,16 +93,9 @@ class Stopping:
     def facts(self, done: int) -> dict[str, Any]:
         """Return what the release says about it; `done` steps were behind when training ended."""
         assert self.best is not None
-        per_epoch = self._stepper.steps_per_epoch
-        return {
-            "validation_fraction": self._section.validation_fraction,
-            "validation_images": self._validation.images,
-            "metric": self._section.metric,
-            "best_value": round(self.best.value, 4) if math.isfinite(self.best.value) else None,
-            "best_epoch": self.best.step // per_epoch,
-            "stopped_at_epoch": done // per_epoch,
-            "chosen_on": "the validation part, put aside from the training images",
-        }
+        return stopping_facts(
+            self._section, self.best, self._validation.images, done, self._stepper.steps_per_epoch
+        )
 
     def state(self) -> dict[str, Any]:
         """Return all that `load_state` needs."""
@@ -119,6 +112,29 @@ class Stopping:
             raise ValueError("its best state is of other weights")
         self.best = best
         self.waited = int(state["waited"])
+
+
+def stopping_facts(
+    section: EarlyStoppingSection, best: Best, images: int, done: int, steps_per_epoch: int
+) -> dict[str, Any]:
+    """Return what a release says about early stopping.
+
+    Args:
+        section: the recipe's `training.early_stopping`.
+        best: the state that is released.
+        images: of the validation part.
+        done: steps that were behind when training ended.
+        steps_per_epoch: batches in one pass over the data.
+    """
+    return {
+        "validation_fraction": section.validation_fraction,
+        "validation_images": images,
+        "metric": section.metric,
+        "best_value": round(best.value, 4) if math.isfinite(best.value) else None,
+        "best_epoch": best.step // steps_per_epoch,
+        "stopped_at_epoch": done // steps_per_epoch,
+        "chosen_on": "the validation part, put aside from the training images",
+    }
 
 
 def open_stopping(

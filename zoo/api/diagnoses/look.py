@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from zoo.api.diagnoses.subjects import Opened
 from zoo.api.evaluation import own_data
+from zoo.api.given import check_data
 from zoo.api.own_images import open_own
 from zoo.config import parse
 from zoo.data import DataConfig, EvalView, ImageDataset, ViewsConfig, open_dataset, parse_data_spec
@@ -76,6 +77,7 @@ class Looker:
         Raises:
             ZooError: naming what is wrong with it.
         """
+        check_data(self.data)
         self._spec = None if self.data is None or is_dir(self.data) else parse_data_spec(str(self.data))
 
     def require_use(self, subjects: Iterable[Opened]) -> None:

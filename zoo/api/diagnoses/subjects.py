@@ -18,9 +18,10 @@ from zoo.modules import Centers
 from zoo.release import Release
 from zoo.release import history as histories
 from zoo.release.format import CONFIG, holds_release
-from zoo.training import Recipe, RunFolder, build_objective
+from zoo.training import Recipe, RunFolder
 from zoo.training.checkpoint_reader import step_of
 from zoo.training.run_stages import class_rows_of, rows_of
+from zoo.training.snapshot import objective_at
 from zoo.training.stages import stages, what
 
 Rows = Sequence[Mapping[str, Any]]
@@ -78,17 +79,7 @@ class Opened:
         checkpoint = self.run.load()
         if checkpoint is None:
             raise TrainingError(f'"{self.run.path}" has no checkpoint yet')
-        # the checkpoint has all weights: where they began need not be there any more
-        objective = build_objective(self.run_recipe.model_copy(update={"init": None}), train_set)
-        average = checkpoint.state.get("average", {}).get("mean", {})  # what would be released
-        try:
-            objective.load_state_dict({**checkpoint.state["objective"], **average})
-        except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
-            reason = str(error).splitlines()[0][:200]
-            raise TrainingError(
-                f'the checkpoint of step {checkpoint.step} in "{self.run.path}" does not fit its recipe: '
-                f"{reason}"
-            ) from None
+        objective = objective_at(checkpoint, self.run_recipe, self.run, train_set)
         return objective.encoder, objective.centers()
 
 

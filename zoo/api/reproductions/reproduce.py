@@ -150,8 +150,8 @@ def reproduce(
 
     Raises:
         Interrupted: on a signal, after saving the state.
-        ZooError: for a release that was converted, or has nothing recorded; for other data than it was
-            trained on, or an initial release that cannot be opened.
+        ZooError: for a release that was converted, is a snapshot, or has nothing recorded; for other data
+            than it was trained on, or an initial release that cannot be opened.
     """
     given: Any = tolerance  # what callers without a type checker give
     number = isinstance(given, Real) and not isinstance(given, bool)
@@ -159,6 +159,7 @@ def reproduce(
         raise ZooError(f"tolerance: found {tolerance!r}, expected points from 0 to 100")
     recorded = name if isinstance(name, Release) else _open(name)
     recipe = _recipe_of(recorded)
+    _check_finished(recorded)
     out = RUNS / "reproduced" / recorded.name if out is None else Path(out)
     if out.resolve() == recorded.path.resolve():
         raise ReleaseError(f'out: "{out}" is the release that is to be reproduced; choose another folder')
@@ -211,6 +212,16 @@ def _recipe_of(release: Release) -> Recipe:
     file = release.path / format.RECIPE
     # who repeats a training need not have the trackers of who made it
     return Recipe.from_yaml(format.read_text(file), str(file), ["training.trackers=[]"])
+
+
+def _check_finished(release: Release) -> None:
+    """Refuse a snapshot: its recipe trains further than it did."""
+    reached = format.snapshot_of(release.metrics["training"])
+    if reached is not None:
+        raise ReleaseError(
+            f"{release.name} is a snapshot of a training that had not ended, after {reached}, "
+            f"so no recipe ends there; expected the release of a whole training"
+        )
 
 
 def _check_start(recipe: Recipe, release: Release) -> None:

@@ -11,8 +11,7 @@ from typing import Any
 
 from zoo import catalog
 from zoo.config import leaves, parse
-from zoo.data.cifar import COPIES, TEST, TRAIN
-from zoo.data.config import Parquet
+from zoo.data.cifar import as_archive
 from zoo.data.words import data_words
 from zoo.errors import RecipeError, ReleaseError
 from zoo.evaluation.results.rows import RunResult
@@ -86,7 +85,7 @@ def run_result(release: Release, place: str) -> RunResult:
         "method": _method(release.name, plain),
         "architecture": release.config["architecture"],
         "changed": _changed(release.name, plain),
-        "group": group_of(plain, training.get("init_weights_sha256")),
+        "group": group_of(plain, training.get("init_weights_sha256"), format.snapshot_of(training)),
         "data": data_words(data),
         "train_sha256": data.get("sha256"),
         "train_images": data.get("num_images"),
@@ -96,7 +95,7 @@ def run_result(release: Release, place: str) -> RunResult:
         "profile": tail.get("profile"),
         "imbalance": tail.get("imbalance"),
         "epochs": training["epochs"],
-        "counted": _counted(training.get("early_stopping")),
+        "counted": _counted(training),
         "evaluations": [_evaluated(each) for each in own],
         "seconds": training["seconds"],
         "images_per_second": training["images_per_second"],
@@ -118,13 +117,11 @@ def _whole(plain: Mapping[str, Any]) -> dict[str, Any]:
     CIFAR's parquet files are CIFAR, as recipes say now: which images of it is for the hash of the images.
     """
     try:
-        whole = parse(Recipe, dict(plain), "recipe").model_dump(mode="json")
+        recipe = parse(Recipe, dict(plain), "recipe")
     except RecipeError:  # of another version
         return dict(plain)
-    for kind, copy in COPIES.items():
-        files = Parquet(train=TRAIN, test=TEST, image="img", label=copy.label)
-        if whole["data"]["source"] == {"kind": "parquet", **files.model_dump()}:
-            whole["data"]["source"] = {"kind": kind, "download": False}
+    whole = recipe.model_dump(mode="json")
+    whole["data"]["source"] = as_archive(recipe.data.source).model_dump(mode="json")
     return whole
 
 
@@ -160,23 +157,29 @@ def _shipped(name: str) -> dict[str, Any]:
     return _whole(Recipe.load(name).model_dump(mode="json"))
 
 
-def group_of(recipe: Mapping[str, Any], start: str | None = None) -> str:
+def group_of(recipe: Mapping[str, Any], start: str | None = None, snapshot: str | None = None) -> str:
     """Hash all in a recipe that decides what is computed, but for the seed.
 
     Args:
         recipe: plain.
         start: SHA-256 of the weights that it starts from, where that is recorded.
+        snapshot: how far the training was that has not ended.
     """
     recipe = _whole(recipe)
     same = tuple(f"{key}." for key in _SAME)  # sections among them
     decisive = {key: value for key, value in leaves(recipe) if not f"{key}.".startswith(same)}
     if start is not None:  # what the weights are, and not where they lay
         decisive["init.release"] = start
+    if snapshot is not None:
+        decisive["snapshot"] = snapshot
     text = json.dumps(decisive, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _counted(stopping: Any) -> str:
+def _counted(training: Mapping[str, Any]) -> str:
+    stopping, reached = training.get("early_stopping"), format.snapshot_of(training)
+    if reached is not None:
+        return f"a snapshot after {reached}"
     if not isinstance(stopping, Mapping):
         return "last epoch"
     metric = str(stopping.get("metric")).replace("_", " ")

@@ -17,7 +17,7 @@ COLUMNS = {**ACCURACIES, "calibration_error": "calibration error"}
 
 RANKED_BY = "balanced_accuracy"
 LEVEL = 0.95
-_ROUNDING = 1e-9  # of percentages: what is closer than that is the same
+_ROUNDING = 1e-9  # of a number's size: what is closer than that is the same
 
 Runs = Mapping[str, Mapping[int, Mapping[str, Any]]]
 """Metrics by method and seed."""
@@ -38,7 +38,7 @@ class Estimate(NamedTuple):
     values: tuple[float, ...]
 
     def __str__(self) -> str:
-        return f"{self.mean:.1f}" + ("" if self.half_width is None else f" ± {self.half_width:.1f}")
+        return f"{self.mean:z.1f}" + ("" if self.half_width is None else f" ± {self.half_width:.1f}")
 
     def in_figures(self) -> str:
         """As `in_figures` writes it: of a number that is no percentage."""
@@ -61,24 +61,18 @@ class Summary(NamedTuple):
         """Whether the interval of `to_best` reaches 0; None where seeds cannot tell, or for the best."""
         if self.to_best is None:
             return None
-        if not _is_spread(self.to_best):
-            return True if len(self.to_best.values) > 1 and abs(self.to_best.mean) < _ROUNDING else None
-        return self.to_best.mean + (self.to_best.half_width or 0.0) >= 0
+        if self.to_best.half_width is None:
+            return True if len(self.to_best.values) > 1 and self.to_best.mean == 0 else None
+        return self.to_best.mean + self.to_best.half_width >= 0
 
     @property
     def verdict(self) -> str:
         """`to_best` in words: a difference without interval says why seeds cannot judge it."""
         if self.to_best is None:
             return "best"
-        text = str(self.to_best) if _is_spread(self.to_best) else f"{self.to_best.mean:z.1f}"
         if self.tied is None:
-            return f"{text} ({'no spread' if len(self.to_best.values) > 1 else 'one seed'})"
-        return text + (" (tie)" if self.tied else "")
-
-
-def _is_spread(found: Estimate) -> bool:
-    """Whether its interval is more than 0.0 as it is shown: one of rounding alone would be none."""
-    return found.half_width is not None and f"{found.half_width:.1f}" != "0.0"
+            return f"{self.to_best} ({'no spread' if len(self.to_best.values) > 1 else 'one seed'})"
+        return f"{self.to_best}" + (" (tie)" if self.tied else "")
 
 
 def estimate(values: Sequence[float]) -> Estimate:
@@ -90,6 +84,19 @@ def estimate(values: Sequence[float]) -> Estimate:
     deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1))
     quantile = float(stats.t.ppf((1 + LEVEL) / 2, count - 1))
     return Estimate(mean, quantile * deviation / math.sqrt(count), tuple(values))
+
+
+def differences(values: Sequence[float], first: Sequence[float]) -> list[float]:
+    """Return each value minus its own of `first`, without what is rounding's alone.
+
+    Accuracies of counted images differ by the same count and yet in the last digits, which would be an
+    interval: differences that only those tell apart are the same one, and 0 where they are nothing else.
+    """
+    found = [value - other for value, other in zip(values, first, strict=True)]
+    least = _ROUNDING * max(map(abs, [*values, *first]))
+    if max(found) - min(found) <= least:
+        found = [found[0]] * len(found)
+    return [0.0 if abs(value) <= least else value for value in found]
 
 
 def in_figures(value: float, half_width: float | None = None) -> str:
@@ -146,7 +153,7 @@ def _over_seeds(by_seed: Mapping[int, Mapping[str, Any]], key: str) -> Estimate 
 
 def _paired(mine: Estimate | None, best: Estimate | None) -> Estimate:
     assert mine is not None and best is not None
-    return estimate([a - b for a, b in zip(mine.values, best.values, strict=True)])
+    return estimate(differences(mine.values, best.values))
 
 
 def as_rows(summaries: Mapping[str, Summary]) -> list[list[str]]:

@@ -133,7 +133,7 @@ class RunResult(Config):
     """Of the long tail that was selected; None where none was, and in files of earlier versions."""
     imbalance: float | None = None
     """Of that long tail."""
-    epochs: int
+    epochs: int | float
     counted: _Line
     """Which epoch's weights these are."""
     evaluations: list[Evaluated]

@@ -10,14 +10,12 @@ from typing import Literal
 from scipy import stats
 
 from zoo.errors import capital
-from zoo.evaluation.results.comparison import LEVEL, Estimate, estimate, in_figures
+from zoo.evaluation.results.comparison import LEVEL, Estimate, differences, estimate, in_figures
 
 Verdict = Literal["rises", "falls", "same", "no spread", "not told apart", "one seed", "no pair"]
 
 Expected = Literal["rises", "falls", "near 0"]
 """What a source says of a number: between the ends, or at every value."""
-
-_ROUNDING = 1e-9  # of a number's size: what is closer than that is the same
 
 BySeed = Mapping[int, float]
 """A number of one point of a sweep, by seed."""
@@ -110,19 +108,10 @@ def _change(label: str, first: BySeed, other: BySeed) -> Change:
     shared = sorted(first.keys() & other.keys())
     if not shared:
         return Change(label, math.nan, math.nan, None, 0)
-    found = estimate(_unrounded(shared, first, other))
+    found = estimate(differences([other[seed] for seed in shared], [first[seed] for seed in shared]))
     agree = sum(value * found.mean > 0 for value in found.values)
     before, after = (math.fsum(by[seed] for seed in shared) / len(shared) for by in (first, other))
     return Change(label, before, after, found, agree)
-
-
-def _unrounded(shared: Sequence[int], first: BySeed, other: BySeed) -> list[float]:
-    """Return the differences; those that only rounding tells apart, as of counted images, are the same."""
-    found = [other[seed] - first[seed] for seed in shared]
-    least = _ROUNDING * max(max(abs(first[seed]), abs(other[seed])) for seed in shared)
-    if max(found) - min(found) <= least:
-        found = [found[0]] * len(found)
-    return [0.0 if abs(value) <= least else value for value in found]
 
 
 def _spearman(pairs: Sequence[tuple[float, float]]) -> float | None:

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 from huggingface_hub import CardData, ModelCard
 
-from zoo.config import is_number
 from zoo.errors import ReleaseError
 from zoo.release import format, licenses
+from zoo.release.card.claims import unmeasured
 from zoo.release.card.metadata import metadata
 from zoo.release.card.render import notes, render
 from zoo.release.schema import LIBRARY
 
-# Versions are no figures, nor is a number that is part of a name: CIFAR-100, top-1, 1k.
-_NO_FIGURES = re.compile(r"\d+(?:\.\d+){2,}|[A-Za-z]+-?\d[\w.]*|\d+[A-Za-z]\w*")
-_PERCENTAGE = re.compile(r"(?<![\w.])(\d*\.?\d+)(?=\s?(?:%|percent\b))")
-_NUMBER = re.compile(r"(?<![\w.])(\d*\.\d+|\d{2,})(?![\w.]*\w)")
-_METRIC = re.compile(r"\b(?:acc(?:uracy|uracies)?|top-?[15]|error|mAP|F1|recall)\b", re.IGNORECASE)
-_SOURCED = re.compile(r"https?://|arXiv:|\b\d{4}\.\d{4,5}\b")  # a figure of others, with its source beside it
-_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _ANEW = "zoo.open(FOLDER).render_card() writes the card anew; it keeps the notes between its marks"
 
 
@@ -56,10 +49,9 @@ def check_card(folder: Path, config: Mapping[str, Any]) -> None:
             f'{file}: tags: found {found.get("tags")}, expected "{LIBRARY}" among them. {_ANEW}'
         )
     _check_results(_results(found), _results(expected), file)
-    own = {*notes(file).splitlines(), *config["zoo"]["description"].splitlines()}
-    rendered = set(render(folder, config).splitlines())
-    settings = [value for record in (config, recipe) for value in _numbers(record)]
-    _check_body(text, rendered, own, list(_numbers(metrics)), settings, file)
+    own = Counter([*notes(file).splitlines(), *config["zoo"]["description"].splitlines()])
+    rendered = Counter(render(folder, config).splitlines())
+    _check_body(text, rendered, own, metrics["evaluations"], file)
 
 
 def _relicensing(found: Mapping[str, Any], folder: Path) -> str:
@@ -124,56 +116,27 @@ def _check_results(found: Mapping[_Result, Any], expected: Mapping[_Result, Any]
 
 
 def _check_body(
-    text: str, rendered: set[str], own: set[str], measured: list[float], settings: list[float], file: Path
+    text: str,
+    rendered: Counter[str],
+    own: Counter[str],
+    evaluations: Sequence[Mapping[str, Any]],
+    file: Path,
 ) -> None:
-    in_results = False
+    ours = rendered - own  # rendering copies what people wrote
+    in_results, theirs = False, list[str]()
     for line in ModelCard(text).text.splitlines():
         if line.startswith("## "):
             in_results = line == "## Results"
-        if line in rendered and line not in own:  # rendering copies what people wrote
+        if line in ours and not line.startswith("```"):  # which may enclose people's own code, too
+            theirs.append("")
             continue
         if in_results and line.startswith("|") and line not in rendered:
             raise ReleaseError(
                 f"{file}: results: the row {line!r} does not follow from {format.METRICS}. {_ANEW}"
             )
-        for figure in _unmeasured(line, measured, settings):
-            raise ReleaseError(
-                f'{file}: {figure} in "{line.strip()[:80]}" was not measured here, it is not in '
-                f"{format.METRICS}; measure it, take it out, or give its source, a link, on the same line"
-            )
-
-
-def _unmeasured(line: str, measured: list[float], settings: list[float]) -> Iterator[str]:
-    """Yield the figures of a line of somebody's own words that nothing recorded has."""
-    if _SOURCED.search(line):
-        return
-    plain = _THOUSANDS.sub("", _NO_FIGURES.sub("", line))
-    for found in _PERCENTAGE.finditer(plain):
-        shares = (100 * value for value in settings if 0 < value <= 1)
-        if not _is_among(found[1], [*measured, *shares]):
-            yield f"{found[1]} %"
-    if _METRIC.search(line):
-        for found in _NUMBER.finditer(_PERCENTAGE.sub("", plain)):
-            if not _is_among(found[1], [*measured, *settings]):
-                yield found[1]
-
-
-def _is_among(figure: str, values: list[float]) -> bool:
-    """Whether one of `values` rounds to `figure`, or as a percentage does to it as a fraction."""
-    number, decimals = float(figure), len(figure.partition(".")[2])
-    return any(
-        number == round(value, decimals) or (decimals > 0 and number == round(value / 100, decimals))
-        for value in values
-    )
-
-
-def _numbers(record: Any) -> Iterator[float]:
-    """Yield the numbers in nested plain values."""
-    if isinstance(record, Mapping):
-        for value in record.values():
-            yield from _numbers(value)
-    elif isinstance(record, list):
-        for value in record:
-            yield from _numbers(value)
-    elif is_number(record):
-        yield float(record)
+        theirs.append(line)
+    for claim in unmeasured(theirs, evaluations):
+        raise ReleaseError(
+            f'{file}: {claim.figure} in "{claim.line[:80]}" was not measured here: no evaluation in '
+            f"{format.METRICS} has it. Measure it, take it out, or give its source, a link, on the same line"
+        )

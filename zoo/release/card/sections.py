@@ -12,7 +12,7 @@ from zoo.markdown import markdown_table
 from zoo.release.card.citations import bibtex
 from zoo.release.card.metadata import facts, metric_title, split_words, stated_settings
 from zoo.release.evaluations import ACCURACIES, in_order
-from zoo.release.format import start_of
+from zoo.release.format import snapshot_of, start_of
 
 _PROTOCOLS = {
     "classifier": "the learned class centers as they stand",
@@ -174,8 +174,9 @@ def training(zoo: Mapping[str, Any], training: Mapping[str, Any], recipe: str) -
     if "epochs" in training:
         rows.append(f"- {_weights(training)}")
     if zoo.get("images_sha256"):
+        command = "zoo evaluate" if "snapshot" in training else "zoo reproduce"
         rows.append(
-            "- `images.safetensors` lists the images by their content: `zoo reproduce` finds them in "
+            f"- `images.safetensors` lists the images by their content: `{command}` finds them in "
             "any copy of the data set with the same pixels, whatever its order and file names"
         )
     block = f"<details><summary>The exact recipe</summary>\n\n```yaml\n{recipe.rstrip()}\n```\n\n</details>"
@@ -185,11 +186,17 @@ def training(zoo: Mapping[str, Any], training: Mapping[str, Any], recipe: str) -
 def _weights(training: Mapping[str, Any]) -> str:
     """Say which of a training's weights these are."""
     average, stopping = training.get("moving_average"), training.get("early_stopping")
-    what = "a moving average of the weights" if average else "the weights"
+    what, snapshot = "a moving average of the weights" if average else "the weights", snapshot_of(training)
+    unfinished = ""
+    if snapshot is not None:
+        unfinished = (
+            f"A snapshot of a training that had not ended: {snapshot}, at the learning rate that the recipe "
+            "has there. "
+        )
     if not isinstance(stopping, Mapping):
-        return f"These are {what} after the last epoch."
+        return unfinished + f"These are {what} after " + ("it." if unfinished else "the last epoch.")
     metric = str(stopping.get("metric")).replace("_", " ")
-    return (
+    return unfinished + (
         f"These are {what} after epoch {stopping.get('best_epoch')}, chosen by the {metric} of "
         f"{stopping.get('validation_images')} images put aside from the training set, which no batch had; "
         "the test split decided nothing."
@@ -219,7 +226,7 @@ def _data(dataset: Mapping[str, Any]) -> list[str]:
 
 def _run(training: Mapping[str, Any]) -> list[str]:
     """How long it ran on what, in a line, and what that line does not say in lines of its own."""
-    rest = dict(training)
+    rest = {key: fact for key, fact in training.items() if key != "snapshot"}  # told by what the weights are
     rows = []
     if {"epochs", "steps", "images", "seconds", "images_per_second", "hardware"} <= rest.keys():
         epochs, steps, images = (rest.pop(key) for key in ("epochs", "steps", "images"))

@@ -41,19 +41,10 @@ _CENTERS = {"query": Part.CENTERS, "momentum": Part.MOMENTUM_CENTERS}
 
 
 class Source(Config):
-    """Where a converted release comes from: `converted` in its recipe.yaml.
-
-    Attributes:
-        file: the checkpoint's name.
-        sha256: of the checkpoint.
-        family, repository: whose layout it has.
-        encoder: which of the file's encoders this is.
-        epoch: as the file says it.
-        tensors: how many became what.
-        left_out: what else is in the file, and under which keys.
-    """
+    """Where a converted release comes from: `converted` in its recipe.yaml."""
 
     file: str
+    """The checkpoint's name."""
     sha256: str
     family: str
     repository: str

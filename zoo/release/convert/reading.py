@@ -35,6 +35,12 @@ _MOMENTUM_WEIGHTS = "model_ema"  # PyContrast and FT: the momentum encoder is an
 _EXPECTED = "expected a file that torch.save or safetensors wrote"
 _DAMAGED = "damaged, or no checkpoint: it begins as a {}, and does not go on as torch.save writes one"
 _FRAME = "Unsupported operand 149"  # what protocol 4 begins with; no older one has it
+# What pickle.dump begins with for a dict, a list or an object, by protocol. Pickles of torch.save begin with
+# its mark, a number: 8A 0A and ten bytes.
+_DUMPED = re.compile(
+    rb"\x80[\4\5]\x95(?!.{8}\x8a\n)|(?:\x80[\2\3])?(?:[}\]]q\0|\([dl]p0\n|c[\w.]{1,99}\n\w{1,99}\n)",
+    re.DOTALL,
+)
 _TRAINING_STATE = {
     "amp": "state of mixed precision",
     "args": "settings of the training",
@@ -113,7 +119,10 @@ def read_checkpoint(file: Path) -> Checkpoint:
     """
     if not is_file(file):
         raise ReleaseError(f"{file}: {_absent(file)}")
-    content = _safetensors(file) if _is_safetensors(file) else _load(file)
+    try:
+        content = _safetensors(file) if _is_safetensors(file) else _load(file)
+    except OSError as error:
+        raise ReleaseError(f"{file}: {_unreadable(error)}") from None
     if not isinstance(content, Mapping):
         raise ReleaseError(f"{file}: found a {type(content).__name__}, expected a dict of tensors")
     try:
@@ -153,7 +162,7 @@ def _is_safetensors(file: Path) -> bool:
 def _safetensors(file: Path) -> dict[str, Tensor]:
     try:
         return load_file(file)
-    except (SafetensorError, OSError) as error:
+    except SafetensorError as error:
         raise ReleaseError(f"{file}: damaged safetensors: {error}") from None
 
 
@@ -184,12 +193,18 @@ def _check_plain(file: Path) -> None:
     with file.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
         if data[:2] == b"PK":  # and zipfile found no list of its entries at the end
             raise ReleaseError(f"{file}: {_DAMAGED.format('zip archive')}")
-        if not data[:2].startswith(PICKLES):  # torch's reader would say what the first odd byte makes it do
+        dumped = _DUMPED.match(data) is not None
+        if not (dumped or data[:2].startswith(PICKLES)):  # torch's reader would tell what an odd byte does
             raise ReleaseError(
                 f"{file}: no checkpoint: its first bytes are of no zip archive, pickle or safetensors; "
                 f"{_EXPECTED}"
             )
         refuse_bytearrays(data, file)
+        if dumped:
+            raise ReleaseError(
+                f"{file}: a pickle of pickle.dump, which is no checkpoint; {_EXPECTED}. If you trust the "
+                "file, load it as its authors do and write the dict of its tensors with torch.save"
+            )
 
 
 def _reason(error: Exception, kind: str) -> str:
@@ -207,11 +222,18 @@ def _reason(error: Exception, kind: str) -> str:
         if detail:
             return f"cannot be read without running code: {shown(detail)}"
         if _FRAME in lines:
-            return "a pickle of protocol 4 or 5, expected 2, which torch.save writes by default"
+            return (
+                "a pickle of protocol 4 or 5, expected 2, which torch.save writes by default. If you trust "
+                "the file, write it again: torch.save(torch.load(FILE, weights_only=False), NEW_FILE)"
+            )
     elif isinstance(error, OSError | MemoryError):  # of the machine, and not of what the file holds
-        return f"cannot be read: {shown(first_line(error))}"
+        return _unreadable(error)
     # what else torch says is of its reader's inside, and another text for every byte
     return _DAMAGED.format(kind)
+
+
+def _unreadable(error: Exception) -> str:
+    return f"cannot be read: {shown(first_line(error))}"
 
 
 def _split(content: Mapping[Any, Any], file: Path) -> tuple[dict[str, Tensor], dict[str, str]]:

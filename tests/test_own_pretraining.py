@@ -1,0 +1,216 @@
+"""`zoo pretrain` without a recipe: one is made for somebody's own images."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import zoo
+from tests import warm
+from tests.data_fixtures import photo
+from zoo.api import plan_own_pretraining
+from zoo.api.own_pretraining import _batch, _epochs, data_in_place
+from zoo.errors import DataError, RecipeError, ZooError
+from zoo.training import Recipe
+
+MOCO = "shipped:cifar_resnet20.moco_v2_ft_digits_lt50"
+TINY = ("training.epochs=1", "objective.head_hidden=16", "training.threads=1", "training.device=cpu")
+
+
+def picture(file: Path, number: int) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    photo(12 + number % 3, 14, number).save(file)
+
+
+@pytest.fixture
+def flat(tmp_path: Path) -> Path:
+    """Images of several sizes in a folder, without classes."""
+    for number in range(20):
+        picture(tmp_path / "holiday" / f"{number}.png", number)
+    return tmp_path / "holiday"
+
+
+@pytest.fixture
+def classes(tmp_path: Path) -> Path:
+    """A tree with classes and test images."""
+    for split, count in (("train", 10), ("val", 4)):
+        for c, name in enumerate(("ant", "bee")):
+            for number in range(count):
+                picture(tmp_path / "insects" / split / name / f"{number}.png", 10 * c + number)
+    return tmp_path / "insects"
+
+
+def test_the_recipe_is_moco_v2_for_the_images_and_the_architecture(flat: Path) -> None:
+    recipe: Any = plan_own_pretraining(arch="resnet18", data=f"folder:{flat}").recipe
+    assert recipe.name == "resnet18.moco_v2_holiday"
+    assert recipe.init is None and recipe.data.source.train == "." and recipe.evaluation == []
+    assert recipe.views.eval.size == 224 and recipe.data.mean == [0.485, 0.456, 0.406]
+    view = recipe.views.train[0]
+    assert view == recipe.views.train[1] and view[0].scale == [0.2, 1.0]
+    assert [op.op for op in view[1:]] == ["color_jitter", "grayscale", "gaussian_blur", "horizontal_flip"]
+    assert (view[3].kernel_size, view[3].sigma) == (23, [0.1, 2.0])
+    assert (recipe.objective.name, recipe.objective.queue_size, recipe.objective.key_groups) == (
+        "moco",
+        20,
+        2,
+    )
+    assert (recipe.training.batch_size, recipe.training.drop_last) == (20, True)
+    assert (recipe.training.epochs, recipe.schedule.warmup_epochs) == (200, 10)
+    assert (recipe.optimizer.name, recipe.optimizer.lr) == ("momentum", 0.02344)
+    assert Recipe.from_yaml(recipe.to_yaml(), "again") == recipe
+
+
+def test_size_batch_and_epochs_that_are_asked_for_decide_the_rest() -> None:
+    wanted = {"views.eval.size": 96, "training.batch_size": 100, "training.epochs": 40}
+    recipe: Any = plan_own_pretraining(arch="convnext_atto", data="digits", overrides=wanted).recipe
+    (crop, *_, blur) = recipe.views.train[0]
+    assert (crop.size, blur.kernel_size, blur.sigma[1]) == (96, 9, 0.857), "digits are not mirrored"
+    assert recipe.objective.queue_size == 300 and recipe.schedule.warmup_epochs == 4
+    assert recipe.optimizer.name == "adamw" and recipe.optimizer.lr == pytest.approx(
+        5e-4 * 100 / 256, rel=1e-3
+    )
+    args: Any = ("backbone.args={img_size: 32, patch_size: 8}", "views.eval.size=32")
+    small: Any = plan_own_pretraining(arch="vit_tiny_patch16_224", data="digits", overrides=args).recipe
+    assert small.backbone.args == {"img_size": 32, "patch_size": 8}
+    assert small.views.backend == "tensor" and small.data.image_size == 32
+
+
+def test_a_start_gives_architecture_size_and_normalisation_and_a_tenth_of_the_rate() -> None:
+    recipe: Any = plan_own_pretraining(init=MOCO, data="digits", objective="simclr").recipe
+    fresh: Any = plan_own_pretraining(arch="cifar_resnet20", data="digits", objective="simclr").recipe
+    assert recipe.init.release == MOCO and recipe.views.eval.size == zoo.open(MOCO).preprocess.input_size == 8
+    assert (recipe.name, recipe.objective.name) == ("cifar_resnet20.simclr_digits", "simclr")
+    assert recipe.optimizer.lr == pytest.approx(fresh.optimizer.lr / 10)
+    assert [each.protocol for each in recipe.evaluation] == ["linear", "knn"]
+    told = f"SimCLR on digits, without labels, started from {MOCO}; a recipe made for these images."
+    assert recipe.description == told
+    changed = plan_own_pretraining(init=MOCO, data="digits", overrides=["objective.tau=0.1"]).recipe
+    assert changed.description.endswith("a recipe made for these images, with objective.tau=0.1.")
+
+
+def test_another_size_is_one_that_the_architecture_is_built_for() -> None:
+    changes = {"views.eval.size": 32}
+    vit = plan_own_pretraining(data="digits", arch="vit_tiny_patch16_224", overrides=changes).recipe
+    assert vit.backbone.args == {"img_size": 32}
+    resnet = plan_own_pretraining(data="digits", arch="resnet18", overrides=changes).recipe
+    assert resnet.backbone.args == {}
+
+
+@pytest.mark.parametrize(
+    ("arch", "optimizer"),
+    [("resnet18", "momentum"), ("vit_tiny_patch16_224", "adamw"), ("levit_128s", "adamw")],
+)
+def test_attention_learns_by_adamw_also_beside_batchnorm(arch: str, optimizer: str) -> None:
+    assert plan_own_pretraining(data="digits", arch=arch).recipe.optimizer.name == optimizer
+
+
+def test_few_images_get_small_batches_and_many_fewer_epochs() -> None:
+    assert list(map(_batch, (20, 31, 500, 1_000, 1_024, 4_096, 10**6))) == [20, 31, 32, 32, 64, 256, 256]
+    assert list(map(_epochs, (20, 50_000, 100_000, 10**6))) == [200, 200, 100, 50]
+
+
+def test_images_are_found_by_looking(flat: Path, classes: Path, tmp_path: Path) -> None:
+    def source(folder: Path, query: str = "") -> Any:
+        return plan_own_pretraining(arch="cifar_resnet20", data=f"folder:{folder}{query}").recipe
+
+    assert source(flat).data.source.train == "."
+    flat.rename(tmp_path / "train")
+    assert source(tmp_path).data.source.train == "train"  # without classes, too
+    labelled = source(classes)
+    assert labelled.data.source.train == "train" and len(labelled.evaluation) == 2
+    assert source(classes / "train").data.source.train == "."  # classes, nothing to test on
+    assert source(classes / "train").evaluation == []
+    assert source(classes, "?train=val").data.source.train == "val"
+    (classes / "val").rename(classes / "test")
+    assert source(classes).data.source.test == "test" and len(source(classes).evaluation) == 2
+    (classes / "test").rename(classes / "val")
+    picture(classes / "val" / "x.png", 0)
+    with pytest.raises(
+        DataError, match=r'found images in .*val and the folder "ant" beside them.*\?train=NAME'
+    ):
+        source(classes / "val")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({}, "found no recipe and no data, expected a recipe's name or file"),
+        ({"data": "digits"}, "found no recipe and neither init nor arch, expected one of them"),
+        ({"data": "digits", "init": MOCO, "arch": "resnet18"}, "found no recipe and both init and arch"),
+        ({"data": ".", "arch": "resnet18"}, r'found the folder "\." without a recipe.*--data folder:\.'),
+        ({"data": "folder:nowhere", "arch": "resnet18"}, 'there is no folder "nowhere"'),
+        ({"data": "digits", "arch": "resnet81"}, 'unknown architecture "resnet81"'),
+        ({"data": "digits", "arch": "resnet18.a1_in1k"}, "expected the architecture without the tag"),
+        ({"data": "digits", "init": "timm:resnet18.a1"}, 'timm has no weights "resnet18.a1"'),
+        ({"data": "digits", "arch": "resnet18", "objective": "moko"}, 'found "moko".*Did you mean "moco"'),
+        (
+            {"data": "digits", "arch": "resnet18", "overrides": {"objective.name": "classify"}},
+            'found "objective.name=.*classify.*" without a recipe, expected --objective',
+        ),
+        (
+            {"data": "digits", "init": MOCO, "overrides": ["init=null"]},
+            'found "init=null" without a recipe, expected --init',
+        ),
+    ],
+)
+def test_each_missing_piece_is_one_clear_error(
+    arguments: dict[str, Any], expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ZooError, match=expected):
+        zoo.pretrain(None, **arguments)
+
+
+def test_what_makes_a_recipe_is_refused_beside_one() -> None:
+    for key, value in (("init", MOCO), ("arch", "resnet18"), ("objective", "moco")):
+        with pytest.raises(RecipeError, match=f'{key}: found "{value}" beside a recipe'):
+            zoo.pretrain("cifar_resnet20.ce_digits", **{key: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_a_spec_takes_the_place_of_a_recipes_data(classes: Path, tmp_path: Path) -> None:
+    changes = ("training.epochs=1", "schedule.warmup_epochs=0", "evaluation=[]", "data.image_size=8")
+    spec = f"folder:{classes}?per_class=5&max_bad_images=1"
+    base = "cifar_resnet20.ce_digits_lt50"
+    made = zoo.pretrain(base, data=spec, out=tmp_path / "out", overrides=changes)
+    assert made.name == "cifar_resnet20.ce_insects_5shot"
+    data = made.recipe["data"]
+    assert data["source"] == {"kind": "folder", "train": "train", "test": "val"}
+    assert (data["long_tail"], data["subset"]["per_class"], data["max_bad_images"]) == (None, 5, 1)
+    assert made.class_names == ("ant", "bee")
+    assert data_in_place(base, classes, ["a=1"]) == (
+        classes,
+        ["a=1"],
+    )  # a folder is the recipe's own source's
+    root, overrides = data_in_place(base, f"folder:{classes / 'train'}", ["data.subset={per_class: 2}"])
+    assert root == classes / "train" and '"train": "."' in overrides[0]
+    assert overrides[-1] == "data.subset={per_class: 2}", "which comes after the spec's"
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_photographs_without_labels_become_a_release(flat: Path, tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="no map of test features"):
+        release = zoo.pretrain(
+            None, arch="cifar_resnet20", data=f"folder:{flat}", out=tmp_path / "out", overrides=TINY
+        )
+    assert release.class_names == () and release.recipe["objective"]["queue_size"] == 20
+    assert "20 images without classes" in release.card
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        again = zoo.pretrain(
+            None, init=release, data=f"folder:{flat}", out=tmp_path / "on", overrides=TINY, objective="simclr"
+        )
+    assert again.recipe["init"]["release"] == str(tmp_path / "out")
+
+
+def test_the_command_needs_no_recipe(classes: Path, tmp_path: Path) -> None:
+    sets = [word for change in (*TINY, "views.workers=0") for word in ("--set", change)]
+    arguments = ["pretrain", "--data", f"folder:{classes}", "--arch", "cifar_resnet20", *sets]
+    done = warm.run("tests/programs/plain_sweep.py", *arguments, "--out", str(tmp_path / "out"))
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "made cifar_resnet20.moco_v2_insects: 1 epoch in batches of 20, 32 x 32 pixels" in done.stderr
+    measured = {each["protocol"] for each in zoo.open(tmp_path / "out").metrics["evaluations"]}
+    assert measured == {"linear", "knn"}

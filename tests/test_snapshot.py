@@ -1,0 +1,172 @@
+"""`zoo.snapshot`: a training's checkpoint as a release, beside the training that would have ended there."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import zoo
+from tests.test_training import SHORT
+from tests.test_training_stopping import stopping
+from zoo.cli import main
+from zoo.errors import ReleaseError, TrainingError, ZooError
+from zoo.release import Release
+from zoo.release import history as histories
+from zoo.training import RunFolder
+
+CLASSIFY = "cifar_resnet20.balanced_softmax_digits_lt50"
+CONSTANT = (  # a rate by which a training of one epoch is the beginning of one of two
+    *SHORT,
+    "schedule.name=constant",
+    "schedule.warmup_epochs=0",
+    "objective.loss=cross_entropy",
+    "training.keep_checkpoints=9",
+    "evaluation=[classifier]",
+)
+AVERAGE = "training.ema={decay: 0.9, warmup: false}"
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {str(file): file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()}
+
+
+def hashes(release: Release) -> tuple[str, str]:
+    return release.config["zoo"]["weights_sha256"], release.config["zoo"]["centers_sha256"]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Release:
+    """A training of two epochs of six steps, both of whose checkpoints are kept."""
+    return zoo.pretrain(CLASSIFY, out=tmp_path_factory.mktemp("two") / "two", overrides=CONSTANT)
+
+
+@pytest.mark.parametrize(
+    "change", [(), (AVERAGE,), (stopping(patience=9),)], ids=["plain", "ema", "stopping"]
+)
+def test_it_is_what_a_training_that_ends_there_releases(change: tuple[str, ...], tmp_path: Path) -> None:
+    whole = [*CONSTANT, *change]
+    zoo.pretrain(CLASSIFY, out=tmp_path / "two", overrides=whole)
+    steps = 4 if "stopping" in str(change) else 6  # images are put aside
+    before = files_of(tmp_path / "two")
+    taken = zoo.snapshot(tmp_path / "two", step=steps, out=tmp_path / "taken")
+    assert files_of(tmp_path / "two") == before
+    one = zoo.pretrain(CLASSIFY, out=tmp_path / "one", overrides=[*whole, "training.epochs=1"])
+    assert hashes(taken) == hashes(one)
+    assert taken.metrics["evaluations"][0]["value"] == one.metrics["evaluations"][0]["value"]
+    kept = ("epochs", "steps", "images", "early_stopping", "moving_average")
+    facts = [{key: each.metrics["training"].get(key) for key in kept} for each in (taken, one)]
+    assert facts[0] == facts[1]
+    assert taken.metrics["training"]["snapshot"] == {"epoch": 1, "of_epochs": 2}
+    assert "snapshot" not in one.metrics["training"]
+    assert taken.history is not None and one.history is not None
+    steps_of = [[row["step"] for row in histories.rows_of(each.history)] for each in (taken, one)]
+    assert steps_of[0] == steps_of[1]
+    assert taken.name == f"{CLASSIFY}_ep1"
+    images = torch.rand(2, 3, 32, 32)
+    assert torch.equal(taken.load().eval()(images), one.load().eval()(images))
+
+
+def test_card_table_and_show_say_how_far_it_was_and_reproduce_refuses(
+    finished: Release, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["zoo", "snapshot", str(finished.path), "--step", "6", "--out", str(tmp_path / "taken")]
+    monkeypatch.setattr(sys, "argv", words)
+    with pytest.raises(SystemExit, match="0"):
+        main()
+    assert "trained 1 epochs (a snapshot, epoch 1 of 2) in" in capsys.readouterr().out
+    card = (tmp_path / "taken" / "README.md").read_text()
+    assert "A snapshot of a training that had not ended: epoch 1 of 2, at the learning rate" in card
+    assert "after the last epoch" not in card
+    assert "`zoo reproduce` finds" not in card
+    found = zoo.table([finished.path, tmp_path / "taken"], out=tmp_path / "table")
+    assert [(len(line.row.runs), line.row.first.counted) for line in found.lines] == [
+        (1, "last epoch"),
+        (1, "a snapshot after epoch 1 of 2"),
+    ]
+    with pytest.raises(
+        ReleaseError, match=r"is a snapshot of a training .* after epoch 1 of 2, so no recipe"
+    ):
+        zoo.reproduce(tmp_path / "taken", out=tmp_path / "again")
+
+
+def test_the_middle_of_an_epoch_and_a_folder_of_a_run(finished: Release, tmp_path: Path) -> None:
+    """The newest checkpoint of a training that was stopped there, by the run's own folder."""
+    run = RunFolder(tmp_path / "stopped" / "run")
+    source = RunFolder(finished.path / "run")
+    checkpoint = source.load(6)
+    assert checkpoint is not None
+    (run.path / "checkpoints").mkdir(parents=True)
+    for name in ("recipe.yaml", "data.json", "metrics.jsonl"):
+        (run.path / name).write_bytes((source.path / name).read_bytes())
+    run.save(checkpoint._replace(step=4))
+    taken = zoo.snapshot(run.path, out=tmp_path / "taken", overrides={"evaluation": []})
+    assert taken.name == f"{CLASSIFY}_step4"
+    assert taken.metrics["training"]["snapshot"] == {"epoch": 0.67, "of_epochs": 2}
+    assert taken.metrics["training"]["images"] == 4 * 64
+    assert taken.metrics["evaluations"] == []
+    assert zoo.load(tmp_path / "taken")(torch.rand(1, 3, 32, 32)).shape == (1, 64)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"step": 7}, r"step: found 7, but .* has checkpoints of other steps: 6, 12; .*keep_checkpoints"),
+        ({"step": "6"}, r"step: found '6', expected that of a checkpoint"),
+        ({"step": 0}, r"step: found 0, expected that of a checkpoint"),
+        ({}, r"has ended with step 12: its release .* earlier checkpoints: 6$"),
+        ({"step": 6, "overrides": ["training.batch_size=32"]}, r"another recipe.*training.batch_size was 64"),
+    ],
+)
+def test_what_is_no_snapshot_is_refused(
+    arguments: dict[str, Any], message: str, finished: Release, tmp_path: Path
+) -> None:
+    with pytest.raises(ZooError, match=message):
+        zoo.snapshot(finished.path, out=tmp_path / "taken", **arguments)
+    assert not (tmp_path / "taken").exists()
+
+
+def test_folders_are_refused_before_the_data_are_read(finished: Release, tmp_path: Path) -> None:
+    with pytest.raises(
+        TrainingError, match=re.escape(f'"{tmp_path}" holds no training; expected the folder')
+    ):
+        zoo.snapshot(tmp_path)
+    for own in (finished.path, finished.path / "run", finished.path / "run" / "x"):
+        with pytest.raises(
+            TrainingError, match=r"is the training's own folder, which goes on; choose another"
+        ):
+            zoo.snapshot(finished.path, step=6, out=own)
+    with pytest.raises(TrainingError, match=r"holds a release already; choose another --out"):
+        zoo.snapshot(finished.path, step=6, out=shutil.copytree(finished.path, tmp_path / "other"))
+    for given in ({"run": 3}, {"run": finished.path, "out": 3}):
+        with pytest.raises(ZooError, match=r"(run|out): found .*, expected a path"):
+            zoo.snapshot(**given)  # type: ignore[arg-type]
+    recipe = finished.path / "run" / "recipe.yaml"
+    run = RunFolder(tmp_path / "crt" / "run")
+    run.path.mkdir(parents=True)
+    text = re.sub(r"(?m)^method: null$", "method: {name: crt}", recipe.read_text())
+    assert "crt" in text
+    run.recipe_file.write_text(text)
+    run.stages_file.write_text(json.dumps(["first-0", "crt-1"]))
+    (run.path / "first-0").mkdir()
+    (run.path / "first-0" / "recipe.yaml").write_text(recipe.read_text())
+    with pytest.raises(TrainingError, match=r'method "crt", whose trainings .*: ".*first-0"; expected one'):
+        zoo.snapshot(tmp_path / "crt")
+
+
+def test_other_images_than_the_run_s_are_refused(finished: Release, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    for file in (finished.path / "run").rglob("*"):
+        if file.is_file():
+            (run / file.relative_to(finished.path / "run")).parent.mkdir(parents=True, exist_ok=True)
+            (run / file.relative_to(finished.path / "run")).write_bytes(file.read_bytes())
+    (run / "data.json").write_text(json.dumps({"num_images": 5, "sha256": "0" * 64}))
+    with pytest.raises(TrainingError, match=r"holds a run on 5 images .* which cannot be continued on"):
+        zoo.snapshot(run, step=6, out=tmp_path / "taken")

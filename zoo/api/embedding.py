@@ -1,0 +1,119 @@
+"""`zoo.embed`: features of images of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import nn
+
+from zoo.api.encoding import encode, find_encoder
+from zoo.api.given import check_data, check_path
+from zoo.data import ImageDataset, open_dataset, parse_data_spec
+from zoo.data.dataset import Split
+from zoo.data.given_images import open_folder_of_images
+from zoo.errors import DataError, ZooError
+from zoo.evaluation.embedding import Embedding, check_embedding_file, write_embedding
+from zoo.files import is_dir, is_file
+from zoo.release import Preprocess, Release
+
+SPLITS: tuple[Split, ...] = ("train", "test")
+
+
+def embed(
+    release_or_model: Release | nn.Module | str | Path,
+    data: str | Path,
+    *,
+    split: Literal["train", "test"] | None = None,
+    out: str | Path | None = None,
+    preprocess: Preprocess | Mapping[str, Any] | None = None,
+    device: str = "auto",
+    workers: int | None = None,
+    max_bad_images: int | None = None,
+) -> Embedding:
+    """Encode images with any encoder: for search, clustering, plots.
+
+    Args:
+        release_or_model: as in `zoo.evaluate`.
+        data: a folder of images, at any depth, in the order of their paths. Where every image lies in a
+            folder directly in it, that is its class. Or a spec such as "cifar100:DIR", see `zoo.evaluate`.
+        split: of a spec, "test" when None; a folder has none.
+        out: file that the features are written to as well, see `write_embedding`: .npz, .safetensors or
+            .parquet.
+        preprocess: of a model alone, how its images are made, as in `zoo.evaluate`.
+        device: "auto", "cpu" or "cuda".
+        workers: processes that decode images; those of the release's recipe when None.
+        max_bad_images: so many unreadable images are left out, with a warning that names them. When None,
+            what the spec says, else none.
+
+    Returns:
+        Features, names, labels, class names; see `Embedding`.
+
+    Raises:
+        ZooError: for a model that ends in a classifier, missing data, more unreadable images than the limit,
+            or a file that cannot be written; the latter, as far as can be told, before anything is encoded.
+    """
+    check_path("out", out)
+    if out is not None:
+        check_embedding_file(Path(out))
+    found = _images(data, split)
+    encoder = find_encoder(release_or_model, preprocess)
+    limit = found.max_bad_images if max_bad_images is None else max_bad_images
+    images = found.dataset
+    features, places, left_out = encode(
+        images,
+        encoder.model,
+        encoder.preprocess,
+        release=encoder.release,
+        device=device,
+        workers=workers,
+        max_bad_images=limit,
+        doing="embedding",
+    )
+    kept = places.tolist()
+    about: dict[str, Any] = {"encoder": encoder.name, "preprocess": asdict(encoder.preprocess)}
+    if encoder.release is not None:
+        sha256 = encoder.release.config["zoo"]["weights_sha256"]
+        about["weights_sha256"] = sha256
+    embedding = Embedding(
+        features,
+        tuple(map(images.name_of, kept)),
+        torch.from_numpy(images.labels[kept]) if images.class_names else None,
+        images.class_names,
+        left_out,
+        {**about, "data": images.settings["name"], "split": found.split},
+    )
+    if out is not None:
+        write_embedding(embedding, Path(out))
+    return embedding
+
+
+class _Images(NamedTuple):
+    dataset: ImageDataset
+    split: Split | None
+    max_bad_images: int
+
+
+def _images(data: str | Path, split: Split | None) -> _Images:
+    """Open a folder of images, or a split of what a spec names."""
+    if data is None:
+        raise DataError('data: found nothing, expected a folder of images or a spec such as "cifar100:DIR"')
+    check_data(data)
+    if split not in (None, *SPLITS):
+        raise ZooError(f"split: found {split!r}, expected {' or '.join(SPLITS)}")
+    if is_dir(data):
+        if split is not None:
+            raise ZooError(
+                f'split: found "{split}" with the folder "{data}", all of whose images are encoded; expected '
+                f'it with a spec, e.g. "folder:{data}" where that has folders of its splits'
+            )
+        return _Images(open_folder_of_images(Path(data)), None, 0)
+    if is_file(data):
+        raise DataError(f'data: found the file "{data}", expected a folder of images, or a spec')
+    config, root = parse_data_spec(str(data))
+    split = split or "test"
+    dataset = open_dataset(config, split, root, unlabelled=True)
+    return _Images(dataset, split, config.max_bad_images)

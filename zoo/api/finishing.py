@@ -1,0 +1,161 @@
+"""What comes after a training: measure it, draw it, write its release."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import timm
+import torch
+from torch import Tensor, nn
+
+from zoo import release as releases
+from zoo.api.evaluation import measure_aloud
+from zoo.api.facts import training_facts
+from zoo.api.own_images import list_splits
+from zoo.api.pictures import draw_pictures
+from zoo.data import ImageDataset
+from zoo.errors import DataError
+from zoo.evaluation.encoded import ProbeData, Reading
+from zoo.evaluation.measure import Encoded, ProbeRun
+from zoo.image_list import ImageList
+from zoo.objectives import Objective
+from zoo.release import Preprocess, Release, write_release
+from zoo.release import history as histories
+from zoo.release.format import LICENSE
+from zoo.training import Recipe, Stage, pick_device
+from zoo.training.build import TIMM
+from zoo.training.post_hoc import close
+from zoo.training.progress import show_status
+from zoo.training.run_stages import class_rows_of, rows_of, together
+
+
+class Finished(NamedTuple):
+    """A release that was just written, and what was measured and drawn for it."""
+
+    release: Release
+    entries: list[dict[str, Any]]
+    pictures: dict[str, Path]
+
+
+def finish(
+    recipe: Recipe,
+    objective: Objective,
+    stages: Sequence[Stage],
+    train_set: ImageDataset,
+    test_set: ImageDataset | None,
+    *,
+    state: Path,
+    out: Path,
+    ranks: int = 1,
+    images: Mapping[str, ImageList] | None = None,
+) -> Finished:
+    """Measure what was trained as the recipe says, draw it, and write its release.
+
+    Args:
+        recipe: of the training; its name is the release's.
+        objective: trained.
+        stages: the trainings, the last one that of `objective`; none where nothing was trained.
+        train_set: all training images.
+        test_set: None where there are none.
+        state: the folder for pictures, and for trainings that protocols do.
+        out: the release folder to make.
+        ranks: how many trained together.
+        images: the lists of images that were given; made from the data when None or empty.
+    """
+    license = _license(recipe)  # of a start that has gone it is not known: said before hours of measuring
+    encoder, centers = objective.encoder, objective.centers()
+    # as it lies in memory when it is loaded: in another layout `zoo evaluate` would round otherwise
+    encoder.to(memory_format=torch.contiguous_format)
+    reading = Reading(
+        view=recipe.views.eval,
+        mean=recipe.data.mean,
+        std=recipe.data.std,
+        device=pick_device(recipe.training.device),
+        workers=recipe.views.workers,
+        max_bad_images=recipe.data.max_bad_images,
+        cache=recipe.views.cache,
+    )
+    # all training images, also where a part was for validation: as `zoo evaluate` will have it
+    encoded = None if test_set is None else Encoded(encoder, train_set, test_set, **reading)
+    if recipe.method is not None:
+        assert centers is not None  # a method is one of the objective `classify`
+        known = encoded or ProbeData(encoder, train_set, _no_test_images, **reading)
+        centers = close(recipe.method, centers, lambda: known.train)
+    # Its folder is named by the encoder's weights, so what lies there can always be continued.
+    probe_run = ProbeRun(recipe.name, recipe.backbone.arch, recipe.data, state, resume=True)
+    entries = [
+        measure_aloud(protocol, encoded, centers, probe_run)
+        for protocol in recipe.evaluation
+        if encoded is not None
+    ]
+    dataset = train_set.describe()  # hashes all names
+    runs = [stage.run for stage in stages]
+    trained = together(objective, stages)
+    # a snapshot's run may have gone on
+    rows, class_rows = (
+        [row for row in found if row["step"] <= trained.steps]
+        for found in (rows_of(runs), class_rows_of(runs))
+    )
+    with show_status("drawing: curves, accuracies and a map of the test features"):
+        pictures = draw_pictures(
+            recipe,
+            train_set,
+            centers,
+            None if encoded is None else encoded.test,
+            train_set.class_names,
+            state,
+            rows=rows,
+            class_rows=class_rows,
+            entries=entries,
+            dataset=dataset,
+        )
+    changes = [
+        row for stage in stages for row in stage.run.changes() if row.get("step", 0) <= stage.trained.steps
+    ]
+    eval_view = recipe.views.eval
+    release = write_release(
+        out,
+        name=recipe.name,
+        encoder=encoder,
+        arch=recipe.backbone.arch,
+        model_args=recipe.backbone.args,
+        preprocess=Preprocess(
+            eval_view.size,
+            eval_view.crop_pct,
+            eval_view.interpolation,
+            tuple(recipe.data.mean),
+            tuple(recipe.data.std),
+        ),
+        class_names=train_set.class_names,
+        centers=centers,
+        objective=recipe.objective.name,
+        dataset=dataset,
+        recipe_text=recipe.to_yaml(),
+        metrics={
+            "format": 1,
+            "training": training_facts(recipe, trained, train_set, ranks, changes, stages),
+            "evaluations": entries,
+        },
+        history=histories.gather(rows, class_rows),
+        images=images or list_splits(train_set, test_set),
+        pictures=pictures,
+        description=recipe.description,
+        license=license,
+    )
+    return Finished(release, entries, pictures)
+
+
+def _no_test_images(encoder: nn.Module) -> Tensor:
+    raise DataError("there are no test images")
+
+
+def _license(recipe: Recipe) -> str:
+    """Return the licence of the weights: trained from others', they keep the others' terms."""
+    if recipe.init is None:
+        return LICENSE
+    start = recipe.init.release
+    if start.startswith(TIMM):
+        return timm.get_pretrained_cfg(start.removeprefix(TIMM)).license or "unknown"
+    return str(releases.open(start).config["pretrained_cfg"]["license"])

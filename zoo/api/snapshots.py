@@ -1,0 +1,109 @@
+"""`zoo.snapshot`: the release of a training that has not ended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from zoo.api.finishing import finish
+from zoo.api.given import check_path
+from zoo.api.pretraining import open_sets
+from zoo.catalog import recipe_text
+from zoo.errors import TrainingError
+from zoo.files import RUNS, is_file
+from zoo.release import Release
+from zoo.release.format import holds_release
+from zoo.training import Recipe, RunFolder, Stage, cpu_threads, pick_device
+from zoo.training.changes import allowed_changes
+from zoo.training.overrides import Overrides, as_overrides
+from zoo.training.snapshot import checkpoint_of, trained_until
+
+
+def snapshot(
+    run: str | Path,
+    *,
+    out: str | Path | None = None,
+    data: str | Path | None = None,
+    step: int | None = None,
+    overrides: Overrides = (),
+) -> Release:
+    """Make a release of a training that goes on, or was stopped, from one of its checkpoints.
+
+    The weights are those that the training would release if it ended there: their moving average or, with
+    early stopping, the best ones so far, where the recipe has them. It is measured as the recipe says, and
+    its card says how far the training was. The run's folder is only read, so the training may go on.
+
+    Args:
+        run: the folder of the training, as `out` of `zoo.pretrain` or `zoo.finetune`; of a method with
+            several trainings the folder of one of them.
+        out: the release folder to make, `runs/NAME_epN` when None: NAME of the recipe, N the epoch, or
+            `runs/NAME_stepN` where the checkpoint is not of an epoch's end.
+        data: the folder with the data, for sources that need one.
+        step: after which the checkpoint was written; the newest when None.
+        overrides: changes of the recipe; only those with which a training could be resumed, e.g.
+            `{"evaluation": []}`.
+
+    Returns:
+        The release in `out`.
+
+    Raises:
+        ZooError: if there is no run or no such checkpoint, for other data than it trains on, or if `out`
+            holds a release.
+    """
+    for name, given in {"run": run, "out": out}.items():
+        check_path(name, given)
+    folder = _run_in(Path(run))
+    if step is not None and (not isinstance(step, int) or isinstance(step, bool) or step < 1):
+        raise TrainingError(f"step: found {step!r}, expected that of a checkpoint, a whole number from 1")
+    found = Recipe.from_yaml(recipe_text(folder.recipe_file), str(folder.recipe_file))
+    if found.method is not None:
+        places = ", ".join(f'"{stage.path}"' for stage in folder.stages()) or "none is begun"
+        raise TrainingError(
+            f'"{folder.path}" is of the method "{found.method.name}", whose trainings have folders of their '
+            f"own: {places}; expected one of them"
+        )
+    recipe = Recipe.from_yaml(found.to_yaml(), found.name, as_overrides(overrides))
+    allowed_changes(found, recipe, str(folder.path))
+    checkpoint = checkpoint_of(folder, step)
+    if out is not None:
+        _require_free(Path(out), folder)  # before the data are read
+    train_set, test_set = open_sets(recipe, data)
+    with cpu_threads(recipe.training.threads):
+        trained = trained_until(checkpoint, recipe, folder, train_set)
+        reached = f"ep{trained.epoch}" if isinstance(trained.epoch, int) else f"step{trained.steps}"
+        recipe = recipe.model_copy(update={"name": f"{recipe.name}_{reached}"})
+        out = RUNS / recipe.name if out is None else Path(out)
+        _require_free(out, folder)
+        trained.objective.to(pick_device(recipe.training.device))
+        state = RunFolder(out / "run")
+        with state.locked():
+            return finish(
+                recipe,
+                trained.objective,
+                [Stage(recipe, folder, trained)],
+                train_set,
+                test_set,
+                state=state.path,
+                out=out,
+            ).release
+
+
+def _require_free(out: Path, run: RunFolder) -> None:
+    own = run.path.resolve()
+    if out.resolve() in (own, own.parent) or own in out.resolve().parents:
+        raise TrainingError(
+            f'out: "{out}" is the training\'s own folder, which goes on; choose another --out'
+        )
+    if holds_release(out):
+        raise TrainingError(f'"{out}" holds a release already; choose another --out')
+
+
+def _run_in(folder: Path) -> RunFolder:
+    """Return the run in a folder, or the one that the folder is."""
+    for path in (folder / "run", folder):
+        run = RunFolder(path)
+        if is_file(run.recipe_file) and run.is_one():
+            return run
+    raise TrainingError(
+        f'"{folder}" holds no training; expected the folder that zoo pretrain or zoo finetune was given as '
+        "--out, or a stage of one"
+    )

@@ -1,0 +1,133 @@
+"""Features of somebody's images with what tells which is which, and the files that hold both."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from torch import Tensor
+
+from zoo.errors import ZooError, did_you_mean
+from zoo.files import check_writable, write_atomic, writing
+from zoo.release.tensors import write_tensors
+
+_ROWS = 1 << 16  # of a parquet file that are packed together
+
+
+class Embedding(NamedTuple):
+    """Features of images, for search, clustering, plots.
+
+    Attributes:
+        features: `[N, D]`, float32, on the CPU, as the encoder gave them: not of length 1.
+        names: of the images, N of them: paths relative to the folder, or what the data set calls them.
+        labels: class of each image `[N]`, int64; None where there are no classes.
+        class_names: in the order of the labels; empty where there are none.
+        left_out: name and error of each image that could not be read.
+        about: plain values that say what encoded them: encoder, the SHA-256 of its weights, data, split,
+            preprocess.
+    """
+
+    features: Tensor
+    names: tuple[str, ...]
+    labels: Tensor | None
+    class_names: tuple[str, ...]
+    left_out: Mapping[str, str]
+    about: Mapping[str, Any]
+
+
+def check_embedding_file(file: Path) -> None:
+    """Make sure, before anything is encoded, that there is a way to write `file`.
+
+    Raises:
+        ZooError: for another ending, a folder, a place that cannot be written, or parquet without pyarrow.
+    """
+    ending = file.suffix.lower()
+    if ending not in _WRITERS:
+        raise ZooError(
+            f'out: found "{file}", expected a file that ends in {", ".join(_WRITERS)}.'
+            f"{did_you_mean(ending, _WRITERS)}"
+        )
+    check_writable(file)
+    if ending == ".parquet":
+        try:
+            import pyarrow  # noqa: F401
+        except ImportError:
+            raise ZooError(
+                f'out: "{file}" needs the package pyarrow, expected it installed: pip install pyarrow'
+            ) from None
+
+
+def write_embedding(found: Embedding, file: Path) -> None:
+    """Write an embedding under a temporary name and rename it, in the format that the file's ending says.
+
+    - `.npz`: arrays `features`, `names`, and where there are classes `labels`, `class_names`; `about` is a
+      text, JSON. Nothing is pickled.
+    - `.safetensors`: tensors `features` and `labels`; `names` and `class_names` are JSON lists in UTF-8, as
+      uint8: `json.loads(bytes(tensors["names"].numpy()))`. The header's metadata have `about`.
+    - `.parquet`: a row an image, columns `file`, `label` (the class's name) and `feature`, a list of D
+      float32. The schema's metadata have `about`.
+
+    Bytes of a name that are no UTF-8 are written as backslash, x and two digits.
+
+    Raises:
+        ZooError: as `check_embedding_file`, or if it cannot be written.
+    """
+    check_embedding_file(file)
+    write = _WRITERS[file.suffix.lower()]
+    names = tuple(map(_utf8, found.names))
+    shown = found._replace(names=names, class_names=tuple(map(_utf8, found.class_names)))
+    with writing(f'"{file}"'):
+        try:
+            write_atomic(file, lambda temporary: write(shown, temporary))
+        except SafetensorError as error:
+            raise OSError(str(error)) from None
+
+
+def _utf8(name: str) -> str:
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def _npz(found: Embedding, file: Path) -> None:
+    arrays: dict[str, Any] = {"features": found.features.numpy(), "names": np.array(found.names)}
+    if found.labels is not None:
+        arrays |= {"labels": found.labels.numpy(), "class_names": np.array(found.class_names)}
+    with file.open("wb") as stream:  # given a name, NumPy would add ".npz" to it
+        np.savez(stream, **arrays, about=np.array(json.dumps(found.about)))
+
+
+def _safetensors(found: Embedding, file: Path) -> None:
+    tensors = {"features": found.features.contiguous(), "names": _text(found.names)}
+    if found.labels is not None:
+        tensors |= {"labels": found.labels, "class_names": _text(found.class_names)}
+    write_tensors(tensors, file, {"about": json.dumps(found.about)})
+
+
+def _text(names: tuple[str, ...]) -> Tensor:
+    """Return names as a tensor: those of a million images would not fit into a header."""
+    return torch.frombuffer(bytearray(json.dumps(names, ensure_ascii=False).encode()), dtype=torch.uint8)
+
+
+def _parquet(found: Embedding, file: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns: dict[str, Any] = {"file": pa.array(found.names, pa.string())}
+    if found.labels is not None:
+        words = pa.array(found.class_names, pa.string())
+        columns["label"] = pa.DictionaryArray.from_arrays(pa.array(found.labels.numpy()), words)
+    values = pa.array(found.features.contiguous().numpy().reshape(-1))
+    columns["feature"] = pa.FixedSizeListArray.from_arrays(values, found.features.shape[1])
+    table = pa.table(columns).replace_schema_metadata({"about": json.dumps(found.about)})
+    pq.write_table(table, file, row_group_size=_ROWS)
+
+
+_WRITERS: Mapping[str, Callable[[Embedding, Path], None]] = {
+    ".npz": _npz,
+    ".safetensors": _safetensors,
+    ".parquet": _parquet,
+}
