@@ -592,6 +592,9 @@ FILES = "data.source={kind: parquet, train: train-*.parquet, test: test-*.parque
 TO_SIMCLR = (
     "objective={name: simclr, dim: 32, head_layers: 2, head_hidden: 64, head_batchnorm: true, tau: 0.1}"
 )
+CE = "cifar_resnet20.ce_digits_lt50"
+BALANCED = "cifar_resnet32.balanced_softmax_cifar100_lt100"
+LDAM = "{name: ldam, max_margin: 0.5, scale: 30.0, reweight_from: 0.8, beta: 0.999}"
 NO_TAIL, NO_FT = "data.long_tail=null", "objective.feature_transform=null"
 
 
@@ -623,6 +626,16 @@ NO_TAIL, NO_FT = "data.long_tail=null", "objective.feature_transform=null"
         (LONG_TAIL, ["data.source.download=false", "optimizer.lr=1"], LONG_TAIL),
         ("resnet152.paco_places_lt", ["data.source.train=moved/train.txt"], "resnet152.paco_places_lt"),
         (LONG_TAIL, [OWN, "name=cifar_resnet32.mine"], "cifar_resnet32.mine"),
+        (LONG_TAIL, ["data.subset={per_class: 4}"], f"{LONG_TAIL}_4shot"),
+        (BALANCED, [f"objective.loss={LDAM}", "objective.head=cosine"], "cifar_resnet32.ldam_cifar100_lt100"),
+        (BALANCED, ["objective.loss=cross_entropy"], "cifar_resnet32.ce_cifar100_lt100_changed"),
+        (CE, ["method={name: crt, epochs: 1, lr: 0.1}"], f"{CE}_changed"),
+        (MOCO, ["objective.loss={name: hard_contrastive, keep: 0.5}"], f"{MOCO}_changed"),
+        (
+            "cifar_resnet20.pico_digits_q05",
+            ["data.partial_labels.rate=0.1"],
+            "cifar_resnet20.pico_digits_q05_changed",
+        ),
     ],
 )
 def test_a_recipe_of_other_data_or_another_objective_is_named_otherwise(

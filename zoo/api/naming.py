@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,15 @@ from zoo.data.cifar import as_archive
 from zoo.data.config import Source
 from zoo.data.sources import data_name
 from zoo.errors import RecipeError
+from zoo.objectives.classify import ClassifyConfig
+from zoo.objectives.moco import MoCoConfig
 from zoo.release.schema import MAX_NAME
 from zoo.training import Recipe
 from zoo.training.changes import is_same
 
 _DIGITS = 6  # of a hash, where a long name is cut
 _CHANGED = "_changed"
+_SHORT = {"cross_entropy": "ce"}
 _LENGTH = r"(?:_e\d+|_short)?"  # of the training, at the end of a tag
 _DECISIVE = {"hub": ("repo", "config", "label"), "parquet": ("label",)}
 """What of a source's settings tells data apart; files may move, and a folder is named by `--data`."""
@@ -30,12 +33,7 @@ def data_tag(config: DataConfig, root: Path | None, room: int) -> str:
 
     Of a folder's long name as much is taken as fits, and of its hash, for another folder's may begin alike.
     """
-    plain = config.model_dump(mode="json")
-    few = plain["subset"]
-    tags = _tail_tags(plain["long_tail"])
-    if few:
-        tags.append(f"{few['per_class']}shot" if few["per_class"] else f"{100 * few['fraction']:g}pct")
-    end = "".join(f"_{_as_tag(tag)}" for tag in tags)
+    end = _drawn(config)
     name = data_name(config.source, root)
     start, room = _as_tag(name), max(0, room - len(end))
     if len(start) > room:
@@ -47,9 +45,10 @@ def data_tag(config: DataConfig, root: Path | None, room: int) -> str:
 def renamed(recipe: Recipe, before: Recipe, overrides: Sequence[str], root: Path | None) -> Recipe:
     """Return a recipe under a name that is true of it, where overrides changed what its name tells.
 
-    That is the data (another source or long tail), the kind of objective, and whether features are
-    transformed. The part of the name's tag that tells it is replaced; where none can be told apart, or the
-    name would be that of another shipped recipe, `_changed` is appended. A name that is overridden stays.
+    That is the data (another source, long tail or subset), the kind of objective (of a classifier its loss),
+    and whether features are transformed. The part of the name's tag that tells it is replaced; where none can
+    be told apart, where the method, a contrast's loss or the candidate labels are others, or where the name
+    would be that of another shipped recipe, `_changed` is appended. A name that is overridden stays.
 
     Args:
         recipe: with the overrides.
@@ -58,8 +57,9 @@ def renamed(recipe: Recipe, before: Recipe, overrides: Sequence[str], root: Path
         root: the folder of the data, the command line's `--data`.
     """
     other_data, other_objective = _data(recipe) != _data(before), _objective(recipe) != _objective(before)
+    other_rest = _rest(recipe) != _rest(before)
     named = any(each.partition("=")[0].strip() == "name" for each in overrides)
-    if named or not (other_data or other_objective):
+    if named or not (other_data or other_objective or other_rest):
         return recipe
     arch, _, tag = before.name.partition(".")
     told: str | None = tag
@@ -68,7 +68,7 @@ def renamed(recipe: Recipe, before: Recipe, overrides: Sequence[str], root: Path
     if told and other_data:
         told = _with_data(told, before, recipe, MAX_NAME - len(arch) - 1, root)
     name = f"{arch}.{told}"
-    if not told or told == tag or _is_another(recipe, name):
+    if not told or told == tag or other_rest or _is_another(recipe, name):
         end = _CHANGED if tag else f".{_CHANGED[1:]}"
         name = (name if told else before.name)[: MAX_NAME - len(end)] + end
     return recipe.model_copy(update={"name": name})
@@ -76,8 +76,7 @@ def renamed(recipe: Recipe, before: Recipe, overrides: Sequence[str], root: Path
 
 def _data(recipe: Recipe) -> tuple[Any, ...]:
     """Return what tells training data apart, wherever and in whichever form they lie."""
-    tail = recipe.data.long_tail
-    return *_source(recipe.data.source), None if tail is None else tail.model_dump()
+    return *_source(recipe.data.source), recipe.data.long_tail, recipe.data.subset
 
 
 def _source(source: Source) -> tuple[Any, ...]:
@@ -86,7 +85,17 @@ def _source(source: Source) -> tuple[Any, ...]:
 
 
 def _objective(recipe: Recipe) -> tuple[str, bool]:
-    return recipe.objective.name, getattr(recipe.objective, "feature_transform", None) is not None
+    """Return what recipes' names call the objective, and whether features are transformed."""
+    kind = recipe.objective.name
+    if isinstance(recipe.objective, ClassifyConfig):
+        kind = _SHORT.get(loss := recipe.objective.loss_name, loss)
+    return kind, getattr(recipe.objective, "feature_transform", None) is not None
+
+
+def _rest(recipe: Recipe) -> tuple[Any, ...]:
+    """Return what else a name may tell, though not by a part that can be found in it."""
+    loss = recipe.objective.loss.name if isinstance(recipe.objective, MoCoConfig) else "info_nce"
+    return loss, None if recipe.method is None else recipe.method.name, recipe.data.partial_labels
 
 
 def _objective_part(recipe: Recipe) -> str:
@@ -97,15 +106,13 @@ def _objective_part(recipe: Recipe) -> str:
 
 def _data_part(recipe: Recipe) -> str:
     """Return the pattern of the part of a tag that tells the data: `cifar100_lt100`, or `cifar100` alone."""
-    tail = recipe.data.long_tail
-    ends = "".join(f"_{_as_tag(each)}" for each in _tail_tags(None if tail is None else tail.model_dump()))
-    return f"{re.escape(as_archive(recipe.data.source).kind)}(?:{ends})?"
+    return f"{re.escape(as_archive(recipe.data.source).kind)}(?:{_drawn(recipe.data)})?"
 
 
 def _with_objective(tag: str, before: Recipe, now: Recipe) -> str | None:
     """Return the tag with another objective in it; None where the tag may tell more of the one before."""
     part, (kind, transformed) = _objective_part(before), _objective(now)
-    if kind != before.objective.name:
+    if kind != _objective(before)[0]:
         if not re.fullmatch(f"{part}_{_data_part(before)}{_LENGTH}", tag):
             return None
         return _replaced(tag, part, kind + ("_ft" if transformed else ""))
@@ -138,8 +145,13 @@ def _is_another(recipe: Recipe, name: str) -> bool:
     return not is_same(shipped, recipe.model_copy(update={"name": name}))
 
 
-def _tail_tags(tail: Mapping[str, Any] | None) -> list[str]:
-    return [f"lt{tail['imbalance']:g}"] if tail else []
+def _drawn(config: DataConfig) -> str:
+    """Return what names say of the images that are drawn: `_lt100`, `_4shot`."""
+    tail, few = config.long_tail, config.subset
+    tags = [f"lt{tail.imbalance:g}"] if tail else []
+    if few:
+        tags.append(f"{few.per_class}shot" if few.per_class else f"{100 * (few.fraction or 0):g}pct")
+    return "".join(f"_{_as_tag(tag)}" for tag in tags)
 
 
 def _as_tag(text: str) -> str:
