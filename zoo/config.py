@@ -15,6 +15,7 @@ from zoo.errors import RecipeError, ZooError, did_you_mean, nearest
 
 MAX_YAML_BYTES = 1 << 18  # a recipe is a page; anything near this size is a mistake or an attack
 MAX_YAML_DEPTH = 32
+_TOO_DEEP = f"nested deeper than {MAX_YAML_DEPTH} levels"
 
 
 class Config(pydantic.BaseModel):
@@ -369,6 +370,8 @@ def load_yaml(text: str, where: str, error_type: type[ZooError] = RecipeError) -
         mark = getattr(error, "problem_mark", None)
         at = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         problem = getattr(error, "problem", None) or (str(error).splitlines() or ["unreadable"])[0]
+        if "nesting depth" in problem:  # libyaml's own bound since PyYAML 6.0.4, met while it looks ahead
+            problem = _TOO_DEEP
         raise error_type(f"{where}: not valid YAML{at}: {problem}") from None
 
 
@@ -386,7 +389,7 @@ def _check_structure(text: str) -> None:
         elif isinstance(event, yaml.CollectionStartEvent):
             depth += 1
             if depth > MAX_YAML_DEPTH:
-                problem = f"nested deeper than {MAX_YAML_DEPTH} levels"
+                problem = _TOO_DEEP
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
         if problem:

@@ -66,7 +66,8 @@ def section(name: str = "") -> Section:
 
     Args:
         name: its whole name, or the end of it: `objective.paco`, `paco`; also the path of one key,
-            `training.epochs`, which is then the only one, or the end of it, `lr`, for all that end so.
+            `training.epochs`, which is then the only one, or the end of it, `lr`, for all that end so. Keys
+            of a section's name come after those of the section.
 
     Raises:
         RecipeError: for anything else, with the nearest name.
@@ -75,10 +76,14 @@ def section(name: str = "") -> Section:
     sought = name.strip().strip(".")
     if sought in known:
         return known[sought]
+    keys = [(each.name, key) for each in known.values() for key in each.keys]
     ending = sorted((each for each in known if each.endswith(f".{sought}")), key=lambda each: each.count("."))
     if ending:
-        return known[ending[0]]
-    keys = [(each.name, key) for each in known.values() for key in each.keys]
+        found = known[ending[0]]
+        plain = tuple(
+            key for key in _ending_in(sought, keys) if "section" not in key.kind
+        )  # optimizer.momentum
+        return found._replace(keys=found.keys + plain)
     single = {key.path: key for _, key in reversed(keys)}  # of several objectives' the first one's
     single |= {f"{of}.{key.path.rpartition('.')[2]}": key for of, key in keys if of}
     if sought in single:
