@@ -80,9 +80,7 @@ def section(name: str = "") -> Section:
     ending = sorted((each for each in known if each.endswith(f".{sought}")), key=lambda each: each.count("."))
     if ending:
         found = known[ending[0]]
-        plain = tuple(
-            key for key in _ending_in(sought, keys) if "section" not in key.kind
-        )
+        plain = tuple(key for key in _ending_in(sought, keys) if "section" not in key.kind)
         return found._replace(keys=found.keys + plain)
     single = {key.path: key for _, key in reversed(keys)}  # of several objectives' the first one's
     single |= {f"{of}.{key.path.rpartition('.')[2]}": key for of, key in keys if of}
