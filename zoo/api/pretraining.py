@@ -48,33 +48,12 @@ def pretrain(
     stages_at: str | Path | None = None,
     images: Mapping[str, ImageList] | None = None,
 ) -> Release:
-    """Train as a recipe says, measure the result and write its release.
+    """Do what `zoo.api.own_pretraining.pretrain` does, which takes the same arguments, with a given recipe.
 
-    Started by torchrun, all its processes train together; `out` has to be a folder that all of them see. Then
-    the first one measures and writes.
-
-    Args:
-        recipe: a shipped recipe's name, a file, or a `Recipe`.
-        out: the release folder to make, `runs/NAME` when None; the run's own state lies in its sub-folder
-            `run`.
-        data: the folder with the data, for sources that need one.
-        resume: go on from the last checkpoint in `out`, or begin if there is none. A restart by torchrun
-            does so in any case.
-        overrides: changes, recorded in the released recipe: a list of `a.b=c`, or a mapping `{"a.b": c}`.
-            With other data or another objective, the release gets a name of its own.
-        stages_at: for a recipe with a `method`, where its trainings lie instead of in `run`. Several recipes
-            may share the folder: a training that another one has finished is taken as it is, and one that was
-            stopped is continued.
-        images: which to train ("train") and measure on ("test"), as `Release.images` of another release lists
-            them: out of another copy of the data, where long tail and subset would draw others.
-
-    Returns:
-        The release in `out`.
+    With other data or another objective by the overrides, the release gets a name of its own.
 
     Raises:
-        Interrupted: on SIGINT, SIGTERM or SIGUSR1, after saving the state.
-        RanksLost: when another process of several ended.
-        ZooError: for anything wrong with recipe, data or folder.
+        Interrupted, RanksLost, ZooError: as there.
     """
     recipe = plan_pretraining(recipe, data=data, overrides=overrides)
     require_trackers(recipe)
