@@ -21,12 +21,11 @@ from zoo.release import Release
 from zoo.release import history as histories
 from zoo.training import RunFolder
 
-CLASSIFY = "cifar_resnet20.balanced_softmax_digits_lt50"
+CLASSIFY = "cifar_resnet20.ce_digits_lt50"
 CONSTANT = (  # a rate by which a training of one epoch is the beginning of one of two
     *SHORT,
     "schedule.name=constant",
     "schedule.warmup_epochs=0",
-    "objective.loss=cross_entropy",
     "training.keep_checkpoints=9",
     "evaluation=[classifier]",
 )
@@ -80,7 +79,7 @@ def test_card_table_and_show_say_how_far_it_was_and_reproduce_refuses(
     monkeypatch.setattr(sys, "argv", words)
     with pytest.raises(SystemExit, match="0"):
         main()
-    assert "trained 1 epochs (a snapshot, epoch 1 of 2) in" in capsys.readouterr().out
+    assert "trained 1 epoch (a snapshot, epoch 1 of 2) in" in capsys.readouterr().out
     card = (tmp_path / "taken" / "README.md").read_text()
     assert "A snapshot of a training that had not ended: epoch 1 of 2, at the learning rate" in card
     assert "after the last epoch" not in card

@@ -98,7 +98,12 @@ def finish(
         [row for row in found if row["step"] <= trained.steps]
         for found in (rows_of(runs), class_rows_of(runs))
     )
-    with show_status("drawing: curves, accuracies and a map of the test features"):
+    drawn = ["curves"]
+    if entries:
+        drawn.append("accuracies")
+    if encoded is not None:
+        drawn.append("a map of the test features")
+    with show_status(f"drawing: {', '.join(drawn)}"):
         pictures = draw_pictures(
             recipe,
             train_set,

@@ -146,7 +146,7 @@ def open_sets(
             "evaluation: the training images have no classes, by which protocols measure; expected "
             "--set 'evaluation=[]'"
         )
-    test_set = _test_set(recipe, config, data, images.get("test"), ranks)
+    test_set = _test_set(recipe, config, data, images.get("test"), ranks, classes=train_set.num_classes)
     if recipe.evaluation and train_set.num_classes < 2:
         raise DataError(
             f"evaluation: the data have {train_set.num_classes} class, expected at least 2; "
@@ -156,7 +156,13 @@ def open_sets(
 
 
 def _test_set(
-    recipe: Recipe, config: DataConfig, data: str | Path | None, listed: ImageList | None, ranks: Ranks
+    recipe: Recipe,
+    config: DataConfig,
+    data: str | Path | None,
+    listed: ImageList | None,
+    ranks: Ranks,
+    *,
+    classes: int,
 ) -> ImageDataset | None:
     """Return the test images; None where there are none, and nothing is to be measured on them."""
     try:
@@ -164,7 +170,7 @@ def _test_set(
     except DataError as error:
         if recipe.evaluation:
             raise
-        if ranks.rank == 0:
+        if ranks.rank == 0 and classes:  # who has images alone expects no test images of them
             warnings.warn(f"the release gets no map of test features: {error}", ZooWarning, stacklevel=2)
         return None
 

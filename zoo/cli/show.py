@@ -117,8 +117,9 @@ def print_release(release: Release) -> None:
     if {"epochs", "seconds", "hardware", "seed"} <= training.keys():  # not of a converted checkpoint
         reached = snapshot_of(training)
         snapshot = "" if reached is None else f" (a snapshot, {reached})"
+        epochs = "1 epoch" if training["epochs"] == 1 else f"{training['epochs']} epochs"
         print(
-            f"trained {training['epochs']} epochs{snapshot} in {training['seconds']:,.0f} s on "
+            f"trained {epochs}{snapshot} in {training['seconds']:,.0f} s on "
             f"{training['hardware']}, seed {training['seed']}"
         )
     print_evaluations(release.metrics["evaluations"])
