@@ -19,7 +19,8 @@ from zoo.cli import main
 from zoo.errors import ReleaseError, TrainingError, ZooError
 from zoo.release import Release
 from zoo.release import history as histories
-from zoo.training import RunFolder
+from zoo.release.push import prepare
+from zoo.training import Recipe, RunFolder, stages
 
 CLASSIFY = "cifar_resnet20.ce_digits_lt50"
 CONSTANT = (  # a rate by which a training of one epoch is the beginning of one of two
@@ -93,6 +94,22 @@ def test_card_table_and_show_say_how_far_it_was_and_reproduce_refuses(
         ReleaseError, match=r"is a snapshot of a training .* after epoch 1 of 2, so no recipe"
     ):
         zoo.reproduce(tmp_path / "taken", out=tmp_path / "again")
+    with pytest.warns(UserWarning, match="is a snapshot of a training after epoch 1 of 2"):
+        prepare(tmp_path / "taken", "org/name")
+
+
+def test_the_licence_of_a_start_that_has_gone_is_asked_for(tmp_path: Path) -> None:
+    start = Path("model_cards/cifar_resnet20.paco_digits_lt50")
+    init = f"init={{release: {shutil.copytree(start, tmp_path / 'start')}, head: fresh}}"
+    changes = [*CONSTANT, "training.checkpoint_every=1", init]
+    whole = zoo.pretrain(CLASSIFY, out=tmp_path / "two", overrides=changes)
+    (tmp_path / "start").rename(tmp_path / "moved")
+    with pytest.raises(
+        TrainingError, match=r"init\.release: .*cannot be opened any more.*put it there again"
+    ):
+        zoo.snapshot(whole.path, step=6, out=tmp_path / "taken")
+    (tmp_path / "start").symlink_to(tmp_path / "moved")
+    assert zoo.snapshot(whole.path, step=6, out=tmp_path / "taken").recipe["init"] is not None
 
 
 def test_the_middle_of_an_epoch_and_a_folder_of_a_run(finished: Release, tmp_path: Path) -> None:
@@ -154,9 +171,17 @@ def test_folders_are_refused_before_the_data_are_read(finished: Release, tmp_pat
     run.recipe_file.write_text(text)
     run.stages_file.write_text(json.dumps(["first-0", "crt-1"]))
     (run.path / "first-0").mkdir()
-    (run.path / "first-0" / "recipe.yaml").write_text(recipe.read_text())
-    with pytest.raises(TrainingError, match=r'method "crt", whose trainings .*: ".*first-0"; expected one'):
-        zoo.snapshot(tmp_path / "crt")
+    first, _ = stages(Recipe.load("cifar_resnet20.crt_digits_lt50"))
+    (run.path / "first-0" / "recipe.yaml").write_text(first.to_yaml())
+    (run.path / "first-0" / "metrics.jsonl").touch()
+    for path, found in ((tmp_path / "crt", 'of the method "crt"'), (run.path / "first-0", "a stage of")):
+        with pytest.raises(TrainingError, match=rf"is {found}.* single training"):
+            zoo.snapshot(path)
+    for out in (run.path.parent, run.path / "first-0" / "x"):
+        with pytest.raises(TrainingError, match=r"has another training, in .*; choose another --out"):
+            zoo.snapshot(finished.path, step=6, out=out)
+    with pytest.raises(ZooError, match=r"unfinished training of .*, in stages. If it was stopped"):
+        zoo.open(tmp_path / "crt")
 
 
 def test_other_images_than_the_run_s_are_refused(finished: Release, tmp_path: Path) -> None:

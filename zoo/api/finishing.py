@@ -16,7 +16,7 @@ from zoo.api.facts import training_facts
 from zoo.api.own_images import list_splits
 from zoo.api.pictures import draw_pictures
 from zoo.data import ImageDataset
-from zoo.errors import DataError
+from zoo.errors import DataError, TrainingError, ZooError
 from zoo.evaluation.encoded import ProbeData, Reading
 from zoo.evaluation.measure import Encoded, ProbeRun
 from zoo.image_list import ImageList
@@ -163,4 +163,10 @@ def _license(recipe: Recipe) -> str:
     start = recipe.init.release
     if start.startswith(TIMM):
         return timm.get_pretrained_cfg(start.removeprefix(TIMM)).license or "unknown"
-    return str(releases.open(start).config["pretrained_cfg"]["license"])
+    try:
+        return str(releases.open(start).config["pretrained_cfg"]["license"])
+    except ZooError as error:
+        raise TrainingError(
+            f'init.release: "{start}", where the training started, cannot be opened any more, and the '
+            f"weights keep its licence; put it there again (a link will do): {error}"
+        ) from None

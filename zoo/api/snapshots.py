@@ -16,6 +16,7 @@ from zoo.training import Recipe, RunFolder, Stage, cpu_threads, pick_device
 from zoo.training.changes import allowed_changes
 from zoo.training.overrides import Overrides, as_overrides
 from zoo.training.snapshot import checkpoint_of, trained_until
+from zoo.training.stages import is_stage
 
 
 def snapshot(
@@ -33,8 +34,8 @@ def snapshot(
     its card says how far the training was. The run's folder is only read, so the training may go on.
 
     Args:
-        run: the folder of the training, as `out` of `zoo.pretrain` or `zoo.finetune`; of a method with
-            several trainings the folder of one of them.
+        run: the folder of the training, as `out` of `zoo.pretrain` or `zoo.finetune`; not of a method with
+            several trainings, whose release tells of all of them.
         out: the release folder to make, `runs/NAME_epN` when None: NAME of the recipe, N the epoch, or
             `runs/NAME_stepN` where the checkpoint is not of an epoch's end.
         data: the folder with the data, for sources that need one.
@@ -55,11 +56,11 @@ def snapshot(
     if step is not None and (not isinstance(step, int) or isinstance(step, bool) or step < 1):
         raise TrainingError(f"step: found {step!r}, expected that of a checkpoint, a whole number from 1")
     found = Recipe.from_yaml(recipe_text(folder.recipe_file), str(folder.recipe_file))
-    if found.method is not None:
-        places = ", ".join(f'"{stage.path}"' for stage in folder.stages()) or "none is begun"
+    if found.method is not None or is_stage(found):
+        of = "a stage of a method" if found.method is None else f'of the method "{found.method.name}"'
         raise TrainingError(
-            f'"{folder.path}" is of the method "{found.method.name}", whose trainings have folders of their '
-            f"own: {places}; expected one of them"
+            f'"{folder.path}" is {of}, whose release tells of all its trainings: the same command with '
+            "--resume ends them; snapshots are of a single training"
         )
     recipe = Recipe.from_yaml(found.to_yaml(), found.name, as_overrides(overrides))
     allowed_changes(found, recipe, str(folder.path))
@@ -95,6 +96,10 @@ def _require_free(out: Path, run: RunFolder) -> None:
         )
     if holds_release(out):
         raise TrainingError(f'"{out}" holds a release already; choose another --out')
+    place = out.resolve()
+    for other in (place / "run", place, *place.parents):
+        if RunFolder(other).is_one():  # whose own release could not be written any more
+            raise TrainingError(f'out: "{out}" has another training, in "{other}"; choose another --out')
 
 
 def _run_in(folder: Path) -> RunFolder:
@@ -105,5 +110,5 @@ def _run_in(folder: Path) -> RunFolder:
             return run
     raise TrainingError(
         f'"{folder}" holds no training; expected the folder that zoo pretrain or zoo finetune was given as '
-        "--out, or a stage of one"
+        "--out"
     )

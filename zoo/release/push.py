@@ -136,6 +136,8 @@ def prepare(release: Release | str | Path, repo_id: str, revision: str | None = 
     check.check_release(release)
     start.check_public(release.path)
     card.check_card(release.path, release.config)
+    if reached := format.snapshot_of(release.metrics.get("training", {})):
+        warnings.warn(f"{release.name} is a snapshot of a training after {reached}", ZooWarning, stacklevel=3)
     contents = manifest.contents(release.path, repo_id)
     manifest.check_sizes({name: manifest.size(content) for name, content in contents.items()}, release.path)
     return Ready(release, branch, contents)

@@ -16,6 +16,7 @@ from zoo.errors import ZooError
 from zoo.files import is_dir, is_file, names_in, read_text
 
 _RUN, _RECIPE, _METRICS, _CHECKPOINTS = "run", "recipe.yaml", "metrics.jsonl", "checkpoints"
+_STAGES = "stages.json"  # of a method with several trainings, which have folders of their own
 _CHECKPOINT = re.compile(r"step-(\d{9,18})\.pt")
 _LARGEST_RECIPE = 1 << 18  # bytes, as `load_yaml` takes them
 _END = 1 << 14  # bytes of a file of rows that hold its last ones
@@ -32,6 +33,11 @@ def unfinished(folder: Path) -> str:
     recipe = _recipe(run)
     name = recipe.get("name")
     of = f" of {name}" if isinstance(name, str) else ""
+    if is_file(run / _STAGES):
+        return (
+            f"no release yet, but an unfinished training{of}, in stages. If it was stopped, the same command "
+            "with --resume continues it"
+        )
     return (
         f"no release yet, but an unfinished training{of}, {_reached(run, recipe)}. If it was stopped, the "
         f'same command with --resume continues it; "zoo diagnose {folder}" shows what it has learned so far, '
@@ -40,7 +46,8 @@ def unfinished(folder: Path) -> str:
 
 
 def _is_run(folder: Path) -> bool:
-    return is_file(folder / _RECIPE) and (is_dir(folder / _CHECKPOINTS) or is_file(folder / _METRICS))
+    left = (folder / _METRICS, folder / _STAGES)
+    return is_file(folder / _RECIPE) and (is_dir(folder / _CHECKPOINTS) or any(map(is_file, left)))
 
 
 def _recipe(run: Path) -> dict[str, Any]:

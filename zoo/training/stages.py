@@ -24,6 +24,8 @@ from zoo.training.recipe import Recipe
 Changes = dict[str, dict[str, Any]]
 """New values for keys of a recipe's sections."""
 
+_STAGE = "A stage of a method for long-tailed data."
+
 
 def what(recipe: Recipe) -> str:
     """Return what a stage trains, in a word."""
@@ -139,6 +141,11 @@ def _second(recipe: Recipe, method: ClassifierRetraining | LearnableWeightScalin
     return _plain(recipe, method.name, changes)
 
 
+def is_stage(recipe: Recipe) -> bool:
+    """Whether that is the recipe of one of a method's trainings, which says nothing of the others."""
+    return recipe.description == _STAGE
+
+
 def _plain(recipe: Recipe, name: str, changes: Mapping[str, Mapping[str, Any]]) -> Recipe:
     """Return the recipe of a part of `recipe`, which measures nothing."""
     plain = recipe.model_dump(mode="json")
@@ -147,7 +154,7 @@ def _plain(recipe: Recipe, name: str, changes: Mapping[str, Mapping[str, Any]]) 
             plain[section] |= values
     plain |= {
         "name": f"{recipe.backbone.arch}.{name}",
-        "description": "A stage of a method for long-tailed data.",
+        "description": _STAGE,
         "method": None,
         "evaluation": [],
     }
