@@ -99,7 +99,7 @@ def test_card_table_and_show_say_how_far_it_was_and_reproduce_refuses(
 
 
 def test_the_licence_of_a_start_that_has_gone_is_asked_for(tmp_path: Path) -> None:
-    start = Path("model_cards/cifar_resnet20.paco_digits_lt50")
+    start = zoo.open("cifar_resnet20.paco_digits_lt50").path
     init = f"init={{release: {shutil.copytree(start, tmp_path / 'start')}, head: fresh}}"
     changes = [*CONSTANT, "training.checkpoint_every=1", init]
     whole = zoo.pretrain(CLASSIFY, out=tmp_path / "two", overrides=changes)
