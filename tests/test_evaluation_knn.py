@@ -7,7 +7,7 @@ from sklearn.datasets import load_digits
 from sklearn.neighbors import KNeighborsClassifier
 
 from zoo.errors import DataError, ZooError
-from zoo.evaluation.knn import _ranking_keys, knn_predict
+from zoo.functional.knn import _ranking_keys, knn_predict
 
 
 @pytest.fixture(scope="module")

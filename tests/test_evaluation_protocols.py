@@ -22,10 +22,10 @@ from zoo.api.reproductions.repeat import _named_again
 from zoo.cli.show import print_evaluations
 from zoo.data import open_dataset
 from zoo.errors import ZooError, ZooWarning
-from zoo.evaluation.knn import knn_predict
 from zoo.evaluation.measure import _without_prior
 from zoo.evaluation.metrics import calibration_error
 from zoo.evaluation.results.report import columns, plain
+from zoo.functional.knn import knn_predict
 from zoo.modules import Centers
 from zoo.release import Release
 from zoo.release.card import check_card

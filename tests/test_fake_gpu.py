@@ -29,8 +29,8 @@ from zoo.data import Batch, open_dataset
 from zoo.data.prefetch import MOST_AHEAD
 from zoo.errors import DataError, ZooWarning
 from zoo.evaluation.features import extract
-from zoo.evaluation.knn import knn_predict
 from zoo.evaluation.linear import fit_linear
+from zoo.functional.knn import knn_predict
 from zoo.objectives import Output
 from zoo.ranks import Ranks
 from zoo.training import Recipe, RunFolder, train

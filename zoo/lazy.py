@@ -13,13 +13,14 @@ def attributes(package: str, home_of: Mapping[str, str]) -> Callable[[str], Any]
 
     Args:
         package: its name, `__name__` there.
-        home_of: by name the module below it that has it, e.g. `"hub.browse"`.
+        home_of: by name the module below it that has it, e.g. `"hub.browse"`; `".functional.knn"` lies beside
+            the package.
     """
 
     def fetch(name: str) -> Any:
         if name not in home_of:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(importlib.import_module(f"{package}.{home_of[name]}"), name)
+        value = getattr(importlib.import_module(f".{home_of[name]}", package), name)
         setattr(sys.modules[package], name, value)  # the next use costs nothing
         return value
 

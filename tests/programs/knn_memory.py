@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.evaluation import features
-from zoo.evaluation.knn import knn_predict
+from zoo.functional.knn import knn_predict
 
 DIM, CLASSES, BATCH = 512, 100, 1024
 

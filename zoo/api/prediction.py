@@ -12,8 +12,8 @@ from PIL import Image
 from zoo.api.encoding import encode, opened
 from zoo.api.given import check_number
 from zoo.data.given_images import open_images
-from zoo.evaluation._checks import check_features
 from zoo.evaluation.diagnosis.center_loss import CenterLoss, center_loss
+from zoo.functional.checks import check_features
 from zoo.release import Release
 
 _ROWS = 1 << 14  # of features that are compared with the centers together

@@ -12,10 +12,10 @@ from zoo.lazy import attributes
 
 if TYPE_CHECKING:
     from zoo.evaluation.features import Features, extract
-    from zoo.evaluation.knn import KnnPrediction, knn_predict
     from zoo.evaluation.linear import LinearClassifier, fit_linear
     from zoo.evaluation.metrics import classification_metrics
     from zoo.evaluation.retrieval import Pairs, Ranked, Retrieval
+    from zoo.functional.knn import KnnPrediction, knn_predict
 
 __all__ = [
     "Features",
@@ -32,7 +32,7 @@ __all__ = [
 
 _HOME_OF = {
     "Features": "features",
-    "KnnPrediction": "knn",
+    "KnnPrediction": ".functional.knn",
     "LinearClassifier": "linear",
     "Pairs": "retrieval",
     "Ranked": "retrieval",
@@ -40,7 +40,7 @@ _HOME_OF = {
     "classification_metrics": "metrics",
     "extract": "features",
     "fit_linear": "linear",
-    "knn_predict": "knn",
+    "knn_predict": ".functional.knn",
 }
 
 

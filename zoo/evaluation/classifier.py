@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from zoo.evaluation._checks import check_features
+from zoo.functional.checks import check_features
 from zoo.modules.centers import Centers
 
 

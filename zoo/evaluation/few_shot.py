@@ -10,9 +10,9 @@ from torch import Tensor
 
 from zoo.data.stratified import rank_in_class
 from zoo.errors import DataError
-from zoo.evaluation._checks import check_features, check_labels
 from zoo.evaluation.linear import fit_linear
 from zoo.functional import class_means
+from zoo.functional.checks import check_features, check_labels
 from zoo.seeding import derive_seed
 
 _NAMED = 3  # of the classes that have too few images, in a message

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from zoo.data.stratified import stratified_split
 from zoo.errors import DataError, ZooError, did_you_mean
-from zoo.evaluation._checks import check_augmented, check_features, check_labels
 from zoo.evaluation.metrics import classification_metrics
 from zoo.evaluation.solvers import SOLVERS, Problem
+from zoo.functional.checks import check_features, check_labels
 from zoo.seeding import derive_seed
 
 Select = Literal["accuracy", "balanced_accuracy"]
@@ -109,7 +109,7 @@ def fit_linear(
         raise DataError(f"linear probe: found only class {int(classes[0])} in training, expected two or more")
     views = features[None]  # [1 + A, N, D]
     if augmented is not None:
-        check_augmented(augmented, features)
+        _check_augmented(augmented, features)
         views = torch.cat([views, augmented.detach().to(features)])
     run = SOLVERS[solver]
     start = features.new_zeros(len(classes), features.shape[1] + 1)
@@ -169,3 +169,11 @@ def _check_settings(
     if max_iter is not None and max_iter < 1:
         raise ZooError(f"linear probe: found max_iter {max_iter}, expected 1 or more")
     return grid
+
+
+def _check_augmented(augmented: Tensor, features: Tensor) -> None:
+    """Raise `DataError` unless `augmented` is a finite floating `[A, N, D]` for `features` `[N, D]`."""
+    if augmented.ndim != 3 or augmented.shape[1:] != features.shape:
+        found, expected = tuple(augmented.shape), ", ".join(map(str, features.shape))
+        raise DataError(f"linear probe: augmented features: found {found}, expected (A, {expected})")
+    check_features(augmented.flatten(0, 1), "linear probe: augmented features")

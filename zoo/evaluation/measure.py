@@ -15,13 +15,13 @@ from zoo.evaluation.answers import Answer, Classes, Draws, Neighbours, Truth
 from zoo.evaluation.classifier import OwnClassifier, center_logits, own_logits
 from zoo.evaluation.encoded import Encoded, ProbeData, total_memory
 from zoo.evaluation.few_shot import class_mean_scores, few_shot_rows, linear_logits
-from zoo.evaluation.knn import knn_predict
 from zoo.evaluation.linear import fit_linear
 from zoo.evaluation.linear_full import train_linear
 from zoo.evaluation.retrieval import Retrieval
 from zoo.evaluation.semi_supervised import fine_tune
 from zoo.evaluation.trained import ProbeRun
 from zoo.functional import never, post_hoc_adjusted
+from zoo.functional.knn import knn_predict
 from zoo.modules import Centers
 from zoo.release.evaluations import headline
 from zoo.training.protocols import (

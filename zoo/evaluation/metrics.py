@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from zoo.errors import DataError
-from zoo.evaluation._checks import check_labels
 from zoo.functional import frequency_groups
+from zoo.functional.checks import check_labels
 
 
 def classification_metrics(

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from zoo.config import is_number
 from zoo.errors import DataError, ZooError
-from zoo.evaluation._checks import check_features, check_labels
+from zoo.functional.checks import check_features, check_labels
 
 _ROWS = 1 << 16  # of the gallery that are looked at together
 _BLOCK = 1 << 24  # similarities at a time: 64 MiB, and as much again while they are sorted

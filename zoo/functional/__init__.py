@@ -32,6 +32,7 @@ from zoo.functional.features import (
     interpolate,
     sample_beta,
 )
+from zoo.functional.knn import KnnPrediction, knn_predict
 from zoo.functional.long_tail import (
     FEW_BELOW,
     LOWEST_LOGIT,
@@ -68,6 +69,7 @@ __all__ = [
     "FEW_BELOW",
     "LOWEST_LOGIT",
     "MANY_ABOVE",
+    "KnnPrediction",
     "Probabilities",
     "alignment",
     "anchor_moments",
@@ -86,6 +88,7 @@ __all__ = [
     "in_batch_info_nce",
     "info_nce",
     "interpolate",
+    "knn_predict",
     "ldam",
     "ldam_margins",
     "log_prior",

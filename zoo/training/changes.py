@@ -34,6 +34,7 @@ ALLOWED = frozenset(
                 "shard",
                 "skip_bad_steps",
                 "observe_every",
+                "knn_every",
                 "log_every",
                 "checkpoint_every",
                 "checkpoint_minutes",

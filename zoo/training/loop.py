@@ -20,6 +20,7 @@ from zoo.training.acceleration import compiled, fastest_kernels
 from zoo.training.checkpointing import Keeper
 from zoo.training.memory import explained
 from zoo.training.meter import Meter
+from zoo.training.neighbors import Neighbors, halves, open_neighbors
 from zoo.training.nonfinite import (
     MOST_REPEATS,
     BadStep,
@@ -92,6 +93,7 @@ def train(
             out, or if the run's folder is in use or cannot be written. Earlier checkpoints are kept.
     """
     section, parts = recipe.training, put_aside(dataset, recipe)
+    neighbors = halves(parts.training, recipe)
     device, size = pick_device(section.device), len(parts.training)
     first = ranks.rank == 0
     note_ignored(recipe, device, ranks)
@@ -102,6 +104,7 @@ def train(
         require_batches(objective, size, recipe, ranks)
         stepper = Stepper(objective, recipe, loader.steps_per_epoch, device, ranks=ranks)
         stopping = open_stopping(parts.validation, recipe, stepper, device)
+        looker = stopping or open_neighbors(neighbors, recipe, stepper, device)  # no recipe has both
         with (
             fastest_kernels(device, section.precision),
             compiled(objective, section.compile),
@@ -109,7 +112,7 @@ def train(
             Keeper(run, recipe, stepper, ranks, stopping) as keeper,
             stop_on_signal(once=ranks.alone and not handed_on()) as stop,
         ):
-            loop = _Loop(recipe, loader, size, stepper, keeper, stop, stopping)
+            loop = _Loop(recipe, loader, size, stepper, keeper, stop, looker)
             with explained(stepper, recipe, device, loop.where, keeper.kept):
                 start = keeper.begin(resume=resume)
                 if first:
@@ -153,11 +156,11 @@ class _Loop:
         stepper: Stepper,
         keeper: Keeper,
         stop: StopRequest,
-        stopping: Stopping | None,
+        looker: Stopping | Neighbors | None,
     ) -> None:
         self.total, self.done = stepper.steps, 0
         self._section, self._loader, self._dataset_size = recipe.training, loader, dataset_size
-        self._stepper, self._keeper, self._stop, self._stopping = stepper, keeper, stop, stopping
+        self._stepper, self._keeper, self._stop, self._looker = stepper, keeper, stop, looker
         self._ranks = keeper.ranks
         self._meter = Meter(self._ranks)
         self._trouble = ""  # seen in a row of metrics, and not dealt with yet
@@ -194,8 +197,8 @@ class _Loop:
 
     def _steps(self, start: int, report: Report) -> None:
         section, keeper, per_epoch = self._section, self._keeper, self._loader.steps_per_epoch
-        stopping, self.done = self._stopping, start
-        if stopping is not None and stopping.over:
+        looker, self.done = self._looker, start
+        if looker is not None and looker.over:
             return
         for step, batch in enumerate(self._loader.stream(start, self.total), start):
             whole = self._step(step, batch, report)
@@ -206,7 +209,7 @@ class _Loop:
             )
             by_epoch = done % per_epoch == 0 and done // per_epoch % section.checkpoint_every == 0
             due = signal or late or by_epoch or not whole or done in (self._careful_until, self.total)
-            looks = stopping is not None and stopping.due(done)
+            looks = looker is not None and looker.due(done)
             if due or looks or done % section.log_every == 0:
                 self._close_row()
             self._take_rows(report, wait=bool(due or looks))
@@ -217,7 +220,7 @@ class _Loop:
                 (trouble,) = self._ranks.vote(int(bool(self._trouble)))
             if trouble and not signal:  # whoever is told to stop has no time to go back
                 raise SeenLate(done, self._trouble or "the loss of another rank became nan or inf")
-            over = looks and not trouble and self._look()
+            over = looks and not trouble and self._look(report)
             if (due or over) and not trouble:
                 self._save()
             if signal:
@@ -237,13 +240,15 @@ class _Loop:
             self._keeper.log_classes(row)
         self._keeper.save(self.done)
 
-    def _look(self) -> bool:
-        """Look at the validation part; return whether training ends here."""
-        assert self._stopping is not None
-        found = self._stopping.look(self.done)
-        self._keeper.log({"step": self.done, "epoch": self.done / self._loader.steps_per_epoch, **found})
+    def _look(self, report: Report) -> bool:
+        """Look at what is not trained on, or by labels that are not; return whether training ends here."""
+        assert self._looker is not None
+        found = self._looker.look(self.done)
+        row = {"step": self.done, "epoch": self.done / self._loader.steps_per_epoch, **found}
+        self._keeper.log(row)
+        report(row)
         self._meter = Meter(self._ranks)  # the next row's throughput is of training alone
-        return self._stopping.over
+        return self._looker.over
 
     def _step(self, step: int, batch: Batch, report: Report) -> bool:
         """Do a step; return False if it was bad and is left out."""

@@ -16,6 +16,9 @@ from zoo.launch import crowd, rank
 PLAIN_INTERVAL = 10.0  # seconds between lines where there is no terminal
 
 
+_LOOKS = {"knn_accuracy": "kNN", "validation_accuracy": "validation"}
+"""What is shown of a look at images, in percent, and how it is called."""
+
 Report = Callable[[Mapping[str, float]], None]
 """Receives each row of metrics.jsonl as it is written."""
 
@@ -25,13 +28,23 @@ def show_progress(name: str, total: int, start: int) -> Iterator[Report]:
     """Yield a reporter for a run of `total` steps that begins at `start`; it writes to standard error."""
     console = Console(stderr=True)
     began = time.monotonic()
+    newest: Mapping[str, float] = {}  # of the training itself
+    seen = ""  # of the last look
 
     def describe(row: Mapping[str, float]) -> str:
+        nonlocal newest, seen
+        found = [f"{called} {row[each]:.1f} %" for each, called in _LOOKS.items() if each in row]
+        if found:
+            seen, row = found[0], newest
+        newest = row
+        if not row:  # before the first of the training, after it went on
+            return f"{seen}  starting"
         per_step = (time.monotonic() - began) / max(row["step"] - start, 1)
         left = timedelta(seconds=round(per_step * (total - row["step"])))
         epochs = row["epoch"] * total / row["step"]
+        middle = seen or f"lr {row['lr']:.2g}"  # not both: with the bar they would not fit into 80 columns
         return (
-            f"epoch {row['epoch']:.1f}/{epochs:.0f}  loss {row['loss']:.3f}  lr {row['lr']:.2g}  "
+            f"epoch {row['epoch']:.1f}/{epochs:.0f}  loss {row['loss']:.3f}  {middle}  "
             f"{row['images_per_second']:,.0f} images/s  {left} left"
         )
 
@@ -46,9 +59,10 @@ def show_progress(name: str, total: int, start: int) -> Iterator[Report]:
 
     def plain(row: Mapping[str, float]) -> None:
         nonlocal last
+        described = describe(row)
         if row["step"] == total or time.monotonic() - last >= PLAIN_INTERVAL:
             last = time.monotonic()
-            print(f"{name}: step {row['step']}/{total}  {describe(row)}", file=sys.stderr, flush=True)
+            print(f"{name}: step {row['step']}/{total}  {described}", file=sys.stderr, flush=True)
 
     yield plain
 

@@ -224,6 +224,20 @@ class Recipe(Config):
             )
 
     @model_validator(mode="after")
+    def _neighbors_fit(self) -> Recipe:
+        objective = OBJECTIVES[self.objective.name]
+        if self.training.knn_every is not None and not objective.learns_without_labels(self.objective):
+            instead = ""
+            if objective.centers is not Objective.centers and not objective.from_candidates:
+                instead = "; training.early_stopping looks at images that are put aside"
+            raise ValueError(
+                "training.knn_every: asks for the labels of training images, which objective "
+                f'"{self.objective.name}" learns from, so that the answer would say little; expected null'
+                f"{instead}"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _evaluation_fits(self) -> Recipe:
         has_centers = OBJECTIVES[self.objective.name].centers is not Objective.centers
         if self.training.early_stopping is not None and not has_centers:

@@ -14,6 +14,7 @@ from zoo.data import ImageDataset
 from zoo.errors import RecipeError
 from zoo.modules import KeyQueue, MomentumEncoder
 from zoo.objectives import Objective
+from zoo.training.looks import is_due
 from zoo.training.recipe import Recipe
 from zoo.training.sections import EarlyStoppingSection
 from zoo.training.step import Stepper
@@ -58,8 +59,7 @@ class Stopping:
 
     def due(self, done: int) -> bool:
         """Whether to look after `done` steps: every so many epochs, and at the end."""
-        every = self._section.every * self._stepper.steps_per_epoch
-        return done % every == 0 or done == self._stepper.steps
+        return is_due(self._section.every, done, self._stepper)
 
     @property
     def over(self) -> bool:

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
-from zoo.data import ImageDataset, eval_images
+from zoo.data import ImageDataset
 from zoo.data.stratified import stratified_split
 from zoo.errors import DataError
 from zoo.modules import evaluating
 from zoo.objectives import Objective
 from zoo.ranks import Ranks
 from zoo.seeding import derive_seed
+from zoo.training.looks import Looked, accuracies, summed
 from zoo.training.recipe import Recipe
-
-_BATCH = 256
-_KEEP = 256 << 20  # bytes of decoded images on the device, the same ones for every look; more are read anew
 
 
 class Parts(NamedTuple):
@@ -78,9 +74,8 @@ class Validation:
     def __init__(self, dataset: ImageDataset, recipe: Recipe, device: torch.device, ranks: Ranks) -> None:
         self.images = len(dataset)
         own = range(len(dataset))[ranks.rows(len(dataset))]
-        self._dataset = dataset.with_candidates(None).subset(own)
-        self._recipe, self._device, self._ranks = recipe, device, ranks
-        self._kept: list[tuple[Tensor, Tensor]] = []
+        self._looked = Looked(dataset.subset(own), recipe, device)
+        self._device, self._ranks = device, ranks
 
     def measure(self, objective: Objective) -> dict[str, float]:
         """Return `accuracy` and `balanced_accuracy` in percent and `loss`, the mean cross-entropy in nats.
@@ -96,7 +91,7 @@ class Validation:
         sums = torch.zeros(2 * classes + 1, dtype=torch.float64, device=self._device)
         hits, seen, loss = sums[:classes], sums[classes:-1], sums[-1:]
         with evaluating(objective.encoder), torch.no_grad():
-            for images, targets in self._kept or self._batches():
+            for images, targets in self._looked.batches():
                 labels = targets.to(self._device)
                 # not through a compiled call: a training looks too seldom to compile for it
                 logits = F.linear(objective.encoder.forward(images).float(), weight, bias)
@@ -104,36 +99,6 @@ class Validation:
                 hits.index_add_(0, labels, right)
                 seen.index_add_(0, labels, torch.ones_like(right))
                 loss += F.cross_entropy(logits, labels, reduction="sum").double()
-        return _figures(self._together(sums), classes)
-
-    def _batches(self) -> Iterable[tuple[Tensor, Tensor]]:
-        recipe, section = self._recipe, self._recipe.training
-        batches = eval_images(
-            self._dataset,
-            recipe.views.eval,
-            recipe.data.mean,
-            recipe.data.std,
-            batch_size=min(_BATCH, section.batch_size // section.accumulate),
-            device=self._device,
-            workers=recipe.views.workers,
-            max_bad_images=recipe.data.max_bad_images,
-            split="train",
-        )
-        if len(self._dataset) * 3 * 4 * recipe.views.eval.size**2 <= _KEEP:
-            self._kept = list(batches)
-            return self._kept
-        return batches
-
-    def _together(self, sums: Tensor) -> Tensor:
-        """Add up all ranks' sums, each in the same order."""
-        return sums.cpu() if self._ranks.alone else self._ranks.everywhere(sums).cpu().sum(dim=0)
-
-
-def _figures(sums: Tensor, classes: int) -> dict[str, float]:
-    hits, seen, loss = sums[:classes], sums[classes:-1], sums[-1]
-    present = seen > 0
-    return {
-        "accuracy": 100 * float(hits.sum() / seen.sum()),
-        "balanced_accuracy": 100 * float((hits[present] / seen[present]).mean()),
-        "loss": float(loss / seen.sum()),
-    }
+        sums = summed(sums, self._ranks)
+        hits, seen, loss = sums[:classes], sums[classes:-1], sums[-1]
+        return {**accuracies(hits, seen), "loss": float(loss / seen.sum())}

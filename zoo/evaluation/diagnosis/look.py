@@ -22,7 +22,7 @@ from zoo.evaluation.diagnosis.center_loss import CenterLoss
 from zoo.evaluation.diagnosis.similar import Neighbours, find_neighbours
 from zoo.evaluation.encoded import BATCH, ProbeData
 from zoo.evaluation.features import Features, extract
-from zoo.evaluation.knn import knn_predict
+from zoo.functional.knn import knn_predict
 from zoo.modules.centers import Centers
 from zoo.seeding import derive_seed
 

@@ -21,7 +21,6 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor
 
 from zoo.errors import DataError
-from zoo.evaluation._checks import check_features, check_labels
 from zoo.evaluation.figures.names import fitted_names
 from zoo.evaluation.figures.style import (
     COLORS,
@@ -33,6 +32,7 @@ from zoo.evaluation.figures.style import (
     figure_to,
     title_height,
 )
+from zoo.functional.checks import check_features, check_labels
 from zoo.modules.centers import Centers
 from zoo.seeding import derive_seed
 

@@ -27,6 +27,8 @@ from zoo.evaluation.series import GROUPS, Curve, Scalar, curve, is_number, names
 
 _NAMES = {
     "lr": "learning rate",
+    "knn_accuracy": "kNN accuracy",
+    "knn_balanced_accuracy": "kNN balanced accuracy",
     "images_per_second": "throughput",
     "p_sup": "P_sup: all centers",
     "center_probability": "P of own center",

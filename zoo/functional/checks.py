@@ -1,4 +1,4 @@
-"""What every consumer of cached features requires of them."""
+"""What everything that is computed from features of a data set requires of them."""
 
 from __future__ import annotations
 
@@ -23,14 +23,6 @@ def check_features(features: Tensor, what: str, *, dim: int | None = None) -> No
         raise DataError(
             f"{what}: {int(bad)} of {shape[0]} rows hold NaN or infinity; has the encoder diverged?"
         )
-
-
-def check_augmented(augmented: Tensor, features: Tensor) -> None:
-    """Raise `DataError` unless `augmented` is a finite floating `[A, N, D]` for `features` `[N, D]`."""
-    if augmented.ndim != 3 or augmented.shape[1:] != features.shape:
-        found, expected = tuple(augmented.shape), ", ".join(map(str, features.shape))
-        raise DataError(f"linear probe: augmented features: found {found}, expected (A, {expected})")
-    check_features(augmented.flatten(0, 1), "linear probe: augmented features")
 
 
 def check_labels(labels: Tensor, what: str, *, count: int, num_classes: int) -> None:

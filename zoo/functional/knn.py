@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from zoo.errors import ZooError
-from zoo.evaluation._checks import check_features, check_labels
+from zoo.functional.checks import check_features, check_labels
 
 _QUERIES = 16384  # that share one pass over the bank; their neighbours so far are all in memory
 _LOW = 0xFFFFFFFF  # the low 32 bits of a ranking key hold the bank index, reversed
