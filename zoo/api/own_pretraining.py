@@ -45,6 +45,7 @@ _TITLES: dict[MadeFor, tuple[str, str]] = {"moco": ("MoCo v2", "moco_v2"), "simc
 _EPOCHS, _SEEN, _FEWEST = 200, 10_000_000, 50  # at most, images seen in all, epochs at least
 _BATCH, _SMALLEST, _STEPS = 256, 32, 16  # images of a step at most and at least, steps of an epoch
 _QUEUE, _PART = 65_536, 4  # keys at most; images for each key
+_LOOKS = 20  # at the neighbours, and checkpoints that are written
 _GROUP = 32  # keys with BatchNorm statistics of their own: those of one of the authors' GPUs
 
 
@@ -146,8 +147,8 @@ def plan_own_pretraining(
       and a tenth of it from a start. The heads have BatchNorm, which short trainings need.
 
     What depends on the numbers of epochs and of images in a batch follows those that overrides ask for.
-    After the training a linear probe and nearest neighbours are measured where there are classes and test
-    images, else nothing.
+    Where there are classes, nearest neighbours among the training images are measured twenty times on the
+    way; where there are test images, too, those and a linear probe after the training, else nothing.
 
     Raises:
         ZooError: for a recipe, start or data that are missing, cannot be found or do not fit.
@@ -327,7 +328,7 @@ def _default_recipe(
         epochs=epochs,
         batch_size=batch,
         drop_last=batch <= images,
-        checkpoint_every=max(1, epochs // 20),
+        checkpoint_every=max(1, epochs // _LOOKS),
     )
     return {
         "name": name,
@@ -345,7 +346,11 @@ def _default_recipe(
             "layer_decay": None,
         },
         "schedule": cosine_section(min(10, epochs // 10)),
-        "training": training | {"sync_batchnorm": objective == "simclr"},
+        "training": training
+        | {
+            "sync_batchnorm": objective == "simclr",
+            "knn_every": max(1, epochs // _LOOKS) if _has_classes(train_set) else None,
+        },
         "evaluation": _protocols(config, root, train_set),
     }
 
@@ -390,9 +395,15 @@ def _objective(objective: MadeFor, images: int, batch: int) -> dict[str, Any]:
     }
 
 
+def _has_classes(train_set: ImageDataset) -> bool:
+    """Whether neighbours can be asked for them: there are several, and of one at least two images."""
+    counts = train_set.class_counts
+    return train_set.num_classes > 1 and bool((counts > 1).any())
+
+
 def _protocols(config: DataConfig, root: Path | None, train_set: ImageDataset) -> list[dict[str, Any]]:
     """Return what can be measured: without classes, or images to test on, nothing."""
-    if train_set.num_classes < 2 or bool((train_set.labels < 0).any()):
+    if not _has_classes(train_set) or bool((train_set.labels < 0).any()):
         return []
     try:
         open_dataset(config, "test", root)
