@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import islice
 
 _MOST_CHOICES = 5_000  # that are compared: a tenth of a second
@@ -99,6 +99,11 @@ def first_line(error: BaseException) -> str:
 def capital(text: str) -> str:
     """Return a text with a capital letter at its beginning, and all others as they are."""
     return text[:1].upper() + text[1:]
+
+
+def few(names: Sequence[str]) -> str:
+    """Return the first three names, and how many there are where that is more."""
+    return ", ".join(names[:3]) + (f" ... ({len(names)})" if len(names) > 3 else "")
 
 
 def nearest(found: object, choices: Iterable[str]) -> str | None:

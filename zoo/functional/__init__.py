@@ -26,6 +26,7 @@ from zoo.functional.diagnostics import (
     tolerance,
     uniformity,
 )
+from zoo.functional.distillation import distillation
 from zoo.functional.features import (
     ema_update,
     extrapolate,
@@ -79,6 +80,7 @@ __all__ = [
     "class_balanced_weights",
     "class_means",
     "disambiguate",
+    "distillation",
     "ema_update",
     "extrapolate",
     "frequency_groups",

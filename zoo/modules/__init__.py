@@ -18,6 +18,7 @@ from zoo.modules.schedule import (
     TemperatureConfig,
 )
 from zoo.modules.sync_batchnorm import running_statistics, synchronize_batchnorm
+from zoo.modules.teacher import Normalization, Teacher
 from zoo.modules.transform import FeatureTransformConfig, transform
 from zoo.modules.vit import freeze_patch_embedding, set_sincos_positions
 
@@ -33,9 +34,11 @@ __all__ = [
     "Learned",
     "MomentumEncoder",
     "Nearest",
+    "Normalization",
     "ScaledClassifier",
     "Scheduled",
     "Share",
+    "Teacher",
     "Temperature",
     "TemperatureConfig",
     "convert_ghost_batchnorm",

@@ -14,7 +14,7 @@ from zoo import functional
 from zoo.config import Config
 from zoo.data.batch import Batch
 from zoo.errors import TrainingError
-from zoo.modules import Centers, Temperature
+from zoo.modules import Centers, Teacher, Temperature
 from zoo.objectives.measures import Groups, Seen
 from zoo.ranks import ALONE, Ranks
 
@@ -39,10 +39,12 @@ class DataInfo(NamedTuple):
     Attributes:
         class_counts: training images of each class after long-tailed selection `[C]`, int64.
         candidates: for partial labels, the classes that are possible for each image `[N, C]`, bool.
+        teachers: classifiers of these classes that the recipe names, in its order.
     """
 
     class_counts: Tensor
     candidates: Tensor | None = None
+    teachers: tuple[Teacher, ...] = ()
 
     @property
     def num_classes(self) -> int:

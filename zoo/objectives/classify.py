@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 import torch
 import torch.nn.functional as F
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 from torch import Tensor, nn
 
 from zoo import functional
@@ -47,6 +47,29 @@ def _written_as(value: object) -> str:
     return "<section>" if isinstance(value, (dict, Config)) else "<word>"
 
 
+class DistillConfig(Config):
+    """Learn from trained classifiers beside the labels (Hinton et al. 2015): `functional.distillation`."""
+
+    teachers: Annotated[list[str], Field(min_length=1)]
+    """Releases with class centers: weights names, `org/repo[@rev]` or folders. They are asked about the very
+    images that the student sees. Each knows all classes of the data, by name; it may know more."""
+    weight: Annotated[float, Field(gt=0, le=1)]
+    """Share of the teachers in the loss; the rest is that of the labels."""
+    tau: Annotated[float, Field(gt=0)]
+    """Temperature of what student and teachers say; above 1 the lesser classes tell more."""
+    adjustment: float = 0.0
+    """So many times the log prior of the training images is taken off the teachers' logits: 1 for teachers
+    that plain cross-entropy has trained on these images and a student whose loss adds the prior, -1 the other
+    way round, 0 where both are alike."""
+
+    @field_validator("teachers")
+    @classmethod
+    def _each_once(cls, teachers: list[str]) -> list[str]:
+        if len({*teachers}) < len(teachers):
+            raise ValueError(f"found {teachers}, expected each teacher once")
+        return teachers
+
+
 class ClassifyConfig(ObjectiveConfig):
     """Softmax classification on one view."""
 
@@ -68,6 +91,8 @@ class ClassifyConfig(ObjectiveConfig):
     as it is, with a learned factor for each class."""
     mix: MixConfig | None = None
     """While training; the loss is then against both labels of a pair, by their shares."""
+    distill: DistillConfig | None = None
+    """Teachers beside the labels; null: labels alone."""
 
     @model_validator(mode="after")
     def _loss_takes_mixed_labels(self) -> Self:
@@ -83,6 +108,8 @@ class ClassifyConfig(ObjectiveConfig):
                 f'head: found "{self.head}" with loss "{self.loss_name}", expected '
                 + ('"cosine"' if ldam else '"linear" or "scaled": only ldam scales cosines')
             )
+        if ldam and self.distill is not None:
+            raise ValueError('distill: found with loss "ldam", whose cosines no teacher has; expected null')
         if ldam and self.label_smoothing > 0:
             raise ValueError(
                 'label_smoothing: loss "ldam" has margins for one class of an image; expected none'
@@ -122,6 +149,12 @@ class Classify(Objective):
             nn.init.zeros_(self.classifier.bias)
         if config.freeze_encoder:
             encoder.requires_grad_(False)
+        if len(info.teachers) != len(config.distill.teachers if config.distill else ()):
+            raise TrainingError(
+                f"objective.distill.teachers: found {len(info.teachers)} opened teachers; "
+                "zoo.training.build_objective opens those that the recipe names"
+            )
+        self.teachers = nn.ModuleList(info.teachers)
         self.register_buffer("class_counts", info.class_counts)
 
     def train(self, mode: bool = True) -> Classify:
@@ -165,6 +198,10 @@ class Classify(Objective):
         mixed = targets.ndim > 1
         with needing_labels(batch.labels, self.config.name):
             loss = self._loss(logits, targets)
+        if self.config.distill is not None:
+            taught = self._taught(self.config.distill, images, logits)
+            metrics |= {"label_loss": loss.detach(), "distillation_loss": taught.detach()}
+            loss = torch.lerp(loss, taught, self.config.distill.weight)
         return Output(loss, metrics, features=None if mixed else features)
 
     def _loss(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -179,6 +216,13 @@ class Classify(Objective):
         if loss == "balanced_softmax":
             return functional.balanced_softmax(logits, labels, self.class_counts, label_smoothing=smoothing)
         return F.cross_entropy(logits, labels, label_smoothing=smoothing)
+
+    def _taught(self, config: DistillConfig, images: Tensor, logits: Tensor) -> Tensor:
+        """Return the loss `[]` of logits `[B, C]` against what the teachers say of the same images."""
+        said = torch.stack([teacher(images) for teacher in self.teachers])
+        if config.adjustment:
+            said = functional.post_hoc_adjusted(said, self.class_counts, tau=config.adjustment)
+        return functional.distillation(logits, said, tau=config.tau)
 
     def _ldam(self, loss: LDAMLoss, cosines: Tensor, labels: Tensor) -> Tensor:
         weight = None

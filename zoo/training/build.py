@@ -12,13 +12,14 @@ from torch import nn
 
 from zoo import backbones, hub_client, release
 from zoo.data import ImageDataset
-from zoo.errors import DataError, RecipeError, TrainingError, did_you_mean
+from zoo.errors import DataError, RecipeError, TrainingError, did_you_mean, few
 from zoo.modules import Centers
 from zoo.objectives import OBJECTIVES, Classify, DataInfo, Objective
 from zoo.release.build import NO_ARGUMENTS
 from zoo.release.schema import check_words
 from zoo.seeding import derive_seed
 from zoo.training.recipe import Recipe
+from zoo.training.teachers import open_teachers
 from zoo.training.validation import put_aside
 
 TIMM = "timm:"
@@ -32,7 +33,8 @@ def build_objective(recipe: Recipe, dataset: ImageDataset) -> Objective:
 
     Raises:
         ZooError: for an unknown architecture, one that cannot take the views' size or makes no pooled
-            features, arguments that no release can have, or a release that does not fit it; a DataError
+            features, arguments that no release can have, a release that does not fit it, or a teacher that
+            cannot be asked about the data; a DataError
             where an objective that learns classes finds a single one, or no image of one of them.
     """
     _check_arguments(recipe.backbone.arch, recipe.backbone.args)
@@ -45,7 +47,7 @@ def build_objective(recipe: Recipe, dataset: ImageDataset) -> Objective:
             backbones.check_encoder(encoder, size)
         if recipe.init is not None:
             _freeze(encoder, recipe.init.freeze)
-        info = _info(put_aside(dataset, recipe).training)
+        info = _info(put_aside(dataset, recipe).training)._replace(teachers=open_teachers(recipe, dataset))
         objective = OBJECTIVES[recipe.objective.name](recipe.objective, encoder, info)
     if recipe.init is not None and recipe.init.head == "centers":
         assert isinstance(objective, Classify)  # the recipe's schema allows no other
@@ -87,7 +89,7 @@ def _check_classes(objective: str, dataset: ImageDataset) -> None:
     names, counts = dataset.class_names, dataset.class_counts
     if len(names) < 2:
         raise DataError(
-            f'data: found {len(names)} class ({_few(names)}), expected at least 2: objective "{objective}" '
+            f'data: found {len(names)} class ({few(names)}), expected at least 2: objective "{objective}" '
             "tells classes apart"
         )
     if unknown := int((dataset.labels < 0).sum()):
@@ -99,7 +101,7 @@ def _check_classes(objective: str, dataset: ImageDataset) -> None:
     if lacking:
         raise DataError(
             f"data: the training split has no image of {len(lacking)} of its {len(names)} classes "
-            f'({_few(lacking)}), expected at least one of each: objective "{objective}" learns every class'
+            f'({few(lacking)}), expected at least one of each: objective "{objective}" learns every class'
         )
 
 
@@ -128,7 +130,7 @@ def _encoder(recipe: Recipe, dataset: ImageDataset) -> tuple[nn.Module, Centers 
     if recipe.init.head == "centers" and opened.class_names != dataset.class_names:
         raise TrainingError(
             f'init.head: the centers of "{recipe.init.release}" are of other classes than the data '
-            f'({_few(opened.class_names)}; {_few(dataset.class_names)}); use "fresh"'
+            f'({few(opened.class_names)}; {few(dataset.class_names)}); use "fresh"'
         )
     return opened.load(**args), opened.centers
 
@@ -183,11 +185,7 @@ def _freeze(encoder: nn.Module, patterns: list[str]) -> None:
         if not matching:
             raise TrainingError(
                 f'init.freeze: no parameter of the encoder matches "{pattern}".'
-                f"{did_you_mean(pattern, parameters)} It has e.g. {_few(tuple(parameters))}"
+                f"{did_you_mean(pattern, parameters)} It has e.g. {few(tuple(parameters))}"
             )
         for name in matching:
             parameters[name].requires_grad_(False)
-
-
-def _few(names: tuple[str, ...]) -> str:
-    return ", ".join(names[:3]) + (f" ... ({len(names)})" if len(names) > 3 else "")

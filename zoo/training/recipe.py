@@ -134,11 +134,8 @@ class Recipe(Config):
                 raise ValueError(
                     f'{key}: found "{found}", expected "{expected}": method "{method.name}" decides it'
                 )
-        if isinstance(method, LDAMDRW) and (objective.label_smoothing > 0 or objective.mix is not None):
-            key = "mix" if objective.mix is not None else "label_smoothing"
-            raise ValueError(
-                f'objective.{key}: method "ldam_drw" has margins for one class of an image; expected none'
-            )
+        if isinstance(method, LDAMDRW):
+            _check_ldam(objective)
         if isinstance(method, NearestCenter) and method.centers == "means" and method.similarity == "logit":
             raise ValueError(
                 'method.similarity: "logit" is of learned centers; "means" need "cosine" or "euclidean"'
@@ -327,3 +324,15 @@ class Recipe(Config):
     def sha256(self) -> str:
         """Hash of the complete recipe."""
         return hashlib.sha256(self.to_yaml().encode()).hexdigest()
+
+
+def _check_ldam(objective: Any) -> None:
+    if objective.label_smoothing > 0 or objective.mix is not None:
+        key = "mix" if objective.mix is not None else "label_smoothing"
+        raise ValueError(
+            f'objective.{key}: method "ldam_drw" has margins for one class of an image; expected none'
+        )
+    if objective.distill is not None:
+        raise ValueError(
+            'objective.distill: method "ldam_drw" has cosines that no teacher has; expected null'
+        )

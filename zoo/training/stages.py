@@ -39,7 +39,7 @@ def stages(recipe: Recipe) -> list[Recipe]:
     are set by what they do, so what two methods begin with is one recipe: `cross_entropy`,
     `post_hoc_logit_adjustment`, `tau_normalized`, `crt` and `lws` share their first stage.
 
-    A second stage has no averaging, early stopping or mixing: they are for the encoder, which stands still.
+    A second stage has no averaging, early stopping, mixing or teachers: they are for the encoder, which stands still.
     """
     method = recipe.method
     if method is None:
@@ -115,7 +115,7 @@ def _is_balanced_softmax(method: Config) -> bool:
 
 def _second(recipe: Recipe, method: ClassifierRetraining | LearnableWeightScaling) -> Recipe:
     """Return the training of the classifier alone (Kang et al. 2020): its optimizer is the method's."""
-    objective: dict[str, Any] = {"freeze_encoder": True, "mix": None}
+    objective: dict[str, Any] = {"freeze_encoder": True, "mix": None, "distill": None}
     if isinstance(method, LearnableWeightScaling):
         objective |= {"head": "scaled", "head_std": None}
     changes: Changes = {
