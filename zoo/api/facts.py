@@ -17,6 +17,7 @@ from zoo.data import ImageDataset
 from zoo.training import Recipe, Stage, Trained, pick_device
 from zoo.training.build import TIMM
 from zoo.training.methods import CHANGING_AFTERWARDS
+from zoo.training.teachers import teachers_of
 from zoo.training.validation import put_aside
 
 
@@ -59,7 +60,7 @@ def training_facts(
         "hardware": hardware(pick_device(recipe.training.device), ranks),
         "ranks": ranks,
         "precision": recipe.training.precision,
-        **start_facts(recipe),
+        **weights_facts(recipe),
         "seed": recipe.training.seed,
         "date": datetime.fromtimestamp(trained.ended, UTC).isoformat(timespec="seconds"),
         "versions": versions(),
@@ -94,11 +95,21 @@ def versions() -> dict[str, str]:
     return {name: version(name) for name in ("torch", "timm", "torchvision")}
 
 
-def start_facts(recipe: Recipe) -> dict[str, str]:
-    """Say which weights the release that training started from has: its name may come to mean others."""
-    if recipe.init is None or recipe.init.release.startswith(TIMM):
-        return {}
-    return {"init_weights_sha256": releases.open(recipe.init.release).config["zoo"]["weights_sha256"]}
+def weights_facts(recipe: Recipe) -> dict[str, Any]:
+    """Say which weights the releases have that training starts from and learns from.
+
+    Their names may come to mean others.
+    """
+    facts = dict[str, Any]()
+    if recipe.init is not None and not recipe.init.release.startswith(TIMM):
+        facts["init_weights_sha256"] = _weights_of(recipe.init.release)
+    if teachers := teachers_of(recipe):
+        facts["teacher_weights_sha256"] = [_weights_of(name) for name in teachers]
+    return facts
+
+
+def _weights_of(name: str) -> str:
+    return str(releases.open(name).config["zoo"]["weights_sha256"])
 
 
 def _change(row: Mapping[str, Any]) -> str:

@@ -29,6 +29,7 @@ from zoo.training.build import TIMM
 from zoo.training.post_hoc import close
 from zoo.training.progress import show_status
 from zoo.training.run_stages import class_rows_of, rows_of, together
+from zoo.training.teachers import KEY, teachers_of
 
 
 class Finished(NamedTuple):
@@ -157,16 +158,24 @@ def _no_test_images(encoder: nn.Module) -> Tensor:
 
 
 def _license(recipe: Recipe) -> str:
-    """Return the licence of the weights: trained from others', they keep the others' terms."""
-    if recipe.init is None:
-        return LICENSE
-    start = recipe.init.release
-    if start.startswith(TIMM):
-        return timm.get_pretrained_cfg(start.removeprefix(TIMM)).license or "unknown"
+    """Return the licence of the weights: trained from others', or to say what these say, they keep theirs.
+
+    Where these differ, and one of them is not this project's, it is "other": the card names them all.
+    """
+    found = dict.fromkeys(_license_of(KEY, name) for name in teachers_of(recipe))
+    if recipe.init is not None:
+        found |= {_license_of("init.release", recipe.init.release): None}
+    others = [license for license in found if license != LICENSE]
+    return LICENSE if not others else others[0] if len(others) == 1 else "other"
+
+
+def _license_of(key: str, source: str) -> str:
+    if source.startswith(TIMM):
+        return timm.get_pretrained_cfg(source.removeprefix(TIMM)).license or "unknown"
     try:
-        return str(releases.open(start).config["pretrained_cfg"]["license"])
+        return str(releases.open(source).config["pretrained_cfg"]["license"])
     except ZooError as error:
         raise TrainingError(
-            f'init.release: "{start}", where the training started, cannot be opened any more, and the '
-            f"weights keep its licence; put it there again (a link will do): {error}"
+            f'{key}: "{source}", which the training began with, cannot be opened any more, and the weights '
+            f"keep its licence; put it there again (a link will do): {error}"
         ) from None

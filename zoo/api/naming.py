@@ -19,6 +19,7 @@ from zoo.objectives.moco import MoCoConfig
 from zoo.release.schema import MAX_NAME
 from zoo.training import Recipe
 from zoo.training.changes import is_same
+from zoo.training.teachers import teachers_of
 
 _DIGITS = 6  # of a hash, where a long name is cut
 _CHANGED = "_changed"
@@ -47,8 +48,9 @@ def renamed(recipe: Recipe, before: Recipe, overrides: Sequence[str], root: Path
 
     That is the data (another source, long tail or subset), the kind of objective (of a classifier its loss),
     and whether features are transformed. The part of the name's tag that tells it is replaced; where none can
-    be told apart, where the method, a contrast's loss or the candidate labels are others, or where the name
-    would be that of another shipped recipe, `_changed` is appended. A name that is overridden stays.
+    be told apart, where the method, a contrast's loss, the candidate labels or the teachers are others, or
+    where the name would be that of another shipped recipe, `_changed` is appended. A name that is overridden
+    stays.
 
     Args:
         recipe: with the overrides.
@@ -95,7 +97,8 @@ def _objective(recipe: Recipe) -> tuple[str, bool]:
 def _rest(recipe: Recipe) -> tuple[Any, ...]:
     """Return what else a name may tell, though not by a part that can be found in it."""
     loss = recipe.objective.loss.name if isinstance(recipe.objective, MoCoConfig) else "info_nce"
-    return loss, None if recipe.method is None else recipe.method.name, recipe.data.partial_labels
+    method = None if recipe.method is None else recipe.method.name
+    return loss, method, recipe.data.partial_labels, teachers_of(recipe)
 
 
 def _objective_part(recipe: Recipe) -> str:

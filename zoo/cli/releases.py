@@ -125,9 +125,11 @@ def push(
     private: Annotated[bool, typer.Option("--private", help="Create the repository private.")] = False,
     revision: Annotated[str | None, typer.Option("--revision", help="Branch. Default: main.")] = None,
     start: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
-            "--start", metavar="ORG/NAME", help="Where the folder is published that training started from."
+            "--start",
+            metavar="ORG/NAME",
+            help="Where a folder is published that training started or learned from; once for each.",
         ),
     ] = None,
     license: Annotated[
@@ -143,7 +145,7 @@ def push(
     from zoo.release.push import check_destination, check_token, prepare, publish
 
     if dry_run:
-        for option, given in (("--start", start), ("--license", license)):
+        for option, given in (("--start", start or None), ("--license", license)):
             if given is not None:  # these write into the folder
                 raise ReleaseError(
                     f"--dry-run: found with {option}, which changes the release itself before it is pushed, "
@@ -151,12 +153,12 @@ def push(
                 )
         print_dry_run(prepare(release, repo_id, revision), repo_id, private)
         return
-    if start is not None or license is not None:  # these change the folder: not for a push that cannot be
+    if start or license is not None:  # these change the folder: not for a push that cannot be
         check_destination(repo_id, revision)
         check_token(repo_id, None)
     opened = open_release(release)
-    if start is not None:
-        opened = opened.with_start(start)
+    for published_as in start or ():
+        opened = opened.with_start(published_as)
     if license is not None:
         opened = opened.with_license(license)
     published = publish(opened, repo_id, private=private, revision=revision)

@@ -127,7 +127,7 @@ def print_release(release: Release) -> None:
 
 def _print_origin(recipe: Mapping[str, Any]) -> None:
     """Print what a release was made of, where it was not trained from random weights."""
-    from zoo.release.format import start_of
+    from zoo.release.format import start_of, teachers_of
 
     source, start = recipe.get("converted"), start_of(recipe)
     if isinstance(source, Mapping):  # what others wrote may be anything
@@ -135,6 +135,8 @@ def _print_origin(recipe: Mapping[str, Any]) -> None:
         print(f"converted from {_source_words(source)}{layout}")
     if start is not None:
         print(f"training started from {start}")
+    if teachers := teachers_of(recipe):
+        print(f"learned from the labels and {', '.join(teachers)}")
 
 
 def _source_words(source: Mapping[str, Any]) -> str:

@@ -207,6 +207,27 @@ def start_of(recipe: Mapping[str, Any]) -> str | None:
     return start if isinstance(start, str) else None
 
 
+def teachers_of(recipe: Mapping[str, Any]) -> list[str]:
+    """Return the releases that a recipe's student learns from beside the labels, in its order."""
+    distill = _section(_section(recipe, "objective"), "distill")
+    teachers = distill.get("teachers")
+    return [name for name in teachers if isinstance(name, str)] if isinstance(teachers, list) else []
+
+
+def began_with(recipe: Mapping[str, Any]) -> str:
+    """Say what a recipe's training started and learned from; '' where that is random weights and labels."""
+    start, teachers = start_of(recipe), teachers_of(recipe)
+    words = [] if start is None else [f'started from "{start}"']
+    if teachers:
+        words.append("learned from " + ", ".join(f'"{name}"' for name in teachers))
+    return " and ".join(words)
+
+
+def _section(recipe: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    found = recipe.get(key)
+    return found if isinstance(found, Mapping) else {}
+
+
 def read_front_matter(text: str, where: str) -> dict[str, Any]:
     """Return the YAML metadata at the top of a card, `---` on lines of its own around it.
 

@@ -307,9 +307,10 @@ class Release:
         return self._renewed()
 
     def with_start(self, name: str, *, token: str | bool | None = None) -> Release:
-        """Let the recipe name what training started from by another name: one that others can read.
+        """Let the recipe name what training started or learned from otherwise: as others can read it.
 
-        It reproduces the same: only what has the weights that the training started from is taken.
+        It reproduces the same: only what has the weights of the start, or of a teacher, is taken, and takes
+        that one's place.
 
         Args:
             name: of that release: `org/name[@revision]`, or a shipped one.
@@ -320,7 +321,7 @@ class Release:
 
         Raises:
             ReleaseError: when the weights of that name are others, it is a folder, or this release started
-                from no release or cannot be changed.
+                and learned from no release or cannot be changed.
         """
         reading = names.resolve(name)
         other = Release.at(folder_of(reading, token=token, want="facts"))

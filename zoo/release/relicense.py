@@ -28,11 +28,11 @@ def relicense(folder: Path, config: Mapping[str, Any], license: str) -> None:
     licenses.check(license)
     licenses.warn_unlisted(license)
     recipe, old = format.read_recipe(folder), config["pretrained_cfg"]["license"]
-    start = format.start_of(recipe)
-    if start is not None and license != old:
+    began = format.began_with(recipe)
+    if began and license != old:
         warnings.warn(
-            f'{folder}: licence "{license}" in the place of "{old}": the training started from "{start}", '
-            "and what the licence of those weights asks for holds for these, too; the card goes on to say so",
+            f'{folder}: licence "{license}" in the place of "{old}": the training {began}, and what the '
+            "licence of those weights asks for holds for these, too; the card goes on to say so",
             ZooWarning,
             stacklevel=3,
         )

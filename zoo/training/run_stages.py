@@ -24,6 +24,7 @@ from zoo.training.prepare import pick_device
 from zoo.training.recipe import Recipe
 from zoo.training.run_folder import RunFolder
 from zoo.training.stages import stages, what
+from zoo.training.teachers import teachers_of
 
 
 class Stage(NamedTuple):
@@ -128,6 +129,7 @@ def _digest(recipe: Recipe, dataset: ImageDataset, before: str) -> str:
     """Name a stage by all that decides its result: recipe, images, first weights, and the stage before it."""
     decisive = {key: value for key, value in leaves(recipe.model_dump(mode="json")) if key not in ALLOWED}
     start = [] if recipe.init is None else _weights(recipe.init.release)
+    start += [each for name in teachers_of(recipe) for each in _weights(name)]
     facts = [decisive, dataset.describe()["sha256"], start, before]
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
 

@@ -39,7 +39,8 @@ def stages(recipe: Recipe) -> list[Recipe]:
     are set by what they do, so what two methods begin with is one recipe: `cross_entropy`,
     `post_hoc_logit_adjustment`, `tau_normalized`, `crt` and `lws` share their first stage.
 
-    A second stage has no averaging, early stopping, mixing or teachers: they are for the encoder, which stands still.
+    A second stage has no averaging, early stopping, mixing or teachers: they are for the encoder, which
+    stands still.
     """
     method = recipe.method
     if method is None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from zoo import release as releases
-from zoo.api.facts import start_facts
+from zoo.api.facts import weights_facts
 from zoo.api.finetuning import plan_finetuning
 from zoo.api.pretraining import as_recipe
 from zoo.errors import RecipeError, TrainingError, ZooError, did_you_mean
@@ -159,18 +159,28 @@ def require_same(folder: Path, recipe: Recipe, images: Images) -> None:
         changes = differences(earlier.model_dump(mode="json"), recipe.model_dump(mode="json"))
         found = "; ".join(f"{key} was {before!r}, is {now!r}" for key, before, now in changes)
         raise TrainingError(f'"{folder}" is finished, by another recipe: {found}. {_ADVICE}')
-    measured = made.metrics["evaluations"]
+    measured, training = made.metrics["evaluations"], made.metrics["training"]
+    weights = weights_facts(recipe)
     facts = {
         "training images": (made.config["zoo"]["dataset"]["sha256"], images.train),
         "test images": (measured[0]["test_set"]["sha256"] if measured else images.test, images.test),
         "weights to start from": (
-            made.metrics["training"].get("init_weights_sha256"),
-            start_facts(recipe).get("init_weights_sha256"),
+            training.get("init_weights_sha256"),
+            weights.get("init_weights_sha256"),
+        ),
+        "teachers' weights": (
+            training.get("teacher_weights_sha256"),
+            weights.get("teacher_weights_sha256"),
         ),
     }
     for what, (before, now) in facts.items():
         if before != now:
             raise TrainingError(
-                f'"{folder}" is finished, with other {what}: their sha256 was {str(before)[:12]}..., is '
-                f"{str(now)[:12]}... {_ADVICE}"
+                f'"{folder}" is finished, with other {what}: their sha256 was {_short(before)}, is '
+                f"{_short(now)} {_ADVICE}"
             )
+
+
+def _short(sha256: str | list[str] | None) -> str:
+    """Return the beginning of a hash, or of each of several."""
+    return ", ".join(f"{str(each)[:12]}..." for each in (sha256 if isinstance(sha256, list) else [sha256]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from zoo.api.facts import start_facts
+from zoo.api.facts import weights_facts
 from zoo.api.sweeps.grid import Run
 from zoo.api.tables.release_results import group_of
 from zoo.errors import ZooError
@@ -27,24 +27,24 @@ def trainings(runs: Sequence[Run], images: Mapping[str, str]) -> dict[str, dict[
     Returns:
         By run name, seed, group and the images' hash.
     """
-    starts: dict[str, str | None] = {}
+    weights: dict[str, dict[str, Any]] = {}
     return {
         run.id: {
             "name": run.recipe.name,
             "seed": run.seed,
-            "group": _group(run.recipe, starts),
+            "group": _group(run.recipe, weights),
             "train_sha256": images.get(run.id),
         }
         for run in runs
     }
 
 
-def _group(recipe: Recipe, starts: dict[str, str | None]) -> str:
+def _group(recipe: Recipe, weights: dict[str, dict[str, Any]]) -> str:
     """Return the group that the finished run will have."""
-    init = recipe.model_dump_json(include={"init"})
-    if init not in starts:
+    sources = recipe.model_dump_json(include={"init": True, "objective": {"distill"}})
+    if sources not in weights:
         try:
-            starts[init] = start_facts(recipe).get("init_weights_sha256")
+            weights[sources] = weights_facts(recipe)
         except ZooError:  # the training says it
-            starts[init] = None
-    return group_of(recipe.model_dump(mode="json"), starts[init])
+            weights[sources] = {}
+    return group_of(recipe.model_dump(mode="json"), weights[sources])

@@ -24,6 +24,9 @@ _DECIDE = frozenset({"training.precision", "training.accumulate", "training.skip
 _SAME = (ALLOWED - _DECIDE) | {"training.seed", "data.source.download"}
 """Keys in which runs of a row may differ: the seed, and how it is computed where that moves no figure."""
 
+_LATER = frozenset({"objective.distill"})
+"""Keys that came when there were recorded results already: null says what their absence said."""
+
 _NEEDED = ("epochs", "seconds", "images_per_second", "hardware", "precision", "seed", "date", "versions")
 _TITLES = {
     "bcl": "BCL",
@@ -85,7 +88,7 @@ def run_result(release: Release, place: str) -> RunResult:
         "method": _method(release.name, plain),
         "architecture": release.config["architecture"],
         "changed": _changed(release.name, plain),
-        "group": group_of(plain, training.get("init_weights_sha256"), format.snapshot_of(training)),
+        "group": group_of(plain, training, format.snapshot_of(training)),
         "data": data_words(data),
         "train_sha256": data.get("sha256"),
         "train_images": data.get("num_images"),
@@ -141,6 +144,7 @@ def _method(name: str, recipe: Mapping[str, Any]) -> str:
         loss = str((objective.get("loss") or {}).get("name", "info_nce"))
         title += f" {version[1]}" if version else ""
         title += "" if loss == "info_nce" else f", {loss.replace('_', ' ')} loss"
+    title += " + teachers" if objective.get("distill") else ""
     return title + (" + FT" if objective.get("feature_transform") else "")
 
 
@@ -157,19 +161,28 @@ def _shipped(name: str) -> dict[str, Any]:
     return _whole(Recipe.load(name).model_dump(mode="json"))
 
 
-def group_of(recipe: Mapping[str, Any], start: str | None = None, snapshot: str | None = None) -> str:
+def group_of(
+    recipe: Mapping[str, Any], weights: Mapping[str, Any] | None = None, snapshot: str | None = None
+) -> str:
     """Hash all in a recipe that decides what is computed, but for the seed.
 
     Args:
         recipe: plain.
-        start: SHA-256 of the weights that it starts from, where that is recorded.
+        weights: SHA-256 of those that it starts from and learns from, where that is recorded; see
+            `weights_facts`.
         snapshot: how far the training was that has not ended.
     """
     recipe = _whole(recipe)
     same = tuple(f"{key}." for key in _SAME)  # sections among them
     decisive = {key: value for key, value in leaves(recipe) if not f"{key}.".startswith(same)}
-    if start is not None:  # what the weights are, and not where they lay
-        decisive["init.release"] = start
+    decisive = {key: value for key, value in decisive.items() if value is not None or key not in _LATER}
+    # what the weights are, and not where they lay
+    for key, recorded in (
+        ("init.release", "init_weights_sha256"),
+        ("objective.distill.teachers", "teacher_weights_sha256"),
+    ):
+        if weights is not None and weights.get(recorded) is not None:
+            decisive[key] = weights[recorded]
     if snapshot is not None:
         decisive["snapshot"] = snapshot
     text = json.dumps(decisive, sort_keys=True, default=str)

@@ -39,6 +39,8 @@ def bibtex(objective: str, recipe: Mapping[str, Any]) -> str:
     keys = list(_OF_OBJECTIVE.get(objective, ()))
     if settings.get("feature_transform"):
         keys.append("zhu2021ft")
+    if settings.get("distill"):
+        keys.append("hinton2015distillation")
     loss = settings.get("loss")
     name = loss.get("name") if isinstance(loss, Mapping) else loss
     if name in ("hard_contrastive", "simple", "hard_simple"):

@@ -12,7 +12,7 @@ from zoo.markdown import markdown_table
 from zoo.release.card.citations import bibtex
 from zoo.release.card.metadata import facts, metric_title, split_words, stated_settings
 from zoo.release.evaluations import ACCURACIES, in_order
-from zoo.release.format import snapshot_of, start_of
+from zoo.release.format import snapshot_of, start_of, teachers_of
 
 _PROTOCOLS = {
     "classifier": "the learned class centers as they stand",
@@ -275,6 +275,9 @@ def licence(license: str, recipe: Mapping[str, Any]) -> str:
     start = start_of(recipe)
     if start is not None:
         text += f" Their training started from `{start}`: what its licence asks for holds for them, too."
+    if teachers := teachers_of(recipe):
+        listed = ", ".join(f"`{name}`" for name in teachers)
+        text += f" They learned to say what {listed} {'says' if len(teachers) == 1 else 'say'}: so do these."
     return f"## Licence\n\n{text} The training data have their own terms."
 
 
