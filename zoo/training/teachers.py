@@ -35,7 +35,7 @@ def open_teachers(recipe: Recipe, dataset: ImageDataset) -> tuple[Teacher, ...]:
             opened = release.open(name)
             centers = _of_classes(opened, dataset.class_names)
             encoder = opened.load()
-            for size in sorted({*recipe.views.train_sizes}):
+            for size in {recipe.views.eval.size, *recipe.views.train_sizes}:
                 backbones.check_input(encoder, size)
         except ZooError as error:
             raise TrainingError(f'{KEY}: "{name}": {error}') from None

@@ -1,0 +1,431 @@
+"""Teachers beside the labels: the equation, who is asked what, what is recorded, and that it teaches."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+import zoo
+from tests import warm
+from tests.objective_helpers import COUNTS, INFO, LABELS, config, step
+from tests.release_helpers import release_of, some_centers, trained_encoder
+from tests.test_training import assert_same_state, recipe
+from zoo import backbones, functional
+from zoo.data import open_dataset
+from zoo.errors import ArgumentError, RecipeError, ReleaseError, TrainingError
+from zoo.modules import Centers, Normalization, Teacher
+from zoo.objectives import Batch, Classify
+from zoo.release import Release
+from zoo.release.card.citations import bibtex
+from zoo.training import RunFolder, build_objective, train
+
+PACO = "shipped:cifar_resnet20.paco_digits_lt50"
+UNIT = Normalization((0.0,) * 3, (1.0,) * 3)
+
+
+def distill(*teachers: object, weight: float = 0.9, tau: float = 4.0, **more: Any) -> dict[str, Any]:
+    return {"teachers": [str(each) for each in teachers], "weight": weight, "tau": tau, **more}
+
+
+def override(*teachers: object, **changes: Any) -> str:
+    return f"objective.distill={json.dumps(distill(*teachers, **changes))}"
+
+
+# --- the equation ---
+
+
+def slowly(logits: Tensor, teachers: Tensor, tau: float) -> float:
+    """tau^2 times the mean over images of sum_c p_c log(p_c / s_c), number by number."""
+
+    def softmax(row: list[float]) -> list[float]:
+        powers = [math.exp(x / tau) for x in row]
+        return [each / sum(powers) for each in powers]
+
+    total = 0.0
+    for i, row in enumerate(logits.tolist()):
+        said = [softmax(teacher[i]) for teacher in teachers.tolist()]
+        p = [sum(column) / len(said) for column in zip(*said, strict=True)]
+        total += sum(a * math.log(a / b) for a, b in zip(p, softmax(row), strict=True))
+    return tau**2 * total / len(logits)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    tau=st.floats(0.5, 8),
+    n=st.integers(1, 5),
+    c=st.integers(2, 6),
+    t=st.integers(1, 3),
+)
+def test_distillation_is_the_divergence_from_the_teachers_mean(
+    seed: int, tau: float, n: int, c: int, t: int
+) -> None:
+    g = torch.Generator().manual_seed(seed)
+    logits = 3 * torch.randn(n, c, generator=g, dtype=torch.float64)
+    teachers = 3 * torch.randn(t, n, c, generator=g, dtype=torch.float64)
+    found = functional.distillation(logits, teachers, tau=tau)
+    assert found.item() == pytest.approx(slowly(logits, teachers, tau), rel=1e-9, abs=1e-12)
+    half = functional.distillation(logits.bfloat16(), teachers.bfloat16(), tau=tau)
+    assert half.dtype == torch.float32
+
+
+def test_distillation_by_hand() -> None:
+    """Teachers of 3/4 and 1/4 average to a half; a student of 3/4 is as far from it, and not from itself."""
+    three_to_one = torch.tensor([[math.log(3), 0.0]])
+    teachers = torch.stack([three_to_one, -three_to_one])
+    expected = 0.5 * math.log(0.5 / 0.75) + 0.5 * math.log(0.5 / 0.25)
+    assert functional.distillation(three_to_one, teachers, tau=1.0).item() == pytest.approx(expected)
+    assert functional.distillation(three_to_one, teachers[:1], tau=3.0).item() == pytest.approx(0, abs=1e-6)
+    # at tau 2 logits are halved, and the divergence counts four times
+    softer = functional.distillation(2 * three_to_one, 2 * teachers, tau=2.0)
+    assert softer.item() == pytest.approx(4 * expected)
+
+
+def test_the_gradient_is_tau_times_the_difference_of_the_distributions() -> None:
+    """dL/dz = tau (s - p) / N; a class of logit -60,000, never to be predicted, makes no nan."""
+    g = torch.Generator().manual_seed(0)
+    logits = torch.randn(3, 4, generator=g, dtype=torch.float64, requires_grad=True)
+    teachers = torch.randn(2, 3, 4, generator=g, dtype=torch.float64)
+    teachers[..., 3] = functional.LOWEST_LOGIT
+    tau = 2.5
+    functional.distillation(logits, teachers, tau=tau).backward()
+    p, s = (teachers / tau).softmax(dim=2).mean(dim=0), (logits.detach() / tau).softmax(dim=1)
+    torch.testing.assert_close(logits.grad, tau * (s - p) / 3)
+
+
+@pytest.mark.parametrize(
+    ("teachers", "tau", "match"),
+    [
+        (torch.zeros(2, 3), 1.0, r"teacher_logits: found \[2, 3\], expected \[T, N, C\].*\[2, 3\]"),
+        (torch.zeros(1, 2, 4), 1.0, r"teacher_logits: found \[1, 2, 4\]"),
+        (torch.zeros(0, 2, 3), 1.0, r"teacher_logits: found \[0, 2, 3\]"),
+        (torch.zeros(1, 2, 3), 0.0, r"tau: found 0.0, expected a number above 0"),
+        (torch.zeros(1, 2, 3), math.nan, r"tau: found nan"),
+    ],
+)
+def test_arguments_that_mean_nothing_are_refused(teachers: Tensor, tau: float, match: str) -> None:
+    with pytest.raises(ArgumentError, match=match):
+        functional.distillation(torch.zeros(2, 3), teachers, tau=tau)
+
+
+# --- who is asked what ---
+
+
+def teacher(seed: int = 5, own: Normalization = UNIT, given: Normalization = UNIT) -> Teacher:
+    return Teacher(trained_encoder(seed=seed), some_centers(64, len(COUNTS)), own=own, given=given)
+
+
+def student(*teachers: Teacher, **changes: Any) -> Classify:
+    torch.manual_seed(0)
+    names = [f"teacher {i}" for i in range(len(teachers))]
+    section = config("classify", **{"distill": distill(*names), **changes})
+    return Classify(section, backbones.create("cifar_resnet20"), INFO._replace(teachers=teachers))
+
+
+def batch(seed: int = 0, size: int = 6) -> Batch:
+    g = torch.Generator().manual_seed(seed)
+    index = torch.arange(size)
+    return Batch((torch.randn(size, 3, 8, 8, generator=g),), LABELS[index], index, None)
+
+
+def test_a_teacher_sees_images_as_it_learned_them() -> None:
+    own, given = Normalization((0.1, 0.2, 0.3), (0.4, 0.5, 0.6)), Normalization((0.5,) * 3, (0.25,) * 3)
+    pixels = torch.rand(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+
+    def normalized(n: Normalization) -> Tensor:
+        return (pixels - torch.tensor(n.mean).view(3, 1, 1)) / torch.tensor(n.std).view(3, 1, 1)
+
+    asked = teacher(own=own, given=given)
+    centers = some_centers(64, len(COUNTS))
+    with torch.no_grad():
+        expected = centers.logits(trained_encoder(seed=5)(normalized(own)))
+    torch.testing.assert_close(asked(normalized(given)), expected)
+
+
+def test_a_teacher_stays_as_it_is() -> None:
+    asked = teacher()
+    objective = student(asked).train()
+    before = {name: value.clone() for name, value in asked.state_dict().items()}
+    assert not any(part.training for part in asked.modules())
+    step(objective, batch())
+    assert all(torch.equal(value, before[name]) for name, value in asked.state_dict().items())
+    assert not any(p.requires_grad for p in asked.parameters())
+    with torch.autocast("cpu", torch.bfloat16):
+        assert asked(batch().views[0]).dtype == torch.float32
+
+
+@pytest.mark.parametrize("adjustment", [0.0, 1.0, -0.5])
+def test_the_loss_has_its_parts_by_weight(adjustment: float) -> None:
+    """Against the student's own features and the teachers' logits, put together anew in float64."""
+    teachers = (teacher(5), teacher(6))
+    section = distill("a", "b", weight=0.7, tau=3.0, adjustment=adjustment)
+    objective = student(*teachers, distill=section, loss="balanced_softmax").eval()
+    data = batch()
+    with torch.no_grad():
+        output = objective(data)
+        features = objective.encoder(data.views[0])
+        logits = objective.classifier(features).double()
+        said = torch.stack([each(data.views[0]) for each in teachers]).double()
+    prior = (COUNTS / COUNTS.sum()).double().log()
+    labels = F.cross_entropy(logits + prior, data.labels)
+    taught = slowly(logits, said - adjustment * prior, 3.0)
+    assert output.loss.item() == pytest.approx(0.3 * labels.item() + 0.7 * taught, rel=1e-5)
+    assert output.metrics["label_loss"].item() == pytest.approx(labels.item(), rel=1e-5)
+    assert output.metrics["distillation_loss"].item() == pytest.approx(taught, rel=1e-4, abs=1e-5)
+
+
+def test_teachers_are_asked_about_mixed_images() -> None:
+    seen = list[Tensor]()
+    asked = teacher()
+    asked.register_forward_pre_hook(lambda _, args: seen.append(args[0].clone()))
+    mixed = {"mixup": 1.0, "cutmix": 0.0, "probability": 1.0, "switch_probability": 0.0, "mode": "batch"}
+    objective = student(asked, mix=mixed).train()
+    torch.manual_seed(1)
+    objective(batch())
+    assert not torch.equal(seen[0], batch().views[0])
+    objective.encoder.register_forward_pre_hook(lambda _, args: seen.append(args[0].clone()))
+    objective(batch())
+    assert torch.equal(*seen[1:]), "student and teacher see the same"
+
+
+def test_without_teachers_nothing_has_changed() -> None:
+    plain = student(distill=None)
+    assert not [name for name in plain.state_dict() if name.startswith("teachers")]
+    assert set(plain.eval()(batch()).metrics) == {"train_accuracy"}
+
+
+# --- which teachers a recipe gets ---
+
+
+@pytest.fixture(scope="module")
+def known(tmp_path_factory: pytest.TempPathFactory) -> Release:
+    """Knows the digits and a class more, in another order."""
+    names = ["more", *map(str, reversed(range(10)))]
+    centers = Centers(torch.arange(11.0)[:, None].expand(11, 64), torch.zeros(11), torch.arange(11) + 1)
+    folder = tmp_path_factory.mktemp("teachers") / "known"
+    encoder = trained_encoder()
+    return release_of(
+        folder, encoder, name="cifar_resnet20.known", size=8, class_names=names, centers=centers
+    )
+
+
+def test_a_teacher_that_knows_more_is_asked_for_the_classes_of_the_data(known: Release) -> None:
+    r = recipe("classify", override(known.path))
+    objective = build_objective(r, open_dataset(r.data, "train", None))
+    (asked,) = objective.teachers
+    assert asked.weight[:, 0].tolist() == [10 - digit for digit in range(10)]
+    std = torch.tensor(r.data.std) / torch.tensor(known.preprocess.std)
+    torch.testing.assert_close(asked.scale.flatten(), std)
+
+
+@pytest.mark.parametrize(
+    ("teachers", "match"),
+    [
+        (["nowhere"], r'^objective\.distill\.teachers: "nowhere": .*'),
+        (["shipped:cifar_resnet20.moco_v2_ft_digits_lt50"], r"moco_v2_ft_digits_lt50 has no centers"),
+        (
+            ["shipped:cifar_resnet32.paco_cifar100_lt100"],
+            r"does not know 10 of the data's 10 classes \(0, 1, 2 \.\.\. \(10\)\), expected all of them; it "
+            r"knows apple, .* \(100\)",
+        ),
+    ],
+)
+def test_what_cannot_teach_is_refused_and_named(teachers: list[str], match: str) -> None:
+    r = recipe("classify", override(*teachers))
+    with pytest.raises(TrainingError, match=match):
+        build_objective(r, open_dataset(r.data, "train", None))
+
+
+def test_images_that_a_teacher_cannot_take_are_refused(tmp_path: Path) -> None:
+    args = dict(img_size=32, patch_size=4, embed_dim=12, depth=1, num_heads=1)
+    names = [str(digit) for digit in range(10)]
+    vit = trained_encoder("vit_tiny_patch16_224", **args)
+    made = release_of(
+        tmp_path / "vit",
+        vit,
+        "vit_tiny_patch16_224",
+        model_args=args,
+        class_names=names,
+        centers=some_centers(12, 10),
+    )
+    r = recipe("classify", override(made.path))
+    with pytest.raises(TrainingError, match=r"vit_tiny_patch16_224 takes no 8 x 8 images: .*img_size=8"):
+        build_objective(r, open_dataset(r.data, "train", None))
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ([override()], r"objective\.distill\.teachers\": found 0 values, expected at least 1"),
+        ([override(PACO, PACO)], r"expected each teacher once"),
+        ([override(PACO, weight=0.0)], r"objective\.distill\.weight"),
+        ([override(PACO, tau=0.0)], r"objective\.distill\.tau"),
+        (["objective.distill={teacher: [a], weight: 1.0, tau: 1.0}"], r'Did you mean "teachers"'),
+        (
+            [
+                override(PACO),
+                "objective.head=cosine",
+                "objective.loss={name: ldam, max_margin: 0.5, scale: 30.0, reweight_from: 0.8, beta: 0.999}",
+            ],
+            r'distill: found with loss "ldam"',
+        ),
+        (
+            [
+                override(PACO),
+                "objective.loss=cross_entropy",
+                "method={name: ldam_drw, max_margin: 0.5, scale: 30.0, reweight_from: 0.8, beta: 0.999}",
+            ],
+            r'objective\.distill: method "ldam_drw" has cosines',
+        ),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(changes: list[str], match: str) -> None:
+    with pytest.raises(RecipeError, match=match):
+        recipe("classify", *changes)
+
+
+def test_a_run_goes_on_with_the_teachers_it_began_with(known: Release, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(known.path, tmp_path / "teacher"))
+    r = recipe("classify", override(folder))
+    dataset = open_dataset(r.data, "train", None)
+    began = train(build_objective(r, dataset), dataset, r, RunFolder(tmp_path / "run"), resume=False)
+    shutil.rmtree(folder)
+    release_of(
+        folder,
+        trained_encoder(seed=9),
+        name="cifar_resnet20.known",
+        size=8,
+        class_names=known.class_names,
+        centers=some_centers(64, 11),
+    )
+    again = train(build_objective(r, dataset), dataset, r, RunFolder(tmp_path / "run"), resume=True)
+    assert_same_state(began.objective, again.objective)
+
+
+# --- it teaches ---
+
+
+def test_a_student_learns_digits_from_its_teacher_alone(tmp_path: Path) -> None:
+    """With all of the weight on the teacher labels play no part: they are all wrong here."""
+    r = recipe(
+        "classify",
+        override(PACO, weight=1.0),
+        "data.long_tail=null",
+        "training.epochs=12",
+        "optimizer.lr=0.05",
+        "schedule.name=cosine",
+        "schedule.milestones=[]",
+    )
+    dataset = open_dataset(r.data, "train", None)
+    dataset.labels = (dataset.labels + 1) % 10
+    objective = build_objective(r, dataset)
+    trained = train(objective, dataset, r, RunFolder(tmp_path), resume=False).objective
+    test = open_dataset(r.data, "test", None)
+    found = _accuracy(nn.Sequential(trained.encoder, trained.classifier), r, test)
+    assert found > 75, "chance is 10, and 0 is what the labels teach"
+
+
+def _accuracy(model: nn.Module, r: Any, dataset: Any) -> float:
+    from zoo.data import eval_images
+
+    hits = 0
+    model.eval()
+    with torch.no_grad():
+        for images, labels in eval_images(
+            dataset,
+            r.views.eval,
+            r.data.mean,
+            r.data.std,
+            batch_size=256,
+            device=torch.device("cpu"),
+            workers=0,
+        ):
+            hits += int((model(images).argmax(dim=1) == labels).sum())
+    return 100 * hits / len(dataset)
+
+
+# --- what is recorded, published and repeated ---
+
+
+@pytest.fixture(scope="module")
+def taught(tmp_path_factory: pytest.TempPathFactory) -> Release:
+    """A student of a teacher in a folder and a shipped one; read only."""
+    folder = tmp_path_factory.mktemp("taught")
+    own = shutil.copytree(zoo.open(PACO).path, folder / "home" / "teacher")
+    overrides = [
+        override(own, PACO),
+        "training.epochs=1",
+        "schedule.warmup_epochs=0",
+        "evaluation=[{protocol: classifier}]",
+    ]
+    return zoo.pretrain(
+        "cifar_resnet20.balanced_softmax_digits_lt50", out=folder / "out", overrides=overrides
+    )
+
+
+def test_a_release_says_who_taught_it(taught: Release) -> None:
+    assert taught.name == "cifar_resnet20.balanced_softmax_digits_lt50_changed"
+    sha256 = zoo.open(PACO).config["zoo"]["weights_sha256"]
+    assert taught.metrics["training"]["teacher_weights_sha256"] == [sha256, sha256]
+    card = (taught.path / "README.md").read_text()
+    assert "They learned to say what " in card and f"`{PACO}` say: so do these." in card
+    assert "Distilling the Knowledge in a Neural Network" in bibtex("classify", taught.recipe)
+    shown = warm.zoo("show", taught.path)
+    assert f"learned from the labels and {taught.recipe['objective']['distill']['teachers'][0]}, {PACO}" in (
+        " ".join(shown.stdout.split())
+    )
+
+
+def test_a_teacher_s_folder_is_not_published_and_can_be_renamed(taught: Release, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(taught.path, tmp_path / "taught"))
+    with pytest.raises(ReleaseError, match=r"objective\.distill\.teachers\.0 is the folder .*--start"):
+        zoo.push(folder, "alice/taught", token="hf_none")
+    with pytest.raises(ReleaseError, match=r"teachers\.0 or .*teachers\.1: the training began with .*have"):
+        zoo.open(folder).with_start("shipped:cifar_resnet20.moco_v2_ft_digits_lt50")
+    named = zoo.open(folder).with_start(PACO)
+    assert named.recipe["objective"]["distill"]["teachers"] == [PACO, PACO]
+    assert "home" not in (folder / "README.md").read_text()
+    named.verify()
+
+
+def test_other_teachers_are_not_the_same_training(taught: Release, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(taught.path, tmp_path / "taught"))
+    metrics = json.loads((folder / "metrics.json").read_text())
+    metrics["training"]["teacher_weights_sha256"][1] = "0" * 64
+    (folder / "metrics.json").write_text(json.dumps(metrics))
+    with pytest.raises(ReleaseError, match=rf'its training learned from "{PACO}" with weights of sha256 000'):
+        zoo.reproduce(folder, out=tmp_path / "again")
+
+
+@pytest.mark.parametrize(
+    ("licenses", "expected"),
+    [(["mit"], "mit"), (["mit", "apache-2.0"], "mit"), (["mit", "gpl-3.0"], "other")],
+)
+def test_a_student_keeps_its_teachers_licence(
+    known: Release, licenses: list[str], expected: str, tmp_path: Path
+) -> None:
+    from zoo.api.finishing import _license
+
+    teachers = []
+    for i, license in enumerate(licenses):
+        copy = Path(shutil.copytree(known.path, tmp_path / f"teacher {i}"))
+        teachers.append(zoo.open(copy).with_license(license).path)
+    assert _license(recipe("classify", override(*teachers))) == expected
+
+
+def test_a_second_stage_learns_from_labels_alone() -> None:
+    from zoo.training.stages import stages
+
+    crt = "method={name: crt, epochs: 1, lr: 0.1}"
+    first, second = stages(recipe("classify", override(PACO), "objective.loss=cross_entropy", crt))
+    assert first.objective.distill is not None and second.objective.distill is None
