@@ -85,6 +85,10 @@ LEARNED = "objective.tau={kind: learned, start: 0.1, min: 0.05, max: 1.0}"
         *((kind, ()) for kind in RECIPES),
         ("pico", ("objective.prototype_start=0",)),  # stopped when targets and prototypes have moved
         ("moco", (LEARNED,)),
+        (
+            "classify",
+            ("objective.distill={teachers: [cifar_resnet20.paco_digits_lt50], weight: 0.9, tau: 4.0}",),
+        ),
         ("moco", ("objective.feature_transform.start_epoch=1", "training.precision=bf16")),
         ("paco", (LEARNED, "objective.momentum={kind: cosine, start: 0.9, end: 1.0}")),
     ],

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from tests.objective_helpers import CANDIDATES, FT, INFO, LABELS, config
 from tests.programs import sync_batchnorm
-from zoo.modules import running_statistics, synchronize_batchnorm
+from zoo.modules import Centers, Normalization, Teacher, running_statistics, synchronize_batchnorm
 from zoo.objectives import OBJECTIVES, Batch, Objective, Output
 from zoo.ranks import Ranks
 from zoo.rendezvous import join
@@ -31,6 +31,7 @@ FEW = (
     "bcl",
     "classify smoothed",
     "classify ldam",
+    "classify taught",
     "gpaco ft",
     "margin class",
     "moco ft dimension union",
@@ -86,6 +87,7 @@ def cases(size: int) -> dict[str, tuple[str, bool, dict[str, Any]]]:
         "classify adjusted": ("classify", False, dict(loss=dict(name="logit_adjustment", tau=1.5))),
         "classify ldam": ("classify", False, dict(loss=LDAM, head="cosine")),
         "classify scaled": ("classify", True, dict(head="scaled")),
+        "classify taught": ("classify", True, dict(distill=dict(teachers=["a"], weight=0.7, tau=2.0))),
         "moco": ("moco", False, PLAIN),
         "moco v1 head": ("moco", False, PLAIN | dict(head_layers=1)),
         "moco hard": ("moco", False, moco_loss("hard_contrastive", keep=0.3)),
@@ -135,7 +137,14 @@ def batch(seed: int, size: int, views: int, dtype: torch.dtype) -> Batch:
 
 def build(name: str, batchnorm: bool, changes: dict[str, Any]) -> Objective:
     torch.manual_seed(0)
-    return OBJECTIVES[name](config(name, **changes), Encoder(batchnorm), INFO)
+    info = INFO._replace(teachers=(teacher(batchnorm),)) if "distill" in changes else INFO
+    return OBJECTIVES[name](config(name, **changes), Encoder(batchnorm), info)
+
+
+def teacher(batchnorm: bool) -> Teacher:
+    centers = Centers(torch.randn(3, Encoder.num_features), torch.randn(3), torch.ones(3, dtype=torch.int64))
+    as_given = Normalization((0.5,) * 3, (0.25,) * 3)
+    return Teacher(Encoder(batchnorm), centers, own=as_given, given=as_given)
 
 
 def backward_alone(objective: Objective, data: Batch, seed: int) -> Output:
