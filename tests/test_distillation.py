@@ -21,13 +21,19 @@ from tests.objective_helpers import COUNTS, INFO, LABELS, config, step
 from tests.release_helpers import release_of, some_centers, trained_encoder
 from tests.test_training import assert_same_state, recipe
 from zoo import backbones, functional
+from zoo.config import dump_yaml
 from zoo.data import open_dataset
 from zoo.errors import ArgumentError, RecipeError, ReleaseError, TrainingError
 from zoo.modules import Centers, Normalization, Teacher
 from zoo.objectives import Batch, Classify
 from zoo.release import Release
 from zoo.release.card.citations import bibtex
+from zoo.release.origins import teacher_sha256
 from zoo.training import RunFolder, build_objective, train
+from zoo.training.acceleration import encoders
+from zoo.training.average import averaged
+from zoo.training.changes import decisive
+from zoo.training.profile import profile
 
 PACO = "shipped:cifar_resnet20.paco_digits_lt50"
 UNIT = Normalization((0.0,) * 3, (1.0,) * 3)
@@ -122,7 +128,10 @@ def test_arguments_that_mean_nothing_are_refused(teachers: Tensor, tau: float, m
 
 
 def teacher(seed: int = 5, own: Normalization = UNIT, given: Normalization = UNIT) -> Teacher:
-    return Teacher(trained_encoder(seed=seed), some_centers(64, len(COUNTS)), own=own, given=given)
+    sha256 = f"{seed:064x}"
+    return Teacher(
+        trained_encoder(seed=seed), some_centers(64, len(COUNTS)), own=own, given=given, sha256=sha256
+    )
 
 
 def student(*teachers: Teacher, **changes: Any) -> Classify:
@@ -162,6 +171,9 @@ def test_a_teacher_stays_as_it_is() -> None:
     assert not any(p.requires_grad for p in asked.parameters())
     with torch.autocast("cpu", torch.bfloat16):
         assert asked(batch().views[0]).dtype == torch.float32
+    half = Centers(*(part.half() for part in some_centers(64, 3)[:2]), COUNTS)
+    stored = Teacher(trained_encoder(), half, own=UNIT, given=UNIT, sha256="0" * 64)
+    assert stored(batch().views[0]).dtype == torch.float32
 
 
 @pytest.mark.parametrize("adjustment", [0.0, 1.0, -0.5])
@@ -246,6 +258,45 @@ def test_what_cannot_teach_is_refused_and_named(teachers: list[str], match: str)
         build_objective(r, open_dataset(r.data, "train", None))
 
 
+def test_one_teacher_under_two_names_is_refused(known: Release, tmp_path: Path) -> None:
+    """It would count twice; and a name for one of them would be the other's."""
+    again = shutil.copytree(known.path, tmp_path / "again")
+    r = recipe("classify", override(known.path, again))
+    with pytest.raises(TrainingError, match=rf'"{again}" is the same as "{known.path}", expected each once'):
+        build_objective(r, open_dataset(r.data, "train", None))
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("objective: {name: bcl, head: cosine}", "centers made of a cosine classifier"),
+        ("method: {name: ldam_drw}", "centers made of a cosine classifier"),
+        ("method: {name: nearest_center, similarity: cosine}", "centers that no loss has trained"),
+    ],
+)
+def test_centers_that_say_no_probabilities_do_not_teach(
+    text: str, found: str, known: Release, tmp_path: Path
+) -> None:
+    made = release_of(
+        tmp_path / "teacher",
+        trained_encoder(),
+        size=8,
+        class_names=known.class_names,
+        centers=known.centers,
+        recipe_text=text,
+    )
+    r = recipe("classify", override(made.path))
+    with pytest.raises(TrainingError, match=f"has {found}, which tell classes apart but not how probable"):
+        build_objective(r, open_dataset(r.data, "train", None))
+
+
+def test_releases_of_one_encoder_with_other_centers_are_other_teachers(known: Release) -> None:
+    config = known.config
+    other = {**config, "zoo": {**config["zoo"], "centers_sha256": "0" * 64}}
+    darker = {**config, "pretrained_cfg": {**config["pretrained_cfg"], "mean": [0.0, 0.0, 0.0]}}
+    assert len({teacher_sha256(each) for each in (config, other, darker)}) == 3
+
+
 def test_images_that_a_teacher_cannot_take_are_refused(tmp_path: Path) -> None:
     args = dict(img_size=32, patch_size=4, embed_dim=12, depth=1, num_heads=1)
     names = [str(digit) for digit in range(10)]
@@ -287,6 +338,14 @@ def test_images_that_a_teacher_cannot_take_are_refused(tmp_path: Path) -> None:
             ],
             r'objective\.distill: method "ldam_drw" has cosines',
         ),
+        (
+            [
+                override(PACO),
+                "objective.loss=cross_entropy",
+                "method={name: nearest_center, centers: learned, similarity: logit}",
+            ],
+            r'objective\.distill: method "nearest_center" trains nothing; expected null',
+        ),
     ],
 )
 def test_settings_that_cannot_work_are_refused(changes: list[str], match: str) -> None:
@@ -294,11 +353,13 @@ def test_settings_that_cannot_work_are_refused(changes: list[str], match: str) -
         recipe("classify", *changes)
 
 
-def test_a_run_goes_on_with_the_teachers_it_began_with(known: Release, tmp_path: Path) -> None:
+def test_a_run_goes_on_with_the_teachers_it_began_with_and_says_so(known: Release, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(known.path, tmp_path / "teacher"))
     r = recipe("classify", override(folder))
     dataset = open_dataset(r.data, "train", None)
     began = train(build_objective(r, dataset), dataset, r, RunFolder(tmp_path / "run"), resume=False)
+    before = teacher_sha256(known.config)
+    assert began.objective.facts(torch.empty(0)) == {"teacher_sha256": [before]}
     shutil.rmtree(folder)
     release_of(
         folder,
@@ -308,8 +369,29 @@ def test_a_run_goes_on_with_the_teachers_it_began_with(known: Release, tmp_path:
         class_names=known.class_names,
         centers=some_centers(64, 11),
     )
-    again = train(build_objective(r, dataset), dataset, r, RunFolder(tmp_path / "run"), resume=True)
+    fresh = build_objective(r, dataset)
+    assert fresh.facts(torch.empty(0)) != {"teacher_sha256": [before]}
+    again = train(fresh, dataset, r, RunFolder(tmp_path / "run"), resume=True)
     assert_same_state(began.objective, again.objective)
+    assert again.objective.facts(torch.empty(0)) == {"teacher_sha256": [before]}
+
+
+def test_what_is_kept_averaged_compiled_and_timed_of_a_student(tmp_path: Path) -> None:
+    """Teachers are no part of the best state or the average; they take images, and time of their own."""
+    asked = teacher()
+    objective = student(asked)
+    assert not [name for name in averaged(objective) if name.startswith("teachers")]
+    assert encoders(objective) == [objective.encoder, asked.encoder]
+    stopping = "training.early_stopping={validation_fraction: 0.2, metric: accuracy, every: 1, patience: 5}"
+    r = recipe("classify", override(PACO), stopping, "training.ema={decay: 0.9, warmup: true}")
+    dataset = open_dataset(r.data, "train", None)
+    run = RunFolder(tmp_path)
+    train(build_objective(r, dataset), dataset, r, run, resume=False)
+    state = run.load().state
+    assert "teachers.0.weight" in state["objective"]
+    assert not [name for name in state["stopping"]["best"]["weights"] if name.startswith("teachers")]
+    timed = profile(build_objective(r, dataset), dataset, r)
+    assert timed.parts["teachers"] > 0
 
 
 # --- it teaches ---
@@ -359,11 +441,16 @@ def _accuracy(model: nn.Module, r: Any, dataset: Any) -> float:
 
 @pytest.fixture(scope="module")
 def taught(tmp_path_factory: pytest.TempPathFactory) -> Release:
-    """A student of a teacher in a folder and a shipped one; read only."""
+    """A student of a shipped teacher that lies in a folder, and of another; read only."""
     folder = tmp_path_factory.mktemp("taught")
-    own = shutil.copytree(zoo.open(PACO).path, folder / "home" / "teacher")
+    own = shutil.copytree(zoo.open(PACO).path, folder / "paco")
+    other = zoo.pretrain(
+        "cifar_resnet20.ce_digits_lt50",
+        out=folder / "ce",
+        overrides=["training.epochs=1", "schedule.warmup_epochs=0", "evaluation=[]"],
+    )
     overrides = [
-        override(own, PACO),
+        override(own, other.path),
         "training.epochs=1",
         "schedule.warmup_epochs=0",
         "evaluation=[{protocol: classifier}]",
@@ -373,37 +460,77 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> Release:
     )
 
 
+def teachers_in(release: Release) -> list[str]:
+    found: list[str] = release.recipe["objective"]["distill"]["teachers"]
+    return found
+
+
 def test_a_release_says_who_taught_it(taught: Release) -> None:
     assert taught.name == "cifar_resnet20.balanced_softmax_digits_lt50_changed"
-    sha256 = zoo.open(PACO).config["zoo"]["weights_sha256"]
-    assert taught.metrics["training"]["teacher_weights_sha256"] == [sha256, sha256]
+    configs = [zoo.open(name).config for name in teachers_in(taught)]
+    assert taught.metrics["training"]["teacher_sha256"] == [teacher_sha256(config) for config in configs]
+    own, other = teachers_in(taught)
     card = (taught.path / "README.md").read_text()
-    assert "They learned to say what " in card and f"`{PACO}` say: so do these." in card
+    assert f"They learned to say what `{own}`, `{other}` say: so do these." in card
     assert "Distilling the Knowledge in a Neural Network" in bibtex("classify", taught.recipe)
-    shown = warm.zoo("show", taught.path)
-    assert f"learned from the labels and {taught.recipe['objective']['distill']['teachers'][0]}, {PACO}" in (
-        " ".join(shown.stdout.split())
-    )
+    shown = warm.zoo("show", taught.path).stdout
+    assert f"learned from the labels and {own}, {other}" in " ".join(shown.split())
 
 
 def test_a_teacher_s_folder_is_not_published_and_can_be_renamed(taught: Release, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(taught.path, tmp_path / "taught"))
-    with pytest.raises(ReleaseError, match=r"objective\.distill\.teachers\.0 is the folder .*--start"):
+    own, other = teachers_in(taught)
+    both = rf'teachers\.0 is the folder "{own}", .*\.teachers\.1 is the folder "{other}": .*--start'
+    with pytest.raises(ReleaseError, match=both):
         zoo.push(folder, "alice/taught", token="hf_none")
     with pytest.raises(ReleaseError, match=r"teachers\.0 or .*teachers\.1: the training began with .*have"):
         zoo.open(folder).with_start("shipped:cifar_resnet20.moco_v2_ft_digits_lt50")
     named = zoo.open(folder).with_start(PACO)
-    assert named.recipe["objective"]["distill"]["teachers"] == [PACO, PACO]
-    assert "home" not in (folder / "README.md").read_text()
+    assert teachers_in(named) == [PACO, other]
+    assert named.name == taught.name
+    assert named.recipe["name"] == taught.recipe["name"]
     named.verify()
 
 
-def test_other_teachers_are_not_the_same_training(taught: Release, tmp_path: Path) -> None:
+def test_only_a_name_by_itself_is_renamed_in_a_description(known: Release, tmp_path: Path) -> None:
+    """A folder may be called as what is a part of many words."""
+    shutil.copytree(known.path, tmp_path / "a")
+    recipe_text = dump_yaml(
+        {
+            "name": "cifar_resnet20.a_b",
+            "description": "A student of a, gata/a and aa.",
+            "objective": {"name": "classify", "distill": distill(tmp_path / "a")},
+        }
+    ).replace(str(tmp_path / "a"), "a")
+    made = release_of(
+        tmp_path / "made",
+        trained_encoder(),
+        recipe_text=recipe_text,
+        description="A student of a, gata/a and aa.",
+        metrics={"training": {"teacher_sha256": [teacher_sha256(zoo.open(PACO).config)]}},
+    )
+    named = made.with_start(PACO)
+    assert named.recipe["name"] == "cifar_resnet20.a_b"
+    assert named.recipe["description"] == f"A student of {PACO}, gata/a and aa."
+    assert teachers_in(named) == [PACO]
+
+
+@pytest.mark.parametrize(
+    ("recorded", "match"),
+    [
+        (["0" * 64] * 2, r'its training learned from ".*paco" with weights of sha256 000'),
+        (["0" * 64], r"teacher_sha256: found .*, expected one of each of the 2 teachers"),
+        ("0" * 64, r"teacher_sha256: found .*, expected one of each of the 2 teachers"),
+    ],
+)
+def test_other_teachers_are_not_the_same_training(
+    recorded: object, match: str, taught: Release, tmp_path: Path
+) -> None:
     folder = Path(shutil.copytree(taught.path, tmp_path / "taught"))
     metrics = json.loads((folder / "metrics.json").read_text())
-    metrics["training"]["teacher_weights_sha256"][1] = "0" * 64
+    metrics["training"]["teacher_sha256"] = recorded
     (folder / "metrics.json").write_text(json.dumps(metrics))
-    with pytest.raises(ReleaseError, match=rf'its training learned from "{PACO}" with weights of sha256 000'):
+    with pytest.raises(ReleaseError, match=match):
         zoo.reproduce(folder, out=tmp_path / "again")
 
 
@@ -429,3 +556,12 @@ def test_a_second_stage_learns_from_labels_alone() -> None:
     crt = "method={name: crt, epochs: 1, lr: 0.1}"
     first, second = stages(recipe("classify", override(PACO), "objective.loss=cross_entropy", crt))
     assert first.objective.distill is not None and second.objective.distill is None
+
+
+def test_recorded_trainings_and_stages_are_those_they_were() -> None:
+    """A key that came later and says nothing changes no hash: runs go on, and results stay in their rows."""
+    plain = recipe("classify").model_dump(mode="json")
+    earlier = {**plain, "objective": {key: v for key, v in plain["objective"].items() if key != "distill"}}
+    assert decisive(plain, ()) == decisive(earlier, ())
+    taught = recipe("classify", override(PACO)).model_dump(mode="json")
+    assert decisive(taught, ())["objective.distill.teachers"] == [PACO]

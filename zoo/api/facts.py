@@ -14,6 +14,7 @@ import torch
 
 from zoo import release as releases
 from zoo.data import ImageDataset
+from zoo.release.origins import START, TEACHERS, sha256_of
 from zoo.training import Recipe, Stage, Trained, pick_device
 from zoo.training.build import TIMM
 from zoo.training.methods import CHANGING_AFTERWARDS
@@ -60,7 +61,7 @@ def training_facts(
         "hardware": hardware(pick_device(recipe.training.device), ranks),
         "ranks": ranks,
         "precision": recipe.training.precision,
-        **weights_facts(recipe),
+        **start_facts(recipe),
         "seed": recipe.training.seed,
         "date": datetime.fromtimestamp(trained.ended, UTC).isoformat(timespec="seconds"),
         "versions": versions(),
@@ -95,21 +96,21 @@ def versions() -> dict[str, str]:
     return {name: version(name) for name in ("torch", "timm", "torchvision")}
 
 
-def weights_facts(recipe: Recipe) -> dict[str, Any]:
-    """Say which weights the releases have that training starts from and learns from.
-
-    Their names may come to mean others.
-    """
-    facts = dict[str, Any]()
-    if recipe.init is not None and not recipe.init.release.startswith(TIMM):
-        facts["init_weights_sha256"] = _weights_of(recipe.init.release)
-    if teachers := teachers_of(recipe):
-        facts["teacher_weights_sha256"] = [_weights_of(name) for name in teachers]
-    return facts
+def start_facts(recipe: Recipe) -> dict[str, str]:
+    """Say which weights the release that training started from has: its name may come to mean others."""
+    if recipe.init is None or recipe.init.release.startswith(TIMM):
+        return {}
+    return {"init_weights_sha256": _sha256_of(START, recipe.init.release)}
 
 
-def _weights_of(name: str) -> str:
-    return str(releases.open(name).config["zoo"]["weights_sha256"])
+def origin_facts(recipe: Recipe) -> dict[str, Any]:
+    """Return `start_facts`, and `teacher_sha256` as the objective will record it."""
+    teachers = [_sha256_of(TEACHERS, name) for name in teachers_of(recipe)]
+    return {**start_facts(recipe), **({"teacher_sha256": teachers} if teachers else {})}
+
+
+def _sha256_of(key: str, name: str) -> str:
+    return sha256_of(key, releases.open(name).config)
 
 
 def _change(row: Mapping[str, Any]) -> str:

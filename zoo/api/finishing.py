@@ -24,12 +24,13 @@ from zoo.objectives import Objective
 from zoo.release import Preprocess, Release, write_release
 from zoo.release import history as histories
 from zoo.release.format import LICENSE
+from zoo.release.origins import START, TEACHERS
 from zoo.training import Recipe, Stage, pick_device
 from zoo.training.build import TIMM
 from zoo.training.post_hoc import close
 from zoo.training.progress import show_status
 from zoo.training.run_stages import class_rows_of, rows_of, together
-from zoo.training.teachers import KEY, teachers_of
+from zoo.training.teachers import teachers_of
 
 
 class Finished(NamedTuple):
@@ -162,9 +163,9 @@ def _license(recipe: Recipe) -> str:
 
     Where these differ, and one of them is not this project's, it is "other": the card names them all.
     """
-    found = dict.fromkeys(_license_of(KEY, name) for name in teachers_of(recipe))
+    found = dict.fromkeys(_license_of(TEACHERS, name) for name in teachers_of(recipe))
     if recipe.init is not None:
-        found |= {_license_of("init.release", recipe.init.release): None}
+        found |= {_license_of(START, recipe.init.release): None}
     others = [license for license in found if license != LICENSE]
     return LICENSE if not others else others[0] if len(others) == 1 else "other"
 

@@ -22,7 +22,11 @@ from zoo.modules.teacher import Normalization, Teacher
 from zoo.modules.transform import FeatureTransformConfig, transform
 from zoo.modules.vit import freeze_patch_embedding, set_sincos_positions
 
+APART = (MomentumEncoder, Teacher)
+"""Networks beside the one that is trained and released: gradients leave them alone."""
+
 __all__ = [
+    "APART",
     "LOWEST_TAU",
     "Centers",
     "CosineClassifier",

@@ -21,31 +21,39 @@ class Normalization(NamedTuple):
 class Teacher(nn.Module):
     """An encoder with its centers as the classifier: images `[B, 3, H, W]` to logits `[B, C]`.
 
-    It is always in evaluation mode and never gets gradients. All of it is state: who goes on with a training
-    has the teachers it began with.
+    It is always in evaluation mode and never gets gradients. All of it is state, so that who goes on with a
+    training has the teachers it began with, and can say which they were.
 
     Args:
         encoder: headless, `[B, 3, H, W] -> [B, D_f]`; kept, not copied.
         centers: of the classes that are asked for, in their order.
         own: how images were normalised where the encoder learned.
         given: how those are normalised that it is asked about.
+        sha256: what tells it from other teachers, as 64 hexadecimal digits.
     """
 
     weight: Tensor
     bias: Tensor
     scale: Tensor
     shift: Tensor
+    digest: Tensor
 
     def __init__(
-        self, encoder: nn.Module, centers: Centers, *, own: Normalization, given: Normalization
+        self, encoder: nn.Module, centers: Centers, *, own: Normalization, given: Normalization, sha256: str
     ) -> None:
         super().__init__()
         self.encoder = encoder.requires_grad_(False)
-        self.register_buffer("weight", centers.weight.detach().clone())
-        self.register_buffer("bias", centers.bias.detach().clone())
+        self.register_buffer("weight", centers.weight.detach().float())
+        self.register_buffer("bias", centers.bias.detach().float())
         self.register_buffer("scale", _channels(given.std) / _channels(own.std))
         self.register_buffer("shift", (_channels(given.mean) - _channels(own.mean)) / _channels(own.std))
+        self.register_buffer("digest", torch.tensor([*bytes.fromhex(sha256)], dtype=torch.uint8))
         self.eval()
+
+    @property
+    def sha256(self) -> str:
+        """What it was told apart by when the training began."""
+        return bytes(self.digest.tolist()).hex()
 
     def train(self, mode: bool = True) -> Teacher:
         """Stay in evaluation mode, whatever is asked for."""

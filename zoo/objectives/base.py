@@ -185,8 +185,8 @@ class Objective(nn.Module):
 
         return layer_of
 
-    def facts(self, labels: Tensor) -> dict[str, float]:
-        """Return figures on the trained state for the release's `metrics.json`.
+    def facts(self, labels: Tensor) -> dict[str, Any]:
+        """Return what the trained state says of itself, for the release's `metrics.json`: figures above all.
 
         Args:
             labels: the true classes of the training images `[N]`; for counting, never for training.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import torch
 import torch.nn.functional as F
@@ -250,6 +250,11 @@ class Classify(Objective):
     def constants(self) -> Hashable | None:
         """See `Objective.constants`; what is mixed how is drawn on the host at every step."""
         return None if self.config.mix is not None else (self._reweighted(),)
+
+    def facts(self, labels: Tensor) -> dict[str, Any]:
+        """Return what tells its teachers from others, those of its state: see `Objective.facts`."""
+        teachers = [teacher.sha256 for teacher in self.teachers]
+        return {"teacher_sha256": teachers} if teachers else {}
 
     @torch.no_grad()
     def centers(self) -> Centers:

@@ -27,7 +27,7 @@ from huggingface_hub import (
 
 from zoo.errors import ReleaseError, ZooWarning
 from zoo.hub_client import LOG_IN
-from zoo.release import card, check, format, hub, source, start
+from zoo.release import card, check, format, hub, origins, source
 from zoo.release.hub import manifest
 from zoo.release.release import Release
 from zoo.release.schema import LIBRARY
@@ -134,7 +134,7 @@ def prepare(release: Release | str | Path, repo_id: str, revision: str | None = 
     # anew: what was changed since, through another object, is what is published
     release = Release.at(release.path) if isinstance(release, Release) else source.open(release)
     check.check_release(release)
-    start.check_public(release.path)
+    origins.check_public(release.path)
     card.check_card(release.path, release.config)
     if reached := format.snapshot_of(release.metrics.get("training", {})):
         warnings.warn(f"{release.name} is a snapshot of a training after {reached}", ZooWarning, stacklevel=3)

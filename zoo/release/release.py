@@ -24,7 +24,7 @@ from zoo.image_list import ImageList
 from zoo.locks import turn
 from zoo.modules.centers import Centers
 from zoo.pixels import to_rgb
-from zoo.release import card, files, format, images, names, schema, start, tensors, verified
+from zoo.release import card, files, format, images, names, origins, schema, tensors, verified
 from zoo.release import history as histories
 from zoo.release.build import build
 from zoo.release.evaluations import checked_evaluation, plain
@@ -326,7 +326,7 @@ class Release:
         reading = names.resolve(name)
         other = Release.at(folder_of(reading, token=token, want="facts"))
         with self._changing() as config:
-            start.rename(self.path, config, reading, other.config["zoo"]["weights_sha256"])
+            origins.rename(self.path, config, reading, other.config)
         return self._renewed()
 
     def with_license(self, license: str) -> Release:

@@ -11,14 +11,15 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from zoo.errors import RecipeError, TrainingError
-from zoo.modules import MomentumEncoder
+from zoo.modules import MomentumEncoder, Teacher
 from zoo.objectives import Objective
 
 
 def encoders(objective: Objective) -> list[nn.Module]:
-    """Return the modules that take images: the query encoder, and a key encoder where there is one."""
-    teachers = [child for child in objective.modules() if isinstance(child, MomentumEncoder)]
-    return [objective.encoder, *(teacher.module for teacher in teachers)]
+    """Return the modules that take images: the query encoder; a key encoder and teachers, where there are."""
+    keys = [child.module for child in objective.modules() if isinstance(child, MomentumEncoder)]
+    teachers = [child.encoder for child in objective.modules() if isinstance(child, Teacher)]
+    return [objective.encoder, *keys, *teachers]
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from zoo import functional
-from zoo.modules import MomentumEncoder, Teacher
+from zoo.modules import APART
 from zoo.objectives import Objective
 from zoo.training.parallel import with_shards
 from zoo.training.sections import AverageSection
@@ -105,16 +105,12 @@ class Average:
 
 def averaged(objective: Objective) -> dict[str, Tensor]:
     """Return by name what is averaged of an objective's state, the live tensors."""
-    teachers = tuple(
-        f"{name}."
-        for name, module in objective.named_modules()
-        if isinstance(module, (MomentumEncoder, Teacher))
-    )
+    apart = tuple(f"{name}." for name, module in objective.named_modules() if isinstance(module, APART))
     trained = {name: p for name, p in objective.named_parameters() if p.requires_grad}
     statistics = {
         name: buffer
         for name, buffer in objective.named_buffers()
-        if name.rpartition(".")[2] in _STATISTICS and not name.startswith(teachers)
+        if name.rpartition(".")[2] in _STATISTICS and not name.startswith(apart)
     }
     return {**trained, **statistics}
 

@@ -7,8 +7,10 @@ change is recorded in the release as every other.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from zoo.config import leaves
 from zoo.errors import TrainingError
 
 if TYPE_CHECKING:
@@ -45,6 +47,25 @@ ALLOWED = frozenset(
     }
 )
 """Keys that decide where, how fast and how exactly the same mathematics is computed, or what comes after."""
+
+
+LATER = frozenset({"objective.distill"})
+"""Keys that came when there were trainings and results already: null says what their absence said."""
+
+
+def decisive(recipe: Mapping[str, Any], without: Collection[str]) -> dict[str, Any]:
+    """Return by key what of a plain recipe tells a training from others, to be hashed.
+
+    Args:
+        recipe: with every key.
+        without: keys, or sections, that make no difference.
+    """
+    sections = tuple(f"{key}." for key in without)
+    return {
+        key: value
+        for key, value in leaves(recipe)
+        if not f"{key}.".startswith(sections) and (value is not None or key not in LATER)
+    }
 
 
 class Change(NamedTuple):

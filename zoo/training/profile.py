@@ -17,7 +17,7 @@ from torch.profiler import ProfilerActivity
 from torch.profiler import profile as torch_profile
 
 from zoo.data import Batch, ImageDataset
-from zoo.modules import KeyQueue, MomentumEncoder
+from zoo.modules import KeyQueue, MomentumEncoder, Teacher
 from zoo.objectives import Objective
 from zoo.training.acceleration import compiled, fastest_kernels
 from zoo.training.advice import advice
@@ -38,6 +38,7 @@ PARTS = {
     INPUT: "input: reading, views, copies",
     "query encoder": "query encoder, forward",
     "key encoder": "key encoder, forward",
+    "teachers": "teachers, forward",
     FORWARD: "projections, scores and loss",
     "backward": "backward",
     "optimizer": "optimizer",
@@ -151,7 +152,7 @@ class _Clock:
 
 @contextmanager
 def _watched(objective: Objective, span: Span) -> Iterator[None]:
-    """Open spans around the encoders, the moving average and the queue."""
+    """Open spans around the encoders, the teachers, the moving average and the queue."""
     watched: list[tuple[nn.Module, str]] = []
 
     def watch(module: nn.Module, method: str, name: str) -> None:
@@ -169,6 +170,8 @@ def _watched(objective: Objective, span: Span) -> Iterator[None]:
         if isinstance(module, MomentumEncoder):
             watch(module, "forward", "key encoder")
             watch(module, "update", "average")
+        elif isinstance(module, Teacher):
+            watch(module, "forward", "teachers")
         elif isinstance(module, KeyQueue):
             watch(module, "enqueue", "queue")
     try:

@@ -136,6 +136,8 @@ class Recipe(Config):
                 )
         if isinstance(method, LDAMDRW):
             _check_ldam(objective)
+        if isinstance(method, NearestCenter) and objective.distill is not None:
+            raise ValueError(f'objective.distill: method "{method.name}" trains nothing; expected null')
         if isinstance(method, NearestCenter) and method.centers == "means" and method.similarity == "logit":
             raise ValueError(
                 'method.similarity: "logit" is of learned centers; "means" need "cosine" or "euclidean"'

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from zoo import release
-from zoo.config import leaves
 from zoo.data import ImageDataset
 from zoo.objectives import Classify, Objective
 from zoo.ranks import ALONE, Ranks
 from zoo.training.build import TIMM, build_objective
-from zoo.training.changes import ALLOWED
+from zoo.training.changes import ALLOWED, decisive
 from zoo.training.checkpoint_reader import step_of
 from zoo.training.loop import Trained, train
 from zoo.training.parallel import whole
@@ -127,10 +126,9 @@ def _following(recipe: Recipe, dataset: ImageDataset, before: Objective) -> Obje
 
 def _digest(recipe: Recipe, dataset: ImageDataset, before: str) -> str:
     """Name a stage by all that decides its result: recipe, images, first weights, and the stage before it."""
-    decisive = {key: value for key, value in leaves(recipe.model_dump(mode="json")) if key not in ALLOWED}
     start = [] if recipe.init is None else _weights(recipe.init.release)
     start += [each for name in teachers_of(recipe) for each in _weights(name)]
-    facts = [decisive, dataset.describe()["sha256"], start, before]
+    facts = [decisive(recipe.model_dump(mode="json"), ALLOWED), dataset.describe()["sha256"], start, before]
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
 
 

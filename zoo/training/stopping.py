@@ -12,7 +12,7 @@ from torch import Tensor
 
 from zoo.data import ImageDataset
 from zoo.errors import RecipeError
-from zoo.modules import KeyQueue, MomentumEncoder
+from zoo.modules import APART, KeyQueue
 from zoo.objectives import Objective
 from zoo.training.looks import is_due
 from zoo.training.recipe import Recipe
@@ -163,13 +163,11 @@ def open_stopping(
 
 
 def _released(objective: Objective) -> dict[str, Tensor]:
-    """Return the state that a release is made of: queue and key encoder, the bulk of it, are not."""
-    memories = tuple(
-        f"{name}."
-        for name, module in objective.named_modules()
-        if isinstance(module, (MomentumEncoder, KeyQueue))
+    """Return the state that a release is made of, without the bulk of it: queue, key encoder, teachers."""
+    others = tuple(
+        f"{name}." for name, module in objective.named_modules() if isinstance(module, (*APART, KeyQueue))
     )
-    return {name: value for name, value in objective.state_dict().items() if not name.startswith(memories)}
+    return {name: value for name, value in objective.state_dict().items() if not name.startswith(others)}
 
 
 def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, torch.Size]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from zoo import release as releases
-from zoo.api.facts import weights_facts
+from zoo.api.facts import origin_facts
 from zoo.api.finetuning import plan_finetuning
 from zoo.api.pretraining import as_recipe
 from zoo.errors import RecipeError, TrainingError, ZooError, did_you_mean
@@ -160,7 +160,7 @@ def require_same(folder: Path, recipe: Recipe, images: Images) -> None:
         found = "; ".join(f"{key} was {before!r}, is {now!r}" for key, before, now in changes)
         raise TrainingError(f'"{folder}" is finished, by another recipe: {found}. {_ADVICE}')
     measured, training = made.metrics["evaluations"], made.metrics["training"]
-    weights = weights_facts(recipe)
+    weights = origin_facts(recipe)
     facts = {
         "training images": (made.config["zoo"]["dataset"]["sha256"], images.train),
         "test images": (measured[0]["test_set"]["sha256"] if measured else images.test, images.test),
@@ -168,9 +168,9 @@ def require_same(folder: Path, recipe: Recipe, images: Images) -> None:
             training.get("init_weights_sha256"),
             weights.get("init_weights_sha256"),
         ),
-        "teachers' weights": (
-            training.get("teacher_weights_sha256"),
-            weights.get("teacher_weights_sha256"),
+        "teachers": (
+            training.get("teacher_sha256"),
+            weights.get("teacher_sha256"),
         ),
     }
     for what, (before, now) in facts.items():

@@ -21,10 +21,9 @@ from zoo.evaluation.results.agreement import Figure, Tolerance
 from zoo.files import RUNS, write_text, writing
 from zoo.launch import rank
 from zoo.release import Release, format
+from zoo.release.origins import START, origins, sha256_of
 from zoo.training import Recipe
-from zoo.training.build import TIMM
 from zoo.training.protocols import settings_of
-from zoo.training.teachers import teachers_of
 
 REPORT = "reproduction.json"
 TRAINING = "training"  # what the figures are of that no evaluation has made
@@ -167,7 +166,7 @@ def reproduce(
     if not recorded.metrics["evaluations"]:
         raise ReleaseError(f"{recorded.name}: {format.METRICS} records no evaluation to compare with")
     if rank() == 0:
-        _check_sources(recipe, recorded)
+        _check_origins(recorded)
         train_set, own = open_same(recorded, recipe.data, data)
     made = pretrain(recipe, out=out, data=data, resume=resume, images=recorded.images)
     if rank() > 0:
@@ -225,30 +224,21 @@ def _check_finished(release: Release) -> None:
         )
 
 
-def _check_sources(recipe: Recipe, release: Release) -> None:
-    """Make sure that the releases that training starts and learns from are there, and are what they were."""
-    training = release.metrics["training"]
-    if recipe.init is not None and not recipe.init.release.startswith(TIMM):
-        expected = training.get("init_weights_sha256")
-        _check_source(release.name, "started", recipe.init.release, expected)
-    teachers = teachers_of(recipe)
-    recorded = training.get("teacher_weights_sha256") or [None] * len(teachers)
-    for name, expected in zip(teachers, recorded, strict=True):
-        _check_source(release.name, "learned", name, expected)
-
-
-def _check_source(release: str, did: str, source: str, expected: str | None) -> None:
-    try:
-        found = _hash(releases.open(source), "weights")
-    except ZooError as error:
-        raise ReleaseError(
-            f'{release}: its training {did} from "{source}", which cannot be opened: {error}'
-        ) from None
-    if expected not in (None, found):
-        raise ReleaseError(
-            f'{release}: its training {did} from "{source}" with weights of sha256 {expected}, but those '
-            f"there now have {found}"
-        )
+def _check_origins(release: Release) -> None:
+    """Make sure that the releases that training began with are there, and are what they were."""
+    for key, name, expected in origins(release.recipe, release.metrics["training"], release.name):
+        did = "started" if key == START else "learned"
+        try:
+            found = sha256_of(key, releases.open(name).config)
+        except ZooError as error:
+            raise ReleaseError(
+                f'{release.name}: its training {did} from "{name}", which cannot be opened: {error}'
+            ) from None
+        if expected not in (None, found):
+            raise ReleaseError(
+                f'{release.name}: its training {did} from "{name}" with weights of sha256 {expected}, but '
+                f"those there now have {found}"
+            )
 
 
 def _compare_trainings(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from zoo.api.facts import weights_facts
+from zoo.api.facts import origin_facts
 from zoo.api.sweeps.grid import Run
 from zoo.api.tables.release_results import group_of
 from zoo.errors import ZooError
@@ -44,7 +44,7 @@ def _group(recipe: Recipe, weights: dict[str, dict[str, Any]]) -> str:
     sources = recipe.model_dump_json(include={"init": True, "objective": {"distill"}})
     if sources not in weights:
         try:
-            weights[sources] = weights_facts(recipe)
+            weights[sources] = origin_facts(recipe)
         except ZooError:  # the training says it
             weights[sources] = {}
     return group_of(recipe.model_dump(mode="json"), weights[sources])

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from zoo import catalog
-from zoo.config import leaves, parse
+from zoo.config import parse
 from zoo.data.cifar import as_archive
 from zoo.data.words import data_words
 from zoo.errors import RecipeError, ReleaseError
@@ -18,14 +18,11 @@ from zoo.evaluation.results.rows import RunResult
 from zoo.release import Release, format
 from zoo.release.card.metadata import split_words
 from zoo.training import Recipe
-from zoo.training.changes import ALLOWED, differences
+from zoo.training.changes import ALLOWED, decisive, differences
 
 _DECIDE = frozenset({"training.precision", "training.accumulate", "training.skip_bad_steps"})
 _SAME = (ALLOWED - _DECIDE) | {"training.seed", "data.source.download"}
 """Keys in which runs of a row may differ: the seed, and how it is computed where that moves no figure."""
-
-_LATER = frozenset({"objective.distill"})
-"""Keys that came when there were recorded results already: null says what their absence said."""
 
 _NEEDED = ("epochs", "seconds", "images_per_second", "hardware", "precision", "seed", "date", "versions")
 _TITLES = {
@@ -169,23 +166,21 @@ def group_of(
     Args:
         recipe: plain.
         weights: SHA-256 of those that it starts from and learns from, where that is recorded; see
-            `weights_facts`.
+            `origin_facts`.
         snapshot: how far the training was that has not ended.
     """
     recipe = _whole(recipe)
-    same = tuple(f"{key}." for key in _SAME)  # sections among them
-    decisive = {key: value for key, value in leaves(recipe) if not f"{key}.".startswith(same)}
-    decisive = {key: value for key, value in decisive.items() if value is not None or key not in _LATER}
+    decides = decisive(recipe, _SAME)
     # what the weights are, and not where they lay
     for key, recorded in (
         ("init.release", "init_weights_sha256"),
-        ("objective.distill.teachers", "teacher_weights_sha256"),
+        ("objective.distill.teachers", "teacher_sha256"),
     ):
         if weights is not None and weights.get(recorded) is not None:
-            decisive[key] = weights[recorded]
+            decides[key] = weights[recorded]
     if snapshot is not None:
-        decisive["snapshot"] = snapshot
-    text = json.dumps(decisive, sort_keys=True, default=str)
+        decides["snapshot"] = snapshot
+    text = json.dumps(decides, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
