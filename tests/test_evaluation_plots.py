@@ -99,7 +99,7 @@ def test_curves_have_a_panel_for_each_scalar_with_its_unit(tmp_path, saved):
     plot_curves(rows, tmp_path / "c.png", title="A run", data="Trained on digits, seed 7")
     (figure,) = saved
     titles = [a.get_title(loc="left") for a in figure.axes]
-    assert titles == ["loss", "learning rate", "knn accuracy", "positive pairs"]
+    assert titles == ["loss", "learning rate", "kNN accuracy", "positive pairs"]
     assert [a.get_ylabel() for a in figure.axes] == ["nats", r"$\times 10^{-4}$", "%", "inner product"]
     words = " ".join(texts(figure).split())
     assert "Trained on digits, seed 7. 121 records, steps 0 to 120, epochs 0 to 12; lines: running" in words

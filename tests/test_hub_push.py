@@ -23,8 +23,8 @@ from zoo import cli
 from zoo.config import dump_yaml
 from zoo.errors import ReleaseError, ZooWarning
 from zoo.release.card import check_card
+from zoo.release.origins import check_public
 from zoo.release.push import publish
-from zoo.release.start import check_public
 
 WRITES = ("POST", "PUT", "DELETE")
 xet = pytest.param(

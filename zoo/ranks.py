@@ -17,6 +17,10 @@ from torch import Tensor
 
 WAIT = timedelta(days=7)  # for what one rank does while the others wait: decoding, measuring
 
+# torch 2.14 has renamed both, and warns of the names that earlier ones have alone
+_all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+_reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+
 
 def part_of(total: int, part: int, parts: int) -> tuple[int, int]:
     """Return where a part of `total` begins, and where it ends, as `torch.tensor_split` cuts it.
@@ -149,7 +153,7 @@ class Ranks:
     def everywhere(self, values: Tensor, group: Any = None) -> Tensor:
         """Return the values `[V]` that each rank has `[W, V]`; `group` is torch's, its default when None."""
         out = values.new_empty(self.size * len(values))
-        dist.all_gather_into_tensor(out, values, group=group)
+        _all_gather(out, values, group=group)
         return out.view(self.size, -1)
 
     def sum(self, tensor: Tensor) -> Tensor:
@@ -205,7 +209,7 @@ class Ranks:
         if len(rows) != self.counts[self.rank]:
             raise AssertionError(f"rank {self.rank} has {len(rows)} rows, laid out were {self.counts}")
         out = rows.new_empty(self.size * most, *rows.shape[1:])
-        dist.all_gather_into_tensor(out, _padded(rows.contiguous(), most))
+        _all_gather(out, _padded(rows.contiguous(), most))
         if len(set(self.counts)) == 1:
             return out
         return torch.cat(
@@ -230,7 +234,7 @@ class _Gather(torch.autograd.Function):
         counts, most = ctx.counts, max(ctx.counts)
         whole = torch.cat([_padded(part, most) for part in torch.split(grad, list(counts))])
         own = whole.new_empty(most, *grad.shape[1:])
-        dist.reduce_scatter_tensor(own, whole)
+        _reduce_scatter(own, whole)
         return own[: counts[ctx.ranks.rank]], None
 
 

@@ -103,7 +103,7 @@ def run_result(release: Release, place: str) -> RunResult:
         "precision": training["precision"],
         "versions": training["versions"],
         "date": training["date"],
-        "noted": [*_noted(training), *_seen(own)],
+        "noted": [*_began(plain), *_noted(training), *_seen(own)],
         "recipe_sha256": config["recipe_sha256"],
         "weights_sha256": config["weights_sha256"],
         "place": place,
@@ -218,6 +218,12 @@ def _seen(evaluations: Iterable[Mapping[str, Any]]) -> dict[str, None]:
         for entry in evaluations
         if split_words(entry) != entry["split"]
     )
+
+
+def _began(recipe: Mapping[str, Any]) -> list[str]:
+    """Return what a training began with beside its images: a row has the epochs and time of itself alone."""
+    began = format.began_with(recipe)
+    return [f"its training {began}, whose epochs and time are not counted here"] if began else []
 
 
 def _noted(training: Mapping[str, Any]) -> list[str]:

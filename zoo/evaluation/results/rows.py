@@ -319,8 +319,10 @@ def _notes(
         yield f"seeds trained on different hardware: {'; '.join(machines)}"
     epochs = {run.counted for run in runs} - {"last epoch"}
     yield from sorted(epochs)
+    everywhere = [note for note in runs[0].noted if len(runs) > 1 and all(note in run.noted for run in runs)]
+    yield from everywhere
     for run in runs:
-        yield from (f"seed {run.seed}: {note}" for note in run.noted)
+        yield from (f"seed {run.seed}: {note}" for note in run.noted if note not in everywhere)
 
 
 def _seeds(seeds: Sequence[int]) -> str:
