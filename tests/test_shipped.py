@@ -28,7 +28,10 @@ PARQUET: dict[str, str | None] = {
 }
 COMPUTED_WITH = {
     **dict.fromkeys(
-        (f"cifar_resnet32.{method}_cifar100_lt100" for method in ("ce", "balanced_softmax", "paco", "bcl")),
+        (
+            f"cifar_resnet32.{method}_cifar100_lt100"
+            for method in ("ce", "balanced_softmax", "paco", "bcl", "distilled")
+        ),
         ON_A_CPU,
     ),
     "cifar_resnet32.gpaco_cifar100_lt100": {"training.precision": "bf16", "training.threads": 2},
