@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from pydantic import TypeAdapter
+from torch import Tensor
 
 from zoo import backbones
+from zoo.data import ImageDataset, eval_images
 from zoo.objectives import OBJECTIVES, Batch, DataInfo, Objective, Output
+from zoo.training import Recipe
 
 HEAD = dict(dim=8, head_layers=2, head_hidden=16, head_batchnorm=True)
 QUEUE = HEAD | dict(queue_size=20, tau=0.2, feature_transform=None)
@@ -87,6 +91,19 @@ def batch(seed: int = 0, size: int = 6, views: int = 2) -> Batch:
     images = tuple(torch.randn(size, 3, 8, 8, generator=generator) for _ in range(views))
     index = torch.randperm(100, generator=generator)[:size]
     return Batch(images, LABELS[index], index, CANDIDATES[index])
+
+
+def eval_batches(dataset: ImageDataset, recipe: Recipe, size: int) -> Iterable[tuple[Tensor, Tensor]]:
+    """Images as the recipe's release would see them, `size` at a time, and their labels."""
+    return eval_images(
+        dataset,
+        recipe.views.eval,
+        recipe.data.mean,
+        recipe.data.std,
+        batch_size=size,
+        device=torch.device("cpu"),
+        workers=0,
+    )
 
 
 def step(objective: Objective, data: Batch, lr: float = 0.1) -> Output:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 import zoo
 from tests import warm
-from tests.objective_helpers import COUNTS, INFO, LABELS, config, step
+from tests.objective_helpers import COUNTS, INFO, LABELS, config, eval_batches, step
 from tests.release_helpers import release_of, some_centers, trained_encoder
 from tests.test_training import assert_same_state, recipe
 from zoo import backbones, functional
@@ -418,20 +418,10 @@ def test_a_student_learns_digits_from_its_teacher_alone(tmp_path: Path) -> None:
 
 
 def _accuracy(model: nn.Module, r: Any, dataset: Any) -> float:
-    from zoo.data import eval_images
-
     hits = 0
     model.eval()
     with torch.no_grad():
-        for images, labels in eval_images(
-            dataset,
-            r.views.eval,
-            r.data.mean,
-            r.data.std,
-            batch_size=256,
-            device=torch.device("cpu"),
-            workers=0,
-        ):
+        for images, labels in eval_batches(dataset, r, 256):
             hits += int((model(images).argmax(dim=1) == labels).sum())
     return 100 * hits / len(dataset)
 

@@ -14,9 +14,10 @@ import pytest
 import torch
 
 from tests import test_training
+from tests.objective_helpers import eval_batches
 from tests.test_training import StopAfter, assert_same_state
 from tests.warm import run_ranks
-from zoo.data import ImageDataset, eval_images, open_dataset
+from zoo.data import ImageDataset, open_dataset
 from zoo.data.sources import ArrayStore
 from zoo.errors import DataError, Interrupted, RecipeError, ZooWarning
 from zoo.objectives import Objective
@@ -63,15 +64,7 @@ def encoded(objective: Objective, dataset: ImageDataset, r: Recipe) -> tuple[Any
     features, labels = [], []
     objective.encoder.eval()
     with torch.no_grad():
-        for images, targets in eval_images(
-            dataset,
-            r.views.eval,
-            r.data.mean,
-            r.data.std,
-            batch_size=1,
-            device=torch.device("cpu"),
-            workers=0,
-        ):
+        for images, targets in eval_batches(dataset, r, 1):
             features.append(objective.encoder(images)[0].double().numpy())
             labels.append(int(targets))
     rows = np.stack(features)

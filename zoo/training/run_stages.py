@@ -14,6 +14,7 @@ from zoo import release
 from zoo.data import ImageDataset
 from zoo.objectives import Classify, Objective
 from zoo.ranks import ALONE, Ranks
+from zoo.release.origins import teacher_sha256
 from zoo.training.build import TIMM, build_objective
 from zoo.training.changes import ALLOWED, decisive
 from zoo.training.checkpoint_reader import step_of
@@ -127,7 +128,7 @@ def _following(recipe: Recipe, dataset: ImageDataset, before: Objective) -> Obje
 def _digest(recipe: Recipe, dataset: ImageDataset, before: str) -> str:
     """Name a stage by all that decides its result: recipe, images, first weights, and the stage before it."""
     start = [] if recipe.init is None else _weights(recipe.init.release)
-    start += [each for name in teachers_of(recipe) for each in _weights(name)]
+    start += [teacher_sha256(release.open(name).config) for name in teachers_of(recipe)]
     facts = [decisive(recipe.model_dump(mode="json"), ALLOWED), dataset.describe()["sha256"], start, before]
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
 

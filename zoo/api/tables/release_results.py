@@ -17,6 +17,7 @@ from zoo.errors import RecipeError, ReleaseError
 from zoo.evaluation.results.rows import RunResult
 from zoo.release import Release, format
 from zoo.release.card.metadata import split_words
+from zoo.release.origins import START, TEACHERS
 from zoo.training import Recipe
 from zoo.training.changes import ALLOWED, decisive, differences
 
@@ -172,10 +173,7 @@ def group_of(
     recipe = _whole(recipe)
     decides = decisive(recipe, _SAME)
     # what the weights are, and not where they lay
-    for key, recorded in (
-        ("init.release", "init_weights_sha256"),
-        ("objective.distill.teachers", "teacher_sha256"),
-    ):
+    for key, recorded in ((START, "init_weights_sha256"), (TEACHERS, "teacher_sha256")):
         if weights is not None and weights.get(recorded) is not None:
             decides[key] = weights[recorded]
     if snapshot is not None:
