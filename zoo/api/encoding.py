@@ -22,7 +22,6 @@ from zoo.evaluation.encoded import batch_size
 from zoo.evaluation.features import extract
 from zoo.release import Preprocess, Release
 from zoo.training import pick_device
-from zoo.training.build import TIMM, timm_pretrained
 from zoo.training.progress import show_images
 
 
@@ -64,7 +63,7 @@ class Encoder(NamedTuple):
         model: headless.
         preprocess: how images become its input.
         name: the weights' name; `A_MODEL` where there is none.
-        release: None for a model and for timm's weights.
+        release: None for a model.
     """
 
     model: nn.Module
@@ -76,39 +75,18 @@ class Encoder(NamedTuple):
 def find_encoder(
     given: Release | nn.Module | str | Path, preprocess: Preprocess | Mapping[str, Any] | None
 ) -> Encoder:
-    """Return the encoder of a release, of timm's weights `timm:ARCH.TAG`, or a model itself.
+    """Return the encoder of a release, or a model itself.
 
     Raises:
         ZooError: for a model that ends in a classifier, and for names that mean nothing.
     """
-    found = timms_or_model(given)
-    if found is not None:
-        view = preprocess_of(found.model, preprocess)
-        check_encoder(found.model, view.input_size)
-        return Encoder(found.model, view, found.name, None)
-    assert not isinstance(given, nn.Module)
+    if isinstance(given, nn.Module):
+        model = unwrapped(given)
+        view = preprocess_of(model, preprocess)
+        check_encoder(model, view.input_size)
+        return Encoder(model, view, A_MODEL, None)
     release = opened(given, preprocess)
     return Encoder(release.load(), release.preprocess, release.name, release)
-
-
-class Named(NamedTuple):
-    """A model that is no release, and what it is called."""
-
-    model: nn.Module
-    name: str
-
-
-def timms_or_model(given: Release | nn.Module | str | Path) -> Named | None:
-    """Return a model below its wrappers, or timm's weights `timm:ARCH.TAG`; None for a release.
-
-    Raises:
-        TrainingError: for weights that timm does not have, or that cannot be fetched.
-    """
-    if isinstance(given, nn.Module):
-        return Named(unwrapped(given), A_MODEL)
-    if isinstance(given, str | Path) and str(given).startswith(TIMM):
-        return Named(timm_pretrained(str(given).removeprefix(TIMM), where="encoder"), str(given))
-    return None
 
 
 def view_of(preprocess: Preprocess) -> EvalView:

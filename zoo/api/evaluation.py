@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from zoo import backbones, catalog
-from zoo.api.encoding import A_MODEL, opened, reading_of, timms_or_model, view_of
+from zoo.api.encoding import A_MODEL, opened, reading_of, view_of
 from zoo.api.given import check_data, check_workers
-from zoo.api.models import check_classifier, check_encoder, preprocess_of
+from zoo.api.models import check_classifier, check_encoder, preprocess_of, unwrapped
 from zoo.api.own_images import open_own
 from zoo.config import parse
 from zoo.data import DataConfig, ImageDataset, open_dataset, parse_data_spec
@@ -144,16 +144,14 @@ def evaluate_release(
     release: Release | None = None
     centers: Centers | OwnClassifier | None = None
     outputs = None
-    alone = timms_or_model(release_or_model)
-    if alone is not None:
-        model, name = alone
+    if isinstance(release_or_model, nn.Module):
+        model, name = unwrapped(release_or_model), A_MODEL
         view = preprocess_of(model, preprocess)
         if protocol == "classifier":
             outputs, centers = check_classifier(model, view.input_size), OwnClassifier()
         else:
             check_encoder(model, view.input_size)
     else:
-        assert not isinstance(release_or_model, nn.Module)
         release = opened(release_or_model, preprocess)
         model, view, centers, name = release.load(), release.preprocess, release.centers, release.name
     check_centers(chosen, centers)
@@ -223,6 +221,8 @@ def _kept_as_it_is(release: Release) -> str | None:
     if catalog.is_shipped(release.path):
         return "a shipped release stays as it is"
     if not release.writable:
+        if release.is_plain:
+            return f"{release.name} is a plain timm model"
         downloaded = (release.path / METRICS).is_symlink()
         return "a downloaded release stays as it is" if downloaded else "its folder cannot be written"
     return None

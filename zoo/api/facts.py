@@ -16,7 +16,6 @@ from zoo import release as releases
 from zoo.data import ImageDataset
 from zoo.release.origins import START, TEACHERS, sha256_of
 from zoo.training import Recipe, Stage, Trained, pick_device
-from zoo.training.build import TIMM
 from zoo.training.methods import CHANGING_AFTERWARDS
 from zoo.training.teachers import teachers_of
 from zoo.training.validation import put_aside
@@ -98,7 +97,7 @@ def versions() -> dict[str, str]:
 
 def start_facts(recipe: Recipe) -> dict[str, str]:
     """Say which weights the release that training started from has: its name may come to mean others."""
-    if recipe.init is None or recipe.init.release.startswith(TIMM):
+    if recipe.init is None:
         return {}
     return {"init_weights_sha256": _sha256_of(START, recipe.init.release)}
 

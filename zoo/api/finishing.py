@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import timm
 import torch
 from torch import Tensor, nn
 
@@ -26,7 +25,6 @@ from zoo.release import history as histories
 from zoo.release.format import LICENSE
 from zoo.release.origins import START, TEACHERS
 from zoo.training import Recipe, Stage, pick_device
-from zoo.training.build import TIMM
 from zoo.training.post_hoc import close
 from zoo.training.progress import show_status
 from zoo.training.run_stages import class_rows_of, rows_of, together
@@ -171,8 +169,6 @@ def _license(recipe: Recipe) -> str:
 
 
 def _license_of(key: str, source: str) -> str:
-    if source.startswith(TIMM):
-        return timm.get_pretrained_cfg(source.removeprefix(TIMM)).license or "unknown"
     try:
         return str(releases.open(source).config["pretrained_cfg"]["license"])
     except ZooError as error:

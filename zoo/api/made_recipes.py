@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import timm
 import torch
 from timm.data import resolve_data_config
 from torch import nn
@@ -20,7 +19,6 @@ from zoo.data import DataConfig
 from zoo.data.config import Digits, Source, TorchvisionSource
 from zoo.modules import has_batchnorm
 from zoo.release import Preprocess, Release, names
-from zoo.training.build import TIMM, check_timm_weights
 from zoo.training.overrides import apply, value_of
 
 SMALL = 64
@@ -35,7 +33,7 @@ class Start(NamedTuple):
     Attributes:
         spelling: what means them and nothing else, as a recipe's `init.release` has it.
         told: how a description names them, wherever they lie.
-        release: None for timm's, and for one that was not opened.
+        release: None for one that was not opened.
     """
 
     spelling: str
@@ -50,8 +48,6 @@ def find_start(init: str | Path | Release, *, opened: bool = True) -> Start:
         ReleaseError: for a name that means nothing, or two things.
     """
     init = releases.portable(init)
-    if str(init).startswith(TIMM):
-        return Start(str(init), str(init), None)
     reading = names.resolve(init)
     own = reading.kind == "folder"
     release = releases.open(init) if own or opened else None
@@ -89,19 +85,10 @@ class Backbone(NamedTuple):
 
 
 def backbone_of(start: Start) -> Backbone:
-    """Return the backbone of a release, or of timm's weights.
-
-    Raises:
-        ZooError: for weights that timm does not have.
-    """
-    release = start.release
-    if release is not None:
-        config = release.config
-        return _backbone(str(config["architecture"]), dict(config["model_args"]), release.preprocess)
-    name = start.spelling.removeprefix(TIMM)
-    check_timm_weights(name)
-    preprocess = _timms(timm.get_pretrained_cfg(name).to_dict())
-    return _backbone(name.partition(".")[0], {}, preprocess)
+    """Return the backbone of an opened start."""
+    assert start.release is not None
+    config = start.release.config
+    return _backbone(str(config["architecture"]), dict(config["model_args"]), start.release.preprocess)
 
 
 def new_backbone(arch: str, args: Mapping[str, Any]) -> Backbone:

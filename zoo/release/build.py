@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 
 from zoo import backbones
 from zoo.errors import ReleaseError, ZooError
-from zoo.release import headers, verified
+from zoo.release import configs, headers, verified
 from zoo.release.format import CONFIG, WEIGHTS, pretrained_cfg_of
 from zoo.release.tensors import read_tensors
 
@@ -52,7 +52,13 @@ def build(
     """Return the model of `zoo.load`; see there for the arguments."""
     weights = folder / WEIGHTS
     classes = config["num_classes"] if centers_head else 0
-    model, names = check_fit(folder, config, classes)
+    try:
+        model, names = check_fit(folder, config, classes)
+    except ReleaseError:
+        if not configs.is_plain(config):
+            raise
+        model = _adapted_by_timm(folder, config, classes or num_classes, model_kwargs)
+        return model.to(device=device, dtype=dtype)
     sha256 = config["zoo"]["weights_sha256"]
     if model_kwargs:
         adapted = _with_arguments(model, config, classes, model_kwargs)
@@ -75,6 +81,23 @@ def build(
     return model.to(device=device, dtype=dtype)
 
 
+def _adapted_by_timm(
+    folder: Path, config: Mapping[str, Any], num_classes: int, model_kwargs: Mapping[str, Any]
+) -> nn.Module:
+    """Load a plain timm file whose tensors are named or shaped otherwise, as those of older versions are.
+
+    Raises:
+        ReleaseError: when timm cannot adapt all of them either.
+    """
+    weights = folder / WEIGHTS
+    try:
+        if num_classes != config["num_classes"]:  # then timm leaves out what does not fit without a word
+            _create(config, config["num_classes"], model_kwargs, weights)
+        return _create(config, num_classes, model_kwargs, weights)
+    except ZooError as error:
+        raise ReleaseError(f"{weights}: {error}") from error
+
+
 def check_fit(folder: Path, config: Mapping[str, Any], num_classes: int) -> tuple[nn.Module, list[str]]:
     """Compare the weights' header with the architecture of `config`; no tensor is read or allocated.
 
@@ -93,8 +116,9 @@ def check_fit(folder: Path, config: Mapping[str, Any], num_classes: int) -> tupl
     weights = folder / WEIGHTS
     header = headers.read_header(weights)
     if num_classes == 0 and config["num_classes"]:
-        classifier = config["pretrained_cfg"]["classifier"]
-        header = {name: info for name, info in header.items() if name.rpartition(".")[0] != classifier}
+        ends = config["pretrained_cfg"]["classifier"] or []
+        layers = {ends} if isinstance(ends, str) else {*ends}
+        header = {name: info for name, info in header.items() if name.rpartition(".")[0] not in layers}
     tensors = SPARE_TENSORS + SPARE_PER_TENSOR * len(header)
     spare = SPARE_BYTES + SPARE_PER_BYTE * weights.stat().st_size
     model = _architecture(folder / CONFIG, config, num_classes, tensors, spare)

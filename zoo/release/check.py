@@ -8,7 +8,7 @@ import torch
 
 from zoo import backbones
 from zoo.errors import ReleaseError
-from zoo.release import build, format, history, images
+from zoo.release import build, configs, format, history, images
 from zoo.release.release import Release
 from zoo.release.tensors import check_centers, read_tensors
 
@@ -27,7 +27,7 @@ def check_release(release: Release) -> None:
     folder = release.path
     for file in _files(folder):
         _check_own(file)
-    config = format.read_config(folder)
+    config = configs.read_config(folder)
     if config != release.config:
         raise ReleaseError(
             f"{folder / format.CONFIG}: has changed since the release was opened; open it again"

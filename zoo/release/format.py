@@ -125,32 +125,6 @@ def holds_release(folder: Path) -> bool:
     return is_file(folder / CONFIG) and not is_file(folder / WRITING)
 
 
-def read_config(folder: Path) -> dict[str, Any]:
-    """Read and check `config.json` of the release in `folder`.
-
-    Raises:
-        ReleaseError: when the folder is none, is unfinished, is of a newer format, or its configuration holds
-            what `write_release` does not write, see `schema.check`.
-    """
-    if is_file(folder / WRITING):
-        raise ReleaseError(f"{folder}: writing this release was interrupted; write it again")
-    config = read_json(folder / CONFIG)
-    if "zoo" not in config:
-        raise ReleaseError(
-            f'{folder}: {CONFIG} has no key "zoo", so it is no release of this project; plain timm'
-            f' models load with timm.create_model("local-dir:{folder}", pretrained=True)'
-        )
-    zoo = config["zoo"]
-    found = zoo.get("format") if isinstance(zoo, dict) else zoo
-    if found != schema.FORMAT:
-        raise ReleaseError(
-            f"{folder}: found release format {str(found)[:40]!r}, expected {schema.FORMAT}"
-            f"{schema.NEWER if isinstance(found, int) and found > schema.FORMAT else ''}"
-        )
-    schema.check(config, str(folder / CONFIG))
-    return config
-
-
 def read_metrics(folder: Path) -> dict[str, Any]:
     """Read and check `metrics.json`: `{"training": {...}, "evaluations": [...]}`, and `format` beside them.
 

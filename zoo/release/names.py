@@ -24,6 +24,7 @@ from zoo.release import hub
 
 Kind = Literal["folder", "hub", "shipped"]
 _HUB, _SHIPPED, TIMM = ("hf-hub:", "hf_hub:"), "shipped:", "timm:"
+_TIMMS = "timm/"  # the organisation on the Hub that holds timm's own weights
 _CONFIG = "config.json"
 _WHAT: dict[Kind, str] = {"folder": "folder", "hub": "Hub repository", "shipped": "shipped release"}
 
@@ -50,6 +51,8 @@ class Reading:
     def spelling(self) -> str:
         """The name that can mean nothing else."""
         if self.kind == "hub":
+            if self.target.startswith(_TIMMS) and not self.revision:
+                return f"{TIMM}{self.target.removeprefix(_TIMMS)}"
             return f"hf-hub:{self.target}" + (f"@{self.revision}" if self.revision else "")
         if self.kind == "shipped":
             return f"{_SHIPPED}{self.target}"
@@ -111,13 +114,33 @@ def _explicit(name: str | Path, revision: str | None) -> Reading | None:
             raise ReleaseError(f'no shipped release "{shipped}"{hint}')
         return Reading("shipped", shipped)
     if text.startswith(TIMM):
-        raise ReleaseError(f'"{text}" is no release: {_use_of_timms(text.removeprefix(TIMM))}')
+        return Reading("hub", _timms_repository(text.removeprefix(TIMM)), revision)
     if isinstance(name, Path) or text.startswith(("/", "./", "../", "~")) or text in (".", ".."):
         try:
             return Reading("folder", str(Path(text).expanduser()))
         except RuntimeError as error:  # "~" of nobody
             raise ReleaseError(f'folder "{text}": {error}') from None
     return None
+
+
+def _timms_repository(name: str) -> str:
+    """Return the repository of timm's own weights `ARCH[.TAG]`."""
+    timm = importlib.import_module("timm")  # only here: this name is about to be loaded by it
+    arch, _, tag = name.partition(".")
+    known = timm.list_pretrained(f"{arch}.*") if arch else []
+    cfg = timm.get_pretrained_cfg(name) if known and (not tag or name in known) else None
+    if cfg is None:
+        near = did_you_mean(name, known or timm.list_pretrained())
+        raise ReleaseError(
+            f'timm has no weights "{name}", expected ARCH.TAG.{near}'
+            + (f" It has: {', '.join(known)}" if known else "")
+        )
+    if not cfg.hf_hub_id:
+        raise ReleaseError(
+            f'timm\'s weights "{name}" are not on the Hub; save timm.create_model("{name}", pretrained=True) '
+            "with timm.models.save_for_hf(model, FOLDER), and give that folder"
+        )
+    return str(cfg.hf_hub_id) if not cfg.hf_hub_id.endswith("/") else f"{cfg.hf_hub_id}{arch}.{cfg.tag}"
 
 
 def _repository(text: str, revision: str | None) -> Reading:
@@ -202,11 +225,7 @@ def _shipped_of(arch: str) -> str:
 
 
 def _use_of_timms(name: str) -> str:
-    return (
-        f'"zoo evaluate PROTOCOL {TIMM}{name} --data SPEC" measures timm\'s own weights, '
-        f'"zoo finetune --init {TIMM}{name}" starts from them, and in Python '
-        f'timm.create_model("{name}", pretrained=True, num_classes=0) loads them'
-    )
+    return f'timm\'s own weights are called "{TIMM}{name}" everywhere'
 
 
 def _remote(text: str, revision: str | None, tried: list[str]) -> Reading | None:

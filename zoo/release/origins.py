@@ -43,7 +43,7 @@ def origins(recipe: Mapping[str, Any], training: Mapping[str, Any], where: objec
     """
     start, teachers = format.start_of(recipe), format.teachers_of(recipe)
     found = list[Origin]()
-    if start is not None and not start.startswith(names.TIMM):
+    if start is not None:
         found.append(Origin(START, start, training.get("init_weights_sha256")))
     recorded = training.get("teacher_sha256")
     if recorded is None:

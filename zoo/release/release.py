@@ -24,7 +24,19 @@ from zoo.image_list import ImageList
 from zoo.locks import turn
 from zoo.modules.centers import Centers
 from zoo.pixels import to_rgb
-from zoo.release import card, files, format, images, names, origins, schema, tensors, verified
+from zoo.release import (
+    card,
+    configs,
+    files,
+    format,
+    headers,
+    images,
+    names,
+    origins,
+    schema,
+    tensors,
+    verified,
+)
 from zoo.release import history as histories
 from zoo.release.build import build
 from zoo.release.evaluations import checked_evaluation, plain
@@ -52,7 +64,10 @@ class Release:
         Raises:
             ReleaseError: saying what is missing or wrong.
         """
-        release = cls(folder, format.read_config(folder))
+        release = cls(folder, configs.read_config(folder))
+        if release.is_plain:
+            headers.read_header(folder / format.WEIGHTS)
+            return release
         needed = [format.RECIPE, format.METRICS, *format.recorded_tensors(release.config["zoo"])]
         absent = [name for name in needed if not is_file(folder / name)]
         if absent:
@@ -83,13 +98,20 @@ class Release:
         return str(self.config["zoo"]["name"])
 
     @property
+    def is_plain(self) -> bool:
+        """Whether this is a plain timm model, of whose training nothing is recorded."""
+        return configs.is_plain(self.config)
+
+    @property
     def recipe(self) -> dict[str, Any]:
         """The exact recipe of the training, overrides applied."""
-        return format.read_recipe(self.path)
+        return configs.plain_recipe(self.config) if self.is_plain else format.read_recipe(self.path)
 
     @property
     def metrics(self) -> dict[str, Any]:
         """`{"format": 1, "training": {...}, "evaluations": [...]}`, see `add_evaluation` for one of these."""
+        if self.is_plain:
+            return {"format": 1, "training": {}, "evaluations": []}
         return format.read_metrics(self.path)
 
     @property
@@ -98,7 +120,7 @@ class Release:
 
         See `zoo.release.history.History` for its form; `rows_of` there makes rows of it again.
         """
-        return histories.read(self.path)
+        return None if self.is_plain else histories.read(self.path)
 
     @property
     def images(self) -> dict[str, ImageList]:
@@ -232,7 +254,7 @@ class Release:
         Raises:
             ReleaseError: naming the file that is missing or is not the recorded one.
         """
-        for name, key in format.HASHED.items():
+        for name, key in () if self.is_plain else format.HASHED.items():
             expected = self.config["zoo"].get(key)
             if expected is not None:  # a release without centers, or a list of images
                 verified.check_sha256_now(self.path / name, expected)
@@ -388,7 +410,7 @@ class Release:
             raise ReleaseError(f"{self.path}: cannot be changed: the folder is not there any more")
         try:
             with turn(self.path / files.LOCK):
-                yield format.read_config(self.path)
+                yield configs.read_config(self.path)
         except OSError as error:
             raise ReleaseError(
                 f"{self.path}: cannot be changed: {error}. Copy the release, then open the copy"
@@ -399,6 +421,8 @@ class Release:
         """Why nothing in the folder may change, if so."""
         if catalog.is_shipped(self.path):
             return "a shipped release does not change"
+        if self.is_plain:
+            return 'a plain timm model does not change; "zoo convert" makes a release of it'
         if (self.path / format.METRICS).is_symlink():  # huggingface_hub's cache links to shared blobs
             return "a downloaded release does not change"
         return None

@@ -77,7 +77,7 @@ class _PretrainedCfg(_Pixels):
     custom_load: bool
     input_size: Annotated[list[_Side], Field(min_length=3, max_length=3)]
     fixed_input_size: bool
-    crop_mode: Literal["center"]
+    crop_mode: Literal["center", "squash", "border"]
     first_conv: _Modules
     classifier: _Modules
     license: _Text
@@ -123,8 +123,8 @@ class _Zoo(Config):
     description: _Text
     feature_dim: _Width
     has_centers: bool
-    recipe_sha256: _Sha256
-    weights_sha256: _Sha256
+    recipe_sha256: _Sha256 | None
+    weights_sha256: _Sha256 | None
     centers_sha256: _Sha256 | None
     images_sha256: _Sha256 | None = None  # releases of before there were lists lack the key
     class_names: _Classes | None = None
@@ -157,7 +157,7 @@ class _ReleaseConfig(Config):
         if (self.zoo.class_names is None) != (self.num_classes > 0):
             expected = "label_names instead" if self.num_classes else "a list, as there are no label_names"
             raise ValueError(f"zoo.class_names: expected {expected}")
-        if self.num_classes and not isinstance(self.pretrained_cfg.classifier, str):
+        if self.zoo.has_centers and self.num_classes and not isinstance(self.pretrained_cfg.classifier, str):
             raise ValueError(
                 f"pretrained_cfg.classifier: found {self.pretrained_cfg.classifier!r}, expected the name of"
                 f" the layer that gives {self.num_classes} classes"

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from zoo.errors import ReleaseError
 from zoo.modules.centers import Centers
-from zoo.release import format, headers, verified
+from zoo.release import configs, format, headers, verified
 
 _LARGEST_PROJECTION = 1 << 20
 
@@ -88,6 +88,8 @@ def read_centers(folder: Path, config: Mapping[str, Any]) -> Centers | None:
     zoo = config["zoo"]
     if not zoo["has_centers"]:
         return None
+    if configs.is_plain(config):
+        return _classifier_as_centers(folder, config)
     check_centers(folder, config)
     tensors = read_tensors(folder / format.CENTERS, zoo["centers_sha256"])
     return Centers(
@@ -96,4 +98,18 @@ def read_centers(folder: Path, config: Mapping[str, Any]) -> Centers | None:
         tensors["class_counts"],
         tensors.get("prototypes"),
         class_names=config.get("label_names") or zoo["class_names"],
+    )
+
+
+def _classifier_as_centers(folder: Path, config: Mapping[str, Any]) -> Centers:
+    """Return the linear classifier of a plain timm model; how many images each class had is not known."""
+    tensors = read_tensors(folder / format.WEIGHTS, config["zoo"]["weights_sha256"])
+    place, classes = config["pretrained_cfg"]["classifier"], config["num_classes"]
+    weight = tensors[f"{place}.weight"].float()
+    bias = tensors.get(f"{place}.bias")
+    return Centers(
+        weight.clone(),
+        torch.zeros(classes) if bias is None else bias.float().clone(),
+        torch.full((classes,), -1, dtype=torch.int64),
+        class_names=config["label_names"],
     )

@@ -21,20 +21,35 @@ MAX_ENTRIES = 256  # the newest; an older file is hashed again
 _SETTLED_NS = 2_000_000_000  # the coarsest clock of a file system: a younger file may change without a trace
 
 
+def sha256_of(file: Path) -> str:
+    """Return the SHA-256 of `file`, by the record or by hashing it.
+
+    Raises:
+        ReleaseError: when it is missing or cannot be read.
+    """
+    try:
+        path, identity = str(file.resolve(strict=True)), _identity(file.stat())
+        entry = _read().get(path)
+        if isinstance(entry, list) and entry[:-1] == identity:
+            return str(entry[-1])
+        found = sha256(file)
+        if _identity(file.stat()) == identity and time.time_ns() - max(identity[2:]) > _SETTLED_NS:
+            _write(path, [*identity, found])
+    except FileNotFoundError:
+        raise ReleaseError(f"{file.parent}: {file.name} is missing") from None
+    except OSError as error:
+        raise ReleaseError(f"{file}: cannot be read: {error}") from None
+    return found
+
+
 def check_sha256(file: Path, expected: str) -> None:
     """Make sure that `file` has the SHA-256 `expected`, by the record or by hashing it.
 
     Raises:
         ReleaseError: naming both hashes, or why the file cannot be read.
     """
-    try:
-        path, identity = str(file.resolve(strict=True)), _identity(file.stat())
-        if _read().get(path) != [*identity, expected]:
-            check_sha256_now(file, expected)
-            if _identity(file.stat()) == identity and time.time_ns() - max(identity[2:]) > _SETTLED_NS:
-                _write(path, [*identity, expected])
-    except OSError as error:
-        raise ReleaseError(f"{file}: cannot be read: {error}") from None
+    if sha256_of(file) != expected:
+        check_sha256_now(file, expected)
 
 
 def check_sha256_now(file: Path, expected: str) -> None:

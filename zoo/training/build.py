@@ -10,19 +10,18 @@ import timm
 import torch
 from torch import nn
 
-from zoo import backbones, hub_client, release
+from zoo import backbones, release
 from zoo.data import ImageDataset
-from zoo.errors import DataError, RecipeError, TrainingError, did_you_mean, few
+from zoo.errors import DataError, RecipeError, ReleaseError, TrainingError, did_you_mean, few
 from zoo.modules import Centers
 from zoo.objectives import OBJECTIVES, Classify, DataInfo, Objective
 from zoo.release.build import NO_ARGUMENTS
+from zoo.release.names import TIMM
 from zoo.release.schema import check_words
 from zoo.seeding import derive_seed
 from zoo.training.recipe import Recipe
 from zoo.training.teachers import open_teachers
 from zoo.training.validation import put_aside
-
-TIMM = "timm:"
 
 
 def build_objective(recipe: Recipe, dataset: ImageDataset) -> Objective:
@@ -113,9 +112,10 @@ def _info(dataset: ImageDataset) -> DataInfo:
 def _encoder(recipe: Recipe, dataset: ImageDataset) -> tuple[nn.Module, Centers | None]:
     if recipe.init is None:
         return backbones.create(recipe.backbone.arch, **recipe.backbone.args), None
-    if recipe.init.release.startswith(TIMM):
-        return _of_timm(recipe, recipe.init.release.removeprefix(TIMM)), None
-    opened = release.open(recipe.init.release)
+    try:
+        opened = release.open(recipe.init.release)
+    except ReleaseError as error:
+        raise TrainingError(f"init.release: {error}") from None
     found = opened.config["architecture"]
     if found != recipe.backbone.arch:
         raise TrainingError(
@@ -133,49 +133,6 @@ def _encoder(recipe: Recipe, dataset: ImageDataset) -> tuple[nn.Module, Centers 
             f'({few(opened.class_names)}; {few(dataset.class_names)}); use "fresh"'
         )
     return opened.load(**args), opened.centers
-
-
-def _of_timm(recipe: Recipe, name: str) -> nn.Module:
-    arch = name.partition(".")[0]
-    if arch and arch != recipe.backbone.arch:
-        raise TrainingError(
-            f'init.release: "{TIMM}{name}" is a {arch}, but backbone.arch is {recipe.backbone.arch}'
-        )
-    return timm_pretrained(name, **recipe.backbone.args)
-
-
-def timm_pretrained(name: str, *, where: str = "init.release", **model_args: Any) -> nn.Module:
-    """Build a timm model without a classifier and with timm's own weights, downloaded if they are not there.
-
-    Args:
-        name: `ARCH.TAG`.
-        where: whose name it is, for errors.
-        model_args: arguments of the architecture.
-
-    Raises:
-        TrainingError: for weights that timm does not have, naming those that it has, or that cannot be had.
-    """
-    check_timm_weights(name, where)
-    with hub_client.talking(f'{where}: timm\'s weights "{name}"', {}, TrainingError):
-        return backbones.create(name, pretrained=True, **model_args)
-
-
-def check_timm_weights(name: str, where: str = "init.release") -> None:
-    """Make sure that timm has weights `ARCH.TAG`; `where` says whose name it is.
-
-    Raises:
-        TrainingError: naming those that it has of the architecture.
-    """
-    arch = name.partition(".")[0]
-    if not arch:
-        raise TrainingError(f'{where}: "{TIMM}" names no weights; expected e.g. "{TIMM}resnet50.tv_in1k"')
-    known = timm.list_pretrained(f"{arch}.*")
-    if name not in known:
-        near = did_you_mean(name, known or timm.list_pretrained())
-        raise TrainingError(
-            f'{where}: timm has no weights "{name}".{near} '
-            f"It has: {', '.join(known) or 'none of this architecture'}"
-        )
 
 
 def _freeze(encoder: nn.Module, patterns: list[str]) -> None:

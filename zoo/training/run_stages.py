@@ -15,7 +15,7 @@ from zoo.data import ImageDataset
 from zoo.objectives import Classify, Objective
 from zoo.ranks import ALONE, Ranks
 from zoo.release.origins import teacher_sha256
-from zoo.training.build import TIMM, build_objective
+from zoo.training.build import build_objective
 from zoo.training.changes import ALLOWED, decisive
 from zoo.training.checkpoint_reader import step_of
 from zoo.training.loop import Trained, train
@@ -135,8 +135,6 @@ def _digest(recipe: Recipe, dataset: ImageDataset, before: str) -> str:
 
 def _weights(name: str) -> list[str | None]:
     """Return the hashes of a release's weights and centers: a folder may be trained anew."""
-    if name.startswith(TIMM):
-        return [name]
     zoo = release.open(name).config["zoo"]
     return [zoo["weights_sha256"], zoo["centers_sha256"]]
 

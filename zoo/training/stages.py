@@ -8,7 +8,6 @@ from typing import Any
 from zoo import release
 from zoo.config import Config, parse
 from zoo.errors import RecipeError, TrainingError
-from zoo.training.build import TIMM
 from zoo.training.methods import (
     LDAMDRW,
     BalancedSoftmax,
@@ -82,7 +81,7 @@ def _require_start(recipe: Recipe, method: FromCenters | NearestCenter) -> None:
     if _head(method) == "fresh":
         return
     name = recipe.init.release
-    if name.startswith(TIMM) or not release.open(name).config["zoo"]["has_centers"]:
+    if not release.open(name).config["zoo"]["has_centers"]:
         raise TrainingError(
             f'method "{method.name}": init.release "{name}" has no learned centers; expected a release of an '
             "objective that learns them (bcl, classify, gpaco, paco, pico), or another method"

@@ -28,7 +28,6 @@ from zoo.files import RUNS, is_dir, is_unused, write_text
 from zoo.launch import rank, restarted
 from zoo.release import Release
 from zoo.training import Recipe, pick_device
-from zoo.training.build import TIMM
 from zoo.training.disk import writing
 from zoo.training.methods import FromCenters, NearestCenter
 from zoo.training.overrides import Overrides
@@ -146,8 +145,8 @@ def _needs_centers(recipe: Recipe) -> bool:
 def _no_centers(recipe: Recipe, train_set: ImageDataset) -> str | None:
     """Return why no head can be made of the centers of what `recipe` starts from, or None if one can."""
     start = recipe.init.release if recipe.init else ""
-    if not start or start.startswith(TIMM):
-        return f'"{start}" is no release, so it has no centers'
+    if not start:
+        return "the recipe starts from random weights, which have no centers"
     opened = releases.open(start)
     if opened.centers is None:
         return f"{opened.name} has no centers: its objective learned none"

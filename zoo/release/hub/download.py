@@ -12,7 +12,7 @@ from huggingface_hub.file_download import repo_folder_name
 
 from zoo.errors import ReleaseError
 from zoo.files import write_text
-from zoo.release import build, format, hub
+from zoo.release import build, configs, format, hub
 from zoo.release.hub import manifest
 from zoo.release.schema import LIBRARY
 from zoo.revisions import COMMIT
@@ -74,7 +74,7 @@ def fetch(
             if absent:
                 _check_stated(folder, repo_id, listing, absent)
                 _download(folder, repo_id, listing, absent, token, cache_dir)
-            format.read_config(folder)
+            configs.read_config(folder)
     if commit is None and want != "facts":  # without a network, a name shall lead to what can be loaded
         _remember(repo, revision, listing.commit)
     return folder
@@ -84,7 +84,7 @@ def _check_stated(folder: Path, repo_id: str, listing: hub.Listing, names: Seque
     """Refuse weights that are stated to be far larger than their architecture, before they fill the disk."""
     if format.WEIGHTS not in names:
         return
-    most = build.most_bytes(folder / format.CONFIG, format.read_config(folder))
+    most = build.most_bytes(folder / format.CONFIG, configs.read_config(folder))
     stated = listing.files[format.WEIGHTS].size or 0
     if stated > most:
         raise ReleaseError(
@@ -105,8 +105,16 @@ def _loadable(folder: Path, want: Want) -> bool:
 
 
 def _absent(folder: Path, want: Want) -> list[str]:
-    needed = (name for name in manifest.NEEDED if name != format.WEIGHTS or want != "facts")
-    return [name for name in needed if not (folder / name).is_file()]
+    try:
+        ours = "zoo" in format.read_json(folder / format.CONFIG)
+    except ReleaseError:
+        ours = True
+    needed = (*(manifest.NEEDED if ours else manifest.PLAIN),)
+    return [
+        name
+        for name in needed
+        if not (folder / name).is_file() and not (name == format.WEIGHTS and want == "facts")
+    ]
 
 
 def _remembered(repo: Path, revision: str | None) -> Path:

@@ -27,6 +27,7 @@ LIMITS = {
 }
 PICTURE_LIMIT, MAX_PICTURES = 32 * _MIB, 100
 NEEDED = (format.CONFIG, format.RECIPE, format.METRICS, format.CARD, format.WEIGHTS)
+PLAIN = (format.CONFIG, format.WEIGHTS)  # of a model that timm itself saved
 _KNOWN = {*NEEDED, format.CENTERS, format.IMAGES, format.HISTORY}
 _PICKLES = {".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".tar", ".t7", ".joblib"}
 _WEIGHTS = _PICKLES | {
@@ -106,7 +107,8 @@ def wanted(files: Mapping[str, RemoteFile], repo_id: str) -> list[str]:
     for name in files:
         if _climbs(name):
             raise ReleaseError(f"{where}: refused, it lists a file {name!r} outside of its folder")
-    absent = [name for name in NEEDED if name not in files]
+    plain = format.RECIPE not in files and format.METRICS not in files
+    absent = [name for name in (PLAIN if plain else NEEDED) if name not in files]
     pickles = sorted(name for name in files if PurePosixPath(name).suffix.lower() in _PICKLES)
     if format.WEIGHTS in absent and pickles:
         raise ReleaseError(
@@ -114,16 +116,9 @@ def wanted(files: Mapping[str, RemoteFile], repo_id: str) -> list[str]:
             f" and {format.WEIGHTS} is missing. Download the file, then: zoo convert FILE --family FAMILY"
         )
     if absent:
-        start = (
-            f", and start a training by --init {repo_id.replace('/', ':')}"
-            if repo_id.startswith("timm/")
-            else ""
-        )
-        raise ReleaseError(
-            f"{where}: no release of this project, {', '.join(absent)} is missing; plain timm models load"
-            f' with timm.create_model("hf-hub:{repo_id}", pretrained=True){start}'
-        )
-    found = [name for name in files if is_release_file(name)]
+        what = "release, nor a model in timm's format" if plain else "whole release"
+        raise ReleaseError(f"{where}: no {what}, {', '.join(absent)} is missing")
+    found = [name for name in files if (name in (*PLAIN, format.CARD) if plain else is_release_file(name))]
     check_sizes({name: files[name].size for name in found}, where)
     return sorted(found, key=lambda name: (name in (format.CENTERS, format.WEIGHTS), name))
 
