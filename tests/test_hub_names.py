@@ -188,15 +188,21 @@ def test_a_recipe_without_shipped_weights_is_said_to_be_one(hub, here):
         assert "Did you mean" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["timm:resnet50.a1_in1k", "resnet50.a1_in1k", "resnet50"])
-def test_weights_of_timm_are_no_release_and_what_can_be_done_with_them_is_said(name, hub, here):
-    ship_recipe("resnet50.moco_v2_in1k", here)
-    with pytest.raises(ReleaseError) as caught:
-        zoo.open(name)
-    assert '"zoo finetune --init timm:resnet50.a1_in1k"' in str(caught.value)
-    assert '"zoo evaluate PROTOCOL timm:resnet50.a1_in1k --data SPEC"' in str(caught.value)
-    assert 'timm.create_model("resnet50.a1_in1k", pretrained=True, num_classes=0)' in str(caught.value)
-    assert ('"zoo list resnet50" shows' in str(caught.value)) == (name == "resnet50")
+def test_a_name_of_timm_without_its_prefix_is_told_the_prefix(hub, here):
+    for name in ("resnet50.a1_in1k", "resnet50"):
+        with pytest.raises(ReleaseError, match=r'"timm:resnet50\.a1_in1k"'):
+            zoo.open(name)
+
+
+def test_timms_names_mean_its_repositories_and_wrong_ones_are_answered_with_the_nearest():
+    for name in ("timm:resnet50.a1_in1k", "timm:resnet50", "hf-hub:timm/resnet50.a1_in1k"):
+        reading = names.resolve(name)
+        assert (reading.target, reading.spelling) == ("timm/resnet50.a1_in1k", "timm:resnet50.a1_in1k")
+    with pytest.raises(ReleaseError, match=r'"resnet18\.tv_in2k".*"resnet18\.tv_in1k"'):
+        names.resolve("timm:resnet18.tv_in2k")
+    for nothing in ("timm:", "timm:cifar_resnet20.tv_in1k"):
+        with pytest.raises(ReleaseError, match="timm has no weights"):
+            names.resolve(nothing)
 
 
 def test_an_architecture_without_weights_is_said_to_be_one(hub, here):

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import timm
 import torch
+from huggingface_hub import constants
 from PIL import Image
-from safetensors.torch import save_file
 
 import zoo
-from zoo.api import evaluate_release
+from zoo.api.facts import start_facts
 from zoo.data import open_dataset
 from zoo.errors import RecipeError, TrainingError, ZooError
 from zoo.objectives import Objective
@@ -50,17 +47,9 @@ def test_a_pattern_that_freezes_nothing_is_refused(paco: Release) -> None:
         start(f'{{release: "{paco.path}", head: fresh, freeze: [conv1.wieght]}}')
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("", 'names no weights; expected e.g. "timm:resnet50'),
-        ("resnet18.tv_in1k", '"timm:resnet18.tv_in1k" is a resnet18, but backbone.arch is cifar_resnet20'),
-        ("cifar_resnet20.tv_in1k", 'no weights "cifar_resnet20.tv_in1k".* none of this architecture'),
-    ],
-)
-def test_weights_that_timm_lacks_are_refused(name: str, message: str) -> None:
-    with pytest.raises(TrainingError, match=message):
-        start(f'{{release: "timm:{name}", head: fresh}}')
+def test_a_start_of_another_architecture_is_refused(timms: str) -> None:
+    with pytest.raises(TrainingError, match=f'"{timms}" is a {TINY}, but backbone.arch is cifar_resnet20'):
+        start(f'{{release: "{timms}", head: fresh}}')
 
 
 @pytest.mark.parametrize(
@@ -107,115 +96,39 @@ def test_arguments_that_no_release_can_have_are_refused_before_training(
     assert isinstance(caught.value, RecipeError) or "makes" in message or "at most" in message
 
 
-def cache_weights(cache: Path) -> str:
-    """Lay out a cache as huggingface_hub does, with weights that no initialisation would give; their name."""
+@pytest.fixture
+def timms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of timm's weights that lie, with values no initialisation would give, in the Hub's cache."""
     (name,) = timm.list_pretrained(f"{TINY}.*")
-    folder = cache / f"models--timm--{name}"
+    folder = tmp_path / "hub" / f"models--timm--{name}"
     snapshot = folder / "snapshots" / ("0" * 40)
-    snapshot.mkdir(parents=True)
-    (folder / "refs").mkdir()
+    (folder / "refs").mkdir(parents=True)
     (folder / "refs" / "main").write_text("0" * 40)
-    weights = {k: torch.full_like(v, 0.125) for k, v in timm.create_model(TINY).state_dict().items()}
-    save_file(weights, snapshot / "model.safetensors", metadata={"format": "pt"})
-    return name
+    model = timm.create_model(TINY)
+    model.load_state_dict({k: torch.full_like(v, 0.125) for k, v in model.state_dict().items()})
+    timm.models.save_for_hf(model, snapshot, safe_serialization=True)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    return f"timm:{name}"
 
 
-def test_timms_weights_are_read_from_the_cache_when_offline(tmp_path: Path) -> None:
-    name = cache_weights(tmp_path)
-    code = (
-        "from zoo.training import Recipe, build_objective\n"
-        "from zoo.data import open_dataset\n"
-        f"r = Recipe.load('{CE}', ['name={TINY}.x', 'backbone.arch={TINY}',\n"
-        f"    'init={{release: \"timm:{name}\", head: fresh}}',\n"
-        "    'views.eval.size=32', 'data.image_size=32'])\n"
-        "o = build_objective(r, open_dataset(r.data, 'train', None))\n"
-        "assert all((p == 0.125).all() for p in o.encoder.parameters())\n"
-        "assert o.encoder.num_classes == 0\n"
-        "assert not (o.classifier.weight == 0.125).any()\n"
-    )
-    env = {**os.environ, "HF_HUB_CACHE": str(tmp_path), "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
+def test_timms_weights_start_a_training_and_are_recorded(timms: str) -> None:
+    sized = [f"name={TINY}.x", f"backbone.arch={TINY}", "views.eval.size=32", "data.image_size=32"]
+    objective, recipe = start(f'{{release: "{timms}", head: fresh}}', *sized)
+    assert all((each == 0.125).all() for each in objective.encoder.parameters())
+    assert not (objective.classifier.weight == 0.125).any()
+    assert start_facts(recipe) == {"init_weights_sha256": zoo.open(timms).config["zoo"]["weights_sha256"]}
 
 
-@pytest.mark.usefixtures("no_network")
-def test_without_a_network_timms_weights_are_those_of_the_cache_and_not_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from huggingface_hub import constants
-
-    (name,) = timm.list_pretrained(f"{TINY}.*")
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
-    changes = [f"name={TINY}.x", f"backbone.arch={TINY}", "views.eval.size=32", "data.image_size=32"]
-    recipe = Recipe.load(CE, [*changes, f"init={{release: 'timm:{name}', head: fresh}}"])
-    data = open_dataset(recipe.data, "train", None)
-    with pytest.raises(TrainingError) as refused:
-        build_objective(recipe, data)
-    reason = f"cannot be reached at {constants.ENDPOINT}; is there a network"
-    assert str(refused.value) == f'init.release: timm\'s weights "{name}": {reason}'
-    cache_weights(tmp_path)
-    encoder = build_objective(recipe, data).encoder
-    assert all((each == 0.125).all() for each in encoder.parameters())
-
-
-@pytest.mark.usefixtures("no_network")
-def test_timms_weights_are_measured_and_embed_images_by_their_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from huggingface_hub import constants
-
-    name = cache_weights(tmp_path)
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
-    preprocess = {"input_size": 32, "crop_pct": 1.0, "interpolation": "bilinear", "mean": [0.5] * 3}
-    preprocess["std"] = [0.5] * 3
-    found = evaluate_release(
-        f"timm:{name}",
-        "retrieval",
-        "digits",
-        preprocess=preprocess,
-        workers=0,
-        save=True,
-        out=None,
-        resume=False,
-        settings={},
-    )
-    assert found.record is None
-    assert found.reason == f"timm:{name} is no release"
-    model = timm.create_model(name, pretrained=True, num_classes=0)
-    same = zoo.evaluate(model, "retrieval", "digits", preprocess=preprocess)
-    assert found.entry["metrics"] == same["metrics"]
+def test_timms_weights_are_measured_and_embed_images_by_their_name(timms: str, tmp_path: Path) -> None:
+    found = zoo.evaluate(timms, "retrieval", "digits")
+    model = zoo.load(timms)
+    assert found["metrics"] == zoo.evaluate(model, "retrieval", "digits")["metrics"]
     (tmp_path / "images").mkdir()
     Image.new("RGB", (8, 8), "red").save(tmp_path / "images" / "red.png")
-    embedding = zoo.embed(f"timm:{name}", tmp_path / "images", preprocess=preprocess)
+    embedding = zoo.embed(timms, tmp_path / "images")
     assert embedding.names == ("red.png",)
-    assert embedding.about["encoder"] == f"timm:{name}"
-    near = rf'encoder: timm has no weights "{TINY}.x"\..* It has: {name}'
-    with pytest.raises(TrainingError, match=near):
-        zoo.evaluate(f"timm:{TINY}.x", "knn", "digits")
-
-
-@pytest.mark.parametrize(
-    ("kind", "said"),
-    [
-        ("ReadTimeout", "the Hub did not answer in time; try again"),
-        ("RemoteProtocolError", "the connection was cut (halfway); run the same command again"),
-    ],
-)
-def test_a_download_of_timms_weights_that_stalls_is_one_clear_error(
-    kind: str, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from zoo import hub_client
-
-    def stall(*_: object, **__: object) -> None:
-        raise getattr(hub_client._transport, kind)("halfway")  # no OSError
-
-    (name,) = timm.list_pretrained(f"{TINY}.*")
-    monkeypatch.setattr(timm, "create_model", stall)
-    changes = [f"name={TINY}.x", f"backbone.arch={TINY}", "views.eval.size=32", "data.image_size=32"]
-    recipe = Recipe.load(CE, [*changes, f"init={{release: 'timm:{name}', head: fresh}}"])
-    with pytest.raises(TrainingError) as refused:
-        build_objective(recipe, open_dataset(recipe.data, "train", None))
-    assert str(refused.value) == f'init.release: timm\'s weights "{name}": {said}'
+    assert embedding.features.shape == (1, model.num_features)
 
 
 @pytest.mark.usefixtures("no_pictures")

@@ -77,7 +77,12 @@ def _describe(folder: Path, raw: Mapping[str, Any]) -> dict[str, Any]:
     tag = str(cfg.get("tag") or folder.resolve().name)
     name = re.sub(r"[^A-Za-z0-9_.-]", "_", f"{architecture}.{tag}")[: schema.MAX_NAME]
     width, linear = _classifier(folder, cfg, classes)
-    weights = folder / format.WEIGHTS
+    weights, pickled = folder / format.WEIGHTS, folder / "pytorch_model.bin"
+    if is_file(pickled) and not is_file(weights):
+        raise ReleaseError(
+            f"{pickled}: found a pickle, never run here; expected {format.WEIGHTS}: save the model with "
+            "timm.models.save_for_hf(model, FOLDER, safe_serialization=True)"
+        )
     sha256 = verified.sha256_of(weights) if is_file(weights) else None
     return {
         "architecture": architecture,

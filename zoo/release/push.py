@@ -133,6 +133,10 @@ def prepare(release: Release | str | Path, repo_id: str, revision: str | None = 
     branch = check_destination(repo_id, revision)
     # anew: what was changed since, through another object, is what is published
     release = Release.at(release.path) if isinstance(release, Release) else source.open(release)
+    if release.is_plain:
+        raise ReleaseError(
+            f'{release.path}: a plain timm model, of which nothing is recorded; "zoo convert" makes a release'
+        )
     check.check_release(release)
     origins.check_public(release.path)
     card.check_card(release.path, release.config)
