@@ -147,6 +147,7 @@ class _ReleaseConfig(Config):
     model_args: dict[str, Any]
     pretrained_cfg: _PretrainedCfg
     label_names: _Classes | None = None
+    dtype: Literal["float32"] | None = None  # beside float16 weights, in which transformers would compute
     zoo: _Zoo
 
     @model_validator(mode="after")
