@@ -1,4 +1,4 @@
-"""Releases in float16: half the size, and figures, loads and other libraries agree on what is in the files."""
+"""Releases in float16: half the size; figures and loads agree on what is in the files."""
 
 from __future__ import annotations
 

@@ -166,6 +166,13 @@ class _ReleaseConfig(Config):
         return self
 
 
+class Example(Config):
+    """What `metrics.json` has of a picture that the card shows."""
+
+    credit: Annotated[str, Field(min_length=1, max_length=1000)]
+    top: dict[_Text, Annotated[float, Field(ge=0)]]  # probability by class, most probable first
+
+
 def check(config: Mapping[str, Any], where: str) -> None:
     """Make sure that `config` is one that `write_release` could have written.
 
