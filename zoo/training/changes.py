@@ -104,7 +104,10 @@ def allowed_changes(earlier: Recipe, now: Recipe, folder: str) -> list[Change]:
 def is_same(earlier: dict[str, Any], now: Recipe) -> bool:
     """Whether a plain recipe and `now` are one but for the description, which is no part of what a run is."""
     changes = differences(earlier, now.model_dump(mode="json"))
-    return all(change.key == "description" for change in changes)
+    return all(
+        change.key == "description" or (change.key in LATER and change[1:] == (None, LATER[change.key]))
+        for change in changes
+    )
 
 
 def differences(earlier: Any, now: Any, path: str = "") -> list[Change]:
