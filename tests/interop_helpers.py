@@ -25,6 +25,7 @@ from tests.plain_timm import inputs
 from tests.release_helpers import READS_FOLDERS, release_of, some_centers, trained_encoder
 from zoo import backbones
 from zoo.release import Preprocess, Release
+from zoo.release.tensors import round_centers_to_half, round_to_half
 
 
 class Case(NamedTuple):
@@ -33,6 +34,7 @@ class Case(NamedTuple):
     arch: str
     size: int
     model_args: dict[str, Any]
+    half: bool = False  # whether the files hold float16
 
     @property
     def is_timms(self) -> bool:
@@ -48,6 +50,7 @@ CASES = {
     ),
     "convnext": Case("convnext_atto", 32, {"patch_size": 2}),
     "cifar_resnet32": Case("cifar_resnet32", 32, {}),
+    "in float16": Case("tf_efficientnet_lite0", 64, {}, half=True),
 }
 PREPROCESS = {  # of every kind: with and without a crop, both usual interpolations
     name: Preprocess(
@@ -66,6 +69,9 @@ def release_case(name: str, folder: Path) -> tuple[Release, nn.Module]:
     case = CASES[name]
     encoder = trained_encoder(case.arch, **case.model_args)
     centers = some_centers(backbones.feature_dim(encoder))
+    if case.half:
+        round_to_half(encoder)
+        centers = round_centers_to_half(centers)
     release = release_of(
         folder,
         encoder,
@@ -74,6 +80,7 @@ def release_case(name: str, folder: Path) -> tuple[Release, nn.Module]:
         model_args=case.model_args,
         preprocess=PREPROCESS[name],
         centers=centers,
+        dtype="float16" if case.half else "float32",
     )
     return release, encoder
 

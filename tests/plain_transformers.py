@@ -21,7 +21,13 @@ def inputs(size):
 
 def outputs(source, size, image, revision=None):
     """Every class of transformers that reads a release."""
-    from transformers import AutoConfig, AutoImageProcessor, AutoModel, AutoModelForImageClassification
+    from transformers import (
+        AutoConfig,
+        AutoImageProcessor,
+        AutoModel,
+        AutoModelForImageClassification,
+        pipeline,
+    )
 
     config = AutoConfig.from_pretrained(source, revision=revision)
     loading = {"revision": revision, "output_loading_info": True}
@@ -35,6 +41,9 @@ def outputs(source, size, image, revision=None):
     yield "pixels", AutoImageProcessor.from_pretrained(source, revision=revision)(image)["pixel_values"][0]
     labels = [config.id2label[index] for index in range(len(config.id2label))]
     assert config.label2id == {label: index for index, label in enumerate(labels)}
+    answers = pipeline("image-classification", model=source, revision=revision)(image)
+    yield "top scores", torch.tensor([answer["score"] for answer in answers])
+    yield "top labels", torch.tensor(list("\n".join(a["label"] for a in answers).encode()), dtype=torch.uint8)
     yield "labels", torch.tensor(list("\n".join(labels).encode()), dtype=torch.uint8)
 
 

@@ -1,7 +1,6 @@
-"""A card may be published when it says what was measured and nothing else."""
+"""A card may be published when its metadata and results are what the release records."""
 
 import json
-import time
 
 import pytest
 from huggingface_hub import ModelCard
@@ -10,8 +9,6 @@ import zoo
 from tests.release_helpers import release_of, some_centers, trained_encoder
 from zoo.errors import ReleaseError
 from zoo.release import card
-from zoo.release.card import sections
-from zoo.release.card.claims import unmeasured
 
 LINEAR = {
     "protocol": "linear",
@@ -64,12 +61,6 @@ def test_a_rendered_card_passes(release):
     check(release)
 
 
-def test_the_description_too_says_only_what_was_measured(tmp_path):
-    release = release_of(tmp_path / "r", trained_encoder(), description="Reaches 88.8 % on digits.")
-    with pytest.raises(ReleaseError, match=r"88.8 % in .Reaches 88.8 % on digits"):
-        check(release)
-
-
 def test_two_seeds_of_one_protocol_stay_two_results(release):
     assert len(ModelCard(release.card).data.to_dict()["model-index"][0]["results"]) == 2
 
@@ -85,22 +76,13 @@ def test_two_seeds_of_one_protocol_stay_two_results(release):
         ("type: few", "type: many", "model-index: many of .*found 12.5, but metrics.json has nothing"),
         ("| 50.13 | 48.00 | 12.50 |", "| 50.13 | 50.13 | 12.50 |", "results: the row .* does not follow"),
         (
-            "Not meant for",
-            "It reaches 61.25 % elsewhere. Not meant for",
-            "61.25 % in .* was not measured here",
-        ),
-        ("again. -->\n", "again. -->\nWe reach 99.9 % there.\n", "99.9 % in .We reach 99.9 % there"),
-        ("again. -->\n", "again. -->\n```\naccuracy 99 on ImageNet\n```\n", "99 in .accuracy 99 on"),
-        ("again. -->\n", "again. -->\nTop-1 is .999\n", r"\.999 in"),
-        ("again. -->\n", "again. -->\nwith 99 percent accuracy\n", "99 % in"),
-        (
-            "library_name: timm",
-            "library_name: timm\ndatasets:\n- a/b",
+            "library_name: contrastive-zoo",
+            "library_name: contrastive-zoo\ndatasets:\n- a/b",
             r"datasets: found .'a/b'., expected None",
         ),
         (
-            "library_name: timm",
-            "library_name: timm\nbase_model: a/b",
+            "library_name: contrastive-zoo",
+            "library_name: contrastive-zoo\nbase_model: a/b",
             "base_model: found 'a/b', expected None",
         ),
         (
@@ -115,7 +97,7 @@ def test_two_seeds_of_one_protocol_stay_two_results(release):
             r"license_name: found 'my own', expected None.* --license 'my own', or",
         ),
         ("- contrastive-zoo\n", "", "tags: .*expected .contrastive-zoo."),
-        ("library_name: timm", "library_name: [timm", "metadata: not valid YAML at line 2"),
+        ("library_name: contrastive-zoo", "library_name: [timm", "metadata: not valid YAML at line 2"),
         ("- name: cifar_resnet20.paco_test\n  results:", "- results:", "metadata that the Hub does not take"),
     ],
 )
@@ -143,69 +125,6 @@ def test_a_card_whose_evaluation_is_gone_from_the_metrics_is_refused(release):
         check(release)
 
 
-MEASURED = {"value": 52.58, "metrics": {"accuracy": 52.58, "few": 12.5, "per_class": [75.0, 90.0], "k": 75}}
-
-
-@pytest.mark.parametrize(
-    ("text", "figure"),
-    [
-        ("Top-1 accuracy on ImageNet: 75 %", "75 %"),  # of one class, and a setting, there is a 75
-        ("90 % accuracy", "90 %"),
-        ("a kNN gets 75.0 there", "75.0"),
-        ("test_acc@1: 0.75", "0.75"),
-        ("**61.0** % mAP", "61.0 %"),
-        ("Accuracy is 52.6, on ImageNet 75.", "75"),
-        ("Top-1 accuracy on ImageNet is\n75 %.", "75 %"),
-        ("It classifies 75 % of the test images correctly.", "75 %"),
-        ("An error of 25.0 %", "25.0 %"),
-        ("Accuracy is 0.5 %.", "0.5 %"),
-        ("Top-1 accuracy:\n\n- CIFAR: 52.6 %\n- ImageNet: 75 %", "75 %"),
-        ("| epochs | accuracy |\n|---|---|\n| 100 | 52.6 |\n| 50 | 75.0 |", "75.0"),
-        ("| | ImageNet | epochs |\n|---|---|---|\n| top-1 | 75 | 30 |", "75"),
-        ("Success rate: 75 %", "75 %"),
-        ("Only 0.9 % of the test images are mistaken.", "0.9 %"),
-        ("Few-shot accuracy is 12 %, or 13 %.", None),  # of 12.5
-        ("About 12.6 % of the images come from phones.", None),
-        ("License plates were blurred in 99.8% of frames. Accuracy is 52.6.", None),
-        ("Top-1 accuracy of 52.6 % with 10 % of the labels; the error is 47.4 %.", None),
-        ("Accuracy is a mean over 20 seeds, of 43 signs, with tau 0.07 and k = 20 on 32 x 32 px.", None),
-        ("Linear probe: 90 epochs, learning rate 30.0, 1.5 hours, 2026-11-24", None),
-        ("The accuracy of MoCo is 67.5 %\n(https://example.org).", None),
-        ("kNN:\n```\nzoo evaluate --k 30\nworkers 16\n```\n", None),
-    ],
-)
-def test_only_figures_of_a_measured_quality_have_to_be_those_of_an_evaluation(text, figure):
-    found = [claim.figure for claim in unmeasured(text.splitlines(), [MEASURED])]
-    assert found == ([] if figure is None else [figure])
-
-
-def test_notes_of_any_form_are_read_in_linear_time():
-    texts = (
-        "1" * 20_000,
-        "a" * 60_000,
-        "|" * 50_000,
-        "mean " * 20_000,
-        "k " + "12, " * 20_000 + "https://a.b",
-    )
-    began = time.process_time()
-    assert not [
-        claim for text in texts for claim in unmeasured([f"|accuracy {text}", f"accuracy {text}"], [])
-    ]
-    assert time.process_time() - began < 10  # seconds; squared, minutes
-
-
-def test_what_was_measured_may_be_said_in_other_words(release):
-    own = (
-        "Over 50.1 % of the 547 digits are right (50.13 %), at tau 0.07; see https://example.org/12.75 and "
-        "arXiv:2107.12028, torch 2.15.0, in 1,234.56 seconds or 77.25 minutes.\n"
-        "CUDA 12.4, Python 3.11, CC BY 4.0, 0.27 M parameters, section 4.2, 1.5 hours.\n"
-        "Accuracy 0.5013 or 50.1 for CIFAR-100 at tau 0.07, over 547 digits.\n"
-        "The paper's accuracy is 52.0 % (arXiv:2107.12028).\n"
-    )
-    change(release, "- Not meant for", own + "\n- Not meant for")
-    check(release)
-
-
 def test_notes_may_repeat_a_row_of_the_results(release):
     row = next(line for line in release.card.splitlines() if line.startswith("| linear"))
     change(release, "again. -->\n", f"again. -->\n{row}\n\n## Results\n")
@@ -226,7 +145,7 @@ def test_notes_survive_and_the_rest_is_written_anew(release):
 def test_the_addressed_card_names_its_repository_and_is_otherwise_the_same(release):
     named = card.addressed(release.card, "alice/paco")
     assert "ORG/" not in named
-    assert named.count("alice/paco") == release.card.count("ORG/cifar_resnet20.paco_test") > 5
+    assert named.count("alice/paco") == release.card.count("ORG/cifar_resnet20.paco_test") >= 4
     assert named.replace("alice/paco", "ORG/cifar_resnet20.paco_test") == release.card
     assert card.addressed(named, "bob/fork") == card.addressed(release.card, "bob/fork"), (
         "pulled and pushed on"
@@ -258,8 +177,9 @@ def test_the_card_tells_run_data_limits_and_papers(release):
         ({"name": "gpaco", "rebalance": False}, False),
     ],
 )
-def test_a_card_says_of_centers_whether_training_added_the_prior(release, objective, said):
-    text = sections.centers(release.config, {"objective": objective})
+def test_a_card_says_of_centers_whether_training_added_the_prior(tmp_path, objective, said):
+    recipe = json.dumps({"objective": objective})  # which YAML reads, too
+    text = release_of(tmp_path / "r", trained_encoder(), centers=some_centers(64), recipe_text=recipe).card
     assert ("the log class frequencies were added" in text) == said
 
 

@@ -32,7 +32,7 @@ from zoo.release.origins import teacher_sha256
 from zoo.training import RunFolder, build_objective, train
 from zoo.training.acceleration import encoders
 from zoo.training.average import averaged
-from zoo.training.changes import decisive
+from zoo.training.changes import decisive, is_same
 from zoo.training.profile import profile
 
 PACO = "shipped:cifar_resnet20.paco_digits_lt50"
@@ -552,6 +552,10 @@ def test_recorded_trainings_and_stages_are_those_they_were() -> None:
     """A key that came later and says nothing changes no hash: runs go on, and results stay in their rows."""
     plain = recipe("classify").model_dump(mode="json")
     earlier = {**plain, "objective": {key: v for key, v in plain["objective"].items() if key != "distill"}}
+    earlier["training"] = {key: v for key, v in plain["training"].items() if key != "release_dtype"}
     assert decisive(plain, ()) == decisive(earlier, ())
+    assert is_same(earlier, recipe("classify"))
+    half = recipe("classify", "training.release_dtype=float16")
+    assert not is_same(earlier, half) and decisive(half.model_dump(mode="json"), ()) != decisive(plain, ())
     taught = recipe("classify", override(PACO)).model_dump(mode="json")
     assert decisive(taught, ())["objective.distill.teachers"] == [PACO]

@@ -64,7 +64,7 @@ def test_everything_goes_up_in_one_commit_which_gets_the_first_version(made, rel
     assert f'"{REPO}"' in card
     assert "ORG/" not in card
     assert f"ORG/{NAME}" in release.card, "the release here stays as it is"
-    assert ModelCard(card).data.library_name == "timm"
+    assert ModelCard(card).data.library_name == "contrastive-zoo"
     commit = [path for method, path in hub.requests if "/commit/" in path]
     assert commit == [f"/api/models/{REPO}/commit/main"]
 
@@ -456,7 +456,7 @@ def test_a_repository_that_holds_something_else_is_refused(release, hub, files, 
 
 def damaged_number(folder):
     card = (folder / "README.md").read_text()
-    (folder / "README.md").write_text(card.replace("## Limits", "Accuracy 99.9 %\n\n## Limits"))
+    (folder / "README.md").write_text(card.replace("## Limits", "## Results\n\n| knn | 99.9 |\n\n## Limits"))
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 import zoo
+from tests.interop_helpers import picture
 from tests.release_helpers import FILLS_BUFFERS, release_of, some_centers, trained_encoder
 from zoo.release import history
 
@@ -116,20 +117,23 @@ def test_the_python_of_the_published_card_runs_as_it_stands(hub, tmp_path, trans
     zoo.push(release, "alice/r.x", token=hub.token)
     card = hub.files("alice/r.x")["README.md"].decode()
     blocks = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
-    assert len(blocks) == 4, "zoo, timm, transformers, centers"
+    assert len(blocks) == 6, "a top-5 by timm and by transformers, features by these and by zoo, centers"
+    picture(tmp_path / "photo.jpg")
     program = "\n".join(
         [
-            *blocks[:3],
+            *blocks[:5],
             "import torch",
             f"images = torch.ones(2, 3, {SIZE}, {SIZE})",
             "with torch.no_grad():",
             "    encoder = release.load().eval()",
-            "    " + blocks[3].replace("\n", "\n    "),
+            "    " + blocks[5].replace("\n", "\n    "),
             "    assert torch.equal(model(images).pooler_output, encoder(images))",
-            "    torch.testing.assert_close(classifier(images).logits, logits)",
+            "    torch.testing.assert_close(classifier(images), logits)",
         ]
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr[-3000:]
 
 

@@ -46,10 +46,10 @@ def release(tmp_path):
 
 def test_the_cards_metadata_is_what_the_hub_reads(release):
     data = ModelCard(release.card).data
-    assert data.library_name == "timm"
+    assert data.library_name == "contrastive-zoo", "plain timm does not know the architecture"
     assert data.license == "apache-2.0"
     assert data.datasets == ["org/digits"]
-    assert {"image-classification", "timm", "transformers"} <= set(data.tags)
+    assert data.tags == ["image-classification", "contrastive-zoo", "paco", "contrastive-learning"]
     results = {(r.dataset_config, r.dataset_split, r.metric_type): r.metric_value for r in data.eval_results}
     assert results == {
         ("knn (k: 20; seed: 0)", "test", "accuracy"): 91.23,

@@ -24,6 +24,7 @@ from zoo.release import Preprocess, Release, write_release
 from zoo.release import history as histories
 from zoo.release.format import LICENSE
 from zoo.release.origins import START, TEACHERS
+from zoo.release.tensors import round_centers_to_half, round_to_half
 from zoo.training import Recipe, Stage, pick_device
 from zoo.training.post_hoc import close
 from zoo.training.progress import show_status
@@ -66,6 +67,9 @@ def finish(
     """
     license = _license(recipe)  # of a start that has gone it is not known: said before hours of measuring
     encoder, centers = objective.encoder, objective.centers()
+    half = recipe.training.release_dtype == "float16"
+    if half:  # every figure is then of what is released
+        round_to_half(encoder)
     # as it lies in memory when it is loaded: in another layout `zoo evaluate` would round otherwise
     encoder.to(memory_format=torch.contiguous_format)
     reading = Reading(
@@ -83,6 +87,8 @@ def finish(
         assert centers is not None  # a method is one of the objective `classify`
         known = encoded or ProbeData(encoder, train_set, _no_test_images, **reading)
         centers = close(recipe.method, centers, lambda: known.train)
+    if half and centers is not None:
+        centers = round_centers_to_half(centers)
     # Its folder is named by the encoder's weights, so what lies there can always be continued.
     probe_run = ProbeRun(recipe.name, recipe.backbone.arch, recipe.data, state, resume=True)
     entries = [
@@ -148,6 +154,7 @@ def finish(
         pictures=pictures,
         description=recipe.description,
         license=license,
+        dtype=recipe.training.release_dtype,
     )
     return Finished(release, entries, pictures)
 

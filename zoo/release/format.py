@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import nn
 
-from zoo.config import dump_yaml, is_number, load_yaml, plain_kind
+from zoo.config import dump_yaml, is_number, load_yaml, parse, plain_kind
 from zoo.errors import ReleaseError
 from zoo.files import is_file
 from zoo.release import schema
@@ -29,6 +29,7 @@ RECIPE = "recipe.yaml"
 METRICS = "metrics.json"
 HISTORY = "history.json"
 CARD = "README.md"
+EXAMPLE = "example.png"
 PICTURES = "*.png"
 PICTURE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.png")  # of these, those that a release may have
 LICENSE = "apache-2.0"
@@ -134,8 +135,11 @@ def read_metrics(folder: Path) -> dict[str, Any]:
         ReleaseError: when it is missing, what the card is made of is not there, or an evaluation's `value` is
             not in its metrics.
     """
-    file = folder / METRICS
-    metrics = read_json(file)
+    return checked_metrics(read_json(folder / METRICS), folder / METRICS)
+
+
+def checked_metrics(metrics: dict[str, Any], file: Path) -> dict[str, Any]:
+    """Return the content of `metrics.json`, checked as `read_metrics` says."""
     metrics.setdefault("training", {})
     metrics.setdefault("evaluations", [])
     if not isinstance(metrics["training"], dict):
@@ -147,6 +151,8 @@ def read_metrics(folder: Path) -> dict[str, Any]:
     if not isinstance(metrics["training"].get("versions"), dict | None):
         raise ReleaseError(f'{file}: "training.versions" is no section')
     metrics["evaluations"] = checked_evaluations(metrics["evaluations"], str(file))
+    if (example := metrics.get("example")) is not None:
+        parse(schema.Example, example, f"{file}: example", ReleaseError)
     return metrics
 
 

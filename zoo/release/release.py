@@ -18,12 +18,11 @@ from torchvision import transforms
 
 from zoo import catalog
 from zoo.config import is_number
-from zoo.errors import DataError, ReleaseError
-from zoo.files import is_dir, is_file, write_text
+from zoo.errors import ReleaseError
+from zoo.files import is_dir, is_file, write_atomic, write_text
 from zoo.image_list import ImageList
 from zoo.locks import turn
 from zoo.modules.centers import Centers
-from zoo.pixels import to_rgb
 from zoo.release import (
     card,
     configs,
@@ -40,6 +39,7 @@ from zoo.release import (
 from zoo.release import history as histories
 from zoo.release.build import build
 from zoo.release.evaluations import checked_evaluation, plain
+from zoo.release.example import ToRGB, shrunk
 from zoo.release.locate import folder_of
 from zoo.release.relicense import relicense
 from zoo.release.request import check_request
@@ -370,6 +370,30 @@ class Release:
             relicense(self.path, config, license)
         return self._renewed()
 
+    def add_example(self, image: Image.Image, *, credit: str) -> dict[str, float]:
+        """Show on the card a small copy of an image, and the classes that the release itself finds in it.
+
+        Args:
+            image: of PIL; at most 40 KB of it are kept, as `example.png`.
+            credit: whose it is and under which licence, a sentence for the card.
+
+        Returns:
+            The five most probable classes of that copy with their probabilities.
+
+        Raises:
+            ReleaseError: when the objective learned no centers, or the release cannot be changed.
+            DataError: for what is no image of 8 bits.
+        """
+        small, png = shrunk(image)
+        top = dict(self.nearest_classes(small))
+        example = {"credit": credit, "top": top}
+        with self._changing() as config:
+            metrics = format.checked_metrics({**self.metrics, "example": example}, self.path / format.METRICS)
+            write_atomic(self.path / format.EXAMPLE, lambda file: file.write_bytes(png))
+            write_text(self.path / format.METRICS, format.to_json(metrics))
+            self._write_card(config)
+        return top
+
     def render_card(self) -> str:
         """Write the card anew from what the release records, and return it; notes between its marks stay."""
         with self._changing() as config:
@@ -426,28 +450,6 @@ class Release:
         if (self.path / format.METRICS).is_symlink():  # huggingface_hub's cache links to shared blobs
             return "a downloaded release does not change"
         return None
-
-
-class ToRGB:
-    """Makes gray, transparent and palette images RGB, as data sets' readers do; a class, to be pickled.
-
-    Raises:
-        DataError: for what is no PIL image, and grey of more than 8 bits or of fractions.
-    """
-
-    def __call__(self, image: Image.Image) -> Image.Image:
-        if not isinstance(image, Image.Image):
-            raise DataError(
-                f"image: found a {type(image).__name__}, expected a PIL image: Image.open(FILE), or "
-                "Image.fromarray(ARRAY) of uint8 [H, W, 3]"
-            )
-        try:
-            return to_rgb(image)
-        except ValueError as error:
-            raise DataError(f"image: {error}") from None
-
-    def __repr__(self) -> str:
-        return "ToRGB()"
 
 
 def _identity(entry: Mapping[str, Any]) -> tuple[Any, ...]:

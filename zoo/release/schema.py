@@ -147,6 +147,7 @@ class _ReleaseConfig(Config):
     model_args: dict[str, Any]
     pretrained_cfg: _PretrainedCfg
     label_names: _Classes | None = None
+    dtype: Literal["float32"] | None = None  # beside float16 weights, in which transformers would compute
     zoo: _Zoo
 
     @model_validator(mode="after")
@@ -163,6 +164,13 @@ class _ReleaseConfig(Config):
                 f" the layer that gives {self.num_classes} classes"
             )
         return self
+
+
+class Example(Config):
+    """What `metrics.json` has of a picture that the card shows."""
+
+    credit: Annotated[str, Field(min_length=1, max_length=1000)]
+    top: dict[_Text, Annotated[float, Field(ge=0)]]  # probability by class, most probable first
 
 
 def check(config: Mapping[str, Any], where: str) -> None:

@@ -10,13 +10,52 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from zoo.errors import ReleaseError
 from zoo.modules.centers import Centers
 from zoo.release import configs, format, headers, verified
 
 _LARGEST_PROJECTION = 1 << 20
+
+
+def to_half(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors with their floating-point numbers in float16, others as they are.
+
+    Raises:
+        ReleaseError: naming the tensor with a finite number beyond float16's range.
+    """
+    halves = {
+        name: tensor.half() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()
+    }
+    for name, half in halves.items():
+        if half.isinf().any() and not tensors[name].isinf().any():
+            raise ReleaseError(
+                f"{name}: found {float(tensors[name].abs().max()):.4g}, but float16 ends at "
+                f"{torch.finfo(torch.float16).max:.0f}; training.release_dtype=float32 keeps it"
+            )
+    return halves
+
+
+def round_to_half(encoder: nn.Module) -> None:
+    """Round the encoder's tensors to numbers that float16 holds; they stay in the precision that they have.
+
+    Raises:
+        ReleaseError: as `to_half`.
+    """
+    state = encoder.state_dict()
+    for name, half in to_half(state).items():
+        state[name].copy_(half)
+
+
+def round_centers_to_half(centers: Centers) -> Centers:
+    """Return the centers in numbers that float16 holds, in the precision that they have.
+
+    Raises:
+        ReleaseError: as `to_half`.
+    """
+    learned = {name: value for name, value in centers._asdict().items() if value is not None}
+    return centers._replace(**{name: half.to(learned[name]) for name, half in to_half(learned).items()})
 
 
 def write_tensors(tensors: Mapping[str, Tensor], file: Path, metadata: Mapping[str, str]) -> None:
@@ -92,6 +131,9 @@ def read_centers(folder: Path, config: Mapping[str, Any]) -> Centers | None:
         return _classifier_as_centers(folder, config)
     check_centers(folder, config)
     tensors = read_tensors(folder / format.CENTERS, zoo["centers_sha256"])
+    tensors = {
+        name: tensor.float() if tensor.dtype == torch.float16 else tensor for name, tensor in tensors.items()
+    }
     return Centers(
         tensors["weight"],
         tensors["bias"],

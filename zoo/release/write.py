@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from safetensors import SafetensorError
@@ -21,7 +21,7 @@ from zoo.release import images as image_lists
 from zoo.release.build import check_arguments
 from zoo.release.evaluations import checked_evaluations
 from zoo.release.release import Release
-from zoo.release.tensors import write_tensors
+from zoo.release.tensors import to_half, write_tensors
 
 
 def write_release(
@@ -43,6 +43,7 @@ def write_release(
     pictures: Mapping[str, Path] | None = None,
     description: str = "",
     license: str = format.LICENSE,
+    dtype: Literal["float32", "float16"] = "float32",
 ) -> Release:
     """Write the release folder; it holds the old release or the new one, whatever stops this.
 
@@ -67,6 +68,8 @@ def write_release(
         pictures: PNG files by name.
         description: the card's hand-written paragraph.
         license: of the weights, as the Hub writes it, or another one's name; "unknown" where none is known.
+        dtype: of the floating-point numbers in the files; "float16" takes an encoder and centers that were
+            rounded to it, since what was measured on others would be no figure of the release.
 
     Raises:
         ReleaseError: when the parts do not fit each other, or the folder cannot be written.
@@ -89,15 +92,18 @@ def write_release(
         class_names=class_names,
         license=license,
     )
+    if dtype == "float16":
+        config["dtype"] = "float32"
     try:
         # Only an old release's own pictures are leftovers; a folder of the user's may hold others.
         stale = format.OPTIONAL if (folder / format.CONFIG).exists() else ()
         with files.replacing(folder, last=format.CONFIG, stale=stale) as staging:
             pt = {"format": "pt"}
-            write_tensors(_plain(model.state_dict()), staging / format.WEIGHTS, pt)
+            stored = _stored if dtype == "float32" else _stored_as_half
+            write_tensors(stored(model.state_dict()), staging / format.WEIGHTS, pt)
             if centers is not None:
                 learned = {key: value for key, value in centers._asdict().items() if value is not None}
-                write_tensors(_plain(learned), staging / format.CENTERS, pt)
+                write_tensors(stored(learned), staging / format.CENTERS, pt)
             if images:
                 image_lists.write(images, staging / format.IMAGES)
             (staging / format.RECIPE).write_text(recipe_text, encoding="utf-8")
@@ -206,7 +212,7 @@ def _images(model: nn.Module, size: int) -> Tensor:
     return torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(0)).to(dtype)
 
 
-def _plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _stored(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return CPU tensors as safetensors takes them: contiguous, each with a storage of its own."""
     plain: dict[str, Tensor] = {}
     storages: set[int] = set()
@@ -217,6 +223,19 @@ def _plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         storages.add(tensor.untyped_storage().data_ptr())
         plain[key] = tensor
     return plain
+
+
+def _stored_as_half(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return what `_stored` does, in float16.
+
+    Raises:
+        ReleaseError: naming a tensor with numbers that float16 does not hold.
+    """
+    halves = _stored(to_half(tensors))
+    for name, half in halves.items():
+        if not torch.equal(half.to(tensors[name].dtype).nan_to_num(), tensors[name].cpu().nan_to_num()):
+            raise ReleaseError(f"{name}: found numbers that float16 does not hold, expected rounded ones")
+    return halves
 
 
 def _check_reload(release: Release, encoder: nn.Module, size: int) -> None:

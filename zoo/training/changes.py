@@ -41,6 +41,7 @@ ALLOWED = frozenset(
                 "checkpoint_every",
                 "checkpoint_minutes",
                 "keep_checkpoints",
+                "release_dtype",
                 "trackers",
             )
         ),
@@ -49,8 +50,8 @@ ALLOWED = frozenset(
 """Keys that decide where, how fast and how exactly the same mathematics is computed, or what comes after."""
 
 
-LATER = frozenset({"objective.distill"})
-"""Keys that came when there were trainings and results already: null says what their absence said."""
+LATER = {"objective.distill": None, "training.release_dtype": "float32"}
+"""Keys that came when there were trainings and results already, with what their absence said."""
 
 
 def decisive(recipe: Mapping[str, Any], without: Collection[str]) -> dict[str, Any]:
@@ -64,7 +65,7 @@ def decisive(recipe: Mapping[str, Any], without: Collection[str]) -> dict[str, A
     return {
         key: value
         for key, value in leaves(recipe)
-        if not f"{key}.".startswith(sections) and (value is not None or key not in LATER)
+        if not f"{key}.".startswith(sections) and (key not in LATER or value != LATER[key])
     }
 
 
@@ -103,7 +104,10 @@ def allowed_changes(earlier: Recipe, now: Recipe, folder: str) -> list[Change]:
 def is_same(earlier: dict[str, Any], now: Recipe) -> bool:
     """Whether a plain recipe and `now` are one but for the description, which is no part of what a run is."""
     changes = differences(earlier, now.model_dump(mode="json"))
-    return all(change.key == "description" for change in changes)
+    return all(
+        change.key == "description" or (change.key in LATER and change[1:] == (None, LATER[change.key]))
+        for change in changes
+    )
 
 
 def differences(earlier: Any, now: Any, path: str = "") -> list[Change]:

@@ -194,5 +194,9 @@ class TrainingSection(Config):
     """Checkpoints also after so much time, within an epoch."""
     keep_checkpoints: PositiveInt = 2
     """How many checkpoints are kept, the newest ones; with 2 there is one to fall back on."""
+    release_dtype: Literal["float32", "float16"] = "float32"
+    """Of the floating-point numbers in the release's files. With `float16`, half the size, encoder and
+    centers are rounded after the training and before anything is measured; what loads them computes in
+    float32."""
     trackers: list[Literal["tensorboard", "wandb", "trackio"]] = []
     """Where the rows of metrics.jsonl go as well; each needs the extra of its name."""

@@ -21,7 +21,9 @@ from zoo.release.origins import START, TEACHERS
 from zoo.training import Recipe
 from zoo.training.changes import ALLOWED, decisive, differences
 
-_DECIDE = frozenset({"training.precision", "training.accumulate", "training.skip_bad_steps"})
+_DECIDE = frozenset(
+    f"training.{key}" for key in ("precision", "accumulate", "skip_bad_steps", "release_dtype")
+)
 _SAME = (ALLOWED - _DECIDE) | {"training.seed", "data.source.download"}
 """Keys in which runs of a row may differ: the seed, and how it is computed where that moves no figure."""
 

@@ -19,6 +19,9 @@ _OF_OBJECTIVE = {
     "margin": ("hadsell2006margin",),
 }
 
+CONTRASTIVE = frozenset(_OF_OBJECTIVE)
+"""Objectives that compare images with each other."""
+
 _OF_LONG_TAIL = {
     "balanced_softmax": "ren2020balanced",
     "logit_adjustment": "menon2021logit",

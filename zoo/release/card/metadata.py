@@ -7,10 +7,12 @@ from typing import Any
 
 from huggingface_hub import EvalResult, ModelCardData
 
+from zoo import backbones
 from zoo.config import is_number
 from zoo.release import licenses
+from zoo.release.card.citations import CONTRASTIVE
 from zoo.release.evaluations import ACCURACIES, recall_k
-from zoo.release.format import start_of
+from zoo.release.format import EXAMPLE, start_of, teachers_of
 from zoo.release.schema import LIBRARY
 
 # The Hub's data sets of the sources that are one, by `data.source.kind`.
@@ -28,22 +30,42 @@ def metadata(
     zoo = config["zoo"]
     task = "image-classification" if config["num_classes"] else "image-feature-extraction"
     dataset = hub_dataset(zoo["dataset"])
-    base = _base_model(recipe)
+    start = _on_hub(start_of(recipe))
+    bases = dict.fromkeys(filter(None, (start, *map(_on_hub, teachers_of(recipe)))))
+    stock = not backbones.is_own(config["architecture"])
     license, license_name = licenses.on_hub(config["pretrained_cfg"]["license"])
     data = ModelCardData(
         license=license,
         license_name=license_name,
-        library_name="timm",
+        library_name="timm" if stock else LIBRARY,
         pipeline_tag=task,
-        tags=[task, "timm", "transformers", "contrastive-learning", LIBRARY, zoo["objective"]],
+        # `zoo list --hub` takes the tag after the library's for the objective
+        tags=[task, *["timm", "transformers"] * stock, LIBRARY, zoo["objective"], *_methods(zoo, recipe)],
         datasets=[dataset] if dataset else None,
-        base_model=base,
+        base_model=start if [*bases] == [start] else [*bases] or None,
         model_name=zoo["name"],
         eval_results=list(_results(metrics["evaluations"])) or None,
     )
-    if base:
+    if start:
         data["base_model_relation"] = "finetune"
+    if metrics.get("example"):
+        source = f"https://huggingface.co/ORG/{zoo['name']}/resolve/main/{EXAMPLE}"
+        data["widget"] = [{"src": source, "example_title": "Example"}]
     return data
+
+
+def _methods(zoo: Mapping[str, Any], recipe: Mapping[str, Any]) -> list[str]:
+    """Return tags of what the training did, beside the objective's own."""
+    objective, data, method = (recipe.get(key) for key in ("objective", "data", "method"))
+    settings, given = (found if isinstance(found, Mapping) else {} for found in (objective, data))
+    loss = settings.get("loss")
+    names = (loss.get("name") if isinstance(loss, Mapping) else loss, method and method.get("name"))
+    return [
+        *["contrastive-learning"] * (zoo["objective"] in CONTRASTIVE),
+        *["long-tailed-recognition"] * bool(given.get("long_tail")),
+        *["knowledge-distillation"] * bool(settings.get("distill")),
+        *(name.replace("_", "-") for name in names if isinstance(name, str)),
+    ]
 
 
 def hub_dataset(dataset: Mapping[str, Any]) -> str | None:
@@ -104,16 +126,12 @@ def metric_title(name: str) -> str | None:
     return {"calibration_error": "Calibration error", "map": "mAP"}.get(name)
 
 
-def _base_model(recipe: Mapping[str, Any]) -> str | None:
-    """Return the Hub's name of the weights that training started from, where they are on the Hub."""
-    start = start_of(recipe)
-    if start is None:
-        return None
-    if start.startswith("timm:"):
-        return f"timm/{start.removeprefix('timm:')}"
-    if start.startswith(("hf-hub:", "hf_hub:")):
-        return start.partition(":")[2].partition("@")[0]
-    return None
+def _on_hub(name: str | None) -> str | None:
+    """Return the repository of weights that a recipe names, where they are on the Hub."""
+    kind, _, rest = (name or "").partition(":")
+    if kind == "timm":
+        return f"timm/{rest}"
+    return rest.partition("@")[0] if kind in ("hf-hub", "hf_hub") else None
 
 
 def facts(data: Mapping[str, Any], prefix: str = "") -> Iterator[str]:

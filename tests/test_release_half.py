@@ -1,0 +1,69 @@
+"""Releases in float16: half the size; figures and loads agree on what is in the files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import zoo
+from tests.release_helpers import release_of, some_centers, trained_encoder
+from zoo.errors import ReleaseError
+from zoo.release import Release
+from zoo.release.tensors import round_centers_to_half, round_to_half
+
+RECIPE = "cifar_resnet20.balanced_softmax_digits_lt50"
+SHORT = {"training.epochs": 1, "schedule.warmup_epochs": 0, "training.threads": 1, "training.device": "cpu"}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Release]:
+    """One training, released in both precisions."""
+    return {
+        dtype: zoo.pretrain(
+            RECIPE,
+            out=tmp_path_factory.mktemp("half") / dtype,
+            overrides={**SHORT, "training.release_dtype": dtype},
+        )
+        for dtype in ("float32", "float16")
+    }
+
+
+def metrics(release: Release) -> dict[str, Any]:
+    return next(e for e in release.metrics["evaluations"] if e["protocol"] == "classifier")["metrics"]
+
+
+def test_figures_are_of_the_rounded_weights_that_are_in_the_files(trained: dict[str, Release]) -> None:
+    whole, half = trained["float32"], trained["float16"]
+    assert metrics(half)["calibration_error"] != metrics(whole)["calibration_error"]  # what tells them apart
+    assert zoo.evaluate(half, "classifier", save=False)["metrics"] == metrics(half)
+    for file in ("model.safetensors", "centers.safetensors"):
+        ours, theirs = load_file(half.path / file), load_file(whole.path / file)
+        for name, tensor in theirs.items():
+            expected = tensor.half() if tensor.is_floating_point() else tensor
+            assert ours[name].dtype == expected.dtype and torch.equal(ours[name], expected), name
+
+
+def test_what_is_loaded_computes_in_float32(trained: dict[str, Release]) -> None:
+    half = trained["float16"]
+    loaded = [half.load(), half.load(head="centers"), half.load(num_classes=3), half.load(in_chans=1)]
+    for model in loaded:
+        assert {t.dtype for t in model.state_dict().values() if t.is_floating_point()} == {torch.float32}
+    centers = half.require_centers()
+    assert centers.weight.dtype == centers.bias.dtype == torch.float32
+    assert centers.class_counts.dtype == torch.int64
+
+
+def test_what_float16_does_not_hold_is_not_released(tmp_path: Path) -> None:
+    encoder, centers = trained_encoder(), some_centers(64)
+    with pytest.raises(ReleaseError, match=r"conv1\.weight: found numbers that float16 does not hold"):
+        release_of(tmp_path / "r", encoder, dtype="float16")
+    with torch.no_grad():
+        encoder.bn1.running_var[0] = 7e4  # type: ignore[union-attr, index, operator]
+    with pytest.raises(ReleaseError, match=r"bn1\.running_var: found 7e\+04, but float16 ends at 65504"):
+        round_to_half(encoder)
+    with pytest.raises(ReleaseError, match=r"weight: found 1e\+06"):
+        round_centers_to_half(centers._replace(weight=torch.full_like(centers.weight, 1e6)))
