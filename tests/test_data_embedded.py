@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from torchvision import datasets
 from typer.testing import CliRunner
+from zoo.data.given_root import require_use
 
 import zoo
 from tests.test_api import FOLDER, picture_folder
@@ -21,7 +22,6 @@ from zoo.cli import app
 from zoo.config import parse
 from zoo.data import DataConfig, open_dataset
 from zoo.data.embedded import reads_folder, without_partial_labels
-from zoo.data.given_root import require_use
 from zoo.errors import DataError
 from zoo.training import Recipe
 

@@ -18,13 +18,13 @@ from PIL import Image
 from safetensors.torch import load_file, safe_open
 from torch import nn
 from typer.testing import CliRunner
+from zoo.data.given_images import image_files
 
 import zoo
 from tests.data_fixtures import photo
 from zoo.api import prior_words
 from zoo.cli import app
 from zoo.data import open_dataset, parse_data_spec
-from zoo.data.given_images import image_files
 from zoo.errors import ZooError, ZooWarning
 from zoo.training import progress
 

@@ -85,7 +85,6 @@ def pretrain(
     from zoo import api
 
     changes: Sequence[str] = overrides or []
-    root: str | Path | None = data
     if recipe is None:
         parsed, root = api.plan_own_pretraining(
             data=data, init=init, arch=arch, objective=objective, overrides=changes

@@ -120,9 +120,30 @@ class HubDataset(Config):
         return value
 
 
+class Memory(Config):
+    """Images that a Python program holds: they are given as `data` each time; see `zoo.data.memory`."""
+
+    kind: Literal["memory"] = "memory"
+    name: str
+    """What tables call them."""
+    sha256: str
+    """Of labels and pixels, or of a sample of these; tells them apart from others."""
+
+
 Source = Annotated[
-    Digits | TorchvisionSource | Folder | ListFiles | Parquet | HubDataset, Field(discriminator="kind")
+    Digits | TorchvisionSource | Folder | ListFiles | Parquet | HubDataset | Memory,
+    Field(discriminator="kind"),
 ]
+
+
+class Holdout(Config):
+    """The test images of data that have no test part: a share of each class, which is not trained on."""
+
+    fraction: Annotated[float, Field(ge=0, le=1)] = 0.2
+    """Of each class, rounded, at least one image; a class of one image stays in training. 0: no image is
+    tested on, 1: all are."""
+    seed: Seed = 0
+    """Of the draw."""
 
 
 class LongTail(Config):
@@ -214,6 +235,8 @@ class DataConfig(Config):
 
     source: Source
     """Where images and labels come from."""
+    holdout: Holdout | None = None
+    """For a source without a test part: the images held out of the training part, before anything else."""
     long_tail: LongTail | None = None
     """Applies to the training split only."""
     subset: Subset | None = None

@@ -42,15 +42,18 @@ class ParquetStore:
 
     def read(self, row: int) -> Image.Image:
         """Decode image `row`."""
-        return read_image(self._bytes(row), self._names[row])
+        return read_image(self._image(row), self._names[row])
 
     def size(self, row: int) -> tuple[int, int]:
         """Read the beginning of image `row`."""
-        return read_size(self._bytes(row), self._names[row])
+        return read_size(self._image(row), self._names[row])
 
-    def _bytes(self, row: int) -> bytes:
+    def _image(self, row: int) -> bytes | Path:
         data: bytes | None = self._encoded[row].as_py()
         if data is None:
+            file = Path(self._names[row])  # `Dataset.to_parquet` leaves images of files where they are
+            if file.is_absolute() and is_file(file):
+                return file
             raise DataError(f'image "{self._names[row]}" has no bytes: the file only refers to it')
         return data
 
@@ -191,11 +194,10 @@ def _shards(pattern: str, root: Path | None, split: Split) -> list[Path]:
     return files
 
 
-def parquet_columns(file: Path) -> list[str]:
-    """Return the names of a file's columns; errors are those of `open_parquet`."""
+def parquet_schema(file: Path) -> Any:
+    """Return a file's columns, an Arrow schema; errors are those of `open_parquet`."""
     with _opened(file) as parquet:
-        names: list[str] = parquet.schema_arrow.names
-    return names
+        return parquet.schema_arrow
 
 
 @contextmanager
