@@ -142,8 +142,10 @@ def _put_data(plain: dict[str, Any], config: DataConfig, root: Root, told: str) 
     """Let a recipe learn from other data, and say so in its name and description."""
     if "max_bad_images" in config.model_fields_set:
         plain["data"]["max_bad_images"] = config.max_bad_images
-    new = config.model_dump(mode="json", include={"source", "holdout", "long_tail", "subset"})
-    if all(plain["data"][key] == value for key, value in new.items()):
+    new = {"holdout": None} | config.model_dump(
+        mode="json", include={"source", "holdout", "long_tail", "subset"}
+    )
+    if all(plain["data"].get(key) == value for key, value in new.items()):
         return
     plain["data"] |= new
     beginning = plain["name"] + ("_" if "." in plain["name"] else ".")

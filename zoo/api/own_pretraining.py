@@ -235,7 +235,7 @@ def data_in_place(
         return root, overrides
     keys = ["source", "holdout", "long_tail", "subset", *(config.model_fields_set & {"max_bad_images"})]
     plain = config.model_dump(mode="json")
-    return root, [*as_overrides({f"data.{key}": plain[key] for key in keys}), *overrides]
+    return root, [*as_overrides({f"data.{key}": plain.get(key) for key in keys}), *overrides]
 
 
 def _check_objective(objective: str | None) -> MadeFor:

@@ -99,7 +99,8 @@ _EXPECTED = "a folder, a .parquet file, or a spec such as folder:DIR"
 def resolve(data: Data, own: DataConfig | None) -> Given:
     """Tell the place of a recipe's own data from other data.
 
-    A folder is that of the own source where this lies in it, or where nothing does that is known.
+    A folder is that of the own source where this lies in it, or where nothing does that is known. Images of a
+    program are the own ones if these are the same.
 
     Args:
         data: None for the own data, in no folder.
@@ -118,9 +119,11 @@ def resolve(data: Data, own: DataConfig | None) -> Given:
     elif data is None:
         raise DataError(f"data: found none, expected {_EXPECTED}, or images in Python")
     given = as_data(data)
-    if own is not None and given.config.source == own.source and isinstance(given.root, MemoryImages):
-        return Given(own, given.root, is_own=True)
-    return given
+    if own is None or given.config.source != own.source or given.config.long_tail or given.config.subset:
+        return given
+    # also a spec of what some was held out of: all of it would have images that were trained on
+    is_own = isinstance(given.root, MemoryImages) or own.holdout is not None
+    return Given(own, given.root, is_own=True) if is_own else given
 
 
 def own_root(data: Data, *configs: DataConfig) -> Root:

@@ -6,9 +6,9 @@ Nothing here imports torch. Defaults are the literature's; a shipped recipe stat
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
 from zoo.config import Config
 from zoo.data.ops import Cutout, GaussianBlur, Interpolation, Op, PositiveInt, RandomErasing, TimmAugment
@@ -253,6 +253,14 @@ class DataConfig(Config):
     bicubic); None leaves them as stored."""
     max_bad_images: Annotated[int, Field(ge=0)] = 0
     """So many unreadable training images are replaced before training stops."""
+
+    @model_serializer(mode="wrap")
+    def _plain(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out that nothing is held out, as recipes and releases of before there was a holdout do."""
+        values: dict[str, Any] = plain(self)
+        if values.get("holdout") is None:
+            values.pop("holdout", None)
+        return values
 
     @model_validator(mode="after")
     def _positive_std(self) -> Self:
