@@ -179,10 +179,8 @@ def test_a_spec_takes_the_place_of_a_recipes_data(classes: Path, tmp_path: Path)
     assert data["source"] == {"kind": "folder", "train": "train", "test": "val"}
     assert (data["long_tail"], data["subset"]["per_class"], data["max_bad_images"]) == (None, 5, 1)
     assert made.class_names == ("ant", "bee")
-    assert data_in_place(base, classes, ["a=1"]) == (
-        classes,
-        ["a=1"],
-    )  # a folder is the recipe's own source's
+    own = ["data.source={kind: folder}", "data.long_tail=null"]
+    assert data_in_place(base, classes, own) == (classes, own), "a folder is the recipe's own source's"
     root, overrides = data_in_place(base, f"folder:{classes / 'train'}", ["data.subset={per_class: 2}"])
     assert root == classes / "train" and '"train": "."' in overrides[0]
     assert overrides[-1] == "data.subset={per_class: 2}", "which comes after the spec's"

@@ -44,11 +44,10 @@ def profile_step(
     if not stages(recipe):
         raise RecipeError(f"{recipe.name}: a method that trains nothing has no step to measure")
     recipe = beginning(recipe)  # of a method its first training, which is most of it
+    root = own_root(data, recipe.data)
     with writing(f'folder of the profile "{out}"', TrainingError):
         out.mkdir(parents=True, exist_ok=True)  # before the minute that measuring may take
-    dataset = open_dataset(
-        recipe.data, "train", own_root(data, recipe.data), unlabelled=learns_without_labels(recipe)
-    )
+    dataset = open_dataset(recipe.data, "train", root, unlabelled=learns_without_labels(recipe))
     with (
         cpu_threads(recipe.training.threads),
         show_status(f"measuring steps of {recipe.name}"),

@@ -13,7 +13,7 @@ from PIL import Image, ImageOps
 from zoo.errors import DataError
 from zoo.pixels import to_rgb
 
-FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "JPEG2000", "MPO")
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "JPEG2000")
 """Raster formats alone are opened: Pillow gives PostScript to another program."""
 
 

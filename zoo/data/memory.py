@@ -17,7 +17,7 @@ from zoo.data.config import Memory
 from zoo.data.dataset import Encoded, Split
 from zoo.data.decode import read_image, read_size
 from zoo.data.image_files import image_files
-from zoo.data.labels import classes_of, indices_of, numbered
+from zoo.data.labels import MAX_CLASSES, classes_of, indices_of, numbered
 from zoo.data.stores import Opened
 from zoo.errors import DataError
 from zoo.files import is_dir
@@ -234,13 +234,13 @@ Root = str | Path | MemoryImages | None
 
 def _numbers(labels: Sequence[Any], where: str) -> NDArray[np.int64]:
     """Return labels `[N]` that are numbers, from 0."""
-    found = np.array([getattr(label, "item", lambda label=label: label)() for label in labels])
-    numeric = found.dtype.kind in "biuf"
-    good = (found >= 0) & (found == np.rint(found)) if numeric else np.zeros(len(labels), dtype=np.bool_)
-    if not good.all():
-        row = int(np.flatnonzero(~good)[0])
-        raise DataError(f"{where}image {row}: found {labels[row]!r}, expected 0, 1, ... or text")
-    return found.astype(np.int64)
+    found = [label.item() if hasattr(label, "item") else label for label in labels]
+    for row, label in enumerate(found):
+        if not isinstance(label, int | float) or not label >= 0 or label != label // 1:
+            raise DataError(f"{where}image {row}: found {label!r}, expected 0, 1, ... or text")
+    if any(label >= MAX_CLASSES for label in found):
+        raise DataError(f"{where}image {found.index(max(found))}: found {max(found)}, expected a class's")
+    return np.array(found, dtype=np.int64)
 
 
 def _part(data: Any, prefix: str) -> _Part:
@@ -249,14 +249,15 @@ def _part(data: Any, prefix: str) -> _Part:
     if hub is not None and isinstance(data, hub.Dataset):
         return _of_hugging_face(data, prefix)
     if isinstance(data, list | tuple):
-        data = _files_of(data)
+        data, names = _files_of(data, prefix)
     elif not (hasattr(data, "__len__") and hasattr(data, "__getitem__")) or isinstance(
         data, Mapping | str | np.ndarray
     ):
         raise DataError(f"data: found {plain_kind(data)}, expected {EXPECTED}")
     if len(data) == 0:
         raise DataError("data: found no images, expected at least one")
-    names = [f"{prefix}{row}" for row in range(len(data))]
+    if not isinstance(data, list):
+        names = [f"{prefix}{row}" for row in range(len(data))]
     pairs = {_is_pair(row) for row in data} if isinstance(data, list) else {_is_pair(data[0])}
     if len(pairs) > 1:
         raise DataError("data: found images with and without a label, expected (image, label) for all")
@@ -264,9 +265,6 @@ def _part(data: Any, prefix: str) -> _Part:
     if pairs == {True}:
         labels, class_names = _labels_of(data)
         images = [image for image, _ in data] if isinstance(data, list) else _Column(data, 0)
-    if isinstance(images, list):
-        paths = (str(image) if isinstance(image, str | Path) else "" for image in images)
-        names = [path or name for path, name in zip(paths, names, strict=True)]
     return _Part(MemoryStore(images, names), labels, class_names)
 
 
@@ -274,18 +272,21 @@ def _is_pair(row: Any) -> bool:
     return isinstance(row, list | tuple) and len(row) == 2
 
 
-def _files_of(data: Sequence[Any]) -> list[Any]:
-    """Return a list with the images in folders, at any depth, in place of these."""
-    found = list[Any]()
-    for item in data:
+def _files_of(data: Sequence[Any], prefix: str) -> tuple[list[Any], list[str]]:
+    """Return a list with the images in folders, at any depth, in place of these; and the images' names."""
+    found, names = list[Any](), list[str]()
+    for place, item in enumerate(data):
+        image = item[0] if _is_pair(item) else item
         if isinstance(item, str | Path) and is_dir(item):
-            inside = image_files(Path(item))
+            inside = [Path(item, name) for name in image_files(Path(item))]
             if not inside:
                 raise DataError(f'images: found none in the folder "{item}", at any depth')
-            found += [Path(item, name) for name in inside]
+            found += inside
+            names += map(str, inside)
         else:
             found.append(item)
-    return found
+            names.append(str(image) if isinstance(image, str | Path) else f"{prefix}{place}")
+    return found, names
 
 
 def _labels_of(data: Any) -> tuple[list[Any], list[str] | None]:

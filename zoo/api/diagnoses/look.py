@@ -173,8 +173,10 @@ class Looker:
     def _data_of(self, opened: Opened) -> tuple[DataConfig, Root]:
         if self._spec is not None:
             return self._spec[:2]
-        config, root, _ = own_data(opened.recipe, opened.name, self.data)
-        return config, folder_for(config, root)  # others beside it may have their data there
+        given = own_data(opened.recipe, opened.name, self.data)
+        if not given.is_own:  # others beside it have their data there
+            given = own_data(opened.recipe, opened.name, None)
+        return given.config, given.root
 
     def _training_set(self, opened: Opened) -> ImageDataset | None:
         """Return what an unfinished run learns from, candidates and all; a release needs none."""
