@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from zoo.config import plain_kind
 from zoo.data.config import DataConfig, Folder, Holdout
 from zoo.data.dataset import ImageDataset, Split
 from zoo.data.embedded import reads_folder
@@ -57,11 +58,10 @@ def as_data(data: Data) -> Given:
     if isinstance(data, str | Path):
         return _named(data)
     if isinstance(data, list | tuple) and data and all(str(each).endswith(".parquet") for each in data):
-        import_error = "data: several parquet files need the package datasets: pip install datasets"
         try:
             from datasets import Dataset
         except ImportError:
-            raise DataError(import_error) from None
+            raise DataError("data: several parquet files need the package datasets") from None
         data = Dataset.from_parquet([str(each) for each in data])
     images = data if isinstance(data, MemoryImages) else MemoryImages(data)
     holdout = None if "test" in images.splits else Holdout() if images.labelled else Holdout(fraction=0)
@@ -137,7 +137,8 @@ def own_root(data: Data, *configs: DataConfig) -> Root:
     found = next((given for given in (resolve(data, config) for config in configs) if given.is_own), None)
     if found is None:
         kinds = ", ".join(sorted({config.source.kind for config in configs}))
-        raise DataError(f"data: found other data, {data}, expected the recipe's own: {kinds}")
+        told = f'"{data}"' if isinstance(data, str | Path) else plain_kind(data)
+        raise DataError(f"data: found other data, {told}, expected the recipe's own: {kinds}")
     return found.root
 
 

@@ -54,6 +54,10 @@ class MemoryStore:
         self._items = items
         self._names = names
 
+    def __len__(self) -> int:
+        """Return the number of images N."""
+        return len(self._names)
+
     def name(self, row: int) -> str:
         """Return the path as it was given, or the image's number."""
         return self._names[row]
@@ -198,7 +202,7 @@ class MemoryImages:
             raise DataError(f"{self.source.name}: found no images to {split} on")
         part = self._parts[split]
         if not self.labelled:
-            return Opened(part.store, np.full(len(part.store._names), -1, dtype=np.int64), [])
+            return Opened(part.store, np.full(len(part.store), -1, dtype=np.int64), [])
         first = next(iter(self._parts.values()))
         words = {isinstance(label, str) for each in self._parts.values() for label in each.labels or ()}
         where = f"{self.source.name}: label of "

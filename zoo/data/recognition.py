@@ -51,13 +51,13 @@ def folder_in(root: Path) -> DataConfig | None:
         return DataConfig(source=Folder(), holdout=Holdout(fraction=0) if flat else Holdout())
     if test is not None and not others and _image_below(root / test) is not None:
         return DataConfig(source=Folder(test=test))
-    classes = [name for name in folders if first_image(root / name) is not None]
-    if (image := first_image(root)) is None:
-        return DataConfig(source=Folder(train="."), holdout=Holdout()) if classes else None
-    if classes:
+    image, inner = first_image(root), _image_below(root)
+    if image is None:
+        return None if inner is None else DataConfig(source=Folder(train="."), holdout=Holdout())
+    if inner is not None:
         raise DataError(
-            f'data: found the image "{image.name}" and the folder "{classes[0]}" of images beside it in '
-            f"{root}, expected CLASS/IMAGE alone, or images alone"
+            f'data: found the image "{image.name}" and the folder "{inner.parent.name}" of images beside it '
+            f"in {root}, expected CLASS/IMAGE alone, or images alone"
         )
     return DataConfig(source=Folder(train="."), holdout=Holdout(fraction=0))
 
