@@ -63,6 +63,7 @@ def open_hub(source: HubDataset, split: Split, root: Path | None) -> Opened:
         image = next((name for name in IMAGE_COLUMNS if name in columns), IMAGE_COLUMNS[0])
     section = Parquet(train=chosen.train, test=chosen.test, image=image, label=source.label)
     store, labels, class_names = open_parquet(section, split, folder)
+    store.linked = False  # files of this machine are nobody else's to name
     origin = {"hub_id": source.repo, "hub_commit": folder.name, "hub_folder": chosen.folder}
     return Opened(store, labels, class_names, origin=origin)
 

@@ -29,6 +29,9 @@ UNPACKED, UNPACKED_PER_BYTE = 64 << 20, 32  # bytes; encoded images hardly get s
 class ParquetStore:
     """Encoded images in Arrow memory, decoded on demand: worker processes share them without a copy."""
 
+    linked = True
+    """Whether an image may lie in a file of its own, which the parquet file names."""
+
     def __init__(self, encoded: Any, names: Sequence[str], files: Sequence[Path], column: str) -> None:
         """Take the `encoded` bytes, N of them, their `names`, and the `column` of `files` they are from."""
         self._encoded = encoded
@@ -52,7 +55,7 @@ class ParquetStore:
         data: bytes | None = self._encoded[row].as_py()
         if data is None:
             file = Path(self._names[row])  # `Dataset.to_parquet` leaves images of files where they are
-            if file.is_absolute() and is_file(file):
+            if self.linked and file.is_absolute() and is_file(file):
                 return file
             raise DataError(f'image "{self._names[row]}" has no bytes: the file only refers to it')
         return data

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from zoo.data.cifar import COPIES, parquet_folders
-from zoo.data.config import DataConfig, Folder, Holdout, ListFiles, Parquet, Source, TorchvisionSource
+from zoo.data.config import DataConfig, Folder, Holdout, ListFiles, Parquet, TorchvisionSource
 from zoo.data.image_files import first_image, is_visible
 from zoo.data.memory import TEST_PARTS, Root, columns_of
 from zoo.data.parquet import named_by, parquet_schema, require_pyarrow
@@ -64,14 +64,12 @@ def folder_in(root: Path) -> DataConfig | None:
 
 def _parquet_in(root: Path) -> DataConfig | None:
     """Return how a folder's parquet files are read: those of its parts, else all of them as one part."""
-    inside = next((part for part in ("", "data/") if _patterns(root, part)), "")
-    found = _patterns(root, inside)
-    if not found:
-        return None
-    test = next((found[name] for name in TEST_PARTS if name in found), None)
-    if "train" in found:
-        return parquet_config(root, found["train"], test)
-    return parquet_config(root, next(iter(found.values())) if len(found) == 1 else "*.parquet", None)
+    found = _patterns(root, "") or _patterns(root, "data/")
+    if "train" not in found:
+        return parquet_config(root, next(iter(found.values())), None) if found else None
+    return parquet_config(
+        root, found["train"], next((found[name] for name in TEST_PARTS if name in found), None)
+    )
 
 
 def _patterns(root: Path, inside: str) -> dict[str, str]:
@@ -94,9 +92,8 @@ def parquet_config(root: Path, train: str, test: str | None) -> DataConfig:
     """
     require_pyarrow()
     pattern = Path(root, train)
-    file = (
-        pattern if is_file(pattern) else pattern.parent / named_by(pattern.name, names_in(pattern.parent))[0]
-    )
+    names = [pattern.name] if is_file(pattern) else named_by(pattern.name, names_in(pattern.parent))
+    file = pattern.with_name(names[0])
     schema = parquet_schema(file)
     kinds = {field.name: _kind(field.type) for field in schema}
     with suppress(KeyError, TypeError, ValueError, AttributeError, RecursionError):
@@ -129,9 +126,7 @@ def holds(root: Path, config: DataConfig) -> bool:
         if there or (copy is not None and parquet_folders(root, copy)):
             return True
         others = [kind for kind in (*COPIES, "fashion_mnist") if archive_in(root, _archive_of(kind))]
-        return bool(others) and all(
-            root.name != _archive_of(kind) for kind in others
-        )  # archives share a folder
+        return bool(others) and root.name not in map(_archive_of, others)  # archives share a folder
     if not isinstance(source, Folder):
         return True
     if source.train != ".":
@@ -150,9 +145,9 @@ def _archive_of(kind: str) -> str:
     return FASHION_MNIST if kind == "fashion_mnist" else COPIES[kind].archive
 
 
-def has_parquet(folder: Path, source: Source) -> bool:
+def has_parquet(folder: Path, source: Parquet) -> bool:
     """Whether the training files of a parquet source lie in a folder."""
-    train = folder / getattr(source, "train", "")  # it may name a folder too
+    train = folder / source.train
     return is_file(train) or bool(named_by(train.name, names_in(train.parent)))
 
 
