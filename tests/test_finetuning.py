@@ -219,7 +219,7 @@ def test_other_overrides_are_refused_in_words_of_python(
     [
         ("timm:resnet18.tv_in1k", None, DataError, "data: found none, expected a folder"),
         ("timm:resnet18.tv_in2k", "digits", TrainingError, r'no weights "resnet18.tv_in2k".*Did you mean'),
-        (MOCO, "/no/such/folder", DataError, 'no folder, and unknown kind "/no/such/folder"'),
+        (MOCO, "/no/such/folder", DataError, 'no folder or file "/no/such/folder"'),
         (MOCO, "digitz", DataError, 'unknown kind "digitz".*Did you mean "digits"'),
         ("no_such_release", "digits", ZooError, 'no release "no_such_release"'),
     ],
@@ -233,7 +233,7 @@ def test_what_cannot_be_found_is_said_in_one_line(
 
 @pytest.mark.parametrize("recipe", [None, CE])
 def test_what_is_no_data_is_refused(recipe: str | None) -> None:
-    with pytest.raises(DataError, match='^image "image 0": found a int, expected a PIL image'):
+    with pytest.raises(DataError, match=r'^image "image 0": found a int, expected a PIL image'):
         plan_finetuning(recipe, init=MOCO, data=[1])
 
 

@@ -83,6 +83,8 @@ def _named(data: str | Path) -> Given:
         if path.suffix != ".parquet":
             raise DataError(f'data: found the file "{data}", expected {_EXPECTED}')
         return Given(parquet_config(path.parent, path.name, None), path.parent)
+    if "/" in text.partition(":")[0]:
+        raise DataError(f'data: no folder or file "{text}"')
     config, root = parse_data_spec(text)
     if root is not None and not is_dir(root):
         raise DataError(f'data "{text}": there is no folder "{root}"')
