@@ -161,5 +161,3 @@ def test_mistakes_are_one_line(hub, tmp_path):
     hub.create(REPO, {"README.md": b"", "a.csv": b""})
     refused("found no parquet files among its 2 files.*refs/convert/parquet")
     refused('at revision "v9": the repository has no such revision', revision="v9")
-    with pytest.raises(DataError, match="alice/photos on the Hub: leave --data out"):
-        open_dataset(DataConfig(source=HubDataset(repo=NAME)), "train", tmp_path)

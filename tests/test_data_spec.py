@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from zoo.data import DataConfig, parse_data_spec
-from zoo.data.config import Folder, HubDataset, ListFiles, LongTail, Parquet, Subset
-from zoo.data.spec import data_spec
+from zoo.data import parse_data_spec
+from zoo.data.config import Folder, HubDataset, ListFiles, LongTail, Parquet
 from zoo.errors import ZooError
 
 
@@ -78,31 +77,6 @@ def test_mistakes_name_what_does_not_fit(text, message):
     with pytest.raises(ZooError, match=message) as caught:
         parse_data_spec(text)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "parquet:D",
-        "parquet:a b/c?test=v*.parquet&image=image&label=fine_label",
-        "digits?profile=exponential&imbalance=100.0&seed=3",
-        "cifar100:D?download=true&profile=step&imbalance=10.0&seed=1&per_class=5",
-        "list:D?train=a.txt&test=b.txt&images=i&fraction=0.1&seed=0",
-        "folder:D?max_bad_images=3",
-        "hub:a/b",
-        "hub:a/b@v1?test=validation&label=fine_label&per_class=5&seed=0",
-        "digits?profile=exponential&imbalance=100.0&seed=3&max_bad_images=1",
-    ],
-)
-def test_a_spec_is_written_as_it_is_read(text):
-    assert data_spec(*parse_data_spec(text)) == text
-
-
-def test_what_no_spec_says_has_none():
-    tail, part = LongTail(imbalance=100, seed=1), Subset(fraction=0.1, seed=2)
-    assert data_spec(DataConfig(source=Folder(), long_tail=tail, subset=part), Path("D")) is None
-    for root, train in (("D?", "train"), ("D", "a&b"), ("~/D", "train")):
-        assert data_spec(DataConfig(source=Folder(train=train)), Path(root)) is None
 
 
 def test_a_home_of_nobody_is_refused():

@@ -221,7 +221,7 @@ def test_other_overrides_are_refused_in_words_of_python(
     ("init", "data", "error", "message"),
     [
         ("timm:resnet18.tv_in2k", "digits", ZooError, r'no weights "resnet18.tv_in2k".*Did you mean'),
-        (MOCO, "/no/such/folder", DataError, 'no folder, and unknown kind "/no/such/folder"'),
+        (MOCO, "/no/such/folder", DataError, 'no folder or file "/no/such/folder"'),
         (MOCO, "digitz", DataError, 'unknown kind "digitz".*Did you mean "digits"'),
         ("no_such_release", "digits", ZooError, 'no release "no_such_release"'),
     ],
@@ -234,9 +234,9 @@ def test_what_cannot_be_found_is_said_in_one_line(
 
 
 @pytest.mark.parametrize("recipe", [None, CE])
-def test_data_are_named_by_a_text_or_a_path(recipe: str | None) -> None:
-    with pytest.raises(DataError, match=r"^data: found a list, expected a folder \(str or Path\) or a data"):
-        plan_finetuning(recipe, init=MOCO, data=[1])  # type: ignore[arg-type]
+def test_what_is_no_data_is_refused(recipe: str | None) -> None:
+    with pytest.raises(DataError, match=r'^image "image 0": found a int, expected a PIL image'):
+        plan_finetuning(recipe, init=MOCO, data=[1])
 
 
 def test_an_override_of_no_key_is_refused_in_a_recipe_made_for_a_release_too() -> None:

@@ -120,16 +120,15 @@ def test_images_are_found_by_looking(flat: Path, classes: Path, tmp_path: Path) 
     assert source(tmp_path).data.source.train == "train"  # without classes, too
     labelled = source(classes)
     assert labelled.data.source.train == "train" and len(labelled.evaluation) == 2
-    assert source(classes / "train").data.source.train == "."  # classes, nothing to test on
-    assert source(classes / "train").evaluation == []
+    assert source(classes / "train").data.source.train == "."  # classes, a fifth to test on
+    held: Any = source(classes / "train")
+    assert held.data.holdout.fraction == 0.2 and len(held.evaluation) == 2
     assert source(classes, "?train=val").data.source.train == "val"
     (classes / "val").rename(classes / "test")
     assert source(classes).data.source.test == "test" and len(source(classes).evaluation) == 2
     (classes / "test").rename(classes / "val")
     picture(classes / "val" / "x.png", 0)
-    with pytest.raises(
-        DataError, match=r'found images in .*val and the folder "ant" beside them.*\?train=NAME'
-    ):
+    with pytest.raises(DataError, match=r'found the image "x\.png" and the folder "ant" of images beside it'):
         source(classes / "val")
 
 
@@ -139,7 +138,7 @@ def test_images_are_found_by_looking(flat: Path, classes: Path, tmp_path: Path) 
         ({}, "found no recipe and no data, expected a recipe's name or file"),
         ({"data": "digits"}, "found no recipe and neither init nor arch, expected one of them"),
         ({"data": "digits", "init": MOCO, "arch": "resnet18"}, "found no recipe and both init and arch"),
-        ({"data": ".", "arch": "resnet18"}, r'found the folder "\." without a recipe.*--data folder:\.'),
+        ({"data": ".", "arch": "resnet18"}, r'found no images in the folder "\."'),
         ({"data": "folder:nowhere", "arch": "resnet18"}, 'there is no folder "nowhere"'),
         ({"data": "digits", "arch": "resnet81"}, 'unknown architecture "resnet81"'),
         ({"data": "digits", "arch": "resnet18.a1_in1k"}, "expected the architecture without the tag"),
@@ -180,10 +179,8 @@ def test_a_spec_takes_the_place_of_a_recipes_data(classes: Path, tmp_path: Path)
     assert data["source"] == {"kind": "folder", "train": "train", "test": "val"}
     assert (data["long_tail"], data["subset"]["per_class"], data["max_bad_images"]) == (None, 5, 1)
     assert made.class_names == ("ant", "bee")
-    assert data_in_place(base, classes, ["a=1"]) == (
-        classes,
-        ["a=1"],
-    )  # a folder is the recipe's own source's
+    own = ["data.source={kind: folder}", "data.long_tail=null"]
+    assert data_in_place(base, classes, own) == (classes, own), "a folder is the recipe's own source's"
     root, overrides = data_in_place(base, f"folder:{classes / 'train'}", ["data.subset={per_class: 2}"])
     assert root == classes / "train" and '"train": "."' in overrides[0]
     assert overrides[-1] == "data.subset={per_class: 2}", "which comes after the spec's"

@@ -142,8 +142,8 @@ def test_anything_else_is_refused_by_its_kind(use: Callable[[Any], Any], given: 
         lambda given, **others: zoo.diagnose(given, sample=8, **others),
     ],
 )
-def test_data_are_given_by_their_folder(use: Callable[..., Any], tmp_path: Path) -> None:
-    with pytest.raises(ZooError, match=r"^data: found a list, expected a folder \(str or Path\)"):
+def test_what_is_no_data_is_refused_by_its_kind(use: Callable[..., Any], tmp_path: Path) -> None:
+    with pytest.raises(ZooError, match=r'^image "image 0": found a int, expected a PIL image'):
         use(PACO, data=[1], out=tmp_path / "out")
 
 

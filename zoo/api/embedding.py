@@ -5,27 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from torch import nn
 
 from zoo.api.encoding import encode, find_encoder
-from zoo.api.given import check_data, check_path
-from zoo.data import ImageDataset, open_dataset, parse_data_spec
-from zoo.data.dataset import Split
-from zoo.data.given_images import open_folder_of_images
-from zoo.errors import DataError, ZooError
+from zoo.api.given import check_path
+from zoo.data.any_data import Data, open_images
+from zoo.errors import DataError
 from zoo.evaluation.embedding import Embedding, check_embedding_file, write_embedding
-from zoo.files import is_dir, is_file
 from zoo.release import Preprocess, Release
-
-SPLITS: tuple[Split, ...] = ("train", "test")
 
 
 def embed(
     release_or_model: Release | nn.Module | str | Path,
-    data: str | Path,
+    data: Data,
     *,
     split: Literal["train", "test"] | None = None,
     out: str | Path | None = None,
@@ -38,9 +33,8 @@ def embed(
 
     Args:
         release_or_model: as in `zoo.evaluate`.
-        data: a folder of images, at any depth, in the order of their paths. Where every image lies in a
-            folder directly in it, that is its class. Or a spec such as "cifar100:DIR", see `zoo.evaluate`.
-        split: of a spec, "test" when None; a folder has none.
+        data: any, see `zoo.data.any_data.Data`. The images of a folder may lie at any depth.
+        split: when None, all images of a folder, or of data in one part; else the test part.
         out: file that the features are written to as well, see `write_embedding`: .npz, .safetensors or
             .parquet.
         preprocess: of a model alone, how its images are made, as in `zoo.evaluate`.
@@ -59,7 +53,9 @@ def embed(
     check_path("out", out)
     if out is not None:
         check_embedding_file(Path(out))
-    found = _images(data, split)
+    if data is None:
+        raise DataError("data: found nothing, expected a folder of images, a spec, or images in Python")
+    found = open_images(data, split)
     encoder = find_encoder(release_or_model, preprocess)
     limit = found.max_bad_images if max_bad_images is None else max_bad_images
     images = found.dataset
@@ -89,31 +85,3 @@ def embed(
     if out is not None:
         write_embedding(embedding, Path(out))
     return embedding
-
-
-class _Images(NamedTuple):
-    dataset: ImageDataset
-    split: Split | None
-    max_bad_images: int
-
-
-def _images(data: str | Path, split: Split | None) -> _Images:
-    """Open a folder of images, or a split of what a spec names."""
-    if data is None:
-        raise DataError('data: found nothing, expected a folder of images or a spec such as "cifar100:DIR"')
-    check_data(data)
-    if split not in (None, *SPLITS):
-        raise ZooError(f"split: found {split!r}, expected {' or '.join(SPLITS)}")
-    if is_dir(data):
-        if split is not None:
-            raise ZooError(
-                f'split: found "{split}" with the folder "{data}", all of whose images are encoded; expected '
-                f'it with a spec, e.g. "folder:{data}" where that has folders of its splits'
-            )
-        return _Images(open_folder_of_images(Path(data)), None, 0)
-    if is_file(data):
-        raise DataError(f'data: found the file "{data}", expected a folder of images, or a spec')
-    config, root = parse_data_spec(str(data))
-    split = split or "test"
-    dataset = open_dataset(config, split, root, unlabelled=True)
-    return _Images(dataset, split, config.max_bad_images)

@@ -14,18 +14,19 @@ from torch import nn
 
 from zoo import backbones, catalog
 from zoo.api.encoding import A_MODEL, opened, reading_of, view_of
-from zoo.api.given import check_data, check_workers
+from zoo.api.given import check_workers
 from zoo.api.models import check_classifier, check_encoder, preprocess_of, unwrapped
 from zoo.api.own_images import open_own
 from zoo.config import parse
-from zoo.data import DataConfig, ImageDataset, open_dataset, parse_data_spec
+from zoo.data import DataConfig, ImageDataset, open_dataset
+from zoo.data.any_data import Data, Given, resolve, whole
 from zoo.data.embedded import without_partial_labels
 from zoo.data.sources import has_training_split
 from zoo.errors import DataError, RecipeError, ZooError, ZooWarning, did_you_mean
 from zoo.evaluation.classifier import OwnClassifier
 from zoo.evaluation.diagnosis.center_loss import CenterLoss, center_loss
 from zoo.evaluation.measure import Encoded, ProbeRun, check_centers, measure
-from zoo.files import RUNS, is_dir
+from zoo.files import RUNS
 from zoo.modules import Centers
 from zoo.release import Preprocess, Release
 from zoo.release.format import METRICS
@@ -38,7 +39,7 @@ from zoo.training.signals import interruptible
 def evaluate(
     release_or_model: Release | nn.Module | str | Path,
     protocol: str,
-    data: str | Path | None = None,
+    data: Data = None,
     *,
     preprocess: Preprocess | Mapping[str, Any] | None = None,
     device: str = "auto",
@@ -59,10 +60,9 @@ def evaluate(
             for monitoring and ablation, "few_shot" or "retrieval"; trained on augmented images, for figures
             that are compared with papers, "linear_full", the published linear evaluation, and
             "semi_supervised", fine-tuning on few labels.
-        data: a folder that holds the release's own data source, or a spec such as "digits" or
-            "parquet:DIR?label=fine_label"; the release's own source when None. "classifier", and "retrieval"
-            among the test images, do without a training folder or list; the former without some of the
-            release's classes too, which are told by their names.
+        data: the release's own when None; else any, see `zoo.data.any_data.Data`. Of other data in one part
+            "classifier", and "retrieval" among the test images, measure all images; protocols that train
+            hold a fifth out. "classifier" does without some of the release's classes, told by their names.
         preprocess: of a model alone, how its images are made: a `zoo.release.Preprocess`, or a mapping with
             its fields. When None, as the model's `pretrained_cfg` says, at the size that it was built for; a
             model without one gets ImageNet's, with a warning.
@@ -117,7 +117,7 @@ class Evaluated(NamedTuple):
 def evaluate_release(
     release_or_model: Release | nn.Module | str | Path,
     protocol: str,
-    data: str | Path | None,
+    data: Data,
     *,
     preprocess: Preprocess | Mapping[str, Any] | None = None,
     device: str = "auto",
@@ -138,7 +138,6 @@ def evaluate_release(
             f'{"resume" if resume else "out"}: protocol "{protocol}" trains nothing that could be kept; '
             f"{' and '.join(TRAINED)} do"
         )
-    check_data(data)  # before a model is made
     check_workers(workers)
     place = pick_device(device, "device")
     release: Release | None = None
@@ -155,9 +154,11 @@ def evaluate_release(
         release = opened(release_or_model, preprocess)
         model, view, centers, name = release.load(), release.preprocess, release.centers, release.name
     check_centers(chosen, centers)
-    config, root = resolve_data(data, release)
+    config, root, is_own = resolve_data(data, release)
+    if not is_own and not _reads_training(chosen):
+        config = whole(config)
     reading = reading_of(release)
-    open_split = partial(open_own, release) if release is not None and _is_own(data) else open_dataset
+    open_split = partial(open_own, release) if release is not None and is_own else open_dataset
     test_set = open_split(config, "test", root)
     by_centers = release if protocol == "classifier" and centers is not None else None
     if by_centers is not None:
@@ -196,7 +197,7 @@ def evaluate_release(
     )
     if release is not None and isinstance(centers, Centers) and _takes_prior_off(chosen):
         _warn_of_prior(release, centers)
-    entry = measure_aloud(chosen, encoded, centers, run, learned_elsewhere=not _is_own(data))
+    entry = measure_aloud(chosen, encoded, centers, run, learned_elsewhere=not is_own)
     if release is None:  # whose own config.json would say it
         entry["preprocess"] = asdict(view)
     if release is None or kept is not None or not save:
@@ -303,37 +304,29 @@ def _with_classes_of(release: Release, dataset: ImageDataset) -> ImageDataset:
     return dataset.with_classes(theirs)
 
 
-def resolve_data(data: str | Path | None, release: Release | None) -> tuple[DataConfig, str | Path | None]:
-    """Tell a folder for the release's own source from a spec that names another source."""
-    if _is_own(data):
-        if release is None:
-            raise DataError("data: a model without a release needs a data spec, e.g. cifar100:DIR")
-        return own_data(release.recipe, release.name, data)
-    return parse_data_spec(str(data))
-
-
-def _is_own(data: str | Path | None) -> bool:
-    """Whether `data` is the place of a release's own source, not a spec of another."""
-    return data is None or is_dir(data)
-
-
-def own_data(
-    recipe: Mapping[str, Any], name: str, folder: str | Path | None
-) -> tuple[DataConfig, str | Path | None]:
-    """Return the data that a recipe names, with the true labels, which probes read, and their folder.
-
-    Args:
-        recipe: as plain values.
-        name: of the weights, for the error.
-        folder: that the caller gave.
+def resolve_data(data: Data, release: Release | None) -> Given:
+    """Return the data that a release names, with the true labels, which probes read, or other data.
 
     Raises:
-        DataError: for a converted release, which names none.
+        DataError: see `resolve`; where a converted release, which names none, is given none.
     """
+    if release is None:
+        return resolve(data, None)
+    return own_data(release.recipe, release.name, data)
+
+
+def own_data(recipe: Mapping[str, Any], name: str, data: Data) -> Given:
+    """Do what `resolve_data` does for a recipe as plain values; `name` is of the weights, for the error."""
     section = recipe.get("data")
-    if section is None:
+    if data is None and section is None:
         raise DataError(
-            f"data: {name} was converted and names no data of its own; give a spec with --data, "
-            f"e.g. {f'folder:{folder}' if folder else 'cifar100:DIR'}"
+            f"data: {name} was converted and names no data of its own; give some, e.g. --data folder:DIR"
         )
-    return without_partial_labels(parse(DataConfig, section, f"{name}: recipe.yaml: data"), folder)
+    try:
+        own = None if section is None else parse(DataConfig, section, f"{name}: recipe.yaml: data")
+    except ZooError:  # of data that this version does not know
+        if data is None:
+            raise
+        own = None
+    given = resolve(data, own)
+    return Given(*without_partial_labels(given.config, given.root), given.is_own)

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 from zoo import release as releases
 from zoo.api.evaluation import resolve_data
-from zoo.api.given import check_data
 from zoo.api.made_recipes import (
     SMALL,
     Start,
@@ -25,11 +24,13 @@ from zoo.api.made_recipes import (
 from zoo.api.naming import data_tag
 from zoo.api.pretraining import as_recipe, pretrain
 from zoo.config import dump_yaml, parse
-from zoo.data import DataConfig, open_dataset, parse_data_spec
+from zoo.data import DataConfig, open_dataset
+from zoo.data.any_data import Data, resolve
+from zoo.data.memory import Root
 from zoo.data.sources import data_name
 from zoo.data.words import selection_words
 from zoo.errors import RecipeError
-from zoo.files import RUNS, is_dir
+from zoo.files import RUNS
 from zoo.release import Release
 from zoo.release.schema import MAX_NAME
 from zoo.training import Recipe
@@ -45,7 +46,7 @@ def finetune(
     init: str | Path | Release,
     out: str | Path | None = None,
     head: str | None = None,
-    data: str | Path | None = None,
+    data: Data = None,
     resume: bool = False,
     overrides: Overrides = (),
 ) -> Release:
@@ -57,8 +58,7 @@ def finetune(
             `timm:ARCH.TAG`.
         out: the release folder to make; None: `runs/NAME_finetuned`, NAME that of the recipe.
         head: "fresh" or "centers" (made of the release's learned centers); the recipe's own when None.
-        data: a folder for the recipe's own source, or a spec such as "parquet:DIR?label=fine_label" or
-            "digits?fraction=0.01" that takes the place of the recipe's source, long tail and subset.
+        data: see `pretrain`.
         resume: see `pretrain`.
         overrides: see `pretrain`; applied to the recipe with its data in place.
 
@@ -74,12 +74,12 @@ class Finetuning(NamedTuple):
 
     Attributes:
         recipe: with every value written out.
-        data: the folder of its data, where one is needed.
+        data: the place of its data, where one is needed.
         out: where its release goes by default.
     """
 
     recipe: Recipe
-    data: Path | None
+    data: Root
     out: Path
 
 
@@ -88,7 +88,7 @@ def plan_finetuning(
     *,
     init: str | Path | Release,
     head: str | None = None,
-    data: str | Path | None = None,
+    data: Data = None,
     overrides: Overrides = (),
 ) -> Finetuning:
     """Return the recipe of a fine-tuning without running it; the arguments are those of `finetune`.
@@ -102,24 +102,22 @@ def plan_finetuning(
     Raises:
         ZooError: for a recipe, release or data that cannot be found or do not fit.
     """
-    check_data(data)
     overrides = as_overrides(overrides)
     init = releases.portable(init)
     start = find_start(init, opened=recipe is None)
     if recipe is None:
-        config, folder = resolve_data(data, start.release)
+        config, root, _ = resolve_data(data, start.release)
         config = overridden_data(config, overrides)
-        root = None if folder is None else Path(folder)
         plain = _default_recipe(start, config, root, overrides)
     else:
         given = as_recipe(recipe, overrides)
-        plain, root = given.model_dump(mode="json"), Path(data) if data is not None else None
+        plain = given.model_dump(mode="json")
+        config, root, is_own = resolve(data, given.data)
         changed = _changes(recipe, plain, overrides)
         ours = given.init
         if ours is None or ours.release not in (start.spelling, str(init)) or head not in (None, ours.head):
             plain["description"] = f"The recipe {given.name}, started from {start.told}{changed}."
-        if data is not None and not is_dir(data):
-            config, root = parse_data_spec(str(data))
+        if not is_own:
             _put_data(plain, config, root, f"{start.told}{changed}")
     plain["init"] = (plain["init"] or {"head": "fresh"}) | {"release": start.spelling}
     final = Recipe.from_yaml(dump_yaml(plain), str(plain["name"]), overrides).model_dump(mode="json")
@@ -140,12 +138,14 @@ def _changes(recipe: Recipe | str | Path, plain: Mapping[str, Any], overrides: S
     return f", with {words}" if words else ""
 
 
-def _put_data(plain: dict[str, Any], config: DataConfig, root: Path | None, told: str) -> None:
+def _put_data(plain: dict[str, Any], config: DataConfig, root: Root, told: str) -> None:
     """Let a recipe learn from other data, and say so in its name and description."""
     if "max_bad_images" in config.model_fields_set:
         plain["data"]["max_bad_images"] = config.max_bad_images
-    new = config.model_dump(mode="json", include={"source", "long_tail", "subset"})
-    if all(plain["data"][key] == value for key, value in new.items()):
+    new = {"holdout": None} | config.model_dump(
+        mode="json", include={"source", "holdout", "long_tail", "subset"}
+    )
+    if all(plain["data"].get(key) == value for key, value in new.items()):
         return
     plain["data"] |= new
     beginning = plain["name"] + ("_" if "." in plain["name"] else ".")
@@ -154,16 +154,14 @@ def _put_data(plain: dict[str, Any], config: DataConfig, root: Path | None, told
     plain["name"] = name
 
 
-def words_and_name(config: DataConfig, root: Path | None, beginning: str) -> tuple[str, str]:
+def words_and_name(config: DataConfig, root: Root, beginning: str) -> tuple[str, str]:
     """Name the training data in a sentence, and as the end of a recipe's name with that `beginning`."""
     plain = config.model_dump(mode="json")
     words = [data_name(config.source, root), *selection_words(plain["long_tail"], plain["subset"])]
     return ", ".join(words), beginning + data_tag(config, root, MAX_NAME - len(beginning))
 
 
-def _default_recipe(
-    start: Start, config: DataConfig, root: Path | None, overrides: Sequence[str]
-) -> dict[str, Any]:
+def _default_recipe(start: Start, config: DataConfig, root: Root, overrides: Sequence[str]) -> dict[str, Any]:
     """Return the plain values of the recipe that `plan_finetuning` describes.
 
     What depends on the numbers of epochs and of images in a batch follows those that overrides ask for.

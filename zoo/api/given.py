@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from zoo.config import plain_kind
-from zoo.errors import DataError, ZooError
+from zoo.errors import ZooError
 
 
 def listed(given: Sequence[Any]) -> Sequence[Any]:
@@ -33,19 +33,6 @@ def check_number(name: str, value: object, least: int) -> None:
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ZooError(f"{name}: found {value!r}, expected {least} or more")
-
-
-def check_data(data: object) -> None:
-    """Make sure that data are named as everywhere: by a folder or a spec; None leaves it to a recipe.
-
-    Raises:
-        DataError: for anything else, a loader of batches, say, with what takes that.
-    """
-    if data is not None and not isinstance(data, str | Path):
-        raise DataError(
-            f"data: found {plain_kind(data)}, expected a folder (str or Path) or a data spec such as "
-            '"folder:DIR" or "cifar100:DIR"; batches of your own are for zoo.evaluation.extract'
-        )
 
 
 def check_path(name: str, path: object) -> None:

@@ -16,7 +16,7 @@ from zoo import release as releases
 from zoo.api.models import size_built_for
 from zoo.config import parse
 from zoo.data import DataConfig
-from zoo.data.config import Digits, Source, TorchvisionSource
+from zoo.data.config import Digits, Memory, Source, TorchvisionSource
 from zoo.modules import has_batchnorm
 from zoo.release import Preprocess, Release, names
 from zoo.training.overrides import apply, value_of
@@ -175,7 +175,7 @@ def views_section(
 ) -> dict[str, Any]:
     """Return the recipe's `views` with these training views."""
     size = preprocess.input_size
-    small, decoded = size <= SMALL, isinstance(source, Digits | TorchvisionSource)
+    small, decoded = size <= SMALL, isinstance(source, Digits | TorchvisionSource | Memory)
     return {
         "backend": "tensor" if small else "stream",
         "workers": 0 if decoded and small else _WORKERS,

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from zoo import catalog
 from zoo.data import DataConfig
 from zoo.data.cifar import as_archive
 from zoo.data.config import Source
+from zoo.data.memory import Root
 from zoo.data.sources import data_name
 from zoo.errors import RecipeError
 from zoo.objectives.classify import ClassifyConfig
@@ -25,11 +25,11 @@ _DIGITS = 6  # of a hash, where a long name is cut
 _CHANGED = "_changed"
 _SHORT = {"cross_entropy": "ce"}
 _LENGTH = r"(?:_e\d+|_short)?"  # of the training, at the end of a tag
-_DECISIVE = {"hub": ("repo", "config", "label"), "parquet": ("label",)}
+_DECISIVE = {"hub": ("repo", "config", "label"), "parquet": ("label",), "memory": ("name",)}
 """What of a source's settings tells data apart; files may move, and a folder is named by `--data`."""
 
 
-def data_tag(config: DataConfig, root: Path | None, room: int) -> str:
+def data_tag(config: DataConfig, root: Root, room: int) -> str:
     """Name the training data as part of a recipe's name, of at most `room` characters.
 
     Of a folder's long name as much is taken as fits, and of its hash, for another folder's may begin alike.
@@ -43,7 +43,7 @@ def data_tag(config: DataConfig, root: Path | None, room: int) -> str:
     return f"{start}{end}".strip("_") or "data"
 
 
-def renamed(recipe: Recipe, before: Recipe, overrides: Sequence[str], root: Path | None) -> Recipe:
+def renamed(recipe: Recipe, before: Recipe, overrides: Sequence[str], root: Root) -> Recipe:
     """Return a recipe under a name that is true of it, where overrides changed what its name tells.
 
     That is the data (another source, long tail or subset), the kind of objective (of a classifier its loss),
@@ -125,7 +125,7 @@ def _with_objective(tag: str, before: Recipe, now: Recipe) -> str | None:
     return (f"{found[0]}_ft" if transformed else found[0].removesuffix("_ft")) + tag[found.end() :]
 
 
-def _with_data(tag: str, before: Recipe, now: Recipe, room: int, root: Path | None) -> str | None:
+def _with_data(tag: str, before: Recipe, now: Recipe, room: int, root: Root) -> str | None:
     part = _data_part(before)
     left = _replaced(tag, part, "")
     return None if left is None else _replaced(tag, part, data_tag(now.data, root, room - len(left)))

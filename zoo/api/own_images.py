@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from zoo.data import DataConfig, ImageDataset, open_dataset
 from zoo.data.dataset import Split
 from zoo.data.image_ids import OtherImages, list_images
-from zoo.data.misplaced import from_archive
+from zoo.data.memory import Root
+from zoo.data.recognition import from_archive
 from zoo.errors import DataError
 from zoo.image_list import ImageList
 from zoo.release import Release
 
 
-def open_own(release: Release, config: DataConfig, split: Split, root: str | Path | None) -> ImageDataset:
+def open_own(release: Release, config: DataConfig, split: Split, root: Root) -> ImageDataset:
     """Open a split of the data that a release names: where it lists its images these, in their order.
 
     Raises:

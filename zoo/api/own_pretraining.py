@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from zoo.api.finetuning import words_and_name
-from zoo.api.given import check_data
 from zoo.api.made_recipes import (
     SMALL,
     Backbone,
@@ -26,12 +25,11 @@ from zoo.api.made_recipes import (
 from zoo.api.pretraining import as_recipe
 from zoo.api.pretraining import pretrain as pretrain_by_recipe
 from zoo.config import dump_yaml, parse
-from zoo.data import DataConfig, ImageDataset, open_dataset, parse_data_spec
-from zoo.data.config import Folder
-from zoo.data.recognition import as_spec, is_visible, own_image, recognised
-from zoo.data.spec import is_spec
+from zoo.data import DataConfig, ImageDataset, open_dataset
+from zoo.data.any_data import Data, as_data, resolve
+from zoo.data.config import Holdout
+from zoo.data.memory import Root
 from zoo.errors import DataError, RecipeError, did_you_mean
-from zoo.files import is_dir, names_in
 from zoo.image_list import ImageList
 from zoo.release import Release
 from zoo.training import Recipe
@@ -53,7 +51,7 @@ def pretrain(
     recipe: Recipe | str | Path | None = None,
     *,
     out: str | Path | None = None,
-    data: str | Path | None = None,
+    data: Data = None,
     resume: bool = False,
     overrides: Overrides = (),
     init: str | Path | Release | None = None,
@@ -72,8 +70,8 @@ def pretrain(
             `plan_own_pretraining`.
         out: the release folder to make, `runs/NAME` when None; the run's own state lies in its sub-folder
             `run`.
-        data: the folder with the data, for sources that need one, or a spec such as "folder:DIR", which takes
-            the place of the recipe's source, long tail and subset; without a recipe a spec.
+        data: the folder of the recipe's own data, where it needs one, or any other data, which take the place
+            of the recipe's source, long tail and subset; see `zoo.data.any_data.Data`.
         resume: go on from the last checkpoint in `out`, or begin if there is none. A restart by torchrun
             does so in any case.
         overrides: changes, recorded in the released recipe: a list of `a.b=c`, or a mapping `{"a.b": c}`.
@@ -95,7 +93,6 @@ def pretrain(
         RanksLost: when another process of several ended.
         ZooError: for anything wrong with recipe, data or folder.
     """
-    check_data(data)
     overrides = as_overrides(overrides)
     if recipe is None:
         plan = plan_own_pretraining(data=data, init=init, arch=arch, objective=objective, overrides=overrides)
@@ -113,16 +110,16 @@ class Pretraining(NamedTuple):
 
     Attributes:
         recipe: with every value written out.
-        data: the folder of its data, where one is needed.
+        data: the place of its data, where one is needed.
     """
 
     recipe: Recipe
-    data: Path | None
+    data: Root
 
 
 def plan_own_pretraining(
     *,
-    data: str | Path | None,
+    data: Data,
     init: str | Path | Release | None = None,
     arch: str | None = None,
     objective: str | None = None,
@@ -131,8 +128,7 @@ def plan_own_pretraining(
     """Return the recipe that is made for somebody's images; the arguments are those of `pretrain`.
 
     It is MoCo v2 or SimCLR on the training images of `data`, whose classes, if they have any, are only
-    measured by. Images that lie in `DIR` itself are found as those in `DIR/train` are,
-    and `DIR/test` where there is no `DIR/val`.
+    measured by.
 
     - Input size, mean and std are the start's, or timm's for the architecture (`views.eval.size` changes the
       size). Views are MoCo v2's: crops of a fifth of the image or more, colours, grey, mirrored; above 64
@@ -156,7 +152,12 @@ def plan_own_pretraining(
     overrides = as_overrides(overrides)
     _refuse_decided(overrides)
     learned = _check_objective(objective)
-    config, root = _own_data(data)
+    if data is None:
+        raise DataError(
+            "pretrain: found no recipe and no data, expected a recipe's name or file, or data to make one "
+            "for, e.g. --data DIR"
+        )
+    config, root, _ = as_data(data)
     if (init is None) == (arch is None):
         found = "neither init nor arch" if init is None else "both init and arch"
         raise RecipeError(
@@ -172,6 +173,9 @@ def plan_own_pretraining(
         backbone, told, section = _new(str(arch), overrides), "from random weights", None
     sized = at_size(backbone, asked(overrides, "views.eval.size", backbone.preprocess.input_size))
     train_set = open_dataset(config, "train", root, unlabelled=True)
+    if config.holdout is not None and not _has_classes(train_set):  # by which nothing could be measured
+        config = config.model_copy(update={"holdout": Holdout(fraction=0)})
+        train_set = open_dataset(config, "train", root, unlabelled=True)
     if len(train_set) < 2:
         raise DataError(f"data: found {len(train_set)} training image, expected at least 2, better thousands")
     plain = _default_recipe(
@@ -214,29 +218,24 @@ def _refuse_decided(overrides: Sequence[str]) -> None:
 
 
 def data_in_place(
-    recipe: Recipe | str | Path, data: str | Path | None, overrides: Sequence[str]
-) -> tuple[str | Path | None, Sequence[str]]:
-    """Turn a spec, given in place of a recipe's data, into overrides, which come before others.
-
-    A bare kind is none where it is that of the recipe: a folder of its name is made for the data.
+    recipe: Recipe | str | Path, data: Data, overrides: Sequence[str]
+) -> tuple[Root, Sequence[str]]:
+    """Turn data in place of a recipe's own into overrides, which come before others.
 
     Returns:
-        The folder of the data, and all overrides; for a folder both as they are.
+        The place of the data, and all overrides; for the recipe's own data these are as they are.
 
     Raises:
-        ZooError: for a spec that does not fit, or a recipe that cannot be read.
+        ZooError: for data that do not fit, or a recipe that cannot be read.
     """
-    text = str(data)
-    if data is None or is_dir(data) or not is_spec(text):
-        return data, overrides
-    if not {":", "?"} & set(text) and (
-        isinstance(data, Path) or as_recipe(recipe, overrides).data.source.kind == text
-    ):
-        return data, overrides
-    config, root = _looked_at(*parse_data_spec(text))
-    keys = ["source", "long_tail", "subset", *(config.model_fields_set & {"max_bad_images"})]
+    if data is None:
+        return None, overrides
+    config, root, is_own = resolve(data, as_recipe(recipe, overrides).data)
+    if is_own:
+        return root, overrides
+    keys = ["source", "holdout", "long_tail", "subset", *(config.model_fields_set & {"max_bad_images"})]
     plain = config.model_dump(mode="json")
-    return root, [*as_overrides({f"data.{key}": plain[key] for key in keys}), *overrides]
+    return root, [*as_overrides({f"data.{key}": plain.get(key) for key in keys}), *overrides]
 
 
 def _check_objective(objective: str | None) -> MadeFor:
@@ -259,57 +258,12 @@ def _new(arch: str, overrides: Sequence[str]) -> Backbone:
     return new_backbone(section.arch, section.args)
 
 
-def _own_data(data: str | Path | None) -> tuple[DataConfig, Path | None]:
-    """Read the spec of somebody's images."""
-    if data is None:
-        raise DataError(
-            "pretrain: found no recipe and no data, expected a recipe's name or file, or data to make one "
-            "for, e.g. --data folder:DIR"
-        )
-    if is_dir(data):
-        found = recognised(Path(data))
-        known = None if found is None else as_spec(DataConfig(source=found[0]), found[1])
-        raise DataError(
-            f'data: found the folder "{data}" without a recipe that says what lies in it, expected a spec: '
-            f"{known or f'--data folder:{data}'}"
-        )
-    return _looked_at(*parse_data_spec(str(data)))
-
-
-def _looked_at(config: DataConfig, root: Path | None) -> tuple[DataConfig, Path | None]:
-    """Find the images that lie in a folder itself, or in folders of classes there, without a `train`."""
-    source = config.source
-    if not isinstance(source, Folder) or root is None or "train" in source.model_fields_set:
-        return config, root
-    if is_dir(root / source.train):
-        lacks_val = "test" not in source.model_fields_set and not is_dir(root / source.test)
-        if lacks_val and is_dir(root / "test"):
-            source = source.model_copy(update={"test": "test"})
-        return config.model_copy(update={"source": source}), root
-    image = own_image(root)
-    if image is None or image.parent not in (root, *(root / name for name in names_in(root))):
-        return config, root  # whose own error says what is missing
-    if image.parent == root:
-        _refuse_mixed(root)
-    return config.model_copy(update={"source": source.model_copy(update={"train": "."})}), root
-
-
-def _refuse_mixed(root: Path) -> None:
-    """Refuse images beside folders of images: one of the two would be left out without a word."""
-    folders = [name for name in names_in(root) if is_visible(name) and is_dir(root / name)]
-    if folders:
-        raise DataError(
-            f'folder: found images in {root} and the folder "{folders[0]}" beside them, expected images '
-            f'alone; which folder to train on says "folder:{root}?train=NAME"'
-        )
-
-
 def _default_recipe(
     objective: MadeFor,
     backbone: Backbone,
     told: str,
     config: DataConfig,
-    root: Path | None,
+    root: Root,
     train_set: ImageDataset,
     overrides: Sequence[str],
     *,
@@ -401,7 +355,7 @@ def _has_classes(train_set: ImageDataset) -> bool:
     return train_set.num_classes > 1 and bool((counts > 1).any())
 
 
-def _protocols(config: DataConfig, root: Path | None, train_set: ImageDataset) -> list[dict[str, Any]]:
+def _protocols(config: DataConfig, root: Root, train_set: ImageDataset) -> list[dict[str, Any]]:
     """Return what can be measured: without classes, or images to test on, nothing."""
     if not _has_classes(train_set) or bool((train_set.labels < 0).any()):
         return []

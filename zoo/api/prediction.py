@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,8 +11,9 @@ from PIL import Image
 
 from zoo.api.encoding import encode, opened
 from zoo.api.given import check_number
-from zoo.data.given_images import open_images
+from zoo.data.any_data import Data, open_images
 from zoo.evaluation.diagnosis.center_loss import CenterLoss, center_loss
+from zoo.files import is_dir, is_file
 from zoo.functional.checks import check_features
 from zoo.release import Release
 
@@ -33,7 +34,7 @@ class Prediction(NamedTuple):
 
 def predict(
     release: Release | str | Path,
-    images: Image.Image | str | Path | Iterable[Image.Image | str | Path],
+    images: Image.Image | Data,
     top: int = 1,
     *,
     device: str = "auto",
@@ -44,8 +45,9 @@ def predict(
 
     Args:
         release: a release with centers, its name or folder.
-        images: PIL images, image files, and folders, of which every image at any depth is taken. Files are
-            read in batches: all of them together need not fit into memory.
+        images: a PIL image, an image file, or any data, see `zoo.data.any_data.Data`; in a list also folders,
+            of which every image at any depth is taken. Files are read in batches: all of them together need
+            not fit into memory.
         top: how many classes of each image; all where there are fewer.
         device: "auto", "cpu" or "cuda".
         workers: processes that decode images; those of the release's recipe when None.
@@ -64,7 +66,14 @@ def predict(
     check_number("top", top, 1)
     found = opened(release)
     centers = found.require_centers()
-    dataset = open_images(images)
+    if isinstance(images, Iterator):
+        images = list(images)
+    path = Path(images) if isinstance(images, str | Path) else None
+    single = isinstance(images, Image.Image) or (
+        path is not None and is_file(path) and path.suffix != ".parquet"
+    )
+    dataset, _, limit = open_images([images] if single else images)
+    folder = path if path is not None and is_dir(path) else Path()  # names are relative to it
     features, places, _ = encode(
         dataset,
         found.load(),
@@ -72,7 +81,7 @@ def predict(
         release=found,
         device=device,
         workers=workers,
-        max_bad_images=max_bad_images,
+        max_bad_images=max(max_bad_images, limit),
         doing="classifying",
     )
     check_features(features, "features", dim=centers.weight.shape[1])
@@ -83,7 +92,7 @@ def predict(
             rows.tolist(), nearest.index.tolist(), nearest.probability.tolist(), strict=True
         ):
             classes = zip((centers.class_names[c] for c in columns[0]), columns[1], strict=True)
-            predictions.append(Prediction(dataset.name_of(place), tuple(classes)))
+            predictions.append(Prediction(str(folder / dataset.name_of(place)), tuple(classes)))
     return tuple(predictions)
 
 

@@ -12,7 +12,8 @@ from zoo.api.finishing import Finished, finish
 from zoo.api.naming import renamed
 from zoo.config import plain_kind
 from zoo.data import DataConfig, ImageDataset, open_dataset
-from zoo.data.misplaced import from_archive
+from zoo.data.memory import Root
+from zoo.data.recognition import from_archive
 from zoo.errors import DataError, Interrupted, RecipeError, TrainingError, ZooError, ZooWarning
 from zoo.files import RUNS
 from zoo.image_list import ImageList
@@ -42,7 +43,7 @@ def pretrain(
     recipe: Recipe | str | Path,
     *,
     out: str | Path | None = None,
-    data: str | Path | None = None,
+    data: Root = None,
     resume: bool = False,
     overrides: Overrides = (),
     stages_at: str | Path | None = None,
@@ -84,7 +85,7 @@ def _pretrain(
     recipe: Recipe,
     begun: list[RunFolder],
     out: Path,
-    data: str | Path | None,
+    data: Root,
     ranks: Ranks,
     *,
     resume: bool,
@@ -124,7 +125,7 @@ def _pretrain(
 
 def open_sets(
     recipe: Recipe,
-    data: str | Path | None,
+    data: Root,
     images: Mapping[str, ImageList] | None = None,
     ranks: Ranks = ALONE,
 ) -> tuple[ImageDataset, ImageDataset | None]:
@@ -158,7 +159,7 @@ def open_sets(
 def _test_set(
     recipe: Recipe,
     config: DataConfig,
-    data: str | Path | None,
+    data: Root,
     listed: ImageList | None,
     ranks: Ranks,
     *,
@@ -188,9 +189,7 @@ def _track(
         run.track_results(recipe, entries, pictures, step=sum(stage.trained.steps for stage in stages))
 
 
-def plan_pretraining(
-    recipe: Recipe | str | Path, *, data: str | Path | None = None, overrides: Overrides = ()
-) -> Recipe:
+def plan_pretraining(recipe: Recipe | str | Path, *, data: Root = None, overrides: Overrides = ()) -> Recipe:
     """Return the recipe of a training without running it; the arguments are those of `pretrain`.
 
     Where overrides change the data or the kind of objective, and not the name, it gets another name.
@@ -206,7 +205,7 @@ def plan_pretraining(
         before = as_recipe(recipe, ())
     except RecipeError:  # whole only with its overrides: there is nothing to compare with
         return made
-    return renamed(made, before, overrides, None if data is None else Path(data))
+    return renamed(made, before, overrides, data)
 
 
 def as_recipe(recipe: Recipe | str | Path, overrides: Overrides) -> Recipe:

@@ -8,6 +8,7 @@ from pathlib import Path
 from zoo.api.facts import hardware
 from zoo.api.pretraining import as_recipe
 from zoo.data import open_dataset
+from zoo.data.any_data import Data, own_root
 from zoo.errors import RecipeError, TrainingError
 from zoo.evaluation.figures.profile import plot_profile
 from zoo.files import write_text, writing
@@ -22,7 +23,7 @@ def profile_step(
     recipe: Recipe | str | Path,
     *,
     out: str | Path,
-    data: str | Path | None = None,
+    data: Data = None,
     overrides: Overrides = (),
 ) -> tuple[Profile, list[str]]:
     """Measure what a recipe's step costs, and where its time goes; nothing is trained or released.
@@ -43,9 +44,10 @@ def profile_step(
     if not stages(recipe):
         raise RecipeError(f"{recipe.name}: a method that trains nothing has no step to measure")
     recipe = beginning(recipe)  # of a method its first training, which is most of it
+    root = own_root(data, recipe.data)
     with writing(f'folder of the profile "{out}"', TrainingError):
         out.mkdir(parents=True, exist_ok=True)  # before the minute that measuring may take
-    dataset = open_dataset(recipe.data, "train", data, unlabelled=learns_without_labels(recipe))
+    dataset = open_dataset(recipe.data, "train", root, unlabelled=learns_without_labels(recipe))
     with (
         cpu_threads(recipe.training.threads),
         show_status(f"measuring steps of {recipe.name}"),

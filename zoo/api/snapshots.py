@@ -8,6 +8,7 @@ from zoo.api.finishing import finish
 from zoo.api.given import check_path
 from zoo.api.pretraining import open_sets
 from zoo.catalog import recipe_text
+from zoo.data.any_data import Data, own_root
 from zoo.errors import TrainingError
 from zoo.files import RUNS, is_file
 from zoo.release import Release
@@ -23,7 +24,7 @@ def snapshot(
     run: str | Path,
     *,
     out: str | Path | None = None,
-    data: str | Path | None = None,
+    data: Data = None,
     step: int | None = None,
     overrides: Overrides = (),
 ) -> Release:
@@ -38,7 +39,7 @@ def snapshot(
             several trainings, whose release tells of all of them.
         out: the release folder to make, `runs/NAME_epN` when None: NAME of the recipe, N the epoch, or
             `runs/NAME_stepN` where the checkpoint is not of an epoch's end.
-        data: the folder with the data, for sources that need one.
+        data: those of the training, where they need to be given.
         step: after which the checkpoint was written; the newest when None.
         overrides: changes of the recipe; only those with which a training could be resumed, e.g.
             `{"evaluation": []}`.
@@ -67,7 +68,7 @@ def snapshot(
     checkpoint = checkpoint_of(folder, step)
     if out is not None:
         _require_free(Path(out), folder)  # before the data are read
-    train_set, test_set = open_sets(recipe, data)
+    train_set, test_set = open_sets(recipe, own_root(data, recipe.data))
     with cpu_threads(recipe.training.threads):
         trained = trained_until(checkpoint, recipe, folder, train_set)
         reached = f"ep{trained.epoch}" if isinstance(trained.epoch, int) else f"step{trained.steps}"

@@ -94,9 +94,12 @@ Set = Annotated[
         "--set", metavar="A.B=C", help="Change one value of the recipe; may be given several times."
     ),
 ]
-Data = Annotated[  # no Path, which would take the "./" off a folder that is named like a spec
-    str | None, typer.Option("--data", metavar="DIR", help="Folder with the data, for sources that need one.")
-]
+DATA_HELP = (
+    "Images: a folder (CLASS/IMAGE, or train/CLASS/IMAGE and val/CLASS/IMAGE, or parquet files), a parquet "
+    'file, or a spec such as "cifar100:DIR". Default: the own ones of recipe or release.'
+)
+# no Path, which would take the "./" off a folder that is named like a spec
+Data = Annotated[str | None, typer.Option("--data", help=DATA_HELP, show_default=False)]
 Out = Annotated[Path | None, typer.Option("--out", help="Release folder to make. Default: runs/NAME.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint, if there is one.")]
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from zoo.cli.app import app
+from zoo.cli.app import Data, app
 
 
 @app.command()
@@ -19,12 +19,7 @@ def diagnose(
             help="Weights names, folders or org/repo; or runs that are not finished. Several: side by side.",
         ),
     ],
-    data: Annotated[
-        str | None,
-        typer.Option(
-            "--data", help="Folder with each one's own data, or a spec such as cifar100:DIR for all."
-        ),
-    ] = None,
+    data: Data = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder of the report. Default: runs/diagnosed/NAME.")
     ] = None,

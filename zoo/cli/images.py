@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from zoo.cli.app import app
+from zoo.cli.app import DATA_HELP, app
 from zoo.cli.show import print_columns
 from zoo.errors import ZooError, one_line
 from zoo.files import check_writable, write_atomic, writing
@@ -30,14 +30,13 @@ def embed(
         str, typer.Argument(help="Weights name, folder, org/repo, or timm:ARCH.TAG for timm's own weights.")
     ],
     *,
-    data: Annotated[
-        str,
-        typer.Option("--data", help='Folder of images, at any depth, or a spec such as "cifar100:DIR".'),
-    ],
+    data: Annotated[str, typer.Option("--data", help=DATA_HELP)],
     out: Annotated[
         Path, typer.Option("--out", help="File to write: .npz, .safetensors or .parquet (needs pyarrow).")
     ],
-    split: Annotated[str | None, typer.Option("--split", help="Of a spec: test (default) or train.")] = None,
+    split: Annotated[
+        str | None, typer.Option("--split", help="train or test. Default: all of a folder, else test.")
+    ] = None,
     max_bad_images: Annotated[
         int | None,
         typer.Option("--max-bad-images", min=0, help="Leave out so many unreadable images, and name them."),

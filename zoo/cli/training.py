@@ -42,14 +42,7 @@ def pretrain(
             help="Recipe: a shipped name or a file. Default: one made for --data.", show_default=False
         ),
     ] = None,
-    data: Annotated[  # no Path, see `Data`
-        str | None,
-        typer.Option(
-            "--data",
-            help='Folder for the recipe\'s own source, or a spec in its place, e.g. "folder:DIR": images in '
-            "DIR itself, in DIR/train, or in folders of classes there.",
-        ),
-    ] = None,
+    data: Data = None,
     init: Annotated[
         str | None,
         typer.Option(
@@ -75,17 +68,14 @@ def pretrain(
 ) -> None:
     """Train as a recipe says, measure the result, and write its release folder.
 
-    Without a recipe, on images of your own, which need no labels: --data folder:DIR with --init or --arch.
+    Without a recipe, on images of your own, which need no labels: --data DIR with --init or --arch.
     The recipe that is made for them is kept with every value in the release.
     """
     if recipe is None and data is None and init is None and arch is None:
-        raise typer.BadParameter(
-            "missing; or give --data folder:DIR with --init or --arch", param_hint="RECIPE"
-        )
+        raise typer.BadParameter("missing; or give --data DIR with --init or --arch", param_hint="RECIPE")
     from zoo import api
 
     changes: Sequence[str] = overrides or []
-    root: str | Path | None = data
     if recipe is None:
         parsed, root = api.plan_own_pretraining(
             data=data, init=init, arch=arch, objective=objective, overrides=changes
@@ -166,14 +156,7 @@ def finetune(
         str, typer.Option("--init", help="Release to start from: name, folder, org/repo or timm:ARCH.TAG.")
     ],
     head: Annotated[str | None, typer.Option("--head", help="fresh, or centers: the learned ones.")] = None,
-    data: Annotated[
-        str | None,
-        typer.Option(
-            "--data",
-            help='Folder for the recipe\'s own source, or a spec in its place, e.g. "folder:DIR" or '
-            '"cifar100:DIR?imbalance=100&fraction=0.1".',
-        ),
-    ] = None,
+    data: Data = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -297,10 +280,7 @@ def evaluate(
     release: Annotated[
         str, typer.Argument(help="Weights name, folder, org/repo, or timm:ARCH.TAG for timm's own weights.")
     ],
-    data: Annotated[
-        str | None,
-        typer.Option("--data", help='Folder with the release\'s own data, or a spec such as "cifar100:DIR".'),
-    ] = None,
+    data: Data = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Setting of the protocol, e.g. k=200."),

@@ -12,7 +12,7 @@ import numpy as np
 
 from zoo.data.config import Parquet, Source, TorchvisionSource
 from zoo.data.dataset import Split
-from zoo.data.parquet import ParquetStore, open_parquet, parquet_columns
+from zoo.data.parquet import ParquetStore, open_parquet, parquet_schema
 from zoo.data.paths import fetching, require_root
 from zoo.data.stores import ArrayStore, Opened
 from zoo.errors import DataError
@@ -209,7 +209,7 @@ def _check_shards(names: Sequence[str], folder: Path) -> None:
 
 
 def _check_columns(kind: str, copy: Copy, file: Path) -> None:
-    present = parquet_columns(file)
+    present = parquet_schema(file).names
     if copy.label not in present:
         other = next((name for name, each in COPIES.items() if name != kind and each.label in present), None)
         if other is not None:

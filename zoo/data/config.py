@@ -6,9 +6,9 @@ Nothing here imports torch. Defaults are the literature's; a shipped recipe stat
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
 from zoo.config import Config
 from zoo.data.ops import Cutout, GaussianBlur, Interpolation, Op, PositiveInt, RandomErasing, TimmAugment
@@ -120,9 +120,30 @@ class HubDataset(Config):
         return value
 
 
+class Memory(Config):
+    """Images that a Python program holds: they are given as `data` each time; see `zoo.data.memory`."""
+
+    kind: Literal["memory"] = "memory"
+    name: str
+    """What tables call them."""
+    sha256: str
+    """Of labels and pixels, or of a sample of these; tells them apart from others."""
+
+
 Source = Annotated[
-    Digits | TorchvisionSource | Folder | ListFiles | Parquet | HubDataset, Field(discriminator="kind")
+    Digits | TorchvisionSource | Folder | ListFiles | Parquet | HubDataset | Memory,
+    Field(discriminator="kind"),
 ]
+
+
+class Holdout(Config):
+    """The test images of data that have no test part: a share of each class, which is not trained on."""
+
+    fraction: Annotated[float, Field(ge=0, le=1)] = 0.2
+    """Of each class, rounded, at least one image; a class of one image stays in training. 0: no image is
+    tested on, 1: all are."""
+    seed: Seed = 0
+    """Of the draw."""
 
 
 class LongTail(Config):
@@ -214,6 +235,8 @@ class DataConfig(Config):
 
     source: Source
     """Where images and labels come from."""
+    holdout: Holdout | None = None
+    """For a source without a test part: the images held out of the training part, before anything else."""
     long_tail: LongTail | None = None
     """Applies to the training split only."""
     subset: Subset | None = None
@@ -230,6 +253,14 @@ class DataConfig(Config):
     bicubic); None leaves them as stored."""
     max_bad_images: Annotated[int, Field(ge=0)] = 0
     """So many unreadable training images are replaced before training stops."""
+
+    @model_serializer(mode="wrap")
+    def _plain(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out that nothing is held out, as recipes and releases of before there was a holdout do."""
+        values: dict[str, Any] = plain(self)
+        if values.get("holdout") is None:
+            values.pop("holdout", None)
+        return values
 
     @model_validator(mode="after")
     def _positive_std(self) -> Self:

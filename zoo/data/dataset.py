@@ -200,11 +200,12 @@ class ImageDataset:
     def describe(self) -> dict[str, Any]:
         """Return plain values that identify the data set, for cards and metrics.
 
-        `sha256` is over the names, labels and candidates of the images in order: equal only for the same
+        `sha256` is over the names, labels and candidates of the images in order, and over what is known of
+        their `content`: equal only for the same
         selection, or for one that is `known_as` it. Partial labels say the mean number of candidates of an
         image, the true label included.
         """
-        digest = hashlib.sha256()
+        digest = hashlib.sha256(str(self.settings.get("content", "")).encode())
         for row, label in zip(self._rows.tolist(), self.labels.tolist(), strict=True):
             digest.update(f"{self._store.name(row)}\t{label}\n".encode("utf-8", "surrogateescape"))
         settings = dict(self.settings)

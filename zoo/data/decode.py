@@ -13,6 +13,9 @@ from PIL import Image, ImageOps
 from zoo.errors import DataError
 from zoo.pixels import to_rgb
 
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "JPEG2000")
+"""Raster formats alone are opened: Pillow gives PostScript to another program."""
+
 
 def read_image(source: Path | bytes, name: str) -> Image.Image:
     """Read a file or encoded bytes as RGB.
@@ -36,10 +39,10 @@ def read_size(source: Path | bytes, name: str) -> tuple[int, int]:
 
 def _opened(source: Path | bytes) -> Image.Image:
     if isinstance(source, bytes):
-        return Image.open(io.BytesIO(source))
+        return Image.open(io.BytesIO(source), formats=FORMATS)
     if not stat.S_ISREG(source.stat().st_mode):  # reading a pipe or a device may never end
         raise ValueError("found no regular file")
-    return Image.open(source)
+    return Image.open(source, formats=FORMATS)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from zoo.data.config import HubDataset, Parquet
 from zoo.data.dataset import Split
-from zoo.data.parquet import is_split_name, named_by, open_parquet, parquet_columns, require_pyarrow
+from zoo.data.parquet import is_split_name, named_by, open_parquet, parquet_schema, require_pyarrow
 from zoo.data.paths import fetching
 from zoo.data.stores import Opened
 from zoo.errors import DataError, did_you_mean
@@ -59,10 +59,11 @@ def open_hub(source: HubDataset, split: Split, root: Path | None) -> Opened:
     folder, chosen = _fetched(source, split)
     image = source.image
     if image is None:
-        columns = parquet_columns(folder / chosen.files[0])
+        columns = parquet_schema(folder / chosen.files[0]).names
         image = next((name for name in IMAGE_COLUMNS if name in columns), IMAGE_COLUMNS[0])
     section = Parquet(train=chosen.train, test=chosen.test, image=image, label=source.label)
     store, labels, class_names = open_parquet(section, split, folder)
+    store.linked = False  # files of this machine are nobody else's to name
     origin = {"hub_id": source.repo, "hub_commit": folder.name, "hub_folder": chosen.folder}
     return Opened(store, labels, class_names, origin=origin)
 

@@ -29,6 +29,9 @@ UNPACKED, UNPACKED_PER_BYTE = 64 << 20, 32  # bytes; encoded images hardly get s
 class ParquetStore:
     """Encoded images in Arrow memory, decoded on demand: worker processes share them without a copy."""
 
+    linked = True
+    """Whether an image may lie in a file of its own, which the parquet file names."""
+
     def __init__(self, encoded: Any, names: Sequence[str], files: Sequence[Path], column: str) -> None:
         """Take the `encoded` bytes, N of them, their `names`, and the `column` of `files` they are from."""
         self._encoded = encoded
@@ -42,15 +45,18 @@ class ParquetStore:
 
     def read(self, row: int) -> Image.Image:
         """Decode image `row`."""
-        return read_image(self._bytes(row), self._names[row])
+        return read_image(self._image(row), self._names[row])
 
     def size(self, row: int) -> tuple[int, int]:
         """Read the beginning of image `row`."""
-        return read_size(self._bytes(row), self._names[row])
+        return read_size(self._image(row), self._names[row])
 
-    def _bytes(self, row: int) -> bytes:
+    def _image(self, row: int) -> bytes | Path:
         data: bytes | None = self._encoded[row].as_py()
         if data is None:
+            file = Path(self._names[row])  # `Dataset.to_parquet` leaves images of files where they are
+            if self.linked and file.is_absolute() and is_file(file):
+                return file
             raise DataError(f'image "{self._names[row]}" has no bytes: the file only refers to it')
         return data
 
@@ -191,11 +197,10 @@ def _shards(pattern: str, root: Path | None, split: Split) -> list[Path]:
     return files
 
 
-def parquet_columns(file: Path) -> list[str]:
-    """Return the names of a file's columns; errors are those of `open_parquet`."""
+def parquet_schema(file: Path) -> Any:
+    """Return a file's columns, an Arrow schema; errors are those of `open_parquet`."""
     with _opened(file) as parquet:
-        names: list[str] = parquet.schema_arrow.names
-    return names
+        return parquet.schema_arrow
 
 
 @contextmanager

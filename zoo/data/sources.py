@@ -19,25 +19,26 @@ from zoo.data.config import (
     DataConfig,
     Digits,
     Folder,
+    Holdout,
     HubDataset,
     ListFiles,
     LongTail,
+    Memory,
     PartialLabels,
     Source,
     Subset,
     TorchvisionSource,
 )
 from zoo.data.dataset import ImageDataset, ImageStore, Split
-from zoo.data.given_root import require_use
 from zoo.data.hub import open_hub
+from zoo.data.image_files import first_image, is_visible, warn_of_endings
 from zoo.data.image_ids import are_listed, find_listed
 from zoo.data.list_files import open_list
 from zoo.data.long_tail import select_long_tail
-from zoo.data.misplaced import remedy
+from zoo.data.memory import MemoryImages, Root
 from zoo.data.parquet import open_parquet
 from zoo.data.partial_labels import draw_candidates, read_candidates
 from zoo.data.paths import fetching, require_path, require_root
-from zoo.data.recognition import FASHION_MNIST, first_image, is_visible
 from zoo.data.stores import ArrayStore, FileStore, Opened
 from zoo.data.subset import select_subset
 from zoo.errors import DataError, ZooWarning, did_you_mean
@@ -78,7 +79,7 @@ def open_fashion_mnist(source: TorchvisionSource, split: Split, root: Path | Non
 
     if root is None or not source.download:
         root = require_root(root, source.kind)
-    inside = FASHION_MNIST
+    inside = "FashionMNIST"
     if root.name == inside:  # the folder of the data set itself was given
         root = root.parent
     try:
@@ -164,18 +165,6 @@ def open_folder(source: Folder, split: Split, root: Path | None) -> Opened:
     return Opened(FileStore(path, paths), np.array([place for _, place in samples], dtype=np.int64), classes)
 
 
-def warn_of_endings(endings: Counter[str], path: Path, kind: str) -> None:
-    """Say how many files of each ending in a folder are no images to torchvision; `kind` begins the text."""
-    if not endings or rank() != 0:
-        return
-    count = endings.total()
-    files, are = ("file", "is") if count == 1 else ("files", "are")
-    found = ", ".join(f"{ending} {number}" for ending, number in endings.most_common(6))
-    found += ", ..." if len(endings) > 6 else ""
-    told = f"{kind}: {path}: {count:,} {files} of other endings ({found}) {are} left out"
-    warnings.warn(told, ZooWarning, stacklevel=3)
-
-
 def _class_folders(path: Path) -> list[str]:
     """Return the sorted names of a split's classes."""
     names = _folders_in(path)
@@ -191,6 +180,13 @@ def _folders_in(path: Path) -> list[str]:
 _KNOWN_HIDDEN = frozenset({".ipynb_checkpoints", ".git", "__MACOSX"})
 """Folders that programs make, whose images are copies."""
 
+
+def _open_nothing(source: Memory, split: Split, root: Path | None) -> Opened:
+    raise DataError(
+        f"data: {source.name} were images of a Python program, expected the same ones as data, in Python"
+    )
+
+
 OPENERS: dict[
     str,
     Callable[[Any, Split, Path | None], Opened | tuple[ImageStore, NDArray[np.int64], Sequence[str]]],
@@ -203,13 +199,16 @@ OPENERS: dict[
     "list": open_list,
     "parquet": open_parquet,
     "hub": open_hub,
+    "memory": _open_nothing,
 }
 
 
-def data_name(source: Source, root: str | Path | None) -> str:
+def data_name(source: Source, root: Root) -> str:
     """Name the data so that two folders, or two label columns of one, are told apart in a table."""
     if isinstance(source, Digits | TorchvisionSource):
         return source.kind
+    if isinstance(source, Memory) or isinstance(root, MemoryImages):
+        return str(getattr(source, "name", "images"))
     if isinstance(source, HubDataset):
         label = None if source.label == HubDataset.model_fields["label"].default else source.label
         return " ".join(part for part in (source.repo, source.config, label) if part)
@@ -245,7 +244,7 @@ def _check_names(source: Source, root: Path | None, class_names: Sequence[str]) 
 def open_dataset(
     config: DataConfig,
     split: Split,
-    root: str | Path | None,
+    root: Root,
     listed: ImageList | None = None,
     *,
     unlabelled: bool = False,
@@ -264,52 +263,52 @@ def open_dataset(
     Args:
         config: what to read.
         split: `train` or `test`.
-        root: folder of the data, the command line's `--data`; None for embedded data or absolute paths.
+        root: folder of the data, or the images of a program; None for embedded data or absolute paths.
         listed: the images that long tail and subset drew from the copy where a release was trained. Where
             they are not what is drawn from this copy, in order and pixel by pixel, they are searched in it.
         unlabelled: take images without classes too.
 
     Raises:
-        DataError: naming what is missing or malformed, where it was looked for, and how to give it; for a
-            folder of which nothing would be read; for images without classes where these are needed;
-            `OtherImages` where not all listed images are there.
+        DataError: naming what is missing or malformed, where it was looked for, and how to give it; for
+            images without classes where these are needed; `OtherImages` where not all listed ones are there.
     """
-    require_use([config], root)
     source = config.source
-    folder = None if root is None else Path(root)
-    try:
-        store, labels, class_names, files, origin = Opened(*OPENERS[source.kind](source, split, folder))
-    except DataError as error:
-        way_out = remedy(config, folder)
-        if way_out is None:
-            raise
-        raise DataError(f"{error}. {way_out}") from None
+    folder = None if root is None or isinstance(root, MemoryImages) else Path(root)
+    part_read: Split = split if config.holdout is None else "train"
+    if isinstance(root, MemoryImages) and isinstance(source, Memory):
+        found = root.opened(part_read)
+    else:
+        found = Opened(*OPENERS[source.kind](source, part_read, folder))
+    store, labels, class_names, files, origin = found
     _check_names(source, folder, class_names)
     tail = config.long_tail if split == "train" else None
     part = config.subset if split == "train" else None
     partial = config.partial_labels if split == "train" else None
-    settings = {
+    settings: dict[str, Any] = {
         "name": data_name(source, root),
         "source": source.kind,
         "split": split,
         "long_tail": tail.model_dump() if tail else None,
         "partial_labels": None,
+        **({"holdout": config.holdout.model_dump()} if config.holdout else {}),
+        **({"content": source.sha256} if isinstance(source, Memory) else {}),
         **({"files": files} if files else {}),
         **origin,
         **({"subset": part.model_dump()} if part else {}),  # releases of before there was one lack the key
     }
-    if len(labels) == 0:
+    rows = _rows_of(config.holdout, labels, split)
+    if len(rows) == 0:
         raise DataError(f"{source.kind}: the {split} split has no images")
     if not class_names and (not unlabelled or tail or part or partial):
         why = (
             "long_tail, subset and partial_labels draw by class" if unlabelled else "classes are needed here"
         )
         raise DataError(
-            f"{source.kind}: the {len(labels):,} images of the {split} split are in no class folders, and "
-            f"{why}: expected CLASS/IMAGE. Without classes objectives such as moco can be trained, with "
-            "--set 'evaluation=[]'"
+            f"{source.kind}: the {len(rows):,} images of the {split} split have no labels, and "
+            f"{why}: expected CLASS/IMAGE, in Python (image, label) for each. Without classes objectives "
+            "such as moco can be trained, with --set 'evaluation=[]'"
         )
-    whole = ImageDataset(store, labels, class_names, settings=settings)
+    whole = ImageDataset(store, labels[rows], class_names, rows=rows, settings=settings)
     try:
         dataset = _selected(whole, tail, part)
     except DataError:  # a list asks for no tail of other images than its own
@@ -321,8 +320,29 @@ def open_dataset(
     return dataset if partial is None else _with_partial_labels(dataset, partial, folder)
 
 
-def has_training_split(config: DataConfig, root: str | Path | None) -> bool:
+def _rows_of(holdout: Holdout | None, labels: NDArray[np.int64], split: Split) -> NDArray[np.int64]:
+    """Return the rows of a split, in order: all, or those in or out of what is held out, class by class."""
+    if holdout is None or holdout.fraction in (0, 1):
+        everything = holdout is None or (split == "test") == (holdout.fraction == 1)
+        return np.arange(len(labels) if everything else 0)
+    from torch import from_numpy
+
+    from zoo.data.stratified import stratified_split
+
+    if len(labels) and labels.min() < 0:
+        raise DataError(
+            "holdout: found images without labels, by which it is drawn: --set data.holdout.fraction=0"
+        )
+    parts = stratified_split(from_numpy(labels), holdout.fraction, holdout.seed)
+    return parts[split == "test"].numpy()
+
+
+def has_training_split(config: DataConfig, root: Root) -> bool:
     """Whether there are training images too: what somebody has may be a labelled batch to test on alone."""
+    if config.holdout is not None:
+        return config.holdout.fraction < 1
+    if isinstance(root, MemoryImages):
+        return "train" in root.splits
     source, base = config.source, Path() if root is None else Path(root)
     if isinstance(source, Folder):
         return is_dir(base / source.train)

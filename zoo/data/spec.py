@@ -5,7 +5,6 @@ A data set on the Hub has its repository and revision for the folder: `hub:org/n
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from zoo.data.config import (
     Subset,
     TorchvisionSource,
 )
-from zoo.errors import DataError, ZooError, did_you_mean
+from zoo.errors import DataError, did_you_mean
 
 _SECTIONS: dict[str, type[Config]] = {
     "digits": Digits,
@@ -94,39 +93,3 @@ def parse_data_spec(text: str) -> tuple[DataConfig, Path | None]:
         return config, Path(folder).expanduser() if folder else None
     except RuntimeError as error:  # "~" of nobody
         raise DataError(f'data "{text}": {error}') from None
-
-
-def is_spec(text: str) -> bool:
-    """Whether a text begins as a spec does: with a kind of source, alone or before ":" or "?"."""
-    return text.partition("?")[0].partition(":")[0] in _SECTIONS
-
-
-def data_spec(config: DataConfig, root: Path | None) -> str | None:
-    """Return what `parse_data_spec` reads as the same data; None where nothing is.
-
-    That is source, long tail, subset and the limit of unreadable images. Keys of the source, and the limit,
-    are left out where they have their default.
-    """
-    chosen: dict[str, Any] = {}
-    for section in (config.long_tail, config.subset):
-        for key, value in ({} if section is None else section.model_dump(mode="json")).items():
-            if value is not None and chosen.setdefault(key, value) != value:
-                return None  # a spec has one seed for both
-    if config.max_bad_images:
-        chosen[_LIMIT] = config.max_bad_images
-    own = config.source.model_dump(mode="json", exclude=_PLACE, exclude_defaults=True)
-    texts = {
-        key: value if isinstance(value, str) else json.dumps(value) for key, value in (own | chosen).items()
-    }
-    words = "&".join(f"{key}={text}" for key, text in texts.items())
-    place = config.source.kind if root is None else f"{config.source.kind}:{root}"
-    if isinstance(config.source, HubDataset):
-        place = "hub:" + "@".join(filter(None, [config.source.repo, config.source.revision]))
-    spec = f"{place}?{words}" if words else place
-    try:
-        found, folder = parse_data_spec(spec)
-    except ZooError:  # a name with a sign that separates
-        return None
-    said = {"source", "long_tail", "subset", _LIMIT}
-    same = found.model_dump(include=said) == config.model_dump(include=said)
-    return spec if same and folder == root else None

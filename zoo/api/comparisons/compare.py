@@ -20,6 +20,7 @@ from zoo.api.comparisons.plan import (
 from zoo.api.facts import hardware, versions
 from zoo.api.pretraining import as_recipe, pretrain
 from zoo.data import ImageDataset, open_dataset
+from zoo.data.any_data import Data
 from zoo.data.words import data_words
 from zoo.errors import TrainingError, ZooError
 from zoo.evaluation.figures.comparison import plot_comparison
@@ -57,7 +58,7 @@ def compare(
     *,
     init: str | Path | Release,
     out: str | Path | None = None,
-    data: str | Path | None = None,
+    data: Data = None,
     methods: Iterable[str | Mapping[str, Any]] | None = None,
     seeds: Sequence[int] = (0, 1, 2),
     resume: bool = False,

@@ -11,6 +11,8 @@ from zoo import release as releases
 from zoo.api.facts import origin_facts
 from zoo.api.finetuning import plan_finetuning
 from zoo.api.pretraining import as_recipe
+from zoo.data.any_data import Data
+from zoo.data.memory import Root
 from zoo.errors import RecipeError, TrainingError, ZooError, did_you_mean
 from zoo.release import Release
 from zoo.release.format import holds_release
@@ -67,10 +69,10 @@ def checked_seeds(seeds: Sequence[int]) -> list[int]:
 def base_recipe(
     recipe: Recipe | str | Path | None,
     init: str | Path | Release,
-    data: str | Path | None,
+    data: Data,
     overrides: Overrides,
-) -> tuple[Recipe, Path | None]:
-    """Return what all methods have in common, and the folder of the data."""
+) -> tuple[Recipe, Root]:
+    """Return what all methods have in common, and the place of the data."""
     where = "overrides:" if isinstance(overrides, Mapping) else "--set"
     overrides = as_overrides(overrides)
     if recipe is not None:

@@ -12,12 +12,12 @@ from torch import Tensor, nn
 
 from zoo.api.diagnoses.subjects import Opened
 from zoo.api.evaluation import own_data
-from zoo.api.given import check_data
 from zoo.api.own_images import open_own
 from zoo.config import parse
-from zoo.data import DataConfig, EvalView, ImageDataset, ViewsConfig, open_dataset, parse_data_spec
+from zoo.data import DataConfig, EvalView, ImageDataset, ViewsConfig, open_dataset
+from zoo.data.any_data import Data, as_data, own_root
 from zoo.data.embedded import folder_for
-from zoo.data.given_root import require_use
+from zoo.data.memory import Root
 from zoo.errors import ZooError
 from zoo.evaluation.diagnosis.center_loss import center_loss
 from zoo.evaluation.diagnosis.look import Look, landmarks_of, look, words_of
@@ -63,7 +63,7 @@ class Looker:
         workers: processes that decode; None: those of each recipe.
     """
 
-    data: str | Path | None
+    data: Data
     sample: int
     seed: int
     device: torch.device
@@ -77,8 +77,8 @@ class Looker:
         Raises:
             ZooError: naming what is wrong with it.
         """
-        check_data(self.data)
-        self._spec = None if self.data is None or is_dir(self.data) else parse_data_spec(str(self.data))
+        is_own = self.data is None or (isinstance(self.data, str | Path) and is_dir(self.data))
+        self._spec = None if is_own else as_data(self.data)
 
     def require_use(self, subjects: Iterable[Opened]) -> None:
         """Refuse a folder in which none of the subjects has its data.
@@ -92,7 +92,7 @@ class Looker:
             configs = [parse(DataConfig, each.recipe.get("data"), each.name) for each in subjects]
         except ZooError:  # of one that names no data, or other data than this version knows: looking says so
             return
-        require_use(configs, self.data)
+        own_root(self.data, *configs)
 
     def look_at(self, opened: Opened) -> Seen:
         """Look at one; what cannot be had is left out, with the reason."""
@@ -170,11 +170,13 @@ class Looker:
         self._with_landmarks.add(place)  # not before: the next one has them where this look fails
         return found
 
-    def _data_of(self, opened: Opened) -> tuple[DataConfig, str | Path | None]:
+    def _data_of(self, opened: Opened) -> tuple[DataConfig, Root]:
         if self._spec is not None:
-            return self._spec
-        config, root = own_data(opened.recipe, opened.name, self.data)
-        return config, folder_for(config, root)  # others beside it may have their data there
+            return self._spec[:2]
+        given = own_data(opened.recipe, opened.name, self.data)
+        if not given.is_own:  # others beside it have their data there
+            given = own_data(opened.recipe, opened.name, None)
+        return given.config, given.root
 
     def _training_set(self, opened: Opened) -> ImageDataset | None:
         """Return what an unfinished run learns from, candidates and all; a release needs none."""
@@ -184,7 +186,7 @@ class Looker:
         return self._open(config, "train", None if self._spec is not None else folder_for(config, self.data))
 
     def _open(
-        self, config: DataConfig, split: Any, root: str | Path | None, release: Release | None = None
+        self, config: DataConfig, split: Any, root: Root, release: Release | None = None
     ) -> ImageDataset:
         """Open a split; with `release` the images that it lists."""
         listed = (release.config["zoo"].get("images_sha256"), release.class_names) if release else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,9 +12,9 @@ from zoo.api.own_images import open_own
 from zoo.config import Config, parse
 from zoo.data import DataConfig, ImageDataset, open_dataset, parse_data_spec
 from zoo.data.embedded import without_partial_labels
+from zoo.data.memory import Root
 from zoo.errors import DataError, ZooError
 from zoo.evaluation.results.agreement import Images
-from zoo.files import is_dir
 from zoo.release import Release
 from zoo.training.protocols import PROTOCOLS, TRAINED
 
@@ -30,10 +29,8 @@ class Sets(NamedTuple):
     test: ImageDataset
 
     @classmethod
-    def open(cls, config: DataConfig, root: str | Path | None) -> Sets:
-        """Open both; errors are those of `open_dataset`, and that there is no such folder as `root`."""
-        if root is not None and not is_dir(root):
-            raise DataError(f'data: no folder "{root}"')
+    def open(cls, config: DataConfig, root: Root) -> Sets:
+        """Open both; errors are those of `open_dataset`."""
         plain, place = without_partial_labels(config, root)
         return cls(*(open_dataset(plain, split, place) for split in ("train", "test")))
 
@@ -54,7 +51,7 @@ def measured_on(entry: Mapping[str, Any]) -> tuple[str | None, str | None]:
     return train, test
 
 
-def open_same(release: Release, config: DataConfig, root: str | Path | None) -> tuple[ImageDataset, Sets]:
+def open_same(release: Release, config: DataConfig, root: Root) -> tuple[ImageDataset, Sets]:
     """Return what a release was trained on, and both splits as its probes saw them.
 
     Raises:
@@ -83,7 +80,7 @@ def open_same(release: Release, config: DataConfig, root: str | Path | None) -> 
 
 
 def repeat(
-    entry: Mapping[str, Any], made: Release, own: Sets, data: str | Path | None
+    entry: Mapping[str, Any], made: Release, own: Sets, data: Root
 ) -> tuple[Mapping[str, Any], Images]:
     """Return the entry of `made` that repeats the recorded `entry`, measured now if it is not there yet.
 
@@ -141,7 +138,7 @@ def _protocol(entry: Mapping[str, Any]) -> Config:
     )
 
 
-def _named_again(entry: Mapping[str, Any], data: str | Path | None) -> tuple[str, Sets]:
+def _named_again(entry: Mapping[str, Any], data: Root) -> tuple[str, Sets]:
     """Return the spec of an entry's data, as far as the entry tells it, and the data."""
     facts = entry.get("train_set") or entry.get("test_set") or {}
     kind = facts.get("source")

@@ -15,6 +15,7 @@ from zoo import catalog
 from zoo import release as releases
 from zoo.api.pretraining import pretrain
 from zoo.api.reproductions.repeat import Sets, measured_on, open_same, repeat
+from zoo.data.any_data import Data, own_root
 from zoo.errors import Interrupted, RanksLost, ReleaseError, ZooError
 from zoo.evaluation.results import agreement
 from zoo.evaluation.results.agreement import Figure, Tolerance
@@ -125,7 +126,7 @@ class Reproduction:
 def reproduce(
     name: str | Path | Release,
     *,
-    data: str | Path | None = None,
+    data: Data = None,
     out: str | Path | None = None,
     tolerance: float | None = None,
     resume: bool = False,
@@ -138,7 +139,7 @@ def reproduce(
 
     Args:
         name: which release, see `zoo.open`.
-        data: the folder with the data, for sources that need one.
+        data: those that it was trained on, where they need to be given.
         out: the release folder to make, by default `runs/reproduced/NAME`. The comparison is written there
             as `reproduction.json`.
         tolerance: points by which percentages may differ; 0 demands equal numbers. By default as
@@ -159,6 +160,7 @@ def reproduce(
         raise ZooError(f"tolerance: found {tolerance!r}, expected points from 0 to 100")
     recorded = name if isinstance(name, Release) else _open(name)
     recipe = _recipe_of(recorded)
+    data = own_root(data, recipe.data)
     _check_finished(recorded)
     out = RUNS / "reproduced" / recorded.name if out is None else Path(out)
     if out.resolve() == recorded.path.resolve():

@@ -24,13 +24,14 @@ from zoo.api.sweeps.result import Result
 from zoo.api.tables.finished import Finished
 from zoo.api.tables.table import Results, published_figures, results_of
 from zoo.data import open_dataset
+from zoo.data.any_data import own_root
 from zoo.data.embedded import folder_for, reads_folder
-from zoo.data.given_root import require_use
+from zoo.data.memory import Root
 from zoo.errors import DataError, RecipeError, ZooError, did_you_mean
 from zoo.evaluation.diagnosis.page import Page, Table
 from zoo.evaluation.diagnosis.subject import Subject
 from zoo.evaluation.results.rows import Published, Unfinished
-from zoo.files import RUNS, is_dir, is_file, read_object, write_text
+from zoo.files import RUNS, is_file, read_object, write_text
 from zoo.launch import alone, handed_on, launched, rank, restarted
 from zoo.training import Recipe, RunFolder, learns_without_labels, pick_device
 from zoo.training.changes import allowed_changes
@@ -111,9 +112,7 @@ def sweep(
     plan = _plan(names, written, vary or {}, seeds, watch, out)
     command = _command(names, vary or {}, seeds, watch, data, out)
     _require_device(plan.runs)
-    require_use([run.recipe.data for run in plan.runs], data)
-    if data is not None and not is_dir(data):
-        say(f'--data "{data}": there is no such folder; what a recipe may download goes there')
+    own_root(data, *(run.recipe.data for run in plan.runs))
     images = _images(plan.runs, data)
     for run in plan.runs:  # before the first training
         _require_same(run, images)
@@ -266,7 +265,7 @@ def _images(runs: Sequence[Run], data: str | Path | None) -> dict[str, Images]:
     return found
 
 
-def _test_images(recipe: Recipe, data: str | Path | None) -> str | None:
+def _test_images(recipe: Recipe, data: Root) -> str | None:
     try:
         found: str = open_dataset(recipe.data, "test", data).describe()["sha256"]
     except DataError as error:
