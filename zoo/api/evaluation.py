@@ -283,6 +283,14 @@ def _with_classes_of(release: Release, dataset: ImageDataset) -> ImageDataset:
     Somebody's own labelled images may lack some of them; of the test images that is said.
     """
     ours, theirs = dataset.class_names, release.class_names
+    if release.is_plain and len(ours) == len(theirs) and not {*ours} & {*theirs}:
+        warnings.warn(
+            f"classifier: the {len(ours)} classes of {release.name} have other names than the data's and are "
+            f'taken in their order, "{theirs[0]}" for "{ours[0]}"',
+            ZooWarning,
+            stacklevel=3,
+        )
+        return dataset.renamed(theirs)
     known = set(theirs)
     unknown = next((name for name in ours if name not in known), None)
     ambiguous = len(known) < len(theirs) or len(set(ours)) < len(ours)

@@ -197,6 +197,12 @@ class ImageDataset:
             candidates=candidates,
         )
 
+    def renamed(self, class_names: Sequence[str]) -> ImageDataset:
+        """Return the data set with other names for its classes, C in the same order."""
+        same = self.subset(np.arange(len(self)))
+        same.class_names = tuple(class_names)
+        return same
+
     def describe(self) -> dict[str, Any]:
         """Return plain values that identify the data set, for cards and metrics.
 
