@@ -86,7 +86,7 @@ def test_other_images_are_refused_where_a_recipes_own_are_meant(
 ) -> None:
     data = picture_folder(tmp_path / "photos")
     before = sorted(data.rglob("*"))
-    with pytest.raises(DataError, match=r"found other data, .*photos, expected the recipe's own: "):
+    with pytest.raises(DataError, match=r"found other data, .*photos., expected the recipe's own: "):
         use(data, tmp_path / "out")
     assert sorted(data.rglob("*")) == before and not (tmp_path / "out").exists()
 
