@@ -6,6 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
+from PIL import Image, ImageEnhance, ImageOps
 from scipy.stats import chi2, ks_2samp
 from torchvision.transforms import AutoAugmentPolicy, InterpolationMode, v2
 from torchvision.transforms.v2 import functional as tv
@@ -82,29 +83,75 @@ def test_images_of_few_values_are_pillows_to_the_bit(name, fill):
     assert torch.equal(auto_augment.apply(batch([image]), choices), batch([pillow(image, name, 0.6)]))
 
 
-@pytest.mark.parametrize("name", ["ShearX", "TranslateY", "Rotate"])
-@pytest.mark.parametrize("fill", [128, 255])
-def test_what_is_moved_in_has_the_grey_that_is_asked_for(name, fill):
-    image, strength = photo(32, 32, 1), 0.3 if name == "ShearX" else 9.0
-    theirs = RAND._apply_image_or_video_transform(
-        image, name, strength, InterpolationMode.NEAREST, v2.RandAugment(fill=fill)._fill
-    )
-    choices = auto_augment.Choices(*(column[None] for column in auto_augment.choice(name, strength, 32, 32)))
-    found = auto_augment.apply(batch([image]), choices, fill)
-    assert torch.equal(found, batch([theirs]))
-    assert not torch.equal(found, auto_augment.apply(batch([image]), choices))
+# PaCo's own operations, PaCo/LT/autoaug.py of its repository (commit ce14b9a), written down a second time.
+PACO_STRENGTHS = {
+    "ShearX": 0.3,
+    "ShearY": 0.3,
+    "TranslateX": 150 / 331,
+    "TranslateY": 150 / 331,
+    "Rotate": 30,
+    **dict.fromkeys(("Brightness", "Color", "Contrast", "Sharpness"), 0.9),
+}
 
 
-def test_both_backends_fill_with_the_grey_of_the_recipe():
-    op = ops.AutoAugment(policy="cifar10", fill=128)
-    light = torch.full((400, 3, 16, 16), 0.8)
-    grey, black = (
-        augment(light, [op.model_copy(update={"fill": fill})], generator()) for fill in (op.fill, 0)
+def paco(image, name, index, sign=1):
+    """What the authors' code makes of an image; `sign` is what it draws, where it does."""
+    width, height = image.size
+    m = sign * np.linspace(0, PACO_STRENGTHS.get(name, 0), 10)[index or 0]
+    grey = (128, 128, 128)
+    if name == "ShearX":
+        return image.transform(image.size, Image.AFFINE, (1, m, 0, 0, 1, 0), Image.BICUBIC, fillcolor=grey)
+    if name == "ShearY":
+        return image.transform(image.size, Image.AFFINE, (1, 0, 0, m, 1, 0), Image.BICUBIC, fillcolor=grey)
+    if name == "TranslateX":
+        return image.transform(image.size, Image.AFFINE, (1, 0, m * width, 0, 1, 0), fillcolor=grey)
+    if name == "TranslateY":
+        return image.transform(image.size, Image.AFFINE, (1, 0, 0, 0, 1, m * height), fillcolor=grey)
+    if name == "Rotate":
+        turned = image.convert("RGBA").rotate(m)
+        return Image.composite(turned, Image.new("RGBA", image.size, (128,) * 4), turned).convert("RGB")
+    if name in ("Brightness", "Color", "Contrast", "Sharpness"):
+        return getattr(ImageEnhance, name)(image).enhance(1 + m)
+    if name == "Posterize":
+        return ImageOps.posterize(image, int(np.round(np.linspace(8, 4, 10))[index]))
+    if name == "Solarize":
+        return ImageOps.solarize(image, np.linspace(256, 0, 10)[index])
+    if name == "Identity":
+        return image
+    return getattr(ImageOps, name.lower())(image)
+
+
+def paco_sign(name):
+    return (1, -1) if name in PACO_STRENGTHS and name != "Rotate" else (1,)
+
+
+def noise(width, height, seed):
+    pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    return Image.fromarray(pixels)
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: "{}x{}".format(*size))
+@pytest.mark.parametrize("name", NAMES)
+def test_every_strength_and_sign_of_pacos_operations_is_pillows_to_the_bit(name, size):
+    width, height = size
+    images = [photo(width, height, 0), *(noise(width, height, seed) for seed in range(3))]
+    for index, sign in product(range(10), paco_sign(name)):
+        theirs = batch([paco(image, name, index, sign) for image in images])
+        strength = sign * policies.strength(name, policies.BINS, index, height, width, "paco")
+        row = auto_augment.choice(name, strength, height, width, "paco")
+        choices = auto_augment.Choices(*(column.expand(4, *column.shape) for column in row))
+        assert torch.equal(auto_augment.apply(batch(images), choices, "paco"), theirs), (index, sign)
+        if name != "Identity":
+            single = batch([torchvision_views._PACO[name](image, strength) for image in images])
+            assert torch.equal(single, theirs), (index, sign)
+
+
+@pytest.mark.parametrize("name", ["ShearX", "TranslateY", "Rotate", "Solarize"])
+def test_pacos_operations_are_not_torchvisions(name):
+    image, index = noise(32, 32, 0), 2
+    assert not np.array_equal(
+        paco(image, name, index), pillow(image, name, policies.strength(name, 10, index, 32, 32))
     )
-    moved_in = (grey != black).any(1)
-    assert 0.02 < moved_in.float().mean() < 0.3
-    assert ((grey * 255).round() == 128).any() and (black == 0).sum() > (grey == 0).sum()
-    assert torchvision_views._TRANSFORMS[ops.AutoAugment](op).fill == 128
 
 
 # --- what is drawn ----------------------------------------------------------------------------------------
@@ -186,6 +233,45 @@ def test_rand_augment_draws_each_pair_of_signed_operations_equally_often():
     for pair in product(outcomes, outcomes):
         expected[pair] += count / len(outcomes) ** 2
     assert chi_square(Counter(zip(first, second, strict=True)), expected) > 1e-3
+
+
+def batched(op, image, count):
+    made = augment(batch([image]).expand(count, -1, -1, -1) / 255, [op], generator())
+    return (made * 255).round().to(torch.uint8)
+
+
+def one_by_one(op, image, count):
+    backend = PILViews([[op]])
+    with torchvision_views.seeded(0):
+        return torch.stack([backend(image)[0] for _ in range(count)])
+
+
+@pytest.mark.parametrize(("make", "count"), [(batched, 20_000), (one_by_one, 6_000)])
+@pytest.mark.parametrize("policy", AUTO)
+def test_pacos_variant_makes_what_its_code_may_make_as_often(policy, make, count):
+    """Also: both signs alike where the code draws one, and no rotation clockwise."""
+    image, expected = photo(16, 12, 0), Counter()
+    for sequence in AUTO[policy]._policies:
+        made = [(image, count / 25)]
+        for name, p, index in sequence:
+            signs = paco_sign(name)
+            made += [  # first those of before, which this step leaves as they are
+                (paco(each, name, index, sign), share * p / len(signs))
+                for each, share in made
+                for sign in signs
+            ]
+            kept = len(made) // (1 + len(signs))
+            made[:kept] = [(each, share * (1 - p)) for each, share in made[:kept]]
+        for each, share in made:
+            expected[each.tobytes()] += share
+    found = Counter(
+        each.numpy().tobytes()
+        for each in make(ops.AutoAugment(policy=policy, variant="paco"), image, count)
+        .movedim(1, -1)
+        .contiguous()
+    )
+    assert set(found) <= {key for key, share in expected.items() if share > 0}
+    assert chi_square(found, expected) > 1e-3
 
 
 @pytest.mark.parametrize(

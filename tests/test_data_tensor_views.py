@@ -439,6 +439,7 @@ EVERY_OP = [
     ops.Resize(size=36),
     ops.CenterCrop(size=32),
     ops.AutoAugment(policy="cifar10"),
+    ops.AutoAugment(policy="svhn", variant="paco"),
     ops.RandAugment(),
     ops.ColorJitter(),
     ops.ColorJitter(hue=0.0),

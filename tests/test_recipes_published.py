@@ -13,7 +13,7 @@ from zoo import catalog
 from zoo.training import Recipe
 
 IMBALANCES = (100, 50, 10)
-LONG_TAILED = ("paco", "gpaco", "balanced_softmax", "bcl", "ce", "sup_con")
+LONG_TAILED = ("paco", "gpaco", "balanced_softmax", "bcl", "ce", "sup_con", "ldam_drw")
 # Figures of the authors' repositories, written down a second time.
 FACTS: dict[str, dict[str, Any]] = {
     "cifar_resnet32.paco_cifar100_lt100": {
@@ -86,6 +86,15 @@ FACTS: dict[str, dict[str, Any]] = {
         "schedule.milestones": [160, 180],
         "schedule.decay_rate": 0.01,
     },
+    "cifar_resnet32.ldam_drw_cifar100_lt100": {
+        "method": {
+            "name": "ldam_drw",
+            "max_margin": 0.5,
+            "scale": 30.0,
+            "reweight_from": 160 / 200,
+            "beta": 0.9999,
+        },
+    },
     "resnet50_cifar.gpaco_cifar100": {
         "objective.alpha": 0.01,
         "objective.tau": 0.07,
@@ -132,6 +141,8 @@ FACTS: dict[str, dict[str, Any]] = {
     },
     "resnet50.moco_v2_in1k": {"objective.head_layers": 2, "objective.tau": 0.2, "schedule.name": "cosine"},
     "resnet50.moco_v1_ft_in100": {"objective.tau": 0.07, "objective.momentum": 0.99},
+    "resnet50.moco_v2_in100": {"objective.tau": 0.2, "objective.momentum": 0.99},
+    "resnet50.moco_v2_ft_in100": {"objective.tau": 0.2, "objective.momentum": 0.99},
     "resnet50.moco_v3_in1k": {
         "objective.tau": 1.0,
         "objective.momentum": {"kind": "cosine", "start": 0.99, "end": 1.0},
@@ -207,6 +218,7 @@ def test_paco_has_its_authors_views() -> None:
     first, second = plain("cifar_resnet32.paco_cifar100_lt100")["views"]["train"]
     assert [op["op"] for op in first] == ["pad_crop", "horizontal_flip", "auto_augment", "cutout"]
     assert (first[0]["padding"], first[2]["policy"], first[3]["size"]) == (4, "cifar10", 16)
+    assert first[2]["variant"] == "paco"
     crop, _, jitter, gray, blur = second
     assert (crop["op"], crop["size"], crop["scale"]) == ("random_resized_crop", 32, [0.2, 1.0])
     strengths = [jitter[key] for key in ("brightness", "contrast", "saturation", "hue", "p")]
@@ -251,6 +263,20 @@ def test_balanced_softmax_and_paco_differ_in_the_objective_alone() -> None:
     assert ours.pop("objective") != theirs.pop("objective")
     assert ours["views"].pop("train")[:1] == theirs["views"].pop("train")
     assert ours == theirs
+
+
+@pytest.mark.parametrize("name", catalog.list_recipes())
+def test_every_recipe_with_auto_augment_has_the_operations_of_pacos_authors(name: str) -> None:
+    operations = [op for view in plain(name)["views"]["train"] for op in view]
+    assert {op["variant"] for op in operations if op["op"] == "auto_augment"} <= {"paco"}
+
+
+def test_ldam_drw_and_cross_entropy_differ_in_the_method_alone() -> None:
+    ldam, base = (
+        without_identity(f"cifar_resnet32.{method}_cifar100_lt100") for method in ("ldam_drw", "ce")
+    )
+    assert ldam.pop("method") and base.pop("method") is None
+    assert ldam == base
 
 
 @pytest.mark.parametrize("imbalance", IMBALANCES)

@@ -17,7 +17,7 @@ from zoo.training.optim import build_optimizer, build_schedule
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 DIGITS = [name for name in zoo.list_models() if "_digits" in name]
-ON_A_CPU = {"training.precision": "bf16", "training.threads": 1, "views.cache": True}
+ON_A_CPU: dict[str, object] = {"training.precision": "bf16", "training.threads": 1, "views.cache": True}
 PARQUET: dict[str, str | None] = {
     "kind": "parquet",
     "train": "train-*.parquet",
@@ -26,18 +26,25 @@ PARQUET: dict[str, str | None] = {
     "label": "fine_label",
     "download": None,
 }
-COMPUTED_WITH = {
-    **dict.fromkeys(
-        (
-            f"cifar_resnet32.{method}_cifar100_lt100"
-            for method in ("ce", "balanced_softmax", "paco", "bcl", "distilled")
-        ),
-        ON_A_CPU,
-    ),
-    "cifar_resnet32.gpaco_cifar100_lt100": {"training.precision": "bf16", "training.threads": 2},
+# trained when recipes had torchvision's AutoAugment instead of PaCo's authors'
+AUTO_AUGMENT: dict[str, object] = {"views.train.0.2.variant": "torchvision"}
+COMPUTED_WITH: dict[str, dict[str, object]] = {
+    "cifar_resnet32.ce_cifar100_lt100": ON_A_CPU,
+    **{
+        f"cifar_resnet32.{method}_cifar100_lt100": {**ON_A_CPU, **AUTO_AUGMENT}
+        for method in ("balanced_softmax", "paco", "bcl", "distilled")
+    },
+    "cifar_resnet32.gpaco_cifar100_lt100": {
+        "training.precision": "bf16",
+        "training.threads": 2,
+        **AUTO_AUGMENT,
+    },
+    "cifar_resnet32.gpaco_cifar100_lt100_e100": AUTO_AUGMENT,
+    "cifar_resnet32.paco_ft_cifar100_lt100_e100": AUTO_AUGMENT,
     **{
         f"cifar_resnet32.{method}_cifar100_lt100_e100": {
-            f"data.source.{key}": value for key, value in PARQUET.items()
+            **{f"data.source.{key}": value for key, value in PARQUET.items()},
+            **AUTO_AUGMENT,
         }
         for method in ("ce_autoaugment", "balanced_softmax", "paco")
     },

@@ -161,15 +161,20 @@ class Cutout(Config):
     """Pixels of a side of the square."""
 
 
+AutoAugmentVariant = Literal["torchvision", "paco"]
+
+
 class AutoAugment(Config):
-    """The policies of AutoAugment (1805.09501), as torchvision has them."""
+    """The policies of AutoAugment (1805.09501): 25 pairs of operations, the same in every `variant`."""
 
     op: Literal["auto_augment"] = "auto_augment"
     policy: Literal["imagenet", "cifar10", "svhn"]
     """Of which data set."""
-    fill: Annotated[int, Field(ge=0, le=255)] = 0
-    """Grey level of what is moved in from outside; 0, black, is torchvision's, 128 that of the code that most
-    long-tailed work has copied (DeepVoltaire/AutoAugment)."""
+    variant: AutoAugmentVariant = "torchvision"
+    """Whose operations. `torchvision`: black moves in, shears take the nearest pixel, rotations go both ways,
+    translations by whole pixels. `paco`: grey (128) moves in, shears are bicubic, rotations go anticlockwise
+    alone, translations are not truncated, and what Solarize begins with is a share of 256, not of 255. These
+    are of PaCo/LT/autoaug.py in github.com/dvlab-research/Parametric-Contrastive-Learning, commit ce14b9a."""
 
 
 class RandAugment(Config):

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from math import ceil
 from typing import Any
 
 import torch
-from PIL import Image
+from PIL import Image, ImageEnhance, ImageOps
 from torch import Tensor
 from torchvision.transforms import AutoAugmentPolicy, InterpolationMode, v2
 
 from zoo.data import ops
+from zoo.data.tensor_views import policies
 from zoo.data.timm_views import TimmAugment, TimmErasing
 
 
@@ -55,6 +57,53 @@ class _Cutout:
         image = image.copy()
         image.paste((0, 0, 0), (left, top, left + self._size, top + self._size))
         return image
+
+
+_GREY = (policies.FILL["paco"],) * 3
+
+
+def _moved(image: Image.Image, matrix: tuple[float, ...], resample: Image.Resampling) -> Image.Image:
+    return image.transform(image.size, Image.Transform.AFFINE, matrix, resample, fillcolor=_GREY)
+
+
+_NEAREST, _BICUBIC = Image.Resampling.NEAREST, Image.Resampling.BICUBIC
+_PACO: dict[str, Callable[[Image.Image, float], Image.Image]] = {
+    "ShearX": lambda image, s: _moved(image, (1, s, 0, 0, 1, 0), _BICUBIC),
+    "ShearY": lambda image, s: _moved(image, (1, 0, 0, s, 1, 0), _BICUBIC),
+    "TranslateX": lambda image, s: _moved(image, (1, 0, s, 0, 1, 0), _NEAREST),
+    "TranslateY": lambda image, s: _moved(image, (1, 0, 0, 0, 1, s), _NEAREST),
+    "Rotate": lambda image, s: image.rotate(s, fillcolor=_GREY),
+    "Brightness": lambda image, s: ImageEnhance.Brightness(image).enhance(1 + s),
+    "Color": lambda image, s: ImageEnhance.Color(image).enhance(1 + s),
+    "Contrast": lambda image, s: ImageEnhance.Contrast(image).enhance(1 + s),
+    "Sharpness": lambda image, s: ImageEnhance.Sharpness(image).enhance(1 + s),
+    "Posterize": lambda image, s: ImageOps.posterize(image, int(s)),
+    "Solarize": lambda image, s: ImageOps.solarize(image, ceil(255 * s)),
+    "AutoContrast": lambda image, _: ImageOps.autocontrast(image),
+    "Equalize": lambda image, _: ImageOps.equalize(image),
+    "Invert": lambda image, _: ImageOps.invert(image),
+}
+
+
+class _PacoAutoAugment:
+    """`ops.AutoAugment` of PaCo's variant: torchvision's class cannot say how each operation resamples."""
+
+    def __init__(self, policy: str) -> None:
+        self._policy = policies.POLICIES[policy]
+
+    def __call__(self, image: Image.Image) -> Image.Image:
+        for name, p, index in self._policy[int(torch.randint(len(self._policy), ()))]:
+            happens, negative = torch.rand(2).tolist()
+            if happens < p:
+                size = (image.height, image.width)
+                strength = policies.strength(name, policies.BINS, index, *size, "paco")
+                image = _PACO[name](image, policies.signs(name, "paco")[negative < 0.5] * strength)
+        return image
+
+
+def _auto_augment(op: ops.AutoAugment) -> Any:
+    paco = op.variant == "paco"
+    return _PacoAutoAugment(op.policy) if paco else v2.AutoAugment(AutoAugmentPolicy(op.policy))
 
 
 class _Normalize:
@@ -103,6 +152,6 @@ _TRANSFORMS: dict[type, Callable[[Any], Any]] = {
         op.degrees, translate=op.translate, scale=op.scale, interpolation=_BILINEAR
     ),
     ops.Cutout: lambda op: _sometimes(op.p, _Cutout(op.size)),
-    ops.AutoAugment: lambda op: v2.AutoAugment(AutoAugmentPolicy(op.policy), fill=op.fill),
+    ops.AutoAugment: _auto_augment,
     ops.RandAugment: lambda op: v2.RandAugment(op.num_ops, op.magnitude),
 }

@@ -119,4 +119,11 @@ def differences(earlier: Any, now: Any, path: str = "") -> list[Change]:
             for k in keys
             for change in differences(earlier.get(k), now.get(k), f"{path}.{k}" if path else k)
         ]
+    views = path.startswith("views.") and isinstance(earlier, list) and isinstance(now, list)
+    if views and len(earlier) == len(now):  # one value of one operation is not told as two lists of views
+        return [
+            change
+            for number, pair in enumerate(zip(earlier, now, strict=True))
+            for change in differences(*pair, f"{path}.{number}")
+        ]
     return [] if earlier == now else [Change(path, earlier, now)]

@@ -22,15 +22,16 @@ from zoo.data.tensor_views.chosen import only
 from zoo.data.tensor_views.draws import Draws
 from zoo.data.tensor_views.policies import (
     BINS,
+    FILL,
     POLICIES,
     RAND_AUGMENT,
     RAND_AUGMENT_BINS,
-    SIGNED,
     Step,
+    signs,
     strength,
 )
 
-UNCHANGED, MOVED, TABLE, AUTO_CONTRAST, EQUALIZE, COLOR, CONTRAST, SHARPNESS = range(8)
+UNCHANGED, MOVED, SHEARED, TABLE, AUTO_CONTRAST, EQUALIZE, COLOR, CONTRAST, SHARPNESS = range(9)
 _KINDS = {
     "AutoContrast": AUTO_CONTRAST,
     "Equalize": EQUALIZE,
@@ -46,12 +47,14 @@ class Choices(NamedTuple):
     Attributes:
         kind: which of the constants above `[R]`.
         matrix: of `eight_bit.transform` `[R, 6]`, int32.
+        slope: of `eight_bit.shear` `[R, 2]`.
         table: of `eight_bit.look_up`, for all channels `[R, 256]`, uint8.
         factor: of `eight_bit.blend` `[R]`.
     """
 
     kind: Tensor
     matrix: Tensor
+    slope: Tensor
     table: Tensor
     factor: Tensor
 
@@ -63,16 +66,18 @@ class Space(NamedTuple):
         choices: row (i S + s) 2 is step s of sequence i, the next row the same with the other sign; the last
             row changes nothing.
         p: probability of each step of each sequence `[N, S]`.
+        variant: of the operations.
     """
 
     choices: Choices
     p: Tensor
+    variant: ops.AutoAugmentVariant
 
 
 def auto_augment(op: ops.AutoAugment, images: Tensor, draws: Draws) -> Tensor:
     """Apply a policy, drawn for each image, to `images` `[B, 3, H, W]`, float32 in 0..1."""
-    space = _space(op.policy, None, *images.shape[-2:], images.device)
-    return _augment(images, space, draw(space, draws), op.fill)
+    space = _space(op.policy, None, *images.shape[-2:], images.device, op.variant)
+    return _augment(images, space, draw(space, draws))
 
 
 def rand_augment(op: ops.RandAugment, images: Tensor, draws: Draws) -> Tensor:
@@ -91,19 +96,23 @@ def draw(space: Space, draws: Draws) -> Tensor:
     return torch.where(happens < space.p[sequence], row, len(space.choices.kind) - 1)
 
 
-def apply(images: Tensor, choices: Choices, fill: int = 0) -> Tensor:
+def apply(images: Tensor, choices: Choices, variant: ops.AutoAugmentVariant = "torchvision") -> Tensor:
     """Change each image of `images` `[B, 3, H, W]`, uint8, as its row of `choices` says."""
     kind = choices.kind
+    fill = FILL[variant]
     images = only(kind == MOVED, partial(eight_bit.transform, fill=fill), images, choices.matrix)
+    if variant == "paco":  # on a GPU it is computed for all images
+        images = only(kind == SHEARED, partial(eight_bit.shear, fill=fill), images, choices.slope)
     by_table = (kind == TABLE) | (kind == AUTO_CONTRAST) | (kind == EQUALIZE)
     images = only(by_table, _look_up, images, kind, choices.table)
     return only(kind >= COLOR, _blend, images, kind, choices.factor)
 
 
-def _augment(images: Tensor, space: Space, rows: Tensor, fill: int = 0) -> Tensor:
+def _augment(images: Tensor, space: Space, rows: Tensor) -> Tensor:
     pixels = (images * 255).round_().to(torch.uint8)
     for row in rows.unbind(1):
-        pixels = apply(pixels, Choices(*(column.index_select(0, row) for column in space.choices)), fill)
+        choices = Choices(*(column.index_select(0, row) for column in space.choices))
+        pixels = apply(pixels, choices, space.variant)
     return pixels * (1 / 255)
 
 
@@ -122,42 +131,57 @@ def _blend(images: Tensor, kind: Tensor, factor: Tensor) -> Tensor:
 
 
 @cache  # as `constant`
-def _space(policy: str | None, magnitude: int | None, height: int, width: int, device: torch.device) -> Space:
+def _space(
+    policy: str | None,
+    magnitude: int | None,
+    height: int,
+    width: int,
+    device: torch.device,
+    variant: ops.AutoAugmentVariant = "torchvision",
+) -> Space:
     """Return what AutoAugment's `policy`, or RandAugment at `magnitude`, draws from."""
     bins = BINS if policy is not None else RAND_AUGMENT_BINS
     sequences: Sequence[tuple[Step, ...]] = (
         POLICIES[policy] if policy is not None else [((name, 1.0, magnitude),) for name in RAND_AUGMENT]
     )
     rows = [
-        choice(name, sign * strength(name, bins, index, height, width), height, width)
+        choice(name, sign * strength(name, bins, index, height, width, variant), height, width, variant)
         for sequence in sequences
         for name, _, index in sequence
-        for sign in ((1, -1) if name in SIGNED else (1, 1))
+        for sign in signs(name, variant)
     ]
-    rows.append(choice("Identity", 0.0, height, width))
+    rows.append(choice("Identity", 0.0, height, width, variant))
     columns = zip(*rows, strict=True)
     return Space(
         Choices(*(torch.stack(column).to(device) for column in columns)),
         torch.tensor([[p for _, p, _ in sequence] for sequence in sequences], device=device),
+        variant,
     )
 
 
-def choice(name: str, strength: float, height: int, width: int) -> Choices:
+def choice(
+    name: str,
+    strength: float,
+    height: int,
+    width: int,
+    variant: ops.AutoAugmentVariant = "torchvision",
+) -> Choices:
     """Return the parameters of one operation, named as in `policies`, for images of `height` x `width`.
 
     Returns:
         Tensors on the CPU, of the shapes of `Choices` without R.
     """
-    matrix = _matrix(name, strength, height, width)
+    matrix = _matrix(name, strength, height, width, variant)
     table = _table(name, strength)
     kind = _KINDS.get(name, UNCHANGED)
     if matrix is not None:
-        kind = MOVED
+        kind = SHEARED if variant == "paco" and name in ("ShearX", "ShearY") else MOVED
     if table is not None:
         kind = TABLE
     return Choices(
         torch.tensor(kind),
         torch.tensor(_fixed_point(matrix or _IDENTITY), dtype=torch.int32),
+        torch.tensor([(matrix or _IDENTITY)[1], (matrix or _IDENTITY)[3]], dtype=torch.float64),
         torch.tensor(table or list(range(256)), dtype=torch.uint8),
         torch.tensor(1 + strength),
     )
@@ -166,16 +190,19 @@ def choice(name: str, strength: float, height: int, width: int) -> Choices:
 _IDENTITY = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0)
 
 
-def _matrix(name: str, strength: float, height: int, width: int) -> tuple[float, ...] | None:
+def _matrix(
+    name: str, strength: float, height: int, width: int, variant: ops.AutoAugmentVariant
+) -> tuple[float, ...] | None:
     """Return where a pixel comes from: column a0 x + a1 y + a2, row a3 x + a4 y + a5, at its centre."""
     if name == "ShearX":
         return 1.0, strength, 0.0, 0.0, 1.0, 0.0
     if name == "ShearY":
         return 1.0, 0.0, 0.0, strength, 1.0, 0.0
+    shift = strength if variant == "paco" else -float(int(strength))
     if name == "TranslateX":
-        return 1.0, 0.0, -float(int(strength)), 0.0, 1.0, 0.0
+        return 1.0, 0.0, shift, 0.0, 1.0, 0.0
     if name == "TranslateY":
-        return 1.0, 0.0, 0.0, 0.0, 1.0, -float(int(strength))
+        return 1.0, 0.0, 0.0, 0.0, 1.0, shift
     if name == "Rotate":
         angle = -math.radians(strength % 360.0)
         cos, sin = round(math.cos(angle), 15), round(math.sin(angle), 15)

@@ -35,6 +35,33 @@ def transform(images: Tensor, matrix: Tensor, fill: int = 0) -> Tensor:
     return moved * inside[:, None] if fill == 0 else moved.masked_fill_(~inside[:, None], fill)
 
 
+def shear(images: Tensor, slope: Tensor, fill: int = 0) -> Tensor:
+    """Shear along x or y with Pillow's bicubic filter; `fill` outside.
+
+    Args:
+        images: `[B, 3, H, W]`, uint8.
+        slope: `[B, 2]`, float64, one of each two 0: columns per row, rows per column.
+        fill: 0..255.
+    """
+    batch, channels, height, width = images.shape
+    x = torch.arange(width, device=images.device, dtype=torch.float64).add_(0.5)
+    y = torch.arange(height, device=images.device, dtype=torch.float64).add_(0.5)[:, None]
+    along_x, along_y = slope.view(batch, 2, 1, 1).unbind(1)
+    column, row = x + along_x * y, along_y * x + y
+    inside = (column >= 0) & (column < width) & (row >= 0) & (row < height)
+    column, row = column - 0.5, row - 0.5
+    left, top = column.floor(), row.floor()
+    part = ((column - left) + (row - top))[:, None]  # behind the left or upper pixel; one of the two is 0
+    taps = []
+    for step in (-1, 0, 1, 2):
+        near = (left + step * (along_x != 0)).clamp_(0, width - 1)
+        near = near + (top + step * (along_y != 0)).clamp_(0, height - 1) * width
+        taps.append(near.long().view(batch, 1, -1).expand(-1, channels, -1))
+    a, b, c, d = (images.flatten(2).gather(2, tap).view_as(images).double() for tap in taps)
+    cubic = b + part * ((c - a) + part * ((2 * (a - b) + c - d) + part * (b - a - c + d)))
+    return cubic.clamp_(0, 255).to(torch.uint8).masked_fill_(~inside[:, None], fill)
+
+
 def look_up(images: Tensor, tables: Tensor) -> Tensor:
     """Replace each value v of channel c by `tables[b, c, v]`, `[B, 3, 256]`."""
     return tables.gather(2, images.flatten(2).long()).view_as(images)

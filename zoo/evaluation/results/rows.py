@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -20,8 +21,10 @@ PREFERRED = ("classifier", "linear_full", "linear", "knn")
 GROUPS = {"accuracy": "accuracy", "many": "many", "medium": "medium", "few": "few"}
 """The metrics that a row shows, by their headings."""
 
-_NO_MATTER = {"training.precision", "training.skip_bad_steps", "data.source.download"}
-"""Keys of a recipe with which it is still the published one."""
+_NO_MATTER = re.compile(
+    r"training\.(precision|skip_bad_steps)|data\.source\.download|views\.train\.\d+\.\d+\.variant"
+)
+"""Keys of a recipe with which it is still the published one; the table says which are changed."""
 
 NOT_BEGUN = "not begun"
 """With this begins the state of a training that is planned alone."""
@@ -50,7 +53,7 @@ class Published(Config):
     def is_of(self, row: Row) -> bool:
         """Whether a row is comparable: of the shipped recipe, measured by such a protocol."""
         changed = row.first.changed
-        if changed is None or changed.keys() - _NO_MATTER or row.evaluated is None:
+        if changed is None or row.evaluated is None or not all(map(_NO_MATTER.fullmatch, changed)):
             return False
         kind = "linear" if row.evaluated.protocol == "linear_full" else row.evaluated.protocol
         return kind == self.protocol or (self.protocol is None and kind in ("classifier", "linear"))
