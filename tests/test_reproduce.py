@@ -181,7 +181,7 @@ def test_weights_that_are_not_the_recorded_ones_are_refused_before_any_training(
 
 
 def test_a_data_folder_that_is_not_there_is_refused_even_where_none_is_needed(tmp_path: Path) -> None:
-    with pytest.raises(zoo.ZooError, match=r'data: no folder ".*nowhere"'):
+    with pytest.raises(zoo.ZooError, match=r'data: no folder or file ".*nowhere"'):
         zoo.reproduce(PACO, data=tmp_path / "nowhere", out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
