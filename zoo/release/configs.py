@@ -131,19 +131,18 @@ def _arguments(architecture: str, args: Mapping[str, Any]) -> dict[str, Any]:
     `timm.models.push_to_hf_hub` notes the default pooling too; a recipe that starts from here needs none.
     """
     kept = {key: value for key, value in args.items() if key not in ("num_classes", "in_chans")}
-    if "global_pool" in kept:
+    if kept.keys() == {"global_pool"} and isinstance(kept["global_pool"], str):  # nothing else is built here
         import timm
         import torch
 
         if timm.is_model(architecture):
-            rest = {key: value for key, value in kept.items() if key != "global_pool"}
             try:
                 with torch.device("meta"):
-                    built = [str(timm.create_model(architecture, **each)) for each in (rest, kept)]
+                    built = [str(timm.create_model(architecture, **each)) for each in ({}, kept)]
             except Exception:  # any of 1,400 constructors: `build.check_fit` says what is wrong
                 return kept
             if built[0] == built[1]:
-                return rest
+                return {}
     return kept
 
 

@@ -109,7 +109,7 @@ def _absent(folder: Path, want: Want) -> list[str]:
         ours = "zoo" in format.read_json(folder / format.CONFIG)
     except ReleaseError:
         ours = True
-    needed = (*(manifest.NEEDED if ours else manifest.PLAIN),)
+    needed = manifest.NEEDED if ours else manifest.PLAIN
     return [
         name
         for name in needed
