@@ -138,10 +138,10 @@ def test_labels_and_counts_can_be_those_of_a_data_set(release: Release) -> None:
 
 def test_evaluation_asks_for_data_and_measures_on_them(release: Release, source: Any) -> None:
     with pytest.raises(
-        DataError, match=r"was converted and names no data of its own; give a spec with --data"
+        DataError, match=r"was converted and names no data of its own; give some, e.g. --data folder:DIR"
     ):
         zoo.evaluate(release, "knn")
-    with pytest.raises(DataError, match=r"e\.g\. folder:"):
+    with pytest.raises(DataError, match="found no images in the folder .*, expected CLASS/IMAGE"):
         zoo.evaluate(release, "knn", data=release.path)
     assert zoo.evaluate(release, "linear", data="digits")["metrics"]["accuracy"] > 20
     found = zoo.evaluate(release, "classifier", data="digits", save=False)["metrics"]["accuracy"]

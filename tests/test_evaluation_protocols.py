@@ -183,7 +183,7 @@ def test_accuracy_is_over_the_classes_that_have_test_images(made: Release, tmp_p
 
 
 def test_a_labelled_batch_without_training_images_and_some_classes_is_classified(
-    made: Release, tmp_path: Path
+    made: Release, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     names = {"class 3": (2, 3), "class 1": (2, 2)}
     data = folders(tmp_path, **names)
@@ -197,7 +197,7 @@ def test_a_labelled_batch_without_training_images_and_some_classes_is_classified
     assert entry["train_set"] is None and entry["test_set"] == whole["test_set"]
     assert entry["chosen"] == {"train_counts": "of the centers"}
     assert entry["classes_measured"] == whole["classes_measured"] == 2
-    copy = zoo.open(Path(shutil.copytree(made.path, tmp_path / "copy")))
+    copy = zoo.open(Path(shutil.copytree(made.path, tmp_path_factory.mktemp("release") / "copy")))
     copy.add_evaluation(entry)
     check_card(copy.path, copy.config)
     assert "| test, 2 of 5 classes |" in copy.card and "no training images were at hand" in copy.card

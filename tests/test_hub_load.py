@@ -266,15 +266,11 @@ def test_more_pictures_than_any_release_has_are_refused(made, hub):
         zoo.load(REPO)
 
 
-def test_a_plain_timm_model_is_told_apart_without_fetching_its_weights(made, hub):
-    hub.create("timm/resnet18.a1_in1k", {"config.json": b"{}", "model.safetensors": bytes(9)})
-    advice = r"timm\.create_model.*--init timm:resnet18\.a1_in1k$"
-    with pytest.raises(ReleaseError, match=rf"no release of this project, recipe\.yaml.*{advice}"):
-        zoo.load("timm/resnet18.a1_in1k")
-    files = contents(made.path) | {"config.json": b'{"architecture": "resnet18", "auto_map": {}}'}
-    hub.create(REPO, files)
-    with pytest.raises(ReleaseError, match='no key "zoo"'):
-        zoo.load(REPO)
+def test_a_repository_of_no_known_format_is_refused_without_fetching_its_weights(made, hub):
+    for config, absent in ((b"{}", "architecture"), (b'{"architecture": "resnet18"}', "pretrained_cfg")):
+        hub.create(REPO, contents(made.path) | {"config.json": config})
+        with pytest.raises(ReleaseError, match=f'no "{absent}", expected a release, or a model in timm'):
+            zoo.load(REPO)
     assert not [path for path in asked(hub) if path.endswith("model.safetensors")]
 
 

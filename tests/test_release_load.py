@@ -219,7 +219,7 @@ LFS_POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64
         (lambda f: (f / "config.json").write_text("{"), "config.json: not valid JSON at line 1"),
         (
             lambda f: (f / "config.json").write_text('{"architecture": "resnet18"}'),
-            "no release of this project",
+            'no "pretrained_cfg", expected a release, or a model in timm\'s format',
         ),
         (
             lambda f: (f / "config.json").write_text('{"zoo": {"format": 2}}'),

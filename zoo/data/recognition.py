@@ -42,10 +42,10 @@ def folder_in(root: Path) -> DataConfig | None:
     """Return how a tree of image files is read; None where there is none."""
     folders = [path.name for path in _folders(root)]
     test = next((name for name in TEST_PARTS if name in folders), None)
-    others = [name for name in folders if name not in ("train", *TEST_PARTS)]
+    others = any(first_image(root / name) for name in folders if name not in ("train", *TEST_PARTS))
     in_classes = _image_below(root / "train") is not None
     flat = not in_classes and first_image(root / "train") is not None
-    if in_classes or (flat and not any(first_image(root / name) for name in others)):
+    if in_classes or (flat and not others):
         if test is not None:
             return DataConfig(source=Folder(test=test))
         return DataConfig(source=Folder(), holdout=Holdout(fraction=0) if flat else Holdout())
