@@ -141,7 +141,7 @@ def test_evaluation_asks_for_data_and_measures_on_them(release: Release, source:
         DataError, match=r"was converted and names no data of its own; give some, e.g. --data folder:DIR"
     ):
         zoo.evaluate(release, "knn")
-    with pytest.raises(DataError, match="found no images in the folder .*, expected CLASS/IMAGE"):
+    with pytest.raises(DataError, match=r"found no images in the folder .*, expected CLASS/IMAGE"):
         zoo.evaluate(release, "knn", data=release.path)
     assert zoo.evaluate(release, "linear", data="digits")["metrics"]["accuracy"] > 20
     found = zoo.evaluate(release, "classifier", data="digits", save=False)["metrics"]["accuracy"]

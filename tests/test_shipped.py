@@ -107,7 +107,7 @@ def test_recorded_accuracies_come_out_again_and_evaluating_changes_no_shipped_fi
     release = zoo.open(name)
     before = (release.path / "metrics.json").read_bytes()
     for entry in release.metrics["evaluations"]:
-        # which strength wins on a class with one validation image is rounding's to say: the chosen one is given
+        # with one validation image in a class rounding decides which strength wins: the recorded one is given
         asked = {"k": entry["settings"]["k"]} if entry["protocol"] == "knn" else {}
         asked |= {"l2_grid": [entry["chosen"]["l2"]]} if entry["protocol"] == "linear" else {}
         again = zoo.evaluate(name, entry["protocol"], **asked)
