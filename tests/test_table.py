@@ -509,12 +509,13 @@ def test_the_table_of_the_readme_is_what_the_repository_s_files_give(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ROOT)
-    text = Path("README.md").read_text()
+    text = Path("model_cards/README.md").read_text()
     copy = tmp_path / "README.md"
     copy.write_text(text)
     zoo.table("model_cards", "recipes", readme=copy)
-    assert copy.read_text() == text, "run: zoo table model_cards recipes --readme README.md"
-    assert "zoo table model_cards recipes --readme README.md" in text
+    command = "zoo table model_cards recipes --readme model_cards/README.md"
+    assert copy.read_text() == text, f"run: {command}"
+    assert command in text
 
 
 def test_the_command_prints_the_table_and_changes_the_readme_between_its_marks_alone(
