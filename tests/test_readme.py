@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.data_fixtures import photo
 import zoo
+from tests.data_fixtures import photo
 from zoo import backbones
 from zoo.data import open_dataset
 from zoo.objectives import Batch, DataInfo
