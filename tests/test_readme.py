@@ -124,9 +124,7 @@ def test_links_between_the_readmes_lead_somewhere() -> None:
             file = path.parent / target if target else path
             assert file.exists(), f"{path}: {target}"
             if anchor:
-                titles = re.findall(
-                    r"^#+ (.+)$", (file / "README.md" if file.is_dir() else file).read_text(), re.M
-                )
+                titles = re.findall(r"^#+ (.+)$", file.read_text(), re.MULTILINE)
                 slugs = {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
                 assert anchor in slugs, f"{path}: {target}#{anchor}"
 
