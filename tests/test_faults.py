@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from zoo.training.memory import is_out_of_memory
+from zoo.training.nonfinite import MOST_REPEATS
 
 from tests.test_training import assert_same_state, recipe, run
 from zoo.data import Batch, open_dataset
 from zoo.errors import Interrupted, TrainingError
 from zoo.objectives import Objective, Output
 from zoo.training import Recipe, RunFolder, build_objective
-from zoo.training.memory import is_out_of_memory
-from zoo.training.nonfinite import MOST_REPEATS
 from zoo.training.prepare import open_loader, place
 from zoo.training.signals import interruptible, stop_on_signal
 from zoo.training.step import Stepper

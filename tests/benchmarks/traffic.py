@@ -193,15 +193,7 @@ def messages(recipe: Recipe, model: Model, classes: int, ranks: int) -> Iterator
     kind, section, config = KINDS[recipe.objective.name], recipe.training, recipe.objective
     rows = -(-section.batch_size // ranks)
     projection = FLOAT * getattr(config, "dim", 0)
-    if section.shard:
-        for number, (trained, following) in enumerate(model.units, 1):
-            rest = number == len(model.units)  # stays; a block is gathered for each pass, again backward
-            times = 1 if rest else kind.passes * (2 if trained else 1)
-            yield Message("parameters", "all-gather", FLOAT * (trained + following) / ranks, times, True)
-            if trained:
-                yield Message("gradients", "reduce-scatter", FLOAT * trained, 1, True)
-    else:
-        yield Message("gradients", "all-reduce", FLOAT * model.trained, hidden=True)
+    yield Message("gradients", "all-reduce", FLOAT * model.trained, hidden=True)
     if kind.compared:
         yield Message("what is compared", "all-gather", rows * kind.compared * projection)
         yield Message("its gradients", "reduce-scatter", rows * ranks * kind.compared * projection)
@@ -227,13 +219,8 @@ def messages(recipe: Recipe, model: Model, classes: int, ranks: int) -> Iterator
     yield Message("rows for the update", "all-gather", rows * (2 * LONG + carried))
 
 
-def memory(recipe: Recipe, model: Model, ranks: int, *, shard: bool) -> float:
+def memory(recipe: Recipe, model: Model) -> float:
     """Bytes of parameters, gradients, optimizer, key encoder and queue on a rank; activations come on top."""
     moments = 2 if "adam" in recipe.optimizer.name else 1
     state = FLOAT * ((2 + moments) * model.trained + model.following)
-    if not shard:
-        return state + model.kept
-    gathered = 2 * max(map(sum, model.units)) + sum(
-        model.units[-1]
-    )  # a block at work, the next, and the rest
-    return state / ranks + FLOAT * gathered + model.kept
+    return state + model.kept
