@@ -17,7 +17,7 @@ CPU = torch.device("cpu")
 
 
 def test_every_benchmark_is_found_and_can_be_imported() -> None:
-    compute = {"losses", "ft", "ema", "step", "observe", "scaling", "heap"}
+    compute = {"losses", "ft", "ema", "step", "observe", "scaling"}
     table = compute | {"views", "epoch", "probe", "load", "run", "input"}
     assert table == {*NAMES}
     for name in NAMES:

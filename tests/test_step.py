@@ -261,18 +261,7 @@ CONSTANT = {
     "moco_v3": ("objective.momentum=0.99",),
     "pico": ("objective.target_momentum=0.9",),
 }
-"""Nothing changes with every step, so that a captured step is the other to the last bit."""
-TAU = "objective.tau={kind: cosine, start: 0.5, end: 0.1}"
-CHANGED = {
-    "moco": (
-        "objective.feature_transform.start_epoch=1",
-        "objective.momentum={kind: cosine, start: 0.9, end: 1.0}",
-        TAU,
-    ),
-    "moco_v3": ("objective.momentum={kind: cosine, start: 0.9, end: 1.0}", TAU),
-    "pico": ("objective.target_momentum={kind: linear, start: 0.95, end: 0.5}", TAU),
-    **dict.fromkeys(("bcl", "simclr", "sup_con", "paco", "gpaco"), (TAU,)),
-}
+"""No momentum changes with the step."""
 
 
 @pytest.mark.parametrize("name", ["sgd", "momentum", "adamw"])

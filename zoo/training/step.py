@@ -113,7 +113,7 @@ class Stepper:
         self._seed(step)
         self.objective.epoch, self.objective.progress = step / self.steps_per_epoch, step / self.steps
         if self._replays:  # what torch.compile's graphs returned in the step before may be overwritten now
-            torch.compiler.cudagraph_mark_step_begin()
+            torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
         self.optimizer.zero_grad(set_to_none=True)
         ranks, total = self.ranks, len(batch.index) if total is None else total
         rows = ranks.shares(total)
