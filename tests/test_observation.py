@@ -174,20 +174,19 @@ def test_encoders_of_low_precision_are_seen(precision: str) -> None:
 @pytest.mark.parametrize("accumulate", [1, 2])
 @pytest.mark.parametrize("kind", SETTINGS)
 def test_no_look_waits_for_the_device(kind: str, accumulate: int) -> None:
-    r = recipe(kind, *CONSTANT.get(kind, ()), f"training.accumulate={accumulate}", "training.epochs=3")
+    r = recipe(kind, *CONSTANT.get(kind, ()), f"training.accumulate={accumulate}", "training.observe_every=1")
     stepper, batches = stepper_and_batches(r, 3)
     meter = Meter()
     for step, each in enumerate(batches):
         if step == 0:
             stepper(step, each)
             continue
-        stepper.objective.observing = True
         with NoWaiting():
-            output = stepper._update(each)
+            output = stepper(step, each)
         assert output.features is None  # nothing keeps the graph
         meter.add(output, len(each.index), len(each.index))
     with NoWaiting():
-        meter.close({})
+        meter.close({"step": 3})
 
 
 @pytest.mark.parametrize("changes", [(), ("objective.freeze_encoder=true",)])
@@ -299,7 +298,7 @@ def test_parts_and_ranks_without_a_value_are_left_out_of_its_mean() -> None:
         meter = Meter(ranks)
         metrics = {"few": value, "all": torch.tensor(float(rows))}
         meter.add(Output(torch.tensor(float(rows)), metrics), rows, 4)
-        meter.close({})
+        meter.close({"step": 3})
         sent += ranks.sent
     loss, of_all, of_few, *counts = (sum(sent) / 2).tolist()  # type: ignore[union-attr]
     assert (loss, of_all / counts[0], of_few / counts[1]) == (2.5, 2.5, 4.0)

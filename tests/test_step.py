@@ -163,7 +163,7 @@ def test_every_objective_trains_in_parts(kind: str, tmp_path: Path) -> None:
         ("training.accumulate=3", r"training\.accumulate: found 3, expected a divisor of .*\(64\)"),
         ("objective.key_groups=16", r"objective\.key_groups: found 16, expected at most 8"),
         ("training.compile=default", "checkpoint_activations: true with training.compile"),
-        ("training.compile=true", r"training\.compile: .*reduce-overhead"),
+        ("training.compile=true", "training.compile.: found True .*reduce-overhead"),
         ("training.cuda_graph=true", r"training\.cuda_graph"),
     ],
 )
@@ -360,7 +360,7 @@ def test_no_step_waits_for_the_device(kind: str, accumulate: int) -> None:
             stepper(step, each)  # makes the optimizer's state
             continue
         with NoWaiting():
-            stepper._update(each)
+            stepper(step, each)
 
 
 # --- metrics
@@ -396,14 +396,9 @@ def test_weights_that_the_last_update_spoilt_are_not_kept(
         return output
 
     monkeypatch.setattr(Stepper, "__call__", call)
-    with (
-        pytest.warns(UserWarning, match="a weight became inf by step 12: back to step 6"),
-        pytest.raises(
-            TrainingError, match=r"a weight became inf in step 12 of 12 at learning rate .* step 11"
-        ),
-    ):
+    with pytest.raises(TrainingError, match=r"a weight became inf by step 12; the state after step 6 is"):
         run(recipe("classify", "training.checkpoint_every=1"), tmp_path / "a")
     assert all(steps)
     kept = RunFolder(tmp_path / "a").load()
     assert kept is not None
-    assert kept.step == 11
+    assert kept.step == 6
