@@ -347,7 +347,7 @@ def test_a_disk_full_at_any_byte_leaves_the_earlier_checkpoints_and_one_clear_er
                 match=r"step-000000002\.pt\" cannot be written: File too large: it needs 4 kB, .* are free",
             ),
         ):
-            checkpoints.write(Checkpoint(2, 0.5, state(), 0.0, (1,)), 2)
+            checkpoints.write(Checkpoint(2, 0.5, state(), 0.0), 2)
         assert before == {file.name: file.read_bytes() for file in tmp_path.iterdir()}
     with file_limit(size + 100):
         checkpoints.write(Checkpoint(2, 0.0, state(), 0.0), 2)
