@@ -155,7 +155,7 @@ def test_runs_of_other_data_or_recipes_stand_apart_and_are_told_apart(
 
 
 @pytest.mark.parametrize(
-    "change", ["training.compile=true", "training.threads=3", "training.log_every=7", "views.workers=2"]
+    "change", ["training.compile=default", "training.threads=3", "training.log_every=7", "views.workers=2"]
 )
 def test_how_a_run_is_computed_splits_no_row(change: str, tmp_path: Path) -> None:
     release(tmp_path / "a", 0, 50.0)

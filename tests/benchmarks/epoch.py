@@ -63,13 +63,13 @@ def rows(device: torch.device) -> Iterator[Row]:
             dataset,
             photos,
             device,
-            [*changes, "training.compile=true"],
+            [*changes, "training.compile=default"],
             0,
             1.5,
-            "with training.compile: true",
+            "with training.compile: default",
         )
     else:
-        alike = [*changes, "training.cuda_graph=true"]
+        alike = [*changes, "training.compile=reduce-overhead"]
         for workers, target in ((0, 40), (16, 8)):
             yield _row(dataset, photos, device, alike, workers, target, ", ".join(alike))
         for workers, target in ((0, 40), (16, 8)):

@@ -12,7 +12,7 @@ from zoo.cli.app import Data, Out, Resume, Set, app, key_values, listed
 from zoo.cli.reproduction import print_reproduction
 from zoo.cli.show import print_columns, print_evaluations, print_release, settings_text
 from zoo.errors import ZooError
-from zoo.files import RUNS, is_file
+from zoo.files import RUNS
 from zoo.launch import launched, rank
 
 if TYPE_CHECKING:
@@ -91,7 +91,6 @@ def pretrain(
         print("\n".join(api.profile_step(parsed, out=folder, data=root)[1]))
         print(f"\npicture: {folder / 'profile.png'}; torch's table: {folder / 'operations.txt'}")
         return
-    _advise(parsed, out or RUNS / parsed.name)
     if recipe is None:
         _tell_made(parsed, out or RUNS / parsed.name)
     _announce(api.pretrain(parsed, out=out, data=root, resume=resume))
@@ -205,7 +204,6 @@ def finetune(
     if methods is not None or seeds is not None:
         raise ZooError(f"--{'seeds' if methods is None else 'methods'}: is for --compare, which is not given")
     plan = api.plan_finetuning(recipe, init=init, head=head, data=data, overrides=overrides or [])
-    _advise(plan.recipe, out or plan.out)
     _announce(api.pretrain(plan.recipe, out=out or plan.out, data=plan.data, resume=resume))
 
 
@@ -249,19 +247,6 @@ def reproduce(
     found = api.reproduce(name, data=data, out=out, tolerance=tolerance, resume=resume)
     if found is not None:  # torchrun's first process speaks for all
         print_reproduction(found)
-
-
-def _advise(recipe: Recipe, out: Path) -> None:
-    """Say before a training of one process begins, but not before it goes on, what would make it faster."""
-    from zoo.training import RunFolder, pick_device, stages
-    from zoo.training.advice import advice
-    from zoo.training.progress import say
-
-    if launched() > 1 or not stages(recipe) or is_file(RunFolder(out / "run").recipe_file):
-        return
-    found = advice(recipe, pick_device(recipe.training.device))
-    if found is not None:
-        say(found)
 
 
 def _announce(release: Release) -> None:

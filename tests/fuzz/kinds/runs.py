@@ -87,7 +87,7 @@ class _Payload:
 
 def _content() -> dict[str, Any]:
     state = {part: _copied(values) for part, values in _state().items()}
-    return {"format": 2, "step": 8, "seconds": 1.5, "written": 0.0, "state": state, "skipped": [2]}
+    return {"format": 2, "step": 8, "seconds": 1.5, "written": 0.0, "state": state}
 
 
 def _copied(value: Any) -> Any:
@@ -240,7 +240,7 @@ def runs(random: Random, folder: Path) -> Case:
             keeper.log({"step": step + 1, "loss": 1.0})
             keeper.save(step + 1)
         plot_curves(RunFolder(run).rows(), folder / "curves.png")
-        trained = Trained(stepper.objective, step, 1, *keeper.ended(step), [], tuple(keeper.skipped))
+        trained = Trained(stepper.objective, step, 1, *keeper.ended(step), [])
         training_facts(_recipe(), trained, _data(), changes=RunFolder(run).changes())
 
     def release() -> None:

@@ -21,9 +21,7 @@ from zoo.release.origins import START, TEACHERS
 from zoo.training import Recipe
 from zoo.training.changes import ALLOWED, decisive, differences
 
-_DECIDE = frozenset(
-    f"training.{key}" for key in ("precision", "accumulate", "skip_bad_steps", "release_dtype")
-)
+_DECIDE = frozenset(f"training.{key}" for key in ("precision", "accumulate", "release_dtype"))
 _SAME = (ALLOWED - _DECIDE) | {"training.seed", "data.source.download"}
 """Keys in which runs of a row may differ: the seed, and how it is computed where that moves no figure."""
 
@@ -231,8 +229,6 @@ def _noted(training: Mapping[str, Any]) -> list[str]:
     found = []
     if training.get("changed_on_resume"):
         found.append(f"changed while it ran: {training['changed_on_resume']}")
-    if training.get("skipped_steps"):
-        found.append(f"steps left out, as their loss was not finite: {training['skipped_steps']}")
     if training.get("unreadable_images"):
         found.append(f"{training['unreadable_images']} unreadable images")
     return found

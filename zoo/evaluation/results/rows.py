@@ -21,9 +21,7 @@ PREFERRED = ("classifier", "linear_full", "linear", "knn")
 GROUPS = {"accuracy": "accuracy", "many": "many", "medium": "medium", "few": "few"}
 """The metrics that a row shows, by their headings."""
 
-_NO_MATTER = re.compile(
-    r"training\.(precision|skip_bad_steps)|data\.source\.download|views\.train\.\d+\.\d+\.variant"
-)
+_NO_MATTER = re.compile(r"training\.precision|data\.source\.download|views\.train\.\d+\.\d+\.variant")
 """Keys of a recipe with which it is still the published one; the table says which are changed."""
 
 NOT_BEGUN = "not begun"
