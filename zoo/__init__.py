@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from zoo.api import (
         Comparison,
         Embedding,
-        Page,
         Prediction,
         Report,
         Reproduction,
@@ -50,7 +49,6 @@ __all__ = [  # without `open`: a star would put it in the place of the builtin
     "Comparison",
     "Embedding",
     "HubRelease",
-    "Page",
     "Prediction",
     "Release",
     "Report",
@@ -85,7 +83,7 @@ _HOME_OF = {
     name: module
     for module, names in {
         "zoo.api": (
-            *("Comparison", "Embedding", "Page", "Prediction", "Report", "Reproduction", "Results", "Sweep"),
+            *("Comparison", "Embedding", "Prediction", "Report", "Reproduction", "Results", "Sweep"),
             *("class_map", "compare", "convert", "diagnose", "embed", "evaluate", "finetune", "predict"),
             *("pretrain", "reproduce", "snapshot", "sweep", "table"),
         ),

@@ -4,7 +4,7 @@ from zoo.api.classes import class_map
 from zoo.api.comparisons.compare import RECORD, Comparison, compare
 from zoo.api.comparisons.plan import METHODS
 from zoo.api.conversion import convert
-from zoo.api.diagnoses.diagnose import Page, Report, diagnose
+from zoo.api.diagnosis import Report, diagnose
 from zoo.api.embedding import embed
 from zoo.api.evaluation import evaluate, evaluate_release
 from zoo.api.facts import hardware
@@ -27,7 +27,6 @@ __all__ = [
     "SWEEP",
     "Comparison",
     "Embedding",
-    "Page",
     "Prediction",
     "Report",
     "Reproduction",

@@ -11,7 +11,11 @@ from torch import nn
 
 from zoo import release as releases
 from zoo.catalog import recipe_text
-from zoo.data import DataConfig, ImageDataset
+from zoo.config import parse
+from zoo.data import EvalView, open_dataset
+from zoo.data.any_data import Data
+from zoo.data.embedded import folder_for
+from zoo.data.words import data_words
 from zoo.errors import ReleaseError, TrainingError, ZooError
 from zoo.files import is_dir, is_file, names_in
 from zoo.modules import Centers
@@ -42,7 +46,7 @@ class Opened:
         release: None for an unfinished run.
         run: the run whose newest checkpoint is looked at; None for a release.
         run_recipe: that run's recipe.
-        notes: what could not be had, and why.
+        no_record: why there are no rows, where they are damaged.
     """
 
     folder: Path
@@ -55,32 +59,55 @@ class Opened:
     release: Release | None = None
     run: RunFolder | None = None
     run_recipe: Recipe | None = None
-    notes: tuple[str, ...] = ()
+    no_record: str = ""
 
     @property
-    def training_data(self) -> DataConfig | None:
-        """The data that an unfinished run learns from, as its objective has to be built with."""
-        return None if self.run_recipe is None else self.run_recipe.data
+    def data(self) -> str:
+        """What it learned from, in words."""
+        if self.release is not None:
+            described = self.release.config["zoo"]["dataset"]
+            return data_words(described) if described.get("name") else "data that are not recorded"
+        section, source = self.recipe["data"], self.recipe["data"]["source"]
+        return data_words({**section, "name": source.get("name") or source.get("repo") or source["kind"]})
 
-    def load(self, train_set: ImageDataset | None) -> tuple[nn.Module, Centers | None]:
+    def load(self, data: Data) -> tuple[nn.Module, Centers | None]:
         """Return the encoder and the class centers as they are in the release or the newest checkpoint.
 
         Args:
-            train_set: the run's own training images; not needed for a release.
+            data: see `zoo.diagnose`; not needed for a release.
 
         Raises:
-            ZooError: if weights or checkpoint are missing or damaged.
+            ZooError: if weights or checkpoint are missing or damaged, or a run's own training images, which
+                its objective is built with.
         """
         if self.release is not None:
             return self.release.load(), self.release.centers
         assert self.run is not None and self.run_recipe is not None
-        if train_set is None:
-            raise TrainingError("the encoder of an unfinished run is built with its own training data")
+        config = self.run_recipe.data
+        is_spec = data is not None and not (isinstance(data, str | Path) and is_dir(data))
+        train_set = open_dataset(config, "train", None if is_spec else folder_for(config, data))
         checkpoint = self.run.load()
         if checkpoint is None:
             raise TrainingError(f'"{self.run.path}" has no checkpoint yet')
         objective = objective_at(checkpoint, self.run_recipe, self.run, train_set)
         return objective.encoder, objective.centers()
+
+    def preprocessing(self) -> tuple[EvalView, tuple[float, ...], tuple[float, ...]]:
+        """Return the evaluation view, and mean and standard deviation of the channels."""
+        if self.release is None:
+            assert self.run_recipe is not None
+            data = self.run_recipe.data
+            return self.run_recipe.views.eval, tuple(data.mean), tuple(data.std)
+        found = self.release.preprocess
+        view = {"size": found.input_size, "crop_pct": found.crop_pct, "interpolation": found.interpolation}
+        return parse(EvalView, view, f"{self.name}: config.json"), found.mean, found.std
+
+    def architecture(self) -> tuple[str, Mapping[str, Any]]:
+        """Return timm's name of the encoder's architecture, and its arguments."""
+        if self.release is not None:
+            return str(self.release.config["architecture"]), self.release.config["model_args"]
+        backbone = self.recipe["backbone"]
+        return str(backbone["arch"]), backbone["args"]
 
 
 def open_subject(name: str | Path | Release) -> Opened:
@@ -125,9 +152,9 @@ def _of_release(release: Release) -> Opened:
     recipe = release.recipe
     folder = release.path / "run"
     rows, class_rows = _rows(RunFolder(folder)) if is_file(folder / "recipe.yaml") else ([], [])
-    notes: tuple[str, ...] = ()
+    no_record = ""
     if not rows:
-        rows, class_rows, notes = _history(release)
+        rows, class_rows, no_record = _history(release)
     training = release.metrics.get("training") or {}
     trained = [f"{training['epochs']} epochs"] if training.get("epochs") else []
     return Opened(
@@ -139,7 +166,7 @@ def _of_release(release: Release) -> Opened:
         class_rows=class_rows,
         state=", ".join(["release", *trained]),
         release=release,
-        notes=notes,
+        no_record=no_record,
     )
 
 
@@ -176,10 +203,10 @@ def _rows(run: RunFolder) -> tuple[Rows, Rows]:
     return (rows_of(begun), class_rows_of(begun)) if begun else (run.rows(), run.class_rows())
 
 
-def _history(release: Release) -> tuple[Rows, Rows, tuple[str, ...]]:
+def _history(release: Release) -> tuple[Rows, Rows, str]:
     """Return what a release keeps of the rows of its training, and why there is none of a damaged record."""
     try:
         history = release.history
     except ReleaseError as error:
-        return [], [], (f"No record: {error}",)
-    return ([], [], ()) if history is None else (histories.rows_of(history), history["classes"], ())
+        return [], [], str(error)
+    return ([], [], "") if history is None else (histories.rows_of(history), history["classes"], "")
