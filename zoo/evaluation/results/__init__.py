@@ -1,1 +1,1 @@
-"""What finished runs say together: rows over seeds, differences, trends, and their table and picture."""
+"""What `zoo.evaluation.diagnosis` still imports from here; it goes with that room."""
