@@ -18,13 +18,13 @@ from huggingface_hub import ModelCard
 from PIL import Image
 
 import zoo
-from zoo.api.reproductions.repeat import _named_again
+from zoo.experiments.reproduce import _spec
 from zoo.cli.show import print_evaluations
 from zoo.data import open_dataset
 from zoo.errors import ZooError, ZooWarning
 from zoo.evaluation.measure import _without_prior
 from zoo.evaluation.metrics import calibration_error
-from zoo.evaluation.results.report import columns, plain
+from zoo.evaluation.printed import columns, plain
 from zoo.functional.knn import knn_predict
 from zoo.modules import Centers
 from zoo.release import Release
