@@ -1,4 +1,4 @@
-"""Experiments: what shares a row, what a sweep shares and leaves, and what tells a reproduction from a fault."""
+"""Experiments: what shares a row, what a sweep leaves, what tells a reproduction from a fault."""
 
 from __future__ import annotations
 
@@ -208,13 +208,13 @@ def test_every_shipped_sweep_is_read_and_laid_out(name: str) -> None:
 
 
 def test_a_grid_has_every_combination_and_labels_stand_for_values() -> None:
-    vary = {"objective.tau": [0.1, 0.2], "training.epochs": [3]}
+    vary = {"objective.tau": [0.1, 0.2], "training.epochs": [6]}
     runs = lay_out([PACO, CE.replace("ce_", "gpaco_")], vary, [0, 1], Path("out"))
     assert len(runs) == 8
     assert {(run.recipe.objective.name, run.labels["objective.tau"]) for run in runs} == {
         (name, tau) for name in ("paco", "gpaco") for tau in ("0.1", "0.2")
     }
-    assert all(run.recipe.training.epochs == 3 for run in runs)
+    assert all(run.recipe.training.epochs == 6 for run in runs)
     assert runs[0].folder == Path("out/tau_0.1-paco_digits_lt50/seed_0")
     assert own_labels("key", ["on"], {"on": {"a": 1}, "off": None}) == {"on": {"a": 1}}
     with pytest.raises(RecipeError, match='Did you mean "on"'):
@@ -260,7 +260,10 @@ def test_a_sweep_leaves_releases_and_goes_on_with_them(tmp_path: Path) -> None:
 def test_a_run_that_another_process_trains_is_left_to_it(tmp_path: Path) -> None:
     out = tmp_path / "out"
     (out / "lr_0.01").mkdir(parents=True)
-    holds = "import sys, filelock, time; filelock.FileLock(sys.argv[1]).acquire(); print(1, flush=True); time.sleep(600)"
+    holds = (
+        "import sys, filelock, time; lock = filelock.FileLock(sys.argv[1]); lock.acquire(); "
+        "print(1, flush=True); time.sleep(600)"
+    )
     lock = out / "lr_0.01" / ".seed_0.lock"
     with subprocess.Popen([sys.executable, "-c", holds, str(lock)], stdout=subprocess.PIPE) as other:
         assert other.stdout is not None and other.stdout.readline()
