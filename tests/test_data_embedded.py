@@ -15,7 +15,6 @@ import zoo
 from tests.test_api import FOLDER, picture_folder
 from zoo import api
 from zoo.api.diagnoses import diagnose as diagnosis
-from zoo.api.sweeps import work_queue
 from zoo.cli import app
 from zoo.config import parse
 from zoo.data import DataConfig, open_dataset
@@ -179,8 +178,8 @@ def test_a_sweep_gives_the_folder_to_the_recipes_that_read_it(
         out.mkdir(parents=True)
         (out / "config.json").write_text("{}")
 
-    monkeypatch.setattr(work_queue, "pretrain", trained)
-    monkeypatch.setattr("zoo.api.sweeps.sweep._conclude", lambda *_: None)
+    monkeypatch.setattr("zoo.experiments.sweep.pretrain", trained)
+    monkeypatch.setattr("zoo.experiments.sweep._conclude", lambda *_: None)
     sources = {"digits": {"kind": "digits"}, "photos": {"kind": "folder"}}
     vary = {**TINY, "data.source": sources, "data.long_tail": [None]}
     zoo.sweep(CE, out=tmp_path / "out", data=data, vary=vary, seeds=[0])

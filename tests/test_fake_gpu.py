@@ -22,7 +22,6 @@ from tests.pretend_gpu import Event, Gpu, GpuTensor, Stream, pretend_gpu
 from tests.replayed_helpers import WHOLE, every_view, made_both_ways
 from tests.test_recipes_start import images, shrunk  # noqa: F401  # a fixture
 from tests.test_training import RECIPES, SHORT, run
-from zoo.api.sweep_file import read_sweep
 from zoo.cli import app
 from zoo.cuda_graph import capture
 from zoo.data import Batch, open_dataset
@@ -30,6 +29,7 @@ from zoo.data.prefetch import MOST_AHEAD
 from zoo.errors import DataError, ZooWarning
 from zoo.evaluation.features import extract
 from zoo.evaluation.linear import fit_linear
+from zoo.experiments.sweep_file import read_sweep
 from zoo.functional.knn import knn_predict
 from zoo.objectives import Output
 from zoo.ranks import Ranks

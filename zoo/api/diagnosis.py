@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -37,6 +37,18 @@ from zoo.training.progress import show_status
 
 DIAGNOSED = RUNS / "diagnosed"
 """Where reports lie for which no other folder is given."""
+
+
+class _Settings(NamedTuple):
+    """What `diagnose` was given, and whose landmarks have been encoded already."""
+
+    data: Data
+    sample: int
+    seed: int
+    device: torch.device
+    workers: int | None
+    landmarked: set[str]
+
 
 _HTML, _NUMBERS, _FIGURES = "report.html", "numbers.json", "figures"
 
@@ -94,11 +106,11 @@ def diagnose(
     given = [releases.named(name) for name in listed(names)]
     opened = _open_all(given)
     folder = _place(out, opened, given)
-    on, landmarked = pick_device(device, "device"), set[str]()
+    settings = _Settings(data, sample, seed, pick_device(device, "device"), workers, set())
     subjects = []
     for number, (each, subject) in enumerate(zip(opened, _subjects(opened), strict=True), 1):
         with show_status(f"looking at {each.name} ({number} of {len(opened)})"):
-            subjects.append(_seen(each, subject, data, (sample, seed), on, workers, landmarked))
+            subjects.append(_seen(each, subject, settings))
     words = ["zoo", "diagnose", *map(str, given), *(["--data", str(data)] if data is not None else [])]
     made = {
         "date": datetime.now(UTC).isoformat(" ", timespec="minutes"),
@@ -113,14 +125,7 @@ def diagnose(
         record = {"format": 2, "title": title, "sample": sample, "seed": seed, **made}
         record["versions"] = _versions()  # type: ignore[assignment]
         record["subjects"] = [  # type: ignore[assignment]
-            {
-                "label": s.label,
-                "group": s.group,
-                "folder": str(o.folder),
-                **facts[s.label],
-                "numbers": s.numbers,
-            }
-            for s, o in zip(subjects, opened, strict=True)
+            {"label": s.label, "group": s.group, **facts[s.label], "numbers": s.numbers} for s in subjects
         ]
         record["groups"] = {  # type: ignore[assignment]
             group: {name: each._asdict() for name, each in numbers.items()}
@@ -210,28 +215,18 @@ def _summed(subject: Subject, opened: Opened) -> Subject:
     return replace(subject, numbers=summary(subject, evaluations))
 
 
-def _seen(
-    opened: Opened,
-    subject: Subject,
-    data: Data,
-    sampled: tuple[int, int],
-    device: torch.device,
-    workers: int | None,
-    landmarked: set[str],
-) -> Subject:
+def _seen(opened: Opened, subject: Subject, settings: _Settings) -> Subject:
     """Return a subject with a look at a sample of test images; without one, with the reason."""
     try:
-        train_set, test_set = _open_data(opened, data)
-        encoder, centers = opened.load(data)
+        train_set, test_set = _open_data(opened, settings.data)
+        encoder, centers = opened.load(settings.data)
         changes: dict[str, Any] = {"centers": centers}
         own = not subject.class_names or tuple(train_set.class_names) == subject.class_names
         if own and (not len(subject.class_counts) or int(subject.class_counts.min()) < 0):
             changes["class_counts"] = torch.as_tensor(train_set.class_counts)
         changes["class_names"] = subject.class_names or tuple(train_set.class_names)
         classifies = centers if own else None
-        changes["look"] = _look(
-            opened, encoder, classifies, train_set, test_set, sampled, device, workers, landmarked
-        )
+        changes["look"] = _look(opened, encoder, classifies, train_set, test_set, settings)
         changes["without_look"] = None
         subject = replace(subject, **changes)
     except ZooError as error:
@@ -259,10 +254,7 @@ def _look(
     centers: Centers | None,
     train_set: ImageDataset,
     test_set: ImageDataset,
-    sampled: tuple[int, int],
-    device: torch.device,
-    workers: int | None,
-    landmarked: set[str],
+    settings: _Settings,
 ) -> Look:
     view, mean, std = opened.preprocessing()
     section = opened.recipe.get("views")  # a converted release has none
@@ -271,7 +263,6 @@ def _look(
     arch, arguments = opened.architecture()
     # the same for every subject of one architecture, input and data: once is enough
     place = f"{arch} {arguments} {view} {test_set.describe()['sha256']}"
-    sample, seed = sampled
     found = look(
         encoder.eval().requires_grad_(False),
         train_set,
@@ -280,18 +271,18 @@ def _look(
             "view": view,
             "mean": mean,
             "std": std,
-            "device": device,
-            "workers": workers if workers is not None else (views.workers if views else 0),
+            "device": settings.device,
+            "workers": settings.workers if settings.workers is not None else (views.workers if views else 0),
             "max_bad_images": image.get("max_bad_images") or 0,
             "cache": bool(views and views.cache),
         },
         views=None if views is None else (views, image.get("image_size")),
         centers=centers,
-        sample=sample,
-        seed=seed,
-        landmarks={} if place in landmarked else landmarks_of(arch, arguments, seed=seed),
+        sample=settings.sample,
+        seed=settings.seed,
+        landmarks={} if place in settings.landmarked else landmarks_of(arch, arguments, seed=settings.seed),
     )
-    landmarked.add(place)
+    settings.landmarked.add(place)
     return found
 
 
@@ -302,12 +293,11 @@ def _versions() -> dict[str, str]:
 def _facts(subject: Subject, opened: Opened) -> dict[str, str]:
     """Return what a reader has to know of a subject."""
     steps = [row["step"] for row in subject.rows if "step" in row]
+    recorded = f"{len(steps):,} rows up to step {max(steps, default=0):,}"
     counts, look = subject.class_counts.tolist(), subject.look
-    images = (
-        f": {sum(counts):,} images, {max(counts):,} to {min(counts):,} a class"
-        if counts and min(counts) >= 0
-        else ""
-    )
+    images = ""
+    if counts and min(counts) >= 0:
+        images = f": {sum(counts):,} images, {max(counts):,} to {min(counts):,} a class"
     looked_at = subject.without_look or ""
     if look is not None:
         looked_at = f"{len(look.index):,} of {look.total:,} test images, drawn with seed {look.seed}"
@@ -319,8 +309,6 @@ def _facts(subject: Subject, opened: Opened) -> dict[str, str]:
         "seed": "not known" if subject.seed is None else str(subject.seed),
         "looked at": looked_at,
         "classified by": "-" if look is None else look.classifier,
-        "recorded": f"{len(steps):,} rows up to step {max(steps):,}"
-        if steps
-        else opened.no_record or "nothing",
+        "recorded": recorded if steps else opened.no_record or "nothing",
         "folder": str(opened.folder),
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,13 @@ from numpy.typing import NDArray
 from scipy.cluster.hierarchy import leaves_list, linkage
 from scipy.spatial.distance import squareform
 
+from zoo.errors import DataError
 from zoo.functional import FEW_BELOW, MANY_ABOVE, class_means
 from zoo.modules.centers import Centers
 from zoo.report.features import lacks_look
 from zoo.report.overlay import Group, groups_of, legend_of
 from zoo.report.series import Array, is_number
-from zoo.report.style import CELLS, COLUMN, DOTTED, FAINT, INK, decades, panels, shortened
+from zoo.report.style import CELLS, COLUMN, DOTTED, FAINT, INK, decades, panels, shortened, write_figure
 from zoo.report.subject import Subject, counts_of
 
 MOST_DRAWN = 1000
@@ -80,6 +82,26 @@ def center_map(subjects: Sequence[Subject]) -> Figure:
         if len(groups) > 1:
             axes.set_title(shortened(group.label, 44))
     return figure
+
+
+def draw_centers(centers: Centers, path: Path, *, title: str) -> None:
+    """Write a map of which classes are alike by their learned centers.
+
+    Raises:
+        DataError: for fewer than two classes, more than 1,000, or centers that are not finite.
+        ZooError: for a file that cannot be written.
+    """
+    names, count = centers.class_names, len(centers.weight)
+    if not 2 <= count <= MOST_DRAWN or not bool(centers.weight.isfinite().all()):
+        found = "NaN or infinity" if 2 <= count <= MOST_DRAWN else f"{count:,} classes"
+        raise DataError(f"class map: found {found}, expected 2 to {MOST_DRAWN:,} finite centers")
+
+    def make() -> Figure:
+        figure, (axes,) = panels([COLUMN + 0.4 if count <= _NAMED else 3.4 + 0.16 * _PAIRS])
+        draw_similarity(axes, cosines(centers), names)
+        return figure
+
+    write_figure(make, path, title=title)
 
 
 def cluster(similarity: Array) -> NDArray[np.int64]:

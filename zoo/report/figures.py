@@ -69,24 +69,25 @@ FIGURES: dict[str, Kind] = {
     ),
     "scores": Kind(
         "Scores of positive and negative pairs in training",
-        "The inner products that enter the loss; after FT, which changes norms, they are no cosines. Negatives "
-        "whose mean and variance stay even make even gradients; lower positive scores are harder, and feature "
-        "transformation (FT) lowers them on purpose (Zhu et al. 2021, arXiv 2108.02982, section 3).",
+        "Inner products that enter the loss; after FT, which changes norms, they are no cosines. Negatives "
+        "whose mean and variance stay even make even gradients; lower positive scores are harder, and "
+        "feature transformation (FT) lowers them on purpose (Zhu et al. 2021, arXiv 2108.02982, section 3).",
         training.lacks_scores,
         training.scores,
     ),
     "p_sup": Kind(
         "P_sup in training and its optimum",
-        "The softmax's mass on all centers, mean over anchors, and β / (β + α |P(i)|) with the positives that "
-        "were really there. A gap for few-shot classes says that their centers hold less than they should "
-        "(Cui et al. 2021, arXiv 2107.12028).",
+        "The softmax's mass on all centers, mean over anchors, and β / (β + α |P(i)|) with the positives "
+        "that were really there. A gap for few-shot classes says that their centers hold less than they "
+        "should (Cui et al. 2021, arXiv 2107.12028).",
         training.lacks_p_sup,
         training.p_sup,
     ),
     "extra": Kind(
         "The extra loss that centers add",
-        "L_extra(P) = −β log P − α K* log(1 − P), K* = |queue| q(y): its minimum, marked, says how much of the "
-        "softmax the centers should hold, less for a class with many samples in the queue (Cui et al. 2021).",
+        "L_extra(P) = −β log P − α K* log(1 − P), K* = |queue| q(y): its minimum, marked, says how much of "
+        "the softmax the centers should hold: less for a class with many samples in the queue (Cui et al. "
+        "2021).",
         training.lacks_extra,
         training.extra,
         4,
@@ -101,9 +102,9 @@ FIGURES: dict[str, Kind] = {
     ),
     "hardness": Kind(
         "How hard negatives count at each temperature",
-        "A small temperature gives nearly all of the gradient to the most similar negatives; a large one treats "
-        "all alike (Wang and Liu 2021, arXiv 2012.09740, section 3.2). Negatives are images of other classes. "
-        "Cosines are of pooled features; training takes them of projections.",
+        "A small temperature gives nearly all of the gradient to the most similar negatives; a large one "
+        "treats all alike (Wang and Liu 2021, arXiv 2012.09740, section 3.2). Negatives are images of other "
+        "classes. Cosines are of pooled features; training takes them of projections.",
         features.lacks_negatives,
         features.hardness,
     ),
@@ -111,15 +112,15 @@ FIGURES: dict[str, Kind] = {
         "Uniformity and tolerance",
         "To the left features fill the sphere more evenly; further up images of a class are closer together. "
         "Black: references on the same images. The paper's claim on small temperatures is about projections, "
-        "of which a training records both; these are pooled features (Wang and Liu 2021; Wang and Isola 2020, "
-        "arXiv 2005.10242).",
+        "of which a training records both; these are pooled features (Wang and Liu 2021; Wang and Isola "
+        "2020, arXiv 2005.10242).",
         features.lacks_tolerance,
         features.plane,
     ),
     "features": Kind(
         "A map of the test features",
-        "Neighbours on the map are neighbours in the feature space; distances between groups, and their sizes, "
-        "mean little in t-SNE (van der Maaten and Hinton 2008). Stars are learned class centers.",
+        "Neighbours on the map are neighbours in the feature space; distances between groups, and their "
+        "sizes, mean little in t-SNE (van der Maaten and Hinton 2008). Stars are learned class centers.",
         features.lacks_look,
         features.feature_map,
         4,
@@ -135,8 +136,8 @@ FIGURES: dict[str, Kind] = {
     ),
     "centers": Kind(
         "Which classes are alike",
-        "Cosine similarity of the learned class centers, without centers of mean features less their mean. The "
-        "darker, the more alike; every panel has its own scale.",
+        "Cosine similarity of the learned class centers, without centers of mean features less their "
+        "mean. The darker, the more alike; every panel has its own scale.",
         classes.lacks_classes,
         classes.center_map,
         4,
@@ -144,8 +145,8 @@ FIGURES: dict[str, Kind] = {
     "accuracy": Kind(
         "Accuracy of each class against its training images",
         "In the sample, by the learned centers, else by kNN. A rise to the right is what a long tail costs; "
-        "many, medium and few are classes of more than 100, 20 to 100 and fewer than 20 training images (Liu et "
-        "al. 2019, arXiv 1904.05160).",
+        "many, medium and few are classes of more than 100, 20 to 100 and fewer than 20 training images (Liu "
+        "et al. 2019, arXiv 1904.05160).",
         features.lacks_look,
         classes.accuracy,
     ),

@@ -54,7 +54,7 @@ class Estimate(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A table of texts: what it shows, a heading for each column, and cells, the first of a row its heading."""
+    """A table of texts: what it shows, a heading for each column, and rows that begin with their own."""
 
     caption: str
     head: Sequence[str]
@@ -92,14 +92,12 @@ def number_tables(subjects: Sequence[Subject]) -> list[Table]:
         rows = []
         for name in (name for name in names if name.startswith(f"{section}/")):
             found = [numbers.get(name) for numbers in by_group.values()]
-            cells = ["-" if each is None else _cell(each, sizes[label]) for label, each in zip(sizes, found)]
+            pairs = zip(found, sizes.values(), strict=True)
+            cells = ["-" if each is None else _cell(each, size) for each, size in pairs]
             rows.append([name.partition("/")[2], *cells])
         if rows:
-            over = (
-                "; of several seeds [95 % interval of the mean, Student's t]"
-                if max(sizes.values()) > 1
-                else ""
-            )
+            several = max(sizes.values()) > 1
+            over = "; in brackets: 95 % interval of the mean over seeds (Student's t)" if several else ""
             tables.append(Table(f"{caption}{over}.", ["", *heads], rows))
     return tables
 
