@@ -122,14 +122,20 @@ def diagnose(
     with replacing(folder) as staging:
         with show_status("drawing"):
             figures = draw(subjects, staging / _FIGURES)
-        record = {"format": 2, "title": title, "sample": sample, "seed": seed, **made}
-        record["versions"] = _versions()  # type: ignore[assignment]
-        record["subjects"] = [  # type: ignore[assignment]
-            {"label": s.label, "group": s.group, **facts[s.label], "numbers": s.numbers} for s in subjects
-        ]
-        record["groups"] = {  # type: ignore[assignment]
-            group: {name: each._asdict() for name, each in numbers.items()}
-            for group, numbers in estimates(subjects).items()
+        record = {
+            "format": 2,
+            "title": title,
+            "sample": sample,
+            "seed": seed,
+            **made,
+            "versions": _versions(),
+            "subjects": [
+                {"label": s.label, "group": s.group, **facts[s.label], "numbers": s.numbers} for s in subjects
+            ],
+            "groups": {
+                group: {name: each._asdict() for name, each in numbers.items()}
+                for group, numbers in estimates(subjects).items()
+            },
         }
         with writing(f'report "{staging}"'):
             write_text(staging / _HTML, render(title, subjects, facts, figures, made))

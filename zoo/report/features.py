@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch.nn.functional as F
 from matplotlib import colormaps
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LinearSegmentedColormap, LogNorm, Normalize
@@ -99,6 +100,7 @@ def hardness(subjects: Sequence[Subject]) -> Figure:
     """
     groups = groups_of(subjects)
     own = [tau_of(group.subjects[0]) for group in groups]
+    legend: list[Artist]
     if len(groups) == 1:
         taus = sorted({*_TAUS, *(tau for tau in own if tau is not None)})
         drawn = [(groups[0]._replace(place=place), tau) for place, tau in enumerate(taus)]
@@ -109,7 +111,7 @@ def hardness(subjects: Sequence[Subject]) -> Figure:
         legend[taus.index(own[0])].set_label(f"τ = {own[0]:g}, its own") if own[0] is not None else None
     else:
         drawn = [(group, tau) for group, tau in zip(groups, own, strict=True) if tau is not None]
-        legend = legend_of(groups, ["(no τ)" if tau is None else f"(τ = {tau:g})" for tau in own])
+        legend = [*legend_of(groups, ["(no τ)" if tau is None else f"(τ = {tau:g})" for tau in own])]
     legend += [
         Patch(facecolor=PALE, edgecolor=FAINT, label="other classes"),
         variant("same class", DASHED),
@@ -243,9 +245,24 @@ def draw_map(
     if len(class_names) <= len(COLORS):
         style: dict[str, Any] = {"linewidths": 0.3, "edgecolors": "white", "alpha": 0.75}
         for c in named:
-            axes.scatter(*points[shown == c].T, s=14, c=COLORS[c], marker=MARKERS[c], **style)
+            axes.scatter(
+                points[shown == c][:, 0],
+                points[shown == c][:, 1],
+                s=14,
+                c=COLORS[c],
+                marker=MARKERS[c],
+                **style,
+            )
         if len(stars):
-            axes.scatter(*stars.T, s=170, c=COLORS[: len(stars)], marker="*", edgecolors="black", zorder=4)
+            axes.scatter(
+                stars[:, 0],
+                stars[:, 1],
+                s=170,
+                c=COLORS[: len(stars)],
+                marker="*",
+                edgecolors="black",
+                zorder=4,
+            )
     else:
         counts = class_counts.numpy().clip(min=1)
         cmap = LinearSegmentedColormap.from_list(
@@ -253,8 +270,10 @@ def draw_map(
         )
         level = counts.min() == counts.max()
         norm = Normalize(0, counts.max()) if level else LogNorm(counts.min(), counts.max())
-        axes.scatter(*points.T, s=9, c=counts[shown], cmap=cmap, norm=norm, alpha=0.8, linewidths=0)
-        axes.scatter(*stars.T, s=60, c=counts[: len(stars)], cmap=cmap, norm=norm, marker="*",
+        axes.scatter(
+            points[:, 0], points[:, 1], s=9, c=counts[shown], cmap=cmap, norm=norm, alpha=0.8, linewidths=0
+        )
+        axes.scatter(stars[:, 0], stars[:, 1], s=60, c=counts[: len(stars)], cmap=cmap, norm=norm, marker="*",
                      linewidths=0.6, edgecolors="black", zorder=4)  # fmt: skip
         label = "training images of the class"
         bar = axes.figure.colorbar(

@@ -158,7 +158,7 @@ def look(
     gallery = train_set.subset(
         np.sort(_choose(len(train_set), GALLERY * sample, derive_seed("gallery", seed)))
     )
-    probe = ProbeData(encoder, gallery, lambda _: torch.empty(0), **reading)  # type: ignore[misc]
+    probe = ProbeData(encoder, gallery, lambda _: torch.empty(0), **reading)
     seen, known = probe.extract(encoder, tested, "test"), probe.extract(encoder, gallery, "train")
     if not bool(seen.features.isfinite().all()):
         raise DataError("look: the features hold NaN or infinity; has the encoder diverged?")
