@@ -226,7 +226,7 @@ def test_a_grid_has_every_combination_and_labels_stand_for_values() -> None:
     [
         ({}, [0], "nothing varies"),
         ({"training.seed": [1, 2]}, [0], "training.seed"),
-        ({"objective.tua": [0.1, 0.2]}, [0], "objective.tau"),
+        ({"objective.tua": [0.1, 0.2]}, [0], 'Did you mean "tau"'),
         ({"objective.tau": [0.1, 0.1]}, [0], "twice"),
         ({"objective.tau": 0.1}, [0, 1], "expected a list"),
         ({"objective.tau": [0.1, 0.2]}, [1, 1], "seeds"),
@@ -240,6 +240,7 @@ def test_a_sweep_that_cannot_be_is_refused_before_any_training(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.filterwarnings("ignore:the loss became")
 def test_a_sweep_leaves_releases_and_goes_on_with_them(tmp_path: Path) -> None:
     out, vary = tmp_path / "out", {**TINY, "optimizer.lr": [0.01, 1e30]}
     settings: dict[str, Any] = {"seeds": [0], "out": out, "watch": ["recorded/loss", "accuracy/classifier"]}

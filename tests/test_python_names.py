@@ -89,7 +89,7 @@ def test_a_report_takes_one_list_of_names_and_of_releases(
 def test_a_table_takes_one_list_of_names_and_of_releases() -> None:
     names = [PACO, "cifar_resnet32.paco_cifar100_lt100"]
     one, other = zoo.table(*names), zoo.table([zoo.open(names[0]), names[1]])
-    assert [run.name for run in one.runs] == [run.name for run in other.runs] == names
+    assert [run.name for run in one.records] == [run.name for run in other.records] == names
 
 
 @pytest.mark.parametrize(

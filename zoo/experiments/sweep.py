@@ -151,9 +151,10 @@ def train_all(runs: Sequence[Run], data: str | Path | None, who: str = "") -> di
                     say(f"{who}{number} of {len(runs)}: {words(run)}, seed {run.seed}")
                     pretrain(run.recipe, out=run.folder, data=folder_for(run.recipe.data, data), resume=True)
                     progress = True
-            except (Interrupted, InUse) as error:
-                if isinstance(error, Interrupted):
-                    raise
+            except Interrupted:
+                raise
+            except InUse:  # by a training that was started by itself
+                continue
             except ZooError as error:
                 failed[run.id] = str(error)
                 say(f"{who}{words(run)}, seed {run.seed} failed: {error}")
@@ -385,9 +386,11 @@ def _markdown(found: Sweep, written: SweepFile | None, runs: Sequence[Run]) -> s
     names = dict.fromkeys(run.recipe.name for run in runs)
     parts = [f"# {written.question if written else 'Sweep of ' + ', '.join(names)}"]
     parts += [f"Source: {written.source}"] if written else []
-    points_ = found.frame.reset_index()
-    parts.append("Mean ± standard deviation over seeds:")
-    parts.append(markdown_table(list(points_.columns), points_.to_numpy().tolist()))
+    frame = found.frame.reset_index()
+    parts.append(
+        "Mean ± standard deviation over seeds:\n\n"
+        + markdown_table(list(frame.columns), frame.to_numpy().tolist())
+    )
     if len(found.changes):
         parts.append(
             "Differences between the ends, paired by seed, with the 95 % interval of their mean (Student's "
