@@ -19,15 +19,15 @@ from matplotlib.text import Text
 from PIL import Image
 from safetensors.torch import load_file
 from typer.testing import CliRunner
+from zoo.api.pictures import draw_pictures
+from zoo.evaluation.figures.class_map import cluster, plot_class_map
 
 import zoo
 from tests.diagnosis_helpers import digits
 from tests.release_helpers import CLASSES, release_of, some_centers, trained_encoder
 from zoo.api.classes import trained_on
-from zoo.api.pictures import draw_pictures
 from zoo.cli import app
 from zoo.evaluation.features import Features
-from zoo.evaluation.figures.class_map import cluster, plot_class_map
 from zoo.modules import Centers
 from zoo.release import Release
 from zoo.training import Recipe

@@ -464,6 +464,7 @@ def test_an_interrupted_conversion_leaves_no_release(tmp_path: Path, number: sig
 
 def test_unknown_counts_are_no_colours(paco: Path, tmp_path: Path) -> None:
     from zoo.evaluation.figures.feature_map import plot_features
+
     from zoo.modules.centers import Centers
 
     centers = Centers(torch.randn(12, 4), torch.zeros(12), torch.full((12,), -1))

@@ -16,10 +16,10 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 from safetensors.torch import load_file, save_file
+from zoo.api.diagnoses.look import Looker
 
 import zoo
 from tests.cifar_files import ARCHIVE, IMAGES, drawn, encode, pixels_of, write_archive, write_parquet
-from zoo.api.diagnoses.look import Looker
 from zoo.config import parse
 from zoo.data import DataConfig, ImageDataset, cifar, open_dataset
 from zoo.data import image_ids as contents

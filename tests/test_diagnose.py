@@ -12,18 +12,18 @@ from typing import Any
 import pytest
 import torch
 import typer
+from zoo.api.diagnoses import diagnose as diagnosis
+from zoo.api.diagnoses import look
+from zoo.api.diagnoses.subjects import open_subject
+from zoo.evaluation.diagnosis import figures
+from zoo.evaluation.diagnosis.figures import Drawn
 
 import zoo
 from tests.conftest import BRIEF
 from tests.test_api import FOLDER, picture_folder
-from zoo.api.diagnoses import diagnose as diagnosis
-from zoo.api.diagnoses import look
-from zoo.api.diagnoses.subjects import open_subject
 from zoo.cli.app import app
 from zoo.data import open_dataset
 from zoo.errors import ZooError
-from zoo.evaluation.diagnosis import figures
-from zoo.evaluation.diagnosis.figures import Drawn
 from zoo.release import Release
 from zoo.training import Recipe
 

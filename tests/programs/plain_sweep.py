@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import zoo.api.diagnoses.diagnose
+import zoo.api.diagnosis
 import zoo.api.finishing
 import zoo.experiments.table
 from zoo import catalog
@@ -25,6 +25,6 @@ def draw_nothing(*arguments: Any, **_: Any) -> dict[str, Path]:
 
 if __name__ == "__main__":
     zoo.api.finishing.draw_pictures = draw_nothing
-    setattr(zoo.api.diagnoses.diagnose, "draw", lambda *_: [])  # noqa: B010
+    setattr(zoo.api.diagnosis, "draw", lambda *_: [])  # noqa: B010
     setattr(zoo.experiments.table, "plot_rows", lambda *_: False)  # noqa: B010
     main()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shlex
@@ -177,6 +178,9 @@ def _place(out: str | Path | None, opened: Sequence[Opened], names: Sequence[str
     """
     first = opened[0].name if is_dir(names[0]) else str(names[0])
     more = f"_and_{len(opened) - 1}_more" if len(opened) > 1 else ""
+    if more or is_dir(names[0]):  # of the same name may be others
+        places = "\n".join(str(each.folder.resolve()) for each in opened)
+        more += "-" + hashlib.sha256(places.encode(errors="surrogateescape")).hexdigest()[:6]
     folder = DIAGNOSED / re.sub(r"[^A-Za-z0-9._-]+", "_", first + more) if out is None else Path(out)
     others = [name for name in names_in(folder) if name not in (_HTML, _NUMBERS, _FIGURES)]
     if is_file(folder) or others:
@@ -306,7 +310,9 @@ def _facts(subject: Subject, opened: Opened) -> dict[str, str]:
         images = f": {sum(counts):,} images, {max(counts):,} to {min(counts):,} a class"
     looked_at = subject.without_look or ""
     if look is not None:
-        looked_at = f"{len(look.index):,} of {look.total:,} test images, drawn with seed {look.seed}"
+        looked_at = (
+            f"{len(look.index):,} of {look.total:,} test images of {look.data}, drawn with seed {look.seed}"
+        )
     return {
         "name": subject.name,
         "state": opened.state,

@@ -108,7 +108,8 @@ def hardness(subjects: Sequence[Subject]) -> Figure:
             Line2D([], [], color=group.color, marker=group.marker, markersize=4, label=f"τ = {tau:g}")
             for group, tau in drawn
         ]
-        legend[taus.index(own[0])].set_label(f"τ = {own[0]:g}, its own") if own[0] is not None else None
+        if own[0] is not None:
+            legend[taus.index(own[0])].set_label(f"τ = {own[0]:g}, its own")
     else:
         drawn = [(group, tau) for group, tau in zip(groups, own, strict=True) if tau is not None]
         legend = [*legend_of(groups, ["(no τ)" if tau is None else f"(τ = {tau:g})" for tau in own])]
@@ -117,7 +118,7 @@ def hardness(subjects: Sequence[Subject]) -> Figure:
         variant("same class", DASHED),
         variant("two views", SOLID),
     ]
-    edges = _edges(subjects)
+    edges, all_edges = _edges(subjects, ["other_class"]), _edges(subjects)
     middles = (edges[:-1] + edges[1:]) / 2
     figure, (above, *below) = panels([2.2, *[1.2] * len(groups)], legend, sharex=True)
     for group, tau in drawn:
@@ -131,18 +132,20 @@ def hardness(subjects: Sequence[Subject]) -> Figure:
             found = [p for subject in group.subjects if (p := _look(subject).pairs().get(kind)) is not None]
             if not found:
                 continue
-            density = np.mean([_density(scores, edges) for scores in found], axis=0)
+            density = np.mean([_density(scores, all_edges) for scores in found], axis=0)
             if dash is None:
-                axes.stairs(density, edges, fill=True, facecolor=PALE, edgecolor=FAINT)
+                axes.stairs(density, all_edges, fill=True, facecolor=PALE, edgecolor=FAINT)
             else:
-                axes.stairs(density, edges, color=group.color, linewidth=1.4, linestyle=dash)
+                axes.stairs(density, all_edges, color=group.color, linewidth=1.4, linestyle=dash)
         axes.set(title="scores" if len(groups) == 1 else shortened(group.label, 44), ylabel="density")
     below[-1].set_xlabel("cosine of pooled features")
     return figure
 
 
-def _edges(subjects: Sequence[Subject]) -> Array:
-    found = [scores.double().numpy() for subject in subjects for scores in _look(subject).pairs().values()]
+def _edges(subjects: Sequence[Subject], kinds: Sequence[str] = ()) -> Array:
+    """Return the edges of bins over the scores of these kinds of pairs, or of all `[bins + 1]`."""
+    pairs = [pair for subject in subjects for pair in _look(subject).pairs().items()]
+    found = [scores.double().numpy() for kind, scores in pairs if not kinds or kind in kinds]
     low, high = min(each.min() for each in found), max(each.max() for each in found)
     return np.linspace(low, max(high, low + 1e-3), _BINS + 1)
 
@@ -197,8 +200,9 @@ def feature_map(subjects: Sequence[Subject]) -> Figure:
     groups = groups_of(subjects)
     figure, axes_of = panels([3.3] * len(groups))
     for axes, group in zip(axes_of, groups, strict=True):
-        look, centers = _look(group.subjects[0]), group.subjects[0].centers
-        if centers is not None and len(centers.weight) != len(look.class_names):
+        subject = group.subjects[0]
+        look, centers = _look(subject), subject.centers
+        if tuple(look.class_names) != tuple(subject.class_names):  # the centers are of others
             centers = None
         draw_map(
             axes, look.features, look.labels, look.class_names, centers, look.class_counts, seed=look.seed

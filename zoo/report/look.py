@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from zoo import backbones, functional
 from zoo.data import EvalView, ImageDataset, TrainLoader, ViewsConfig, eval_images
 from zoo.data.labels import require_same_classes
+from zoo.data.words import data_words
 from zoo.errors import DataError
 from zoo.evaluation.encoded import BATCH, ProbeData
 from zoo.evaluation.features import Features, extract
@@ -59,6 +60,7 @@ class Look:
     """What was seen.
 
     Attributes:
+        data: what the images are of, in words.
         total: test images there are; the sample has N of them.
         seed: of the sample, and of the two views.
         index: which test images `[N]`, in random order.
@@ -77,6 +79,7 @@ class Look:
         landmarks: uniformity and tolerance of other encoders of the same images, by name.
     """
 
+    data: str
     total: int
     seed: int
     index: Tensor
@@ -175,6 +178,7 @@ def look(
         others[name] = _measures(F.normalize(probe.extract(other, first, "test").features, dim=1), labels)
     uniformity, tolerance = _measures(unit, labels)
     return Look(
+        data=data_words({"name": "images without a name", **test_set.settings}),
         total=len(test_set),
         seed=seed,
         index=torch.from_numpy(chosen),

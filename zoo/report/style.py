@@ -100,7 +100,8 @@ def write_figure(make: Callable[[], Figure | None], *paths: Path, title: str | N
         if path.suffix not in _METADATA:
             raise ZooError(f'figure: found "{path}", expected a file that ends in {", ".join(_METADATA)}')
     fonts = ["DejaVu Sans", *(name for name in _FALLBACKS if name in fontManager.get_font_names())]
-    with mpl.rc_context({**mpl.rcParamsDefault, **_STYLE, "font.family": fonts}):
+    defaults = {key: value for key, value in mpl.rcParamsDefault.items() if key != "backend"}
+    with mpl.rc_context({**defaults, **_STYLE, "font.family": fonts}):
         figure = make()
         if figure is None:
             return False

@@ -13,6 +13,7 @@ from random import Random
 from typing import Any
 
 from PIL import Image
+from zoo.evaluation.figures.plots import plot_curves
 
 import zoo
 from tests.fuzz import mutate
@@ -20,7 +21,6 @@ from tests.fuzz.case import Case, WrongResultError, command
 from zoo import catalog
 from zoo.config import load_yaml
 from zoo.errors import ZooError
-from zoo.evaluation.figures.plots import plot_curves
 from zoo.release import history
 from zoo.release.card.check import check_card
 from zoo.release.check import check_release

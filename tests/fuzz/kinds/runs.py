@@ -15,13 +15,13 @@ from random import Random
 from typing import Any
 
 import torch
+from zoo.evaluation.figures.plots import plot_curves
 
 from tests.fuzz import mutate
 from tests.fuzz.case import Case
 from tests.fuzz.kinds import checkpoints
 from zoo.api.facts import training_facts
 from zoo.data import ImageDataset, open_dataset
-from zoo.evaluation.figures.plots import plot_curves
 from zoo.ranks import ALONE
 from zoo.release import history
 from zoo.training import Recipe, RunFolder, Trained, build_objective
