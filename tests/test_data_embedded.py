@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from torchvision import datasets
 from typer.testing import CliRunner
-from zoo.api.diagnoses import diagnose as diagnosis
 
 import zoo
 from tests.test_api import FOLDER, picture_folder
 from zoo import api
+from zoo.api import diagnosis
 from zoo.cli import app
 from zoo.config import parse
 from zoo.data import DataConfig, open_dataset

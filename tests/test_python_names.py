@@ -12,10 +12,9 @@ import pytest
 import torch
 from PIL import Image
 from torch import nn
-from zoo.api.diagnoses import diagnose as diagnosis
 
 import zoo
-from zoo.api import plan_finetuning
+from zoo.api import diagnosis, plan_finetuning
 from zoo.errors import ZooError
 from zoo.experiments.compare import _base
 from zoo.experiments.reading import find

@@ -112,7 +112,9 @@ def diagnose(
     for number, (each, subject) in enumerate(zip(opened, _subjects(opened), strict=True), 1):
         with show_status(f"looking at {each.name} ({number} of {len(opened)})"):
             subjects.append(_seen(each, subject, settings))
-    words = ["zoo", "diagnose", *map(str, given), *(["--data", str(data)] if data is not None else [])]
+    words = ["zoo", "diagnose", *map(str, given)]
+    for option, value in (("--data", data), ("--out", out)):
+        words += [] if value is None else [option, str(value)]
     made = {
         "date": datetime.now(UTC).isoformat(" ", timespec="minutes"),
         "command": shlex.join([*words, "--sample", str(sample), "--seed", str(seed)]),
