@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -178,8 +179,9 @@ def test_a_sweep_gives_the_folder_to_the_recipes_that_read_it(
         out.mkdir(parents=True)
         (out / "config.json").write_text("{}")
 
-    monkeypatch.setattr("zoo.experiments.sweep.pretrain", trained)
-    monkeypatch.setattr("zoo.experiments.sweep._conclude", lambda *_: None)
+    module = sys.modules["zoo.experiments.sweep"]  # the room has a function of this name
+    monkeypatch.setattr(module, "pretrain", trained)
+    monkeypatch.setattr(module, "_conclude", lambda *_: None)
     sources = {"digits": {"kind": "digits"}, "photos": {"kind": "folder"}}
     vary = {**TINY, "data.source": sources, "data.long_tail": [None]}
     zoo.sweep(CE, out=tmp_path / "out", data=data, vary=vary, seeds=[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -26,5 +27,5 @@ def draw_nothing(*arguments: Any, **_: Any) -> dict[str, Path]:
 if __name__ == "__main__":
     zoo.api.finishing.draw_pictures = draw_nothing
     setattr(zoo.api.diagnosis, "draw", lambda *_: [])  # noqa: B010
-    setattr(zoo.experiments.table, "plot_rows", lambda *_: False)  # noqa: B010
+    setattr(sys.modules["zoo.experiments.table"], "plot_rows", lambda *_: False)  # noqa: B010
     main()

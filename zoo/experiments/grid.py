@@ -97,6 +97,14 @@ def title(key: str, keys: Iterable[str]) -> str:
     return last if [each.rpartition(".")[2] for each in keys].count(last) == 1 else key
 
 
+def words(run: Run) -> str:
+    """Return a run's values as a person reads them, e.g. `tau 0.1`."""
+    texts = [
+        label if key == RECIPE else f"{title(key, run.labels)} {label}" for key, label in run.labels.items()
+    ]
+    return ", ".join(texts) or run.point
+
+
 def checked_seeds(seeds: Sequence[int]) -> list[int]:
     """Return the seeds if each is one, and none is given twice."""
     found = list(seeds) if isinstance(seeds, Iterable) else [seeds]

@@ -20,7 +20,7 @@ from zoo.api.pretraining import open_sets, pretrain
 from zoo.data.any_data import own_root
 from zoo.data.embedded import folder_for, reads_folder
 from zoo.errors import Interrupted, InUse, RecipeError, TrainingError, ZooError, did_you_mean
-from zoo.experiments.grid import RECIPE, Run, checked_seeds, lay_out, own_labels, title
+from zoo.experiments.grid import Run, checked_seeds, lay_out, own_labels, title, words
 from zoo.experiments.plot import plot_sweep
 from zoo.experiments.reading import RESULTS, read_results
 from zoo.experiments.record import RunRecord, from_release
@@ -173,14 +173,6 @@ def take_gpu() -> None:
         torch.cuda.set_device(local_rank() % torch.cuda.device_count())
 
 
-def words(run: Run) -> str:
-    """Return a run's values as a person reads them, e.g. `tau 0.1`."""
-    texts = [
-        label if key == RECIPE else f"{title(key, run.labels)} {label}" for key, label in run.labels.items()
-    ]
-    return ", ".join(texts) or run.point
-
-
 def _finished(runs: Sequence[Run]) -> int:
     return sum(holds_release(run.folder) for run in runs)
 
@@ -256,8 +248,7 @@ def _check(runs: Sequence[Run], data: str | Path | None, out: Path, *, resume: b
     """Refuse, before the first training, a folder that is in use, a device or data that are not there."""
     if not resume and not is_unused(out):
         raise TrainingError(
-            f'"{out}" is not an empty folder; go on with a sweep by --resume, as does each process that '
-            "shares its runs, or choose another --out"
+            f'"{out}" is not an empty folder; go on with a sweep by --resume, or choose another --out'
         )
     for device in dict.fromkeys(run.recipe.training.device for run in runs):
         try:
@@ -320,8 +311,8 @@ def _usual(records: Sequence[RunRecord]) -> list[Watched]:
     """Return what is shown where nothing is asked for: accuracies and the usual measures."""
     names = dict.fromkeys(name for record in records for name in record.figures)
     accuracies = [name for name in names if name.startswith("accuracy/") and name.count("/") == 1]
-    chosen = [*accuracies, *(name for name in _USUAL if name in names)]
-    return [Watched(number=name, title=name) for name in chosen[:_MOST]]
+    chosen = [*accuracies, *(name for name in _USUAL if name in names)][:_MOST]
+    return [Watched(number=name, title=name) for name in chosen]
 
 
 def numbers(runs: Sequence[Run], records: Sequence[RunRecord], watched: Sequence[Watched]) -> pd.DataFrame:
@@ -400,6 +391,5 @@ def _markdown(found: Sweep, written: SweepFile | None, runs: Sequence[Run]) -> s
         parts.append(markdown_table(list(found.changes.columns), rows, left=(0, 1, 4)))
     parts += [f"{each.title}: {each.meaning}" for each in (written.watch if written else ()) if each.meaning]
     parts += [f"Failed and left out: {name}: {why}" for name, why in found.failed.items()]
-    parts.append("![Each number against what was varied](sweep.png)")
-    parts.append("Accuracies, time and hardware of every run: [results](results.md).")
+    parts.append("![Each number](sweep.png)\n\nAccuracies, time and hardware: [results](results.md).")
     return "\n\n".join(parts) + "\n"
