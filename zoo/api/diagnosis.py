@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,11 +21,11 @@ from zoo.api.evaluation import own_data
 from zoo.api.facts import versions
 from zoo.api.given import check_number, check_workers, listed
 from zoo.api.own_images import open_own
-from zoo.api.subjects import Opened, open_subject
+from zoo.api.subjects import Opened, is_folder, open_subject
 from zoo.config import parse
-from zoo.data import ImageDataset, ViewsConfig, open_dataset
-from zoo.data.any_data import Data, as_data
-from zoo.errors import ZooError
+from zoo.data import DataConfig, ImageDataset, ViewsConfig, open_dataset
+from zoo.data.any_data import Data, as_data, own_root
+from zoo.errors import RecipeError, ZooError
 from zoo.files import RUNS, is_dir, is_file, names_in, replacing, write_text, writing
 from zoo.modules import Centers
 from zoo.release import Release
@@ -74,7 +75,7 @@ class Report:
 def diagnose(
     *names: str | Path | Release | Sequence[str | Path | Release],
     out: str | Path | None = None,
-    data: str | Path | None = None,
+    data: Data = None,
     sample: int = 2000,
     seed: int = 0,
     device: str = "auto",
@@ -102,10 +103,12 @@ def diagnose(
     check_number("sample", sample, SMALLEST)
     check_number("seed", seed, 0)
     check_workers(workers)
-    if data is not None and not is_dir(data):
+    if data is not None and not is_folder(data):
         as_data(data)  # a spec that no data can have is said before anything is opened
     given = [releases.named(name) for name in listed(names)]
     opened = _open_all(given)
+    if is_folder(data):
+        _require_use(opened, data)
     folder = _place(out, opened, given)
     settings = _Settings(data, sample, seed, pick_device(device, "device"), workers, set())
     subjects = []
@@ -170,6 +173,16 @@ def _open_all(names: Sequence[str | Path]) -> list[Opened]:
             raise ZooError(f'diagnose: "{name}" is given twice: it lies in "{place}"')
         opened[place] = each
     return list(opened.values())
+
+
+def _require_use(opened: Sequence[Opened], data: Data) -> None:
+    """Refuse a folder in which none of the subjects has its data.
+
+    Raises:
+        DataError: naming it.
+    """
+    with suppress(RecipeError):  # of one that names other data than this version knows: looking says so
+        own_root(data, *(parse(DataConfig, each.recipe.get("data"), each.name) for each in opened))
 
 
 def _place(out: str | Path | None, opened: Sequence[Opened], names: Sequence[str | Path]) -> Path:
@@ -248,7 +261,7 @@ def _seen(opened: Opened, subject: Subject, settings: _Settings) -> Subject:
 
 def _open_data(opened: Opened, data: Data) -> tuple[ImageDataset, ImageDataset]:
     """Open training and test split: a release's own images, or what is given for all."""
-    if data is not None and not (isinstance(data, str | Path) and is_dir(data)):
+    if data is not None and not is_folder(data):
         config, root = as_data(data)[:2]
         return open_dataset(config, "train", root), open_dataset(config, "test", root)
     given = own_data(opened.recipe, opened.name, data)

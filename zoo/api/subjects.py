@@ -84,8 +84,8 @@ class Opened:
             return self.release.load(), self.release.centers
         assert self.run is not None and self.run_recipe is not None
         config = self.run_recipe.data
-        is_spec = data is not None and not (isinstance(data, str | Path) and is_dir(data))
-        train_set = open_dataset(config, "train", None if is_spec else folder_for(config, data))
+        root = folder_for(config, data) if data is None or is_folder(data) else None
+        train_set = open_dataset(config, "train", root)
         checkpoint = self.run.load()
         if checkpoint is None:
             raise TrainingError(f'"{self.run.path}" has no checkpoint yet')
@@ -108,6 +108,11 @@ class Opened:
             return str(self.release.config["architecture"]), self.release.config["model_args"]
         backbone = self.recipe["backbone"]
         return str(backbone["arch"]), backbone["args"]
+
+
+def is_folder(data: Data) -> bool:
+    """Whether data are given as a folder, in which each training has its own."""
+    return isinstance(data, str | Path) and is_dir(data)
 
 
 def open_subject(name: str | Path | Release) -> Opened:
