@@ -184,7 +184,7 @@ TINY = [
         ("diagnose", PACO, "--sample", "4"),
         ("reproduce", PACO),
         ("finetune", CE, "--init", PACO, *TINY),
-        ("finetune", CE, "--init", PACO, "--compare", "--methods", "crt", "--seeds", "0", *TINY),
+        ("compare", CE, "--init", PACO, "--methods", "crt", "--seeds", "0", *TINY),
         ("sweep", CE, "--seeds", "0,1", *TINY),
         ("pull", PACO),
         ("convert", "FILE", "--family", "paco", "--arch", "cifar_resnet20"),

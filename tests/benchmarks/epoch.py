@@ -22,8 +22,8 @@ from PIL import Image
 from tests.benchmarks import authors
 from tests.benchmarks.harness import Row, gate, medians
 from tests.data_fixtures import photo
-from zoo.api.sweep_file import read_sweep
 from zoo.data import Batch, ImageDataset
+from zoo.experiments.sweep_file import read_sweep
 from zoo.objectives import Objective
 from zoo.training import Recipe, build_objective
 from zoo.training.acceleration import compiled, fastest_kernels, float32_products

@@ -42,8 +42,8 @@ class _Commands(TyperGroup):
 
 
 COMMANDS = (
-    *("demo", "list", "show", "keys", "pretrain", "snapshot", "evaluate", "embed", "finetune", "sweep"),
-    *("diagnose", "centers", "predict", "table", "reproduce", "push", "pull", "convert"),
+    *("demo", "list", "show", "keys", "pretrain", "snapshot", "evaluate", "embed", "finetune"),
+    *("compare", "sweep", "diagnose", "centers", "predict", "table", "reproduce", "push", "pull", "convert"),
 )
 """In the order in which a user meets them."""
 
@@ -56,7 +56,7 @@ app = typer.Typer(
     help="Pretrained contrastive encoders you can load, reproduce, publish and fine-tune.",
 )
 
-DISTRIBUTED = ("pretrain", "finetune", "reproduce", "sweep")
+DISTRIBUTED = ("pretrain", "finetune", "compare", "reproduce", "sweep")
 
 
 def _print_versions(asked: bool) -> None:

@@ -214,7 +214,7 @@ def print_conversion(release: Release, *, stated: bool, found: bool) -> None:
 
 def print_evaluations(entries: Sequence[Mapping[str, Any]]) -> None:
     """Print a table of results for each data set."""
-    from zoo.evaluation.results.report import show
+    from zoo.evaluation.printed import plain
 
     for data in dict.fromkeys(entry["data"] for entry in entries):
         for what, measured in (("top-1 accuracy", True), ("recall at k", False)):
@@ -225,8 +225,7 @@ def print_evaluations(entries: Sequence[Mapping[str, Any]]) -> None:
                     again = sum(name.split(" #")[0] == label for name in rows)  # another seed, other settings
                     rows[f"{label} #{again + 1}" if again else label] = entry["metrics"]
             if rows:
-                title = f"{data}: {what} in percent, test split"
-                show(rows, title=title, first="protocol")
+                print(f"{data}: {what} in percent, test split", plain(rows, first="protocol"), sep="\n")
 
 
 def settings_text(settings: Mapping[str, Any]) -> str:
