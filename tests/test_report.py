@@ -245,8 +245,15 @@ def test_a_ninth_group_is_left_out_and_named(tmp_path: Path) -> None:
 
 
 def test_a_title_lies_above_the_legend_and_inside_the_picture(tmp_path: Path) -> None:
-    figure = FIGURES["scores"].plot([subject(rows=rows())])
-    write_figure(lambda: figure, tmp_path / "a.png", title="a_long_name_of_weights_" * 4 + "\nits data")
+    made = []
+
+    def make() -> Figure:
+        made.append(FIGURES["scores"].plot([subject(rows=rows())]))
+        return made[0]
+
+    write_figure(make, tmp_path / "a.png", title="a_long_name_of_weights_" * 4 + "\nits data")
+    (figure,) = made
+    figure.set_dpi(200)  # as it was written
     (legend,) = figure.legends
     title = legend.get_title().get_window_extent()
     assert title.x0 >= 0 and title.x1 <= figure.bbox.x1 and title.y1 <= figure.bbox.y1

@@ -107,7 +107,7 @@ def write_figure(make: Callable[[], Figure | None], *paths: Path, title: str | N
         if figure is None:
             return False
         if title:
-            title = "\n".join(textwrap.fill(line, 40) for line in title.splitlines())
+            title = "\n".join(textwrap.fill(line, 36) for line in title.splitlines())
             if figure.legends:  # the layout would put a figure's title on top of its legend
                 (legend,) = figure.legends
                 legend.set_title(title, FontProperties(weight="bold", size=_STYLE["figure.titlesize"]))
