@@ -104,12 +104,12 @@ def test_a_tolerance_knows_images_seeds_and_how_many_figures_are_judged() -> Non
 def test_the_shipped_records_give_the_recorded_table(tmp_path: Path) -> None:
     golden = (ROOT / "tests" / "golden" / "table.md").read_text()
     readme = tmp_path / "README.md"
-    text = (ROOT / "README.md").read_text()
+    text = (ROOT / "model_cards" / "README.md").read_text()
     head, _, rest = text.partition(BEGIN)
     readme.write_text(f"{head}{BEGIN}\nold\n{END}{rest.partition(END)[2]}")
     made = zoo.table("model_cards", "recipes", readme=readme)
     assert made.markdown() == golden
-    assert readme.read_text() == text, "run: zoo table model_cards recipes --readme README.md"
+    assert readme.read_text() == text, "run: zoo table model_cards recipes --readme model_cards/README.md"
 
 
 def test_runs_share_a_row_if_the_seed_alone_differs(record: RunRecord) -> None:
