@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from zoo.modules import Centers, KeyQueue
@@ -19,6 +20,8 @@ class GPaCoConfig(CenterConfig):
     """Generalized parametric contrastive learning."""
 
     name: Literal["gpaco"]
+    head_layers: Annotated[int, Field(ge=1)] = 3
+    """Linear layers of the projection head, with ReLUs between them."""
 
 
 class GPaCo(Objective):
