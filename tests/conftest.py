@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import importlib
 import os
 import socket
 import time
@@ -157,14 +156,6 @@ def copied(paco: Release, tmp_path: Path) -> Path:
     import shutil
 
     return Path(shutil.copytree(paco.path, tmp_path / "copy"))
-
-
-@pytest.fixture(scope="session", autouse=True)
-def own_heap() -> Iterator[None]:
-    """Let commands that are called in this process leave its memory as it is: some tests measure that."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(importlib.import_module("zoo.cli.app"), "keep_freed_memory", lambda: False)
-        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -22,13 +22,9 @@ import zoo
 from tests.data_fixtures import photo
 from tests.release_helpers import plain_timm, reads_folders
 from zoo.api import plan_pretraining, pretraining
-from zoo.api.comparisons.plan import Images, require_same
-from zoo.api.sweep_folder import read_plan
-from zoo.api.sweeps.grid import Run
-from zoo.api.sweeps.work_queue import is_finished
-from zoo.api.tables.release_results import run_result
 from zoo.data import open_dataset
 from zoo.errors import ZooError
+from zoo.experiments.record import from_release
 from zoo.release import Release
 from zoo.training import Recipe, RunFolder
 
@@ -407,27 +403,6 @@ def test_an_unfinished_training_is_called_so_with_what_to_do(
         zoo.load(copied)
 
 
-def test_what_was_not_written_to_its_end_is_nowhere_taken_for_a_release(copied: Path) -> None:
-    recipe = Recipe.from_yaml((copied / "recipe.yaml").read_text(), "r")
-    other = recipe.model_copy(
-        update={"backbone": recipe.backbone.model_copy(update={"arch": "cifar_resnet32"})}
-    )
-    with pytest.raises(zoo.ZooError, match="training images"):  # not by another recipe
-        require_same(copied, recipe.model_copy(update={"description": "another"}), Images("0", None))
-    shutil.rmtree(copied / "run")
-    entry = {"name": PACO, "seed": 0, "group": "a", "train_sha256": None}
-    (copied.parent / "plan.json").write_text(json.dumps({"planned": {copied.name: entry}}))
-    (planned,) = read_plan(copied.parent)
-    run = Run("point", (), 0, recipe, (), copied, PACO)
-    assert planned.as_unfinished is None and is_finished(run)
-    with pytest.raises(zoo.ZooError, match="finished, by another recipe"):
-        require_same(copied, other, Images("0", None))
-    (copied / ".writing").touch()
-    (planned,) = read_plan(copied.parent)
-    assert planned.as_unfinished is not None and not is_finished(run)
-    require_same(copied, other, Images("0", None))
-
-
 def test_a_finished_training_that_is_measured_again_keeps_its_date_and_time(
     copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_pictures: None
 ) -> None:
@@ -546,7 +521,9 @@ def test_images_without_classes_are_enough_for_moco(flat: Path, tmp_path: Path, 
     release = zoo.pretrain(MOCO, out=tmp_path / "out", data=flat, overrides=changes)
     assert release.class_names == ()
     assert "20 images without classes" in release.card and "moco, no classes" in repr(release)
-    assert (result := run_result(release, "out")).classes == result.largest == 0  # tables of results take it
+    assert (
+        (result := from_release(release, "out")).classes == result.largest == 0
+    )  # tables of results take it
     assert {"curves.png", "scores.png"} <= {file.name for file in release.path.iterdir()}
 
 

@@ -17,7 +17,7 @@ CPU = torch.device("cpu")
 
 
 def test_every_benchmark_is_found_and_can_be_imported() -> None:
-    compute = {"losses", "ft", "ema", "step", "observe", "scaling", "heap"}
+    compute = {"losses", "ft", "ema", "step", "observe", "scaling"}
     table = compute | {"views", "epoch", "probe", "load", "run", "input"}
     assert table == {*NAMES}
     for name in NAMES:
@@ -105,14 +105,14 @@ def test_what_the_sweep_trains_is_among_what_is_measured(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(epoch, "_row", row)
     monkeypatch.setattr(run, "_row", row)
-    chosen = {'training.precision="bf16"', "training.cuda_graph=true"}
+    chosen = {'training.precision="bf16"'}
     for benchmark, count in ((epoch, 4), (run, 2)):
         found.clear()
         assert len([*benchmark.rows(torch.device("cuda"))]) == count
         assert [chosen <= {*changes} for changes in found] == [False] * (count // 2) + [True] * (count // 2)
         for changes in found:
             cpu = [each for each in changes if "device" not in each]
-            assert epoch.Recipe.load(epoch.RECIPE, cpu).training.cuda_graph
+            assert epoch.Recipe.load(epoch.RECIPE, cpu)
 
 
 def test_a_benchmark_that_cannot_run_leaves_the_others_rows(

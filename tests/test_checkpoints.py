@@ -39,7 +39,7 @@ def written(folder: Path, *steps: int, keep: int = 10) -> Checkpoints:
     folder.mkdir(exist_ok=True)
     checkpoints = Checkpoints(folder)
     for step in steps:
-        checkpoints.write(Checkpoint(step, 0.5 * step, state(float(step)), 0.0, (1,)), keep)
+        checkpoints.write(Checkpoint(step, 0.5 * step, state(float(step)), 0.0), keep)
     return checkpoints
 
 
@@ -48,7 +48,7 @@ def written(folder: Path, *steps: int, keep: int = 10) -> Checkpoints:
 
 def test_a_checkpoint_reads_back_as_it_was_written(tmp_path: Path) -> None:
     found = written(tmp_path, 3).newest()
-    assert (found.step, found.seconds, found.skipped) == (3, 1.5, (1,))
+    assert (found.step, found.seconds) == (3, 1.5)
     assert torch.equal(found.state["objective"]["weight"], torch.full((1000,), 3.0))
     assert found.state["optimizer"] == {"state": {0: [1, (2.5,)]}}
 
@@ -135,8 +135,6 @@ def record(file: Path) -> None:
         ({"written": float("nan")}, "when it was written is no time"),
         ({"written": 1e12}, "when it was written is no time"),
         ({"written": "today"}, "when it was written is no time"),
-        ({"skipped": ["x"]}, "no list of steps"),
-        ({"skipped": [3]}, "no list of steps"),
         ({"state": {"objective": 5}}, "no state of a training"),
         ({"state": {"objective": {"w": torch.zeros(1).expand(1 << 40)}}}, "not what a training saves"),
         ({"state": {"objective": {"w": torch.zeros(9, device="meta")}}}, "not what a training saves"),
@@ -146,7 +144,7 @@ def test_a_checkpoint_with_the_right_hash_is_still_not_believed(
     tmp_path: Path, change: dict[str, Any], problem: str
 ) -> None:
     checkpoints = written(tmp_path, 1, 2)
-    good = {"format": 2, "step": 2, "seconds": 1.0, "written": 1.0, "state": state(), "skipped": [1]}
+    good = {"format": 2, "step": 2, "seconds": 1.0, "written": 1.0, "state": state()}
     recorded(tmp_path / "step-000000002.pt", good)
     assert checkpoints.newest().step == 2
     recorded(tmp_path / "step-000000002.pt", good | change)
@@ -159,7 +157,7 @@ def test_dicts_that_hold_each_other_many_times_and_compressed_archives_are_refus
     inner: dict[str, Any] = {}
     for _ in range(60):
         inner = {"a": inner, "b": inner}
-    facts = {"format": 2, "step": 2, "seconds": 1.0, "written": 1.0, "skipped": []}
+    facts = {"format": 2, "step": 2, "seconds": 1.0, "written": 1.0}
     recorded(file, {**facts, "state": {"objective": inner}})
     with pytest.warns(UserWarning, match="more than 1,000,000 items"):
         assert checkpoints.newest().step == 1
@@ -349,7 +347,7 @@ def test_a_disk_full_at_any_byte_leaves_the_earlier_checkpoints_and_one_clear_er
                 match=r"step-000000002\.pt\" cannot be written: File too large: it needs 4 kB, .* are free",
             ),
         ):
-            checkpoints.write(Checkpoint(2, 0.5, state(), 0.0, (1,)), 2)
+            checkpoints.write(Checkpoint(2, 0.5, state(), 0.0), 2)
         assert before == {file.name: file.read_bytes() for file in tmp_path.iterdir()}
     with file_limit(size + 100):
         checkpoints.write(Checkpoint(2, 0.0, state(), 0.0), 2)

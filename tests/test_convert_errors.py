@@ -25,7 +25,7 @@ from torch import nn
 
 import zoo
 from tests import convert_helpers as made
-from zoo.errors import DataError, ReleaseError, ZooError
+from zoo.errors import ReleaseError, ZooError
 from zoo.release.convert import FAMILIES
 from zoo.release.convert.reading import read_checkpoint
 
@@ -460,16 +460,6 @@ def test_an_interrupted_conversion_leaves_no_release(tmp_path: Path, number: sig
     if number is signal.SIGINT:
         assert list(out.parent.iterdir()) == []
     zoo.convert(file, "moco", out, arch="resnet18", size=64).verify()  # again, and it works
-
-
-def test_unknown_counts_are_no_colours(paco: Path, tmp_path: Path) -> None:
-    from zoo.evaluation.figures.feature_map import plot_features
-    from zoo.modules.centers import Centers
-
-    centers = Centers(torch.randn(12, 4), torch.zeros(12), torch.full((12,), -1))
-    features, labels = torch.randn(24, 4), torch.arange(24) % 12
-    with pytest.raises(DataError, match="class_counts are unknown"):
-        plot_features(features, labels, [f"c{i}" for i in range(12)], centers, tmp_path / "map.png")
 
 
 def _doubled(container: type, depth: int = 60) -> Any:

@@ -19,7 +19,8 @@ from safetensors.torch import load_file, save_file
 
 import zoo
 from tests.cifar_files import ARCHIVE, IMAGES, drawn, encode, pixels_of, write_archive, write_parquet
-from zoo.api.diagnoses.look import Looker
+from zoo.api.diagnosis import _open_data
+from zoo.api.subjects import open_subject
 from zoo.config import parse
 from zoo.data import DataConfig, ImageDataset, cifar, open_dataset
 from zoo.data import image_ids as contents
@@ -340,10 +341,8 @@ def test_looking_at_two_releases_gives_each_its_own_images(
 ) -> None:
     ids = torch.from_numpy(trained.images["train"].ids)
     reverse = altered(trained, tmp_path / "reverse", record=True, train=ids.flip(0))
-    looker = Looker(folders / "hub", 10, 0, torch.device("cpu"), None)
-    config = parse(DataConfig, trained.recipe["data"], "r")
     for release, expected in ((trained, ids), (reverse, ids.flip(0)), (trained, ids)):
-        found = content_ids(looker._open(config, "train", folders / "hub", release))
+        found = content_ids(_open_data(open_subject(release), folders / "hub")[0])
         assert np.array_equal(found, expected.numpy())
 
 

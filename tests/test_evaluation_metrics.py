@@ -1,18 +1,16 @@
 from __future__ import annotations
 
-import io
 import json
 
 import numpy as np
 import pytest
 import torch
-from rich.console import Console
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, recall_score
 
 from zoo.errors import DataError
 from zoo.evaluation.classifier import center_logits
 from zoo.evaluation.metrics import classification_metrics
-from zoo.evaluation.results.report import plain, show, table
+from zoo.evaluation.printed import plain
 from zoo.modules.centers import Centers
 
 NAMES = [f"c{i}" for i in range(6)]
@@ -93,24 +91,3 @@ def test_table_shows_one_decimal_and_a_dash_for_what_is_missing():
         "PaCo        81.2      80.0  100.0     7.0    -",
         "kNN          9.0         -      -       -    -",
     ]
-    shown = table(rows, title="t")
-    assert [c.header for c in shown.columns] == ["method", "accuracy", "balanced", "many", "medium", "few"]
-    assert [list(c.cells) for c in shown.columns][3] == ["100.0", "-"]
-
-
-@pytest.mark.parametrize(
-    ("terminal", "width", "framed"), [(True, 120, True), (True, 60, False), (False, 200, False)]
-)
-def test_a_table_is_never_cropped(terminal, width, framed):
-    metrics = {"accuracy": 81.25, "accuracy_interval": 1.5, "many": 99.96, "medium": 7.04, "few": 12.34}
-    rows = {"few_shot n=2, class mean": metrics | {"calibration_error": 3.21}}
-    out = io.StringIO()
-    title = "parquet image, long tail 100: top-1 accuracy in percent, test split"
-    show(
-        rows, title=title, console=Console(file=out, force_terminal=terminal, width=width, color_system=None)
-    )
-    shown = out.getvalue()
-    for text in ("few_shot n=2, class mean", "81.2 ± 1.5", "100.0", "7.0", "12.3", "3.2"):
-        assert text in shown
-    assert ("│" in shown) == framed
-    assert framed or shown == f"{title}\n{plain(rows)}\n"

@@ -18,13 +18,13 @@ from huggingface_hub import ModelCard
 from PIL import Image
 
 import zoo
-from zoo.api.reproductions.repeat import _named_again
 from zoo.cli.show import print_evaluations
 from zoo.data import open_dataset
 from zoo.errors import ZooError, ZooWarning
 from zoo.evaluation.measure import _without_prior
 from zoo.evaluation.metrics import calibration_error
-from zoo.evaluation.results.report import columns, plain
+from zoo.evaluation.printed import columns, plain
+from zoo.experiments.reproduce import _spec
 from zoo.functional.knn import knn_predict
 from zoo.modules import Centers
 from zoo.release import Release
@@ -210,7 +210,7 @@ def test_a_labelled_batch_without_training_images_and_some_classes_is_classified
         with pytest.raises(ZooError, match='no train folder "train"'):
             zoo.evaluate(made, protocol, data, save=False, **settings)
     with pytest.raises(ZooError, match=r"\(source folder\), of which it records no place"):
-        _named_again(entry, None)
+        _spec(entry, None)
     (tmp_path / "val" / "class 1").rename(tmp_path / "val" / "clas 1")
     with pytest.raises(ZooError, match='of which "clas 1" is none'):
         zoo.evaluate(made, "classifier", data, save=False)

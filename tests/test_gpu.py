@@ -15,8 +15,7 @@ import torch
 
 import zoo
 from tests.objective_helpers import SETTINGS
-from tests.replayed_helpers import every_view, made_both_ways
-from tests.test_step import CONSTANT, TAU
+from tests.test_step import CONSTANT
 from tests.test_training import RECIPES, SHORT, StopAfter
 from zoo import functional
 from zoo.data import TrainLoader, open_dataset
@@ -69,51 +68,12 @@ def test_every_objective_trains(kind: str, precision: str, tmp_path: Path) -> No
     assert all(p.isfinite().all() for p in objective.parameters())
 
 
-@pytest.mark.parametrize("kind", RECIPES)
-def test_a_captured_step_is_the_step(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
+@pytest.mark.parametrize("kind", ["moco", "moco_v3", "simclr", "paco"])
+def test_compiled_encoders_train_alike(kind: str, mode: str, tmp_path: Path) -> None:
     changes = ("training.epochs=3", "training.drop_last=true")
     run(recipe(kind, *changes), tmp_path / "eager")
-    run(recipe(kind, *changes, "training.cuda_graph=true"), tmp_path / "graph")
-    assert losses(tmp_path / "graph") == pytest.approx(losses(tmp_path / "eager"), rel=0.02)
-
-
-@pytest.mark.parametrize("kind", ["moco", "moco_v3", "pico"])
-def test_a_captured_step_has_the_momentum_of_its_day(kind: str) -> None:
-    """It goes from 0.5 to 1 within ten steps; the one of the capture would leave the teacher elsewhere."""
-    key = "target_momentum" if kind == "pico" else "momentum"
-    changes = [f"objective.{key}={{kind: linear, start: 0.5, end: 1.0}}", "training.drop_last=true"]
-    changes += ["objective.prototype_start=0"] if kind == "pico" else []  # else no target moves in ten steps
-    states = []
-    for graph in ("training.cuda_graph=false", "training.cuda_graph=true"):
-        r = recipe(kind, *changes, graph)
-        loader, stepper = loader_and_stepper(r)
-        stepper.steps = 10
-        for step, batch in enumerate(loader.stream(0, 10)):
-            stepper(step, batch)
-        kept = ("targets",) if kind == "pico" else ("teacher",)
-        states.append(
-            {k: v for k, v in stepper.objective.state_dict().items() if any(name in k for name in kept)}
-        )
-    for name, value in states[0].items():
-        if value.is_floating_point() and "running" not in name:
-            torch.testing.assert_close(states[1][name], value, rtol=0.02, atol=2e-3, msg=name)
-
-
-@pytest.mark.parametrize("kind", ["bcl", "moco", "moco_v3", "simclr", "sup_con", "paco", "gpaco", "pico"])
-def test_a_captured_step_has_the_temperature_of_its_day(kind: str, tmp_path: Path) -> None:
-    """It falls to a fifth, and with it the losses' level."""
-    changes = ("training.epochs=3", "training.drop_last=true", TAU)
-    run(recipe(kind, *changes), tmp_path / "eager")
-    run(recipe(kind, *changes, "training.cuda_graph=true"), tmp_path / "graph")
-    assert losses(tmp_path / "graph") == pytest.approx(losses(tmp_path / "eager"), rel=0.02)
-
-
-@pytest.mark.parametrize("graph", ["false", "true"])
-def test_compiled_encoders_train_alike(graph: str, tmp_path: Path) -> None:
-    changes = ("training.epochs=3", "training.drop_last=true")
-    run(recipe("paco", *changes), tmp_path / "eager")
-    fast = (f"training.cuda_graph={graph}", "training.compile=true")
-    run(recipe("paco", *changes, *fast), tmp_path / "fast")
+    run(recipe(kind, *changes, f"training.compile={mode}"), tmp_path / "fast")
     assert losses(tmp_path / "fast") == pytest.approx(losses(tmp_path / "eager"), rel=0.02)
 
 
@@ -131,7 +91,7 @@ def test_ghost_groups_are_the_same_with_channels_innermost(dtype: torch.dtype) -
     torch.testing.assert_close(again.running_var, ghost.running_var)
 
 
-@pytest.mark.parametrize("changes", [(), ("training.cuda_graph=true",), ("training.precision=fp16",)])
+@pytest.mark.parametrize("changes", [(), ("training.compile=reduce-overhead",), ("training.precision=fp16",)])
 @pytest.mark.parametrize("kind", ["moco", "paco", "pico"])
 def test_a_stopped_run_goes_on(kind: str, changes: tuple[str, ...], tmp_path: Path) -> None:
     r = recipe(kind, "training.epochs=6", *changes)  # replayed steps are over before a short one is stopped
@@ -157,12 +117,10 @@ def test_no_step_waits_for_the_gpu(kind: str, precision: str) -> None:
             torch.cuda.set_sync_debug_mode("default")
 
 
-@pytest.mark.parametrize("graph", ["false", "true"])
-def test_averaging_and_early_stopping_resume(graph: str, tmp_path: Path) -> None:
+def test_averaging_and_early_stopping_resume(tmp_path: Path) -> None:
     r = recipe(
         "paco",
         "training.epochs=4",
-        f"training.cuda_graph={graph}",
         "training.ema={decay: 0.9, warmup: true}",
         "training.early_stopping={validation_fraction: 0.2, metric: accuracy, every: 1, patience: 9}",
     )
@@ -184,11 +142,6 @@ def test_data_lie_on_the_gpu_and_views_are_made_there() -> None:
     assert {tensor.device.type for tensor in (*batch.views, batch.labels, batch.index)} == {"cuda"}
     again = next(iter(loader.stream(0, 1)))
     assert all(torch.equal(a, b) for a, b in zip(batch.views, again.views, strict=True))
-
-
-@pytest.mark.parametrize("views", every_view())
-def test_replayed_views_are_the_ordinary_ones_bit_for_bit(views: Any) -> None:
-    made_both_ways(views, GPU)
 
 
 def test_a_release_made_on_a_gpu_loads_on_a_cpu(tmp_path: Path) -> None:
@@ -304,20 +257,11 @@ def test_mixing_erasing_and_layers_rates_wait_for_nothing(mode: str) -> None:
             torch.cuda.set_sync_debug_mode("default")
 
 
-def test_a_graph_replays_each_layers_own_rate(tmp_path: Path) -> None:
-    """The rates lie on the device, one for each group, and a replay reads them there."""
-    plain = run(recipe("classify", "optimizer.layer_decay=0.5"), tmp_path / "a")
-    graphed = run(recipe("classify", "optimizer.layer_decay=0.5", "training.cuda_graph=true"), tmp_path / "b")
-    for (name, a), b in zip(plain.named_parameters(), graphed.parameters(), strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4, msg=name)
-
-
-@pytest.mark.parametrize("graph", ["false", "true"])
 @pytest.mark.parametrize("kind", RECIPES)
-def test_looking_changes_nothing_waits_for_nothing_and_is_captured(kind: str, graph: str) -> None:
+def test_looking_changes_nothing_and_waits_for_nothing(kind: str) -> None:
     losses_of_both, rows = [], []
     for every in ("null", "2"):
-        changes = (f"training.observe_every={every}", f"training.cuda_graph={graph}", "training.epochs=4")
+        changes = (f"training.observe_every={every}", "training.epochs=4")
         loader, stepper = loader_and_stepper(recipe(kind, *changes))
         outputs = []
         for step, batch in enumerate(loader.stream(0, 20)):
@@ -334,7 +278,7 @@ def test_looking_changes_nothing_waits_for_nothing_and_is_captured(kind: str, gr
 
 
 def test_processes_of_a_sweep_take_the_gpus_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    from zoo.api.sweeps.work_queue import take_gpu
+    from zoo.experiments.sweep import take_gpu
 
     before = torch.cuda.current_device()
     try:

@@ -132,6 +132,9 @@ def test_revisions_are_part_of_a_repositorys_name_alone(releases, hub, here, mon
     reading = names.resolve("org/name@v1")
     assert (reading.target, reading.revision, reading.spelling) == ("org/name", "v1", "hf-hub:org/name@v1")
     assert names.resolve("hf-hub:org/name", "feature/x").revision == "feature/x"
+    page = "https://huggingface.co/org/name"
+    assert {names.resolve(each).spelling for each in (page, f"{page}/", "org/name")} == {"hf-hub:org/name"}
+    assert names.resolve(f"{page}/tree/v1").spelling == "hf-hub:org/name@v1"
     monkeypatch.setenv("ZOO_NAMESPACE", "alice")
     assert names.resolve("name@v2").spelling == "hf-hub:alice/name@v2"
     for name, revision, message in [

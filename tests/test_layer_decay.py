@@ -11,7 +11,6 @@ import torch
 from timm.optim import create_optimizer_v2, list_optimizers, param_groups_layer_decay
 from torch import nn
 
-from tests.test_step import graphed
 from tests.test_training import assert_same_state, recipe, run
 from zoo.data import open_dataset
 from zoo.errors import RecipeError
@@ -181,13 +180,6 @@ def test_a_run_with_layer_decay_resumes_bit_for_bit_and_logs_the_heads_rate(tmp_
     run(recipe("classify"), plain)
     assert [row["lr"] for row in rows] == [row["lr"] for row in RunFolder(plain).rows()]
     assert rows[-1]["loss"] != RunFolder(plain).rows()[-1]["loss"]
-
-
-def test_a_graphs_rates_on_the_device_are_the_layers_shares() -> None:
-    stepper, _, _ = graphed(recipe("classify", "optimizer.layer_decay=0.5", "training.epochs=3"), 9)
-    groups = stepper.optimizer.param_groups
-    assert {float(group["lr"]) for group in groups} == {stepper.lr * 0.5**n for n in range(11)}
-    assert all(group["lr"] is rate for group, rate in zip(groups, stepper._device_lr, strict=True))
 
 
 def test_an_encoder_without_layers_is_refused_in_one_line() -> None:

@@ -170,10 +170,6 @@ def test_a_mixing_run_resumes_bit_for_bit(tmp_path: Path) -> None:
             ],
             "mix: found with loss ldam",
         ),
-        (
-            [MIX.format(0.2, 0.0, 1.0, "batch"), "training.cuda_graph=true"],
-            "cuda_graph: true with objective.mix",
-        ),
         ([MIX.format(0.2, 0.0, 1.0, "pairs")], r"found 'pairs' \(str\), expected 'batch', 'pair' or 'elem'"),
     ],
 )

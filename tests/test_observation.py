@@ -13,14 +13,13 @@ from torch import Tensor, nn
 
 from tests.objective_helpers import SETTINGS
 from tests.programs.tiny import norm_free
-from tests.test_step import CONSTANT, CPU, FakeGraphs, NoWaiting, stepper_and_batches
+from tests.test_step import CONSTANT, CPU, NoWaiting, stepper_and_batches
 from tests.test_training import RECIPES, recipe, run
 from zoo import backbones
 from zoo.data import Batch
 from zoo.objectives import DataInfo, Objective, ObjectiveConfig, Output
 from zoo.training import RunFolder, observation
 from zoo.training.accumulation import join
-from zoo.training.graph import GraphedStep
 from zoo.training.meter import Meter
 from zoo.training.run_stages import class_rows_of, rows_of
 from zoo.training.step import Stepper
@@ -172,62 +171,22 @@ def test_encoders_of_low_precision_are_seen(precision: str) -> None:
     assert metrics["feature_gradient_many"] > 0
 
 
-def test_captured_steps_look_as_others_do() -> None:
-    r = recipe("paco", "training.epochs=5", "training.observe_every=3", "training.drop_last=true")
-    plain, batches = stepper_and_batches(r, 22)
-    expected = [plain(step, each) for step, each in enumerate(batches)]
-    stepper, _ = stepper_and_batches(r, 1)
-    graphs = FakeGraphs(stepper.objective)
-    step = GraphedStep(
-        stepper._update, stepper.objective, stepper.optimizer, capture=graphs, aside=lambda f: f()
-    )
-    stepper._graphed, stepper._graphed_observed = step, step.beside()
-    stepper._device_lr = [torch.zeros((), dtype=torch.float64) for _ in stepper.optimizer.param_groups]
-    found = [stepper(number, each) for number, each in enumerate(batches)]
-    assert graphs.captures == 2  # one of ordinary steps, one of those that are looked at
-    assert graphs.replays == 22 - 2 * 3
-    assert "p_sup" in found[20].metrics and "p_sup" not in found[19].metrics
-    for a, b in zip(expected, found, strict=True):
-        assert {*a.metrics} == {*b.metrics}
-        for name, value in a.metrics.items():
-            torch.testing.assert_close(value.float(), b.metrics[name], rtol=1e-4, atol=1e-5, equal_nan=True)
-    rows = [each.observation.class_row({}) for each in (plain, stepper)]
-    assert rows[0] is not None and rows[1] is not None and rows[0]["images"] == rows[1]["images"]
-    assert rows[0]["class_gradient"] == pytest.approx(rows[1]["class_gradient"], rel=1e-3)
-
-
-def test_rare_looks_do_not_take_a_slow_change_of_constants_for_one_with_every_step() -> None:
-    """They see a new epoch, or phase, each time; the ordinary steps see many of one kind between."""
-    stepper, batches = stepper_and_batches(recipe("classify", "training.drop_last=true"), 10)
-    phase = [0]
-    stepper.objective.constants = lambda: (phase[0],)  # type: ignore[method-assign]
-    graphs = FakeGraphs(stepper.objective)
-    step = GraphedStep(
-        stepper._update, stepper.objective, stepper.optimizer, capture=graphs, aside=lambda f: f()
-    ).beside()
-    for each in batches:
-        phase[0] += 1
-        step(each)
-    assert graphs.captures == 0
-
-
 @pytest.mark.parametrize("accumulate", [1, 2])
 @pytest.mark.parametrize("kind", SETTINGS)
 def test_no_look_waits_for_the_device(kind: str, accumulate: int) -> None:
-    r = recipe(kind, *CONSTANT.get(kind, ()), f"training.accumulate={accumulate}", "training.epochs=3")
+    r = recipe(kind, *CONSTANT.get(kind, ()), f"training.accumulate={accumulate}", "training.observe_every=1")
     stepper, batches = stepper_and_batches(r, 3)
     meter = Meter()
     for step, each in enumerate(batches):
         if step == 0:
             stepper(step, each)
             continue
-        stepper.objective.observing = True
         with NoWaiting():
-            output = stepper._update(each)
+            output = stepper(step, each)
         assert output.features is None  # nothing keeps the graph
         meter.add(output, len(each.index), len(each.index))
     with NoWaiting():
-        meter.close({})
+        meter.close({"step": 3})
 
 
 @pytest.mark.parametrize("changes", [(), ("objective.freeze_encoder=true",)])
@@ -339,7 +298,7 @@ def test_parts_and_ranks_without_a_value_are_left_out_of_its_mean() -> None:
         meter = Meter(ranks)
         metrics = {"few": value, "all": torch.tensor(float(rows))}
         meter.add(Output(torch.tensor(float(rows)), metrics), rows, 4)
-        meter.close({})
+        meter.close({"step": 3})
         sent += ranks.sent
     loss, of_all, of_few, *counts = (sum(sent) / 2).tolist()  # type: ignore[union-attr]
     assert (loss, of_all / counts[0], of_few / counts[1]) == (2.5, 2.5, 4.0)

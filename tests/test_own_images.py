@@ -288,7 +288,9 @@ def run(*arguments: object) -> Any:
     return CliRunner().invoke(app, [str(each) for each in arguments])
 
 
-def test_the_commands_write_and_print_the_same(photos: Path, tmp_path: Path) -> None:
+def test_the_commands_write_and_print_the_same(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     done = run("embed", PACO, "--data", photos, "--out", tmp_path / "a.npz")
     assert done.exit_code == 0, done.output
     assert f"5 images x 64 features, written to {tmp_path / 'a.npz'}\n" in done.output
@@ -309,6 +311,11 @@ def test_the_commands_write_and_print_the_same(photos: Path, tmp_path: Path) -> 
     assert [(row["file"], row["class"], float(row["probability"])) for row in read] == rows
     assert [row["rank"] for row in read] == ["1", "2"] * 5
     assert isinstance(run("predict", PACO, photos, "--out", tmp_path / "p.txt").exception, ZooError)
+    formula = tmp_path / '=HYPERLINK("x").png'
+    Image.open(photos / "b.png").save(formula)
+    monkeypatch.chdir(tmp_path)
+    assert run("predict", PACO, formula.name, "--out", "f.csv").exit_code == 0
+    assert {row[0] for row in csv.reader((tmp_path / "f.csv").open())} == {"file", f"'{formula.name}"}
 
 
 def test_progress_off_a_terminal_is_a_line_now_and_then(monkeypatch, capsys) -> None:

@@ -103,7 +103,7 @@ def test_the_command_writes_words_and_a_picture_and_no_release(tmp_path: Path) -
     assert done.exit_code == 0, done.output
     assert "one step:" in done.output
     assert "key encoder's moving average" in done.output
-    assert {file.name for file in out.iterdir()} == {"profile.png", "profile.json", "operations.txt"}
+    assert {file.name for file in out.iterdir()} == {"profile.json", "operations.txt"}
     facts = json.loads((out / "profile.json").read_text())
     assert facts["images"] == 32
     assert f"{1e3 * facts['step_seconds']:,.1f} ms for 32 images" in done.output

@@ -14,11 +14,10 @@ from PIL import Image
 from torch import nn
 
 import zoo
-from zoo.api import plan_finetuning
-from zoo.api.comparisons.plan import base_recipe
-from zoo.api.diagnoses import diagnose as diagnosis
-from zoo.api.tables.finished import Finished
+from zoo.api import diagnosis, plan_finetuning
 from zoo.errors import ZooError
+from zoo.experiments.compare import _base
+from zoo.experiments.reading import find
 from zoo.release import named, portable
 from zoo.training.overrides import as_overrides
 
@@ -32,11 +31,9 @@ def test_a_release_that_is_open_stands_for_its_name(tmp_path: Path) -> None:
     assert all(torch.equal(a, b) for a, b in zip(*(each.values() for each in weights), strict=True))
     recipe = plan_finetuning(None, init=release).recipe
     assert recipe == plan_finetuning(None, init=PACO).recipe  # another computer has it under this name
-    assert base_recipe(None, release, None, {})[0].init == recipe.init
+    assert _base(None, release, None, {})[0].init == recipe.init
     assert zoo.class_map(release, tmp_path / "map.png").is_file()
-    found = Finished()
-    found.add(release)
-    assert [run.name for run in found.runs] == [PACO]
+    assert [run.name for run in find([release]).records] == [PACO]
 
 
 def test_a_folder_that_is_open_stands_for_its_path(paco: zoo.Release) -> None:
@@ -91,7 +88,7 @@ def test_a_report_takes_one_list_of_names_and_of_releases(
 def test_a_table_takes_one_list_of_names_and_of_releases() -> None:
     names = [PACO, "cifar_resnet32.paco_cifar100_lt100"]
     one, other = zoo.table(*names), zoo.table([zoo.open(names[0]), names[1]])
-    assert [run.name for run in one.runs] == [run.name for run in other.runs] == names
+    assert [run.name for run in one.records] == [run.name for run in other.records] == names
 
 
 @pytest.mark.parametrize(

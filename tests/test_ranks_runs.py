@@ -181,13 +181,11 @@ def test_a_signal_that_slurm_sends_to_torchrun_saves_on_all_ranks(undisturbed: P
     assert_same_bits(undisturbed, out)
 
 
-@pytest.mark.parametrize(
-    ("ranks", "more"), [pytest.param(1, (), marks=pytest.mark.slow), (3, ("training.shard=true",))]
-)
+@pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_a_run_stopped_on_two_ranks_goes_on_with_another_number(
-    ranks: int, more: tuple[str, ...], undisturbed: Path, tmp_path: Path
+    ranks: int, undisturbed: Path, tmp_path: Path
 ) -> None:
-    """SIGUSR1 at one rank alone: all stop after the same step, within an epoch. They may go on as shards."""
+    """SIGUSR1 at one rank alone: all stop after the same step, within an epoch."""
     out = tmp_path / "moved"
     both = start_ranks(*pretrain(out), ranks=2)
     once_at(out, 8, both)
@@ -197,7 +195,7 @@ def test_a_run_stopped_on_two_ranks_goes_on_with_another_number(
     assert len(stops) == 2 and len(set(stops)) == 1, said
     assert int(stops[0]) % 6 != 0 or int(stops[0]) < STEPS
     assert losses(out) == losses(undisturbed)[: int(stops[0])]
-    again = run_ranks(*pretrain(out, "--resume", overrides=(*SHORT, *more)), ranks=ranks)
+    again = run_ranks(*pretrain(out, "--resume", overrides=SHORT), ranks=ranks)
     assert again.returncode == 0, again.stderr
     assert_close(undisturbed, out)
 
@@ -207,7 +205,8 @@ def test_trouble_on_one_rank_stops_all_before_the_same_step(undisturbed: Path, t
     done = run_ranks("tests/programs/nan_on_one.py", *pretrain(out)[1:], ranks=2)
     assert done.returncode != 0
     said = re.findall(
-        r"zoo, rank (\d): .* became nan in step 8 of 24 .*; the state after step 7", done.stderr
+        r"zoo, rank (\d): the loss became nan in step 8 at .*; the state after step \d+ is saved",
+        done.stderr,
     )
     assert sorted(said) == ["0", "1"], done.stderr
     again = run_ranks(*pretrain(out, "--resume"), ranks=2)  # as if it had been the machine
@@ -235,26 +234,6 @@ def test_a_sigterm_that_torchrun_sends_to_data_workers_too_still_saves(tmp_path:
     agent.send_signal(signal.SIGTERM)
     _, said = agent.communicate(timeout=600)
     assert len(re.findall(r"zoo, rank \d: stopped by SIGTERM after step \d+ of 240", said)) == 2, said
-
-
-def test_shards_of_a_convolution_and_of_parameters_smaller_than_the_ranks_train_to_a_release(
-    tmp_path: Path,
-) -> None:
-    """A ViT's class token has one row: on the second rank its shard is empty."""
-    out = tmp_path / "vit"
-    changes = (
-        "training.shard=true",
-        "training.channels_last=true",
-        "training.epochs=1",
-        "training.batch_size=64",
-        "schedule.warmup_epochs=0",
-        "evaluation=[]",
-    )
-    sets = [text for change in changes for text in ("--set", change)]
-    recipe = "vit_tiny_patch16_224.moco_v3_digits_lt50"
-    done = run_ranks("tests/programs/plain_sweep.py", "pretrain", recipe, "--out", out, *sets, ranks=2)
-    assert done.returncode == 0, done.stderr
-    assert weights(out)["cls_token"].shape[:2] == (1, 1)
 
 
 def test_a_script_of_its_own_trains_twice_and_every_rank_says_why_one_ended(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from pathlib import Path
@@ -60,28 +59,3 @@ def test_two_ranks_stop_alike_with_the_same_weights_and_resume_to_them(tmp_path:
     assert values[0][:2] == pytest.approx(values[1][:2], rel=1e-2)  # later steps multiply roundings
     assert facts["best_epoch"] == values[1].index(min(values[1])) + 1
     assert facts["stopped_at_epoch"] == len(values[1])
-
-
-@pytest.mark.slow
-def test_an_average_of_shards_is_that_of_the_whole_weights_and_early_stopping_refuses_them(
-    tmp_path: Path,
-) -> None:
-    whole_batch = ("training.batch_size=344", "training.keep_checkpoints=9")  # a step an epoch, all kept
-    said = program(tmp_path, *SHORT, *whole_batch, "training.shard=true")
-    saved = [torch.load(file, weights_only=True) for file in sorted(tmp_path.glob("a/checkpoints/*.pt"))]
-    assert [each["step"] for each in saved] == [0, 1, 2, 3, 4, 5, 6]
-    expected: dict[str, torch.Tensor] = {}
-    for each in saved[1:]:
-        raw, mean = each["state"]["objective"], each["state"]["average"]["mean"]
-        decay = min(0.9, 1 - each["step"] ** (-2 / 3))
-        for name, value in mean.items():
-            before = expected.get(name, raw[name].double())
-            expected[name] = decay * before + (1 - decay) * raw[name].double()
-            torch.testing.assert_close(value.double(), expected[name], rtol=1e-5, atol=1e-6)
-    assert {"encoder.conv1.weight", "encoder.bn1.running_var", "classifier.bias"} <= expected.keys()
-    released = hashlib.sha256(b"".join(v.numpy().tobytes() for v in {**raw, **mean}.values())).hexdigest()
-    assert [digest for _, _, digest, *_ in SAID.findall(said)] == [released] * 2
-    lines = re.findall(
-        r"^rank \d: training\.early_stopping: .*expected null with training\.shard", said, re.M
-    )
-    assert len(lines) == 2, said

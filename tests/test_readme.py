@@ -1,4 +1,4 @@
-"""What the README shows must run."""
+"""What the READMEs show must run, and their figures be the measured ones."""
 
 from __future__ import annotations
 
@@ -10,13 +10,17 @@ from typing import Any
 import pytest
 import torch
 
+import zoo
 from tests.data_fixtures import photo
 from zoo import backbones
 from zoo.data import open_dataset
 from zoo.objectives import Batch, DataInfo
 from zoo.training import Recipe, build_objective
 
-README = (Path(__file__).resolve().parent.parent / "README.md").read_text()
+ROOT = Path(__file__).resolve().parent.parent
+FRONT = (ROOT / "README.md").read_text()
+READMES = [ROOT / folder / "README.md" for folder in (".", "recipes", "zoo", "model_cards")]
+README = "\n".join(path.read_text() for path in READMES)
 
 
 def run_example(word: str, replaced: dict[str, str] | None = None, **names: Any) -> dict[str, Any]:
@@ -108,3 +112,35 @@ def test_commands_of_the_readme_exist() -> None:
     used = set(re.findall(r"^(?:.*&& \.venv/bin/)?zoo (\w+)", README, re.MULTILINE))
     assert used <= commands
     assert {"list", "evaluate", "finetune", "pretrain"} <= used
+
+
+def test_the_front_page_is_short() -> None:
+    assert len(FRONT.encode()) <= 16_000
+
+
+def test_links_between_the_readmes_lead_somewhere() -> None:
+    for path in READMES:
+        for target, anchor in re.findall(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)", path.read_text()):
+            file = path.parent / target if target else path
+            assert file.exists(), f"{path}: {target}"
+            if anchor:
+                titles = re.findall(r"^#+ (.+)$", file.read_text(), re.MULTILINE)
+                slugs = {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+                assert anchor in slugs, f"{path}: {target}#{anchor}"
+
+
+def test_the_weights_table_has_what_was_measured() -> None:
+    rows = re.findall(r"^\| `([\w.]+)` \| ([\d.]+) M \| (\d+) px \| .*? \| ([\d.]+)", FRONT, re.M)
+    assert len(rows) == 6
+    for name, parameters, size, accuracy in rows:
+        release = zoo.open(name)
+        entry = next(
+            each
+            for protocol in ("classifier", "linear")
+            for each in release.metrics["evaluations"]
+            if each["protocol"] == protocol
+        )
+        assert f"{entry['metrics']['accuracy']:.1f}" == accuracy, name
+        assert release.preprocess.input_size == int(size)
+        count = sum(each.numel() for each in release.load().parameters())
+        assert f"{count / 1e6:.1f}" == parameters, name

@@ -86,7 +86,7 @@ def test_card_table_and_show_say_how_far_it_was_and_reproduce_refuses(
     assert "after the last epoch" not in card
     assert "`zoo reproduce` finds" not in card
     found = zoo.table([finished.path, tmp_path / "taken"], out=tmp_path / "table")
-    assert [(len(line.row.runs), line.row.first.counted) for line in found.lines] == [
+    assert [(len(row.runs), row.first.counted) for row in found.rows] == [
         (1, "last epoch"),
         (1, "a snapshot after epoch 1 of 2"),
     ]

@@ -487,7 +487,7 @@ def test_notes_that_cannot_be_read_are_a_clear_error(fake: type[Fake], tmp_path:
 
 
 def test_who_repeats_a_training_needs_no_tracker(made: zoo.Release, tmp_path: Path) -> None:
-    from zoo.api.reproductions.reproduce import _recipe_of
+    from zoo.experiments.reproduce import _recipe_of
     from zoo.release import format
 
     class Recorded:

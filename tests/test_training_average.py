@@ -11,11 +11,10 @@ import torch
 from timm.utils import ModelEmaV3
 from torch import Tensor
 
-from tests.test_step import assert_close_state, graphed, in_float64
 from tests.test_training import StopAfter, assert_same_state, recipe, run
 from zoo.data import Batch, open_dataset
 from zoo.errors import Interrupted, TrainingError
-from zoo.objectives import Classify, Objective, Output
+from zoo.objectives import Objective
 from zoo.training import Recipe, RunFolder, build_objective, train
 from zoo.training.prepare import open_loader, place
 from zoo.training.step import Stepper
@@ -127,42 +126,6 @@ def test_resume_gives_the_same_average_bit_for_bit(kind: str, tmp_path: Path) ->
         run(r, tmp_path / "b")
     assert_same_state(undisturbed, run(r, tmp_path / "b", resume=True))
     assert_same_state(undisturbed, run(r, tmp_path / "b", resume=True))  # a finished one, opened again
-
-
-def test_replayed_steps_are_averaged_as_the_steps_are() -> None:
-    """The decay changes with each update, and a graph repeats what it was captured with."""
-    r = recipe("paco", WARM, "training.epochs=3")
-    plain, batches = in_float64(r, 18)
-    for step, batch in enumerate(batches):
-        plain(step, batch)
-    stepper, graphs, _ = graphed(r, 18)
-    assert graphs.replays > 6
-    for each in (plain, stepper):
-        assert each.average is not None and each.average.updates == 18
-        each.average.apply()
-    assert_close_state(plain.objective, stepper.objective)
-
-
-def test_a_step_that_is_left_out_moves_no_average(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    r = recipe("classify", EMA, "training.skip_bad_steps=1")
-    forward = Classify.forward
-
-    def spoilt(self: Classify, batch: Batch) -> Output:
-        output = forward(self, batch)
-        return output._replace(loss=output.loss * torch.nan) if round(self.progress * 12) == 4 else output
-
-    monkeypatch.setattr(Classify, "forward", spoilt)
-    with pytest.warns(UserWarning, match="left out"):
-        found = run(r, tmp_path)
-    monkeypatch.undo()
-    stepper, batches = stepping(r)
-    for step, batch in enumerate(batches):
-        if step != 4:
-            stepper(step, batch)
-    assert stepper.average is not None
-    assert stepper.average.updates == 11
-    stepper.average.apply()
-    assert_same_state(stepper.objective, found)
 
 
 def test_an_update_that_a_loss_scaler_throws_away_leaves_a_finite_average() -> None:

@@ -209,18 +209,3 @@ def test_two_ranks_find_the_same_and_what_one_finds(tmp_path: Path) -> None:
     alone = looks(tmp_path / "one")[0]
     # the weights stand still, but BatchNorm's statistics follow the batches, rounded otherwise
     assert first["knn_accuracy"] == pytest.approx(alone["knn_accuracy"], abs=1)
-
-
-def test_shards_are_refused(tmp_path: Path) -> None:
-    done = run_ranks(
-        "tests/programs/neighbors.py",
-        str(tmp_path),
-        EVERY,
-        "training.shard=true",
-        "training.device=cpu",
-        ranks=2,
-    )
-    found = re.findall(
-        r"^rank \d: training\.knn_every: .*expected null with training\.shard", done.stdout, re.M
-    )
-    assert len(found) == 2, done.stdout + done.stderr

@@ -13,16 +13,10 @@ from zoo.errors import ZooError
 
 if TYPE_CHECKING:
     from zoo.api import (
-        Comparison,
         Embedding,
-        Page,
         Prediction,
         Report,
-        Reproduction,
-        Results,
-        Sweep,
         class_map,
-        compare,
         convert,
         diagnose,
         embed,
@@ -30,12 +24,13 @@ if TYPE_CHECKING:
         finetune,
         predict,
         pretrain,
-        reproduce,
         snapshot,
-        sweep,
-        table,
     )
     from zoo.catalog import list_models, list_recipes, list_sweeps
+    from zoo.experiments.compare import Comparison, compare
+    from zoo.experiments.reproduce import Reproduction, reproduce
+    from zoo.experiments.sweep import Sweep, sweep
+    from zoo.experiments.table import Results, table
     from zoo.modules.centers import Centers
     from zoo.objectives import register_objective
     from zoo.release import HubRelease, Release, list_hub, load
@@ -50,7 +45,6 @@ __all__ = [  # without `open`: a star would put it in the place of the builtin
     "Comparison",
     "Embedding",
     "HubRelease",
-    "Page",
     "Prediction",
     "Release",
     "Report",
@@ -85,11 +79,13 @@ _HOME_OF = {
     name: module
     for module, names in {
         "zoo.api": (
-            *("Comparison", "Embedding", "Page", "Prediction", "Report", "Reproduction", "Results", "Sweep"),
-            *("class_map", "compare", "convert", "diagnose", "embed", "evaluate", "finetune", "predict"),
-            *("pretrain", "reproduce", "snapshot", "sweep", "table"),
+            *("Embedding", "Prediction", "Report", "class_map", "convert", "diagnose", "embed"),
+            *("evaluate", "finetune", "predict", "pretrain", "snapshot"),
         ),
         "zoo.catalog": ("list_models", "list_recipes", "list_sweeps"),
+        "zoo.experiments": (
+            *("Comparison", "Reproduction", "Results", "Sweep", "compare", "reproduce", "sweep", "table"),
+        ),
         "zoo.modules.centers": ("Centers",),
         "zoo.objectives": ("register_objective",),
         "zoo.release": ("HubRelease", "Release", "list_hub", "load", "open"),
@@ -99,7 +95,18 @@ _HOME_OF = {
     for name in names
 }
 _SUBMODULES = frozenset(
-    {"api", "backbones", "catalog", "config", "data", "evaluation", "functional", "modules", "objectives"}
+    {
+        "api",
+        "backbones",
+        "catalog",
+        "config",
+        "data",
+        "evaluation",
+        "experiments",
+        "functional",
+        "modules",
+        "objectives",
+    }
     | {"release", "seeding", "settings", "training"}
 )
 

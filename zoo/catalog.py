@@ -61,6 +61,11 @@ def sweep_path(name: str) -> Path:
     return _shared("recipes") / "sweeps" / f"{name}.yaml"
 
 
+def spread_path(name: str) -> Path:
+    """Return the file of records that show a training's spread over seeds; it need not exist."""
+    return _shared("recipes") / "spread" / f"{name}.json"
+
+
 def recipe_header(text: str) -> dict[str, str]:
     """Read the facts in a recipe's first comment lines, `# Target: ...`, with their continuation lines.
 

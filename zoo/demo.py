@@ -12,10 +12,10 @@ from torch import nn
 from zoo import api, release
 from zoo.data import open_dataset
 from zoo.errors import TrainingError
-from zoo.evaluation.figures.comparison import plot_comparison
 from zoo.evaluation.measure import Encoded, measure
-from zoo.evaluation.results.comparison import summarize
-from zoo.evaluation.results.report import show
+from zoo.evaluation.printed import plain
+from zoo.experiments.plot import draw_rows
+from zoo.experiments.statistics import summarize
 from zoo.files import is_unused
 from zoo.release import Release
 from zoo.release.evaluations import ACCURACIES
@@ -62,11 +62,10 @@ def run(out: Path, seed: int = 0, overrides: tuple[str, ...] = ()) -> dict[str, 
         "Balanced Softmax": _recorded(made[BALANCED_SOFTMAX], "classifier"),
         "PaCo": _recorded(made[PACO], "classifier"),
     }
-    shown = {name: {seed: {key: row[key] for key in ACCURACIES}} for name, row in rows.items()}
-    about = f"{rows['PaCo']['test_images']} test images, {recipes[PACO].training.epochs} epochs, seed {seed}"
-    plot_comparison(summarize(shown), out / "accuracy.png", title="Digits, long tail 50", about=about)
+    shown = [{key: summarize([row[key]]) for key in ACCURACIES} for row in rows.values()]
+    draw_rows(list(rows), shown, [out / "accuracy.png"])
     console.print()
-    show(rows, title="top-1 accuracy in percent, balanced test set", console=console)
+    console.print("top-1 accuracy in percent, balanced test set", plain(rows), sep="\n", highlight=False)
     console.print(
         "The first three saw no labels before their linear probe; the last three are\n"
         "the trained classifiers themselves. Classes with over 100 training images are\n"

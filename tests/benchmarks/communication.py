@@ -21,7 +21,6 @@ from tests.torchrun import torchrun
 from zoo.training import Recipe
 
 TOLERANCE = 0.003
-SHARDED_TOLERANCE = 0.03  # of tiny models, whose blocks are padded and whose small parts come again
 RANKS = (8, 64, 512)
 PIL_SECONDS = (
     8.2e-3  # two views of 224 pixels by torchvision, an image and core (/work/shared/performance.md)
@@ -98,7 +97,6 @@ CASES = (
     Case("classify", _DIGITS.format("ce_digits"), ()),
     Case("moco", _DIGITS.format("moco_v2_ft_digits"), ("objective.key_groups=4",)),
     Case("moco, joint BatchNorm", _DIGITS.format("moco_v2_ft_digits"), (_PLAIN, _SYNC)),
-    Case("moco, sharded", _DIGITS.format("moco_v2_ft_digits"), (_PLAIN, "training.shard=true")),
     Case("moco_v3", "vit_tiny_patch16_224.moco_v3_digits_lt50", (_SYNC,)),
     Case("simclr", _DIGITS.format("simclr_digits"), ()),
     Case("sup_con", _DIGITS.format("sup_con_digits"), (_PLAIN,)),
@@ -115,8 +113,8 @@ def predicted(case: Case, ranks: int) -> float:
     recipe = Recipe.load(case.recipe, (*_SHORT, *case.changes))
     model = model_of(recipe, classes=10)
     found = sum(message.over_gloo(ranks) for message in messages(recipe, model, 10, ranks))
-    if not recipe.training.shard:  # on a CPU replicas tell each other which parameters had a gradient
-        found += Message("used parameters", "all-reduce", 4 * model.tensors).over_gloo(ranks)
+    # on a CPU replicas tell each other which parameters had a gradient
+    found += Message("used parameters", "all-reduce", 4 * model.tensors).over_gloo(ranks)
     return found
 
 
@@ -140,7 +138,7 @@ def compare() -> bool:
         for case, (_, sent, seen) in zip(CASES, measured(CASES, ranks), strict=True):
             expected = predicted(case, ranks)
             off = sent / expected - 1
-            agrees = abs(off) <= (SHARDED_TOLERANCE if "sharded" in case.name else TOLERANCE)
+            agrees = abs(off) <= TOLERANCE
             right &= agrees
             print(
                 f"{ranks} ranks, {case.name:22} {sent / 1e3:8.1f} {expected / 1e3:8.1f} {off:+7.2%} "
@@ -168,35 +166,29 @@ def print_bytes() -> None:
 
 def print_memory() -> None:
     """Print what a rank keeps."""
-    print("\nGB of state on a rank, activations aside: replicas; shards over " + ", ".join(map(str, RANKS)))
+    print("\nGB of state on a rank, activations aside")
     for job in JOBS[0], JOBS[4]:
         recipe = job.on(NODE)
         model = model_of(recipe, job.classes)
-        whole = memory(recipe, model, 1, shard=False) / 1e9
-        shards = [f"{memory(recipe, model, ranks, shard=True) / 1e9:.2f}" for ranks in RANKS]
-        print(f"{recipe.name}: {whole:.2f}; {', '.join(shards)}")
+        print(f"{recipe.name}: {memory(recipe, model) / 1e9:.2f}")
 
 
 def print_times() -> None:
     """Print what the network costs, as far as computing does not hide it."""
-    print("\nms of a step (E): computing; gradients and shards meanwhile; all else; share computing")
+    print("\nms of a step (E): computing; gradients meanwhile; all else; share computing")
     for job in JOBS:
-        for shard in (False, True):
-            if job.seconds is None or (shard and "vit" not in job.recipe):
-                continue
-            for ranks in RANKS:
-                recipe = job.on(ranks, f"training.shard={str(shard).lower()}")
-                found = list(messages(recipe, model_of(recipe, job.classes), job.classes, ranks))
-                hidden = sum(message.seconds(ranks) for message in found if message.hidden)
-                rest = {m.what: m.seconds(ranks) for m in found if not m.hidden}
-                behind = job.seconds if shard else job.seconds / 2  # shards travel during forward, too
-                waited = max(0.0, hidden - behind) + sum(rest.values())
-                most = max(rest, key=lambda what: rest[what])
-                print(
-                    f"{_title(job)}{', sharded' if shard else ''}, {ranks} GPUs: {1e3 * job.seconds:.0f}; "
-                    f"{1e3 * hidden:.1f}; {1e3 * sum(rest.values()):.1f} ({most} {1e3 * rest[most]:.1f}); "
-                    f"{job.seconds / (job.seconds + waited):.0%}"
-                )
+        for ranks in RANKS if job.seconds is not None else ():
+            recipe = job.on(ranks)
+            found = list(messages(recipe, model_of(recipe, job.classes), job.classes, ranks))
+            hidden = sum(message.seconds(ranks) for message in found if message.hidden)
+            rest = {m.what: m.seconds(ranks) for m in found if not m.hidden}
+            waited = max(0.0, hidden - job.seconds / 2) + sum(rest.values())
+            most = max(rest, key=lambda what: rest[what])
+            print(
+                f"{_title(job)}, {ranks} GPUs: {1e3 * job.seconds:.0f}; "
+                f"{1e3 * hidden:.1f}; {1e3 * sum(rest.values()):.1f} ({most} {1e3 * rest[most]:.1f}); "
+                f"{job.seconds / (job.seconds + waited):.0%}"
+            )
         if job.seconds is not None:
             rate = job.images / job.seconds
             print(

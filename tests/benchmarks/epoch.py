@@ -22,8 +22,8 @@ from PIL import Image
 from tests.benchmarks import authors
 from tests.benchmarks.harness import Row, gate, medians
 from tests.data_fixtures import photo
-from zoo.api.sweep_file import read_sweep
 from zoo.data import Batch, ImageDataset
+from zoo.experiments.sweep_file import read_sweep
 from zoo.objectives import Objective
 from zoo.training import Recipe, build_objective
 from zoo.training.acceleration import compiled, fastest_kernels, float32_products
@@ -63,13 +63,13 @@ def rows(device: torch.device) -> Iterator[Row]:
             dataset,
             photos,
             device,
-            [*changes, "training.compile=true"],
+            [*changes, "training.compile=default"],
             0,
             1.5,
-            "with training.compile: true",
+            "with training.compile: default",
         )
     else:
-        alike = [*changes, "training.cuda_graph=true"]
+        alike = [*changes, "training.compile=reduce-overhead"]
         for workers, target in ((0, 40), (16, 8)):
             yield _row(dataset, photos, device, alike, workers, target, ", ".join(alike))
         for workers, target in ((0, 40), (16, 8)):

@@ -45,7 +45,7 @@ def rows(device: torch.device) -> Iterator[Row]:
     photos = ImageDataset(
         Photos(IMAGES), labels, [str(c) for c in range(CLASSES)], settings={"name": "photos"}
     )
-    graph = ["training.cuda_graph=true"] if device.type == "cuda" else []
+    graph = ["training.compile=reduce-overhead"] if device.type == "cuda" else []
     for name in CIFAR:
         for more in ([], graph) if graph else ([],):
             recipe = Recipe.load(name, [on, *R32, *more])
@@ -88,7 +88,7 @@ def _row(recipe: Recipe, dataset: ImageDataset, device: torch.device, *, rounds:
         one, other = (training[0].objective.state_dict() for training in (looked_at, plain))
         apart = sum(not torch.equal(value, other[key]) for key, value in one.items())
         green += "; " + gate("tensors of the state that differ", apart, 0)
-    more = " as a CUDA graph" if recipe.training.cuda_graph else ""
+    more = " compiled" if recipe.training.compile else ""
     return Row(
         f"observed {recipe.objective.name} step, {recipe.backbone.arch}, batch {len(batch.index)}{more}",
         "the step unobserved",

@@ -38,7 +38,7 @@ def rows(device: torch.device, changes: tuple[str, ...] = ()) -> Iterator[Row]:
         return
     labels = np.repeat(np.arange(CLASSES), COUNTS)
     dataset = ImageDataset(Repeated(256), labels, [str(c) for c in range(CLASSES)], settings={"name": "p"})
-    for chosen in (["training.cuda_graph=true"], sweeps()):
+    for chosen in (["training.compile=reduce-overhead"], sweeps()):
         yield _row(dataset, [*chosen, f"training.device={device.type}", *changes])
 
 

@@ -9,7 +9,7 @@ gather all rows, (W - 1) / W of a tensor to sum it and keep a part, (W - 1) / W 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 import torch
@@ -21,7 +21,6 @@ from zoo.modules import MomentumEncoder
 from zoo.modules.batchnorm import GHOSTS
 from zoo.objectives import OBJECTIVES, DataInfo, Objective
 from zoo.training import Recipe
-from zoo.training.parallel import blocks
 
 FLOAT, LONG = 4, 8
 
@@ -91,8 +90,6 @@ class Model(NamedTuple):
         following: parameters of the key encoder.
         statistics: running means and variances that each rank moves by its own rows.
         synchronized: channels of each BatchNorm over all ranks, and whether gradients pass it.
-        units: parameters with and without gradient of each block that is gathered on its own where they are
-            sharded; the last one is what is in no block.
         kept: bytes of queue, prototypes and other state that is the same on every rank.
     """
 
@@ -101,7 +98,6 @@ class Model(NamedTuple):
     following: int
     statistics: int
     synchronized: tuple[tuple[int, bool], ...]
-    units: tuple[tuple[int, int], ...]
     kept: int
 
 
@@ -166,21 +162,8 @@ def model_of(recipe: Recipe, classes: int) -> Model:
             2 * norm.num_features for norm in norms if norm not in joint and norm.track_running_stats
         ),
         synchronized=tuple((norm.num_features, norm not in in_teacher) for norm in joint),
-        units=_own_parameters([*blocks(objective), objective]),
         kept=sum(buffer.numel() * buffer.element_size() for buffer in buffers),
     )
-
-
-def _own_parameters(units: Sequence[nn.Module]) -> tuple[tuple[int, int], ...]:
-    """Parameters with and without gradient of each unit that no unit before it has."""
-    seen: set[nn.Parameter] = set()
-    counts = []
-    for unit in units:
-        own = {*unit.parameters()} - seen
-        seen |= own
-        trained = sum(parameter.numel() for parameter in own if parameter.requires_grad)
-        counts.append((trained, sum(parameter.numel() for parameter in own) - trained))
-    return tuple(counts)
 
 
 def _norms_of_teacher(objective: Objective) -> set[nn.Module]:
@@ -193,15 +176,7 @@ def messages(recipe: Recipe, model: Model, classes: int, ranks: int) -> Iterator
     kind, section, config = KINDS[recipe.objective.name], recipe.training, recipe.objective
     rows = -(-section.batch_size // ranks)
     projection = FLOAT * getattr(config, "dim", 0)
-    if section.shard:
-        for number, (trained, following) in enumerate(model.units, 1):
-            rest = number == len(model.units)  # stays; a block is gathered for each pass, again backward
-            times = 1 if rest else kind.passes * (2 if trained else 1)
-            yield Message("parameters", "all-gather", FLOAT * (trained + following) / ranks, times, True)
-            if trained:
-                yield Message("gradients", "reduce-scatter", FLOAT * trained, 1, True)
-    else:
-        yield Message("gradients", "all-reduce", FLOAT * model.trained, hidden=True)
+    yield Message("gradients", "all-reduce", FLOAT * model.trained, hidden=True)
     if kind.compared:
         yield Message("what is compared", "all-gather", rows * kind.compared * projection)
         yield Message("its gradients", "reduce-scatter", rows * ranks * kind.compared * projection)
@@ -227,13 +202,8 @@ def messages(recipe: Recipe, model: Model, classes: int, ranks: int) -> Iterator
     yield Message("rows for the update", "all-gather", rows * (2 * LONG + carried))
 
 
-def memory(recipe: Recipe, model: Model, ranks: int, *, shard: bool) -> float:
+def memory(recipe: Recipe, model: Model) -> float:
     """Bytes of parameters, gradients, optimizer, key encoder and queue on a rank; activations come on top."""
     moments = 2 if "adam" in recipe.optimizer.name else 1
     state = FLOAT * ((2 + moments) * model.trained + model.following)
-    if not shard:
-        return state + model.kept
-    gathered = 2 * max(map(sum, model.units)) + sum(
-        model.units[-1]
-    )  # a block at work, the next, and the rest
-    return state / ranks + FLOAT * gathered + model.kept
+    return state + model.kept

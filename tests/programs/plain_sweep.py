@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
-import zoo.api.diagnoses.diagnose
+import zoo.api.diagnosis
 import zoo.api.finishing
-import zoo.api.tables.table
+import zoo.experiments.table
 from zoo import catalog
 from zoo.cli import main
 
@@ -25,6 +26,6 @@ def draw_nothing(*arguments: Any, **_: Any) -> dict[str, Path]:
 
 if __name__ == "__main__":
     zoo.api.finishing.draw_pictures = draw_nothing
-    setattr(zoo.api.diagnoses.diagnose, "draw", lambda *_: [])  # noqa: B010
-    setattr(zoo.api.tables.table, "plot_results", lambda *_: False)  # noqa: B010
+    setattr(zoo.api.diagnosis, "draw", lambda *_: [])  # noqa: B010
+    setattr(sys.modules["zoo.experiments.table"], "plot_rows", lambda *_: False)  # noqa: B010
     main()

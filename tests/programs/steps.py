@@ -66,16 +66,6 @@ def cases() -> Iterator[tuple[str, str, tuple[str, ...]]]:
         "cifar_resnet20.moco_v3_digits_lt50",
         (*SHORT, "training.sync_batchnorm=true"),
     )
-    for sharded in ("moco", "classify"):
-        name, changes = (
-            (moco, (*plain, *QUEUE, "objective.key_groups=1", ft))
-            if sharded == "moco"
-            else (
-                "cifar_resnet20.balanced_softmax_digits_lt50",
-                SHORT,
-            )
-        )
-        yield f"{sharded}, sharded", name, (*changes, "training.shard=true", "training.clip_grad=1.0")
 
 
 def build(recipe: Recipe) -> tuple[Objective, TrainLoader]:

@@ -11,18 +11,16 @@ import sys
 from pathlib import Path
 
 from zoo.data import open_dataset
-from zoo.errors import Interrupted, ZooError
+from zoo.errors import Interrupted
 from zoo.ranks import Ranks
 from zoo.rendezvous import join
 from zoo.training import Recipe, RunFolder, Trained, build_objective, train
-from zoo.training.parallel import whole
 from zoo.training.stopping import Stopping
 
 folder, overrides = Path(sys.argv[1]), sys.argv[2:]
 recipe = Recipe.load("cifar_resnet20.ce_digits_lt50", overrides)
 dataset = open_dataset(recipe.data, "train", None)
 look = Stopping.look
-STOPPING = "training.early_stopping={validation_fraction: 0.3, metric: loss, every: 1, patience: 2}"
 
 
 def line(text: str) -> None:
@@ -31,7 +29,7 @@ def line(text: str) -> None:
 
 
 def say(rank: int, name: str, trained: Trained) -> None:
-    state = whole(trained.objective.state_dict())
+    state = trained.objective.state_dict()
     digest = hashlib.sha256(b"".join(value.numpy().tobytes() for value in state.values())).hexdigest()
     line(f"rank {rank} {name}: {digest} {trained.steps} {json.dumps(trained.stopping)}")
 
@@ -47,15 +45,9 @@ def once(recipe: Recipe, name: str, ranks: Ranks, *, resume: bool = False) -> Tr
 
 with join("cpu") as ranks:
     say(ranks.rank, "whole", once(recipe, "a", ranks))
-    if recipe.training.shard:
-        try:
-            once(Recipe.from_yaml(recipe.to_yaml(), "b", [STOPPING]), "b", ranks)
-        except ZooError as error:
-            line(f"rank {ranks.rank}: {error}")
-    else:
-        Stopping.look = lambda self, done: (look if done < 12 else stopped)(self, done)
-        try:
-            once(recipe, "b", ranks)
-        except Interrupted:
-            Stopping.look = look
-        say(ranks.rank, "again", once(recipe, "b", ranks, resume=True))
+    Stopping.look = lambda self, done: (look if done < 12 else stopped)(self, done)
+    try:
+        once(recipe, "b", ranks)
+    except Interrupted:
+        Stopping.look = look
+    say(ranks.rank, "again", once(recipe, "b", ranks, resume=True))

@@ -1,10 +1,8 @@
-"""What users call: pretrain, finetune, evaluate, diagnose, reproduce, convert, ... Joins the rooms."""
+"""What users call: pretrain, finetune, evaluate, diagnose, convert, ... Joins the rooms."""
 
 from zoo.api.classes import class_map
-from zoo.api.comparisons.compare import RECORD, Comparison, compare
-from zoo.api.comparisons.plan import METHODS
 from zoo.api.conversion import convert
-from zoo.api.diagnoses.diagnose import Page, Report, diagnose
+from zoo.api.diagnosis import Report, diagnose
 from zoo.api.embedding import embed
 from zoo.api.evaluation import evaluate, evaluate_release
 from zoo.api.facts import hardware
@@ -13,28 +11,16 @@ from zoo.api.own_pretraining import data_in_place, plan_own_pretraining, pretrai
 from zoo.api.prediction import Prediction, predict, prior_words
 from zoo.api.pretraining import plan_pretraining
 from zoo.api.profiling import profile_step
-from zoo.api.reproductions.reproduce import Reproduction, reproduce
 from zoo.api.snapshots import snapshot
-from zoo.api.sweeps.sweep import SWEEP, Sweep, sweep
-from zoo.api.tables.table import Results, table
 from zoo.evaluation.embedding import Embedding
 from zoo.training.protocols import PROTOCOLS
 
 __all__ = [
-    "METHODS",
     "PROTOCOLS",
-    "RECORD",
-    "SWEEP",
-    "Comparison",
     "Embedding",
-    "Page",
     "Prediction",
     "Report",
-    "Reproduction",
-    "Results",
-    "Sweep",
     "class_map",
-    "compare",
     "convert",
     "data_in_place",
     "diagnose",
@@ -51,8 +37,5 @@ __all__ = [
     "prior_words",
     "profile_step",
     "refuse_beside_a_recipe",
-    "reproduce",
     "snapshot",
-    "sweep",
-    "table",
 ]

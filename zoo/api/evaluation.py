@@ -23,8 +23,8 @@ from zoo.data.any_data import Data, Given, resolve, whole
 from zoo.data.embedded import without_partial_labels
 from zoo.data.sources import has_training_split
 from zoo.errors import DataError, RecipeError, ZooError, ZooWarning, did_you_mean
+from zoo.evaluation.center_loss import CenterLoss, center_loss
 from zoo.evaluation.classifier import OwnClassifier
-from zoo.evaluation.diagnosis.center_loss import CenterLoss, center_loss
 from zoo.evaluation.measure import Encoded, ProbeRun, check_centers, measure
 from zoo.files import RUNS
 from zoo.modules import Centers

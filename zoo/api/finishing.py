@@ -13,7 +13,6 @@ from zoo import release as releases
 from zoo.api.evaluation import measure_aloud
 from zoo.api.facts import training_facts
 from zoo.api.own_images import list_splits
-from zoo.api.pictures import draw_pictures
 from zoo.data import ImageDataset
 from zoo.errors import DataError, TrainingError, ZooError
 from zoo.evaluation.encoded import ProbeData, Reading
@@ -25,6 +24,7 @@ from zoo.release import history as histories
 from zoo.release.format import LICENSE
 from zoo.release.origins import START, TEACHERS
 from zoo.release.tensors import round_centers_to_half, round_to_half
+from zoo.report.pictures import draw_pictures
 from zoo.training import Recipe, Stage, pick_device
 from zoo.training.post_hoc import close
 from zoo.training.progress import show_status

@@ -12,7 +12,7 @@ from PIL import Image
 from zoo.api.encoding import encode, opened
 from zoo.api.given import check_number
 from zoo.data.any_data import Data, open_images
-from zoo.evaluation.diagnosis.center_loss import CenterLoss, center_loss
+from zoo.evaluation.center_loss import CenterLoss, center_loss
 from zoo.files import is_dir, is_file
 from zoo.functional.checks import check_features
 from zoo.release import Release

@@ -10,11 +10,10 @@ from zoo.api.pretraining import as_recipe
 from zoo.data import open_dataset
 from zoo.data.any_data import Data, own_root
 from zoo.errors import RecipeError, TrainingError
-from zoo.evaluation.figures.profile import plot_profile
 from zoo.files import write_text, writing
 from zoo.training import Recipe, build_objective, cpu_threads, learns_without_labels, stages
 from zoo.training.overrides import Overrides
-from zoo.training.profile import PARTS, Profile, describe, profile
+from zoo.training.profile import Profile, describe, profile
 from zoo.training.progress import show_status
 from zoo.training.stages import beginning
 
@@ -30,7 +29,7 @@ def profile_step(
 
     Args:
         recipe: a shipped recipe's name, a file, or a `Recipe`.
-        out: folder for `profile.png`, `profile.json` and `operations.txt` (torch's own table).
+        out: folder for `profile.json` and `operations.txt` (torch's own table).
         data: the folder with the data, for sources that need one.
         overrides: see `pretrain`.
 
@@ -68,14 +67,4 @@ def profile_step(
     with writing(f'folder of the profile "{out}"', TrainingError):
         write_text(out / "profile.json", json.dumps(facts, indent=2) + "\n")
         write_text(out / "operations.txt", found.operations + "\n")
-        plot_profile(
-            {PARTS[part]: seconds for part, seconds in found.parts.items()},
-            out / "profile.png",
-            title=f"{recipe.name}: one step, {found.images} images",
-            caption=(
-                f"{where}, {recipe.training.precision}; parts one after another, nothing compiled; as the "
-                f"recipe runs it a step takes {1e3 * found.step:,.1f} ms, {found.images / found.step:,.0f} "
-                "images/s"
-            ),
-        )
     return found, [f"{recipe.name} on {where}", *lines]

@@ -13,11 +13,10 @@ from typing import TextIO
 
 from zoo.cli import centers as centers  # imported for the commands that they add
 from zoo.cli import diagnosis as diagnosis
+from zoo.cli import experiments as experiments
 from zoo.cli import images as images
 from zoo.cli import reference as reference
 from zoo.cli import releases as releases
-from zoo.cli import sweeping as sweeping
-from zoo.cli import tabling as tabling
 from zoo.cli import training as training
 from zoo.cli.app import COMMANDS, READER_GONE, app, who
 from zoo.errors import ZooError, ZooWarning, one_line

@@ -12,7 +12,6 @@ import typer
 from typer.core import TyperGroup
 
 from zoo import __version__
-from zoo.allocator import keep_freed_memory
 from zoo.config import load_yaml
 from zoo.errors import RecipeError, ZooError
 from zoo.launch import launched, rank
@@ -43,8 +42,8 @@ class _Commands(TyperGroup):
 
 
 COMMANDS = (
-    *("demo", "list", "show", "keys", "pretrain", "snapshot", "evaluate", "embed", "finetune", "sweep"),
-    *("diagnose", "centers", "predict", "table", "reproduce", "push", "pull", "convert"),
+    *("demo", "list", "show", "keys", "pretrain", "snapshot", "evaluate", "embed", "finetune"),
+    *("compare", "sweep", "diagnose", "centers", "predict", "table", "reproduce", "push", "pull", "convert"),
 )
 """In the order in which a user meets them."""
 
@@ -57,8 +56,7 @@ app = typer.Typer(
     help="Pretrained contrastive encoders you can load, reproduce, publish and fine-tune.",
 )
 
-DISTRIBUTED = ("pretrain", "finetune", "reproduce", "sweep")
-TRAINING = ("demo", *DISTRIBUTED)
+DISTRIBUTED = ("pretrain", "finetune", "compare", "reproduce", "sweep")
 
 
 def _print_versions(asked: bool) -> None:
@@ -78,14 +76,12 @@ Versions = Annotated[
 
 @app.callback()
 def prepare(context: typer.Context, versions: Versions = False) -> None:
-    """Refuse to do the same thing in several processes at once; keep the memory of a training's steps."""
+    """Refuse to do the same thing in several processes at once."""
     if launched() > 1 and context.invoked_subcommand not in DISTRIBUTED:
         raise ZooError(
             f"zoo {context.invoked_subcommand}: started as {launched()} processes, expected one; torchrun is "
             f"for {', '.join(DISTRIBUTED)}"
         )
-    if context.invoked_subcommand in TRAINING:
-        keep_freed_memory()
 
 
 Set = Annotated[

@@ -32,7 +32,6 @@ def diagnose(
 ) -> None:
     """See what trainings did: one HTML report of scores, features, classes and numbers, with its figures."""
     from zoo import api
-    from zoo.evaluation.diagnosis.html import missing
 
     report = api.diagnose(
         *names, out=out, data=data, sample=sample, seed=seed, device=device, workers=workers
@@ -41,8 +40,9 @@ def diagnose(
         if subject.without_look is not None:
             print(f"{subject.label}: no look at its images: {subject.without_look}")
     drawn = [each for each in report.figures if each.missing is None]
-    for reason, titles in missing(report.figures).items():
-        print(f"not drawn: {'; '.join(titles)}: {reason}")
+    for each in report.figures:
+        if each.missing is not None:
+            print(f"not drawn: {each.title}: {each.missing}")
     print(f"{len(drawn)} figures, as PNG and SVG: {report.folder / 'figures'}")
     print(f"numbers: {report.folder / 'numbers.json'}")
     print(f"report: {report.html}")

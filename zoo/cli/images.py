@@ -114,4 +114,10 @@ def _write_csv(found: tuple[Prediction, ...], file: Path) -> None:
         rows = csv.writer(stream)
         rows.writerow(("file", "rank", "class", "probability"))
         for image, classes in found:
-            rows.writerows((image, place, *each) for place, each in enumerate(classes, 1))
+            for place, (label, share) in enumerate(classes, 1):
+                rows.writerow((_as_text(image), place, _as_text(label), share))
+
+
+def _as_text(name: str) -> str:
+    """Keep a spreadsheet from running a name as a formula: in front of one it shows an apostrophe."""
+    return f"'{name}" if name.startswith(("=", "+", "-", "@", "\t", "\r")) else name

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from safetensors import safe_open
+
 from zoo import catalog
 from zoo.config import load_yaml
-from zoo.data.words import selection_words
 
 if TYPE_CHECKING:
     from zoo.release import HubRelease, Release
@@ -17,15 +19,47 @@ if TYPE_CHECKING:
     from zoo.release.push import Ready
 
 
+_STATISTICS = re.compile(r"running_(mean|var)$|num_batches_tracked$")
+"""Names of BatchNorm's buffers, which are no parameters."""
+
+
 def print_names(models: Iterable[str], recipes: Iterable[str], sweeps: Iterable[str] = ()) -> None:
-    """Print one line for every shipped release, other recipe and sweep, in this order."""
-    models, recipes = set(models), set(recipes)
-    rows = [("NAME", "OBJECTIVE", "DATA", "TARGET", "RUN HERE", "WEIGHTS")]
-    for name in [*sorted(models), *sorted(recipes - models)]:
-        facts = _summary(name) if name in recipes else ("",) * 4
-        rows.append((name, *facts, "shipped" if name in models else ""))
-    rows += [(name, *_sweep_summary(name), "") for name in sorted(sweeps)]
-    print_columns(rows)
+    """Print a table each of shipped weights, recipes and sweeps, in lines of at most 100 characters."""
+    tables = (
+        [("WEIGHTS", "OBJECTIVE", "TOP-1", "PARAMS", "INPUT")]
+        + [(name, *_measured(name)) for name in sorted(models)],
+        [("RECIPE", "OBJECTIVE", "PUBLISHED")]
+        + [(name, *_summary(name)) for name in sorted({*recipes} - {*models})],
+        [("SWEEP", "OBJECTIVES", "OVER")] + [(name, *_sweep_summary(name)) for name in sorted(sweeps)],
+    )
+    shown = [rows for rows in tables if len(rows) > 1]
+    for number, rows in enumerate(shown):
+        if number:
+            print()
+        room = (96 - max(len(name) for name, *_ in rows)) // 2  # of each of two columns behind the name
+        print_columns([(name, *(shorten(cell, room) for cell in cells)) for name, *cells in rows])
+
+
+def _measured(name: str) -> tuple[str, str, str, str]:
+    """Return a shipped release's objective, accuracy, parameters and input size, read without torch."""
+    folder = catalog.release_path(name)
+    assert folder is not None
+    config, metrics = (json.loads((folder / f"{each}.json").read_bytes()) for each in ("config", "metrics"))
+    found = {each["protocol"]: each["metrics"].get("accuracy") for each in reversed(metrics["evaluations"])}
+    protocol = next((each for each in ("classifier", "linear", "knn") if found.get(each) is not None), None)
+    by = "" if protocol == "classifier" else f" {protocol}"
+    accuracy = f"{found[protocol]:.1f}{by}" if protocol else "-"
+    with safe_open(folder / "model.safetensors", "np") as file:
+        names = [key for key in file.keys() if not _STATISTICS.search(key)]  # noqa: SIM118
+        shapes = [file.get_slice(key).get_shape() for key in names]
+    size = config["pretrained_cfg"]["input_size"][-1]
+    objective = _summary(name)[0] if name in catalog.list_recipes() else str(config["zoo"]["objective"])
+    return objective, accuracy, f"{sum(map(math.prod, shapes)) / 1e6:.1f} M", f"{size} px"
+
+
+def shorten(text: str, width: int) -> str:
+    """Return text of at most `width` characters, its end left out where it is longer."""
+    return text if len(text) <= width else f"{text[: width - 3].rstrip()}..."
 
 
 def print_columns(rows: Sequence[Sequence[str]]) -> None:
@@ -35,31 +69,25 @@ def print_columns(rows: Sequence[Sequence[str]]) -> None:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
-def _summary(name: str) -> tuple[str, str, str, str]:
-    """Objective, data, target and what was run, read without the schema: listing imports no torch."""
+def _summary(name: str) -> tuple[str, str]:
+    """Return a recipe's objective and published figure, read without the schema: listing imports no torch."""
     path = catalog.recipe_path(name)
     text = catalog.recipe_text(path)
-    header = catalog.recipe_header(text)
-    recipe = load_yaml(catalog.recipe_sections(text, "data", "objective", "method"), path.name)
-    target, _, source = header.get("Target", "").partition(";")
+    recipe = load_yaml(catalog.recipe_sections(text, "objective", "method"), path.name)
+    target, _, source = catalog.recipe_header(text).get("Target", "").partition(";")
     # read in the authors' repository, or from memory; a text without a figure may speak of others' figures
     mark = None if target == "none" else re.search(r"\[[VM]\]", source)
-    here = re.split("[:;]", header.get("Here", ""))[0]
-    data = header.get("Data") or _data(recipe["data"])
     learned = _objective(recipe["objective"], recipe.get("method"))
-    return learned, data, f"{target} {mark[0]}" if mark else target, here
+    return learned, f"{target} {mark[0]}" if mark else target
 
 
-def _sweep_summary(name: str) -> tuple[str, str, str, str]:
-    """Return the same of a sweep: what its recipes learn, and what it varies in the place of a target."""
+def _sweep_summary(name: str) -> tuple[str, str]:
+    """Return what a sweep's recipes learn, and what it varies."""
     path = catalog.sweep_path(name)
-    text = catalog.recipe_text(path)
-    sections = load_yaml(catalog.recipe_sections(text, "recipes", "set"), path.name)
-    recipes = [_summary(recipe) for recipe in sections["recipes"]]
+    sections = load_yaml(catalog.recipe_sections(catalog.recipe_text(path), "recipes", "set"), path.name)
     varied = [key for key, values in sections["set"].items() if len(values) > 1]
-    learned = ", ".join(dict.fromkeys(facts[0] for facts in recipes))
-    here = re.split("[:;]", catalog.recipe_header(text).get("Here", ""))[0]
-    return f"sweep of {learned}", recipes[0][1], f"over {', '.join(varied) or 'recipes'}", here
+    learned = ", ".join(dict.fromkeys(_summary(recipe)[0] for recipe in sections["recipes"]))
+    return learned, ", ".join(varied) or "recipes"
 
 
 def _objective(section: Mapping[str, Any], method: Mapping[str, Any] | None) -> str:
@@ -71,17 +99,6 @@ def _objective(section: Mapping[str, Any], method: Mapping[str, Any] | None) -> 
     elif loss is not None and loss["name"] != "info_nce":
         kind += f" {loss['name']}"
     return kind + (" + FT" if section.get("feature_transform") else "")
-
-
-def _data(section: Mapping[str, Any]) -> str:
-    source = section["source"]
-    kind = str(source["kind"])
-    parts = [{"parquet": f"{kind} {source.get('label')}", "hub": str(source.get("repo"))}.get(kind, kind)]
-    parts += selection_words(section["long_tail"], section.get("subset"))
-    partial = section.get("partial_labels")
-    if partial:
-        parts.append(f"{partial['kind']} candidates {partial.get('rate', '')}".rstrip())
-    return ", ".join(parts)
 
 
 def print_hub(releases: Iterable[HubRelease]) -> None:
@@ -197,7 +214,7 @@ def print_conversion(release: Release, *, stated: bool, found: bool) -> None:
 
 def print_evaluations(entries: Sequence[Mapping[str, Any]]) -> None:
     """Print a table of results for each data set."""
-    from zoo.evaluation.results.report import show
+    from zoo.evaluation.printed import plain
 
     for data in dict.fromkeys(entry["data"] for entry in entries):
         for what, measured in (("top-1 accuracy", True), ("recall at k", False)):
@@ -208,8 +225,7 @@ def print_evaluations(entries: Sequence[Mapping[str, Any]]) -> None:
                     again = sum(name.split(" #")[0] == label for name in rows)  # another seed, other settings
                     rows[f"{label} #{again + 1}" if again else label] = entry["metrics"]
             if rows:
-                title = f"{data}: {what} in percent, test split"
-                show(rows, title=title, first="protocol")
+                print(f"{data}: {what} in percent, test split", plain(rows, first="protocol"), sep="\n")
 
 
 def settings_text(settings: Mapping[str, Any]) -> str:

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from zoo.cli.app import Data, Out, Resume, Set, app, key_values, listed
-from zoo.cli.reproduction import print_reproduction
-from zoo.cli.show import print_columns, print_evaluations, print_release, settings_text
+from zoo.cli.app import Data, Out, Resume, Set, app, key_values
+from zoo.cli.show import print_evaluations, print_release, settings_text
 from zoo.errors import ZooError
-from zoo.files import RUNS, is_file
+from zoo.files import RUNS
 from zoo.launch import launched, rank
 
 if TYPE_CHECKING:
-    from zoo.api import Comparison
     from zoo.release import Release
     from zoo.training import Recipe
 
@@ -89,9 +87,8 @@ def pretrain(
             raise ZooError(f"--profile: started as {launched()} processes, expected one")
         folder = out or RUNS / parsed.name / "profile"
         print("\n".join(api.profile_step(parsed, out=folder, data=root)[1]))
-        print(f"\npicture: {folder / 'profile.png'}; torch's table: {folder / 'operations.txt'}")
+        print(f"\ntorch's table: {folder / 'operations.txt'}")
         return
-    _advise(parsed, out or RUNS / parsed.name)
     if recipe is None:
         _tell_made(parsed, out or RUNS / parsed.name)
     _announce(api.pretrain(parsed, out=out, data=root, resume=resume))
@@ -161,107 +158,17 @@ def finetune(
         Path | None,
         typer.Option(
             "--out",
-            help="Release folder to make. Default: runs/NAME_finetuned, NAME that of the recipe; "
-            "with --compare runs/NAME_compared, NAME that of the start.",
+            help="Release folder to make. Default: runs/NAME_finetuned, NAME that of the recipe.",
         ),
     ] = None,
     overrides: Set = None,
     resume: Resume = False,
-    compare: Annotated[
-        bool, typer.Option("--compare", help="Try the ways to learn from a long tail side by side.")
-    ] = False,
-    methods: Annotated[
-        str | None,
-        typer.Option(
-            "--methods",
-            help='With --compare: names, or values of the key method, e.g. "crt,{name: lws, lr: 0.2}".',
-        ),
-    ] = None,
-    seeds: Annotated[
-        str | None, typer.Option("--seeds", help="With --compare. Default: 0,1,2.", show_default=False)
-    ] = None,
 ) -> None:
-    """Train from a release instead of random weights, on any data.
-
-    With --compare, in several ways over several seeds, each a release of its own in --out, and a table.
-    """
+    """Train from a release instead of random weights, on any data."""
     from zoo import api
 
-    if compare:
-        if head is not None:
-            raise ZooError(f'--head: found "{head}" with --compare, whose methods choose the head')
-        found = api.compare(
-            recipe,
-            init=init,
-            data=data,
-            out=out,
-            methods=None if methods is None else listed("--methods", methods),
-            seeds=listed("--seeds", "0,1,2" if seeds is None else seeds),
-            resume=resume,
-            overrides=overrides or [],
-        )
-        _print_comparison(found)
-        return
-    if methods is not None or seeds is not None:
-        raise ZooError(f"--{'seeds' if methods is None else 'methods'}: is for --compare, which is not given")
     plan = api.plan_finetuning(recipe, init=init, head=head, data=data, overrides=overrides or [])
-    _advise(plan.recipe, out or plan.out)
     _announce(api.pretrain(plan.recipe, out=out or plan.out, data=plan.data, resume=resume))
-
-
-def _print_comparison(found: Comparison) -> None:
-    from zoo.api import RECORD
-    from zoo.evaluation.results.comparison import as_rows
-
-    if rank() > 0:
-        return
-    print(f"percent, test split, {found.record['released']}; mean over seeds ± 95 % interval\n")
-    print_columns(as_rows(found.summaries))
-    for name, reason in found.left_out.items():
-        print(f"left out: {name}: {reason}")
-    print(f"\npicture: {found.folder / 'comparison.png'}; every run's figures: {found.folder / RECORD}")
-
-
-@app.command()
-def reproduce(
-    name: Annotated[str, typer.Argument(help="Release: weights name, folder or org/repo.")],
-    data: Data = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", help="Release folder to make. Default: runs/reproduced/NAME.")
-    ] = None,
-    tolerance: Annotated[
-        float | None,
-        typer.Option(
-            "--tolerance",
-            metavar="POINTS",
-            help="Points that percentages may differ by; 0: equal. Default: by the number of test images.",
-        ),
-    ] = None,
-    resume: Resume = False,
-) -> None:
-    """Train a release again by its own recipe, repeat its evaluations, and compare all figures.
-
-    The status is 0 if every figure agrees within its tolerance, and 1 if one does not, or if none of an
-    evaluation could be compared.
-    """
-    from zoo import api
-
-    found = api.reproduce(name, data=data, out=out, tolerance=tolerance, resume=resume)
-    if found is not None:  # torchrun's first process speaks for all
-        print_reproduction(found)
-
-
-def _advise(recipe: Recipe, out: Path) -> None:
-    """Say before a training of one process begins, but not before it goes on, what would make it faster."""
-    from zoo.training import RunFolder, pick_device, stages
-    from zoo.training.advice import advice
-    from zoo.training.progress import say
-
-    if launched() > 1 or not stages(recipe) or is_file(RunFolder(out / "run").recipe_file):
-        return
-    found = advice(recipe, pick_device(recipe.training.device))
-    if found is not None:
-        say(found)
 
 
 def _announce(release: Release) -> None:

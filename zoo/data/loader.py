@@ -53,7 +53,6 @@ class TrainLoader:
         rank: int = 0,
         world_size: int = 1,
         sampling: Sampling = "instance",
-        replay: bool = False,
     ) -> None:
         """Prepare the data; the tensor backend decodes all of it here, or maps what an earlier run kept.
 
@@ -72,8 +71,6 @@ class TrainLoader:
                 than `world_size` images (`zoo.data.batch_order.smallest_share` tells).
             world_size: number of ranks.
             sampling: how the images of an epoch are drawn; see `zoo.data.sampling`.
-            replay: let the tensor backend make whole batches as one CUDA graph, where the data are on the
-                GPU: the same batches with fewer launches. For one rank.
 
         Raises:
             DataError: when no batch can be made, or when the tensor backend cannot hold the data.
@@ -101,7 +98,7 @@ class TrainLoader:
                 dataset, image_size, device=self._device, threads=views.workers, cache=views.cache
             )
             batched = TensorViews(views.train, mean, std)
-            self._feed = Resident(decoded, dataset, self._bad, batched, seed, self._device, replay=replay)
+            self._feed = Resident(decoded, dataset, self._bad, batched, seed, self._device)
         else:
             self._feed = Streamed(
                 dataset,

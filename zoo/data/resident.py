@@ -17,7 +17,6 @@ from zoo.data.dataset import ImageDataset
 from zoo.data.decoded_file import Decoded, identify, keep_decoded, read_decoded
 from zoo.data.decoding import LOG, Decoding
 from zoo.data.prefetch import background, pinned
-from zoo.data.replayed import Replayed
 from zoo.data.tensor_views import TensorViews
 from zoo.errors import DataError
 from zoo.seeding import derive_seed
@@ -120,12 +119,8 @@ class Resident:
         views: TensorViews,
         seed: int,
         device: torch.device,
-        *,
-        replay: bool = False,
     ) -> None:
         """Take the images, their data set, the views and the seed that these draw from.
-
-        `replay`: make whole batches as one CUDA graph, where the pixels are on the GPU.
 
         Raises:
             DataError: when more images than `bad` allows could not be read.
@@ -145,14 +140,10 @@ class Resident:
         self._views = views
         self._seed = seed
         self._device = device
-        self._replay = replay and self._here
 
     def stream(self, positions: Iterator[Position]) -> Generator[Batch]:
         """Yield the batches of `positions`, whose indices are on `index_device`."""
         generator = torch.Generator(self._device)
-        if self._replay:
-            yield from self._replayed(positions, generator)
-            return
         gathered = self._gathered(positions)
         with closing(gathered if self._here else background(gathered)) as batches:
             for (step, _, _, start, total, _), index, pixels in batches:
@@ -160,15 +151,6 @@ class Resident:
                 generator.manual_seed(derive_seed("views", self._seed, step))
                 images = pixels.to(self._device, non_blocking=True)
                 yield self._batch(here, images, generator, start, total)
-
-    def _replayed(self, positions: Iterator[Position], generator: torch.Generator) -> Generator[Batch]:
-        def make(index: Tensor) -> Batch:
-            return self._batch(index, self._pixels.index_select(0, index), generator, 0, len(index))
-
-        replayed = Replayed(make, generator)
-        for position in positions:
-            generator.manual_seed(derive_seed("views", self._seed, position.step))
-            yield replayed(self._readable(position.index))
 
     def _batch(
         self, index: Tensor, images: Tensor, generator: torch.Generator, start: int, total: int

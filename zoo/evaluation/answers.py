@@ -12,8 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from zoo.evaluation.metrics import calibration_error, classification_metrics
-from zoo.evaluation.results.comparison import estimate
+from zoo.evaluation.metrics import calibration_error, classification_metrics, mean_interval
 from zoo.evaluation.retrieval import Retrieval
 
 
@@ -107,17 +106,18 @@ class Draws:
             classification_metrics(scores.argmax(dim=1), truth.labels, None, truth.class_names)
             for scores in self.scores
         ]
-        accuracy = estimate([metrics["accuracy"] for metrics in each])
+        accuracies = [metrics["accuracy"] for metrics in each]
+        accuracy, half_width = mean_interval(accuracies)
         result: dict[str, Any] = {
-            "accuracy": accuracy.mean,
-            "balanced_accuracy": estimate([metrics["balanced_accuracy"] for metrics in each]).mean,
-            "accuracy_interval": accuracy.half_width,
-            "accuracy_of_draws": list(accuracy.values),
+            "accuracy": accuracy,
+            "balanced_accuracy": mean_interval([metrics["balanced_accuracy"] for metrics in each])[0],
+            "accuracy_interval": half_width,
+            "accuracy_of_draws": accuracies,
             "test_images": len(truth.labels),
         }
         if self.probable:
             errors = [calibration_error(scores, truth.labels) for scores in self.scores]
-            result["calibration_error"] = estimate(errors).mean
+            result["calibration_error"] = mean_interval(errors)[0]
         return result
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
+from scipy import stats
 from torch import Tensor
 
 from zoo.errors import DataError
@@ -88,3 +90,22 @@ def _count(predictions: Tensor, labels: Tensor, num_classes: int) -> tuple[Tenso
     labels, predictions = labels.cpu(), predictions.cpu()
     hits = torch.bincount(labels[predictions == labels], minlength=num_classes)
     return hits, torch.bincount(labels, minlength=num_classes)
+
+
+def mean_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float | None]:
+    """Return the mean of values and half the width of its interval, t((1 + level) / 2, n - 1) s / sqrt(n).
+
+    Args:
+        values: n of them, of seeds or draws; s is their sample standard deviation.
+        level: of the interval (Student's t).
+
+    Returns:
+        The mean, and None for the interval where the values say nothing of it: of a single one, or of the
+        same one every time.
+    """
+    count = len(values)
+    mean = math.fsum(values) / count
+    if len({*values}) == 1:
+        return mean, None
+    deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1))
+    return mean, float(stats.t.ppf((1 + level) / 2, count - 1)) * deviation / math.sqrt(count)

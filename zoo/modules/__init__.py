@@ -10,12 +10,12 @@ from zoo.modules.pyramid import FeatureMaps, FeaturePyramid
 from zoo.modules.queue import KeyQueue
 from zoo.modules.schedule import (
     LOWEST_TAU,
-    Dial,
     Learned,
     Scheduled,
     Share,
     Temperature,
     TemperatureConfig,
+    value_at,
 )
 from zoo.modules.sync_batchnorm import running_statistics, synchronize_batchnorm
 from zoo.modules.teacher import Normalization, Teacher
@@ -30,7 +30,6 @@ __all__ = [
     "LOWEST_TAU",
     "Centers",
     "CosineClassifier",
-    "Dial",
     "FeatureMaps",
     "FeaturePyramid",
     "FeatureTransformConfig",
@@ -55,4 +54,5 @@ __all__ = [
     "set_sincos_positions",
     "synchronize_batchnorm",
     "transform",
+    "value_at",
 ]

@@ -94,38 +94,6 @@ def value_at(value: float | Scheduled, progress: float) -> float:
     return value.at(progress) if isinstance(value, Scheduled) else value
 
 
-class Dial(nn.Module):
-    """A number that is fixed or scheduled, which a replayed step reads from its device.
-
-    A step that is captured as a CUDA graph holds the numbers of its capture. What changes with every step
-    is therefore a tensor there, always at the same place, and is turned before each replay.
-    """
-
-    def __init__(self, config: float | Scheduled) -> None:
-        super().__init__()
-        self.config = config
-        self._value: Tensor | None = None
-
-    def lie_on(self, device: torch.device) -> None:
-        """Be a tensor from now on, for whoever calls `turn` before each step; a fixed number stays one."""
-        if isinstance(self.config, Scheduled) and self._value is None:
-            # in float64, since 1 - m is needed of an m near 1
-            self._value = torch.zeros((), dtype=torch.float64, device=device)
-
-    def turn(self, progress: float) -> None:
-        """Take the value after a share `progress` (0..1) of the training; nothing waits for the device."""
-        if self._value is not None:
-            self._value.fill_(value_at(self.config, progress))
-
-    def forward(self, progress: float) -> float | Tensor:
-        """Return the number, or where it is a tensor `[]` that, as it was last turned."""
-        return value_at(self.config, progress) if self._value is None else self._value
-
-    def constant(self, progress: float) -> float | None:
-        """Return the number, None where it is a tensor."""
-        return value_at(self.config, progress) if self._value is None else None
-
-
 class Temperature(nn.Module):
     """The softmax's temperature: fixed, scheduled or learned.
 
@@ -136,26 +104,16 @@ class Temperature(nn.Module):
     def __init__(self, config: float | Scheduled | Learned) -> None:
         super().__init__()
         self.config = config
-        if not isinstance(config, Learned):
-            self.dial = Dial(config)
-        else:
+        if isinstance(config, Learned):
             share = math.log(config.start / config.min) / math.log(config.max / config.min)
             self.position = nn.Parameter(torch.tensor(math.log(share / (1 - share))))
 
     def forward(self, progress: float) -> float | Tensor:
-        """Return tau after a share `progress` (0..1) of the training.
-
-        It is a tensor `[]` when learned, and when scheduled in steps that are replayed: then of float64.
-        """
+        """Return tau after a share `progress` (0..1) of the training: a tensor `[]` when learned."""
         if not isinstance(self.config, Learned):
-            now = self.dial(progress)
-            return now.clone() if isinstance(now, Tensor) else now  # it is recorded, and the dial turns on
+            return value_at(self.config, progress)
         tau: Tensor = self.config.min * (self.config.max / self.config.min) ** self.position.sigmoid()
         return tau
-
-    def constant(self, progress: float) -> float | None:
-        """Return tau where it is a number, None where it is a tensor."""
-        return None if isinstance(self.config, Learned) else self.dial.constant(progress)
 
     def metrics(self, tau: float | Tensor, device: torch.device) -> dict[str, Tensor]:
         """Return what to record of `tau`, on the training's device: nothing where it never changes."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar, NamedTuple
 
@@ -151,13 +151,6 @@ class Objective(nn.Module):
     @torch.no_grad()
     def update(self, batch: Batch, output: Output) -> None:
         """Move teacher, queue and the like; called after the optimizer step."""
-
-    def constants(self) -> Hashable | None:
-        """Return all that the step depends on at this epoch and progress beside tensors; None: not known.
-
-        A step that is replayed as a CUDA graph repeats these as they were when it was captured.
-        """
-        return None
 
     def no_weight_decay(self) -> set[str]:
         """Name what weight decay leaves alone: timm's exemptions in the encoder, learned temperatures."""

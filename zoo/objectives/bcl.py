@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from typing import Annotated, Literal, Self
 
 import torch
@@ -111,10 +110,6 @@ class BCL(Objective):
         config = self.config
         loss = config.classification_weight * classification + config.contrast_weight * contrast
         return Output(loss, metrics, features=views, seen=seen)
-
-    def constants(self) -> Hashable:
-        """See `Objective.constants`."""
-        return (self.temperature.constant(self.progress),)
 
     def center_parameter(self) -> Tensor:
         """See `Objective.center_parameter`."""

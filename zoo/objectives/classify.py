@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from typing import Annotated, Any, Literal, Self
 
 import torch
@@ -246,10 +245,6 @@ class Classify(Objective):
     def _reweighted(self) -> bool:
         loss = self.config.loss
         return isinstance(loss, LDAMLoss) and self.progress >= loss.reweight_from
-
-    def constants(self) -> Hashable | None:
-        """See `Objective.constants`; what is mixed how is drawn on the host at every step."""
-        return None if self.config.mix is not None else (self._reweighted(),)
 
     def facts(self, labels: Tensor) -> dict[str, Any]:
         """Return what tells its teachers from others, those of its state: see `Objective.facts`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import Annotated, NamedTuple
 
 import torch
@@ -13,13 +13,13 @@ from torch import Tensor, nn
 from zoo.backbones import feature_dim
 from zoo.functional.precision import full
 from zoo.modules import (
-    Dial,
     FeatureTransformConfig,
     KeyQueue,
     MomentumEncoder,
     Share,
     projection_head,
     transform,
+    value_at,
 )
 from zoo.objectives import measures
 from zoo.objectives.base import ObjectiveConfig
@@ -200,7 +200,6 @@ class MomentumContrast(nn.Module):
         self.head = projection(encoder, config)
         self.teacher = MomentumEncoder(nn.Sequential(encoder, self.head), key_groups=config.key_groups)
         self.queue = KeyQueue(config.queue_size, config.dim)
-        self.momentum = Dial(config.momentum)
 
     def forward(self, encoder: nn.Module, views: tuple[Tensor, ...]) -> Projected:
         """Encode the first view as queries and the second, without gradient, as keys."""
@@ -214,12 +213,8 @@ class MomentumContrast(nn.Module):
         ft = self.config.feature_transform
         return look_up(pair, self.queue, ft, epoch, labelled=labelled, ranks=self.ranks, observed=observed)
 
-    def constants(self, epoch: float, progress: float) -> tuple[Hashable, ...]:
-        """Return what of a step is no tensor: the key encoder's momentum, and whether FT has begun."""
-        return self.momentum.constant(progress), is_on(self.config.feature_transform, epoch)
-
     @torch.no_grad()
     def update(self, encoder: nn.Module, keys: Tensor, labels: Tensor, progress: float) -> None:
         """Move the key encoder, then enqueue the step's original `keys` `[B, D]` with `labels` `[B]`."""
-        self.teacher.update((encoder, self.head), self.momentum(progress))
+        self.teacher.update((encoder, self.head), value_at(self.config.momentum, progress))
         self.queue.enqueue(keys, labels)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from typing import Annotated, Literal
 
 import torch
@@ -12,7 +11,7 @@ from torch import Tensor, nn
 from zoo.modules import Centers, KeyQueue
 from zoo.objectives import measures
 from zoo.objectives.base import Batch, DataInfo, Objective, Output
-from zoo.objectives.contrast import Projected, from_others, is_on, look_up, normalize, projection
+from zoo.objectives.contrast import Projected, from_others, look_up, normalize, projection
 from zoo.objectives.paco import CenterConfig, LearnedCenters
 
 
@@ -74,11 +73,6 @@ class GPaCo(Objective):
             seen = measures.seen(batch.labels, (q, k), scores, values)
             metrics |= measures.centers(self.learned.classifier.weight, self.class_groups())
         return Output(loss, metrics, carry=k.detach(), features=features[0], seen=seen)
-
-    def constants(self) -> Hashable:
-        """See `Objective.constants`."""
-        tau = self.learned.temperature.constant(self.progress)
-        return is_on(self.config.feature_transform, self.epoch), tau
 
     @torch.no_grad()
     def update(self, batch: Batch, output: Output) -> None:

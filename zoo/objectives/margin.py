@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from typing import Annotated, Literal
 
 import torch
@@ -113,7 +112,3 @@ class Margin(Objective):
         own = [(distance * same).sum(), same.sum() - itself, (distance * other).sum(), other.sum()]
         sums = self.ranks.sum(torch.stack([each.to(distance.dtype) for each in own]))
         return {"same_distance": sums[0] / sums[1], "other_distance": sums[2] / sums[3]}
-
-    def constants(self) -> Hashable:
-        """See `Objective.constants`."""
-        return ()

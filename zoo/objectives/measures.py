@@ -2,7 +2,7 @@
 
 All of it is of a few hundred rows at most, without gradient, draws nothing and waits for nothing. Where a
 batch lacks what a measure is of (two images of one class, say) it is NaN: which names there are never depends
-on values, so ranks, parts of a batch and replays of a graph have the same ones.
+on values, so ranks and parts of a batch have the same ones.
 """
 
 from __future__ import annotations

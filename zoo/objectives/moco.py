@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from typing import Annotated, Literal, Self
 
 import torch
@@ -109,11 +108,6 @@ class MoCo(Objective):
             metrics = self.temperature.metrics(tau, found.q.device)
         loss = _loss(self.config.loss, found, tau)
         return Output(loss, metrics, carry=pair.k, features=pair.features, seen=seen)
-
-    def constants(self) -> Hashable:
-        """See `Objective.constants`."""
-        tau = None if self.temperature is None else self.temperature.constant(self.progress)
-        return *self.contrast.constants(self.epoch, self.progress), tau
 
     @torch.no_grad()
     def update(self, batch: Batch, output: Output) -> None:

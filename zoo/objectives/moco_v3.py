@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import torch
@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from zoo import functional
 from zoo.backbones import feature_dim
 from zoo.modules import (
-    Dial,
     MomentumEncoder,
     Scheduled,
     Share,
@@ -21,6 +20,7 @@ from zoo.modules import (
     freeze_patch_embedding,
     projection_head,
     set_sincos_positions,
+    value_at,
 )
 from zoo.objectives import measures
 from zoo.objectives.base import Batch, DataInfo, Objective, ObjectiveConfig, Output
@@ -90,7 +90,6 @@ class MoCoV3(Objective):
         )
         self.teacher = MomentumEncoder(nn.Sequential(encoder, self.projector))
         self.temperature = Temperature(config.tau)
-        self.momentum = Dial(config.momentum)
 
     @classmethod
     def learns_without_labels(cls, config: MoCoV3Config) -> bool:
@@ -118,14 +117,10 @@ class MoCoV3(Objective):
             return None, None
         return self.ranks.others(torch.cat([k1, k2], dim=1)).chunk(2, dim=1)
 
-    def constants(self) -> Hashable:
-        """See `Objective.constants`."""
-        return self.momentum.constant(self.progress), self.temperature.constant(self.progress)
-
     @torch.no_grad()
     def update(self, batch: Batch, output: Output) -> None:
         """Move the key encoder."""
-        self.teacher.update((self.encoder, self.projector), self.momentum(self.progress))
+        self.teacher.update((self.encoder, self.projector), value_at(self.config.momentum, self.progress))
 
 
 def _contrast(q: Tensor, k: Tensor, tau: float | Tensor, others: Tensor | None) -> Tensor:

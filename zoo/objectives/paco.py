@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from typing import Annotated, Literal
 
 import torch
@@ -189,11 +188,6 @@ class PaCo(Objective):
             seen = measures.seen(batch.labels, (pair.q, pair.k), scores, values)
             metrics |= measures.centers(self.learned.classifier.weight, self.class_groups())
         return Output(loss, metrics, carry=pair.k, features=pair.features, seen=seen)
-
-    def constants(self) -> Hashable:
-        """See `Objective.constants`."""
-        tau = self.learned.temperature.constant(self.progress)
-        return *self.contrast.constants(self.epoch, self.progress), tau
 
     @torch.no_grad()
     def update(self, batch: Batch, output: Output) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from typing import Annotated, Literal, NamedTuple
 
 import torch
@@ -13,7 +12,7 @@ from torch import Tensor, nn
 from zoo import functional
 from zoo.backbones import feature_dim
 from zoo.errors import TrainingError
-from zoo.modules import Centers, Dial, Scheduled, Share, Temperature, TemperatureConfig, full_logits
+from zoo.modules import Centers, Scheduled, Share, Temperature, TemperatureConfig, full_logits, value_at
 from zoo.objectives import measures
 from zoo.objectives.base import Batch, DataInfo, Objective, Output
 from zoo.objectives.contrast import MomentumConfig, MomentumContrast, Projected, from_others
@@ -72,7 +71,6 @@ class PiCO(Objective):
             raise TrainingError('objective "pico" needs candidate sets: set data.partial_labels')
         self.contrast = MomentumContrast(encoder, config)
         self.temperature = Temperature(config.tau)
-        self.target_momentum = Dial(config.target_momentum)
         self.classifier = nn.Linear(feature_dim(encoder), info.num_classes)
         candidates = info.candidates.float()
         self.register_buffer("targets", candidates / candidates.sum(dim=1, keepdim=True))
@@ -90,7 +88,7 @@ class PiCO(Objective):
         if warmed_up:
             with torch.autocast(pair.q.device.type, enabled=False):  # bfloat16 would tie near prototypes
                 scores = pair.q.detach() @ self.prototypes.T
-            phi = self.target_momentum(self.progress)
+            phi = value_at(self.config.target_momentum, self.progress)
             targets = functional.disambiguate(targets, scores, batch.candidates, phi)
         classification = F.cross_entropy(logits, targets)
         tau = self.temperature(self.progress)
@@ -121,16 +119,6 @@ class PiCO(Objective):
             others = from_others(self.ranks, q, k, predicted)
             return functional.sup_con(q, k, predicted, queue, queue_labels, tau=tau, others=others), scores
         return functional.info_nce(q, k, queue, tau=tau, valid=valid), scores
-
-    def constants(self) -> Hashable:
-        """See `Objective.constants`."""
-        warmed_up = self.epoch >= self.config.prototype_start
-        return (
-            *self.contrast.constants(self.epoch, self.progress),
-            self.temperature.constant(self.progress),
-            warmed_up,
-            self.target_momentum.constant(self.progress) if warmed_up else None,
-        )
 
     @torch.no_grad()
     def update(self, batch: Batch, output: Output) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from typing import Literal
 
 import torch
@@ -59,7 +58,3 @@ class SimCLR(Objective):
             seen = measures.seen(batch.labels, (a, b), measures.scores_in_batch(a, b, theirs))
         loss = functional.nt_xent(a, b, tau=tau, others=others)
         return Output(loss, self.temperature.metrics(tau, a.device), features=features, seen=seen)
-
-    def constants(self) -> Hashable:
-        """See `Objective.constants`."""
-        return (self.temperature.constant(self.progress),)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from typing import Literal
 
 import torch
@@ -59,11 +58,6 @@ class SupCon(Objective):
             seen = measures.seen(batch.labels, (pair.q, pair.k), scores, values)
         metrics = self.temperature.metrics(tau, loss.device)
         return Output(loss, metrics, carry=pair.k, features=pair.features, seen=seen)
-
-    def constants(self) -> Hashable:
-        """See `Objective.constants`."""
-        tau = self.temperature.constant(self.progress)
-        return *self.contrast.constants(self.epoch, self.progress), tau
 
     @torch.no_grad()
     def update(self, batch: Batch, output: Output) -> None:

@@ -24,7 +24,6 @@ _STEPS = 1 << 53
 _LONGEST_NAME = 200
 _AT = ("step", "epoch")
 _OF_ROW = (*_AT, "looks")  # of a row of classes; everything else is a list
-_COUNTS = ("skipped",)  # so far: a block has the last one, not their mean
 _KEYS = ("format", "rows", "columns", "classes")
 
 History = dict[str, Any]
@@ -62,8 +61,7 @@ def gather(rows: Sequence[Mapping[str, Any]], class_rows: Sequence[Mapping[str, 
     }
     for name in names:
         if name not in columns:
-            mean = _last if name in _COUNTS else _mean
-            columns[name] = [mean([_number(row.get(name)) for row in block]) for block in blocks]
+            columns[name] = [_mean([_number(row.get(name)) for row in block]) for block in blocks]
     return {
         "format": FORMAT,
         "rows": [len(block) for block in blocks],
@@ -262,10 +260,6 @@ def _is_value(name: object, value: object) -> bool:
 def _mean(values: Sequence[float | int | None]) -> float | int | None:
     known = [value for value in values if value is not None]
     return _short(math.fsum(known) / len(known) if len(known) > 1 else known[0]) if known else None
-
-
-def _last(values: Sequence[float | int | None]) -> float | int | None:
-    return next((value for value in reversed(values) if value is not None), None)
 
 
 def _short(value: float | int | None) -> float | int | None:

@@ -26,6 +26,10 @@ Kind = Literal["folder", "hub", "shipped"]
 _HUB, _SHIPPED, TIMM = ("hf-hub:", "hf_hub:"), "shipped:", "timm:"
 _TIMMS = "timm/"  # the organisation on the Hub that holds timm's own weights
 _CONFIG = "config.json"
+_PAGE = re.compile(
+    r"https?://(?:www\.)?(?:huggingface\.co|hf\.co)/([^/@?#]+/[^/@?#]+?)(?:/tree/([^?#]+?))?/?"
+)
+"""The address of a repository's page, as browsers copy it."""
 _WHAT: dict[Kind, str] = {"folder": "folder", "hub": "Hub repository", "shipped": "shipped release"}
 
 
@@ -106,6 +110,8 @@ def _explicit(name: str | Path, revision: str | None) -> Reading | None:
     text = str(name)
     if text.startswith(_HUB):
         return _repository(text.split(":", 1)[1], revision)
+    if page := _PAGE.fullmatch(text):
+        return _repository(page[1] + (f"@{page[2]}" if page[2] else ""), revision)
     if text.startswith(_SHIPPED):
         shipped = text.removeprefix(_SHIPPED)
         if catalog.release_path(shipped) is None:

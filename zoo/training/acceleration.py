@@ -23,23 +23,24 @@ def encoders(objective: Objective) -> list[nn.Module]:
 
 
 @contextmanager
-def compiled(objective: Objective, enabled: bool) -> Iterator[None]:
+def compiled(objective: Objective, mode: str | None) -> Iterator[None]:
     """Run the encoders through `torch.compile` inside the block; parameters and state keys stay as they are.
 
-    Every shape is compiled by itself: a smaller last batch costs a second compilation and no speed.
+    `mode` is torch.compile's; None compiles nothing. Every shape is compiled by itself: a smaller last batch
+    costs a second compilation and no speed.
 
     Raises:
         TrainingError: if the compiler fails, or there is none.
     """
-    modules = encoders(objective) if enabled else []
+    modules = encoders(objective) if mode is not None else []
     for module in modules:
-        module.compile(dynamic=False)
+        module.compile(dynamic=False, mode=mode)
     try:
         yield
     except Exception as error:
-        if enabled and type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
+        if modules and type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
             reason = " ".join(str(error).split())[:200]
-            raise TrainingError(f"training.compile: torch.compile failed ({reason}); set false") from error
+            raise TrainingError(f"training.compile: torch.compile failed ({reason}); set null") from error
         raise
     finally:
         for module in modules:

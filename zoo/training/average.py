@@ -8,12 +8,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 
 from zoo import functional
 from zoo.modules import APART
 from zoo.objectives import Objective
-from zoo.training.parallel import with_shards
 from zoo.training.sections import AverageSection
 
 _STATISTICS = ("running_mean", "running_var")
@@ -25,13 +23,13 @@ class Average:
     The rest of the state is what it is in the training: constants, integer counters, and what has a rule of
     its own (queue, key encoder with its statistics, PiCO's prototypes and targets). Each update is one
     operation on all tensors together and reads nothing from the device. It is done after every step, also
-    after one whose gradients a loss scaler has thrown away, as timm does; a step that is left out has none.
+    after one whose gradients a loss scaler has thrown away, as timm does.
 
     The first update copies the weights. From then on the decay is `section.decay`; with warm-up the smaller
     of it and 1 - n^(-2/3) in update n, so that a short training's average is not of its beginning.
 
     Args:
-        objective: being trained; the average begins as its weights. With shards, the average of each rank's.
+        objective: being trained; the average begins as its weights.
         section: the recipe's `training.ema`.
 
     Attributes:
@@ -45,16 +43,6 @@ class Average:
         self._section = section
         self._live = averaged(objective)
         self._mean = {name: tensor.detach().clone() for name, tensor in self._live.items()}
-        # what is sharded, and what is not, are never in one operation
-        parts = [
-            [name for name, value in self._live.items() if isinstance(value, DTensor) == sharded]
-            for sharded in (False, True)
-        ]
-        self._lists = [
-            ([self._mean[name] for name in names], [self._live[name].detach() for name in names])
-            for names in parts
-            if names
-        ]
 
     def decay(self, update: int) -> float:
         """Return the share of the average that update number `update`, from 1, keeps."""
@@ -66,8 +54,8 @@ class Average:
     def update(self) -> None:
         """Move the average toward the weights; waits for nothing."""
         self.updates += 1
-        for mean, live in self._lists:
-            functional.ema_update(mean, live, self.decay(self.updates))
+        live = [tensor.detach() for tensor in self._live.values()]
+        functional.ema_update([*self._mean.values()], live, self.decay(self.updates))
 
     @torch.no_grad()
     def apply(self) -> None:
@@ -89,7 +77,7 @@ class Average:
         return {"updates": self.updates, "mean": self._mean}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state` returned, whole tensors.
+        """Go on from what `state` returned.
 
         Raises:
             ValueError: for the average of another objective.
@@ -99,7 +87,7 @@ class Average:
             name: value.shape for name, value in self._mean.items()
         }:
             raise ValueError("the moving average is of other weights")
-        _copy(self._mean, with_shards(self._mean, found))
+        _copy(self._mean, found)
         self.updates = int(state["updates"])
 
 

@@ -80,7 +80,7 @@ class Checkpoints:
             TrainingError: if it cannot be written; the earlier checkpoints are untouched.
         """
         file = self.file(checkpoint.step)
-        data = {"format": CHECKPOINT_FORMAT, **checkpoint._asdict(), "skipped": list(checkpoint.skipped)}
+        data = {"format": CHECKPOINT_FORMAT, **checkpoint._asdict()}
 
         def write(temporary: Path) -> None:
             record = {"format": CHECKPOINT_FORMAT, "step": checkpoint.step, **_dump(data, temporary)}

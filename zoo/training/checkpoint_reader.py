@@ -30,19 +30,17 @@ class Checkpoint(NamedTuple):
     """Everything a run needs to go on as if it had never stopped.
 
     Attributes:
-        step: updates done, or skipped.
+        step: updates done.
         seconds: training time so far.
         state: state dicts of objective (encoder, head, teacher, queue, centers), optimizer and loss scaler;
             with them the moving average of the weights and the best state, where there are.
         written: when, in seconds since 1970.
-        skipped: numbers of the steps that were left out, counted from 1 as `step` is.
     """
 
     step: int
     seconds: float
     state: dict[str, dict[str, Any]]
     written: float
-    skipped: tuple[int, ...] = ()
 
 
 def step_of(file: Path) -> int | None:
@@ -97,7 +95,7 @@ def _checked(data: Any, file: Path) -> Checkpoint:
     """Return what an archive holds, if it is the checkpoint that its name says."""
     if not isinstance(data, dict) or data.get("format") != CHECKPOINT_FORMAT:
         raise ValueError("written by another version")
-    step, seconds, skipped, state = (data.get(key) for key in ("step", "seconds", "skipped", "state"))
+    step, seconds, state = (data.get(key) for key in ("step", "seconds", "state"))
     written = data.get("written")
     if type(step) is not int or step != step_of(file):
         raise ValueError(f"it is of step {str(step)[:40]}, which its name does not say")
@@ -105,12 +103,10 @@ def _checked(data: Any, file: Path) -> Checkpoint:
         raise ValueError("its seconds are no number of seconds")
     if not isinstance(written, float) or not 0 <= written < _LATEST:
         raise ValueError("when it was written is no time")
-    if not isinstance(skipped, list) or not all(type(n) is int and 0 < n <= step for n in skipped):
-        raise ValueError("its skipped steps are no list of steps")
     if not isinstance(state, dict) or not all(isinstance(part, dict) for part in state.values()):
         raise ValueError("its state is no state of a training")
     _check_tensors(state)
-    return Checkpoint(step, float(seconds), state, written, tuple(skipped))
+    return Checkpoint(step, float(seconds), state, written)
 
 
 def _check_tensors(state: object) -> None:

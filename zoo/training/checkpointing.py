@@ -13,7 +13,7 @@ from torch import Tensor
 
 from zoo.errors import TrainingError
 from zoo.ranks import Ranks
-from zoo.training.memory import is_out_of_memory
+from zoo.training.failures import is_out_of_memory
 from zoo.training.nested import map_tensors
 from zoo.training.recipe import Recipe
 from zoo.training.run_folder import Checkpoint, RunFolder
@@ -33,7 +33,6 @@ class Keeper:
 
     Attributes:
         saved: the step of the newest checkpoint; -1 before there is one.
-        skipped: numbers of the steps that were left out, from 1; saved with the state.
     """
 
     def __init__(
@@ -46,7 +45,6 @@ class Keeper:
     ) -> None:
         self.ranks = ranks
         self.saved = -1
-        self.skipped: list[int] = []
         self._run, self._recipe, self._stepper, self._stopping = run, recipe, stepper, stopping
         self._first = ranks.rank == 0
         keep = recipe.training.keep_checkpoints
@@ -83,28 +81,14 @@ class Keeper:
         self._last = time.monotonic()
         if self.saved == step:
             return
-        # the state of shards is gathered from all ranks, so all have to ask for it
         state = self._stepper.state()
         if self._stopping is not None:
             state["stopping"] = self._stopping.state()
-        checkpoint = Checkpoint(step, self.seconds(), state, time.time(), tuple(self.skipped))
+        checkpoint = Checkpoint(step, self.seconds(), state, time.time())
         self._newest = checkpoint._replace(state={})
         if self._first:
             self._saver.save(checkpoint)
         self.saved = step
-
-    def go_back(self) -> int:
-        """Take up the newest checkpoint; forget the rows of metrics that came after it. Return its step."""
-        found = None
-        if self._first:
-            self.wait()
-            found = self._run.load()
-            assert found is not None  # that of step 0 at least
-            self._run.drop_rows_after(found.step)
-        self.ranks.wait()
-        (step,) = self.ranks.vote(-1 if found is None else found.step)
-        self._take_up(found, step)
-        return step
 
     def _take_up(self, found: Checkpoint | None, step: int) -> Checkpoint:
         """Put the checkpoint of `step`, which the first rank has `found`, into the live objects."""
@@ -121,7 +105,6 @@ class Keeper:
             raise TrainingError(
                 f'the checkpoint of step {step} in "{self._run.path}" does not fit this recipe: {problem}'
             ) from None
-        self.skipped = list(checkpoint.skipped)
         self.saved = step
         self.ranks.wait()
         return checkpoint

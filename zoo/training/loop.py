@@ -3,37 +3,24 @@
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import torch
 
-from zoo.data import Batch, ImageDataset, TrainLoader
+from zoo.data import ImageDataset, TrainLoader
 from zoo.data.batch_order import images_seen
-from zoo.errors import Interrupted, ZooWarning
+from zoo.errors import Interrupted
 from zoo.launch import handed_on
 from zoo.objectives import Objective
 from zoo.ranks import ALONE, Ranks
 from zoo.training.acceleration import compiled, fastest_kernels
 from zoo.training.checkpointing import Keeper
-from zoo.training.memory import explained
+from zoo.training.failures import check_scale, in_row, in_weights, not_finite, out_of_memory_told
 from zoo.training.meter import Meter
 from zoo.training.neighbors import Neighbors, halves, open_neighbors
-from zoo.training.nonfinite import (
-    MOST_REPEATS,
-    BadStep,
-    SeenLate,
-    SpoiltStep,
-    check_scale,
-    do_carefully,
-    end_at,
-    flicker,
-    in_row,
-    in_weights,
-)
-from zoo.training.prepare import note_ignored, open_loader, pick_device, place, require_batches
+from zoo.training.prepare import open_loader, pick_device, place, require_batches
 from zoo.training.progress import Report, show_progress
 from zoo.training.recipe import Recipe
 from zoo.training.run_folder import RunFolder
@@ -49,12 +36,11 @@ class Trained(NamedTuple):
     Attributes:
         objective: with the weights to release, on the training device: the last ones, their moving average,
             or the best state that early stopping has found.
-        steps: updates done, or skipped.
+        steps: updates done.
         images: training images seen, repetitions counted.
         seconds: training time, interruptions left out.
         ended: when, in seconds since 1970.
         bad_images: names of files that could not be decoded.
-        skipped: numbers of the steps that were left out because a loss or gradient was not finite, from 1.
         stopping: facts about early stopping, for the release; None without.
         epoch: how many passes over the data these are, where the training is not at its end; else None.
     """
@@ -65,7 +51,6 @@ class Trained(NamedTuple):
     seconds: float
     ended: float
     bad_images: list[str]
-    skipped: tuple[int, ...] = ()
     stopping: dict[str, Any] | None = None
     epoch: float | None = None
 
@@ -89,16 +74,15 @@ def train(
 
     Raises:
         Interrupted: after a SIGINT, SIGTERM or SIGUSR1, with the state saved.
-        TrainingError: if loss or gradients are not finite on more steps than may be skipped, if memory runs
-            out, or if the run's folder is in use or cannot be written. Earlier checkpoints are kept.
+        TrainingError: if a loss or weight is not finite, if memory runs out, or if the run's folder is in use
+            or cannot be written. Earlier checkpoints are kept.
     """
     section, parts = recipe.training, put_aside(dataset, recipe)
     neighbors = halves(parts.training, recipe)
     device, size = pick_device(section.device), len(parts.training)
     first = ranks.rank == 0
-    note_ignored(recipe, device, ranks)
     with run.locked() if first else nullcontext():
-        place(objective, recipe, device, ranks)
+        place(objective, recipe, device)
         loader = open_loader(parts.training, recipe, device, ranks)
         ranks.wait()  # one may decode long after the others
         require_batches(objective, size, recipe, ranks)
@@ -113,7 +97,7 @@ def train(
             stop_on_signal(once=ranks.alone and not handed_on()) as stop,
         ):
             loop = _Loop(recipe, loader, size, stepper, keeper, stop, looker)
-            with explained(stepper, recipe, device, loop.where, keeper.kept):
+            with out_of_memory_told(loop.where, keeper.kept):
                 start = keeper.begin(resume=resume)
                 if first:
                     run.keep_to(dataset)
@@ -131,7 +115,6 @@ def train(
         seconds,
         ended,
         loader.bad_images,
-        tuple(keeper.skipped),
         None if stopping is None else stopping.facts(loop.done),
     )
 
@@ -163,9 +146,7 @@ class _Loop:
         self._stepper, self._keeper, self._stop, self._looker = stepper, keeper, stop, looker
         self._ranks = keeper.ranks
         self._meter = Meter(self._ranks)
-        self._trouble = ""  # seen in a row of metrics, and not dealt with yet
-        self._careful_until = 0  # the steps up to this one are looked at one by one
-        self._spoilt: SpoiltStep | None = None
+        self._trouble = ""  # what is not finite
 
     def images(self, step: int) -> int:
         """Return how many images the batch of a step has, on all ranks together."""
@@ -177,51 +158,33 @@ class _Loop:
         return f"in step {min(self.done + 1, self.total)} of {self.total}"
 
     def go(self, start: int, report: Report) -> None:
-        """Do the steps from `start` on, going back as often as there is trouble."""
-        repeats = 0
-        while True:
-            try:
-                self._steps(start, report)
-                return self._keeper.wait()
-            except SeenLate as seen:
-                repeats += 1
-                if repeats > MOST_REPEATS:
-                    raise flicker(seen, self._keeper.kept()) from None
-                self._careful_until = seen.step
-                back = f"back to step {self._keeper.saved} to see where it began"
-                self._say(f"{seen} by step {seen.step}: {back}")
-            except SpoiltStep as spoilt:
-                self._spoilt = spoilt
-            start = self._keeper.go_back()
-            self._meter, self._trouble = Meter(self._ranks), ""
-
-    def _steps(self, start: int, report: Report) -> None:
+        """Do the steps from `start` on, until the end, a signal, or a number that is not finite."""
         section, keeper, per_epoch = self._section, self._keeper, self._loader.steps_per_epoch
         looker, self.done = self._looker, start
         if looker is not None and looker.over:
             return
         for step, batch in enumerate(self._loader.stream(start, self.total), start):
-            whole = self._step(step, batch, report)
+            total = self.images(step)
+            self._meter.add(self._stepper(step, batch, total), len(batch.index), total)
             self.done = done = step + 1
             keeper.check()
             signal, trouble, late = self._ranks.vote(
                 self._stop.number, int(bool(self._trouble)), int(keeper.late())
             )
             by_epoch = done % per_epoch == 0 and done // per_epoch % section.checkpoint_every == 0
-            due = signal or late or by_epoch or not whole or done in (self._careful_until, self.total)
+            due = signal or late or by_epoch or done == self.total
             looks = looker is not None and looker.due(done)
             if due or looks or done % section.log_every == 0:
                 self._close_row()
             self._take_rows(report, wait=bool(due or looks))
             if due or looks:
-                if not signal:  # whoever is told to stop saves and goes
-                    check_scale(self._stepper, done, keeper.kept)
-                self._trouble = self._trouble or in_weights(self._stepper)
+                check_scale(self._stepper, done, keeper.kept)
+                self._trouble = self._trouble or in_weights(self._stepper, done)
                 (trouble,) = self._ranks.vote(int(bool(self._trouble)))
-            if trouble and not signal:  # whoever is told to stop has no time to go back
-                raise SeenLate(done, self._trouble or "the loss of another rank became nan or inf")
-            over = looks and not trouble and self._look(report)
-            if (due or over) and not trouble:
+            if trouble:  # on all ranks at once; what is saved is from before it
+                raise not_finite(self._trouble, done, keeper.kept())
+            over = looks and self._look(report)
+            if due or over:
                 self._save()
             if signal:
                 self._stop.number = signal
@@ -230,7 +193,8 @@ class _Loop:
                     "Give the same command with --resume to go on"
                 )
             if over:
-                return
+                break
+        keeper.wait()
 
     def _save(self) -> None:
         """Begin to write the state, and before it what was seen of the classes until here."""
@@ -250,44 +214,12 @@ class _Loop:
         self._meter = Meter(self._ranks)  # the next row's throughput is of training alone
         return self._looker.over
 
-    def _step(self, step: int, batch: Batch, report: Report) -> bool:
-        """Do a step; return False if it was bad and is left out."""
-        total = self.images(step)
-        try:
-            if self._spoilt is not None and self._spoilt.step == step + 1:
-                raise self._spoilt
-            if step < self._careful_until:
-                output = do_carefully(self._stepper, step, batch, total)
-            else:
-                output = self._stepper(step, batch, total)
-        except BadStep as bad:
-            if isinstance(bad, SpoiltStep) and bad is not self._spoilt:
-                raise  # its update is done: back to before it
-            self._leave_out(bad, report)
-            return False
-        self._meter.add(output, len(batch.index), total)
-        return True
-
-    def _leave_out(self, bad: BadStep, report: Report) -> None:
-        """Skip a step before which the state is good, or end the run there."""
-        self._careful_until, self._spoilt = 0, None
-        limit, skipped = self._section.skip_bad_steps, self._keeper.skipped
-        if len(skipped) >= limit:
-            self._close_row()
-            self._take_rows(report, wait=True)
-            self._save()
-            raise end_at(bad, self.total, self._section, self._keeper.kept())
-        skipped.append(bad.step)
-        self._say(f"{bad} in step {bad.step}: left out, as {len(skipped)} of at most {limit} bad steps")
-
     def _close_row(self) -> None:
         facts = {
             "step": self.done,
             "epoch": self.done / self._loader.steps_per_epoch,
             "lr": self._stepper.lr,
         }
-        if self._keeper.skipped:
-            facts["skipped"] = len(self._keeper.skipped)
         self._meter.close(facts)
         self._note_unreadable()
 
@@ -306,7 +238,3 @@ class _Loop:
             if not self._trouble:
                 self._keeper.log(row)
                 report(row)
-
-    def _say(self, text: str) -> None:
-        if self._ranks.rank == 0:
-            warnings.warn(text, ZooWarning, stacklevel=3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from typing import NamedTuple
@@ -19,6 +20,7 @@ class _Underway(NamedTuple):
     """A row whose means are on their way to the host."""
 
     facts: Row
+    first_step: float
     names: tuple[str, ...]
     means: Tensor
     arrived: torch.cuda.Event | None
@@ -61,6 +63,7 @@ class Meter:
         if not self._steps:
             return
         now = time.monotonic()
+        first = facts["step"] - len(self._steps) + 1
         row = {**facts, "images_per_second": self._images / max(now - self._began, 1e-9)}
         names = tuple(sorted({name for _, step in self._steps for name in step} - {"loss"}))
         nothing = torch.full_like(self._steps[0][1]["loss"], torch.nan, dtype=torch.float32)
@@ -72,12 +75,13 @@ class Meter:
             found.append(~row_of_step.isnan() * weight)
             table.append(row_of_step * weight)
         self._steps, self._images, self._began = [], 0, now
-        loss = torch.stack(losses).float().mean()
+        each = torch.stack(losses).float()
         sums, counts = torch.stack(table).nansum(dim=0), torch.stack(found).sum(dim=0)
-        both = torch.cat([loss[None], sums[1:], counts[1:]])
+        both = torch.cat([each, sums[1:], counts[1:]])
         self._ranks.average_([both])
-        means = both[1 : len(names) + 1] / both[len(names) + 1 :]
-        together = torch.cat([both[:1], means])
+        each, sums, counts = torch.split(both, [len(each), len(names), len(names)])
+        finite = each.isfinite().cumprod(dim=0).sum()  # steps before the first loss that is not
+        together = torch.cat([torch.stack([each.mean(), finite.float()]), sums / counts])
         arrived = None
         if together.device.type == "cuda":
             together = torch.empty_like(together, device="cpu", pin_memory=True).copy_(
@@ -85,17 +89,24 @@ class Meter:
             )
             arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
             arrived.record()
-        self._underway.append(_Underway(row, ("loss", *names), together, arrived))
+        self._underway.append(_Underway(row, first, ("loss", *names), together, arrived))
 
     def rows(self, *, wait: bool) -> list[Row]:
-        """Return the rows that have arrived since the last call, oldest first; with `wait`, all."""
+        """Return the rows that have arrived since the last call, oldest first; with `wait`, all.
+
+        One whose loss is not finite also has `first_bad_step`.
+        """
         rows = []
         while self._underway:
-            facts, names, means, arrived = self._underway[0]
+            facts, first, names, means, arrived = self._underway[0]
             if arrived is not None and not arrived.query():  # type: ignore[no-untyped-call]
                 if not wait:
                     break
                 arrived.synchronize()
             self._underway.popleft()
-            rows.append({**facts, **dict(zip(names, means.tolist(), strict=True))})
+            loss, finite, *others = means.tolist()
+            row = {**facts, **dict(zip(names, [loss, *others], strict=True))}
+            if not math.isfinite(loss):
+                row["first_bad_step"] = first + finite
+            rows.append(row)
         return rows

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from zoo.data import ImageDataset
 from zoo.data.stratified import stratified_split
-from zoo.errors import DataError, RecipeError
+from zoo.errors import DataError
 from zoo.functional import knn_predict
 from zoo.modules import evaluating
 from zoo.objectives import Objective
@@ -135,16 +135,5 @@ def _encode(objective: Objective, looked: Looked) -> tuple[Tensor, Tensor]:
 def open_neighbors(
     images: Halves | None, recipe: Recipe, stepper: Stepper, device: torch.device
 ) -> Neighbors | None:
-    """Return what looks at the neighbours while training; None where the recipe does not ask for it.
-
-    Raises:
-        RecipeError: with shards, of which no rank could encode images by itself.
-    """
-    if images is None:
-        return None
-    if recipe.training.shard and not stepper.ranks.alone:
-        raise RecipeError(
-            "training.knn_every: each rank encodes images by itself, for which it needs the whole encoder; "
-            "expected null with training.shard: true on several ranks"
-        )
-    return Neighbors(images, recipe, stepper, device)
+    """Return what looks at the neighbours while training; None where the recipe does not ask for it."""
+    return None if images is None else Neighbors(images, recipe, stepper, device)

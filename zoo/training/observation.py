@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
 from zoo.functional.precision import full
 from zoo.objectives import Objective, Output
@@ -104,7 +103,7 @@ class Observation:
         Returns:
             What to record of this step: `gradient_norm`, and `feature_gradient_GROUP`.
         """
-        norm = _whole(nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None]))
+        norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
         norm = norm / scale
         sums = self._by_class(features, labels, total, scale)
         self._add_centers(sums[3, : self._classes], scale)
@@ -129,8 +128,8 @@ class Observation:
         """
         if seen is None:
             return {}
-        ranks, counts = self._ranks, self._ranks.counts
         first = map_tensors(seen, lambda rows: rows[:ROWS])
+        ranks, counts = self._ranks, self._ranks.counts
         ranks.counts = tuple(min(count, ROWS) for count in counts)
         try:
             everyones = iter(ranks.gather_rows(tensors_in(first)))
@@ -159,7 +158,7 @@ class Observation:
         centers = self._objective.center_parameter()
         if centers is not None and centers.grad is not None:
             self._has_centers = True
-            sums += _whole(full(centers.grad).flatten(start_dim=1).norm(dim=1)) / scale
+            sums += full(centers.grad).flatten(start_dim=1).norm(dim=1) / scale
 
     def class_row(self, facts: Mapping[str, float]) -> ClassRow | None:
         """Return the row of what was seen since the last one, and begin anew; None if nothing was.
@@ -188,11 +187,6 @@ class Observation:
         """Begin anew."""
         self._sums.zero_()
         self._steps.zero_()
-
-
-def _whole(tensor: Tensor) -> Tensor:
-    """Put a sharded result together; all ranks have to call it."""
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def _short(value: float | None) -> float | None:

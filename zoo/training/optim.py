@@ -9,7 +9,6 @@ import torch
 from timm.scheduler import CosineLRScheduler, MultiStepLRScheduler, StepLRScheduler
 from timm.scheduler.scheduler import Scheduler
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
 from zoo.errors import RecipeError, did_you_mean
 from zoo.training.sections import OptimizerSection, ScheduleSection
@@ -17,7 +16,7 @@ from zoo.training.sections import OptimizerSection, ScheduleSection
 FUSED = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)
 """Optimizers with one kernel for all parameters, which takes the learning rate from the device."""
 
-_KERNELS = ("fused", "foreach", "capturable")
+_KERNELS = ("fused", "foreach")
 
 
 def build_optimizer(objective: nn.Module, section: OptimizerSection) -> torch.optim.Optimizer:
@@ -45,13 +44,12 @@ def build_optimizer(objective: nn.Module, section: OptimizerSection) -> torch.op
             f'optimizer.name: found "{section.name}", expected one of timm\'s optimizers.{hint}'
         )
     kernels: dict[str, Any] = {}
-    sharded = any(isinstance(parameter, DTensor) for parameter in objective.parameters())
     chosen = {"foreach", "fused", "differentiable", "dampening"} & {*section.args}
     try:
         kind = timm.optim.get_optimizer_class(section.name, bind_defaults=False)
-        if isinstance(kind, type) and issubclass(kind, FUSED) and not chosen and not sharded:
+        if isinstance(kind, type) and issubclass(kind, FUSED) and not chosen:
             # one pass over all parameters: 2.4x a loop on a CPU, one kernel on a GPU, which then also looks
-            # whether GradScaler's gradients are finite, without a wait; torch has none for shards
+            # whether GradScaler's gradients are finite, without a wait
             kernels = {"fused": True}
         optimizer: torch.optim.Optimizer = timm.optim.create_optimizer_v2(
             objective,
@@ -93,8 +91,7 @@ def begin_momentum(optimizer: torch.optim.Optimizer) -> None:
 def with_own_kernels(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> dict[str, Any]:
     """Return an optimizer's state with this one's choice of kernels.
 
-    Which do the update follows from device and recipe, not from where the state was written: a CPU's Adam
-    cannot be captured on a GPU, and before `fused` was chosen there was none.
+    Which do the update follows from device and recipe, not from where the state was written.
     """
     groups = [
         {**group, **{key: own[key] for key in _KERNELS if key in own}}
@@ -111,7 +108,7 @@ def as_parameters_lie(optimizer: torch.optim.Optimizer) -> None:
     """
     for parameter, state in optimizer.state.items():
         for key, value in state.items():
-            if not isinstance(value, Tensor) or isinstance(value, DTensor) or value.shape != parameter.shape:
+            if not isinstance(value, Tensor) or value.shape != parameter.shape:
                 continue
             if value.stride() != parameter.stride():
                 state[key] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)

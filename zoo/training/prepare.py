@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import get_args
@@ -12,7 +11,7 @@ import torch
 
 from zoo.data import ImageDataset, TrainLoader
 from zoo.data.batch_order import smallest_share
-from zoo.errors import RecipeError, ZooWarning, did_you_mean
+from zoo.errors import RecipeError, did_you_mean
 from zoo.modules import has_batchnorm
 from zoo.objectives import Objective
 from zoo.ranks import ALONE, Ranks
@@ -58,26 +57,10 @@ def cpu_threads(count: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def place(objective: Objective, recipe: Recipe, device: torch.device, ranks: Ranks = ALONE) -> None:
-    """Move an objective to where and how the recipe trains it.
-
-    Shards are cut from contiguous parameters alone (FSDP2), so with them `channels_last` is left out.
-    """
-    section = recipe.training
-    sharded = section.shard and not ranks.alone
-    layout = torch.channels_last if section.channels_last and not sharded else torch.contiguous_format
+def place(objective: Objective, recipe: Recipe, device: torch.device) -> None:
+    """Move an objective to the device and the memory format in which the recipe trains it."""
+    layout = torch.channels_last if recipe.training.channels_last else torch.contiguous_format
     objective.to(device).to(memory_format=layout).train()
-
-
-def note_ignored(recipe: Recipe, device: torch.device, ranks: Ranks) -> None:
-    """Warn of what the recipe asks for and several ranks do not do."""
-    if recipe.training.cuda_graph and device.type == "cuda" and not ranks.alone and ranks.rank == 0:
-        warnings.warn(
-            f"training.cuda_graph: true is ignored on {ranks.size} ranks: steps that send to each other are "
-            "not captured, and each kernel is launched by itself",
-            ZooWarning,
-            stacklevel=2,
-        )
 
 
 def open_loader(
@@ -98,7 +81,6 @@ def open_loader(
         rank=ranks.rank,
         world_size=ranks.size,
         sampling=recipe.training.sampling,
-        replay=recipe.training.cuda_graph and device.type == "cuda" and ranks.alone,
     )
 
 

@@ -20,8 +20,6 @@ from zoo.data import Batch, ImageDataset
 from zoo.modules import KeyQueue, MomentumEncoder, Teacher
 from zoo.objectives import Objective
 from zoo.training.acceleration import compiled, fastest_kernels
-from zoo.training.advice import advice
-from zoo.training.graph import WARM_UP
 from zoo.training.prepare import open_loader, pick_device, place, require_batches
 from zoo.training.recipe import Recipe
 from zoo.training.step import Span, Stepper
@@ -32,6 +30,7 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # else torch's profiler prints i
 STEPS = 20
 SECONDS = 30.0  # a slow step is measured fewer times
 AT_LEAST = 3
+WARM_UP = 5  # steps before those that are timed
 
 INPUT, FORWARD = "input", "forward"
 PARTS = {
@@ -54,8 +53,8 @@ class Profile(NamedTuple):
     """What a step costs.
 
     Attributes:
-        parts: seconds of each part of `PARTS` that there is, one after another: nothing compiled, no graph
-            but of the input, and the device waited for after each.
+        parts: seconds of each part of `PARTS` that there is, one after another: nothing compiled, and the
+            device waited for after each.
         step: seconds of a step as the recipe runs it, input included.
         images: in a batch.
         steps: measured for `step`.
@@ -92,7 +91,7 @@ def profile(objective: Objective, dataset: ImageDataset, recipe: Recipe) -> Prof
     whole = section.drop_last or images == section.batch_size
     loader = open_loader(dataset, _changed(recipe, drop_last=whole), device)
     per_epoch = len(dataset) // images if section.drop_last else math.ceil(len(dataset) / images)
-    total, most = section.epochs * per_epoch, 2 + WARM_UP + STEPS
+    total, most = section.epochs * per_epoch, WARM_UP + STEPS
     start = max(0, total - most)
 
     def batches() -> Iterator[tuple[int, Batch]]:
@@ -103,7 +102,7 @@ def profile(objective: Objective, dataset: ImageDataset, recipe: Recipe) -> Prof
     random = torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
     with fastest_kernels(device, section.precision), random:
         clock = _Clock(device)
-        stepper = Stepper(objective, _changed(recipe, cuda_graph=False), per_epoch, device, clock.span)
+        stepper = Stepper(objective, recipe, per_epoch, device, clock.span)
         with _watched(objective, clock.span):
             counted = _run(batches(), stepper, clock)
         del stepper  # its memory is not of the recipe's step
@@ -197,7 +196,7 @@ def _run(batches: Iterator[tuple[int, Batch]], stepper: Stepper, clock: _Clock) 
 
 def _timed(batches: Iterator[tuple[int, Batch]], stepper: Stepper, device: torch.device) -> tuple[int, float]:
     """Run steps as the loop does; return how many, and their seconds."""
-    for step, batch in islice(batches, 2 + WARM_UP):  # compilation and capture are in these
+    for step, batch in islice(batches, WARM_UP):  # compilation is in these
         stepper(step, batch)
     _wait(device)
     steps, began = 0, time.perf_counter()
@@ -258,13 +257,10 @@ def describe(found: Profile, recipe: Recipe) -> list[str]:
                 else "the views are made on the training device; fewer or cheaper operations would help"
             )
         )
-    faster = advice(recipe, found.device)
-    if faster is not None:
-        lines.append(faster)
-    if found.device.type == "cuda" and not (
-        section.cuda_graph or section.compile or section.checkpoint_activations
-    ):
-        lines.append("small kernels take less time than launching them: try training.compile")
+    if found.device.type == "cuda" and section.compile is None and not section.checkpoint_activations:
+        lines.append("small kernels take less time than launching them: try training.compile=reduce-overhead")
+    if found.device.type == "cuda" and section.precision == "fp32":
+        lines.append("training.precision=bf16 is mostly faster on a GPU")
     if found.device.type == "cpu" and not section.channels_last:
         lines.append("on a CPU convolutions are often faster with training.channels_last: true")
     return lines

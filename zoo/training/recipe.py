@@ -159,11 +159,6 @@ class Recipe(Config):
                 f"objective.key_groups: found {groups}, expected at most {at_once // 2}: "
                 f"a group needs 2 of the {at_once} keys that are encoded together"
             )
-        if self.training.cuda_graph and getattr(self.objective, "mix", None) is not None:
-            raise ValueError(
-                "training.cuda_graph: true with objective.mix, whose draws are the host's and would "
-                "be repeated at every step; expected one of them to be off"
-            )
         self._epochs_fit(self.training.epochs)
         if self.schedule.warmup_prefix and self.schedule.name != "cosine":
             raise ValueError(
@@ -210,16 +205,10 @@ class Recipe(Config):
                 f"training.accumulate: found {training.accumulate}, expected a divisor of "
                 f"training.batch_size ({training.batch_size})"
             )
-        if training.cuda_graph and training.precision == "fp16":
+        if training.checkpoint_activations and training.compile is not None:
             raise ValueError(
-                "training.cuda_graph: true with precision fp16, whose loss scaling no graph was tried "
-                'with; expected false, or precision "bf16"'
-            )
-        if training.checkpoint_activations and (training.compile or training.cuda_graph):
-            other = "compile" if training.compile else "cuda_graph"
-            raise ValueError(
-                f"training.checkpoint_activations: true with {other}, which keeps what it likes; expected "
-                "one of the two to be false"
+                f'training.checkpoint_activations: true with training.compile: "{training.compile}", which '
+                "decides itself what it keeps; expected one of them to be off"
             )
 
     @model_validator(mode="after")

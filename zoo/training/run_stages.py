@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import json
 import time
@@ -19,8 +18,6 @@ from zoo.training.build import build_objective
 from zoo.training.changes import ALLOWED, decisive
 from zoo.training.checkpoint_reader import step_of
 from zoo.training.loop import Trained, train
-from zoo.training.parallel import whole
-from zoo.training.prepare import pick_device
 from zoo.training.recipe import Recipe
 from zoo.training.run_folder import RunFolder
 from zoo.training.stages import stages, what
@@ -76,14 +73,14 @@ def train_stages(
         begun: gets the folder of each stage when it begins.
 
     Returns:
-        The finished stages, whose objectives are whole on every rank. None for `nearest_center`.
+        The finished stages. None for `nearest_center`.
 
     Raises:
         Interrupted: as `train` does; the state of the stage is saved.
         TrainingError: if `run` holds a run and `resume` is off, or that of another recipe.
     """
     if recipe.method is None:
-        return [Stage(recipe, run, _train(objective, dataset, recipe, run, resume=resume, ranks=ranks))]
+        return [Stage(recipe, run, train(objective, dataset, recipe, run, resume=resume, ranks=ranks))]
     if ranks.rank == 0:
         run.claim(recipe, resume=resume)
     planned, digest = list[tuple[Recipe, RunFolder]](), ""
@@ -98,21 +95,8 @@ def train_stages(
             begun.append(folder)
         if done:
             objective = _following(stage, dataset, done[-1].trained.objective)
-        done.append(Stage(stage, folder, _train(objective, dataset, stage, folder, resume=True, ranks=ranks)))
+        done.append(Stage(stage, folder, train(objective, dataset, stage, folder, resume=True, ranks=ranks)))
     return done
-
-
-def _train(
-    objective: Objective, dataset: ImageDataset, recipe: Recipe, run: RunFolder, *, resume: bool, ranks: Ranks
-) -> Trained:
-    """Train, and put shards together again."""
-    sharded = recipe.training.shard and not ranks.alone
-    single = copy.deepcopy(objective) if sharded else None
-    trained = train(objective, dataset, recipe, run, resume=resume, ranks=ranks)
-    if single is None:
-        return trained
-    single.load_state_dict(whole(trained.objective.state_dict()))
-    return trained._replace(objective=single.to(pick_device(recipe.training.device)))
 
 
 def _following(recipe: Recipe, dataset: ImageDataset, before: Objective) -> Objective:
@@ -141,18 +125,13 @@ def _weights(name: str) -> list[str | None]:
 
 def together(objective: Objective, stages: Sequence[Stage]) -> Trained:
     """Return what all stages leave as one training's result; `objective` is the last one's."""
-    steps, skipped = 0, list[int]()
-    for stage in stages:
-        skipped += [steps + number for number in stage.trained.skipped]
-        steps += stage.trained.steps
     return Trained(
         objective,
-        steps,
+        sum(stage.trained.steps for stage in stages),
         sum(stage.trained.images for stage in stages),
         sum(stage.trained.seconds for stage in stages),
         max((stage.trained.ended for stage in stages), default=time.time()),  # a method may train nothing
         list(dict.fromkeys(name for stage in stages for name in stage.trained.bad_images)),
-        tuple(skipped),
         next((stage.trained.stopping for stage in stages if stage.trained.stopping), None),
         stages[-1].trained.epoch if stages else None,
     )
@@ -183,6 +162,5 @@ def _length(run: RunFolder) -> tuple[int, float]:
     """Return how many steps and epochs a run has behind it, by what it has recorded and saved."""
     last = max(run.rows(), key=lambda row: row["step"], default={"step": 0})
     newest = next(iter(run.checkpoints()), None)
-    # after a last step that was left out there is no row
     steps: int = max(last["step"], (0 if newest is None else step_of(newest)) or 0)
     return steps, last.get("epoch", 0) * steps / max(last["step"], 1)

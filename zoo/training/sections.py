@@ -164,20 +164,13 @@ class TrainingSection(Config):
     images in memory. Losses and BatchNorm see only their part; queues take in the whole batch."""
     checkpoint_activations: bool = False
     """Compute the encoder's activations again in the backward pass instead of keeping them."""
-    compile: bool = False
-    """`torch.compile` query and key encoder: a minute at the start, then faster steps."""
-    cuda_graph: bool = False
-    """Replay the whole step as one CUDA graph, for steps that the GPU does faster than they are launched, and
-    the views of its batch as another, where the data lie on the GPU; ignored on a CPU, and where there are
-    several ranks. An epoch's partial last batch is not captured."""
+    compile: Literal["default", "reduce-overhead"] | None = None
+    """Mode in which `torch.compile` compiles query and key encoder: a minute at the start, then faster steps.
+    `reduce-overhead` also replays them as CUDA graphs, for networks whose kernels take a GPU less time than
+    launching them. null: not compiled."""
     sync_batchnorm: bool = False
     """BatchNorm takes its statistics over the images of all ranks; ignored where there is one. The key
     encoder's groups (`objective.key_groups`) keep theirs apart in any case."""
-    shard: bool = False
-    """Spread parameters, gradients and optimizer state over the ranks (FSDP2), for backbones that do not fit
-    into one GPU; ignored where there is one rank."""
-    skip_bad_steps: Annotated[int, Field(ge=0)] = 0
-    """Steps whose loss or gradient is not finite that are left out before the run stops."""
     observe_every: PositiveInt | None = 50
     """Steps between looks at scores, gradients and centers, which cost more than an ordinary step's metrics;
     what they see goes into metrics.jsonl and classes.jsonl. null: none."""

@@ -100,7 +100,6 @@ def trained_until(checkpoint: Checkpoint, recipe: Recipe, run: RunFolder, train_
         checkpoint.seconds,
         checkpoint.written,
         lines(run.unreadable_file),
-        checkpoint.skipped,
         stopping,
         epoch=epochs_of(checkpoint.step, per_epoch),
     )

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from zoo.data import Batch
 from zoo.errors import RecipeError
@@ -19,7 +18,6 @@ from zoo.seeding import derive_seed
 from zoo.training.acceleration import checkpoint_activations, frozen_statistics
 from zoo.training.accumulation import gathered, join, layouts, split
 from zoo.training.average import Average
-from zoo.training.graph import GraphedStep
 from zoo.training.observation import Observation
 from zoo.training.optim import (
     as_parameters_lie,
@@ -29,7 +27,7 @@ from zoo.training.optim import (
     build_schedule,
     with_own_kernels,
 )
-from zoo.training.parallel import Parallel, distributed, optimizer_with_shards, whole, with_shards
+from zoo.training.parallel import Parallel, distributed
 from zoo.training.recipe import Recipe
 from zoo.training.sections import ON_GPU_ALONE
 
@@ -37,18 +35,6 @@ _AUTOCAST = {"fp32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.f
 
 Span = Callable[[str], AbstractContextManager[object]]
 """Opens a context around a named part of the step, for who wants to know how long it takes."""
-
-
-def _weakly(advance: Callable[[Batch], Output]) -> Callable[[Batch], Output]:
-    """Return the method without hold on its object: in a cycle, graphs would outlive the training."""
-    method = weakref.WeakMethod(advance)
-
-    def call(batch: Batch) -> Output:
-        alive = method()
-        assert alive is not None
-        return alive(batch)
-
-    return call
 
 
 class Stepper:
@@ -64,7 +50,7 @@ class Stepper:
             is the same on all of them.
 
     Raises:
-        RecipeError: for an optimiser that timm refuses, fp16 without a GPU, or a step that no graph can hold.
+        RecipeError: for an optimiser that timm refuses, or fp16 without a GPU.
     """
 
     def __init__(
@@ -89,7 +75,7 @@ class Stepper:
             synchronize_batchnorm(objective, ranks)
         self.objective = objective
         self.ranks = ranks
-        self.parallel: Parallel = distributed(objective, ranks, shard=section.shard)
+        self.parallel: Parallel = distributed(objective, ranks)
         self.statistics = running_statistics(objective)
         self.average = None if section.ema is None else Average(objective, section.ema)
         self.optimizer = build_optimizer(objective, recipe.optimizer)
@@ -109,47 +95,60 @@ class Stepper:
         self.span = span
         self.lr = 0.0
         """Learning rate in the last step, of what `layer_decay` does not lower."""
-        self.watch: Callable[[Output], None] | None = None
-        """Is given each step's output when its gradients are there; an error it raises leaves the weights
-        as they were."""
         self.observation = Observation(objective, section.observe_every, ranks, self.steps)
         self._unit = torch.ones((), device=device)
-        self._graphed: GraphedStep | None = None
-        self._graphed_observed: GraphedStep | None = None
-        self._device_lr: list[Tensor] = []
-        self._total = 0  # images of the whole batch
-        if section.cuda_graph and device.type == "cuda" and ranks.alone:
-            self._graphed = GraphedStep(_weakly(self._update), objective, self.optimizer)
-            self._graphed_observed = self._graphed if section.observe_every == 1 else self._graphed.beside()
-            self._device_lr = [torch.zeros((), device=device) for _ in self.optimizer.param_groups]
+        self._replays = section.compile == "reduce-overhead" and device.type == "cuda"
 
     def __call__(self, step: int, batch: Batch, total: int | None = None) -> Output:
-        """Do update number `step` (from 0). Random numbers are a function of (seed, step).
+        """Do update number `step` (from 0); nothing in it waits for the device.
 
         Args:
             step: its number.
             batch: this rank's rows.
             total: images of all ranks' rows together; None: there is one rank.
         """
+        # rate, random numbers and schedules follow from the step's number: a resumed run repeats them
         self.schedule.step_update(step)
         self.lr = base_rate(self.optimizer)
-        for group, rate in zip(self.optimizer.param_groups, self._device_lr, strict=False):
-            group["lr"] = rate.fill_(group["lr"])  # a graph reads it where it was when it was captured
         self._seed(step)
-        self._total = len(batch.index) if total is None else total
-        self.objective.epoch = step / self.steps_per_epoch
-        self.objective.progress = step / self.steps
-        self.objective.observing = self.observation.due(step)
-        graphed = self._graphed_observed if self.objective.observing else self._graphed
-        whole_step = graphed or self._update
-        if self.watch is not None and graphed is not None:
-            whole_step = graphed.ordinary
-        try:
-            output = whole_step(batch)
-        finally:
-            self.objective.observing = False
+        self.objective.epoch, self.objective.progress = step / self.steps_per_epoch, step / self.steps
+        if self._replays:  # what torch.compile's graphs returned in the step before may be overwritten now
+            torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
+        self.optimizer.zero_grad(set_to_none=True)
+        ranks, total = self.ranks, len(batch.index) if total is None else total
+        rows = ranks.shares(total)
+        places = layouts(rows, self.accumulate)
+        parts = split(batch, len(places))
+        shares = [len(part.index) / len(batch.index) for part in parts]
+        # gradients become the mean over ranks, of which each has its rows
+        of_rank = [] if ranks.alone else [ranks.size * len(batch.index) / total]
+        outputs = []
+        self.objective.observing = observed = self.observation.due(step)
+        with self.observation.watching() as features:
+            for part, share, counts in zip(parts, shares, places, strict=True):
+                ranks.counts = counts
+                weights = of_rank if len(parts) == 1 else [share, *of_rank]
+                outputs.append(self._gradients(part, weights, last=part is parts[-1]))
+        self.objective.observing, ranks.counts = False, rows
+        output = join(outputs, shares)
+        if observed:  # before clipping, which changes the gradients
+            labels = [part.labels for part in parts]
+            scale = self.scaler.scale(self._unit)
+            seen = self.observation.take(self.parameters, features, labels, total, scale)
+            measured = self.observation.measure(output.seen)
+            output = output._replace(metrics={**output.metrics, **measured, **seen}, seen=None)
+        with self.span("optimizer"):
+            if self.clip_grad is not None:
+                self.scaler.unscale_(self.optimizer)  # the limit is of the gradients themselves
+                nn.utils.clip_grad_norm_(self.parameters, self.clip_grad)
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+        with self.span("update"):
+            # key encoder and queue follow the weights that the step has made, on all ranks' keys
+            ranks.average_(self.statistics)
+            self.objective.update(*gathered(batch, output, ranks))
         if self.average is not None:
-            with self.span("ema"):  # its decay changes with every update: no part of a graph
+            with self.span("ema"):
                 self.average.update()
         return output
 
@@ -160,46 +159,6 @@ class Stepper:
             self.ranks.generator.manual_seed(seed)
             seed = derive_seed("step", self.seed, step, self.ranks.rank)
         torch.manual_seed(seed)
-
-    def _update(self, batch: Batch) -> Output:
-        """Do the device's part of a step; nothing in it waits for the device."""
-        self.optimizer.zero_grad(set_to_none=True)
-        ranks, rows = self.ranks, self.ranks.shares(self._total)
-        places = layouts(rows, self.accumulate)
-        parts = split(batch, len(places))
-        shares = [len(part.index) / len(batch.index) for part in parts]
-        # gradients become the mean over ranks, of which each has its rows
-        of_rank = [] if ranks.alone else [ranks.size * len(batch.index) / self._total]
-        outputs = []
-        with self.observation.watching() as features:
-            for part, share, counts in zip(parts, shares, places, strict=True):
-                ranks.counts = counts
-                weights = of_rank if len(parts) == 1 else [share, *of_rank]
-                outputs.append(self._gradients(part, weights, last=part is parts[-1]))
-        output = join(outputs, shares)
-        ranks.counts = rows
-        if self.watch is not None:
-            self.watch(output)
-        if self.objective.observing:
-            seen = self.observation.take(
-                self.parameters,
-                features,
-                [part.labels for part in parts],
-                self._total,
-                self.scaler.scale(self._unit),
-            )
-            measured = self.observation.measure(output.seen)
-            output = output._replace(metrics={**output.metrics, **measured, **seen}, seen=None)
-        with self.span("optimizer"):
-            if self.clip_grad is not None:
-                self.scaler.unscale_(self.optimizer)
-                nn.utils.clip_grad_norm_(self.parameters, self.clip_grad)
-            self.scaler.step(self.optimizer)
-            self.scaler.update()
-        with self.span("update"):
-            ranks.average_(self.statistics)
-            self.objective.update(*gathered(batch, output, ranks))
-        return output
 
     def _gradients(self, part: Batch, weights: Sequence[float], *, last: bool) -> Output:
         """Add one part's gradients, of its loss times `weights`, to those that are there."""
@@ -216,20 +175,19 @@ class Stepper:
     def state(self) -> dict[str, dict[str, Any]]:
         """Return all state; the schedule has none, it follows from the step.
 
-        It is the same for any number of ranks. All of them have to call this, since shards are gathered.
+        It is the same for any number of ranks.
         """
         state = {
-            "objective": whole(self.objective.state_dict()),
-            "optimizer": whole(self.optimizer.state_dict()),
+            "objective": self.objective.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
             "scaler": self.scaler.state_dict(),
         }
-        return state if self.average is None else {**state, "average": whole(self.average.state())}
+        return state if self.average is None else {**state, "average": self.average.state()}
 
     def load_state(self, state: dict[str, dict[str, Any]]) -> None:
         """Restore what `state` returned, here, on another device or another number of ranks."""
-        self.objective.load_state_dict(with_shards(self.objective.state_dict(), state["objective"]))
-        optimizer = with_own_kernels(self.optimizer, state["optimizer"])
-        self.optimizer.load_state_dict(optimizer_with_shards(self.optimizer, optimizer))
+        self.objective.load_state_dict(state["objective"])
+        self.optimizer.load_state_dict(with_own_kernels(self.optimizer, state["optimizer"]))
         as_parameters_lie(self.optimizer)
         if self.scaler.is_enabled():
             begin_momentum(self.optimizer)
@@ -237,6 +195,3 @@ class Stepper:
         if self.average is not None:
             self.average.load_state(state["average"])
         self.observation.forget()
-        for graphed in (self._graphed, self._graphed_observed):
-            if graphed is not None:
-                graphed.forget()  # the optimizer's state lies elsewhere now

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from zoo.data import ImageDataset
-from zoo.errors import RecipeError
 from zoo.modules import APART, KeyQueue
 from zoo.objectives import Objective
 from zoo.training.looks import is_due
@@ -147,18 +146,10 @@ def open_stopping(
         recipe: being followed.
         stepper: has the live state.
         device: of the training.
-
-    Raises:
-        RecipeError: with shards, of which no rank could classify images by itself.
     """
     section = recipe.training.early_stopping
     if section is None or validation is None:
         return None
-    if recipe.training.shard and not stepper.ranks.alone:
-        raise RecipeError(
-            "training.early_stopping: each rank classifies its share of the validation part, for which it "
-            "needs the whole encoder; expected null with training.shard: true on several ranks"
-        )
     return Stopping(section, Validation(validation, recipe, device, stepper.ranks), stepper)
 
 

@@ -17,13 +17,14 @@ from PIL import Image
 import zoo
 from tests.fuzz import mutate
 from tests.fuzz.case import Case, WrongResultError, command
+from tests.report_helpers import subject
 from zoo import catalog
 from zoo.config import load_yaml
 from zoo.errors import ZooError
-from zoo.evaluation.figures.plots import plot_curves
 from zoo.release import history
 from zoo.release.card.check import check_card
 from zoo.release.check import check_release
+from zoo.report.figures import draw_one
 
 _FILES = (
     "config.json",
@@ -239,7 +240,7 @@ def histories(random: Random, folder: Path) -> Case:
         found = zoo.open(target).history
         if found is not None:
             rows = history.rows_of(found)
-            plot_curves([{**row, "step": int(row["step"])} for row in rows], folder / "curves.png")
+            draw_one("curves", [subject(rows=rows)], folder / "curves.png")
             if history.gather(rows, found["classes"]) is None:
                 raise WrongResultError("a history that was read makes none")
 

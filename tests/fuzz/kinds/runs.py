@@ -19,11 +19,12 @@ import torch
 from tests.fuzz import mutate
 from tests.fuzz.case import Case
 from tests.fuzz.kinds import checkpoints
+from tests.report_helpers import subject
 from zoo.api.facts import training_facts
 from zoo.data import ImageDataset, open_dataset
-from zoo.evaluation.figures.plots import plot_curves
 from zoo.ranks import ALONE
 from zoo.release import history
+from zoo.report.figures import draw_one
 from zoo.training import Recipe, RunFolder, Trained, build_objective
 from zoo.training.checkpointing import Keeper
 from zoo.training.run_folder import Checkpoint
@@ -87,7 +88,7 @@ class _Payload:
 
 def _content() -> dict[str, Any]:
     state = {part: _copied(values) for part, values in _state().items()}
-    return {"format": 2, "step": 8, "seconds": 1.5, "written": 0.0, "state": state, "skipped": [2]}
+    return {"format": 2, "step": 8, "seconds": 1.5, "written": 0.0, "state": state}
 
 
 def _copied(value: Any) -> Any:
@@ -239,8 +240,8 @@ def runs(random: Random, folder: Path) -> Case:
             keeper.note_unreadable(["a.png", "b\udcff.png"])
             keeper.log({"step": step + 1, "loss": 1.0})
             keeper.save(step + 1)
-        plot_curves(RunFolder(run).rows(), folder / "curves.png")
-        trained = Trained(stepper.objective, step, 1, *keeper.ended(step), [], tuple(keeper.skipped))
+        draw_one("curves", [subject(rows=RunFolder(run).rows())], folder / "curves.png")
+        trained = Trained(stepper.objective, step, 1, *keeper.ended(step), [])
         training_facts(_recipe(), trained, _data(), changes=RunFolder(run).changes())
 
     def release() -> None:

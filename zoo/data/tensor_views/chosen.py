@@ -32,7 +32,7 @@ def only(chosen: Tensor, change: Callable[..., Tensor], images: Tensor, *paramet
     return torch.where(chosen.view(-1, *[1] * (images.dim() - 1)), change(images, *parameters), images)
 
 
-@cache  # without bound: a CUDA graph reads what it returned for as long as it is replayed
+@cache
 def constant(values: tuple[float, ...], device: torch.device) -> Tensor:
-    """Return `values` on `device`, copied there once: a copy is a wait, and cannot be in a CUDA graph."""
+    """Return `values` on `device`, copied there once: each copy waits for the device."""
     return torch.tensor(values, device=device)

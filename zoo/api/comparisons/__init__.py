@@ -1,1 +1,0 @@
-"""`zoo.compare`: which methods run on what, and the comparison itself."""

@@ -1,1 +1,0 @@
-"""`zoo.diagnose`: which subjects it has, what is seen of each, and the report."""

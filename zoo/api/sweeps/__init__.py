@@ -1,1 +1,0 @@
-"""`zoo.sweep`: its file, its grid of runs, the runs themselves, and what they found."""

@@ -1,0 +1,284 @@
+"""Commands about several trainings: compare, sweep, table, reproduce."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from zoo.cli.app import Data, Resume, Set, app, list_of, listed
+from zoo.cli.show import print_columns
+from zoo.errors import RecipeError, ZooError
+from zoo.files import RUNS
+from zoo.launch import rank
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from zoo.experiments import Reproduction, Results
+
+
+@app.command()
+def compare(
+    recipe: Annotated[
+        str | None,
+        typer.Argument(
+            help="Recipe of the objective classify. Default: one made for the release.", show_default=False
+        ),
+    ] = None,
+    *,
+    init: Annotated[
+        str, typer.Option("--init", help="Release to start from: name, folder, org/repo or timm:ARCH.TAG.")
+    ],
+    data: Data = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Folder of the comparison. Default: runs/NAME_compared, of the start."),
+    ] = None,
+    methods: Annotated[
+        str | None,
+        typer.Option(
+            "--methods",
+            help='Names, or values of the key method, e.g. "crt,{name: lws, lr: 0.2}". Default: all.',
+        ),
+    ] = None,
+    seeds: Annotated[str, typer.Option("--seeds", help="Of the trainings.")] = "0,1,2",
+    overrides: Set = None,
+    resume: Resume = False,
+) -> None:
+    """Fine-tune a release in several ways to learn from a long tail, over seeds, and print one table."""
+    from zoo import experiments
+
+    found = experiments.compare(
+        recipe,
+        init=init,
+        data=data,
+        out=out,
+        methods=None if methods is None else listed("--methods", methods),
+        seeds=listed("--seeds", seeds),
+        resume=resume,
+        overrides=overrides or [],
+    )
+    if rank() > 0:
+        return
+    print("percent, test split; mean ± standard deviation over seeds; differences are paired by seed\n")
+    _print_frame(found.frame)
+    for name, reason in found.left_out.items():
+        print(f"left out: {name}: {reason}")
+    print(f"\nwritten: {found.folder}")
+
+
+@app.command()
+def sweep(
+    recipes: Annotated[
+        list[str],
+        typer.Argument(help="Recipes to compare, or a sweep (its name or file) and some of its recipes."),
+    ],
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="A.B=C,D,...",
+            help="Several values to sweep over, or one for all runs; values are YAML, sections and lists in "
+            "their brackets; or labels of the sweep. May be given several times.",
+        ),
+    ] = None,
+    seeds: Annotated[
+        str | None, typer.Option("--seeds", help="Default: the sweep's, or 0,1,2.", show_default=False)
+    ] = None,
+    watch: Annotated[
+        str | None,
+        typer.Option("--watch", help="Numbers of the report to show, e.g. features/uniformity,accuracy/knn."),
+    ] = None,
+    data: Data = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder of the sweep. Default: runs/sweeps/NAME.")
+    ] = None,
+    resume: Resume = False,
+) -> None:
+    """Train a recipe with every combination of values and seeds, and show what moves with them.
+
+    Each run is a release of its own in --out; the report compares them all. Several processes share the runs:
+    torchrun's, those of a SLURM array job, or others started with --resume. The status is 1 if a run failed.
+    """
+    from zoo import experiments
+
+    found = experiments.sweep(
+        *recipes,
+        vary=_values(settings or []),
+        seeds=None if seeds is None else listed("--seeds", seeds),
+        watch=None if watch is None else listed("--watch", watch),
+        data=data,
+        out=out,
+        resume=resume,
+    )
+    if found is None:
+        print("nothing is left to train here; the process that finishes last writes the report")
+        return
+    print("mean ± standard deviation over seeds\n")
+    _print_frame(found.frame.reset_index())
+    if len(found.changes):
+        print("\nbetween the ends, paired by seed\n")
+        _print_frame(found.changes)
+    print()
+    print_results(found.results)
+    print(f"found:   {found.folder / 'sweep.md'}\nresults: {found.folder / 'results.md'}")
+    if found.report is not None:
+        print(f"report:  {found.report.html}")
+    if found.failed:
+        name, why = next(iter(found.failed.items()))
+        raise ZooError(f"{len(found.failed)} of the runs failed, e.g. {name}: {why}")
+
+
+@app.command()
+def table(
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FOLDER_OR_RELEASE...",
+            help="Folders, in which all runs at any depth are taken; releases; files results.json.",
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Folder for results.md, .json, .png, .svg. Default: runs/table."),
+    ] = None,
+    published: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--published",
+            metavar="SWEEP",
+            help="Sweep with published figures, a shipped name or a file; may be given several times. "
+            "Default: all shipped ones.",
+        ),
+    ] = None,
+    readme: Annotated[
+        Path | None,
+        typer.Option(
+            "--readme", help="Put the table between this file's two marks; then --out has no default."
+        ),
+    ] = None,
+) -> None:
+    """Put the results of finished trainings into one table: means over seeds, time, published figures.
+
+    Runs share a row where recipe, images and evaluation are the same and the seed alone differs; one that is
+    found twice is counted once.
+    """
+    from zoo import experiments
+
+    folder = out or (None if readme is not None else RUNS / "table")
+    found = experiments.table(*names, out=folder, published=published, readme=readme)
+    print_results(found)
+    for place in (folder, readme):
+        if place is not None:
+            print(f"written: {place}")
+
+
+@app.command()
+def reproduce(
+    name: Annotated[str, typer.Argument(help="Release: weights name, folder or org/repo.")],
+    data: Data = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Release folder to make. Default: runs/reproduced/NAME.")
+    ] = None,
+    tolerance: Annotated[
+        float | None,
+        typer.Option(
+            "--tolerance",
+            metavar="POINTS",
+            help="Points that percentages may differ by; 0: equal. Default: by test images and seeds.",
+        ),
+    ] = None,
+    spread: Annotated[
+        Path | None,
+        typer.Option(
+            "--spread",
+            help="Folder or results.json of the same training with five or more other seeds, which show its "
+            "spread. Default: what is shipped for this release.",
+        ),
+    ] = None,
+    resume: Resume = False,
+) -> None:
+    """Train a release again by its own recipe, repeat its evaluations, and compare all figures.
+
+    The status is 0 if every figure agrees within its tolerance, and 1 if one does not, or if none of an
+    evaluation could be compared.
+    """
+    from zoo import experiments
+
+    found = experiments.reproduce(name, data=data, out=out, tolerance=tolerance, spread=spread, resume=resume)
+    if found is not None:  # torchrun's first process speaks for all
+        print_reproduction(found)
+
+
+def print_results(found: Results) -> None:
+    """Print the rows of a table, above them what its figures are, below what a reader has to know of them."""
+    if found.rows:
+        print(f"{found.reading()}\n")
+        _print_frame(found.frame())
+    else:
+        print("no finished run")
+    print("\n" + "".join(f"- {note}\n" for note in found.notes()))
+
+
+def print_reproduction(found: Reproduction) -> None:
+    """Print recorded against reproduced figures.
+
+    Raises:
+        ZooError: as the last line, if a figure differs, or none of an evaluation was compared.
+    """
+    shown = [figure for figure in found.figures if "." not in figure.name or not figure.agrees]
+    head = ("EVALUATION", "METRIC", "RECORDED", "REPRODUCED", "DIFFERENCE", "TOLERANCE", "VERDICT")
+    cells = [
+        (f.of, f.name, *map(_number, (f.recorded, f.reproduced, f.difference, f.tolerance)), f.verdict)
+        for f in shown
+    ]
+    print_columns([head, *cells])
+    known = (
+        f"the spread of training over {found.seeds} other seeds" if found.seeds else "no spread of training"
+    )
+    print(f"\nall figures judged together, by the number of test images and {known}")
+    for label, reason in found.not_repeated:
+        print(f"not repeated: {label}: {reason}")
+    print(f"weights: {'the same' if found.same_weights else 'other'} bits (SHA-256)")
+    print(f"the new release: {found.made.path}")
+    judged = [figure for figure in found.figures if figure.tolerance is not None]
+    wrong = [figure for figure in judged if not figure.agrees]
+    left_out = f"; {len(found.not_repeated)} evaluation(s) not repeated" if found.not_repeated else ""
+    if wrong:
+        first = wrong[0]
+        raise ZooError(
+            f"{found.recorded.name} was not reproduced: {len(wrong)} of {len(judged)} figures differ, e.g. "
+            f"{first.of}: {first.name}, recorded {_number(first.recorded)}, reproduced "
+            f"{_number(first.reproduced)}{left_out}"
+        )
+    if not found.compared:
+        raise ZooError(
+            f"{found.recorded.name} was not reproduced: no figure of its evaluations could be compared"
+        )
+    same = sum(figure.verdict == "same" for figure in judged)
+    print(f"{found.recorded.name} was reproduced: {len(judged)} figures agree, {same} exactly{left_out}")
+
+
+def _print_frame(frame: pd.DataFrame) -> None:
+    print_columns([[str(name) for name in frame.columns], *frame.astype(str).to_numpy().tolist()])
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,}" if isinstance(value, int) else f"{value:.2f}"
+
+
+def _values(pairs: list[str]) -> dict[str, list[Any]]:
+    """Read `KEY=VALUE,VALUE,...` texts."""
+    found: dict[str, list[Any]] = {}
+    for pair in pairs:
+        key, equals, text = (part.strip() for part in pair.partition("="))
+        if not equals or not key:
+            raise RecipeError(f'--set "{pair}": expected KEY.KEY=VALUE,VALUE,..., e.g. objective.tau=0.1,0.2')
+        if key in found:
+            raise RecipeError(f'--set: "{key}" is given twice; give all its values at once, e.g. {key}=A,B')
+        found[key] = list_of(f'--set "{pair}"', f"[{text}]")
+    return found

@@ -1,1 +1,0 @@
-"""What finished runs say together: rows over seeds, differences, trends, and their table and picture."""

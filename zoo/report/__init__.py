@@ -1,0 +1,1 @@
+"""Figures of what trainings did, and the page made of them."""
