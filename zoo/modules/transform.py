@@ -26,33 +26,33 @@ Granularity = Literal["step", "sample", "dimension"]
 class PositiveExtrapolation(Config):
     """q^ = l q + (1 - l) k, k^ = l k + (1 - l) q with l = 1 + Beta(alpha, alpha)."""
 
-    alpha: Annotated[float, Field(gt=0.5)]
+    alpha: Annotated[float, Field(gt=0.5)] = 2.0
     """Of the Beta distribution: the larger, the nearer l is to 1.5."""
-    per: Granularity
+    per: Granularity = "step"
     """One coefficient per step, per sample (row) or per dimension (every entry)."""
 
 
 class NegativeInterpolation(Config):
     """Z^ = l Z + (1 - l) Z[perm] with l ~ Beta(alpha, alpha) and a fresh permutation every step."""
 
-    alpha: Annotated[float, Field(gt=0.5)]
+    alpha: Annotated[float, Field(gt=0.5)] = 1.6
     """Of the Beta distribution: the larger, the nearer l is to 0.5."""
-    per: Granularity
+    per: Granularity = "step"
     """As `per` of the positives; a sample is a key of the queue."""
-    keep_originals: bool
+    keep_originals: bool = False
     """Contrast with the union of Z^ and Z (2K negatives) instead of Z^ alone."""
 
 
 class FeatureTransformConfig(Config):
-    """Which features are transformed, how, and from which epoch on."""
+    """Which features are transformed, how, and from which epoch on; `{}` is the authors' setting."""
 
-    positives: PositiveExtrapolation | None
+    positives: PositiveExtrapolation | None = PositiveExtrapolation()
     """Extrapolate queries and keys away from each other; null: leave them."""
-    negatives: NegativeInterpolation | None
+    negatives: NegativeInterpolation | None = NegativeInterpolation()
     """Mix the queue's keys with each other; null: leave them."""
-    renormalize: bool
+    renormalize: bool = False
     """Scale transformed vectors back to unit length; the authors do not."""
-    start_epoch: Annotated[int, Field(ge=0)]
+    start_epoch: Annotated[int, Field(ge=0)] = 0
     """Epochs without it at the start."""
 
     @model_validator(mode="after")

@@ -19,14 +19,16 @@ from zoo.objectives.contrast import ProjectionConfig, from_others, normalize, pr
 
 
 class BCLConfig(ProjectionConfig):
-    """Balanced contrastive learning."""
+    """Balanced contrastive learning; defaults are those of CIFAR."""
 
     name: Literal["bcl"]
-    tau: TemperatureConfig
+    head_batchnorm: bool = True
+    """BatchNorm before the head's ReLUs."""
+    tau: TemperatureConfig = 0.1
     """Temperature of the contrast: a number, a schedule, or learned."""
-    classification_weight: Annotated[float, Field(ge=0)]
+    classification_weight: Annotated[float, Field(ge=0)] = 2.0
     """Factor of the classifier's loss (the paper's lambda)."""
-    contrast_weight: Annotated[float, Field(ge=0)]
+    contrast_weight: Annotated[float, Field(ge=0)] = 0.6
     """Factor of the contrast (the paper's mu)."""
     head: Literal["linear", "cosine"] = "linear"
     """`cosine`: unit weights on unit features, no bias, times `scale` (the authors' on ImageNet)."""

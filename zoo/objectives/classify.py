@@ -23,7 +23,7 @@ class LogitAdjustmentLoss(Config):
     """Cross-entropy of logits + tau log prior (Menon et al. 2021, eq. 10)."""
 
     name: Literal["logit_adjustment"]
-    tau: Annotated[float, Field(ge=0)]
+    tau: Annotated[float, Field(ge=0)] = 1.0
     """Factor of the log prior; 1 is Balanced Softmax."""
 
 
@@ -31,13 +31,13 @@ class LDAMLoss(Config):
     """Label-distribution-aware margins, with deferred reweighting (Cao et al. 2019)."""
 
     name: Literal["ldam"]
-    max_margin: Annotated[float, Field(ge=0)]
+    max_margin: Annotated[float, Field(ge=0)] = 0.5
     """Of the rarest class, in units of the cosine."""
-    scale: Annotated[float, Field(gt=0)]
+    scale: Annotated[float, Field(gt=0)] = 30.0
     """Factor of the cosines in the softmax."""
-    reweight_from: Annotated[float, Field(ge=0, le=1)]
+    reweight_from: Annotated[float, Field(ge=0, le=1)] = 0.8
     """Share of the training after which classes are weighted by their effective numbers; 1: never."""
-    beta: Annotated[float, Field(ge=0, lt=1)]
+    beta: Annotated[float, Field(ge=0, lt=1)] = 0.9999
     """Of the effective number of images, (1 - beta^n) / (1 - beta)."""
 
 
@@ -77,9 +77,9 @@ class ClassifyConfig(ObjectiveConfig):
         Annotated[Literal["cross_entropy", "balanced_softmax"], Tag("<word>")]
         | Annotated[Annotated[LogitAdjustmentLoss | LDAMLoss, Field(discriminator="name")], Tag("<section>")],
         Discriminator(_written_as),
-    ]
+    ] = "cross_entropy"
     """`balanced_softmax` adds the log class prior to the logits while training (Ren et al. 2020)."""
-    label_smoothing: Annotated[float, Field(ge=0, lt=1)]
+    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """torch's: this share of the target is spread over all classes."""
     freeze_encoder: bool = False
     """Train the classifier alone: the encoder is in evaluation mode, BatchNorm's statistics included."""

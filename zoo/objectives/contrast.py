@@ -29,33 +29,33 @@ from zoo.ranks import ALONE, Ranks
 class ProjectionConfig(ObjectiveConfig):
     """From pooled features to the sphere where scores are taken."""
 
-    dim: Annotated[int, Field(ge=1)]
+    dim: Annotated[int, Field(ge=1)] = 128
     """D, size of the projection."""
-    head_layers: Annotated[int, Field(ge=1)]
+    head_layers: Annotated[int, Field(ge=1)] = 2
     """Linear layers of the projection head, with ReLUs between them."""
-    head_hidden: Annotated[int, Field(ge=1)]
-    """Width between the head's layers; unused with one layer."""
-    head_batchnorm: bool
+    head_hidden: Annotated[int, Field(ge=1)] = 2048
+    """Width between the head's layers; unused with one layer. Default: the features of a ResNet-50."""
+    head_batchnorm: bool = False
     """BatchNorm before the head's ReLUs."""
 
 
 class QueueConfig(ProjectionConfig):
     """Contrast with a queue."""
 
-    queue_size: Annotated[int, Field(ge=1)]
+    queue_size: Annotated[int, Field(ge=1)] = 65536
     """K; need not be a multiple of the batch size."""
-    feature_transform: FeatureTransformConfig | None
+    feature_transform: FeatureTransformConfig | None = None
     """FT (https://arxiv.org/abs/2108.02982): harder positives, more diverse negatives; null: none."""
 
 
 class MomentumConfig(QueueConfig):
     """Contrast with a queue that a slowly moving key encoder fills."""
 
-    momentum: Share
+    momentum: Share = 0.999
     """m of the key encoder: a number or a schedule."""
-    key_groups: Annotated[int, Field(ge=1)]
+    key_groups: Annotated[int, Field(ge=1)] = 1
     """Groups of the batch's keys with BatchNorm statistics of their own (shuffled BatchNorm, on any number of
-    ranks); 1: off."""
+    ranks), in the place of the authors' GPUs; 1: off."""
 
 
 class Projected(NamedTuple):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from zoo.modules import Centers, KeyQueue
@@ -18,6 +19,8 @@ class GPaCoConfig(CenterConfig):
     """Generalized parametric contrastive learning."""
 
     name: Literal["gpaco"]
+    head_layers: Annotated[int, Field(ge=1)] = 3
+    """Linear layers of the projection head, with ReLUs between them."""
 
 
 class GPaCo(Objective):

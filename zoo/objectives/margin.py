@@ -19,13 +19,13 @@ class MarginConfig(ProjectionConfig):
     """Same pairs attract, others repel up to a margin."""
 
     name: Literal["margin"]
-    normalize: bool
+    normalize: bool = False
     """Scale projections to unit length, which bounds distances by 2; Hadsell et al. do not."""
-    pairs: Literal["class", "instance"]
+    pairs: Literal["class", "instance"] = "class"
     """Which pairs are the same: images of one class, or the two views of one image (no labels needed)."""
-    margin: Annotated[float, Field(gt=0)]
+    margin: Annotated[float, Field(gt=0)] = 1.0
     """Distance beyond which pairs that are not the same are left alone."""
-    squared_margin: bool
+    squared_margin: bool = False
     """Compare the margin with the squared distance instead of the distance."""
 
 

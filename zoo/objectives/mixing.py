@@ -16,17 +16,17 @@ from zoo.seeding import seeded_globals
 
 
 class MixConfig(Config):
-    """Pairs of images are mixed, and so are their labels (`timm.data.Mixup`)."""
+    """Pairs of images are mixed, and so are their labels (`timm.data.Mixup`, with its defaults)."""
 
-    mixup: Annotated[float, Field(ge=0)]
+    mixup: Annotated[float, Field(ge=0)] = 1.0
     """Both weights of the Beta distribution of mixup's share; 0: no mixup (Zhang et al. 2018)."""
-    cutmix: Annotated[float, Field(ge=0)]
+    cutmix: Annotated[float, Field(ge=0)] = 0.0
     """Likewise of the pasted box's area (Yun et al. 2019)."""
-    probability: Annotated[float, Field(ge=0, le=1)]
+    probability: Annotated[float, Field(ge=0, le=1)] = 1.0
     """Of a batch, pair or image to be mixed at all."""
-    switch_probability: Annotated[float, Field(ge=0, le=1)]
+    switch_probability: Annotated[float, Field(ge=0, le=1)] = 0.5
     """Of cutmix where both are on."""
-    mode: Literal["batch", "pair", "elem"]
+    mode: Literal["batch", "pair", "elem"] = "batch"
     """What draws a share of its own."""
 
     @model_validator(mode="after")

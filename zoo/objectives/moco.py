@@ -22,7 +22,7 @@ Weight = Annotated[float, Field(gt=0)]
 class InfoNCE(Config):
     """Softmax of the positive among all negatives."""
 
-    name: Literal["info_nce"]
+    name: Literal["info_nce"] = "info_nce"
 
 
 class HardContrastive(Config):
@@ -54,15 +54,16 @@ class HardSimple(Config):
 class MoCoConfig(MomentumConfig):
     """Momentum contrast.
 
-    v1: one head layer, tau 0.07. v2: two head layers, tau 0.2 (and blur among the views, cosine schedule).
+    Defaults are v2's: two head layers, tau 0.2 (with blur among the views and a cosine schedule). v1: one head
+    layer, tau 0.07.
     The papers' heads have no BatchNorm, but short schedules need it: without, the projections of a ReLU
     network all point one way at first, and leaving that takes thousands of steps.
     """
 
     name: Literal["moco"]
-    tau: TemperatureConfig | None
+    tau: TemperatureConfig | None = 0.2
     """Temperature, by which similarities are divided; null for the simple losses, which have none."""
-    loss: Annotated[InfoNCE | HardContrastive | Simple | HardSimple, Field(discriminator="name")]
+    loss: Annotated[InfoNCE | HardContrastive | Simple | HardSimple, Field(discriminator="name")] = InfoNCE()
     """InfoNCE, or one of the temperature paper (https://arxiv.org/abs/2012.09740)."""
 
     @model_validator(mode="after")

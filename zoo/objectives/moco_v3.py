@@ -13,6 +13,7 @@ from zoo import functional
 from zoo.backbones import feature_dim
 from zoo.modules import (
     MomentumEncoder,
+    Scheduled,
     Share,
     Temperature,
     TemperatureConfig,
@@ -29,26 +30,26 @@ Layers = Annotated[int, Field(ge=1)]
 
 
 class MoCoV3Config(ObjectiveConfig):
-    """Momentum contrast for Vision Transformers, and for ResNets with large batches."""
+    """Momentum contrast for Vision Transformers, whose settings are the defaults, and for ResNets."""
 
     name: Literal["moco_v3"]
-    dim: Annotated[int, Field(ge=1)]
+    dim: Annotated[int, Field(ge=1)] = 256
     """D, size of the projection and of the prediction."""
-    head_hidden: Annotated[int, Field(ge=1)]
+    head_hidden: Annotated[int, Field(ge=1)] = 4096
     """Width between the layers of projector and predictor."""
-    projector_layers: Layers
+    projector_layers: Layers = 3
     """The authors': 2 for ResNet-50, 3 for ViT; all with BatchNorm, the last one's without affine."""
-    predictor_layers: Layers
+    predictor_layers: Layers = 2
     """The authors': 2, with BatchNorm between them."""
-    predictor_batchnorm: bool
+    predictor_batchnorm: bool = True
     """BatchNorm without affine after the predictor's last layer; the authors': only for ViT."""
-    tau: TemperatureConfig
-    """Temperature of the scores: a number, a schedule, or learned."""
-    momentum: Share
+    tau: TemperatureConfig = 0.2
+    """Temperature of the scores: a number, a schedule, or learned. The authors': 1 for ResNet-50."""
+    momentum: Share = Scheduled(kind="cosine", start=0.99, end=1.0)
     """m of the key encoder; the authors' rises along a cosine from 0.99 to 1."""
-    freeze_patch_embedding: bool
+    freeze_patch_embedding: bool = True
     """ViT: keep the patch embedding at its random start, which steadies the training."""
-    sincos_positions: bool
+    sincos_positions: bool = True
     """ViT: fixed sin-cos position embedding instead of a learned one."""
 
 

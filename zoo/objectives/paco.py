@@ -17,23 +17,25 @@ from zoo.objectives.contrast import Dictionary, MomentumConfig, MomentumContrast
 
 
 class CenterConfig(QueueConfig):
-    """What PaCo and GPaCo have in common."""
+    """What PaCo and GPaCo have in common; defaults are those of ImageNet-LT."""
 
-    tau: TemperatureConfig
+    queue_size: Annotated[int, Field(ge=1)] = 8192
+    """K; need not be a multiple of the batch size."""
+    tau: TemperatureConfig = 0.2
     """Temperature of the samples' scores."""
-    alpha: Annotated[float, Field(ge=0)]
+    alpha: Annotated[float, Field(ge=0)] = 0.05
     """Weight of each sample among the positives; 0 leaves the center alone."""
-    beta: Annotated[float, Field(gt=0)]
+    beta: Annotated[float, Field(gt=0)] = 1.0
     """Weight of the own center among the positives."""
-    gamma: Annotated[float, Field(ge=0)]
+    gamma: Annotated[float, Field(ge=0)] = 1.0
     """Weight of the samples in the softmax's denominator."""
-    center_tau: Annotated[float, Field(ge=LOWEST_TAU)]
+    center_tau: Annotated[float, Field(ge=LOWEST_TAU)] = 1.0
     """Temperature of the centers' logits, prior included."""
-    rebalance: bool
+    rebalance: bool = True
     """Add the log class prior to the centers' logits (Balanced Softmax); off: plain centers."""
-    reduction: Literal["mean", "sum"]
+    reduction: Literal["mean", "sum"] = "mean"
     """Over positives: the authors' code takes the mean, the paper writes the sum."""
-    label_smoothing: Annotated[float, Field(ge=0, lt=1)]
+    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of beta that goes to the other classes' centers."""
 
     @property
@@ -46,6 +48,8 @@ class PaCoConfig(CenterConfig, MomentumConfig):
     """Parametric contrastive learning."""
 
     name: Literal["paco"]
+    head_batchnorm: bool = True
+    """BatchNorm before the head's ReLUs."""
 
 
 class LearnedCenters(nn.Module):

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from zoo import functional
 from zoo.backbones import feature_dim
 from zoo.errors import TrainingError
-from zoo.modules import Centers, Share, Temperature, TemperatureConfig, full_logits, value_at
+from zoo.modules import Centers, Scheduled, Share, Temperature, TemperatureConfig, full_logits, value_at
 from zoo.objectives import measures
 from zoo.objectives.base import Batch, DataInfo, Objective, Output
 from zoo.objectives.contrast import MomentumConfig, MomentumContrast, Projected, from_others
@@ -22,15 +22,19 @@ class PiCOConfig(MomentumConfig):
     """Contrastive label disambiguation. The first view is the weak one, the second the strong one."""
 
     name: Literal["pico"]
-    tau: TemperatureConfig
+    head_hidden: Annotated[int, Field(ge=1)] = 512
+    """Width between the head's layers; unused with one layer. Default: the features of a ResNet-18."""
+    queue_size: Annotated[int, Field(ge=1)] = 8192
+    """K; need not be a multiple of the batch size."""
+    tau: TemperatureConfig = 0.07
     """Temperature of the contrast's scores: a number, a schedule, or learned."""
-    contrast_weight: Annotated[float, Field(ge=0)]
+    contrast_weight: Annotated[float, Field(ge=0)] = 0.5
     """lambda of the contrastive loss beside the classification."""
-    prototype_momentum: Annotated[float, Field(ge=0, lt=1)]
+    prototype_momentum: Annotated[float, Field(ge=0, lt=1)] = 0.99
     """gamma of the class prototypes."""
-    target_momentum: Share
+    target_momentum: Share = Scheduled(kind="linear", start=0.95, end=0.8)
     """phi of the label distributions; the authors' falls from 0.95 to 0.8."""
-    prototype_start: Annotated[int, Field(ge=0)]
+    prototype_start: Annotated[int, Field(ge=0)] = 1
     """Epochs of warm-up: uniform targets over the candidates, and MoCo's contrast without labels."""
 
 

@@ -15,10 +15,12 @@ from zoo.objectives.contrast import ProjectionConfig, encode, normalize, project
 
 
 class SimCLRConfig(ProjectionConfig):
-    """In-batch contrast. The authors' head: two layers with BatchNorm."""
+    """In-batch contrast."""
 
     name: Literal["simclr"]
-    tau: TemperatureConfig
+    head_batchnorm: bool = True
+    """BatchNorm before the head's ReLUs."""
+    tau: TemperatureConfig = 0.1
     """Temperature of the scores: a number, a schedule, or learned."""
 
 

@@ -18,7 +18,7 @@ class SupConConfig(MomentumConfig):
     """Supervised contrast; the baseline that PaCo starts from."""
 
     name: Literal["sup_con"]
-    tau: TemperatureConfig
+    tau: TemperatureConfig = 0.1
     """Temperature of the scores: a number, a schedule, or learned."""
 
 

@@ -50,7 +50,7 @@ class Recipe(Config):
     description: str
     """A paragraph for the card, written by hand; overrides that change what is learned take its place."""
     backbone: BackboneSection
-    init: InitSection | None
+    init: InitSection | None = None
     """Start from a release, or from timm's own weights; null: from random weights."""
     data: DataConfig
     views: ViewsConfig

@@ -70,9 +70,9 @@ class OptimizerSection(Config):
     """Used as given: never scaled by batch size or number of devices."""
     weight_decay: NonNegative
     """As the optimizer has it: L2 in the gradient of SGD, decoupled in AdamW."""
-    momentum: Annotated[float, Field(ge=0, lt=1)]
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     """SGD's momentum; unused by the Adam family, whose betas go into `args`."""
-    decay_norm_and_bias: bool
+    decay_norm_and_bias: bool = True
     """Whether weight decay also covers biases and normalisation layers."""
     layer_decay: Annotated[float, Field(gt=0, le=1)] | None = None
     """Each layer's learning rate is that of the layer above it times this; the head's is `lr`."""
@@ -86,19 +86,19 @@ class ScheduleSection(Config):
     name: Literal["constant", "cosine", "multistep"]
     """`constant`: `lr` throughout; `cosine`: half a cosine from `lr` to `min_lr`; `multistep`: falls at
     `milestones`."""
-    warmup_epochs: Annotated[int, Field(ge=0)]
+    warmup_epochs: Annotated[int, Field(ge=0)] = 0
     """Linear warm-up from `warmup_lr`."""
-    warmup_lr: NonNegative
+    warmup_lr: NonNegative = 0.0
     """Where the warm-up begins; unused without one."""
     warmup_prefix: bool = False
     """The cosine begins where the warm-up ends, and goes over the epochs that are left, as MoCo v3, PaCo's
     larger recipes and solo-learn have it. False: it goes over all epochs, the first of which the warm-up
     covers."""
-    min_lr: NonNegative
+    min_lr: NonNegative = 0.0
     """Where the cosine ends."""
-    milestones: Milestones
+    milestones: Milestones = []
     """Epochs after which `multistep` multiplies the rate by `decay_rate`."""
-    decay_rate: NonNegative
+    decay_rate: NonNegative = 0.1
     """Factor of the learning rate at each of `milestones`; unused by the others."""
 
 
@@ -107,7 +107,7 @@ class AverageSection(Config):
 
     decay: Annotated[float, Field(gt=0, lt=1)]
     """Share of the average that each update keeps."""
-    warmup: bool
+    warmup: bool = True
     """Begin with a smaller decay, timm's 1 - n^(-2/3) in update n, so that the start is soon forgotten."""
 
 
@@ -136,22 +136,22 @@ class TrainingSection(Config):
     """Each draws as many images as there are in the training set."""
     batch_size: PositiveInt
     """Images of one update, those of all ranks together."""
-    drop_last: bool
-    """Leave out the last partial batch of an epoch."""
-    seed: Annotated[int, Field(ge=0, lt=2**63)]
+    drop_last: bool = True
+    """Leave out the last partial batch of an epoch, as authors of contrastive methods do."""
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """Of weights, order, augmentation and all other draws of the training."""
-    device: Literal["auto", "cpu", "cuda"]
+    device: Literal["auto", "cpu", "cuda"] = "auto"
     """`auto`: a GPU where torch sees one."""
-    threads: PositiveInt | None
+    threads: PositiveInt | None = None
     """Threads that torch computes with on a CPU; null: one per core. Tiny models gain nothing from a second
     thread and lose much where cores are shared; a fixed number also gives the same bits on every machine."""
-    precision: Precision
+    precision: Precision = "fp32"
     """bf16 and fp16 are autocast; losses and queues stay float32. tf32 is float32 but for convolutions,
     which a GPU rounds to TensorFloat-32: torch's own default."""
-    channels_last: bool
+    channels_last: bool = True
     """Memory layout of images and convolutions: on a GPU mostly faster, the results differ by rounding."""
-    clip_grad: Annotated[float, Field(gt=0)] | None
-    """Largest allowed norm of all gradients together."""
+    clip_grad: Annotated[float, Field(gt=0)] | None = None
+    """Largest allowed norm of all gradients together; null: any."""
     sampling: Literal["instance", "class_balanced", "square_root"] = "instance"
     """How the images of a batch are drawn: each once in an epoch; or, with replacement, first a class (each
     equally likely; likely as the square root of its images), then one of its images."""
@@ -159,7 +159,6 @@ class TrainingSection(Config):
     """Release a moving average of the weights; the training goes on with the weights themselves."""
     early_stopping: EarlyStoppingSection | None = None
     """Release the best state on a part of the training images; null: that of the last epoch."""
-    # those with defaults do what was done before they existed: recipes of earlier releases lack them
     accumulate: PositiveInt = 1
     """Parts that the batch is put through the encoder in, one after another, with one update for all: fewer
     images in memory. Losses and BatchNorm see only their part; queues take in the whole batch."""
@@ -172,19 +171,19 @@ class TrainingSection(Config):
     sync_batchnorm: bool = False
     """BatchNorm takes its statistics over the images of all ranks; ignored where there is one. The key
     encoder's groups (`objective.key_groups`) keep theirs apart in any case."""
-    observe_every: PositiveInt | None = 20
+    observe_every: PositiveInt | None = 50
     """Steps between looks at scores, gradients and centers, which cost more than an ordinary step's metrics;
     what they see goes into metrics.jsonl and classes.jsonl. null: none."""
     knn_every: PositiveInt | None = None
     """Epochs between looks at how many training images their nearest neighbours among others classify as
     labelled, for objectives that learn without labels; null: none. Half of at most 10,000 images, drawn class
     by class, vote on the other half (k 20, tau 0.07, cosine); accuracies go into metrics.jsonl."""
-    log_every: PositiveInt
+    log_every: PositiveInt = 50
     """Steps between rows of metrics.jsonl; each row is the mean over them."""
-    checkpoint_every: PositiveInt
+    checkpoint_every: PositiveInt = 20
     """Epochs between checkpoints."""
-    checkpoint_minutes: Annotated[float, Field(gt=0)] | None = None
-    """Checkpoints also after so much time, within an epoch."""
+    checkpoint_minutes: Annotated[float, Field(gt=0)] | None = 30.0
+    """Checkpoints also after so much time, within an epoch; null: at the ends of epochs alone."""
     keep_checkpoints: PositiveInt = 2
     """How many checkpoints are kept, the newest ones; with 2 there is one to fall back on."""
     release_dtype: Literal["float32", "float16"] = "float32"
