@@ -54,8 +54,8 @@ class HardSimple(Config):
 class MoCoConfig(MomentumConfig):
     """Momentum contrast.
 
-    Defaults are v2's: two head layers, tau 0.2 (with blur among the views and a cosine schedule). v1: one head
-    layer, tau 0.07.
+    Defaults are v2's: two head layers, tau 0.2 (with blur among the views and a cosine schedule). v1 has one
+    head layer and tau 0.07.
     The papers' heads have no BatchNorm, but short schedules need it: without, the projections of a ReLU
     network all point one way at first, and leaving that takes thousands of steps.
     """
