@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from matplotlib.figure import Figure
 
 from zoo.data import ImageDataset
 from zoo.data.words import data_words
+from zoo.errors import ZooWarning
 from zoo.evaluation.features import Features
 from zoo.modules.centers import Centers
 from zoo.report import classes, features, training
@@ -69,7 +71,15 @@ def draw_pictures(
     )
 
     def draw_features() -> Figure | None:
-        if test is None or len(test.features) < features.FEWEST:
+        if test is None:
+            return None
+        if len(test.features) < features.FEWEST:
+            few = len(test.features)
+            warnings.warn(
+                f"{few} test images are too few for a map of their features, which takes {features.FEWEST}",
+                ZooWarning,
+                stacklevel=2,
+            )
             return None
         figure, (axes,) = panels([3.3])
         features.draw_map(axes, *test, test_names, centers, counts, seed=recipe.training.seed)
