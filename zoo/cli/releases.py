@@ -36,11 +36,11 @@ def list_(
         bool, typer.Option("--shipped", help="List the weights alone that zoo.load has without a network.")
     ] = False,
 ) -> None:
-    """List weights, recipes and sweeps: what trains on what, the published figure, what was run here.
+    """List weights with accuracy and size, recipes with the published figure, and sweeps.
 
-    Those with weights come first. A text without wildcards finds every name that contains it. Behind a
-    target, [V] says that it was read in the authors' repository, [M] that it is quoted from memory; "zoo show
-    NAME" has the details.
+    A text without wildcards finds every name that contains it. Accuracies are in percent, by the classifier
+    where no other protocol is named. Behind a published figure, [V] says that it was read in the authors'
+    repository, [M] that it is quoted from memory; "zoo show NAME" has the details.
     """
     if hub is not None:
         if shipped:

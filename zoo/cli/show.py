@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from zoo import catalog
 from zoo.config import load_yaml
+from zoo.release.evaluations import PREFERRED
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from zoo.release import HubRelease, Release
     from zoo.release.names import Reading
     from zoo.release.push import Ready
@@ -23,11 +26,16 @@ _NO_WEIGHTS = re.compile(r"running_(mean|var)$|num_batches_tracked$|__metadata__
 
 def print_names(models: Iterable[str], recipes: Iterable[str], sweeps: Iterable[str] = ()) -> None:
     """Print a table each of shipped weights, recipes and sweeps, in lines of at most 100 characters."""
+    models, recipes = {*models}, {*recipes}
     tables = (
         [("WEIGHTS", "OBJECTIVE", "TOP-1", "PARAMS", "INPUT")]
-        + [(name, *_measured(name)) for name in sorted(models)],
+        + [
+            (name, _summary(name)[0] if name in recipes else "", *_measured(folder))
+            for name in sorted(models)
+            if (folder := catalog.release_path(name)) is not None
+        ],
         [("RECIPE", "OBJECTIVE", "PUBLISHED")]
-        + [(name, *_summary(name)) for name in sorted({*recipes} - {*models})],
+        + [(name, *_summary(name)) for name in sorted(recipes - models)],
         [("SWEEP", "OBJECTIVES", "OVER")] + [(name, *_sweep_summary(name)) for name in sorted(sweeps)],
     )
     shown = [rows for rows in tables if len(rows) > 1]
@@ -35,27 +43,25 @@ def print_names(models: Iterable[str], recipes: Iterable[str], sweeps: Iterable[
         if number:
             print()
         room = (96 - max(len(name) for name, *_ in rows)) // 2  # of each of two columns behind the name
-        print_columns([(name, *(shorten(cell, room) for cell in cells)) for name, *cells in rows])
+        print_columns([(name, *(_shorten(cell, room) for cell in cells)) for name, *cells in rows])
 
 
-def _measured(name: str) -> tuple[str, str, str, str]:
-    """Return a shipped release's objective, accuracy, parameters and input size, read without torch."""
-    folder = catalog.release_path(name)
-    assert folder is not None
+def _measured(folder: Path) -> tuple[str, str, str]:
+    """Return a release's accuracy, number of parameters and input size, read without torch."""
     config, metrics = (json.loads((folder / f"{each}.json").read_bytes()) for each in ("config", "metrics"))
     found = {each["protocol"]: each["metrics"].get("accuracy") for each in reversed(metrics["evaluations"])}
-    protocol = next((each for each in ("classifier", "linear", "knn") if found.get(each) is not None), None)
+    protocol = next((each for each in PREFERRED if found.get(each) is not None), None)
     by = "" if protocol == "classifier" else f" {protocol}"
     accuracy = f"{found[protocol]:.1f}{by}" if protocol else "-"
-    with (folder / "model.safetensors").open("rb") as file:  # eight bytes of length, then the header as JSON
+    # `release.headers` reads it with torch: eight bytes of length, then the header as JSON
+    with (folder / "model.safetensors").open("rb") as file:
         header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
     shapes = [tensor["shape"] for key, tensor in header.items() if not _NO_WEIGHTS.search(key)]
     size = config["pretrained_cfg"]["input_size"][-1]
-    objective = _summary(name)[0] if name in catalog.list_recipes() else str(config["zoo"]["objective"])
-    return objective, accuracy, f"{sum(map(math.prod, shapes)) / 1e6:.1f} M", f"{size} px"
+    return accuracy, f"{sum(map(math.prod, shapes)) / 1e6:.1f} M", f"{size} px"
 
 
-def shorten(text: str, width: int) -> str:
+def _shorten(text: str, width: int) -> str:
     """Return text of at most `width` characters, its end left out where it is longer."""
     return text if len(text) <= width else f"{text[: width - 3].rstrip()}..."
 
@@ -93,7 +99,8 @@ def _objective(section: Mapping[str, Any], method: Mapping[str, Any] | None) -> 
     if method:  # it decides the loss
         kind = str(method["name"])
     elif kind == "classify":  # named by its loss
-        kind = loss if isinstance(loss, str) else str(section["loss"]["name"])
+        loss = loss or "cross_entropy"  # the schema's default
+        kind = loss if isinstance(loss, str) else str(loss["name"])
     elif loss is not None and loss["name"] != "info_nce":
         kind += f" {loss['name']}"
     return kind + (" + FT" if section.get("feature_transform") else "")

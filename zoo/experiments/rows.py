@@ -10,12 +10,10 @@ import pandas as pd
 
 from zoo.experiments.record import Evaluated, RunRecord
 from zoo.experiments.statistics import Summary, summarize
+from zoo.release.evaluations import PREFERRED
 
 METRICS = ("accuracy", "many", "medium", "few")
 """What a row shows, in percent."""
-
-PREFERRED = ("classifier", "linear_full", "linear", "knn")
-"""Which protocol's figures a row shows: of those that most of its runs have, the first of these."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +89,7 @@ def _row(runs: Sequence[RunRecord]) -> Row:
 
 
 def _shared(runs: Sequence[RunRecord]) -> Evaluated | None:
-    """Return the evaluation that most runs have, of those the preferred one."""
+    """Return the evaluation that most runs have, of those the first in `PREFERRED`."""
     found = [each for run in runs for each in run.evaluations if "accuracy" in each.metrics]
     counts = Counter(kind for run in runs for kind in {e.kind for e in run.evaluations})
 

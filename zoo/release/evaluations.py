@@ -19,6 +19,9 @@ ACCURACIES = {
 }
 """Top-1 accuracies in percent, in the order of every table, with their heading."""
 
+PREFERRED = ("classifier", "linear_full", "linear", "knn")
+"""By which protocol a release is ranked: by the first of these that it was measured by."""
+
 _WORDS = ("protocol", "data", "split")
 _FOLLOWS = '"metric" and "value" follow from there and may be left out'
 _RECALL = re.compile(r"recall_at_([1-9][0-9]{0,8})")
