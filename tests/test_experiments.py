@@ -18,7 +18,7 @@ from tests.programs.plain_sweep import draw_nothing
 from zoo import catalog
 from zoo.errors import RecipeError, TrainingError, ZooError
 from zoo.experiments import judge
-from zoo.experiments.grid import lay_out, own_labels
+from zoo.experiments.grid import lay_out, own_labels, require_same
 from zoo.experiments.judge import Figure, Images
 from zoo.experiments.reading import as_json, read_results
 from zoo.experiments.record import RunRecord, from_release
@@ -256,6 +256,19 @@ def test_a_sweep_leaves_releases_and_goes_on_with_them(tmp_path: Path) -> None:
     assert more is not None and len(more.results.records) == 2 and not more.failed
     assert list(more.frame.index) == ["lr 0.01", "lr 0.02"] and len(more.changes) == 2
     assert (out / "lr_0.01" / "seed_0" / "metrics.json").stat().st_mtime_ns == before
+
+
+def test_a_finished_run_of_other_images_or_weights_is_refused(tmp_path: Path) -> None:
+    release = zoo.open(PACO)
+    images = release.config["zoo"]["dataset"]["sha256"]
+    require_same(release.path, images)
+    require_same(tmp_path, "0")  # nothing is finished there
+    for wrong, words in (
+        (("0",), "other training images: sha256 .*, now 0"),
+        ((images, {"init_weights_sha256": "1"}), "other init_weights_sha256: sha256 None, now 1"),
+    ):
+        with pytest.raises(TrainingError, match=words):
+            require_same(release.path, *wrong)
 
 
 def test_a_run_that_another_process_trains_is_left_to_it(tmp_path: Path) -> None:

@@ -18,17 +18,16 @@ from zoo.data import ImageDataset, open_dataset
 from zoo.data.any_data import Data
 from zoo.data.memory import Root
 from zoo.errors import RecipeError, TrainingError, ZooError, did_you_mean
-from zoo.experiments.grid import checked_seeds
+from zoo.experiments.grid import checked_seeds, require_same, require_unused
 from zoo.experiments.plot import draw_rows
 from zoo.experiments.reading import RESULTS, as_json
 from zoo.experiments.record import RunRecord, from_release
 from zoo.experiments.statistics import Summary, paired, summarize
-from zoo.files import RUNS, is_unused, write_text, writing
+from zoo.files import RUNS, write_text, writing
 from zoo.launch import rank, restarted
 from zoo.markdown import markdown_table
 from zoo.release import Release
 from zoo.release.evaluations import ACCURACIES
-from zoo.release.format import holds_release
 from zoo.training import Recipe
 from zoo.training.methods import FromCenters, NearestCenter
 from zoo.training.overrides import Overrides, as_overrides
@@ -122,10 +121,8 @@ def compare(
     start = init.name if isinstance(init, Release) else releases.named(init)
     out = RUNS / f"{Path(start).name}_compared" if out is None else Path(out)
     resume = resume or restarted() or rank() > 0  # of several ranks the first one looks
-    if not resume and not is_unused(out):
-        raise TrainingError(
-            f'"{out}" is not an empty folder; go on with a comparison by --resume, or choose another --out'
-        )
+    if not resume:
+        require_unused(out, "comparison")
     seeds = checked_seeds(seeds)
     base, root = _base(recipe, init, data, overrides)
     train_set = open_dataset(base.data, "train", root)
@@ -139,7 +136,7 @@ def compare(
     planned = [(name, seed) for seed in seeds for name in made]
     images, weights = train_set.describe()["sha256"], origin_facts(base)
     for name, seed in planned:
-        _require_same(out / name / f"seed_{seed}", images, weights)
+        require_same(out / name / f"seed_{seed}", images, weights)
     records: dict[str, list[RunRecord]] = {name: [] for name in made}
     for number, (name, seed) in enumerate(planned, 1):
         say(f"{number} of {len(planned)}: {name}, seed {seed}")
@@ -268,22 +265,6 @@ def _no_centers(recipe: Recipe, train_set: ImageDataset) -> str | None:
             f"{train_set.num_classes} of the data"
         )
     return None
-
-
-def _require_same(folder: Path, images: str, weights: Mapping[str, Any]) -> None:
-    """Refuse a finished run of other training images or initial weights; `pretrain` compares the recipe."""
-    if not holds_release(folder):
-        return
-    made = Release.at(folder)
-    for what, before, now in (
-        ("training images", made.config["zoo"]["dataset"]["sha256"], images),
-        *((key, made.metrics["training"].get(key), value) for key, value in weights.items()),
-    ):
-        if before != now:
-            raise TrainingError(
-                f'"{folder}" is finished, with other {what}: sha256 {before}, now {now}. Give what it began '
-                "with, or choose another --out"
-            )
 
 
 def _write(found: Comparison, title: str, base: Recipe) -> None:

@@ -1,4 +1,4 @@
-"""What a sweep lays out: its axes and their values, and the recipe and folder of every run."""
+"""What a sweep lays out: axes, values, the recipe and folder of every run, and what may lie there already."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from zoo.api.pretraining import as_recipe
-from zoo.errors import RecipeError, ZooError, did_you_mean
+from zoo.errors import RecipeError, TrainingError, ZooError, did_you_mean
+from zoo.files import is_unused
+from zoo.release import Release
+from zoo.release.format import holds_release
 from zoo.training import Recipe
 from zoo.training.overrides import override_of
 
@@ -112,6 +115,36 @@ def checked_seeds(seeds: Sequence[int]) -> list[int]:
     if not found or not isinstance(seeds, Iterable) or wrong or len({*found}) < len(found):
         raise ZooError(f"seeds: found {seeds!r}, expected different whole numbers from 0 on, e.g. 0, 1, 2")
     return found
+
+
+def require_unused(out: Path, what: str) -> None:
+    """Refuse a folder that holds something, where a comparison or sweep is to begin."""
+    if not is_unused(out):
+        raise TrainingError(
+            f'"{out}" is not an empty folder; go on with a {what} by --resume, or choose another --out'
+        )
+
+
+def require_same(folder: Path, images: str, weights: Mapping[str, Any] | None = None) -> None:
+    """Refuse a finished run of other training images or initial weights; `pretrain` compares the recipe.
+
+    Args:
+        folder: of the run; one that is not finished is left to its training.
+        images: SHA-256 of the training images' names and labels.
+        weights: SHA-256 by key, as metrics.json records them of the weights that training begins with.
+    """
+    if not holds_release(folder):
+        return
+    made = Release.at(folder)
+    for what, before, now in (
+        ("training images", made.config["zoo"]["dataset"]["sha256"], images),
+        *((key, made.metrics["training"].get(key), value) for key, value in (weights or {}).items()),
+    ):
+        if before != now:
+            raise TrainingError(
+                f'"{folder}" is finished, with other {what}: sha256 {before}, now {now}. Give what it began '
+                "with, or choose another --out"
+            )
 
 
 def _name_of(base: Recipe | str | Path, changes: Sequence[str]) -> list[str]:

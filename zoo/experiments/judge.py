@@ -78,7 +78,7 @@ class Figure:
 
 
 class Pair(NamedTuple):
-    """A number before it is judged: see `Figure`, and `sizes` for what it is measured on."""
+    """A number before it is judged, see `Figure`, and the rule by which it will be."""
 
     of: str
     name: str

@@ -17,9 +17,6 @@ from scipy import stats
 
 from zoo.evaluation.metrics import mean_interval
 
-RISK = 0.05
-"""Of intervals: how often one leaves out the true value."""
-
 
 class Summary(NamedTuple):
     """One figure over seeds.

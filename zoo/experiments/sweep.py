@@ -19,15 +19,24 @@ from zoo.api.given import listed
 from zoo.api.pretraining import open_sets, pretrain
 from zoo.data.any_data import own_root
 from zoo.data.embedded import folder_for, reads_folder
-from zoo.errors import Interrupted, InUse, RecipeError, TrainingError, ZooError, did_you_mean
-from zoo.experiments.grid import Run, checked_seeds, lay_out, own_labels, title, words
+from zoo.errors import Interrupted, InUse, RecipeError, ZooError, did_you_mean
+from zoo.experiments.grid import (
+    Run,
+    checked_seeds,
+    lay_out,
+    own_labels,
+    require_same,
+    require_unused,
+    title,
+    words,
+)
 from zoo.experiments.plot import plot_sweep
 from zoo.experiments.reading import RESULTS, read_results
 from zoo.experiments.record import RunRecord, from_release
 from zoo.experiments.statistics import duration, figures, paired, summarize
 from zoo.experiments.sweep_file import SweepFile, Watched, is_sweep, published_figures, read_sweep
 from zoo.experiments.table import Results
-from zoo.files import RUNS, is_file, is_unused, write_text, writing
+from zoo.files import RUNS, is_file, write_text, writing
 from zoo.launch import alone, handed_on, job, launched, local_rank, rank, restarted
 from zoo.markdown import markdown_table
 from zoo.release import Release
@@ -246,10 +255,8 @@ def _watched(names: Sequence[str] | None, written: SweepFile | None) -> list[Wat
 
 def _check(runs: Sequence[Run], data: str | Path | None, out: Path, *, resume: bool) -> None:
     """Refuse, before the first training, a folder that is in use, a device or data that are not there."""
-    if not resume and not is_unused(out):
-        raise TrainingError(
-            f'"{out}" is not an empty folder; go on with a sweep by --resume, or choose another --out'
-        )
+    if not resume:
+        require_unused(out, "sweep")
     for device in dict.fromkeys(run.recipe.training.device for run in runs):
         try:
             pick_device(device)
@@ -263,12 +270,7 @@ def _check(runs: Sequence[Run], data: str | Path | None, out: Path, *, resume: b
             for key, recipe in different.items()
         }
     for run in runs:
-        if holds_release(run.folder):
-            trained_on = Release.at(run.folder).config["zoo"]["dataset"]["sha256"]
-            if trained_on != images[run.recipe.data.model_dump_json()]:
-                raise TrainingError(
-                    f'"{run.folder}" is finished, with other training images; choose another --out'
-                )
+        require_same(run.folder, images[run.recipe.data.model_dump_json()])
 
 
 def _conclude(

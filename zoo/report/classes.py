@@ -75,8 +75,7 @@ def center_map(subjects: Sequence[Subject]) -> Figure:
     """Draw which classes are alike, similar ones side by side; of each group its first subject."""
     groups = groups_of(subjects)
     found = [similarity_of(group.subjects[0]) for group in groups]
-    heights = [COLUMN + 0.4 if len(names) <= _NAMED else 3.4 + 0.16 * _PAIRS for _, names in found]
-    figure, axes_of = panels(heights)
+    figure, axes_of = panels([_height(len(names)) for _, names in found])
     for axes, group, (similarity, names) in zip(axes_of, groups, found, strict=True):
         draw_similarity(axes, similarity, names)
         if len(groups) > 1:
@@ -97,11 +96,16 @@ def draw_centers(centers: Centers, path: Path, *, title: str) -> None:
         raise DataError(f"class map: found {found}, expected 2 to {MOST_DRAWN:,} finite centers")
 
     def make() -> Figure:
-        figure, (axes,) = panels([COLUMN + 0.4 if count <= _NAMED else 3.4 + 0.16 * _PAIRS])
+        figure, (axes,) = panels([_height(count)])
         draw_similarity(axes, cosines(centers), names)
         return figure
 
     write_figure(make, path, title=title)
+
+
+def _height(count: int) -> float:
+    """Return the inches that a map of so many classes takes, with their names beside it or pairs below."""
+    return COLUMN + 0.4 if count <= _NAMED else 3.4 + 0.16 * _PAIRS
 
 
 def cluster(similarity: Array) -> NDArray[np.int64]:
