@@ -3,7 +3,7 @@
 Every loss against a queue needs log sum_j exp(q_i.z_j / tau). Its gradient with respect to q_i / tau is the
 softmax-weighted mean of the keys: attention whose keys and values are the same. So one pass over blocks of
 keys gives value and gradient, and of the N x K scores only a block exists at a time. Nothing here waits for
-the device, and shapes do not depend on values: steps can be captured in CUDA graphs.
+the device, and shapes do not depend on values.
 """
 
 from __future__ import annotations
