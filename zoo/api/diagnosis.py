@@ -118,10 +118,11 @@ def diagnose(
     words = ["zoo", "diagnose", *map(str, given)]
     for option, value in (("--data", data), ("--out", out)):
         words += [] if value is None else [option, str(value)]
+    used = {"contrastive-zoo": zoo.__version__, **versions()}
     made = {
         "date": datetime.now(UTC).isoformat(" ", timespec="minutes"),
         "command": shlex.join([*words, "--sample", str(sample), "--seed", str(seed)]),
-        "versions": ", ".join(f"{name} {number}" for name, number in _versions().items()),
+        "versions": ", ".join(f"{name} {number}" for name, number in used.items()),
     }
     title = opened[0].name if len(opened) == 1 else f"{len(opened)} trainings side by side"
     facts = {s.label: _facts(s, o) for s, o in zip(subjects, opened, strict=True)}
@@ -134,7 +135,7 @@ def diagnose(
             "sample": sample,
             "seed": seed,
             **made,
-            "versions": _versions(),
+            "versions": used,
             "subjects": [
                 {"label": s.label, "group": s.group, **facts[s.label], "numbers": s.numbers} for s in subjects
             ],
@@ -309,10 +310,6 @@ def _look(
     )
     settings.landmarked.add(place)
     return found
-
-
-def _versions() -> dict[str, str]:
-    return {"contrastive-zoo": zoo.__version__, **versions()}
 
 
 def _facts(subject: Subject, opened: Opened) -> dict[str, str]:
