@@ -89,8 +89,9 @@ def test_list_finds_names_that_contain_a_text_and_says_when_there_is_none() -> N
 
 def test_show_prints_a_recipe_as_it_stands_and_a_release_with_its_figures(paco: Release) -> None:
     shown = zoo("show", PACO).stdout
-    assert "objective:" in shown
-    assert "name: paco" in shown
+    assert "name: paco" in shown and "momentum: 0.9\n" not in shown
+    for name in (PACO, paco.path):
+        assert "\n  momentum: 0.9\n" in zoo("show", name, "--full").stdout, "a default"
     shown = zoo("show", paco.path).stdout
     assert "10 classes x 64 features" in shown
     assert "digits, long tail 50" in shown
@@ -386,7 +387,7 @@ def test_what_other_libraries_log_is_printed_once_off_a_terminal() -> None:
 def test_keys_explains_a_section_by_its_name() -> None:
     lines = zoo("keys", "paco").stdout.splitlines()
     assert lines[0] == "objective.paco: Parametric contrastive learning."
-    at = lines.index("objective.center_tau: number from 0.001")
+    at = lines.index("objective.center_tau: number from 0.001, default 1.0")
     assert lines[at + 1] == "    Temperature of the centers' logits, prior included."
     assert "objective.feature_transform.positives.alpha: number above 0.5" in lines
     listed = zoo("keys").stdout

@@ -12,7 +12,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
+from pydantic_core import PydanticUndefined, to_jsonable_python
 
 from zoo.config import Config
 from zoo.errors import RecipeError, did_you_mean
@@ -167,7 +167,8 @@ def _words(annotation: Any) -> list[str]:
 
 
 def _as_json(value: Any) -> str:
-    return json.dumps(json.loads(json.dumps(value), parse_float=lambda text: float(f"{float(text):g}")))
+    text = json.dumps(to_jsonable_python(value))
+    return json.dumps(json.loads(text, parse_float=lambda number: float(f"{float(number):g}")))
 
 
 def _kind(annotation: Any, bounds: tuple[Any, ...] = (), *, tagged: bool = False) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from zoo.config import load_yaml
-from zoo.errors import RecipeError, did_you_mean
+from zoo.errors import RecipeError
 
 Overrides = Sequence[str] | Mapping[str, Any]
 """`["training.epochs=1"]`, each value read as YAML, or `{"training.epochs": 1}`."""
@@ -95,9 +95,7 @@ def apply(data: dict[str, Any], override: str, where: str) -> None:
                 f'{where}: --set "{here}": "{".".join(keys[:depth])}" is {node!r} and has no keys; '
                 f"give it whole: --set '{'.'.join(keys[:depth])}={{{key}: ..., ...}}'"
             )
-        elif not last and key not in node:
-            raise RecipeError(f'{where}: --set: unknown key "{here}".{did_you_mean(key, node)}')
         if last:
             node[slot] = value
         else:
-            node = node[slot]
+            node = node.setdefault(key, {}) if isinstance(node, dict) else node[slot]

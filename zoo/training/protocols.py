@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveFloat, model_validator
 
-from zoo.config import Config
+from zoo.config import Config, named_by
 from zoo.data.config import Seed as DataSeed
 from zoo.data.ops import HorizontalFlip, Interpolation, Op, PositiveRange, Probability, RandomResizedCrop
 from zoo.training.sections import Milestones, PositiveInt, Precision
@@ -224,6 +224,7 @@ Protocol = Annotated[
     | RetrievalProtocol
     | ClassifierProtocol,
     Field(discriminator="protocol"),
+    named_by("protocol"),
 ]
 
 PROTOCOLS: dict[str, type[Config]] = {

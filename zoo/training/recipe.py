@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self, Union
 from pydantic import Field, field_validator, model_validator
 
 from zoo import catalog
-from zoo.config import Config, dump_yaml, load_yaml, parse
+from zoo.config import Config, dump_yaml, load_yaml, named_by, parse
 from zoo.data import DataConfig, ViewsConfig
 from zoo.errors import RecipeError
 from zoo.objectives import OBJECTIVES, Classify, Objective, ObjectiveConfig, look_up
@@ -39,7 +39,7 @@ def _sections() -> Any:
 if TYPE_CHECKING:
     ObjectiveSection = ObjectiveConfig
 else:
-    ObjectiveSection = Annotated[_sections(), Field(discriminator="name")]
+    ObjectiveSection = Annotated[_sections(), Field(discriminator="name"), named_by("name")]
 
 
 class Recipe(Config):
@@ -282,14 +282,14 @@ class Recipe(Config):
                 ' weights: "zoo finetune RECIPE --init FOLDER"'
             )
         overrides = as_overrides(overrides)
-        before = copy.deepcopy(data) if overrides else data
+        if not overrides:
+            return parse(cls, data, where)
+        with suppress(RecipeError):  # one that is whole only with its overrides is taken as it stands
+            data = parse(cls, data, where).model_dump(mode="json")
+        before = copy.deepcopy(data)
         for override in overrides:
             apply(data, override, where)
-        recipe = parse(cls, data, where, before=before)
-        if not overrides:
-            return recipe
-        with suppress(RecipeError):  # one that is whole only with its overrides is compared as it stands
-            before = parse(cls, before, where).model_dump(mode="json")
+        recipe = parse(cls, data, where)
         told = described(before, recipe.model_dump(mode="json"), overrides)
         return recipe.model_copy(update={"description": told})
 
@@ -303,8 +303,7 @@ class Recipe(Config):
     def model_validate(cls, obj: Any, **options: Any) -> Self:
         """Read plain values as pydantic does, with the objectives that are registered by now."""
         section = obj.get("objective") if isinstance(obj, Mapping) else None
-        if isinstance(section, Mapping):
-            look_up(section.get("name"))
+        look_up(section.get("name") if isinstance(section, Mapping) else section)
         field, sections = cls.model_fields["objective"], _sections()
         if field.annotation != sections:
             field.annotation = sections
