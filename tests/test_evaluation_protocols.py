@@ -126,9 +126,9 @@ def test_entries_without_the_newer_metrics_have_the_columns_they_had() -> None:
     assert list(columns([old])) == ["accuracy", "balanced_accuracy", "many", "medium", "few"]
     both = plain({"old": old, "new": old | {"accuracy_interval": 1.25, "calibration_error": 3.0}})
     assert both.splitlines() == [
-        "method    accuracy  balanced  many  medium  few  ECE",
-        "old           50.0      50.0     -       -    -    -",
-        "new     50.0 ± 1.2      50.0     -       -    -  3.0",
+        "method           accuracy  balanced  many  medium  few  ECE",
+        "old                  50.0      50.0     -       -    -    -",
+        "new     50.0 [48.8, 51.2]      50.0     -       -    -  3.0",
     ]
     found = {"recall_at_8": 9.0, "recall_at_16": 9.5, "recall_at_1": 5.0, "map": 4.0, "queries": 7}
     assert list(columns([found]).values()) == ["R@1", "R@8", "R@16", "mAP"]

@@ -181,11 +181,6 @@ def test_weights_far_larger_than_their_architecture_are_not_fetched(hub, made):
     assert not [path for _, path in hub.requests if path.startswith("/storage")]
 
 
-def test_a_pages_address_names_the_repository_in_it():
-    with pytest.raises(ReleaseError, match=r'Did you mean "alice/paco"\?'):
-        zoo.open("https://huggingface.co/alice/paco")
-
-
 def test_a_damaged_cache_says_how_it_is_mended(hub, made):
     zoo.push(made, REPO, token=hub.token)
     weights = zoo.pull(REPO).path / "model.safetensors"

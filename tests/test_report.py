@@ -244,6 +244,23 @@ def test_a_ninth_group_is_left_out_and_named(tmp_path: Path) -> None:
     assert draw_one("scores", nine, tmp_path / "a.png").left_out == {"r8": "more than 8 are not drawn"}
 
 
+def test_a_title_lies_above_the_legend_and_inside_the_picture(tmp_path: Path) -> None:
+    made = []
+
+    def make() -> Figure:
+        made.append(FIGURES["scores"].plot([subject(rows=rows())]))
+        return made[0]
+
+    write_figure(make, tmp_path / "a.png", title="a_long_name_of_weights_" * 4 + "\nits data")
+    (figure,) = made
+    figure.set_dpi(200)  # as it was written
+    (legend,) = figure.legends
+    title = legend.get_title().get_window_extent()
+    assert title.x0 >= 0 and title.x1 <= figure.bbox.x1 and title.y1 <= figure.bbox.y1
+    assert all(title.y0 >= text.get_window_extent().y1 for text in legend.get_texts())
+    assert all(legend.get_window_extent().y0 >= axes.get_window_extent().y1 for axes in figure.axes)
+
+
 def test_a_users_style_is_neither_used_nor_changed_and_pyplot_never_imported(tmp_path: Path) -> None:
     code = (
         "import sys, matplotlib as mpl\nfrom pathlib import Path\n"

@@ -8,8 +8,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from safetensors import safe_open
-
 from zoo import catalog
 from zoo.config import load_yaml
 
@@ -19,8 +17,8 @@ if TYPE_CHECKING:
     from zoo.release.push import Ready
 
 
-_STATISTICS = re.compile(r"running_(mean|var)$|num_batches_tracked$")
-"""Names of BatchNorm's buffers, which are no parameters."""
+_NO_WEIGHTS = re.compile(r"running_(mean|var)$|num_batches_tracked$|__metadata__")
+"""Names of BatchNorm's buffers, and of what is no tensor."""
 
 
 def print_names(models: Iterable[str], recipes: Iterable[str], sweeps: Iterable[str] = ()) -> None:
@@ -49,9 +47,9 @@ def _measured(name: str) -> tuple[str, str, str, str]:
     protocol = next((each for each in ("classifier", "linear", "knn") if found.get(each) is not None), None)
     by = "" if protocol == "classifier" else f" {protocol}"
     accuracy = f"{found[protocol]:.1f}{by}" if protocol else "-"
-    with safe_open(folder / "model.safetensors", "np") as file:
-        names = [key for key in file.keys() if not _STATISTICS.search(key)]  # noqa: SIM118
-        shapes = [file.get_slice(key).get_shape() for key in names]
+    with (folder / "model.safetensors").open("rb") as file:  # eight bytes of length, then the header as JSON
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    shapes = [tensor["shape"] for key, tensor in header.items() if not _NO_WEIGHTS.search(key)]
     size = config["pretrained_cfg"]["input_size"][-1]
     objective = _summary(name)[0] if name in catalog.list_recipes() else str(config["zoo"]["objective"])
     return objective, accuracy, f"{sum(map(math.prod, shapes)) / 1e6:.1f} M", f"{size} px"

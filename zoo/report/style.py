@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import textwrap
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.font_manager import fontManager
+from matplotlib.font_manager import FontProperties, fontManager
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 
 from zoo.errors import ZooError
@@ -106,7 +107,13 @@ def write_figure(make: Callable[[], Figure | None], *paths: Path, title: str | N
         if figure is None:
             return False
         if title:
-            figure.suptitle(title, x=0.01, ha="left", wrap=True)
+            title = "\n".join(textwrap.fill(line, 36) for line in title.splitlines())
+            if figure.legends:  # the layout would put a figure's title on top of its legend
+                (legend,) = figure.legends
+                legend.set_title(title, FontProperties(weight="bold", size=_STYLE["figure.titlesize"]))
+                legend.set_alignment("left")
+            else:
+                figure.suptitle(title, x=0.01, ha="left")
         for path in paths:
             buffer = io.BytesIO()
             figure.savefig(buffer, format=path.suffix[1:], dpi=_DPI, metadata=_METADATA[path.suffix])

@@ -103,7 +103,7 @@ def _digits() -> Any:
 
 def built(random: Random, folder: Path) -> Case:
     """The objective of a recipe that is accepted: encoder, heads, queue, optimizer's numbers."""
-    plain = load_yaml(random.choice(_small()), "seed")
+    plain = Recipe.from_yaml(random.choice(_small()), "seed").model_dump(mode="json")  # with every section
     section = random.choice(("objective", "objective", "backbone", "init", "data"))
     plain[section], note = mutate.tree(random, plain[section])
     file = folder / _FILE

@@ -69,7 +69,7 @@ def _seed() -> dict[str, bytes]:
         run.start(_recipe(), resume=False)
         for step in (4, 8):
             run.log({"step": step, "loss": 1.5, "lr": 0.1})
-            run.save(Checkpoint(step, 1.5, _state(), 0.0, (2,)))
+            run.save(Checkpoint(step, 1.5, _state(), 0.0))
         run.keep_to(_data())
         run.changes_file.write_text(json.dumps(_CHANGE) + "\n")
         (run.path / NOTES).write_text(
