@@ -47,10 +47,6 @@ ALLOWED = frozenset(
 """Keys that decide where, how fast and how exactly the same mathematics is computed, or what comes after."""
 
 
-LATER = {"objective.distill": None, "training.release_dtype": "float32"}
-"""Keys that came when there were trainings and results already, with what their absence said."""
-
-
 def decisive(recipe: Mapping[str, Any], without: Collection[str]) -> dict[str, Any]:
     """Return by key what of a plain recipe tells a training from others, to be hashed.
 
@@ -59,11 +55,7 @@ def decisive(recipe: Mapping[str, Any], without: Collection[str]) -> dict[str, A
         without: keys, or sections, that make no difference.
     """
     sections = tuple(f"{key}." for key in without)
-    return {
-        key: value
-        for key, value in leaves(recipe)
-        if not f"{key}.".startswith(sections) and (key not in LATER or value != LATER[key])
-    }
+    return {key: value for key, value in leaves(recipe) if not f"{key}.".startswith(sections)}
 
 
 class Change(NamedTuple):
@@ -100,11 +92,7 @@ def allowed_changes(earlier: Recipe, now: Recipe, folder: str) -> list[Change]:
 
 def is_same(earlier: dict[str, Any], now: Recipe) -> bool:
     """Whether a plain recipe and `now` are one but for the description, which is no part of what a run is."""
-    changes = differences(earlier, now.model_dump(mode="json"))
-    return all(
-        change.key == "description" or (change.key in LATER and change[1:] == (None, LATER[change.key]))
-        for change in changes
-    )
+    return all(change.key == "description" for change in differences(earlier, now.model_dump(mode="json")))
 
 
 def differences(earlier: Any, now: Any, path: str = "") -> list[Change]:
