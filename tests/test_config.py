@@ -15,7 +15,7 @@ from pydantic import Field
 from zoo import catalog
 from zoo.config import Config, dump_yaml, load_yaml, named_by, parse
 from zoo.errors import RecipeError, ZooError, did_you_mean
-from zoo.training import Recipe
+from zoo.recipe import Recipe
 
 
 class Cat(Config):

@@ -16,7 +16,7 @@ from tests import warm
 from tests.data_fixtures import photo
 from zoo.api import plan_finetuning
 from zoo.errors import DataError, RecipeError, ZooError
-from zoo.training import Recipe
+from zoo.recipe import Recipe
 
 MOCO = "shipped:cifar_resnet20.moco_v2_ft_digits_lt50"
 PACO = "shipped:cifar_resnet20.paco_digits_lt50"

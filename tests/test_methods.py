@@ -25,9 +25,10 @@ from zoo.data import open_dataset
 from zoo.errors import Interrupted, RecipeError, TrainingError, ZooError
 from zoo.functional import LOWEST_LOGIT
 from zoo.modules import Centers
+from zoo.recipe import Recipe
+from zoo.recipe.methods import LDAMDRW, NearestCenter, PostHocLogitAdjustment, TauNormalized
 from zoo.release import Release
-from zoo.training import Recipe, RunFolder, Stage, build_objective, stages
-from zoo.training.methods import LDAMDRW, NearestCenter, PostHocLogitAdjustment, TauNormalized
+from zoo.training import RunFolder, Stage, build_objective, stages
 from zoo.training.post_hoc import close
 from zoo.training.run_stages import train_stages
 from zoo.training.stages import beginning

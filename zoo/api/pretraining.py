@@ -9,7 +9,6 @@ from pathlib import Path
 
 from zoo import release as releases
 from zoo.api.finishing import Finished, finish
-from zoo.api.naming import renamed
 from zoo.config import plain_kind
 from zoo.data import DataConfig, ImageDataset, open_dataset
 from zoo.data.memory import Root
@@ -19,11 +18,13 @@ from zoo.files import RUNS
 from zoo.image_list import ImageList
 from zoo.launch import handed_on, others_waiting, restarted
 from zoo.ranks import ALONE, Ranks
+from zoo.recipe import Recipe
+from zoo.recipe.naming import renamed
+from zoo.recipe.overrides import Overrides, as_overrides
 from zoo.release import Release
 from zoo.release.format import holds_release
 from zoo.rendezvous import join
 from zoo.training import (
-    Recipe,
     RunFolder,
     Stage,
     build_objective,
@@ -32,7 +33,6 @@ from zoo.training import (
     pick_device,
 )
 from zoo.training.changes import is_same
-from zoo.training.overrides import Overrides, as_overrides
 from zoo.training.run_stages import train_stages
 from zoo.training.signals import interruptible
 from zoo.training.stages import beginning
@@ -205,7 +205,7 @@ def plan_pretraining(recipe: Recipe | str | Path, *, data: Root = None, override
         before = as_recipe(recipe, ())
     except RecipeError:  # whole only with its overrides: there is nothing to compare with
         return made
-    return renamed(made, before, overrides, data)
+    return renamed(made, before, overrides)
 
 
 def as_recipe(recipe: Recipe | str | Path, overrides: Overrides) -> Recipe:

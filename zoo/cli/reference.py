@@ -11,7 +11,7 @@ import typer
 from zoo.cli.app import app
 
 if TYPE_CHECKING:
-    from zoo.training.keys import Section
+    from zoo.recipe.keys import Section
 
 _NARROWEST, _WIDEST = 60, 110
 
@@ -28,7 +28,7 @@ def keys(
     ] = "",
 ) -> None:
     """Explain the keys of a recipe: what each means, its type, and its default where it has one."""
-    from zoo.training.keys import section
+    from zoo.recipe.keys import section
 
     found = section(name)
     if not found.name:
@@ -41,7 +41,7 @@ def keys(
 
 def _lines(found: Section, *, deep: bool) -> list[str]:
     """Return lines for each key; `deep`: also for those of a section that alone can stand there."""
-    from zoo.training.keys import section
+    from zoo.recipe.keys import section
 
     lines: list[str] = []
     for key in found.keys:

@@ -101,7 +101,7 @@ def show(
 
 
 def _values(recipe: Path) -> str:
-    from zoo.training import Recipe  # imports torch
+    from zoo.recipe import Recipe  # imports torch
 
     return Recipe.load(recipe).to_yaml()
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from zoo.api.pretraining import as_recipe
 from zoo.errors import RecipeError, ZooError, did_you_mean
-from zoo.training import Recipe
-from zoo.training.overrides import override_of
+from zoo.recipe import Recipe
+from zoo.recipe.overrides import override_of
 
 RECIPE = "recipe"
 """The axis of a sweep over several recipes."""

@@ -8,43 +8,12 @@ change is recorded in the release as every other.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from zoo.config import leaves
 from zoo.errors import TrainingError
-
-if TYPE_CHECKING:
-    from zoo.training.recipe import Recipe  # which has need of `differences`
-
-ALLOWED = frozenset(
-    {
-        "description",
-        "evaluation",  # what is measured after the training changes nothing of it
-        "views.workers",
-        "views.cache",
-        *(
-            f"training.{key}"
-            for key in (
-                "accumulate",
-                "checkpoint_activations",
-                "compile",
-                "device",
-                "threads",
-                "precision",
-                "channels_last",
-                "observe_every",
-                "knn_every",
-                "log_every",
-                "checkpoint_every",
-                "checkpoint_minutes",
-                "keep_checkpoints",
-                "release_dtype",
-                "trackers",
-            )
-        ),
-    }
-)
-"""Keys that decide where, how fast and how exactly the same mathematics is computed, or what comes after."""
+from zoo.recipe import Recipe
+from zoo.recipe.overrides import COMPUTATION
 
 
 def decisive(recipe: Mapping[str, Any], without: Collection[str]) -> dict[str, Any]:
@@ -73,7 +42,7 @@ def allowed_changes(earlier: Recipe, now: Recipe, folder: str) -> list[Change]:
         TrainingError: naming each difference with which it would be another training.
     """
     changes = differences(earlier.model_dump(mode="json"), now.model_dump(mode="json"))
-    others = [change for change in changes if change.key not in ALLOWED]
+    others = [change for change in changes if change.key not in COMPUTATION]
     if len(others) == 1 and others[0].key == "name":
         (name,) = others
         raise TrainingError(

@@ -14,7 +14,7 @@ from pydantic import Field, PositiveFloat, model_validator
 from zoo.config import Config, named_by
 from zoo.data.config import Seed as DataSeed
 from zoo.data.ops import HorizontalFlip, Interpolation, Op, PositiveRange, Probability, RandomResizedCrop
-from zoo.training.sections import Milestones, PositiveInt, Precision
+from zoo.recipe.sections import Milestones, PositiveInt, Precision
 
 Seed = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]

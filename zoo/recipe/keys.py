@@ -16,7 +16,7 @@ from pydantic_core import PydanticUndefined, to_jsonable_python
 
 from zoo.config import Config
 from zoo.errors import RecipeError, did_you_mean
-from zoo.training.recipe import Recipe
+from zoo.recipe.recipe import Recipe
 
 _TAG = "Which one it is; the other keys follow from it."
 _ONE = "one of the sections below"

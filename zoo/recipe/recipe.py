@@ -16,12 +16,10 @@ from zoo.config import Config, dump_yaml, load_yaml, named_by, parse
 from zoo.data import DataConfig, ViewsConfig
 from zoo.errors import RecipeError
 from zoo.objectives import OBJECTIVES, Classify, Objective, ObjectiveConfig, look_up
-from zoo.release.schema import MAX_NAME
-from zoo.training.description import described
-from zoo.training.methods import LDAMDRW, Method, NearestCenter, balances
-from zoo.training.overrides import Overrides, apply, as_overrides
-from zoo.training.protocols import Protocol
-from zoo.training.sections import (
+from zoo.recipe.methods import LDAMDRW, Method, NearestCenter, balances
+from zoo.recipe.overrides import Overrides, apply, as_overrides, described
+from zoo.recipe.protocols import Protocol
+from zoo.recipe.sections import (
     ON_GPU_ALONE,
     BackboneSection,
     InitSection,
@@ -29,6 +27,7 @@ from zoo.training.sections import (
     ScheduleSection,
     TrainingSection,
 )
+from zoo.release.schema import MAX_NAME
 
 
 def _sections() -> Any:
@@ -267,7 +266,7 @@ class Recipe(Config):
     def from_yaml(cls, text: str, where: str, overrides: Overrides = ()) -> Recipe:
         """Read a recipe, with overrides (`a.b=c`, or a mapping) applied to it first.
 
-        Where they change what is learned, the description says so in place of its own words.
+        Where they change what is learned, the description says so.
 
         Raises:
             RecipeError: naming `where` and the key's path.
