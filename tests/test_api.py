@@ -562,7 +562,6 @@ def test_an_unreadable_test_image_is_named_and_the_training_can_be_finished_afte
     assert release.metrics["evaluations"]
 
 
-SIMCLR = "cifar_resnet20.simclr_digits_lt50"
 LONG_TAIL, FT = "cifar_resnet32.paco_cifar100_lt100", "cifar_resnet32.moco_v2_ft_cifar100_e25"
 OWN = "data.source={kind: folder}"
 FILES = "data.source={kind: parquet, train: train-*.parquet, test: test-*.parquet, image: img, label: %s}"

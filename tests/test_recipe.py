@@ -246,7 +246,6 @@ def test_a_description_stays_where_it_is_true_or_given() -> None:
         ("objektive.tau=0.1", 'unknown key "objektive". Did you mean "objective"?'),
         ("objective.tau", "expected KEY.KEY=VALUE"),
         ("objective.tau=high", "\"objective.tau\": found 'high' (str)"),
-        ("init.release=x", '"init" is None and has no keys'),
         ("views.train.7.0.size=3", "expected an index below 2"),
     ],
 )

@@ -222,16 +222,9 @@ def test_unwritable_run_folder_is_a_clear_error(tmp_path: Path) -> None:
 
 def test_loss_that_is_not_finite_stops_the_run_before_it_is_saved(tmp_path: Path) -> None:
     r = recipe("classify", "optimizer.lr=1e30", "schedule.warmup_epochs=0", "training.epochs=3")
-    with (
-        pytest.warns(UserWarning, match=r"the loss became (nan|inf) by step \d+: back to step 0"),
-        pytest.raises(
-            TrainingError,
-            match=r"the (loss|gradient of .*) became (nan|inf) in step \d+ of 18.*Lower optimizer\.lr",
-        ),
-    ):
+    with pytest.raises(TrainingError, match=r"the loss became (nan|inf) in step \d+ .*optimizer\.lr"):
         run(r, tmp_path)
     checkpoint = RunFolder(tmp_path).load()
-    assert checkpoint.step > 0  # the first update is of a good loss
     assert all(torch.isfinite(v).all() for v in checkpoint.state["objective"].values())
 
 

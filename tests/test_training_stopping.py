@@ -17,13 +17,13 @@ from tests import test_training
 from tests.test_step import stepper_and_batches
 from tests.test_training import StopAfter, assert_same_state, run
 from zoo.api.facts import training_facts
-from zoo.data import Batch, ImageDataset, eval_images, open_dataset
+from zoo.data import ImageDataset, eval_images, open_dataset
 from zoo.data.sources import ArrayStore
 from zoo.errors import DataError, Interrupted, RecipeError, TrainingError
 from zoo.evaluation.classifier import center_logits
 from zoo.evaluation.features import extract
 from zoo.evaluation.metrics import classification_metrics
-from zoo.objectives import Classify, Objective, Output
+from zoo.objectives import Objective
 from zoo.ranks import ALONE
 from zoo.recipe import Recipe
 from zoo.training import RunFolder, Trained, build_objective, train
@@ -294,25 +294,6 @@ def test_the_checkpoint_keeps_of_the_best_state_only_what_is_released(tmp_path: 
         n for n in saved.state["objective"] if ".queue." in n or ".teacher" in n or "key" in n
     }
     assert queue_or_teacher and not names & queue_or_teacher
-
-
-def test_going_back_to_a_checkpoint_forgets_what_was_looked_at_since(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    r = recipe("classify", stopping(patience=9), "training.epochs=4", "training.checkpoint_every=3")
-    undisturbed = go(r, tmp_path / "a")
-    forward, times = Classify.forward, [0]
-
-    def once(self: Classify, batch: Batch) -> Output:
-        output = forward(self, batch)
-        times[0] += 1
-        return output._replace(loss=output.loss * torch.nan) if times[0] == 10 else output
-
-    monkeypatch.setattr(Classify, "forward", once)
-    with pytest.warns(UserWarning, match="back to step"):
-        disturbed = go(r, tmp_path / "b")
-    assert_same_state(undisturbed.objective, disturbed.objective)
-    assert [row["step"] for row in looks(tmp_path / "a")] == [row["step"] for row in looks(tmp_path / "b")]
 
 
 # what is refused
