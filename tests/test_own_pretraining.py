@@ -11,9 +11,10 @@ import zoo
 from tests import warm
 from tests.data_fixtures import photo
 from zoo.api import plan_own_pretraining
-from zoo.api.own_pretraining import _batch, _epochs, data_in_place
+from zoo.api.own_pretraining import data_in_place
 from zoo.errors import DataError, RecipeError, ZooError
 from zoo.recipe import Recipe
+from zoo.recipe.templates import batch_for, epochs_for
 
 MOCO = "shipped:cifar_resnet20.moco_v2_ft_digits_lt50"
 TINY = ("training.epochs=1", "objective.head_hidden=16", "training.threads=1", "training.device=cpu")
@@ -107,8 +108,8 @@ def test_attention_learns_by_adamw_also_beside_batchnorm(arch: str, optimizer: s
 
 
 def test_few_images_get_small_batches_and_many_fewer_epochs() -> None:
-    assert list(map(_batch, (20, 31, 500, 1_000, 1_024, 4_096, 10**6))) == [20, 31, 32, 32, 64, 256, 256]
-    assert list(map(_epochs, (20, 50_000, 100_000, 10**6))) == [200, 200, 100, 50]
+    assert list(map(batch_for, (20, 31, 500, 1_000, 1_024, 4_096, 10**6))) == [20, 31, 32, 32, 64, 256, 256]
+    assert list(map(epochs_for, (20, 50_000, 100_000, 10**6))) == [200, 200, 100, 50]
 
 
 def test_images_are_found_by_looking(flat: Path, classes: Path, tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def pretrain(
         resume: go on from the last checkpoint in `out`, or begin if there is none. A restart by torchrun
             does so in any case.
         overrides: changes, recorded in the released recipe: a list of `a.b=c`, or a mapping `{"a.b": c}`.
-            With other data or another objective, a shipped recipe's release gets a name of its own.
+            With other data or another objective the release is called NAME_changed, unless they set a name.
         init: without a recipe, the weights to start from: a release, its name or folder, or `timm:ARCH.TAG`.
         arch: without a recipe, in place of `init`: the architecture, with new weights.
         objective: without a recipe "moco", which is the default, or "simclr".

@@ -51,8 +51,6 @@ def pretrain(
 ) -> Release:
     """Do what `zoo.api.own_pretraining.pretrain` does, which takes the same arguments, with a given recipe.
 
-    With other data or another objective by the overrides, the release gets a name of its own.
-
     Raises:
         Interrupted, RanksLost, ZooError: as there.
     """
@@ -192,7 +190,7 @@ def _track(
 def plan_pretraining(recipe: Recipe | str | Path, *, data: Root = None, overrides: Overrides = ()) -> Recipe:
     """Return the recipe of a training without running it; the arguments are those of `pretrain`.
 
-    Where overrides change the data or the kind of objective, and not the name, it gets another name.
+    Where overrides change the data or the kind of objective, and not the name, it is called NAME_changed.
 
     Raises:
         RecipeError: for a recipe or overrides that are none.

@@ -213,8 +213,8 @@ def pretraining(
 ) -> dict[str, Any]:
     """Return the plain recipe that `plan_own_pretraining` describes, without its `init`."""
     images, convolutional = len(train_set), backbone.convolutional
-    epochs = asked(overrides, "training.epochs", max(_FEWEST, min(_EPOCHS, _SEEN // images)))
-    batch = asked(overrides, "training.batch_size", _batch(images))
+    epochs = asked(overrides, "training.epochs", epochs_for(images))
+    batch = asked(overrides, "training.batch_size", batch_for(images))
     title, tag = TITLES[objective]
     words, name = words_and_name(config, root, f"{backbone.arch}.{tag}_")
     views = [_view(config, backbone.preprocess.input_size) for _ in range(2)]
@@ -302,7 +302,13 @@ def _training(backbone: Backbone, **settings: Any) -> dict[str, Any]:
     }
 
 
-def _batch(images: int) -> int:
+def epochs_for(images: int) -> int:
+    """Return the epochs of a pretraining on so many images."""
+    return max(_FEWEST, min(_EPOCHS, _SEEN // images))
+
+
+def batch_for(images: int) -> int:
+    """Return the images of a step of a pretraining on so many images."""
     if images < _SMALLEST:
         return images
     power = 1 << max(0, (images // _STEPS_OF_EPOCH).bit_length() - 1)
