@@ -396,7 +396,7 @@ def test_keys_explains_a_section_by_its_name() -> None:
     assert '"zoo keys SECTION" shows those of a section' in listed
     assert "bcl, classify, gpaco, margin, moco" in listed
     shown = zoo("keys", "momentum").stdout
-    assert "objective.momentum.start: " in shown and "optimizer.momentum: number from 0, below 1" in shown
+    assert ".momentum.start: " in shown and "optimizer.momentum: number from 0, below 1" in shown
     done = zoo("keys", "optimiser")
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert 'Did you mean "optimizer"?' in done.stderr

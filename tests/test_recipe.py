@@ -268,46 +268,43 @@ def test_unknown_recipe_names_the_nearest(tmp_path) -> None:
 
 
 def test_every_key_of_every_section_has_a_text() -> None:
-    names, seen = [""], dict[str, keys.Key]()
-    for name in names:
-        found = keys.section(name)
-        assert found.text, name
-        for key in found.keys:
-            assert key.text, f"{name}: {key.path}"
-            names += key.sections
-            seen[f"{name}.{key.path.rpartition('.')[2]}".strip(".")] = key
-    for schema in (*(each.Config for each in OBJECTIVES.values()), *PROTOCOLS.values()):
-        place = "objective" if schema.__name__.endswith("Config") else "evaluation"
-        (tag,) = get_args(schema.model_fields["name" if place == "objective" else "protocol"].annotation)
-        assert {f"{place}.{tag}.{field}" for field in schema.model_fields} <= seen.keys()
-    inherited = seen["objective.paco.momentum"]
-    assert inherited == keys.Key(
+    known = {each.name: each for top in keys.find_keys() for each in with_all_inside(top)}
+    assert all(each.text for each in known.values())
+    for place, tag, schemas in (
+        ("objective", "name", [each.Config for each in OBJECTIVES.values()]),
+        ("evaluation", "protocol", [*PROTOCOLS.values()]),
+    ):
+        for schema in schemas:
+            (word,) = get_args(schema.model_fields[tag].annotation)
+            assert {f"{place}.{word}.{field}" for field in schema.model_fields} <= known.keys()
+    inherited = known["objective.paco.momentum"]
+    assert inherited[1:-1] == (
         "objective.momentum",
         "number or section",
         "0.999",
         "m of the key encoder: a number or a schedule.",
-        ("objective.paco.momentum",),
     )
-    listed = seen["data.source.parquet.train"]
-    assert (listed.path, listed.kind, listed.default) == ("data.source.train", "text", '"train"')
-    assert listed.text.startswith("A file, a pattern for the names of its shards")
+    assert known["evaluation.knn.k"].path == "evaluation.N.k"
     kinds = {
-        "training.seed": "whole number from 0, below 2^63",
+        "training.seed": "whole number from 0, below 9.22337e+18",
         "training.ema": "section or null",
-        "views.train": "list of lists of the sections below",
-        "views.train.random_erasing.count": "list of 2 whole numbers above 0",
-        "schedule.name": "constant, cosine or multistep",
-        "objective.paco.tau": "number or one of the sections below",
+        "views.train": "list of list of section",
+        "views.train.random_erasing.count": "list of 2 whole number above 0",
+        "schedule.name": "constant, cosine, multistep",
+        "objective.paco.tau": "number or section",
     }
-    assert {name: seen[name].kind for name in kinds} == kinds
-    assert keys.section("training.epochs").keys == (seen["training.epochs"],)
-    assert keys.section("ema") == keys.section("training.ema")
-    rates = {key.path: key.text for key in keys.section("lr").keys}
-    assert {"optimizer.lr", "method.lr"} <= set(rates) and rates["optimizer.lr"] == seen["optimizer.lr"].text
-    temperatures = [key.path for key in keys.section("tau").keys]
+    assert {name: known[name].kind for name in kinds} == kinds
+    assert keys.find_keys("training.epochs") == [known["training.epochs"]]
+    assert keys.find_keys("ema") == keys.find_keys("training.ema")
+    assert {"optimizer.lr", "method.lr"} <= {key.path for key in keys.find_keys("lr")}
+    temperatures = [key.path for key in keys.find_keys("tau")]
     assert len({*temperatures}) == len(temperatures) and "objective.moco.tau" in temperatures
     with pytest.raises(RecipeError, match=r'found "moko".*Did you mean "moco"'):
-        keys.section("moko")
+        keys.find_keys("moko")
+
+
+def with_all_inside(key: keys.Key) -> list[keys.Key]:
+    return [key, *(each for inner in key.inside for each in with_all_inside(inner))]
 
 
 OWN = """
