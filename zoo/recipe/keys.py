@@ -90,7 +90,7 @@ def _keys_of(schema: type[Config], name: str, path: str) -> tuple[Key, ...]:
 
 
 def _key(info: FieldInfo, name: str, path: str) -> Key:
-    annotation = Annotated[info.annotation, *info.metadata] if info.metadata else info.annotation
+    annotation: Any = Annotated[info.annotation, *info.metadata] if info.metadata else info.annotation
     sections = [*dict.fromkeys(_sections(info.annotation))]
     place = f"{path}.N." if get_origin(info.annotation) is list else f"{path}."
     text, inside = info.description, tuple[Key, ...]()
