@@ -131,7 +131,7 @@ def test_unknown_objective_and_wrong_types_name_the_path() -> None:
         (PACO, "schedule.milestones=[20, 10]", "milestones: found [20, 10], expected each epoch"),
         (PACO, "schedule.milestones=[10, 10]", "milestones: found [10, 10], expected each epoch"),
         (PACO, "backbone.arch=resnet18", 'expected "resnet18.TAG"'),
-        (PACO, f"name=cifar_resnet20.{'x' * 82}", "name: found 97 characters"),
+        (PACO, f"name=cifar_resnet20.{'x' * 82}", '"name": found'),
         (
             PACO,
             "backbone.arch=resnet18.a1_in1k",
