@@ -106,7 +106,7 @@ def value_of(overrides: Iterable[str], key: str) -> Any:
 
 
 def apply(data: dict[str, Any], override: str, where: str) -> None:
-    """Set one `a.b=c` in plain data; the value is read as YAML. Keys are checked by the schema later.
+    """Set one `a.b=c` in plain data; the value is read as YAML. The schema checks keys and values later.
 
     Raises:
         RecipeError: naming the part of the key that is not there.
@@ -133,7 +133,9 @@ def apply(data: dict[str, Any], override: str, where: str) -> None:
         if last:
             node[slot] = value
         else:
-            node = node.setdefault(key, {}) if isinstance(node, dict) else node[slot]
+            if isinstance(node, dict) and node.get(key) is None:
+                node[key] = {}  # a section that is off, or left to its defaults
+            node = node[slot]
 
 
 def described(before: Mapping[str, Any], now: Mapping[str, Any], overrides: Sequence[str]) -> str:
