@@ -206,7 +206,8 @@ def test_fp16_on_the_cpu_is_refused() -> None:
 
 def test_overrides_reach_into_lists_and_are_recorded() -> None:
     recipe = Recipe.load(PACO, ["objective.tau=0.3", "views.train.0.0.degrees=5.0", "training.clip_grad=1.0"])
-    again = Recipe.from_yaml(recipe.to_yaml(), "again")
+    again = Recipe.from_yaml(recipe.to_yaml(), "again", ["objective.feature_transform.start_epoch=2"])
+    assert again.objective.feature_transform.positives.alpha == 2.0, "the rest is the defaults"
     assert again.objective.tau == 0.3
     assert again.views.train[0][0].degrees == 5.0
     assert again.training.clip_grad == 1.0
@@ -247,6 +248,8 @@ def test_a_description_stays_where_it_is_true_or_given() -> None:
         ("objective.tau", "expected KEY.KEY=VALUE"),
         ("objective.tau=high", "\"objective.tau\": found 'high' (str)"),
         ("views.train.7.0.size=3", "expected an index below 2"),
+        ("objective.tau.start=0.2", '"objective.tau" is 0.1 and has no keys'),
+        ("init.head=fresh", 'missing key "init.release"'),
     ],
 )
 def test_bad_overrides_name_the_key(override: str, expected: str) -> None:
