@@ -26,8 +26,8 @@ from tests.hub_helpers import NAME  # noqa: E402
 from tests.programs.plain_sweep import draw_nothing  # noqa: E402
 from tests.release_helpers import release_of, some_centers, trained_encoder  # noqa: E402
 from zoo.objectives import OBJECTIVES  # noqa: E402
+from zoo.recipe import Recipe  # noqa: E402
 from zoo.release import Release  # noqa: E402
-from zoo.training import Recipe  # noqa: E402
 
 # Tests' models are tiny: a second thread gains nothing, and costs much where the cores are shared.
 torch.set_num_threads(1)

@@ -38,7 +38,8 @@ import zoo
 import zoo.api.pretraining  # and all it needs
 from zoo.data import open_dataset
 from zoo.errors import ZooError
-from zoo.training import Recipe, RunFolder, build_objective, train
+from zoo.recipe import Recipe
+from zoo.training import RunFolder, build_objective, train
 
 RECIPES = (
     "cifar_resnet20.moco_v2_ft_digits_lt50",  # a queue with its pointer, a teacher, drawn coefficients

@@ -12,7 +12,7 @@ from torch import Tensor
 from zoo import backbones
 from zoo.data import ImageDataset, eval_images
 from zoo.objectives import OBJECTIVES, Batch, DataInfo, Objective, Output
-from zoo.training import Recipe
+from zoo.recipe import Recipe
 
 HEAD = dict(dim=8, head_layers=2, head_hidden=16, head_batchnorm=True)
 QUEUE = HEAD | dict(queue_size=20, tau=0.2, feature_transform=None)

@@ -26,10 +26,10 @@ from tests.report_helpers import digits
 from zoo.cli import app
 from zoo.evaluation.features import Features
 from zoo.modules import Centers
+from zoo.recipe import Recipe
 from zoo.release import Release
 from zoo.report.classes import cluster, draw_centers
 from zoo.report.pictures import draw_pictures
-from zoo.training import Recipe
 
 PACO, MOCO = "cifar_resnet20.paco_digits_lt50", "cifar_resnet20.moco_v2_ft_digits_lt50"
 DIGITS = tuple("0123456789")

@@ -89,8 +89,9 @@ def test_list_finds_names_that_contain_a_text_and_says_when_there_is_none() -> N
 
 def test_show_prints_a_recipe_as_it_stands_and_a_release_with_its_figures(paco: Release) -> None:
     shown = zoo("show", PACO).stdout
-    assert "objective:" in shown
-    assert "name: paco" in shown
+    assert "name: paco" in shown and "momentum: 0.9\n" not in shown
+    for name in (PACO, paco.path):
+        assert "\n  momentum: 0.9\n" in zoo("show", name, "--full").stdout, "a default"
     shown = zoo("show", paco.path).stdout
     assert "10 classes x 64 features" in shown
     assert "digits, long tail 50" in shown
@@ -395,7 +396,7 @@ def test_keys_explains_a_section_by_its_name() -> None:
     assert '"zoo keys SECTION" shows those of a section' in listed
     assert "bcl, classify, gpaco, margin, moco" in listed
     shown = zoo("keys", "momentum").stdout
-    assert "objective.momentum.start: " in shown and "optimizer.momentum: number from 0, below 1" in shown
+    assert ".momentum.start: " in shown and "optimizer.momentum: number from 0, below 1" in shown
     done = zoo("keys", "optimiser")
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert 'Did you mean "optimizer"?' in done.stderr

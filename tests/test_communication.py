@@ -8,7 +8,7 @@ import torch
 from tests.benchmarks.communication import CASES, TOLERANCE, measured, predicted
 from tests.benchmarks.traffic import KINDS, Message, memory, messages, model_of
 from zoo.objectives import OBJECTIVES
-from zoo.training import Recipe
+from zoo.recipe import Recipe
 
 
 @pytest.mark.parametrize(

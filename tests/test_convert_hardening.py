@@ -21,10 +21,10 @@ from tests import warm
 from tests.test_convert_errors import PACO, changed, refusal
 from tests.test_convert_errors import paco as paco  # a fixture
 from zoo.errors import RecipeError
+from zoo.recipe import Recipe
 from zoo.release.convert.convert import ConvertedRecipe
 from zoo.release.convert.listing import shown, summary
 from zoo.release.convert.options import default_name
-from zoo.training import Recipe
 
 ESCAPE = "\x1b[2J\x1b]0;owned\x07"
 

@@ -22,7 +22,7 @@ from zoo.data import DataConfig, open_dataset
 from zoo.data.any_data import resolve
 from zoo.data.embedded import reads_folder, without_partial_labels
 from zoo.errors import DataError
-from zoo.training import Recipe
+from zoo.recipe import Recipe
 
 PACO, CE = "cifar_resnet20.paco_digits_lt50", "cifar_resnet20.ce_digits_lt50"
 CIFAR = "cifar_resnet32.paco_cifar100_lt100"  # its recipe may download

@@ -17,7 +17,8 @@ from tests.data_fixtures import photo
 from zoo.data import DataConfig, ImageDataset, open_dataset
 from zoo.data.labels import require_same_classes
 from zoo.errors import DataError, TrainingError
-from zoo.training import Recipe, build_objective
+from zoo.recipe import Recipe
+from zoo.training import build_objective
 
 CE = "cifar_resnet20.ce_digits_lt50"
 BRIEF = ["training.epochs=2", "schedule.warmup_epochs=0", "training.device=cpu", "data.long_tail=null"]

@@ -10,7 +10,7 @@ from tests.test_data_loader import MOCO, digits, make, same
 from zoo.data.batch_order import Order
 from zoo.data.sampling import drawn_by
 from zoo.errors import RecipeError
-from zoo.training import Recipe
+from zoo.recipe import Recipe
 
 COUNTS = [900, 90, 0, 9, 1]  # a class without images, and one with a single one
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(5), COUNTS))

@@ -13,7 +13,7 @@ from zoo.data.split import split_view
 from zoo.data.streamed import Samples, processes
 from zoo.data.torchvision_views import PILViews
 from zoo.errors import DataError
-from zoo.training import Recipe
+from zoo.recipe import Recipe
 
 CROP, PAD, CENTER = ops.RandomResizedCrop(size=8), ops.PadCrop(size=8), ops.CenterCrop(size=8)
 RESIZE, FLIP, GRAY = ops.Resize(size=8), ops.HorizontalFlip(), ops.Grayscale()

@@ -10,7 +10,7 @@ from zoo.data.config import Subset
 from zoo.data.subset import select_subset
 from zoo.data.words import selection_words
 from zoo.errors import DataError, RecipeError, ZooError
-from zoo.training import Recipe
+from zoo.recipe import Recipe
 
 LABELS = np.repeat(np.arange(4), [100, 30, 5, 1])
 

@@ -17,7 +17,7 @@ from zoo.data import DataConfig, EvalView, open_dataset
 from zoo.errors import DataError, ZooError
 from zoo.evaluation.linear import fit_linear
 from zoo.evaluation.measure import Encoded, measure
-from zoo.training.protocols import Augmentation, LinearProtocol
+from zoo.recipe.protocols import Augmentation, LinearProtocol
 
 WHOLE: dict[str, Any] = dict(scale=[1.0, 1.0], ratio=[1.0, 1.0], flip=0.0)  # the crop is the image
 PLAIN = dict(mean=[0.0] * 3, std=[1.0] * 3, device="cpu")

@@ -18,8 +18,8 @@ from zoo.config import parse
 from zoo.errors import DataError, ZooError
 from zoo.evaluation.few_shot import class_mean_scores, few_shot_rows, linear_logits
 from zoo.evaluation.measure import measure
+from zoo.recipe.protocols import FewShotProtocol
 from zoo.release import Release
-from zoo.training.protocols import FewShotProtocol
 
 NAMES = ["a", "b", "c"]
 

@@ -20,7 +20,7 @@ from zoo.evaluation.encoded import Encoded, ProbeData
 from zoo.evaluation.linear import fit_linear
 from zoo.evaluation.measure import measure
 from zoo.modules import Centers
-from zoo.training.protocols import PROTOCOLS, Protocol
+from zoo.recipe.protocols import PROTOCOLS, Protocol
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "linear": {"augmentation": {"views": 1}, "l2_grid": [1e-3, 1e-1]},

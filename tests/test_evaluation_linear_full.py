@@ -23,10 +23,10 @@ from zoo.data.ops import HorizontalFlip, RandomResizedCrop
 from zoo.errors import Interrupted, ZooError
 from zoo.evaluation.measure import Encoded, ProbeRun, measure
 from zoo.objectives import Classify
+from zoo.recipe.protocols import LinearFullProtocol
 from zoo.release import Release
 from zoo.release.hub.manifest import local_files
 from zoo.training import RunFolder
-from zoo.training.protocols import LinearFullProtocol
 
 MEAN, STD = [0.3, 0.3, 0.3], [0.4, 0.4, 0.4]
 MILD: dict[str, Any] = dict(scale=[0.8, 1.0], ratio=[1.0, 1.0], flip=0.0)  # digits are no photographs

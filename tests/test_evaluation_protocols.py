@@ -27,10 +27,10 @@ from zoo.evaluation.printed import columns, plain
 from zoo.experiments.reproduce import _spec
 from zoo.functional.knn import knn_predict
 from zoo.modules import Centers
+from zoo.recipe import Recipe
+from zoo.recipe.protocols import PROTOCOLS
 from zoo.release import Release
 from zoo.release.card import check_card
-from zoo.training import Recipe
-from zoo.training.protocols import PROTOCOLS
 
 
 def guo(logits: np.ndarray, labels: np.ndarray, bins: int) -> float:

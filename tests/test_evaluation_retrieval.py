@@ -15,7 +15,7 @@ from zoo.errors import DataError, ZooError
 from zoo.evaluation import retrieval
 from zoo.evaluation.measure import measure
 from zoo.evaluation.retrieval import Retrieval
-from zoo.training.protocols import RetrievalProtocol
+from zoo.recipe.protocols import RetrievalProtocol
 
 K = (1, 2, 4, 8)
 

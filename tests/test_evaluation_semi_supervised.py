@@ -19,8 +19,8 @@ from zoo.data.ops import HorizontalFlip, RandomResizedCrop
 from zoo.errors import Interrupted, ZooError
 from zoo.evaluation.measure import measure
 from zoo.evaluation.semi_supervised import labelled_part
+from zoo.recipe.protocols import SemiSupervisedProtocol
 from zoo.release import Release
-from zoo.training.protocols import SemiSupervisedProtocol
 
 SHORT: dict[str, Any] = dict(epochs=20, batch_size=16, scale=[0.8, 1.0], ratio=[1.0, 1.0], flip=0.0)
 

@@ -21,7 +21,8 @@ from tests.test_training import assert_same_state, recipe, run
 from zoo.data import Batch, open_dataset
 from zoo.errors import Interrupted, TrainingError
 from zoo.objectives import Objective, Output
-from zoo.training import Recipe, RunFolder, build_objective
+from zoo.recipe import Recipe
+from zoo.training import RunFolder, build_objective
 from zoo.training.failures import is_out_of_memory
 from zoo.training.prepare import open_loader
 from zoo.training.signals import interruptible, stop_on_signal

@@ -20,7 +20,7 @@ import zoo
 from zoo import catalog
 from zoo.data.config import LongTail
 from zoo.data.long_tail import select_long_tail
-from zoo.training import Recipe
+from zoo.recipe import Recipe
 
 FOLDER = Path(__file__).with_name("golden")
 PROFILES = [

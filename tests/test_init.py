@@ -15,8 +15,9 @@ from zoo.api.facts import start_facts
 from zoo.data import open_dataset
 from zoo.errors import RecipeError, TrainingError, ZooError
 from zoo.objectives import Objective
+from zoo.recipe import Recipe
 from zoo.release import Release
-from zoo.training import Recipe, RunFolder, build_objective, train
+from zoo.training import RunFolder, build_objective, train
 
 CE = "cifar_resnet20.ce_digits_lt50"
 TINY = "test_resnet"  # timm's smallest, with weights of its own

@@ -15,9 +15,10 @@ from tests.test_training import assert_same_state, recipe, run
 from zoo.data import open_dataset
 from zoo.errors import RecipeError
 from zoo.objectives.base import DataInfo, Objective
-from zoo.training import Recipe, RunFolder, build_objective
+from zoo.recipe import Recipe
+from zoo.recipe.sections import OptimizerSection, ScheduleSection
+from zoo.training import RunFolder, build_objective
 from zoo.training.optim import base_rate, build_optimizer, build_schedule
-from zoo.training.sections import OptimizerSection, ScheduleSection
 
 CE = "cifar_resnet20.ce_digits_lt50"
 

@@ -16,7 +16,7 @@ import torch
 import zoo
 from tests.seeds import assert_one_gains
 from zoo import demo
-from zoo.training import Recipe
+from zoo.recipe import Recipe
 
 pytestmark = pytest.mark.usefixtures("no_pictures")
 

@@ -16,7 +16,8 @@ import pytest
 
 from zoo import catalog
 from zoo.data import open_dataset
-from zoo.training import Recipe, RunFolder, build_objective, train
+from zoo.recipe import Recipe
+from zoo.training import RunFolder, build_objective, train
 from zoo.training.acceleration import encoders
 from zoo.training.stages import beginning
 

@@ -18,7 +18,8 @@ from zoo.errors import RecipeError
 from zoo.objectives import DataInfo
 from zoo.objectives.classify import Classify, ClassifyConfig
 from zoo.objectives.mixing import MixConfig, mix
-from zoo.training import Recipe, RunFolder
+from zoo.recipe import Recipe
+from zoo.training import RunFolder
 
 CE = "cifar_resnet20.ce_digits_lt50"
 MIX = "objective.mix={{mixup: {}, cutmix: {}, probability: {}, switch_probability: 0.5, mode: {}}}"

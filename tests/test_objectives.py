@@ -212,7 +212,7 @@ def test_in_batch_functional_names_are_the_contract() -> None:
 
 
 def test_weight_decay_exemptions_of_the_backbone_reach_the_optimizer() -> None:
-    from zoo.training import Recipe
+    from zoo.recipe import Recipe
     from zoo.training.optim import build_optimizer
 
     encoder = backbones.create(

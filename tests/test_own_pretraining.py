@@ -11,9 +11,10 @@ import zoo
 from tests import warm
 from tests.data_fixtures import photo
 from zoo.api import plan_own_pretraining
-from zoo.api.own_pretraining import _batch, _epochs, data_in_place
+from zoo.api.own_pretraining import data_in_place
 from zoo.errors import DataError, RecipeError, ZooError
-from zoo.training import Recipe
+from zoo.recipe import Recipe
+from zoo.recipe.templates import batch_for, epochs_for
 
 MOCO = "shipped:cifar_resnet20.moco_v2_ft_digits_lt50"
 TINY = ("training.epochs=1", "objective.head_hidden=16", "training.threads=1", "training.device=cpu")
@@ -87,7 +88,7 @@ def test_a_start_gives_architecture_size_and_normalisation_and_a_tenth_of_the_ra
     told = f"SimCLR on digits, without labels, started from {MOCO}; a recipe made for these images."
     assert recipe.description == told
     changed = plan_own_pretraining(init=MOCO, data="digits", overrides=["objective.tau=0.1"]).recipe
-    assert changed.description.endswith("a recipe made for these images, with objective.tau=0.1.")
+    assert changed.description.endswith("a recipe made for these images. Changed: objective.tau=0.1.")
 
 
 def test_another_size_is_one_that_the_architecture_is_built_for() -> None:
@@ -107,8 +108,8 @@ def test_attention_learns_by_adamw_also_beside_batchnorm(arch: str, optimizer: s
 
 
 def test_few_images_get_small_batches_and_many_fewer_epochs() -> None:
-    assert list(map(_batch, (20, 31, 500, 1_000, 1_024, 4_096, 10**6))) == [20, 31, 32, 32, 64, 256, 256]
-    assert list(map(_epochs, (20, 50_000, 100_000, 10**6))) == [200, 200, 100, 50]
+    assert list(map(batch_for, (20, 31, 500, 1_000, 1_024, 4_096, 10**6))) == [20, 31, 32, 32, 64, 256, 256]
+    assert list(map(epochs_for, (20, 50_000, 100_000, 10**6))) == [200, 200, 100, 50]
 
 
 def test_images_are_found_by_looking(flat: Path, classes: Path, tmp_path: Path) -> None:
@@ -174,7 +175,7 @@ def test_a_spec_takes_the_place_of_a_recipes_data(classes: Path, tmp_path: Path)
     spec = f"folder:{classes}?per_class=5&max_bad_images=1"
     base = "cifar_resnet20.ce_digits_lt50"
     made = zoo.pretrain(base, data=spec, out=tmp_path / "out", overrides=changes)
-    assert made.name == "cifar_resnet20.ce_insects_5shot"
+    assert made.name == f"{base}_changed"
     data = made.recipe["data"]
     assert data["source"] == {"kind": "folder", "train": "train", "test": "val"}
     assert (data["long_tail"], data["subset"]["per_class"], data["max_bad_images"]) == (None, 5, 1)

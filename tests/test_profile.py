@@ -17,7 +17,8 @@ from zoo.cli.app import app
 from zoo.data import TrainLoader, open_dataset
 from zoo.errors import RecipeError, TrainingError
 from zoo.modules import KeyQueue, MomentumEncoder
-from zoo.training import Recipe, build_objective
+from zoo.recipe import Recipe
+from zoo.training import build_objective
 from zoo.training import profile as profiling
 from zoo.training.profile import PARTS, Profile, _Clock, describe, profile
 

@@ -20,7 +20,8 @@ from tests.warm import Program, free_port, run_ranks, start_ranks
 from zoo.api import pretraining
 from zoo.launch import neighbours
 from zoo.ranks import ALONE
-from zoo.training import Recipe, RunFolder
+from zoo.recipe import Recipe
+from zoo.training import RunFolder
 
 RECIPE = "cifar_resnet20.moco_v2_ft_digits_lt50"
 SHORT = (

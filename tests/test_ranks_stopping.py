@@ -11,7 +11,8 @@ import torch
 
 from tests.warm import run_ranks
 from zoo.data import open_dataset
-from zoo.training import Recipe, RunFolder, build_objective, train
+from zoo.recipe import Recipe
+from zoo.training import RunFolder, build_objective, train
 
 SHORT = (
     "training.epochs=6",

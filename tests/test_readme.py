@@ -15,7 +15,8 @@ from tests.data_fixtures import photo
 from zoo import backbones
 from zoo.data import open_dataset
 from zoo.objectives import Batch, DataInfo
-from zoo.training import Recipe, build_objective
+from zoo.recipe import Recipe
+from zoo.training import build_objective
 
 ROOT = Path(__file__).resolve().parent.parent
 FRONT = (ROOT / "README.md").read_text()

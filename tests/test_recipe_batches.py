@@ -7,7 +7,7 @@ import pytest
 from zoo import catalog
 from zoo.data import open_dataset
 from zoo.data.long_tail import class_sizes
-from zoo.training import Recipe
+from zoo.recipe import Recipe
 
 FEW = 8  # below it a training warns
 PER_CLASS = {"cifar10": (5_000, 10), "cifar100": (500, 100)}  # of the originals

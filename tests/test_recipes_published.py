@@ -10,7 +10,7 @@ import timm
 import torch
 
 from zoo import catalog
-from zoo.training import Recipe
+from zoo.recipe import Recipe
 
 IMBALANCES = (100, 50, 10)
 LONG_TAILED = ("paco", "gpaco", "balanced_softmax", "bcl", "ce", "sup_con", "ldam_drw")

@@ -15,7 +15,7 @@ from tests.data_fixtures import photo
 from zoo import catalog
 from zoo.data import open_dataset
 from zoo.data.embedded import folder_for
-from zoo.training import Recipe
+from zoo.recipe import Recipe
 from zoo.training.build import build_objective
 from zoo.training.prepare import open_loader
 from zoo.training.stages import beginning

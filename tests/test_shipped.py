@@ -10,8 +10,8 @@ import torch
 import zoo
 from tests.programs import paired
 from tests.release_helpers import plain_timm
+from zoo.recipe import Recipe
 from zoo.release import card, format
-from zoo.training import Recipe
 from zoo.training.changes import differences
 from zoo.training.optim import build_optimizer, build_schedule
 

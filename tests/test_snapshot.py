@@ -17,10 +17,11 @@ from tests.test_training import SHORT
 from tests.test_training_stopping import stopping
 from zoo.cli import main
 from zoo.errors import ReleaseError, TrainingError, ZooError
+from zoo.recipe import Recipe
 from zoo.release import Release
 from zoo.release import history as histories
 from zoo.release.push import prepare
-from zoo.training import Recipe, RunFolder, stages
+from zoo.training import RunFolder, stages
 
 CLASSIFY = "cifar_resnet20.ce_digits_lt50"
 CONSTANT = (  # a rate by which a training of one epoch is the beginning of one of two

@@ -22,7 +22,8 @@ from tests.test_training import RECIPES, assert_same_state, recipe, run
 from zoo.data import Batch, open_dataset
 from zoo.errors import RecipeError, TrainingError
 from zoo.objectives import Output
-from zoo.training import Recipe, RunFolder, build_objective
+from zoo.recipe import Recipe
+from zoo.training import RunFolder, build_objective
 from zoo.training.acceleration import compiled, frozen_statistics
 from zoo.training.accumulation import join, layouts, split
 from zoo.training.meter import Meter

@@ -18,7 +18,7 @@ from zoo.data.tensor_views.erasing import random_erasing
 from zoo.data.timm_views import TimmAugment
 from zoo.data.torchvision_views import PILViews, seeded
 from zoo.errors import RecipeError
-from zoo.training import Recipe
+from zoo.recipe import Recipe
 
 CE = "cifar_resnet20.ce_digits_lt50"
 FILL = tuple(round(255 * value) for value in MEAN)

@@ -21,7 +21,8 @@ import pytest
 import zoo
 from tests.programs.tracked import CHANGES
 from zoo.errors import RecipeError, TrainingError
-from zoo.training import Recipe, RunFolder, trackers, tracking
+from zoo.recipe import Recipe
+from zoo.training import RunFolder, trackers, tracking
 from zoo.training.run_folder import Checkpoint
 from zoo.training.trackers import About
 from zoo.training.tracking import Tracking, require_trackers, scalars_of
@@ -451,7 +452,7 @@ def test_wandb_without_a_key_is_an_error_before_the_training(
 def test_wandb_never_asks_at_the_terminal_beside_the_training(tmp_path: Path) -> None:
     """Its thread would hold the terminal's input when the process ends, which Python then aborts."""
     program = (
-        "import sys, pathlib; from zoo.training import Recipe; from zoo.training.tracking import Tracking\n"
+        "import sys, pathlib; from zoo.recipe import Recipe; from zoo.training.tracking import Tracking\n"
         f"recipe = Recipe.load({PACO!r}, ['training.trackers=[wandb]'])\n"
         "told = Tracking(recipe, pathlib.Path(sys.argv[1]), 0, [])\n"
         "told.log({'step': 1, 'loss': 0.5})\n"

@@ -19,7 +19,8 @@ import torch
 from zoo.data import open_dataset
 from zoo.errors import Interrupted, RecipeError, TrainingError
 from zoo.objectives import Objective
-from zoo.training import Recipe, RunFolder, build_objective, pick_device, train
+from zoo.recipe import Recipe
+from zoo.training import RunFolder, build_objective, pick_device, train
 from zoo.training.optim import begin_momentum, build_optimizer, build_schedule
 
 RECIPES = {

@@ -15,7 +15,8 @@ from tests.test_training import StopAfter, assert_same_state, recipe, run
 from zoo.data import Batch, open_dataset
 from zoo.errors import Interrupted, TrainingError
 from zoo.objectives import Objective
-from zoo.training import Recipe, RunFolder, build_objective, train
+from zoo.recipe import Recipe
+from zoo.training import RunFolder, build_objective, train
 from zoo.training.prepare import open_loader, place
 from zoo.training.step import Stepper
 

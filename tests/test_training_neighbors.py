@@ -21,7 +21,8 @@ from zoo.data import ImageDataset, open_dataset
 from zoo.data.sources import ArrayStore
 from zoo.errors import DataError, Interrupted, RecipeError, ZooWarning
 from zoo.objectives import Objective
-from zoo.training import Recipe, RunFolder, build_objective, train
+from zoo.recipe import Recipe
+from zoo.training import RunFolder, build_objective, train
 from zoo.training.looks import Looked
 from zoo.training.neighbors import IMAGES, TAU, Halves, K, halves
 

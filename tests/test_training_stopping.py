@@ -25,7 +25,8 @@ from zoo.evaluation.features import extract
 from zoo.evaluation.metrics import classification_metrics
 from zoo.objectives import Objective
 from zoo.ranks import ALONE
-from zoo.training import Recipe, RunFolder, Trained, build_objective, train
+from zoo.recipe import Recipe
+from zoo.training import RunFolder, Trained, build_objective, train
 from zoo.training.stopping import Stopping
 from zoo.training.validation import Validation, put_aside
 

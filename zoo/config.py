@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Mapping, Sequence
-from types import NoneType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeGuard, TypeVar, get_args, get_origin
+from collections.abc import Hashable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard, TypeVar, get_args
 
 import pydantic
 import yaml
-from pydantic.fields import FieldInfo
 
-from zoo.errors import RecipeError, ZooError, did_you_mean, nearest
+from zoo.errors import RecipeError, ZooError, did_you_mean
 
 MAX_YAML_BYTES = 1 << 18  # a recipe is a page; anything near this size is a mistake or an attack
 MAX_YAML_DEPTH = 32
@@ -29,206 +27,107 @@ class Config(pydantic.BaseModel):
     )
 
 
-_NO_SECTION = "model_attributes_type"
-"""Pydantic's word for a value in the place of a section that is told from others by one of its keys."""
+def named_by(tag: str) -> pydantic.BeforeValidator:
+    """Let one of several sections, told apart by `tag`, be given by its name: `crt` for `{name: crt}`."""
+    return pydantic.BeforeValidator(lambda found: {tag: found} if isinstance(found, str) else found)
+
 
 ConfigT = TypeVar("ConfigT", bound=Config)
 
 
-def parse(
-    schema: type[ConfigT],
-    data: Any,
-    where: str,
-    error_type: type[ZooError] = RecipeError,
-    before: Any = None,
-) -> ConfigT:
+def parse(schema: type[ConfigT], data: Any, where: str, error_type: type[ZooError] = RecipeError) -> ConfigT:
     """Validate plain `data` against `schema`.
 
-    A section that is told by its name and needs nothing else may be given by it: `crt` for `{name: crt}`.
-
-    Args:
-        schema: what is expected.
-        data: what was found.
-        where: the beginning of every message.
-        error_type: what is raised.
-        before: the data as it was before a user's changes, where there were some: what an error suggests in
-            their place keeps the rest of a section.
-
     Raises:
-        ZooError: of `error_type`, naming `where`, the path of the key, what was found, what was expected,
-            and the nearest valid key where a key is unknown.
+        ZooError: of `error_type`, naming `where`, the path of each wrong key, what was found, what was
+            expected in pydantic's words, and the nearest valid key or word.
     """
     try:
         return schema.model_validate(data)
     except pydantic.ValidationError as error:
-        items = error.errors(include_url=False)
-    named = data
-    for item in items:
-        if item["type"] == _NO_SECTION:
-            named = _with_section(schema, named, item)
-    if named is not data:
-        return parse(schema, named, where, error_type, before)
-    problems: list[str] = []
-    for item in items:
-        text, keys, listing = _explain(schema, item, before).partition(" Valid keys: ")
-        listed = any(problem.endswith(keys + listing) for problem in problems)  # once is enough
-        problems.append(text if listed else text + keys + listing)
-    raise error_type(f"{where}: " + "; ".join(problems))
+        problems = [_explain(schema, item) for item in error.errors(include_url=False)]
+    raise error_type(f"{where}: " + "; ".join(dict.fromkeys(problems)))
 
 
-def _with_section(schema: type[Config], data: Any, item: Any) -> Any:
-    """Return `data` with a section in the place of its bare name, where that is all it needs."""
-    place, name = _locate(schema, item["loc"]), item["input"]
-    tag = _tag(place.sections)
-    section = _tagged(place.sections, tag, name)
-    if section is None or _needed_beside(section, tag):
-        return data
-    return _put(data, place.path, {tag: name})
-
-
-def _put(data: Any, path: Sequence[Any], value: Any) -> Any:
-    """Return a copy of nested plain data with another value in one place."""
-    if not path:
-        return value
-    copied = list(data) if isinstance(data, list) else dict(data)
-    copied[path[0]] = _put(data[path[0]], path[1:], value)
-    return copied
-
-
-def _tag(sections: Sequence[type[Config]]) -> str:
-    """Return the key that tells sections apart: for each of them it takes other words."""
-
-    def tells(key: str) -> bool:
-        words = [word for each in sections for word in _words(each, key)]
-        return len(words) == len({*words}) and all(_words(each, key) for each in sections)
-
-    return next(filter(tells, sections[0].model_fields))
-
-
-def _words(section: type[Config], key: str) -> tuple[Any, ...]:
-    field = section.model_fields.get(key)
-    annotation = None if field is None else field.annotation
-    return get_args(annotation) if get_origin(annotation) is Literal else ()
-
-
-def _tagged(sections: Sequence[type[Config]], tag: str, name: object) -> type[Config] | None:
-    return next((each for each in sections if name in _words(each, tag)), None)
-
-
-def _needed_beside(section: type[Config], tag: str) -> list[str]:
-    return [key for key, field in section.model_fields.items() if field.is_required() and key != tag]
-
-
-def _explain(schema: type[Config], item: Any, before: Any) -> str:
+def _explain(schema: type[Config], item: Any) -> str:
     place = _locate(schema, item["loc"])
-    path, siblings = ".".join(map(str, place.path)), place.siblings
-    found, kind = item["input"], item["type"]
+    path, kind, context = ".".join(map(str, place.path)), item["type"], item.get("ctx", {})
     if kind == "extra_forbidden":
-        hint = did_you_mean(item["loc"][-1], siblings)
-        return f'unknown key "{path}".{hint} Valid keys: {", ".join(siblings)}'
+        keys = _keys(place.beside)
+        return f'unknown key "{path}".{did_you_mean(place.path[-1], keys)} Valid keys: {", ".join(keys)}'
     if kind == "missing":
         return f'missing key "{path}"'
-    if kind in {"value_error", "assertion_error"}:
-        message = item["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
-        return f"{path}: {message}" if path else message
     if kind == "union_tag_not_found":
-        return f'missing key "{path}.{item["ctx"]["discriminator"].strip(chr(39))}"'
+        return f'missing key "{path}.{context["discriminator"][1:-1]}"'
+    if kind == "value_error":
+        message = item["msg"].removeprefix("Value error, ")
+        return f"{path}: {message}" if path else message
+    found, expected = item["input"], item["msg"].replace("Input should be ", "expected ")
     if kind == "union_tag_invalid":
-        tags = re.findall(r"'([^']*)'", item["ctx"]["expected_tags"])
-        tag = item["ctx"]["tag"]
-        path = f"{path}.{item['ctx']['discriminator'].strip(chr(39))}"
-        return f'"{path}": found "{tag}", expected one of {", ".join(tags)}.{did_you_mean(tag, tags)}'
-    if kind == _NO_SECTION:
-        return f'"{path}": found {_short(found)}, expected {_expected_section(place.sections, found)}'
-    if kind == "model_type" and place.sections:
-        there = not place.nullable if before is None else isinstance(_at(before, place.path), Mapping)
-        expected = _expected_mapping(place.sections[0], path, found, there)
-        return f'"{path}": found {_short(found)}, expected {"null or " * place.nullable}{expected}'
-    if kind in {"too_short", "too_long"}:
-        noun = "number" if found and all(map(is_number, found)) else "value"
-        count = f"{len(found)} {noun}{'' if len(found) == 1 else 's'}"
-        return f'"{path}": found {count}, expected {_expected_length(place.length, item)}'
-    message = item["msg"].removeprefix("Input should be ")
-    if "<number>" in item["loc"]:
-        message += " or a section, e.g. {kind: linear, start: 0.2, end: 0.1}"
-    if kind == "dict_type":
-        message = "a mapping, {key: value, ...}"
-    if kind == "literal_error":
-        message = _expected_word(place.sections, found, message)
-    return f'"{path}": found {_short(found)}, expected {message}'
-
-
-def _expected_word(sections: Sequence[type[Config]], found: object, message: str) -> str:
-    """Say which words may stand there, pydantic's `message`, and which sections in the place of one."""
-    words = re.findall(r"'([^']*)'", message)
-    if not sections:
-        return (message + "." + did_you_mean(found, words)).rstrip(".")
-    tag = _tag(sections)
-    if _tagged(sections, tag, found) is not None:
-        return _expected_section(sections, found)
-    names = [str(name) for each in sections for name in _words(each, tag)]
-    others = f'{message}, or a section with "{tag}", one of {", ".join(names)}'
-    return (others + "." + did_you_mean(found, [*words, *names])).rstrip(".")
-
-
-def _expected_mapping(section: type[Config], path: str, found: object, there: bool) -> str:
-    """Say which keys a section has, and where a word in its place most likely belongs.
-
-    Args:
-        section: what is expected.
-        path: where.
-        found: what is there instead.
-        there: whether the recipe has the section, whose other keys are to stay.
-    """
-    expected = f"a mapping with the keys {', '.join(section.model_fields)}"
-    if not isinstance(found, str):
-        return expected
-    needed = [key for key, field in section.model_fields.items() if field.is_required()]
-    word: str | None = found
-    if "name" in section.model_fields:
-        key, words = "name", [str(each) for each in _words(section, "name")]
-        word = nearest(found, words) if words else found
-    elif len(needed) == 1 and section.model_fields[needed[0]].annotation is str:
-        key = needed[0]
-    else:
-        return expected
-    if word is None:
-        return expected
-    whole = not there and needed == [key]
-    meant = f"{path}={yaml_in_line({key: word})}" if whole else f"{path}.{key}={yaml_in_line(word)}"
-    return f'{expected}. Did you mean "{meant}"?'
-
-
-def _at(data: Any, path: Sequence[Any]) -> Any:
-    """Return what is at a place of nested plain data; None where that is not there."""
-    for key in path:
-        listed = isinstance(data, list) and isinstance(key, int) and key < len(data)
-        data = data[key] if listed or (isinstance(data, Mapping) and key in data) else None
-    return data
-
-
-def _expected_section(sections: Sequence[type[Config]], found: object) -> str:
-    """Say which keys the section needs that `found` names, or which names there are."""
-    tag = _tag(sections)
-    section = _tagged(sections, tag, found)
-    if section is not None:
-        others = "".join(f", {key}: ..." for key in _needed_beside(section, tag))
-        return f"{{{tag}: {found}{others}}}"
-    names = [str(name) for each in sections for name in _words(each, tag)]
-    return f'a section with "{tag}", one of {", ".join(names)}.{did_you_mean(found, names)}'.rstrip(".")
-
-
-def _expected_length(length: tuple[int | None, int | None], item: Any) -> str:
-    least, most = length
-    if least is not None and least == most:
-        return str(least)
-    bounds = item["ctx"]
-    return f"at least {bounds['min_length']}" if "min_length" in bounds else f"at most {bounds['max_length']}"
+        path, found = f"{path}.{context['discriminator'][1:-1]}", context["tag"]
+        expected = f"expected one of {context['expected_tags']}"
+    if kind == "model_type":
+        expected = f"expected a mapping with the keys {', '.join(_keys(place.sections))}"
+    if item["loc"][-1] in ("<word>", "<number>"):
+        expected += " or a section, {key: value, ...}"
+    words = re.findall(r"'([^']*)'", expected)
+    return f'"{path}": found {_short(found)}, {expected}.{did_you_mean(found, words)}'.rstrip(".")
 
 
 def _short(value: object) -> str:
     text = repr(value)
     return f"{text if len(text) <= 80 else text[:77] + '...'} ({type(value).__name__})"
+
+
+class _Place(NamedTuple):
+    """Where in a schema an error is.
+
+    Attributes:
+        path: as the user wrote it.
+        beside: sections that have its last key, or could.
+        sections: that may stand there.
+    """
+
+    path: list[int | str]
+    beside: list[type[Config]]
+    sections: list[type[Config]]
+
+
+def _locate(schema: type[Config], loc: tuple[int | str, ...]) -> _Place:
+    """Follow an error's location from `schema`.
+
+    pydantic puts the tag of a union's member into it, which no user wrote: `(objective, paco, tau)`. Of
+    several sections it chooses one; in angle brackets it tells a section from a word or a number.
+    """
+    path: list[int | str] = []
+    beside, sections = [schema], [schema]
+    for part in loc:
+        chosen = [each for each in sections if part in _words(each)]
+        if len(sections) > 1 and chosen:  # though a field may have the same name
+            sections = chosen
+        elif isinstance(part, int):
+            path.append(part)  # the sections of a list are already those of its members
+        elif not part.startswith("<"):
+            path.append(part)
+            fields = [each.model_fields[part] for each in sections if part in each.model_fields]
+            beside, sections = sections, [each for field in fields for each in _members(field.annotation)]
+    return _Place(path, beside, sections)
+
+
+def _keys(sections: list[type[Config]]) -> list[str]:
+    return [*dict.fromkeys(name for section in sections for name in section.model_fields)]
+
+
+def _words(section: type[Config]) -> list[Any]:
+    """Return the words that may stand in a section's keys, its tag's among them."""
+    return [word for field in section.model_fields.values() for word in get_args(field.annotation)]
+
+
+def _members(annotation: Any) -> list[type[Config]]:
+    """Return the sections in `A | list[B] | Annotated[C, ...]`."""
+    if isinstance(annotation, type) and issubclass(annotation, Config):
+        return [annotation]
+    return [member for argument in get_args(annotation) for member in _members(argument)]
 
 
 def plain_kind(value: object) -> str:
@@ -247,73 +146,6 @@ def leaves(plain: Any, path: str = "") -> list[tuple[str, Any]]:
         return [(path, plain)]
     below = ((value, f"{path}.{key}" if path else str(key)) for key, value in plain.items())
     return [leaf for value, key in below for leaf in leaves(value, key)]
-
-
-class _Place(NamedTuple):
-    """Where in a schema an error is.
-
-    Attributes:
-        path: as the user wrote it.
-        siblings: the valid keys beside its last part.
-        sections: that may stand there.
-        nullable: whether null may.
-        length: the fewest and the most values of a list there, where the key itself bounds them.
-    """
-
-    path: list[Any]
-    siblings: list[str]
-    sections: list[type[Config]]
-    nullable: bool
-    length: tuple[int | None, int | None]
-
-
-def _locate(schema: type[Config], loc: tuple[Any, ...]) -> _Place:
-    """Follow `loc` from `schema`.
-
-    pydantic puts the tag of a union's member into the path; no user wrote it, so it is left out: a value of
-    the union's discriminator, or a tag in angle brackets.
-    """
-    candidates: list[Any] = [schema]
-    siblings: list[str] = []
-    path: list[Any] = []
-    fields: list[FieldInfo] = []
-    for part in loc:
-        if isinstance(part, str) and part.startswith("<"):
-            continue
-        models = _sections(candidates)
-        tagged = [m for m in models if _has_literal(m, part)]
-        if len(models) > 1 and tagged:  # of several members the tag comes first, though a field be so named
-            candidates = tagged
-            continue
-        path.append(part)
-        if isinstance(part, int):
-            fields = []
-            continue  # the members of a list's annotation are already the candidates
-        siblings = sorted({name for model in models for name in model.model_fields})
-        fields = [model.model_fields[part] for model in models if part in model.model_fields]
-        candidates = [member for field in fields for member in _members(field.annotation)]
-    bounds = [bound for field in fields for bound in field.metadata]
-    least, most = (
-        next((value for bound in bounds if (value := getattr(bound, name, None)) is not None), None)
-        for name in ("min_length", "max_length")
-    )
-    return _Place(path, siblings, _sections(candidates), NoneType in candidates, (least, most))
-
-
-def _sections(candidates: Sequence[Any]) -> list[type[Config]]:
-    return [each for each in candidates if isinstance(each, type) and issubclass(each, Config)]
-
-
-def _has_literal(model: type[Config], value: object) -> bool:
-    return any(value in get_args(field.annotation) for field in model.model_fields.values())
-
-
-def _members(annotation: Any) -> list[Any]:
-    """Flatten `A | list[B] | Annotated[C, ...]` to the classes inside."""
-    arguments = get_args(annotation)
-    if not arguments:
-        return [annotation]
-    return [member for argument in arguments for member in _members(argument)]
 
 
 if TYPE_CHECKING:

@@ -17,10 +17,11 @@ from zoo.evaluation.printed import plain
 from zoo.experiments.plot import draw_rows
 from zoo.experiments.statistics import summarize
 from zoo.files import is_unused
+from zoo.recipe import Recipe
+from zoo.recipe.protocols import LinearProtocol
 from zoo.release import Release
 from zoo.release.evaluations import ACCURACIES
-from zoo.training import Recipe, build_objective, cpu_threads, pick_device
-from zoo.training.protocols import LinearProtocol
+from zoo.training import build_objective, cpu_threads, pick_device
 
 MOCO = "cifar_resnet20.moco_v2_ft_digits_lt50"
 PACO = "cifar_resnet20.paco_digits_lt50"

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from tests.benchmarks.traffic import NODE, Message, memory, messages, model_of
 from tests.torchrun import torchrun
-from zoo.training import Recipe
+from zoo.recipe import Recipe
 
 TOLERANCE = 0.003
 RANKS = (8, 64, 512)

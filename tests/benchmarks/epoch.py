@@ -25,7 +25,8 @@ from tests.data_fixtures import photo
 from zoo.data import Batch, ImageDataset
 from zoo.experiments.sweep_file import read_sweep
 from zoo.objectives import Objective
-from zoo.training import Recipe, build_objective
+from zoo.recipe import Recipe
+from zoo.training import build_objective
 from zoo.training.acceleration import compiled, fastest_kernels, float32_products
 from zoo.training.prepare import open_loader, place
 from zoo.training.step import Stepper

@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from tests.benchmarks.epoch import Photos
 from tests.benchmarks.harness import Row, gate, medians, milliseconds
 from zoo.data import ImageDataset, open_dataset
-from zoo.training import Recipe, build_objective
+from zoo.recipe import Recipe
+from zoo.training import build_objective
 from zoo.training.acceleration import fastest_kernels
 from zoo.training.meter import Meter
 from zoo.training.prepare import open_loader, place

@@ -19,7 +19,8 @@ from PIL import Image
 from tests.benchmarks.epoch import CLASSES, RECIPE, Photos, sweeps
 from tests.benchmarks.harness import Row, gate
 from zoo.data import ImageDataset
-from zoo.training import Recipe, RunFolder, build_objective, train
+from zoo.recipe import Recipe
+from zoo.training import RunFolder, build_objective, train
 
 MINUTES = 2.5
 COUNTS = [int(500 * 0.01 ** (c / (CLASSES - 1))) for c in range(CLASSES)]  # 10,847 images

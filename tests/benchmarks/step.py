@@ -20,7 +20,8 @@ from torch import nn
 from tests.benchmarks.epoch import Photos
 from tests.benchmarks.harness import Row, gate, medians, milliseconds
 from zoo.data import Batch, ImageDataset
-from zoo.training import Recipe, build_objective
+from zoo.recipe import Recipe
+from zoo.training import build_objective
 from zoo.training.acceleration import compiled, fastest_kernels
 from zoo.training.prepare import place
 from zoo.training.step import Stepper

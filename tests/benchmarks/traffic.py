@@ -20,7 +20,7 @@ from zoo import backbones
 from zoo.modules import MomentumEncoder
 from zoo.modules.batchnorm import GHOSTS
 from zoo.objectives import OBJECTIVES, DataInfo, Objective
-from zoo.training import Recipe
+from zoo.recipe import Recipe
 
 FLOAT, LONG = 4, 8
 

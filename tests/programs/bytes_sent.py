@@ -14,8 +14,9 @@ import torch
 
 from zoo.data import TrainLoader, open_dataset
 from zoo.ranks import Ranks
+from zoo.recipe import Recipe
 from zoo.rendezvous import join
-from zoo.training import Recipe, build_objective
+from zoo.training import build_objective
 from zoo.training.step import Stepper
 
 CPU = torch.device("cpu")

@@ -11,8 +11,9 @@ from pathlib import Path
 
 from zoo.data import open_dataset
 from zoo.errors import ZooError
+from zoo.recipe import Recipe
 from zoo.rendezvous import join
-from zoo.training import Recipe, RunFolder, build_objective, train
+from zoo.training import RunFolder, build_objective, train
 from zoo.training.neighbors import Neighbors
 
 recipe = Recipe.load("cifar_resnet20.moco_v2_ft_digits_lt50", sys.argv[2:])

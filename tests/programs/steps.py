@@ -18,8 +18,9 @@ from tests.programs.tiny import norm_free
 from zoo.data import Batch, TrainLoader, open_dataset
 from zoo.objectives import Objective
 from zoo.ranks import ALONE, Ranks
+from zoo.recipe import Recipe
 from zoo.rendezvous import join
-from zoo.training import Recipe, build_objective
+from zoo.training import build_objective
 from zoo.training.step import Stepper
 
 CPU = torch.device("cpu")

@@ -13,8 +13,9 @@ from pathlib import Path
 from zoo.data import open_dataset
 from zoo.errors import Interrupted
 from zoo.ranks import Ranks
+from zoo.recipe import Recipe
 from zoo.rendezvous import join
-from zoo.training import Recipe, RunFolder, Trained, build_objective, train
+from zoo.training import RunFolder, Trained, build_objective, train
 from zoo.training.stopping import Stopping
 
 folder, overrides = Path(sys.argv[1]), sys.argv[2:]

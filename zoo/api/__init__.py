@@ -13,7 +13,7 @@ from zoo.api.pretraining import plan_pretraining
 from zoo.api.profiling import profile_step
 from zoo.api.snapshots import snapshot
 from zoo.evaluation.embedding import Embedding
-from zoo.training.protocols import PROTOCOLS
+from zoo.recipe.protocols import PROTOCOLS
 
 __all__ = [
     "PROTOCOLS",

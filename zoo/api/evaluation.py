@@ -28,11 +28,11 @@ from zoo.evaluation.classifier import OwnClassifier
 from zoo.evaluation.measure import Encoded, ProbeRun, check_centers, measure
 from zoo.files import RUNS
 from zoo.modules import Centers
+from zoo.recipe.protocols import PROTOCOLS, TRAINED, ClassifierProtocol, Protocol, RetrievalProtocol
 from zoo.release import Preprocess, Release
 from zoo.release.format import METRICS
 from zoo.training import pick_device
 from zoo.training.progress import show_status
-from zoo.training.protocols import PROTOCOLS, TRAINED, ClassifierProtocol, Protocol, RetrievalProtocol
 from zoo.training.signals import interruptible
 
 

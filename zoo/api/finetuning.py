@@ -8,36 +8,17 @@ from typing import Any, NamedTuple
 
 from zoo import release as releases
 from zoo.api.evaluation import resolve_data
-from zoo.api.made_recipes import (
-    SMALL,
-    Start,
-    asked,
-    backbone_of,
-    cosine_section,
-    data_section,
-    find_start,
-    mirrored,
-    overridden_data,
-    training_section,
-    views_section,
-)
-from zoo.api.naming import data_tag
 from zoo.api.pretraining import as_recipe, pretrain
 from zoo.config import dump_yaml, parse
-from zoo.data import DataConfig, open_dataset
+from zoo.data import DataConfig
 from zoo.data.any_data import Data, resolve
 from zoo.data.memory import Root
-from zoo.data.sources import data_name
-from zoo.data.words import selection_words
 from zoo.errors import RecipeError
 from zoo.files import RUNS
+from zoo.recipe import Recipe, templates
+from zoo.recipe.naming import words_and_name
+from zoo.recipe.overrides import Overrides, as_overrides, changes_in_words
 from zoo.release import Release
-from zoo.release.schema import MAX_NAME
-from zoo.training import Recipe
-from zoo.training.description import changes_in_words
-from zoo.training.overrides import Overrides, as_overrides
-
-_STEPS, _BATCH, _EPOCHS = 600, 64, (5, 50)  # steps aimed at, images in each, fewest and most epochs
 
 
 def finetune(
@@ -104,11 +85,11 @@ def plan_finetuning(
     """
     overrides = as_overrides(overrides)
     init = releases.portable(init)
-    start = find_start(init, opened=recipe is None)
+    start = templates.find_start(init, opened=recipe is None)
     if recipe is None:
         config, root, _ = resolve_data(data, start.release)
-        config = overridden_data(config, overrides)
-        plain = _default_recipe(start, config, root, overrides)
+        config = templates.overridden_data(config, overrides)
+        plain = templates.finetuning(start, config, root, overrides)
     else:
         given = as_recipe(recipe, overrides)
         plain = given.model_dump(mode="json")
@@ -119,7 +100,7 @@ def plan_finetuning(
             plain["description"] = f"The recipe {given.name}, started from {start.told}{changed}."
         if not is_own:
             _put_data(plain, config, root, f"{start.told}{changed}")
-    plain["init"] = (plain["init"] or {"head": "fresh"}) | {"release": start.spelling}
+    plain["init"] = (plain.get("init") or {}) | {"release": start.spelling}
     final = Recipe.from_yaml(dump_yaml(plain), str(plain["name"]), overrides).model_dump(mode="json")
     # which no override replaces
     final["init"] |= {"release": start.spelling, **({"head": head} if head else {})}
@@ -152,54 +133,3 @@ def _put_data(plain: dict[str, Any], config: DataConfig, root: Root, told: str) 
     words, name = words_and_name(config, root, beginning)
     plain["description"] = f"The recipe {plain['name']} on {words}, started from {told}."
     plain["name"] = name
-
-
-def words_and_name(config: DataConfig, root: Root, beginning: str) -> tuple[str, str]:
-    """Name the training data in a sentence, and as the end of a recipe's name with that `beginning`."""
-    plain = config.model_dump(mode="json")
-    words = [data_name(config.source, root), *selection_words(plain["long_tail"], plain["subset"])]
-    return ", ".join(words), beginning + data_tag(config, root, MAX_NAME - len(beginning))
-
-
-def _default_recipe(start: Start, config: DataConfig, root: Root, overrides: Sequence[str]) -> dict[str, Any]:
-    """Return the plain values of the recipe that `plan_finetuning` describes.
-
-    What depends on the numbers of epochs and of images in a batch follows those that overrides ask for.
-    """
-    backbone = backbone_of(start)
-    preprocess, convolutional = backbone.preprocess, backbone.convolutional
-    size = preprocess.input_size
-    images = len(open_dataset(config, "train", root))
-    epochs = min(max(-(-_STEPS * _BATCH // images), _EPOCHS[0]), _EPOCHS[1])
-    epochs = asked(overrides, "training.epochs", epochs)
-    batch = asked(overrides, "training.batch_size", min(_BATCH, images))
-    words, name = words_and_name(config, root, f"{backbone.arch}.finetuned_")
-    crop: dict[str, Any] = {"op": "pad_crop", "size": size, "padding": size // 8}
-    if size > SMALL:
-        crop = {"op": "random_resized_crop", "size": size, "scale": [0.2, 1.0]}
-    return {
-        "name": name,
-        "description": f"Cross-entropy on {words}, started from {start.told}; a recipe made for the release.",
-        "backbone": backbone.section,
-        "init": None,
-        "data": data_section(config, preprocess),
-        "views": views_section(config.source, preprocess, [[crop, *mirrored(config.source)]]),
-        "objective": {"name": "classify", "loss": "cross_entropy", "label_smoothing": 0.0},
-        "optimizer": {
-            "name": "momentum" if convolutional else "adamw",
-            "lr": 0.03 if convolutional else 5e-4,
-            "weight_decay": 1e-4 if convolutional else 0.05,
-            "momentum": 0.9,
-            "decay_norm_and_bias": convolutional,
-            "layer_decay": None if convolutional or not backbone.layered else 0.75,
-        },
-        "schedule": cosine_section(epochs // 10),
-        "training": training_section(
-            backbone,
-            epochs=epochs,
-            batch_size=batch,
-            drop_last=images % batch == 1,  # BatchNorm needs two images
-            checkpoint_every=max(1, epochs // 4),
-        ),
-        "evaluation": [{"protocol": "classifier"}],
-    }

@@ -19,13 +19,14 @@ from zoo.evaluation.encoded import ProbeData, Reading
 from zoo.evaluation.measure import Encoded, ProbeRun
 from zoo.image_list import ImageList
 from zoo.objectives import Objective
+from zoo.recipe import Recipe
 from zoo.release import Preprocess, Release, write_release
 from zoo.release import history as histories
 from zoo.release.format import LICENSE
 from zoo.release.origins import START, TEACHERS
 from zoo.release.tensors import round_centers_to_half, round_to_half
 from zoo.report.pictures import draw_pictures
-from zoo.training import Recipe, Stage, pick_device
+from zoo.training import Stage, pick_device
 from zoo.training.post_hoc import close
 from zoo.training.progress import show_status
 from zoo.training.run_stages import class_rows_of, rows_of, together

@@ -53,7 +53,9 @@ def preprocess_of(model: nn.Module, given: Preprocess | Mapping[str, Any] | None
     except (TypeError, AttributeError, KeyError, IndexError) as error:  # another library's, or made by hand
         raise ZooError(f"model: its pretrained_cfg is none of timm's ({error}); give preprocess=") from None
     fields = {key: config[key] for key in ("crop_pct", "interpolation", "mean", "std")}
-    taken = _checked({"input_size": size_built_for(model) or size, **fields}, "model: pretrained_cfg")
+    taken = _checked(
+        {"input_size": backbones.size_built_for(model) or size, **fields}, "model: pretrained_cfg"
+    )
     if config["crop_mode"] != "center":
         warnings.warn(
             f'model: its pretrained_cfg has crop_mode "{config["crop_mode"]}"; here images are cropped at '
@@ -82,19 +84,6 @@ def _checked(given: Preprocess | Mapping[str, Any], where: str = "preprocess") -
     fields = parse(Input, listed, where, ZooError)
     mean, std = tuple(fields.mean), tuple(fields.std)
     return Preprocess(fields.input_size, fields.crop_pct, fields.interpolation, mean, std)
-
-
-def size_built_for(model: nn.Module) -> int | None:
-    """Return the size of the images, where a model keeps it: a `pretrained_cfg` is of its pretrained weights.
-
-    timm has a pair at the patch embedding, DINO's code a number, torchvision's ViT a number at the model.
-    """
-    size = getattr(getattr(model, "patch_embed", None), "img_size", None) or getattr(
-        model, "image_size", None
-    )
-    if isinstance(size, tuple | list):
-        size = size[-1] if size else None
-    return size if isinstance(size, int) and size > 0 else None
 
 
 def check_encoder(model: nn.Module, size: int) -> None:

@@ -4,47 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
-from zoo.api.finetuning import words_and_name
-from zoo.api.made_recipes import (
-    SMALL,
-    Backbone,
-    asked,
-    at_size,
-    backbone_of,
-    cosine_section,
-    data_section,
-    find_start,
-    mirrored,
-    new_backbone,
-    overridden_data,
-    training_section,
-    views_section,
-)
 from zoo.api.pretraining import as_recipe
 from zoo.api.pretraining import pretrain as pretrain_by_recipe
 from zoo.config import dump_yaml, parse
-from zoo.data import DataConfig, ImageDataset, open_dataset
+from zoo.data import open_dataset
 from zoo.data.any_data import Data, as_data, resolve
 from zoo.data.config import Holdout
 from zoo.data.memory import Root
 from zoo.errors import DataError, RecipeError, did_you_mean
 from zoo.image_list import ImageList
+from zoo.recipe import Recipe
+from zoo.recipe.overrides import Overrides, apply, as_overrides
+from zoo.recipe.sections import BackboneSection
+from zoo.recipe.templates import (
+    TITLES,
+    Backbone,
+    MadeFor,
+    asked,
+    at_size,
+    backbone_of,
+    find_start,
+    has_classes,
+    new_backbone,
+    overridden_data,
+    pretraining,
+)
 from zoo.release import Release
-from zoo.training import Recipe
-from zoo.training.overrides import Overrides, apply, as_overrides
-from zoo.training.sections import BackboneSection
-
-MadeFor = Literal["moco", "simclr"]
-"""Objectives that recipes are made for; both learn without labels."""
-
-_TITLES: dict[MadeFor, tuple[str, str]] = {"moco": ("MoCo v2", "moco_v2"), "simclr": ("SimCLR", "simclr")}
-_EPOCHS, _SEEN, _FEWEST = 200, 10_000_000, 50  # at most, images seen in all, epochs at least
-_BATCH, _SMALLEST, _STEPS = 256, 32, 16  # images of a step at most and at least, steps of an epoch
-_QUEUE, _PART = 65_536, 4  # keys at most; images for each key
-_LOOKS = 20  # at the neighbours, and checkpoints that are written
-_GROUP = 32  # keys with BatchNorm statistics of their own: those of one of the authors' GPUs
 
 
 def pretrain(
@@ -75,7 +62,7 @@ def pretrain(
         resume: go on from the last checkpoint in `out`, or begin if there is none. A restart by torchrun
             does so in any case.
         overrides: changes, recorded in the released recipe: a list of `a.b=c`, or a mapping `{"a.b": c}`.
-            With other data or another objective, a shipped recipe's release gets a name of its own.
+            With other data or another objective the release is called NAME_changed, unless they set a name.
         init: without a recipe, the weights to start from: a release, its name or folder, or `timm:ARCH.TAG`.
         arch: without a recipe, in place of `init`: the architecture, with new weights.
         objective: without a recipe "moco", which is the default, or "simclr".
@@ -168,19 +155,17 @@ def plan_own_pretraining(
     if init is not None:
         start = find_start(init)
         backbone, told = backbone_of(start), f"started from {start.told}"
-        section: dict[str, Any] | None = {"release": start.spelling, "head": "fresh"}
+        section: dict[str, Any] | None = {"release": start.spelling}
     else:
         backbone, told, section = _new(str(arch), overrides), "from random weights", None
     sized = at_size(backbone, asked(overrides, "views.eval.size", backbone.preprocess.input_size))
     train_set = open_dataset(config, "train", root, unlabelled=True)
-    if config.holdout is not None and not _has_classes(train_set):  # by which nothing could be measured
+    if config.holdout is not None and not has_classes(train_set):  # by which nothing could be measured
         config = config.model_copy(update={"holdout": Holdout(fraction=0)})
         train_set = open_dataset(config, "train", root, unlabelled=True)
     if len(train_set) < 2:
         raise DataError(f"data: found {len(train_set)} training image, expected at least 2, better thousands")
-    plain = _default_recipe(
-        learned, sized, told, config, root, train_set, overrides, started=init is not None
-    )
+    plain = pretraining(learned, sized, told, config, root, train_set, overrides, started=init is not None)
     plain["init"] = section
     planned = Recipe.from_yaml(dump_yaml(plain), str(plain["name"]), overrides)
     return Pretraining(planned, root)
@@ -239,12 +224,12 @@ def data_in_place(
 
 
 def _check_objective(objective: str | None) -> MadeFor:
-    for known in _TITLES:
+    for known in TITLES:
         if objective in (None, known):
             return known
     raise RecipeError(
-        f'objective: found "{objective}", expected {" or ".join(_TITLES)}, for which recipes are made; '
-        f"others are trained by a recipe of theirs.{did_you_mean(objective, _TITLES)}"
+        f'objective: found "{objective}", expected {" or ".join(TITLES)}, for which recipes are made; '
+        f"others are trained by a recipe of theirs.{did_you_mean(objective, TITLES)}"
     )
 
 
@@ -256,111 +241,3 @@ def _new(arch: str, overrides: Sequence[str]) -> Backbone:
             apply(plain, each, "overrides")
     section = parse(BackboneSection, plain["backbone"], "backbone")
     return new_backbone(section.arch, section.args)
-
-
-def _default_recipe(
-    objective: MadeFor,
-    backbone: Backbone,
-    told: str,
-    config: DataConfig,
-    root: Root,
-    train_set: ImageDataset,
-    overrides: Sequence[str],
-    *,
-    started: bool,
-) -> dict[str, Any]:
-    """Return the plain values of the recipe that `plan_own_pretraining` describes, without its `init`."""
-    images, convolutional = len(train_set), backbone.convolutional
-    epochs = asked(overrides, "training.epochs", _epochs(images))
-    batch = asked(overrides, "training.batch_size", _batch(images))
-    title, tag = _TITLES[objective]
-    words, name = words_and_name(config, root, f"{backbone.arch}.{tag}_")
-    views = [_view(config, backbone.preprocess.input_size) for _ in range(2)]
-    rate = (0.3 if convolutional else 5e-4) * (0.1 if started else 1.0) * batch / _BATCH
-    training = training_section(
-        backbone,
-        epochs=epochs,
-        batch_size=batch,
-        drop_last=batch <= images,
-        checkpoint_every=max(1, epochs // _LOOKS),
-    )
-    return {
-        "name": name,
-        "description": f"{title} on {words}, without labels, {told}; a recipe made for these images.",
-        "backbone": backbone.section,
-        "data": data_section(config, backbone.preprocess),
-        "views": views_section(config.source, backbone.preprocess, views),
-        "objective": _objective(objective, images, batch),
-        "optimizer": {
-            "name": "momentum" if convolutional else "adamw",
-            "lr": float(f"{rate:.4g}"),
-            "weight_decay": 1e-4 if convolutional else 0.05,
-            "momentum": 0.9,
-            "decay_norm_and_bias": convolutional,
-            "layer_decay": None,
-        },
-        "schedule": cosine_section(min(10, epochs // 10)),
-        "training": training
-        | {
-            "sync_batchnorm": objective == "simclr",
-            "knn_every": max(1, epochs // _LOOKS) if _has_classes(train_set) else None,
-        },
-        "evaluation": _protocols(config, root, train_set),
-    }
-
-
-def _epochs(images: int) -> int:
-    return max(_FEWEST, min(_EPOCHS, _SEEN // images))
-
-
-def _batch(images: int) -> int:
-    if images < _SMALLEST:
-        return images
-    power = 1 << max(0, (images // _STEPS).bit_length() - 1)
-    return min(_BATCH, max(_SMALLEST, power))
-
-
-def _view(config: DataConfig, size: int) -> list[dict[str, Any]]:
-    """Return a view of MoCo v2's, `--aug-plus` in https://github.com/facebookresearch/moco, for this size."""
-    view: list[dict[str, Any]] = [
-        {"op": "random_resized_crop", "size": size, "scale": [0.2, 1.0]},
-        {"op": "color_jitter", "p": 0.8, "brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "hue": 0.1},
-        {"op": "grayscale", "p": 0.2},
-    ]
-    if size > SMALL:  # below, it would be half a pixel
-        widest = float(f"{2.0 * size / 224:.3g}")
-        kernel = 2 * (size // 20) + 1  # a tenth of a side, as SimCLR has it: 23 of 224
-        view.append({"op": "gaussian_blur", "p": 0.5, "sigma": [widest / 20, widest], "kernel_size": kernel})
-    return [*view, *mirrored(config.source)]
-
-
-def _objective(objective: MadeFor, images: int, batch: int) -> dict[str, Any]:
-    head = {"dim": 128, "head_layers": 2, "head_hidden": 2048, "head_batchnorm": True, "tau": 0.2}
-    if objective == "simclr":
-        return {"name": "simclr", **head}
-    return {
-        "name": "moco",
-        **head,
-        "queue_size": max(batch, min(_QUEUE, images // _PART) // batch * batch),
-        "momentum": {"kind": "cosine", "start": 0.99, "end": 0.999},  # short trainings need the faster start
-        "key_groups": max(2, batch // _GROUP) if batch >= 4 else 1,
-        "feature_transform": None,
-        "loss": {"name": "info_nce"},
-    }
-
-
-def _has_classes(train_set: ImageDataset) -> bool:
-    """Whether neighbours can be asked for them: there are several, and of one at least two images."""
-    counts = train_set.class_counts
-    return train_set.num_classes > 1 and bool((counts > 1).any())
-
-
-def _protocols(config: DataConfig, root: Root, train_set: ImageDataset) -> list[dict[str, Any]]:
-    """Return what can be measured: without classes, or images to test on, nothing."""
-    if not _has_classes(train_set) or bool((train_set.labels < 0).any()):
-        return []
-    try:
-        open_dataset(config, "test", root)
-    except DataError:  # said once more, as a warning, when the training begins
-        return []
-    return [{"protocol": "linear"}, {"protocol": "knn"}]

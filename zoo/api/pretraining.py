@@ -9,7 +9,6 @@ from pathlib import Path
 
 from zoo import release as releases
 from zoo.api.finishing import Finished, finish
-from zoo.api.naming import renamed
 from zoo.config import plain_kind
 from zoo.data import DataConfig, ImageDataset, open_dataset
 from zoo.data.memory import Root
@@ -19,11 +18,13 @@ from zoo.files import RUNS
 from zoo.image_list import ImageList
 from zoo.launch import handed_on, others_waiting, restarted
 from zoo.ranks import ALONE, Ranks
+from zoo.recipe import Recipe
+from zoo.recipe.naming import renamed
+from zoo.recipe.overrides import Overrides, as_overrides
 from zoo.release import Release
 from zoo.release.format import holds_release
 from zoo.rendezvous import join
 from zoo.training import (
-    Recipe,
     RunFolder,
     Stage,
     build_objective,
@@ -32,7 +33,6 @@ from zoo.training import (
     pick_device,
 )
 from zoo.training.changes import is_same
-from zoo.training.overrides import Overrides, as_overrides
 from zoo.training.run_stages import train_stages
 from zoo.training.signals import interruptible
 from zoo.training.stages import beginning
@@ -50,8 +50,6 @@ def pretrain(
     images: Mapping[str, ImageList] | None = None,
 ) -> Release:
     """Do what `zoo.api.own_pretraining.pretrain` does, which takes the same arguments, with a given recipe.
-
-    With other data or another objective by the overrides, the release gets a name of its own.
 
     Raises:
         Interrupted, RanksLost, ZooError: as there.
@@ -192,7 +190,7 @@ def _track(
 def plan_pretraining(recipe: Recipe | str | Path, *, data: Root = None, overrides: Overrides = ()) -> Recipe:
     """Return the recipe of a training without running it; the arguments are those of `pretrain`.
 
-    Where overrides change the data or the kind of objective, and not the name, it gets another name.
+    Where overrides change the data or the kind of objective, and not the name, it is called NAME_changed.
 
     Raises:
         RecipeError: for a recipe or overrides that are none.
@@ -205,7 +203,7 @@ def plan_pretraining(recipe: Recipe | str | Path, *, data: Root = None, override
         before = as_recipe(recipe, ())
     except RecipeError:  # whole only with its overrides: there is nothing to compare with
         return made
-    return renamed(made, before, overrides, data)
+    return renamed(made, before, overrides)
 
 
 def as_recipe(recipe: Recipe | str | Path, overrides: Overrides) -> Recipe:

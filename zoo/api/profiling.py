@@ -11,8 +11,9 @@ from zoo.data import open_dataset
 from zoo.data.any_data import Data, own_root
 from zoo.errors import RecipeError, TrainingError
 from zoo.files import write_text, writing
-from zoo.training import Recipe, build_objective, cpu_threads, learns_without_labels, stages
-from zoo.training.overrides import Overrides
+from zoo.recipe import Recipe
+from zoo.recipe.overrides import Overrides
+from zoo.training import build_objective, cpu_threads, learns_without_labels, stages
 from zoo.training.profile import Profile, describe, profile
 from zoo.training.progress import show_status
 from zoo.training.stages import beginning

@@ -11,11 +11,12 @@ from zoo.catalog import recipe_text
 from zoo.data.any_data import Data, own_root
 from zoo.errors import TrainingError
 from zoo.files import RUNS, is_file
+from zoo.recipe import Recipe
+from zoo.recipe.overrides import Overrides, as_overrides
 from zoo.release import Release
 from zoo.release.format import holds_release
-from zoo.training import Recipe, RunFolder, Stage, cpu_threads, pick_device
+from zoo.training import RunFolder, Stage, cpu_threads, pick_device
 from zoo.training.changes import allowed_changes
-from zoo.training.overrides import Overrides, as_overrides
 from zoo.training.snapshot import checkpoint_of, trained_until
 from zoo.training.stages import is_stage
 

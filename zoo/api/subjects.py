@@ -19,10 +19,11 @@ from zoo.data.words import data_words
 from zoo.errors import ReleaseError, TrainingError, ZooError
 from zoo.files import is_dir, is_file, names_in
 from zoo.modules import Centers
+from zoo.recipe import Recipe
 from zoo.release import Release
 from zoo.release import history as histories
 from zoo.release.format import CONFIG, holds_release
-from zoo.training import Recipe, RunFolder
+from zoo.training import RunFolder
 from zoo.training.checkpoint_reader import step_of
 from zoo.training.run_stages import class_rows_of, rows_of
 from zoo.training.snapshot import objective_at

@@ -17,7 +17,7 @@ from zoo.backbones import resnet_cifar as resnet_cifar
 from zoo.errors import ZooError, did_you_mean, first_line
 from zoo.modules.modes import evaluating
 
-__all__ = ["check_encoder", "check_input", "create", "feature_dim", "is_own", "name_of"]
+__all__ = ["check_encoder", "check_input", "create", "feature_dim", "is_own", "name_of", "size_built_for"]
 
 _NOT_ARGUMENTS = {"self", "args", "kwargs", "device", "dtype", "num_classes"}
 
@@ -134,3 +134,16 @@ def _size_hint(model: nn.Module, size: int) -> str:
     }
     known = [text for argument, text in helpful.items() if argument in valid]
     return f" Set {' and '.join(known)} in the model's arguments" if known else " Use larger images"
+
+
+def size_built_for(model: nn.Module) -> int | None:
+    """Return the size of the images, where a model keeps it: a `pretrained_cfg` is of its pretrained weights.
+
+    timm has a pair at the patch embedding, DINO's code a number, torchvision's ViT a number at the model.
+    """
+    size = getattr(getattr(model, "patch_embed", None), "img_size", None) or getattr(
+        model, "image_size", None
+    )
+    if isinstance(size, tuple | list):
+        size = size[-1] if size else None
+    return size if isinstance(size, int) and size > 0 else None

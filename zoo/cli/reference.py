@@ -11,7 +11,7 @@ import typer
 from zoo.cli.app import app
 
 if TYPE_CHECKING:
-    from zoo.training.keys import Section
+    from zoo.recipe.keys import Key
 
 _NARROWEST, _WIDEST = 60, 110
 
@@ -28,37 +28,32 @@ def keys(
     ] = "",
 ) -> None:
     """Explain the keys of a recipe: what each means, its type, and its default where it has one."""
-    from zoo.training.keys import section
+    from zoo.recipe.keys import find_keys
 
-    found = section(name)
-    if not found.name:
+    if not name:
         print('The keys of a recipe; "zoo keys SECTION" shows those of a section, e.g. "zoo keys paco".\n')
-    elif found.text:
-        paragraphs = f"{found.name}: {found.text}".split("\n")
-        print("\n".join(line for each in paragraphs for line in _wrapped(each, "")) + "\n")
-    print("\n".join(_lines(found, deep=bool(found.name))))
+    for key in find_keys(name):
+        print("\n".join(_lines(key, deep=bool(name))))
 
 
-def _lines(found: Section, *, deep: bool) -> list[str]:
-    """Return lines for each key; `deep`: also for those of a section that alone can stand there."""
-    from zoo.training.keys import section
-
-    lines: list[str] = []
-    for key in found.keys:
-        default = "" if key.default is None else f"; default {key.default}"
-        lines += _wrapped(f"{key.path}: {key.kind}{default}", "", later="        ")
-        lines += _wrapped(key.text, "    ")
-        if len(key.sections) == 1 and deep:
-            lines += _lines(section(key.sections[0]), deep=True)
-        elif len(key.sections) > 1 and deep:
-            alike = dict[str, list[str]]()
-            for each in key.sections:
-                alike.setdefault(section(each).summary, []).append(each)
-            for text, names in alike.items():
-                lines += _wrapped(f"{', '.join(names)}: {text}", "      ", later="        ")
-        elif len(key.sections) > 1:
-            lines += _wrapped(", ".join(each.rpartition(".")[2] for each in key.sections), "    ")
-    return lines
+def _lines(key: Key, *, deep: bool) -> list[str]:
+    """Return lines on a key and, where `deep`, on the keys inside; of several sections only what they are."""
+    default = "" if key.default is None else f"; default {key.default}"
+    first, *others = f"{key.path}: {key.kind}{default}\n{key.text}".split("\n")
+    if not key.kind:  # one of several sections
+        first, *others = f"{key.name}: {key.text}".split("\n")
+    lines = _wrapped(first, "", later="        ")
+    lines += [line for each in others for line in _wrapped(each, "    ")]
+    alike = dict[str, list[str]]()
+    for each in key.inside:
+        if not each.kind:
+            alike.setdefault(each.text.partition("\n")[0], []).append(each.name)
+    if not deep:
+        words = [name.rpartition(".")[2] for names in alike.values() for name in names]
+        return lines + _wrapped(", ".join(words), "    ")
+    for text, names in alike.items():
+        lines += _wrapped(f"{', '.join(names)}: {text}", "      ", later="        ")
+    return lines + [line for each in key.inside if each.kind for line in _lines(each, deep=True)]
 
 
 def _wrapped(text: str, first: str, *, later: str | None = None) -> list[str]:

@@ -18,6 +18,7 @@ from zoo.cli.show import (
     print_reading,
     print_release,
 )
+from zoo.config import dump_yaml
 from zoo.errors import RecipeError, ReleaseError, did_you_mean
 from zoo.files import is_file
 
@@ -72,8 +73,14 @@ def list_(
 @app.command()
 def show(
     name: Annotated[str, typer.Argument(help="Weights name, folder, org/repo, recipe or sweep.")],
+    full: Annotated[
+        bool, typer.Option("--full", help="Print a recipe's every value, defaults included.")
+    ] = False,
 ) -> None:
-    """Show a release's facts and figures and how its name was read, or a recipe or sweep as it stands."""
+    """Show a release's facts and figures and how its name was read, or a recipe or sweep as it stands.
+
+    A recipe's file states what makes it that recipe; --full also prints what it leaves to the defaults.
+    """
     if name in catalog.list_sweeps() and not is_file(name):
         path = catalog.sweep_path(name)
         print(f"# {path}\n{catalog.recipe_text(path)}", end="")
@@ -86,9 +93,17 @@ def show(
         release = Release.at(folder_of(reading, want="facts"))
         print_reading(name, reading)
         print_release(release)
+        if full and not _is_recipe(name):
+            print(dump_yaml(release.recipe), end="")
     if reading is None or _is_recipe(name):
         path = catalog.recipe_path(name)
-        print(f"# {path}\n{catalog.recipe_text(path)}", end="")
+        print(f"# {path}\n{_values(path) if full else catalog.recipe_text(path)}", end="")
+
+
+def _values(recipe: Path) -> str:
+    from zoo.recipe import Recipe  # imports torch
+
+    return Recipe.load(recipe).to_yaml()
 
 
 def _release_of(name: str) -> Reading | None:

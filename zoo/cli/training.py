@@ -15,8 +15,8 @@ from zoo.files import RUNS
 from zoo.launch import launched, rank
 
 if TYPE_CHECKING:
+    from zoo.recipe import Recipe
     from zoo.release import Release
-    from zoo.training import Recipe
 
 
 @app.command()

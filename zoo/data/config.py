@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
-from zoo.config import Config
+from zoo.config import Config, named_by
 from zoo.data.ops import Cutout, GaussianBlur, Interpolation, Op, PositiveInt, RandomErasing, TimmAugment
 from zoo.revisions import REVISION
 
@@ -133,6 +133,7 @@ class Memory(Config):
 Source = Annotated[
     Digits | TorchvisionSource | Folder | ListFiles | Parquet | HubDataset | Memory,
     Field(discriminator="kind"),
+    named_by("kind"),
 ]
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from zoo.config import Config
+from zoo.config import Config, named_by
 
 Interpolation = Literal["bilinear", "bicubic"]
 Probability = Annotated[float, Field(ge=0, le=1)]
@@ -244,4 +244,5 @@ Op = Annotated[
     | TimmAugment
     | RandomErasing,
     Field(discriminator="op"),
+    named_by("op"),
 ]

@@ -18,8 +18,8 @@ from zoo.data.labels import require_same_classes
 from zoo.data.overlap import shared_images
 from zoo.errors import DataError, ZooWarning
 from zoo.evaluation.features import Features, extract
+from zoo.recipe.protocols import Augmentation, CropAndFlip
 from zoo.seeding import derive_seed
-from zoo.training.protocols import Augmentation, CropAndFlip
 
 BATCH = 256
 # On a CPU the activations of so many images stay near its caches: from 32 pixels on 1.2 to 1.5 times as fast

@@ -9,7 +9,7 @@ from torch import Tensor
 from zoo.evaluation.classifier import center_logits
 from zoo.evaluation.encoded import ProbeData
 from zoo.evaluation.trained import ProbeRun, train_classifier
-from zoo.training.protocols import LinearFullProtocol
+from zoo.recipe.protocols import LinearFullProtocol
 
 
 def train_linear(

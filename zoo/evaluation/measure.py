@@ -23,8 +23,7 @@ from zoo.evaluation.trained import ProbeRun
 from zoo.functional import never, post_hoc_adjusted
 from zoo.functional.knn import knn_predict
 from zoo.modules import Centers
-from zoo.release.evaluations import headline
-from zoo.training.protocols import (
+from zoo.recipe.protocols import (
     ClassifierProtocol,
     FewShotProtocol,
     KNNProtocol,
@@ -34,6 +33,7 @@ from zoo.training.protocols import (
     RetrievalProtocol,
     settings_of,
 )
+from zoo.release.evaluations import headline
 
 __all__ = ["Encoded", "ProbeRun", "check_centers", "measure", "respond"]
 

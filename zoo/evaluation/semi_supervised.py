@@ -12,7 +12,7 @@ from zoo.data.subset import select_subset
 from zoo.evaluation.classifier import center_logits
 from zoo.evaluation.encoded import ProbeData
 from zoo.evaluation.trained import ProbeRun, train_classifier
-from zoo.training.protocols import SemiSupervisedProtocol
+from zoo.recipe.protocols import SemiSupervisedProtocol
 
 
 def fine_tune(

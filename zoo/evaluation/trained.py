@@ -16,9 +16,10 @@ from zoo.data import DataConfig, ImageDataset
 from zoo.errors import ZooError
 from zoo.evaluation.encoded import ProbeData
 from zoo.objectives import Classify, DataInfo
+from zoo.recipe import Recipe
+from zoo.recipe.protocols import LinearFullProtocol, SemiSupervisedProtocol
 from zoo.seeding import derive_seed
-from zoo.training import Recipe, RunFolder, train
-from zoo.training.protocols import LinearFullProtocol, SemiSupervisedProtocol
+from zoo.training import RunFolder, train
 
 LOG_EVERY = 20  # steps
 CHECKPOINT_EVERY = 5  # epochs; a signal saves the state in between

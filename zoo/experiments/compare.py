@@ -26,11 +26,11 @@ from zoo.experiments.statistics import Summary, paired, summarize
 from zoo.files import RUNS, write_text, writing
 from zoo.launch import rank, restarted
 from zoo.markdown import markdown_table
+from zoo.recipe import Recipe
+from zoo.recipe.methods import FromCenters, NearestCenter
+from zoo.recipe.overrides import Overrides, as_overrides
 from zoo.release import Release
 from zoo.release.evaluations import ACCURACIES
-from zoo.training import Recipe
-from zoo.training.methods import FromCenters, NearestCenter
-from zoo.training.overrides import Overrides, as_overrides
 from zoo.training.progress import say
 
 METHODS: dict[str, dict[str, Any]] = {

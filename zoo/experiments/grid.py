@@ -13,10 +13,10 @@ from typing import Any
 from zoo.api.pretraining import as_recipe
 from zoo.errors import RecipeError, TrainingError, ZooError, did_you_mean
 from zoo.files import is_unused
+from zoo.recipe import Recipe
+from zoo.recipe.overrides import override_of
 from zoo.release import Release
 from zoo.release.format import holds_release
-from zoo.training import Recipe
-from zoo.training.overrides import override_of
 
 RECIPE = "recipe"
 """The axis of a sweep over several recipes."""

@@ -14,14 +14,14 @@ from zoo.config import Config, parse
 from zoo.data.cifar import as_archive
 from zoo.data.words import data_words
 from zoo.errors import RecipeError, ReleaseError
+from zoo.recipe import Recipe
+from zoo.recipe.overrides import COMPUTATION
 from zoo.release import Release, format
 from zoo.release.card.metadata import split_words
 from zoo.release.origins import START, TEACHERS
-from zoo.training import Recipe
-from zoo.training.changes import ALLOWED
 
 _DECIDE = {f"training.{key}" for key in ("precision", "accumulate", "release_dtype")}
-_SAME = tuple(f"{key}." for key in ((ALLOWED - _DECIDE) | {"training.seed", "data.source.download"}))
+_SAME = tuple(f"{key}." for key in ((COMPUTATION - _DECIDE) | {"training.seed", "data.source.download"}))
 """Keys in which runs of one experiment may differ: the seed, and how it is computed where no figure moves."""
 
 _NEEDED = ("epochs", "seconds", "hardware", "precision", "seed", "date", "versions")

@@ -28,10 +28,10 @@ from zoo.experiments.reading import find
 from zoo.experiments.record import RunRecord, from_release
 from zoo.files import RUNS, is_file
 from zoo.launch import rank
+from zoo.recipe import Recipe
+from zoo.recipe.protocols import PROTOCOLS, TRAINED, settings_of
 from zoo.release import Release, format
 from zoo.release.origins import START, origins, sha256_of
-from zoo.training import Recipe
-from zoo.training.protocols import PROTOCOLS, TRAINED, settings_of
 
 TRAINING = "training"
 """What the figures are of that no evaluation has made."""

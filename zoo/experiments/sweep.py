@@ -39,9 +39,10 @@ from zoo.experiments.table import Results
 from zoo.files import RUNS, is_file, write_text, writing
 from zoo.launch import alone, handed_on, job, launched, local_rank, rank, restarted
 from zoo.markdown import markdown_table
+from zoo.recipe import Recipe
 from zoo.release import Release
 from zoo.release.format import holds_release
-from zoo.training import Recipe, pick_device
+from zoo.training import pick_device
 from zoo.training.lock import turn
 from zoo.training.progress import say
 from zoo.training.signals import interruptible

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from zoo import functional
-from zoo.config import Config
+from zoo.config import Config, named_by
 from zoo.modules import Temperature, TemperatureConfig
 from zoo.objectives import measures
 from zoo.objectives.base import Batch, DataInfo, Objective, Output
@@ -54,8 +54,9 @@ class HardSimple(Config):
 class MoCoConfig(MomentumConfig):
     """Momentum contrast.
 
-    Defaults are v2's: two head layers, tau 0.2 (with blur among the views and a cosine schedule). v1 has one
-    head layer and tau 0.07.
+    Defaults are v2's: two head layers, tau 0.2 (with blur among the views and a cosine schedule). v1: one
+    head layer, tau 0.07.
+
     The papers' heads have no BatchNorm, but short schedules need it: without, the projections of a ReLU
     network all point one way at first, and leaving that takes thousands of steps.
     """
@@ -63,7 +64,9 @@ class MoCoConfig(MomentumConfig):
     name: Literal["moco"]
     tau: TemperatureConfig | None = 0.2
     """Temperature, by which similarities are divided; null for the simple losses, which have none."""
-    loss: Annotated[InfoNCE | HardContrastive | Simple | HardSimple, Field(discriminator="name")] = InfoNCE()
+    loss: Annotated[
+        InfoNCE | HardContrastive | Simple | HardSimple, Field(discriminator="name"), named_by("name")
+    ] = InfoNCE()
     """InfoNCE, or one of the temperature paper (https://arxiv.org/abs/2012.09740)."""
 
     @model_validator(mode="after")

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from zoo.training.changes import ALLOWED
+from zoo.recipe.overrides import COMPUTATION
 
 _SEED = "training.seed"
 _LONGEST, _MOST = 24, 3  # characters of a value, and keys, in a label
@@ -69,7 +69,7 @@ def differences(recipes: Sequence[Recipe]) -> dict[str, list[str]]:
     return {
         key: [_text(value) for value in values]
         for key, values in _different(recipes, "").items()
-        if key not in ALLOWED and key != "description"
+        if key not in COMPUTATION and key != "description"
     }
 
 

@@ -15,10 +15,10 @@ from zoo.data.words import data_words
 from zoo.errors import ZooWarning
 from zoo.evaluation.features import Features
 from zoo.modules.centers import Centers
+from zoo.recipe import Recipe
 from zoo.report import classes, features, training
 from zoo.report.style import panels, write_figure
 from zoo.report.subject import Subject
-from zoo.training import Recipe
 
 Rows = Sequence[Mapping[str, Any]]
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from zoo import functional
 from zoo.modules import APART
 from zoo.objectives import Objective
-from zoo.training.sections import AverageSection
+from zoo.recipe.sections import AverageSection
 
 _STATISTICS = ("running_mean", "running_var")
 

@@ -15,11 +15,11 @@ from zoo.data import ImageDataset
 from zoo.errors import DataError, RecipeError, ReleaseError, TrainingError, did_you_mean, few
 from zoo.modules import Centers
 from zoo.objectives import OBJECTIVES, Classify, DataInfo, Objective
+from zoo.recipe import Recipe
 from zoo.release.build import NO_ARGUMENTS
 from zoo.release.names import TIMM
 from zoo.release.schema import check_words
 from zoo.seeding import derive_seed
-from zoo.training.recipe import Recipe
 from zoo.training.teachers import open_teachers
 from zoo.training.validation import put_aside
 

@@ -8,47 +8,12 @@ change is recorded in the release as every other.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from zoo.config import leaves
 from zoo.errors import TrainingError
-
-if TYPE_CHECKING:
-    from zoo.training.recipe import Recipe  # which has need of `differences`
-
-ALLOWED = frozenset(
-    {
-        "description",
-        "evaluation",  # what is measured after the training changes nothing of it
-        "views.workers",
-        "views.cache",
-        *(
-            f"training.{key}"
-            for key in (
-                "accumulate",
-                "checkpoint_activations",
-                "compile",
-                "device",
-                "threads",
-                "precision",
-                "channels_last",
-                "observe_every",
-                "knn_every",
-                "log_every",
-                "checkpoint_every",
-                "checkpoint_minutes",
-                "keep_checkpoints",
-                "release_dtype",
-                "trackers",
-            )
-        ),
-    }
-)
-"""Keys that decide where, how fast and how exactly the same mathematics is computed, or what comes after."""
-
-
-LATER = {"objective.distill": None, "training.release_dtype": "float32"}
-"""Keys that came when there were trainings and results already, with what their absence said."""
+from zoo.recipe import Recipe
+from zoo.recipe.overrides import COMPUTATION
 
 
 def decisive(recipe: Mapping[str, Any], without: Collection[str]) -> dict[str, Any]:
@@ -59,11 +24,7 @@ def decisive(recipe: Mapping[str, Any], without: Collection[str]) -> dict[str, A
         without: keys, or sections, that make no difference.
     """
     sections = tuple(f"{key}." for key in without)
-    return {
-        key: value
-        for key, value in leaves(recipe)
-        if not f"{key}.".startswith(sections) and (key not in LATER or value != LATER[key])
-    }
+    return {key: value for key, value in leaves(recipe) if not f"{key}.".startswith(sections)}
 
 
 class Change(NamedTuple):
@@ -81,7 +42,7 @@ def allowed_changes(earlier: Recipe, now: Recipe, folder: str) -> list[Change]:
         TrainingError: naming each difference with which it would be another training.
     """
     changes = differences(earlier.model_dump(mode="json"), now.model_dump(mode="json"))
-    others = [change for change in changes if change.key not in ALLOWED]
+    others = [change for change in changes if change.key not in COMPUTATION]
     if len(others) == 1 and others[0].key == "name":
         (name,) = others
         raise TrainingError(
@@ -100,11 +61,7 @@ def allowed_changes(earlier: Recipe, now: Recipe, folder: str) -> list[Change]:
 
 def is_same(earlier: dict[str, Any], now: Recipe) -> bool:
     """Whether a plain recipe and `now` are one but for the description, which is no part of what a run is."""
-    changes = differences(earlier, now.model_dump(mode="json"))
-    return all(
-        change.key == "description" or (change.key in LATER and change[1:] == (None, LATER[change.key]))
-        for change in changes
-    )
+    return all(change.key == "description" for change in differences(earlier, now.model_dump(mode="json")))
 
 
 def differences(earlier: Any, now: Any, path: str = "") -> list[Change]:

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from zoo.errors import TrainingError
 from zoo.ranks import Ranks
+from zoo.recipe import Recipe
 from zoo.training.failures import is_out_of_memory
 from zoo.training.nested import map_tensors
-from zoo.training.recipe import Recipe
 from zoo.training.run_folder import Checkpoint, RunFolder
 from zoo.training.step import Stepper
 from zoo.training.stopping import Stopping

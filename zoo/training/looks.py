@@ -9,7 +9,7 @@ from torch import Tensor
 
 from zoo.data import ImageDataset, eval_images
 from zoo.ranks import Ranks
-from zoo.training.recipe import Recipe
+from zoo.recipe import Recipe
 from zoo.training.step import Stepper
 
 _BATCH = 256

@@ -15,6 +15,7 @@ from zoo.errors import Interrupted
 from zoo.launch import handed_on
 from zoo.objectives import Objective
 from zoo.ranks import ALONE, Ranks
+from zoo.recipe import Recipe
 from zoo.training.acceleration import compiled, fastest_kernels
 from zoo.training.checkpointing import Keeper
 from zoo.training.failures import check_scale, in_row, in_weights, not_finite, out_of_memory_told
@@ -22,7 +23,6 @@ from zoo.training.meter import Meter
 from zoo.training.neighbors import Neighbors, halves, open_neighbors
 from zoo.training.prepare import open_loader, pick_device, place, require_batches
 from zoo.training.progress import Report, show_progress
-from zoo.training.recipe import Recipe
 from zoo.training.run_folder import RunFolder
 from zoo.training.signals import StopRequest, stop_on_signal
 from zoo.training.step import Stepper

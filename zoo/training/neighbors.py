@@ -14,9 +14,9 @@ from zoo.errors import DataError
 from zoo.functional import knn_predict
 from zoo.modules import evaluating
 from zoo.objectives import Objective
+from zoo.recipe import Recipe
 from zoo.seeding import derive_seed
 from zoo.training.looks import Looked, accuracies, is_due, summed
-from zoo.training.recipe import Recipe
 from zoo.training.step import Stepper
 
 IMAGES = 10_000

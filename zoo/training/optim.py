@@ -11,7 +11,7 @@ from timm.scheduler.scheduler import Scheduler
 from torch import Tensor, nn
 
 from zoo.errors import RecipeError, did_you_mean
-from zoo.training.sections import OptimizerSection, ScheduleSection
+from zoo.recipe.sections import OptimizerSection, ScheduleSection
 
 FUSED = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)
 """Optimizers with one kernel for all parameters, which takes the learning rate from the device."""

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from zoo import functional
 from zoo.modules import Centers
-from zoo.training.methods import LDAMDRW, Method, NearestCenter, PostHocLogitAdjustment, TauNormalized
+from zoo.recipe.methods import LDAMDRW, Method, NearestCenter, PostHocLogitAdjustment, TauNormalized
 
 Features = Callable[[], tuple[Tensor, Tensor]]
 """Returns pooled features `[N, D_f]` of the training images, and their classes `[N]`."""

@@ -15,8 +15,8 @@ from zoo.errors import RecipeError, did_you_mean
 from zoo.modules import has_batchnorm
 from zoo.objectives import Objective
 from zoo.ranks import ALONE, Ranks
-from zoo.training.recipe import Recipe
-from zoo.training.sections import TrainingSection
+from zoo.recipe import Recipe
+from zoo.recipe.sections import TrainingSection
 
 LOG = logging.getLogger("zoo.training")
 DEVICES: tuple[str, ...] = get_args(TrainingSection.model_fields["device"].annotation)

@@ -19,9 +19,9 @@ from torch.profiler import profile as torch_profile
 from zoo.data import Batch, ImageDataset
 from zoo.modules import KeyQueue, MomentumEncoder, Teacher
 from zoo.objectives import Objective
+from zoo.recipe import Recipe
 from zoo.training.acceleration import compiled, fastest_kernels
 from zoo.training.prepare import open_loader, pick_device, place, require_batches
-from zoo.training.recipe import Recipe
 from zoo.training.step import Span, Stepper
 from zoo.training.validation import put_aside
 

@@ -16,11 +16,11 @@ from zoo.catalog import recipe_text
 from zoo.data import ImageDataset
 from zoo.errors import TrainingError, ZooWarning
 from zoo.files import is_file, sync, temporary_files, write_text
+from zoo.recipe import Recipe
 from zoo.training.changes import Change, allowed_changes
 from zoo.training.checkpoint import Checkpoint, Checkpoints
 from zoo.training.disk import gone, writing
 from zoo.training.lock import hold
-from zoo.training.recipe import Recipe
 from zoo.training.records import LARGEST, json_lines, lines
 from zoo.training.tracking import Tracking, scalars_of
 

@@ -13,12 +13,13 @@ from zoo import release
 from zoo.data import ImageDataset
 from zoo.objectives import Classify, Objective
 from zoo.ranks import ALONE, Ranks
+from zoo.recipe import Recipe
+from zoo.recipe.overrides import COMPUTATION
 from zoo.release.origins import teacher_sha256
 from zoo.training.build import build_objective
-from zoo.training.changes import ALLOWED, decisive
+from zoo.training.changes import decisive
 from zoo.training.checkpoint_reader import step_of
 from zoo.training.loop import Trained, train
-from zoo.training.recipe import Recipe
 from zoo.training.run_folder import RunFolder
 from zoo.training.stages import stages, what
 from zoo.training.teachers import teachers_of
@@ -113,7 +114,12 @@ def _digest(recipe: Recipe, dataset: ImageDataset, before: str) -> str:
     """Name a stage by all that decides its result: recipe, images, first weights, and the stage before it."""
     start = [] if recipe.init is None else _weights(recipe.init.release)
     start += [teacher_sha256(release.open(name).config) for name in teachers_of(recipe)]
-    facts = [decisive(recipe.model_dump(mode="json"), ALLOWED), dataset.describe()["sha256"], start, before]
+    facts = [
+        decisive(recipe.model_dump(mode="json"), COMPUTATION),
+        dataset.describe()["sha256"],
+        start,
+        before,
+    ]
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
 
 

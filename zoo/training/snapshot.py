@@ -9,11 +9,11 @@ from zoo.data import ImageDataset
 from zoo.data.batch_order import batches_per_epoch, images_seen
 from zoo.errors import TrainingError, first_line
 from zoo.objectives import Objective
+from zoo.recipe import Recipe
 from zoo.training.build import build_objective
 from zoo.training.checkpoint import Checkpoint
 from zoo.training.checkpoint_reader import step_of
 from zoo.training.loop import Trained
-from zoo.training.recipe import Recipe
 from zoo.training.records import lines
 from zoo.training.run_folder import RunFolder
 from zoo.training.stopping import Best, stopping_facts

@@ -8,7 +8,8 @@ from typing import Any
 from zoo import release
 from zoo.config import Config, parse
 from zoo.errors import RecipeError, TrainingError
-from zoo.training.methods import (
+from zoo.recipe import Recipe
+from zoo.recipe.methods import (
     LDAMDRW,
     BalancedSoftmax,
     ClassBalancedSampling,
@@ -18,7 +19,6 @@ from zoo.training.methods import (
     LogitAdjustment,
     NearestCenter,
 )
-from zoo.training.recipe import Recipe
 
 Changes = dict[str, dict[str, Any]]
 """New values for keys of a recipe's sections."""

@@ -14,6 +14,8 @@ from zoo.errors import RecipeError
 from zoo.modules import running_statistics, synchronize_batchnorm
 from zoo.objectives import Objective, Output
 from zoo.ranks import ALONE, Ranks
+from zoo.recipe import Recipe
+from zoo.recipe.sections import ON_GPU_ALONE
 from zoo.seeding import derive_seed
 from zoo.training.acceleration import checkpoint_activations, frozen_statistics
 from zoo.training.accumulation import gathered, join, layouts, split
@@ -28,8 +30,6 @@ from zoo.training.optim import (
     with_own_kernels,
 )
 from zoo.training.parallel import Parallel, distributed
-from zoo.training.recipe import Recipe
-from zoo.training.sections import ON_GPU_ALONE
 
 _AUTOCAST = {"fp32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 

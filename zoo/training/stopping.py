@@ -13,9 +13,9 @@ from torch import Tensor
 from zoo.data import ImageDataset
 from zoo.modules import APART, KeyQueue
 from zoo.objectives import Objective
+from zoo.recipe import Recipe
+from zoo.recipe.sections import EarlyStoppingSection
 from zoo.training.looks import is_due
-from zoo.training.recipe import Recipe
-from zoo.training.sections import EarlyStoppingSection
 from zoo.training.step import Stepper
 from zoo.training.validation import Validation
 

@@ -10,9 +10,9 @@ from zoo.data import ImageDataset
 from zoo.errors import TrainingError, ZooError, few
 from zoo.modules import Centers, Normalization, Teacher
 from zoo.objectives import Classify
+from zoo.recipe import Recipe
 from zoo.release import Release
 from zoo.release.origins import TEACHERS, teacher_sha256
-from zoo.training.recipe import Recipe
 
 
 def teachers_of(recipe: Recipe) -> list[str]:

@@ -17,7 +17,7 @@ from typing import Any
 
 from zoo.errors import TrainingError, ZooWarning, first_line
 from zoo.launch import rank
-from zoo.training.recipe import Recipe
+from zoo.recipe import Recipe
 from zoo.training.records import objects
 from zoo.training.trackers import TRACKERS, About, Tracker, wandb_lacks
 

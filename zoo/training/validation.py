@@ -13,9 +13,9 @@ from zoo.errors import DataError
 from zoo.modules import evaluating
 from zoo.objectives import Objective
 from zoo.ranks import Ranks
+from zoo.recipe import Recipe
 from zoo.seeding import derive_seed
 from zoo.training.looks import Looked, accuracies, summed
-from zoo.training.recipe import Recipe
 
 
 class Parts(NamedTuple):

@@ -13,7 +13,8 @@ from zoo import catalog
 from zoo.config import load_yaml
 from zoo.data import DataConfig, open_dataset
 from zoo.data.config import Digits
-from zoo.training import Recipe, build_objective
+from zoo.recipe import Recipe
+from zoo.training import build_objective
 
 _FILE = "mine.yaml"
 

@@ -23,9 +23,10 @@ from tests.report_helpers import subject
 from zoo.api.facts import training_facts
 from zoo.data import ImageDataset, open_dataset
 from zoo.ranks import ALONE
+from zoo.recipe import Recipe
 from zoo.release import history
 from zoo.report.figures import draw_one
-from zoo.training import Recipe, RunFolder, Trained, build_objective
+from zoo.training import RunFolder, Trained, build_objective
 from zoo.training.checkpointing import Keeper
 from zoo.training.run_folder import Checkpoint
 from zoo.training.step import Stepper

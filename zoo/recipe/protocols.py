@@ -11,10 +11,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveFloat, model_validator
 
-from zoo.config import Config
+from zoo.config import Config, named_by
 from zoo.data.config import Seed as DataSeed
 from zoo.data.ops import HorizontalFlip, Interpolation, Op, PositiveRange, Probability, RandomResizedCrop
-from zoo.training.sections import Milestones, PositiveInt, Precision
+from zoo.recipe.sections import Milestones, PositiveInt, Precision
 
 Seed = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
@@ -224,6 +224,7 @@ Protocol = Annotated[
     | RetrievalProtocol
     | ClassifierProtocol,
     Field(discriminator="protocol"),
+    named_by("protocol"),
 ]
 
 PROTOCOLS: dict[str, type[Config]] = {

@@ -1,16 +1,51 @@
-"""Changes to a recipe's values, as a command line or a Python program gives them."""
+"""Changes to a recipe's values, and what a recipe with changes says of itself."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from zoo.config import load_yaml
+from zoo.config import load_yaml, yaml_in_line
 from zoo.errors import RecipeError
+
+COMPUTATION = frozenset(
+    {
+        "description",
+        "evaluation",  # what is measured after the training changes nothing of it
+        "views.workers",
+        "views.cache",
+        *(
+            f"training.{key}"
+            for key in (
+                "accumulate",
+                "checkpoint_activations",
+                "compile",
+                "device",
+                "threads",
+                "precision",
+                "channels_last",
+                "observe_every",
+                "knn_every",
+                "log_every",
+                "checkpoint_every",
+                "checkpoint_minutes",
+                "keep_checkpoints",
+                "release_dtype",
+                "trackers",
+            )
+        ),
+    }
+)
+"""Keys that decide where, how fast and how exactly the same mathematics is computed, or what comes after."""
+
+_UNSAID = tuple(f"{key}." for key in (*COMPUTATION, "name", "training.seed", "data.source.download"))
+_LONGEST = 40  # characters of a value that a description repeats
+_PLACE = re.compile(r"[/\\~]")  # a folder's path is its owner's business
 
 Overrides = Sequence[str] | Mapping[str, Any]
 """`["training.epochs=1"]`, each value read as YAML, or `{"training.epochs": 1}`."""
@@ -71,7 +106,7 @@ def value_of(overrides: Iterable[str], key: str) -> Any:
 
 
 def apply(data: dict[str, Any], override: str, where: str) -> None:
-    """Set one `a.b=c` in plain data; the value is read as YAML. Keys are checked by the schema later.
+    """Set one `a.b=c` in plain data; the value is read as YAML. The schema checks keys and values later.
 
     Raises:
         RecipeError: naming the part of the key that is not there.
@@ -98,4 +133,54 @@ def apply(data: dict[str, Any], override: str, where: str) -> None:
         if last:
             node[slot] = value
         else:
-            node = node.setdefault(key, {}) if isinstance(node, dict) else node[slot]
+            if isinstance(node, dict) and node.get(key) is None:
+                node[key] = {}  # a section that is off, or left to its defaults
+            node = node[slot]
+
+
+def described(before: Mapping[str, Any], now: Mapping[str, Any], overrides: Sequence[str]) -> str:
+    """Return the description of a recipe with overrides: its own, and those that change what is learned.
+
+    Args:
+        before: the plain recipe without them.
+        now: the plain recipe with them.
+        overrides: `a.b=c`.
+    """
+    own = str(now["description"])
+    changed = changes_in_words(before, now, overrides, said=own)
+    if not changed or value_of(overrides, "description") is not None:
+        return own
+    return f"{own.removesuffix('.')}. Changed: {changed}."
+
+
+def changes_in_words(
+    before: Mapping[str, Any], now: Mapping[str, Any], overrides: Sequence[str], *, said: str = ""
+) -> str:
+    """Return the overrides that change what is learned, `objective.tau=0.1, training.epochs=5`; "" for none.
+
+    Args:
+        before: the plain recipe without them.
+        now: the plain recipe with them.
+        overrides: `a.b=c`.
+        said: where some of them may be named already.
+    """
+    words: dict[str, str] = {}
+    for override in overrides:
+        key, _, text = override.partition("=")
+        key = key.strip()
+        if f"{key}.".startswith(_UNSAID) or _at(before, key) == _at(now, key):
+            continue
+        value = yaml_in_line(load_yaml(text, override))
+        short = len(value) <= _LONGEST and value.isprintable() and not _PLACE.search(value)
+        words[key] = f"{key}={value}" if short else f"another {key}"
+    return ", ".join(word for word in words.values() if word not in said)
+
+
+def _at(plain: Any, key: str) -> Any:
+    """Return what is at `a.b.0` of nested plain data; None where that is not there."""
+    for part in key.split("."):
+        if isinstance(plain, list) and part.isdigit() and int(part) < len(plain):
+            plain = plain[int(part)]
+        else:
+            plain = plain.get(part) if isinstance(plain, Mapping) else None
+    return plain

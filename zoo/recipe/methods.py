@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from zoo.config import Config
+from zoo.config import Config, named_by
 
 PositiveInt = Annotated[int, Field(ge=1)]
 NonNegative = Annotated[float, Field(ge=0)]
@@ -131,6 +131,7 @@ Method = Annotated[
     | FromCenters
     | NearestCenter,
     Field(discriminator="name"),
+    named_by("name"),
 ]
 """The recipe's key `method`."""
 

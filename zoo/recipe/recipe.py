@@ -1,0 +1,126 @@
+"""The recipe: everything that decides what a training produces, in one strict file."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Self, Union
+
+from pydantic import Field, model_validator
+
+from zoo import catalog
+from zoo.config import Config, dump_yaml, load_yaml, named_by, parse
+from zoo.data import DataConfig, ViewsConfig
+from zoo.errors import RecipeError
+from zoo.objectives import OBJECTIVES, ObjectiveConfig, look_up
+from zoo.recipe.fits import problems
+from zoo.recipe.methods import Method
+from zoo.recipe.overrides import Overrides, apply, as_overrides, described
+from zoo.recipe.protocols import Protocol
+from zoo.recipe.sections import (
+    BackboneSection,
+    InitSection,
+    OptimizerSection,
+    ScheduleSection,
+    TrainingSection,
+)
+from zoo.release.schema import MAX_NAME
+
+
+def _sections() -> Any:
+    """Return the sections of all objectives that there are now."""
+    return Union[tuple(objective.Config for objective in OBJECTIVES.values())]  # noqa: UP007
+
+
+if TYPE_CHECKING:
+    ObjectiveSection = ObjectiveConfig
+else:
+    ObjectiveSection = Annotated[_sections(), Field(discriminator="name"), named_by("name")]
+
+
+class Recipe(Config):
+    """One set of weights: data, views, backbone, objective, optimisation, measuring."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]+(\.[A-Za-z0-9_\-]+)?$", max_length=MAX_NAME)]
+    """timm's `arch.tag`; also the name of the file, the release and its repository."""
+    description: str
+    """A paragraph for the card, written by hand; overrides that change what is learned are added to it."""
+    backbone: BackboneSection
+    init: InitSection | None = None
+    """Start from a release, or from timm's own weights; null: from random weights."""
+    data: DataConfig
+    views: ViewsConfig
+    objective: ObjectiveSection
+    """What is learned, and its hyper-parameters."""
+    optimizer: OptimizerSection
+    schedule: ScheduleSection
+    training: TrainingSection
+    method: Method | None = None
+    """For `classify`, a way to learn from a long tail; decides `objective.loss` and `training.sampling`."""
+    evaluation: list[Protocol]
+    """What is measured after training, on the balanced test split."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Recipe:
+        if found := [*problems(self)]:
+            raise ValueError("; ".join(found))
+        return self
+
+    def to_yaml(self) -> str:
+        """Write every value, defaults included; `from_yaml` reads the same recipe back."""
+        return dump_yaml(self.model_dump(mode="json"))
+
+    @classmethod
+    def from_yaml(cls, text: str, where: str, overrides: Overrides = ()) -> Recipe:
+        """Read a recipe, with overrides (`a.b=c`, or a mapping) applied to it first.
+
+        Where they change what is learned, the description says so.
+
+        Raises:
+            RecipeError: naming `where` and the key's path.
+        """
+        data = load_yaml(text, where)
+        if not isinstance(data, dict):
+            found = "nothing" if data is None else type(data).__name__
+            raise RecipeError(f"{where}: found {found}, expected a mapping of recipe sections")
+        if "converted" in data:
+            raise RecipeError(
+                f"{where}: the record of a converted release, which cannot be trained; to start from its"
+                ' weights: "zoo finetune RECIPE --init FOLDER"'
+            )
+        overrides = as_overrides(overrides)
+        if not overrides:
+            return parse(cls, data, where)
+        with suppress(RecipeError):  # one that is whole only with its overrides is taken as it stands
+            data = parse(cls, data, where).model_dump(mode="json")
+        before = copy.deepcopy(data)
+        for override in overrides:
+            apply(data, override, where)
+        recipe = parse(cls, data, where)
+        told = described(before, recipe.model_dump(mode="json"), overrides)
+        return recipe.model_copy(update={"description": told})
+
+    @classmethod
+    def load(cls, name_or_file: str | Path, overrides: Overrides = ()) -> Recipe:
+        """Read a shipped recipe by name, or any file."""
+        path = catalog.recipe_path(name_or_file)
+        return cls.from_yaml(catalog.recipe_text(path), path.name, overrides)
+
+    @classmethod
+    def model_validate(cls, obj: Any, **options: Any) -> Self:
+        """Read plain values as pydantic does, with the objectives that are registered by now."""
+        section = obj.get("objective") if isinstance(obj, Mapping) else None
+        look_up(section.get("name") if isinstance(section, Mapping) else section)
+        field, sections = cls.model_fields["objective"], _sections()
+        if field.annotation != sections:
+            field.annotation = sections
+            cls.model_rebuild(force=True)
+        return super().model_validate(obj, **options)
+
+    @property
+    def sha256(self) -> str:
+        """Hash of the complete recipe."""
+        return hashlib.sha256(self.to_yaml().encode()).hexdigest()
