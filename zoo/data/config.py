@@ -71,8 +71,8 @@ class Parquet(Config):
     kind: Literal["parquet"] = "parquet"
     train: str = "train"
     """A file, a pattern for the names of its shards, e.g. `train*.parquet`, or a split's name: `train` is
-    train.parquet, train-*.parquet and numbered files such as train_0.parquet, not the files of another split
-    such as train_unlabeled-0.parquet."""
+    train.parquet and train-*.parquet, not the files of another split such as train_unlabeled-0.parquet, or
+    the files of the folder `train`."""
     test: str = "test"
     """Likewise, of the test images."""
     image: str = "img"
