@@ -91,8 +91,8 @@ class HubDataset(Config):
     repo: str
     """The data set's repository, `org/name`."""
     revision: str | None = None
-    """Branch, tag or commit; by default the branch `main` as it is then. A commit that is in the cache is
-    read without a request."""
+    """Branch, tag or commit; by default the branch `main` as it is then. Without a network, what the
+    cache has of it is read."""
     config: str | None = None
     """The configuration, which is the folder of its files in the repository ("." for the top); needed where
     several have some."""
