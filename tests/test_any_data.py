@@ -212,7 +212,7 @@ def test_text_stays_text_and_numbers_are_named_by_their_range() -> None:
         (-1, "label of image 1: found -1, expected 0, 1, ..."),
         (0.5, "label of image 1: found 0.5, expected 0, 1, ..."),
         (None, "label of image 1: found None, expected 0, 1, ..."),
-        ("cat", "found labels of numbers and of text"),
+        ("cat", "found 'cat', expected 0, 1, ... or text, for all images one kind"),
     ],
 )
 @pytest.mark.parametrize("kind", [list, lambda rows: Pairs(*rows)])

@@ -9,7 +9,7 @@ import torch
 from tests.test_data_loader import MOCO, digits, make, same
 from zoo.data.batch_order import Order
 from zoo.data.sampling import drawn_by
-from zoo.errors import RecipeError
+from zoo.errors import DataError, RecipeError
 from zoo.recipe import Recipe
 
 COUNTS = [900, 90, 0, 9, 1]  # a class without images, and one with a single one
@@ -88,3 +88,10 @@ def test_sampling_by_class_needs_labels() -> None:
         RecipeError, match=r'training.sampling: found "square_root", expected "instance": .*pico'
     ):
         Recipe.load("cifar_resnet20.pico_digits_q05", ["training.sampling=square_root"])
+
+
+@pytest.mark.parametrize("sampling", ["class_balanced", "square_root"])
+def test_images_without_labels_are_of_no_class_that_can_be_drawn(sampling: str) -> None:
+    with pytest.raises(DataError, match=f'3 of the 5 training images have no label.*found "{sampling}"'):
+        drawn_by(sampling, np.array([-1, 0, -1, 1, -1]))
+    assert drawn_by("instance", np.array([-1, 0])) is None

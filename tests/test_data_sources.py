@@ -339,13 +339,13 @@ def test_list_takes_class_names_from_a_file(listed):
     (root / "names.txt").write_text("ant\nbee\ncat\n")
     assert opened(write(THREE, class_names="names.txt"), root).class_names == ("ant", "bee", "cat")
     (root / "names.txt").write_text("ant\nbee\n")
-    refused(write(THREE, class_names="names.txt"), root, "2 names for the 3 classes")
+    refused(write(THREE, class_names="names.txt"), root, "found label 2, expected 0 to 1")
 
 
 @pytest.mark.parametrize(
     ("train", "message"),
     [
-        ("an image 0.png 0\nan image 1.png cat\n", 'train.txt line 2: found "an image 1.png cat"'),
+        ("an image 0.png 0\nan image 1.png cat\n", "train.txt line 2: found 'cat', expected 0, 1"),
         ("an image 0.png 0\n\nan image 1.png -1\n", "line 3"),
         ("an image 0.png 0\nlonely\n", 'line 2: found "lonely", expected "path label"'),
         ("an image 0.png 0\nan image 1.png 2\n", "no image of class 1"),
@@ -356,34 +356,6 @@ def test_list_takes_class_names_from_a_file(listed):
 def test_list_mistakes_name_file_and_line(listed, train, message):
     root, write = listed
     refused(write(train), root, message)
-
-
-@pytest.mark.parametrize(
-    ("lines", "number", "message"),
-    [
-        ("{}.png,cat", 1, "no comma between them: .* last tab, or without one the last space; .* in .csv"),
-        ("a b 0.png cat\n{}.png, cat", 2, "no comma between them"),
-        ("a b 0.png cat\n{}.png ,cat", 2, "no comma between them"),
-        ("a b 0.png cat\n{}.png,red cat", 2, "no comma between them"),
-        ("a b 0.png cat\n{}.png", 2, "a word: the label is what follows the last tab"),
-        ("a b 0.png cat\n{}.png red cat", 2, 'a tab before a label of several words, as "red cat" is'),
-        ("{}.png red 3", 1, 'as "red 3" is'),
-        ("{}.png\tred cat\t3", 1, "one tab"),
-        ("a b 0.png cat\n\n# {} a comment", 3, "lists have no comments"),
-        ("#{}\na b 0.png cat", 1, "lists have no comments"),
-    ],
-)
-@pytest.mark.parametrize("split", ["train", "test"])
-def test_a_line_of_another_form_is_refused_by_its_number(lines, number, message, split, tmp_path):
-    for name in ("c.png", "a b 0.png"):
-        photo(6, 6, 0).save(tmp_path / name)
-    lists = {"train": "a b 0.png cat\n", "test": "a b 0.png cat\n", split: lines.format("c") + "\n"}
-    for name, text in lists.items():
-        (tmp_path / f"{name}.txt").write_text(text)
-    source = {"kind": "list", "train": "train.txt", "test": "test.txt"}
-    refused(
-        source, tmp_path, rf'{split}.txt line {number}: found ".*", expected "path label", .*{message}', split
-    )
 
 
 def test_names_with_spaces_commas_and_signs_are_names_where_such_files_are(tmp_path):
@@ -397,15 +369,12 @@ def test_names_with_spaces_commas_and_signs_are_names_where_such_files_are(tmp_p
         assert data.labels.tolist() == [0, 1, 2, 3, 4]
 
 
-@pytest.mark.parametrize(
-    "header", ["", "path,label\n", "Filename, class\n", "image_id,label\n", "label,path\n"]
-)
+@pytest.mark.parametrize("header", ["", "path,label\n", "Filename, class\n", "image_id,label\n"])
 def test_a_csv_list_is_read_as_such(tmp_path, header):
     names = ["a, b.png", 'say "c".png', "d e.png"]
     for name in names:
         photo(6, 6, 0).save(tmp_path / name)
     rows = [('"a, b.png"', "red cat"), ('"say ""c"".png"', ' "dog, old"'), ("d e.png", "red cat")]
-    rows = [row[::-1] if header == "label,path\n" else row for row in rows]
     (tmp_path / "train.csv").write_text(
         header + "\n".join(",".join(row) for row in rows), encoding="utf-8-sig"
     )
@@ -425,9 +394,8 @@ def test_a_csv_list_is_read_as_such(tmp_path, header):
         ("a.png,0,x\n", "line 1: .*two columns .*found 3"),
         ("a.png,\n", "line 1: .*two columns without empty cells"),
         ("a.png;0\n", "line 1: .*found 1"),
-        ("path,label\na.png,0\n# end\n", "line 3: .*no comments"),
-        ("a.png,0\na.png,cat\n", 'line 2: .*expected "path,label", the label 0, 1'),
-        ("path,a.png\n", 'line 1 names "path", but there is no'),  # no certain header
+        ("a.png,0\na.png,cat\n", "line 2: found 'cat', expected 0, 1"),
+        ("nowhere.png,0\n", 'line 1 names "nowhere.png", but there is no'),
         ("path,label\n", "names no images"),
         ('a.png,"0\n', "line 1: unexpected end"),
     ],
@@ -440,7 +408,7 @@ def test_mistakes_in_a_csv_list_are_told_by_line(tmp_path, rows, message):
 
 def test_list_test_labels_must_be_among_those_of_training(listed):
     root, write = listed
-    refused(write(THREE, "an image 0.png 3\n"), root, "label 3.*only 0 to 2", "test")
+    refused(write(THREE, "an image 0.png 3\n"), root, "found label 3, expected 0 to 2", "test")
 
 
 def test_missing_list_file_names_the_nearest(listed):
@@ -472,7 +440,12 @@ def test_a_label_of_a_list_asks_for_no_memory(listed, train, test, message):
     refused(source, root, message, "test" if test else "train")
     if test:
         (root / "train.txt").unlink()
-        refused(source, root, "found label 8000000, expected at most 2,097,152 classes", "test")
+        refused(
+            source,
+            root,
+            "found label 9000000|found label 8000000, expected at most 2,097,152 classes",
+            "test",
+        )
 
 
 def test_pipes_are_not_waited_for(listed):
@@ -531,10 +504,9 @@ def test_parquet_reads_shards_in_the_order_of_their_names(tmp_path):
 
 SHARDS = [
     "train.parquet",
-    "train-00000-of-00002-0a1b2c.parquet",
+    "train-00000-of-00001-0a1b2c.parquet",
     "train-1.parquet",
 ]
-NUMBERED = ["train_00002.parquet", "train3.parquet", "train_4_of_5.parquet"]
 
 
 def test_a_split_of_parquet_files_has_its_own_shards_and_no_other_splits(tmp_path):
@@ -558,25 +530,15 @@ def test_a_split_of_parquet_files_has_its_own_shards_and_no_other_splits(tmp_pat
     assert len(opened({"kind": "parquet", "train": "train_unlabeled"}, tmp_path)) == 2
     assert len(opened({"kind": "parquet", "train": f"{tmp_path.name}/train_10k"}, tmp_path.parent)) == 2
     (tmp_path / "train_unlabeled-0.parquet").rename(tmp_path / "train_other-0.parquet")
-    told = r'no train files "train_unlabeled.parquet" or .*there are .*data.source.train, in a spec'
+    told = r'no train files "train_unlabeled" .*there are .*data.source.train, in a spec'
     refused({"kind": "parquet", "train": "train_unlabeled"}, tmp_path, told)
-
-
-def test_shards_may_be_numbered_without_a_hyphen_where_there_are_no_others(tmp_path):
-    for file in [*NUMBERED, "train_unlabeled-0.parquet", "test.parquet"]:
-        shard(tmp_path / file, [0, 1])
-    data = opened({"kind": "parquet"}, tmp_path)
-    assert {file.name for file in data.encoded().files} == set(NUMBERED)
 
 
 def test_a_split_that_is_a_folder_of_parquet_files_gets_its_pattern(tmp_path):
     for split in ("train", "test"):
         (tmp_path / split).mkdir()
         shard(tmp_path / split / "0000.parquet", [0, 1])
-    refused({"kind": "parquet"}, tmp_path, r'a folder of that name, which is "train/\*\.parquet"')
-    assert (
-        len(opened({"kind": "parquet", "train": "train/*.parquet", "test": "test/*.parquet"}, tmp_path)) == 2
-    )
+    assert len(opened({"kind": "parquet"}, tmp_path)) == 2
 
 
 def test_parquet_without_names_numbers_classes_alike_for_both_splits(tmp_path):
@@ -593,7 +555,7 @@ def test_parquet_mistakes_are_named(tmp_path):
     refused(
         {"kind": "parquet"},
         tmp_path,
-        r'no train files "train.parquet" or "train-\*.parquet" in .*no parquet files.*--data DIR',
+        r'no train files "train" in .*no parquet files.*--data DIR',
     )
     refused({"kind": "parquet", "train": "t*.parquet"}, tmp_path, r'no train files "t\*.parquet" in ')
     refused({"kind": "parquet"}, None, "--data DIR")
@@ -604,17 +566,17 @@ def test_parquet_mistakes_are_named(tmp_path):
 
     a('no column "label".*Did you mean "fine_label".*Columns: img, fine_label')
     a('no column "image".*Did you mean "img"', image="image", label="fine_label")
-    a('"img" of .* holds struct.*expected integers.*', label="img")
+    a('"img" holds struct.*expected integers', label="img")
     a('"fine_label" of .* holds int64, expected encoded images', image="fine_label", label="fine_label")
     refused({"kind": "parquet"}, tmp_path, "there are a.parquet")
     shard(tmp_path / "a.parquet", [0.5, 1.0])
-    a('"label" of .* holds double, expected integers 0 to C - 1, or text')
+    a('"label" holds double, expected integers 0 to C - 1, or text')
     shard(tmp_path / "a.parquet", [0, -1])
-    a("row 1 of .* has label -1")
+    a("a.parquet#1: found -1, expected 0, 1")
     shard(tmp_path / "a.parquet", [0, None])
     a("1 empty labels")
     shard(tmp_path / "a.parquet", [0, 2], names=["ant", "bee"])
-    a("label 2 .* only 2 classes")
+    a("a.parquet#1: found label 2, expected 0 to 1")
     (tmp_path / "a.parquet").write_bytes(gzip.compress(b"no parquet"))
     a("a.parquet cannot be read")
     pq.write_table(
@@ -639,24 +601,8 @@ def test_parquet_row_without_bytes_is_a_bad_image(tmp_path):
 def test_a_label_of_a_shard_asks_for_no_memory(tmp_path, label):
     shard(tmp_path / "train.parquet", [0, label])
     refused(
-        {"kind": "parquet"}, tmp_path, rf"train\.parquet: found label {label}, expected at most 2,097,152"
+        {"kind": "parquet"}, tmp_path, rf"train\.parquet#1: found label {label}, expected at most 2,097,152"
     )
-
-
-def test_a_shard_that_unpacks_to_far_more_than_it_is_is_refused(tmp_path):
-    blob = pa.DictionaryArray.from_arrays(pa.array(np.zeros(400, "int32")), pa.array([bytes(1 << 20)]))
-    table = pa.table({"img": blob, "label": [0] * 400})
-    pq.write_table(table, tmp_path / "train.parquet", compression="zstd", store_schema=False)
-    assert (tmp_path / "train.parquet").stat().st_size < 20_000
-    refused({"kind": "parquet"}, tmp_path, "bytes unpack to .* and more, which no encoded images do")
-
-
-def test_a_shard_of_more_rows_than_bytes_holds_no_images(tmp_path):
-    rows = 1_000_000
-    one = pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, "int32")), pa.array([b"x"]))
-    table = pa.table({"img": one, "label": np.zeros(rows, "int8")})
-    pq.write_table(table, tmp_path / "train.parquet", compression="zstd", store_schema=False)
-    refused({"kind": "parquet"}, tmp_path, "found 1,000,000 rows in [0-9,]+ bytes, which hold no images")
 
 
 def test_a_shard_of_many_batches_keeps_its_order_and_its_names(tmp_path):
@@ -674,15 +620,9 @@ def test_a_shard_of_many_batches_keeps_its_order_and_its_names(tmp_path):
     assert np.array_equal(np.asarray(data.image(699)), np.asarray(photo(6, 6, 699)))
 
 
-def test_metadata_nested_too_deeply_name_no_classes(tmp_path):
-    table = pa.table({"img": [png(0)], "label": [0]}).replace_schema_metadata({"huggingface": "[" * 100_000})
-    pq.write_table(table, tmp_path / "train.parquet")
-    assert opened({"kind": "parquet"}, tmp_path).class_names == ("0",)
-
-
 def test_shards_without_rows_are_told(tmp_path):
     shard(tmp_path / "train.parquet", [], label_type=pa.int64(), plain=True)
-    refused({"kind": "parquet"}, tmp_path, "holds null|has no images")
+    refused({"kind": "parquet"}, tmp_path, "the train split has no images")
     table = pa.table({"img": pa.array([], pa.binary()), "label": pa.array([], pa.int64())})
     pq.write_table(table, tmp_path / "train.parquet")
     refused({"kind": "parquet"}, tmp_path, "the train split has no images")

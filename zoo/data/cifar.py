@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 
 from zoo.data.config import Parquet, Source, TorchvisionSource
 from zoo.data.dataset import Split
-from zoo.data.parquet import ParquetStore, open_parquet, parquet_schema
+from zoo.data.parquet import ParquetStore, check_shards, open_parquet, parquet_schema
 from zoo.data.paths import fetching, require_root
 from zoo.data.stores import ArrayStore, Opened
 from zoo.errors import DataError
@@ -25,7 +24,6 @@ TRAIN, TEST = "train-*.parquet", "test-*.parquet"
 IMAGES = {"train": 50_000, "test": 10_000}
 SIZE = (32, 32)
 _DOWNLOAD = "data.source.download: true"
-_SHARD = re.compile(r"-(\d+)-of-(\d+)(-[0-9a-f]+)?\.parquet$")
 
 
 class Copy(NamedTuple):
@@ -171,7 +169,7 @@ def parquet_folders(root: Path, copy: Copy) -> list[Path]:
 def _from_parquet(kind: str, copy: Copy, split: Split, folder: Path) -> Opened:
     pattern = TRAIN if split == "train" else TEST
     names = [name for name in names_in(folder) if fnmatchcase(name, pattern)]
-    _check_shards(names, folder)
+    check_shards([folder / name for name in names])
     if names:
         _check_columns(kind, copy, folder / names[0])
     section = Parquet(train=TRAIN, test=TEST, image="img", label=copy.label)
@@ -187,25 +185,6 @@ def _from_parquet(kind: str, copy: Copy, split: Split, folder: Path) -> Opened:
         )
     _check_images(store, folder)
     return Opened(store, labels, class_names, ", ".join(names))
-
-
-def _check_shards(names: Sequence[str], folder: Path) -> None:
-    """Make sure that all shards of one set are there: each one's name says how many it has."""
-    parts = [match for name in names if (match := _SHARD.search(name))]
-    totals = sorted({int(part[2]) for part in parts})
-    if len(totals) > 1:
-        raise DataError(
-            f"{folder}: found shards of {' and of '.join(map(str, totals))} files "
-            f"({', '.join(names[:6])}), expected those of one set"
-        )
-    present = {int(part[1]) for part in parts}
-    missing = [number for number in range(totals[0]) if number not in present] if totals else []
-    if missing:
-        example = parts[0].string[: parts[0].start()]
-        raise DataError(
-            f"{folder}: of {totals[0]} shards {len(missing)} are missing, the first "
-            f'"{example}-{missing[0]:05d}-of-{totals[0]:05d}.parquet"'
-        )
 
 
 def _check_columns(kind: str, copy: Copy, file: Path) -> None:

@@ -71,8 +71,8 @@ class Parquet(Config):
     kind: Literal["parquet"] = "parquet"
     train: str = "train"
     """A file, a pattern for the names of its shards, e.g. `train*.parquet`, or a split's name: `train` is
-    train.parquet, train-*.parquet and numbered files such as train_0.parquet, not the files of another split
-    such as train_unlabeled-0.parquet."""
+    train.parquet and train-*.parquet, not the files of another split such as train_unlabeled-0.parquet, or
+    the files of the folder `train`."""
     test: str = "test"
     """Likewise, of the test images."""
     image: str = "img"
@@ -91,8 +91,8 @@ class HubDataset(Config):
     repo: str
     """The data set's repository, `org/name`."""
     revision: str | None = None
-    """Branch, tag or commit; by default the branch `main` as it is then. A commit that is in the cache is
-    read without a request."""
+    """Branch, tag or commit; by default the branch `main` as it is then. Without a network, what the
+    cache has of it is read."""
     config: str | None = None
     """The configuration, which is the folder of its files in the repository ("." for the top); needed where
     several have some."""

@@ -1,8 +1,9 @@
-"""Labels as files hold them: whole numbers, and the names of classes that have none; or words."""
+"""Labels as data hold them: whole numbers, with or without names of their classes, or text."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,20 +19,64 @@ def is_whole(text: str) -> bool:
     return text.isascii() and text.isdecimal() and len(text.lstrip("0")) <= _DIGITS
 
 
-def numbered(largest: int, where: str) -> list[str]:
-    """Return the names "0", "1", ... of classes up to the `largest` label.
+def class_labels(
+    labels: Sequence[Any],
+    where: Callable[[int], str],
+    *,
+    of_training: Sequence[Any] | None = None,
+    names: Sequence[str] | None = None,
+) -> tuple[NDArray[np.int64], list[str]]:
+    """Return the class of each image `[N]`, int64, and the names of the C classes.
+
+    Text stays text: its classes are the training split's words in sorted order. Numbers without names are
+    called "0", "1", ... up to the largest label of the training split.
+
+    Args:
+        labels: N whole numbers from 0, or N texts.
+        where: names the row of a label, for errors.
+        of_training: the training split's, where `labels` are another split's; None: these are they.
+        names: of the classes in order, where the data say.
 
     Raises:
-        DataError: beginning with `where`, for more classes than can be.
+        DataError: for numbers beside text, a label that is no class, or two classes of one name.
     """
-    if largest >= MAX_CLASSES:
-        raise DataError(f"{where}: found label {largest}, expected at most {MAX_CLASSES:,} classes")
-    return [str(c) for c in range(largest + 1)]
+    trained = labels if of_training is None else of_training
+    if {type(label) is str for each in (labels, trained) for label in each} == {True}:
+        classes = list(names or sorted(set(trained)))
+        places = {name: place for place, name in enumerate(classes)}
+        if len(places) < len(classes):
+            twice = next(name for place, name in enumerate(classes) if places[name] != place)
+            raise DataError(f'labels: found the class "{twice}" twice, expected each once: labels are text')
+        for row, label in enumerate(labels):
+            if label not in places:
+                raise DataError(
+                    f'{where(row)}: label "{label[:80]}" is none of the {len(classes)} classes of the '
+                    f"training split.{did_you_mean(label, classes)}"
+                )
+        return np.array([places[label] for label in labels], dtype=np.int64), classes
+    numbers = _numbers(labels, where)
+    if names is None:
+        largest = int(_numbers(trained, where).max(initial=0))
+        names = [str(c) for c in range(largest + 1)]
+    if len(numbers) and numbers.max() >= len(names):
+        row = int(numbers.argmax())
+        raise DataError(
+            f"{where(row)}: found label {numbers[row]}, expected 0 to {len(names) - 1}, the classes of the "
+            "training split"
+        )
+    return numbers, [str(name) for name in names]
 
 
-def classes_of(words: Sequence[str]) -> list[str]:
-    """Return the classes of labels that are words, the training split's, in the order of their text."""
-    return sorted(set(words))
+def _numbers(labels: Sequence[Any], where: Callable[[int], str]) -> NDArray[np.int64]:
+    """Return labels `[N]` that are whole numbers from 0."""
+    found = [label.item() if hasattr(label, "item") else label for label in labels]
+    for row, label in enumerate(found):
+        if not isinstance(label, int | float) or not label >= 0 or label != label // 1:
+            kinds = ", for all images one kind" if any(isinstance(each, str) for each in found) else ""
+            raise DataError(f"{where(row)}: found {label!r}, expected 0, 1, ... or text{kinds}")
+        if label >= MAX_CLASSES:
+            raise DataError(f"{where(row)}: found label {label}, expected at most {MAX_CLASSES:,} classes")
+    return np.array(found, dtype=np.int64)
 
 
 def require_same_classes(train: Sequence[str], test: Sequence[str], where: str = "") -> None:
@@ -40,60 +85,19 @@ def require_same_classes(train: Sequence[str], test: Sequence[str], where: str =
     Raises:
         DataError: beginning with `where`, with the first classes that differ.
     """
-    if tuple(train) != tuple(test):
-        raise DataError(
-            f"{where}training and test split have other classes, {len(train)} and {len(test)}: "
-            f"{difference(train, test, 'training', 'test')}"
-        )
-
-
-def difference(ours: Sequence[str], theirs: Sequence[str], us: str, them: str) -> str:
-    """Say how two lists of classes that are not equal differ: in names, or else the first place that does."""
-    lacking = [
-        f"only {who} has {_few(only)}"
-        for only, who in ((_without(ours, theirs), us), (_without(theirs, ours), them))
-        if only
-    ]
+    if tuple(train) == tuple(test):
+        return
+    told = f"{where}training and test split have other classes, {len(train)} and {len(test)}: "
+    lacking = []
+    for ours, theirs, which in ((train, set(test), "training"), (test, set(train), "test")):
+        only = [f'"{name[:80]}"' for name in ours if name not in theirs]
+        if only:
+            lacking.append(f"only {which} has {', '.join(only[:3])}" + (", ..." if len(only) > 3 else ""))
     if lacking:
-        return ", ".join(lacking)
-    place = next((c for c, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), None)
+        raise DataError(told + ", ".join(lacking))
+    place = next(
+        (c for c, (ours, theirs) in enumerate(zip(train, test, strict=False)) if ours != theirs), None
+    )
     if place is None:
-        return "one has names twice"
-    return f'class {place} is "{ours[place]}" in {us} and "{theirs[place]}" in {them}'
-
-
-def _without(names: Sequence[str], others: Sequence[str]) -> list[str]:
-    known = set(others)
-    return [name for name in dict.fromkeys(names) if name not in known]
-
-
-def _few(names: Sequence[str]) -> str:
-    return ", ".join(f'"{name[:80]}"' for name in names[:3]) + (", ..." if len(names) > 3 else "")
-
-
-def indices_of(
-    words: Sequence[str], classes: Sequence[str], of: str, where: Callable[[int], str]
-) -> NDArray[np.int64]:
-    """Return the place of each word among the `classes`, `[N]`.
-
-    Args:
-        words: N labels.
-        classes: their names, in order.
-        of: what these are from, for messages.
-        where: names the row of a label, for messages.
-
-    Raises:
-        DataError: for a word that is no class, or classes of one name.
-    """
-    places = {name: place for place, name in enumerate(classes)}
-    if len(places) < len(classes):
-        twice = next(name for place, name in enumerate(classes) if places[name] != place)
-        raise DataError(f'{of}: found the class "{twice}" twice, expected each once: labels are words')
-    unknown = next((row for row, word in enumerate(words) if word not in places), None)
-    if unknown is not None:
-        word = words[unknown]
-        raise DataError(
-            f'{where(unknown)}: label "{word[:80]}" is none of the {len(classes)} classes of {of}.'
-            f"{did_you_mean(word, classes)}"
-        )
-    return np.array([places[word] for word in words], dtype=np.int64)
+        raise DataError(f"{told}one has names twice")
+    raise DataError(f'{told}class {place} is "{train[place]}" in training and "{test[place]}" in test')

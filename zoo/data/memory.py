@@ -6,7 +6,7 @@ import hashlib
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from zoo.data.config import Memory
 from zoo.data.dataset import Encoded, Split
 from zoo.data.decode import read_image, read_size
 from zoo.data.image_files import image_files
-from zoo.data.labels import MAX_CLASSES, classes_of, indices_of, numbered
+from zoo.data.labels import class_labels
 from zoo.data.stores import Opened
 from zoo.errors import DataError
 from zoo.files import is_dir
@@ -192,8 +192,7 @@ class MemoryImages:
     def opened(self, split: Split) -> Opened:
         """Return the images of a part; their labels are -1 and the classes none where they have no labels.
 
-        Classes of text are the training part's, in the order of their text; numbers without names are
-        called "0", "1", ... up to the largest one of both parts.
+        Classes are the training part's, see `zoo.data.labels.class_labels`.
 
         Raises:
             DataError: for a part that is not there, or a label that is no class.
@@ -204,47 +203,17 @@ class MemoryImages:
         if not self.labelled:
             return Opened(part.store, np.full(len(part.store), -1, dtype=np.int64), [])
         first = next(iter(self._parts.values()))
-        words = {isinstance(label, str) for each in self._parts.values() for label in each.labels or ()}
-        where = f"{self.source.name}: label of "
-        if words == {True}:
-            names = list(first.class_names or classes_of(cast(Sequence[str], first.labels)))
-            labels = indices_of(
-                cast(Sequence[str], part.labels),
-                names,
-                "the training part",
-                lambda row: f"{where}image {row}",
-            )
-            return Opened(part.store, labels, names)
-        if True in words:
-            raise DataError(f"{self.source.name}: found labels of numbers and of text, expected one kind")
-        labels = _numbers(part.labels or (), where)
-        if first.class_names is not None:
-            names = [str(name) for name in first.class_names]
-        else:
-            most = max(
-                int(_numbers(each.labels or (), where).max(initial=0)) for each in self._parts.values()
-            )
-            names = numbered(most, self.source.name)
-        if len(labels) and labels.max() >= len(names):
-            raise DataError(
-                f"{where}image {labels.argmax()}: found {labels.max()}, expected 0 to {len(names) - 1}"
-            )
+        labels, names = class_labels(
+            part.labels or (),
+            lambda row: f"{self.source.name}: label of image {row}",
+            of_training=first.labels,
+            names=first.class_names,
+        )
         return Opened(part.store, labels, names)
 
 
 Root = str | Path | MemoryImages | None
 """The place of images: a folder, or the program that holds them; None where the source needs neither."""
-
-
-def _numbers(labels: Sequence[Any], where: str) -> NDArray[np.int64]:
-    """Return labels `[N]` that are numbers, from 0."""
-    found = [label.item() if hasattr(label, "item") else label for label in labels]
-    for row, label in enumerate(found):
-        if not isinstance(label, int | float) or not label >= 0 or label != label // 1:
-            raise DataError(f"{where}image {row}: found {label!r}, expected 0, 1, ... or text")
-    if any(label >= MAX_CLASSES for label in found):
-        raise DataError(f"{where}image {found.index(max(found))}: found {max(found)}, expected a class's")
-    return np.array(found, dtype=np.int64)
 
 
 def _part(data: Any, prefix: str) -> _Part:

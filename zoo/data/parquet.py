@@ -1,12 +1,13 @@
-"""Images in parquet files of the Hub's schema: `{bytes, path}` and integer labels, names in the metadata."""
+"""Parquet files of images, read by Hugging Face `datasets` into its memory-mapped cache.
+
+An image is a struct `{bytes, path}`, as `Dataset.to_parquet` and the Hub write it, or plain bytes.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import re
-import stat
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,11 @@ from PIL import Image
 from zoo.data.config import Parquet
 from zoo.data.dataset import Encoded, Split
 from zoo.data.decode import read_image, read_size
-from zoo.data.parquet_labels import read_labels
+from zoo.data.labels import class_labels
 from zoo.errors import DataError, did_you_mean
 from zoo.files import is_file, names_in
 
-BATCH_ROWS = 256  # unpacked at a time: a file of a page can hold one value a million times
-UNPACKED, UNPACKED_PER_BYTE = 64 << 20, 32  # bytes; encoded images hardly get smaller when a file is packed
+_SHARD = re.compile(r"(.*)-(\d+)-of-(\d+)(-[0-9a-f]+)?\.parquet")
 
 
 class ParquetStore:
@@ -88,165 +88,220 @@ def open_parquet(
 ) -> tuple[ParquetStore, NDArray[np.int64], list[str]]:
     """Return images, labels `[N]` and class names; rows in the order of the shards' names.
 
-    Labels are numbers, or words: then the classes are the training split's words in sorted order. Numbers
-    whose names are in the metadata mean those: a shard that lists them in another order than the training
-    split's first one is renumbered.
+    Labels are numbers, or text: see `zoo.data.labels.class_labels`. Where the files' metadata name the
+    classes, all files, the training split's included, have to name the same ones in the same order.
 
     Raises:
-        DataError: for missing files or columns, labels that are no class, shards with other classes, or when
-            pyarrow is not installed.
+        DataError: for missing files or columns, labels that are no class, files with other classes, or when
+            `datasets` is not installed.
     """
-    require_pyarrow()
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    files = _shards(source.train if split == "train" else source.test, root, split)
-    tables = [_read(file, [source.image, source.label]) for file in files]
-    trained: list[tuple[Any, Path]] = []
+    files = _files_of(source.train if split == "train" else source.test, root)
+    if not files:
+        raise _no_files(source, split, root)
+    trained: Sequence[Path] = []
     if split == "test" and (root is not None or Path(source.train).is_absolute()):
-        trained = [(_read(file, [source.label]), file) for file in _match(source.train, root)]
-    labels, class_names = read_labels(list(zip(tables, files, strict=True)), trained, source.label)
-    columns, names = [], []
-    for table, file in zip(tables, files, strict=True):
-        column = table[source.image]
-        paths: list[str | None] = [None] * len(column)
-        if pa.types.is_struct(column.type):
-            fields = [field.name for field in column.type]
-            if "bytes" not in fields:
-                raise DataError(
-                    f'parquet: column "{source.image}" of {file} holds {fields}, expected "bytes"'
-                )
-            if "path" in fields:
-                try:
-                    paths = pc.struct_field(column, "path").to_pylist()
-                except UnicodeDecodeError as error:
-                    raise DataError(f"parquet: {file}: a path is no text: {error}") from None
-            column = pc.struct_field(column, "bytes")
-        if not (pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)):
-            raise DataError(
-                f'parquet: column "{source.image}" of {file} holds {column.type}, expected encoded images'
-            )
-        columns.append(column)
-        names += [path or f"{file.name}#{row}" for row, path in enumerate(paths)]
-    kind = columns[0].type
-    chunks = [chunk for column in columns for chunk in column.cast(kind).chunks]
-    encoded = pa.chunked_array(chunks, type=kind)
-    return ParquetStore(encoded, names, files, source.image), labels, class_names
+        trained = _files_of(source.train, root)
+    names = _class_names([*trained, *files], source.label)
+    files = [file for file in files if _metadata(file).num_rows]
+    if not files:
+        raise DataError(f"parquet: the {split} split has no images")
+    table = _table(files, list(dict.fromkeys([source.image, source.label])))
+    of_training = None if names or not trained else _labels(_table(trained, [source.label]), source.label)
+    counts = [_metadata(file).num_rows for file in files]
+    places = [f"{file.name}#{row}" for file, count in zip(files, counts, strict=True) for row in range(count)]
+    labels, class_names = class_labels(
+        _labels(table, source.label),
+        lambda row: f'parquet: "{source.label}" of {files[0].parent / places[row]}',
+        of_training=of_training,
+        names=names or None,
+    )
+    encoded, paths = _images(table[source.image], source.image, files)
+    image_names = [path or place for path, place in zip(paths, places, strict=True)]
+    return ParquetStore(encoded, image_names, files, source.image), labels, class_names
 
 
-def require_pyarrow() -> None:
+def require_datasets() -> None:
     """Make sure that parquet files can be read.
 
     Raises:
-        DataError: when pyarrow is not installed.
+        DataError: when Hugging Face `datasets` is not installed.
     """
     try:
-        import pyarrow  # noqa: F401
+        import datasets  # noqa: F401
     except ImportError:
         raise DataError(
-            "parquet: needs the package pyarrow, expected it installed: pip install pyarrow"
+            "parquet: needs the package datasets, expected it installed: pip install datasets"
         ) from None
 
 
-def _match(pattern: str, root: Path | None) -> list[Path]:
-    path = Path(pattern) if root is None else root / pattern  # an absolute pattern stays as it is
+def split_matches(name: str) -> Callable[[str], bool]:
+    """Return what tells the files of a split, or of a file name or pattern, from others in a folder.
+
+    The split `train` is train.parquet and train-*.parquet: names of splits on the Hub have no "-", so that
+    train_unlabeled-0.parquet is of another one.
+    """
+    if name.endswith(".parquet") or any(sign in name for sign in "*?["):
+        return lambda file: fnmatchcase(file, name)
+    return lambda file: file == f"{name}.parquet" or fnmatchcase(file, f"{name}-*.parquet")
+
+
+def split_files(folder: Path, name: str) -> list[Path]:
+    """Return a split's files in a folder, or in a sub-folder of the split's name, in the order of names."""
+    path = folder / name
     if is_file(path):
         return [path]
-    return [path.parent / name for name in named_by(path.name, names_in(path.parent))]
+    matches = split_matches(path.name)
+    found = [path.parent / each for each in names_in(path.parent) if matches(each)]
+    return found or [path / each for each in names_in(path) if each.endswith(".parquet")]
 
 
-def named_by(pattern: str, names: Sequence[str]) -> list[str]:
-    """Return those of `names` that `train` or `test` of a source stands for.
-
-    A split's files are called as on the Hub: names of splits there have no "-", so that what follows one is
-    of the shard, while `train_unlabeled-0.parquet` is of another split
-    (https://huggingface.co/docs/hub/datasets-file-names-and-splits).
-    """
-    if not is_split_name(pattern):
-        return [name for name in names if fnmatchcase(name, pattern)]
-    split, number = re.escape(pattern), r"[_ .]?[0-9]+([-_]of[-_][0-9]+)?"
-    own = re.compile(rf"{split}(-.*)?\.parquet", re.DOTALL)
-    found = [name for name in names if own.fullmatch(name)]
-    # train_512.parquet beside train-0.parquet is of another split; without one somebody numbered shards so
-    return found or [name for name in names if re.fullmatch(rf"{split}{number}\.parquet", name)]
-
-
-def is_split_name(pattern: str) -> bool:
-    """Whether that is neither a file's name nor a pattern for such."""
-    return not pattern.endswith(".parquet") and not any(sign in pattern for sign in "*?[")
-
-
-def _shards(pattern: str, root: Path | None, split: Split) -> list[Path]:
-    if root is None and not Path(pattern).is_absolute():
+def _files_of(name: str, root: Path | None) -> list[Path]:
+    if root is None and not Path(name).is_absolute():
         raise DataError("parquet: no data folder given; give the one that holds the files with --data DIR")
-    files = _match(pattern, root)
-    if not files:
-        path = Path(pattern) if root is None else root / pattern
-        folder = path.parent
-        beside = [name for name in names_in(folder) if name.endswith(".parquet")]
-        there = f"there are {', '.join(beside[:5])}" if beside else "there are no parquet files"
-        wanted = f'"{pattern}"'
-        if is_split_name(path.name):
-            wanted = f'"{path.name}.parquet" or "{path.name}-*.parquet"'
-            if any(name.endswith(".parquet") for name in names_in(path)):  # as the Hub converts data sets
-                there = f'there is a folder of that name, which is "{pattern}/*.parquet"'
-        raise DataError(
-            f"parquet: no {split} files {wanted} in {folder}: {there}. The folder is given with --data DIR, "
-            f'other names with data.source.{split}, in a spec "parquet:DIR?{split}=PATTERN"'
-        )
+    files = split_files(Path() if root is None else root, name)
+    check_shards(files)
     return files
 
 
+def check_shards(files: Sequence[Path]) -> None:
+    """Make sure that all shards of a set are there, where each one's name says how many it has.
+
+    Raises:
+        DataError: naming the first that is missing, or shards of several sets.
+    """
+    parts = [match for file in files if (match := _SHARD.fullmatch(file.name))]
+    totals = sorted({int(part[3]) for part in parts})
+    if len(totals) > 1:
+        raise DataError(
+            f"parquet: {files[0].parent}: found shards of {' and of '.join(map(str, totals))} files "
+            f"({', '.join(part.string for part in parts[:6])}), expected those of one set"
+        )
+    present = {int(part[2]) for part in parts}
+    missing = [number for number in range(totals[0]) if number not in present] if totals else []
+    if missing:
+        raise DataError(
+            f"parquet: {files[0].parent}: of {totals[0]} shards {len(missing)} are missing, the first "
+            f'"{parts[0][1]}-{missing[0]:05d}-of-{totals[0]:05d}.parquet"'
+        )
+
+
+def _no_files(source: Parquet, split: Split, root: Path | None) -> DataError:
+    name = source.train if split == "train" else source.test
+    folder = Path("" if root is None else root, name).parent
+    beside = [each for each in names_in(folder) if each.endswith(".parquet")]
+    there = f"there are {', '.join(beside[:5])}" if beside else "there are no parquet files"
+    return DataError(
+        f'parquet: no {split} files "{name}" in {folder}: {there}. The folder is --data DIR, other '
+        f'names with data.source.{split}, in a spec "parquet:DIR?{split}=PATTERN"'
+    )
+
+
 def parquet_schema(file: Path) -> Any:
-    """Return a file's columns, an Arrow schema; errors are those of `open_parquet`."""
-    with _opened(file) as parquet:
-        return parquet.schema_arrow
+    """Return a file's columns, an Arrow schema.
+
+    Raises:
+        DataError: for a file that is damaged, or none.
+    """
+    return _metadata(file).schema.to_arrow_schema()
 
 
-@contextmanager
-def _opened(file: Path) -> Iterator[Any]:
-    """Open a file, and say of which one an error is."""
+def _metadata(file: Path) -> Any:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        if not stat.S_ISREG(file.stat().st_mode):
-            raise DataError(f"parquet: {file}: found no regular file")
-        with pq.ParquetFile(file) as parquet:
-            yield parquet
+        return pq.read_metadata(file)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(f"parquet: {file} cannot be read: {' '.join(str(error).split())}") from None
 
 
-def _read(file: Path, columns: list[str]) -> Any:
+def _class_names(files: Sequence[Path], column: str) -> list[str]:
+    """Return the names of the classes in the metadata of the files, none where they have none."""
+    require_datasets()
+    from datasets import Features
+
+    found = []
+    for file in files:
+        schema = parquet_schema(file)
+        if column not in schema.names:
+            raise DataError(
+                f'parquet: no column "{column}" in {file}.{did_you_mean(column, schema.names)} '
+                f"Columns: {', '.join(schema.names)}"
+            )
+        try:
+            feature = Features.from_arrow_schema(schema).get(column)
+        except Exception as error:  # of metadata in any form
+            raise DataError(f"parquet: {file}: its metadata cannot be read: {error}") from None
+        found.append(list(getattr(feature, "names", None) or []))
+    other = next((place for place, names in enumerate(found) if names != found[0]), None)
+    if other is not None:  # the same number would mean another class
+        raise DataError(
+            f'parquet: column "{column}": {files[0]} and {files[other]} name other classes '
+            f"({', '.join(found[0][:4]) or 'none'}; {', '.join(found[other][:4]) or 'none'}), expected the "
+            "same in the same order in all files"
+        )
+    return found[0]
+
+
+def _table(files: Sequence[Path], columns: list[str]) -> Any:
+    """Return the columns of all files, an Arrow table that is mapped from the cache of `datasets`."""
+    from datasets import disable_progress_bars, enable_progress_bars, load_dataset
+    from datasets.exceptions import DatasetsError
+    from datasets.utils import are_progress_bars_disabled
+
+    for file in files:
+        names = parquet_schema(file).names
+        for column in columns:
+            if column not in names:
+                raise DataError(
+                    f'parquet: no column "{column}" in {file}.{did_you_mean(column, names)} '
+                    f"Columns: {', '.join(names)}"
+                )
+    hidden = are_progress_bars_disabled()
+    disable_progress_bars()
+    try:
+        data = load_dataset(
+            "parquet", data_files=[str(file) for file in files], columns=columns, split="train"
+        )
+    except (DatasetsError, OSError, ValueError) as error:
+        cause = error.__cause__ or error
+        shown = ", ".join(file.name for file in files[:4])
+        raise DataError(
+            f"parquet: {files[0].parent}: {shown} cannot be read: {' '.join(str(cause).split())}"
+        ) from None
+    finally:
+        if not hidden:
+            enable_progress_bars()
+    return data.with_format("arrow")[:]
+
+
+def _labels(table: Any, column: str) -> list[Any]:
     import pyarrow as pa
 
-    with _opened(file) as parquet:
-        size = file.stat().st_size
-        _check_rows(parquet.metadata.num_rows, size, file)
-        present = parquet.schema_arrow.names
-        for column in columns:
-            if column not in present:
-                raise DataError(
-                    f'parquet: no column "{column}" in {file}.{did_you_mean(column, present)} '
-                    f"Columns: {', '.join(present)}"
-                )
-        batches, rows, unpacked = [], 0, 0
-        for batch in parquet.iter_batches(BATCH_ROWS, columns=columns, use_threads=False):
-            rows, unpacked = rows + len(batch), unpacked + batch.nbytes
-            _check_rows(rows, size, file)
-            if unpacked > UNPACKED + UNPACKED_PER_BYTE * size:
-                raise DataError(
-                    f"parquet: {file}: its {size:,} bytes unpack to {unpacked:,} and more, which no encoded "
-                    "images do"
-                )
-            batches.append(batch)
-        if not batches:
-            return parquet.read(columns=columns)
-        return pa.Table.from_batches(batches).replace_schema_metadata(parquet.schema_arrow.metadata)
+    kind = table[column].type
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if not (pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        raise DataError(f'parquet: column "{column}" holds {kind}, expected integers 0 to C - 1, or text')
+    if table[column].null_count:
+        raise DataError(f'parquet: column "{column}" has {table[column].null_count} empty labels')
+    labels: list[Any] = table[column].to_pylist()
+    return labels
 
 
-def _check_rows(rows: int, size: int, file: Path) -> None:
-    """An image takes more than a byte; a column of equal values takes none, however many rows it has."""
-    if rows > size:
-        raise DataError(f"parquet: {file}: found {rows:,} rows in {size:,} bytes, which hold no images")
+def _images(column: Any, name: str, files: Sequence[Path]) -> tuple[Any, list[str | None]]:
+    """Return the encoded bytes `[N]` of a column of images, and the paths stored with them."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    paths: list[str | None] = [None] * len(column)
+    if pa.types.is_struct(column.type):
+        fields = [field.name for field in column.type]
+        if "path" in fields:
+            paths = pc.struct_field(column, "path").to_pylist()
+        if "bytes" in fields:
+            column = pc.struct_field(column, "bytes")
+    if not (pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)):
+        raise DataError(
+            f'parquet: column "{name}" of {files[0]} holds {column.type}, expected encoded images'
+        )
+    return column, paths

@@ -11,7 +11,7 @@ from zoo.data.cifar import COPIES, parquet_folders
 from zoo.data.config import DataConfig, Folder, Holdout, ListFiles, Parquet, TorchvisionSource
 from zoo.data.image_files import first_image, is_visible
 from zoo.data.memory import TEST_PARTS, Root, columns_of
-from zoo.data.parquet import named_by, parquet_schema, require_pyarrow
+from zoo.data.parquet import parquet_schema, require_datasets, split_files, split_matches
 from zoo.errors import DataError
 from zoo.files import is_dir, is_file, names_in
 
@@ -77,7 +77,7 @@ def _patterns(root: Path, inside: str) -> dict[str, str]:
     names = [name for name in names_in(root / inside) if name.endswith(".parquet") and is_visible(name)]
     found = dict[str, str]()
     for part in ("train", *TEST_PARTS):
-        if named_by(part, names):
+        if any(map(split_matches(part), names)):
             found[part] = inside + part
         elif any(name.endswith(".parquet") for name in names_in(root / inside / part)):
             found[part] = f"{inside}{part}/*.parquet"
@@ -90,10 +90,8 @@ def parquet_config(root: Path, train: str, test: str | None) -> DataConfig:
     Raises:
         DataError: for a file that cannot be read, no column of images or of labels, or several.
     """
-    require_pyarrow()
-    pattern = Path(root, train)
-    names = [pattern.name] if is_file(pattern) else named_by(pattern.name, names_in(pattern.parent))
-    file = pattern.with_name(names[0])
+    require_datasets()
+    file = split_files(root, train)[0]
     schema = parquet_schema(file)
     kinds = {field.name: _kind(field.type) for field in schema}
     with suppress(KeyError, TypeError, ValueError, AttributeError, RecursionError):
@@ -147,8 +145,7 @@ def _archive_of(kind: str) -> str:
 
 def has_parquet(folder: Path, source: Parquet) -> bool:
     """Whether the training files of a parquet source lie in a folder."""
-    train = folder / source.train
-    return is_file(train) or bool(named_by(train.name, names_in(train.parent)))
+    return bool(split_files(folder, source.train))
 
 
 def from_archive(config: DataConfig, place: Root) -> DataConfig:

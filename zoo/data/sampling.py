@@ -10,6 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Generator, Tensor
 
+from zoo.errors import DataError
+
 Sampling = Literal["instance", "class_balanced", "square_root"]
 
 Draw = Callable[[Generator], Tensor]
@@ -25,9 +27,18 @@ def drawn_by(sampling: Sampling, labels: NDArray[np.int64]) -> Draw | None:
     equally likely. `class_balanced` is q = 0, `square_root` q = 1/2. A class without images is never drawn.
 
     Source: Kang et al. 2020, https://arxiv.org/abs/1910.09217, equation 1.
+
+    Raises:
+        DataError: for images without labels, which are of no class that could be drawn.
     """
     if sampling == "instance":
         return None
+    unlabelled = int((labels < 0).sum())
+    if unlabelled:
+        raise DataError(
+            f"sampling: {unlabelled:,} of the {len(labels):,} training images have no label, so no class of "
+            f'theirs can be drawn: found "{sampling}", expected "instance"'
+        )
     size = len(labels)
     of_class = torch.from_numpy(np.argsort(labels, kind="stable"))
     _, counted = np.unique(labels, return_counts=True)
