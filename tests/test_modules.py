@@ -14,16 +14,19 @@ from torch import Tensor, nn
 from zoo import backbones
 from zoo.errors import TrainingError
 from zoo.modules import (
-    FeatureTransformConfig,
     KeyQueue,
     MomentumEncoder,
     batchnorm,
     convert_ghost_batchnorm,
     evaluating,
     projection_head,
+)
+from zoo.objectives.momentum_contrast import (
+    FeatureTransformConfig,
+    NegativeInterpolation,
+    PositiveExtrapolation,
     transform,
 )
-from zoo.modules.transform import NegativeInterpolation, PositiveExtrapolation
 
 
 @pytest.mark.parametrize("batches", [[4, 4, 4, 4], [3, 5, 1, 7, 2], [10], [25], [9, 11, 1]])

@@ -19,7 +19,6 @@ from zoo.modules.schedule import (
 )
 from zoo.modules.sync_batchnorm import running_statistics, synchronize_batchnorm
 from zoo.modules.teacher import Normalization, Teacher
-from zoo.modules.transform import FeatureTransformConfig, transform
 from zoo.modules.vit import freeze_patch_embedding, set_sincos_positions
 
 APART = (MomentumEncoder, Teacher)
@@ -33,7 +32,6 @@ __all__ = [
     "Dial",
     "FeatureMaps",
     "FeaturePyramid",
-    "FeatureTransformConfig",
     "KeyQueue",
     "Learned",
     "MomentumEncoder",
@@ -54,5 +52,4 @@ __all__ = [
     "running_statistics",
     "set_sincos_positions",
     "synchronize_batchnorm",
-    "transform",
 ]

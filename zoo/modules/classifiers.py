@@ -6,8 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from zoo import functional
-from zoo.functional.precision import full
+from zoo.functional.checks import to_float32
 
 
 def full_logits(classifier: nn.Module, features: Tensor) -> Tensor:
@@ -16,7 +15,7 @@ def full_logits(classifier: nn.Module, features: Tensor) -> Tensor:
     Half precision would leave them two or three digits, and make near ones equal.
     """
     with torch.autocast(features.device.type, enabled=False):
-        logits: Tensor = classifier(full(features))
+        logits: Tensor = classifier(to_float32(features))
     return logits
 
 
@@ -37,7 +36,9 @@ class CosineClassifier(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         """Return cosines, of which half precision would leave three digits."""
         with torch.autocast(features.device.type, enabled=False):
-            return F.linear(F.normalize(full(features), dim=1), F.normalize(full(self.weight), dim=1))
+            return F.linear(
+                F.normalize(to_float32(features), dim=1), F.normalize(to_float32(self.weight), dim=1)
+            )
 
 
 class ScaledClassifier(nn.Linear):
@@ -57,7 +58,7 @@ class ScaledClassifier(nn.Linear):
 
     def scaled(self) -> tuple[Tensor, Tensor]:
         """Return the linear classifier that it amounts to: weight `[C, D]`, bias `[C]`."""
-        return functional.scale_classes(self.weight, self.bias, self.scale)
+        return self.weight * self.scale[:, None], self.bias * self.scale
 
     def forward(self, features: Tensor) -> Tensor:
         """Return logits `[B, C]` for features `[B, D]`."""

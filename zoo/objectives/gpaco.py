@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from zoo.modules import Centers, KeyQueue
 from zoo.objectives import measures
 from zoo.objectives.base import Batch, DataInfo, Objective, Output
-from zoo.objectives.contrast import Projected, from_others, is_on, look_up, normalize, projection
+from zoo.objectives.momentum_contrast import Projected, from_others, is_on, look_up, normalize, projection
 from zoo.objectives.paco import CenterConfig, LearnedCenters
 
 

@@ -14,7 +14,13 @@ from zoo.backbones import feature_dim
 from zoo.modules import LOWEST_TAU, Centers, Temperature, TemperatureConfig, full_logits
 from zoo.objectives import measures
 from zoo.objectives.base import Batch, DataInfo, Objective, Output, needing_labels
-from zoo.objectives.contrast import Dictionary, MomentumConfig, MomentumContrast, QueueConfig, from_others
+from zoo.objectives.momentum_contrast import (
+    Dictionary,
+    MomentumConfig,
+    MomentumContrast,
+    QueueConfig,
+    from_others,
+)
 
 
 class CenterConfig(QueueConfig):
@@ -120,17 +126,15 @@ class LearnedCenters(nn.Module):
             others: what other ranks have of the batch.
         """
         config = self.config
-        chosen = functional.paco_probabilities(
+        chosen = functional.contrast_probabilities(
             found.q,
             found.k,
             labels,
             found.queue,
             found.queue_labels,
-            center_logits,
-            self.log_prior,
+            (center_logits + self.log_prior) / config.center_tau,
             tau=tau,
             gamma=config.gamma,
-            center_tau=config.center_tau,
             others=others,
             anchors=measures.ROWS,
         )

@@ -16,7 +16,7 @@ from zoo.errors import TrainingError
 from zoo.modules import Centers, Dial, Share, Temperature, TemperatureConfig, full_logits
 from zoo.objectives import measures
 from zoo.objectives.base import Batch, DataInfo, Objective, Output
-from zoo.objectives.contrast import MomentumConfig, MomentumContrast, Projected, from_others
+from zoo.objectives.momentum_contrast import MomentumConfig, MomentumContrast, Projected, from_others
 
 
 class PiCOConfig(MomentumConfig):
