@@ -33,9 +33,7 @@ SEEDED = settings(
     deadline=None,
     derandomize=True,
     database=None,
-    suppress_health_check=[
-        HealthCheck.function_scoped_fixture
-    ],  # the blocks' size, the same for all examples
+    suppress_health_check=[HealthCheck.function_scoped_fixture],  # the size of blocks
 )
 TAUS = [10.0**e for e in (-2, -1.5, -1, -0.5, 0, 0.5, 1)]
 LABELS = ["mixed", "one class", "absent from the queue", "half-filled queue", "empty queue"]

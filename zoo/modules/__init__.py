@@ -2,8 +2,7 @@
 
 from zoo.modules.batchnorm import convert_ghost_batchnorm, has_batchnorm
 from zoo.modules.centers import Centers, Nearest
-from zoo.modules.classifiers import CosineClassifier, ScaledClassifier, full_logits
-from zoo.modules.heads import projection_head
+from zoo.modules.heads import CosineClassifier, ScaledClassifier, full_logits, projection_head
 from zoo.modules.modes import evaluating
 from zoo.modules.momentum import MomentumEncoder
 from zoo.modules.pyramid import FeatureMaps, FeaturePyramid
