@@ -64,7 +64,7 @@ def test_without_data_it_is_the_releases_own() -> None:
 
 @pytest.mark.parametrize(
     ("images", "epochs", "batch"),
-    [(1, 200, 10), (10, 200, 64), (125, 77, 64)],  # 10, 100 and 1,250 images: 1,500 steps, at most 200 epochs
+    [(1, 50, 10), (10, 50, 64), (125, 31, 64)],  # 10, 100 and 1,250 images: 600 steps, at most 50 epochs
 )
 def test_small_data_get_more_epochs(images: int, epochs: int, batch: int) -> None:
     training = plan_finetuning(None, init=MOCO, data=f"digits?per_class={images}").recipe.training

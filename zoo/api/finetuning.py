@@ -37,7 +37,7 @@ from zoo.training import Recipe
 from zoo.training.description import changes_in_words
 from zoo.training.overrides import Overrides, as_overrides
 
-_STEPS, _BATCH, _EPOCHS = 1_500, 64, (10, 200)  # steps aimed at, images in each, fewest and most epochs
+_STEPS, _BATCH, _EPOCHS = 600, 64, (5, 50)  # steps aimed at, images in each, fewest and most epochs
 
 
 def finetune(
@@ -96,8 +96,8 @@ def plan_finetuning(
     Without a recipe it is cross-entropy with a new head on the release's architecture, evaluation view, mean
     and std. Up to 64 pixels images are scaled to the size, padded, cropped and mirrored (digits are not),
     above they are cropped, resized and mirrored. Architectures with BatchNorm get SGD, others AdamW with
-    layer-wise decay; both a cosine over 1,500 steps of 64 images, but no fewer than 10 epochs nor more than
-    200, or over as many epochs as an override asks for. A tenth of them warm up.
+    layer-wise decay; both a cosine over 600 steps of 64 images, but no fewer than 5 epochs nor more than
+    50, or over as many epochs as an override asks for. A tenth of them warm up.
 
     Raises:
         ZooError: for a recipe, release or data that cannot be found or do not fit.
