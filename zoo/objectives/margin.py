@@ -87,7 +87,7 @@ class Margin(Objective):
         # from the mean over these pairs to that over all ranks' known ones: exactly 1 where all are known
         count = (theirs >= 0).sum()
         ordered = len(first) * (2 if self.ranks.alone else len(theirs) / len(z))
-        loss = loss * (ordered / (count * (count - 1)).clamp(min=1))
+        loss = loss * (ordered / (count * (count - 1)).clamp(min=1).to(loss.dtype))
         if not self.observing:
             return Output(loss, {})
         distance, apart = (a - b).detach().norm(dim=1), ~same & known
