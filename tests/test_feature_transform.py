@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 import pytest
@@ -17,7 +16,8 @@ from torch import Tensor
 from tests.objective_helpers import FT, QUEUED, batch, build, step
 from zoo import functional
 from zoo.functional import _streaming
-from zoo.modules import FeatureTransformConfig, KeyQueue, transform
+from zoo.modules import KeyQueue
+from zoo.objectives.momentum_contrast import FeatureTransformConfig, transform
 
 ALPHAS = [0.6, 1.0, 1.6, 2.0, 5.0]
 LABELLED = ["sup_con", "paco", "gpaco"]
@@ -169,11 +169,10 @@ def test_rows_mixed_in_blocks_are_those_of_interpolate(
 ) -> None:
     """With the coefficients and the permutation that were drawn, several blocks and a cut-off one."""
     monkeypatch.setattr(_streaming, "_CPU", _streaming._Sizes(elements=40, anchors=3))
-    module = importlib.import_module("zoo.modules.transform")
-    drawn, draw = [], module._coefficients
-    monkeypatch.setattr(module, "_coefficients", lambda *a: drawn.append(draw(*a)) or drawn[-1])
+    drawn, draw = [], functional.sample_beta
+    monkeypatch.setattr(functional, "sample_beta", lambda *a, **kw: drawn.append(draw(*a, **kw)) or drawn[-1])
     permutation = torch.randperm(23, generator=torch.Generator().manual_seed(0))
-    monkeypatch.setattr(module, "_permutation", lambda valid, generator: permutation)
+    monkeypatch.setattr(functional, "permute_filled", lambda valid, generator: permutation)
     queue, pair = F.normalize(torch.randn(23, 8), dim=1), torch.ones(1, 8)
     ft = config(None, per, keep_originals=keep).model_copy(update={"renormalize": renormalize})
     found = transform(pair, pair, queue, torch.ones(23, dtype=torch.bool), ft)[2]
@@ -189,8 +188,7 @@ def test_filled_slots_permute_among_themselves_and_empty_ones_stay(
     filled: int, empty: int, seed: int
 ) -> None:
     torch.manual_seed(seed)
-    module = importlib.import_module("zoo.modules.transform")
-    permutation = module._permutation(torch.arange(filled + empty) < filled)
+    permutation = functional.permute_filled(torch.arange(filled + empty) < filled)
     assert torch.equal(permutation[:filled].sort().values, torch.arange(filled))
     assert torch.equal(permutation[filled:], torch.arange(filled, filled + empty))
 

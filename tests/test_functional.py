@@ -117,24 +117,12 @@ def test_paco_smooths_over_the_other_centers() -> None:
     assert paco(label_smoothing=0.2) == by_hand(-(0.8 * own + 0.2 * other + 0.5 * sample) / 1.5)
 
 
-def test_paco_refuses_a_reduction_it_does_not_know() -> None:
-    with pytest.raises(ValueError, match="found 'total'"):
-        paco(reduction="total")
-
-
 def test_balanced_softmax() -> None:
     # equal logits: the probability is the prior itself
     logits, counts = torch.zeros(1, 2), torch.tensor([90, 10])
     assert functional.balanced_softmax(logits, labels(1), counts).item() == by_hand(-math.log(0.1))
     smoothed = functional.balanced_softmax(logits, labels(1), counts, label_smoothing=0.2).item()
     assert smoothed == by_hand(-0.9 * math.log(0.1) - 0.1 * math.log(0.9))
-
-
-def test_balanced_softmax_is_exact_for_rare_classes() -> None:
-    counts = torch.tensor([430_000, 7_500, 11, 2])
-    logits, target = torch.randn(5, 4, dtype=torch.float64), labels(0, 1, 2, 3, 3)
-    expected = torch.nn.functional.cross_entropy(logits + counts.double().log(), target)
-    torch.testing.assert_close(functional.balanced_softmax(logits, target, counts), expected)
 
 
 def test_log_prior_of_an_absent_class_is_finite() -> None:
@@ -173,17 +161,6 @@ def test_hard_losses_take_each_anchors_own_quantile_of_its_filled_slots() -> Non
     assert found.item() == by_hand(math.log(total) - 1.2)
 
 
-@pytest.mark.parametrize("keep", [0.0, -0.1, 1.1, math.nan])
-def test_hard_losses_refuse_what_is_no_share(keep: float) -> None:
-    with pytest.raises(ValueError, match="keep"):
-        functional.hard_simple(rows(EAST), rows(EAST), SCORED, weight=1.0, keep=keep)
-
-
-def test_an_argument_that_an_equation_does_not_hold_for_is_a_zoo_error() -> None:
-    with pytest.raises(zoo.ZooError, match=r"alpha: found 0\.5, expected a number above 0\.5"):
-        functional.sample_beta(0.5, (2,))
-
-
 def test_margin() -> None:
     # distances 0.6 of one class; 0.6 and 2 of two, one of which is beyond the margin
     a, b = rows(EAST, EAST, EAST), rows([0.4, 0.0], [0.4, 0.0], WEST)
@@ -220,12 +197,6 @@ def test_targets_move_toward_the_best_candidate() -> None:
     scores, candidates = rows([-0.2, -0.1, 0.9]), torch.tensor([[True, True, False]])
     moved = functional.disambiguate(targets, scores, candidates, momentum=0.9)
     torch.testing.assert_close(moved, rows([0.45, 0.55, 0.0]))
-
-
-def test_symmetric_beta_refuses_what_the_closed_form_cannot_do() -> None:
-    for alpha in (0.5, 0.1, math.nan):
-        with pytest.raises(ValueError, match=r"0\.5"):
-            functional.sample_beta(alpha, (3,))
 
 
 def test_extrapolation() -> None:
@@ -301,3 +272,58 @@ def test_relative_penalty_by_hand() -> None:
     scores = (q @ queue[:3].T).requires_grad_()
     torch.cat([torch.zeros(1, 1), scores / 0.5], dim=1).logsumexp(dim=1).backward()
     torch.testing.assert_close(got[:, :3], scores.grad / scores.grad.sum())
+
+
+SAMPLES = (rows(EAST), rows(EAST), labels(0), rows(NORTH), labels(1))
+
+
+@pytest.mark.parametrize("tau", [0.0, -0.1, math.nan, math.inf])
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda tau: functional.info_nce(rows(EAST), rows(EAST), SCORED, tau=tau),
+        lambda tau: functional.nt_xent(rows(EAST), rows(EAST), tau=tau),
+        lambda tau: functional.in_batch_info_nce(rows(EAST), rows(EAST), tau=tau),
+        lambda tau: functional.hard_contrastive(rows(EAST), rows(EAST), SCORED, tau=tau, keep=0.5),
+        lambda tau: functional.sup_con(*SAMPLES, tau=tau),
+        lambda tau: functional.balanced_contrast(*SAMPLES[:3], rows(EAST, NORTH), tau=tau),
+        lambda tau: functional.distillation(rows(EAST), rows(EAST)[None], tau=tau),
+        lambda tau: functional.relative_penalty(rows(EAST), tau=tau),
+        lambda tau: paco(tau=tau),
+    ],
+)
+def test_a_temperature_is_above_zero(loss, tau: float) -> None:
+    with pytest.raises(zoo.ZooError, match=f"tau: found {tau}, expected a finite number above 0"):
+        loss(tau)
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("alpha", lambda: functional.sample_beta(0.5, (2,))),
+        ("alpha", lambda: functional.sample_beta(math.nan, (2,))),
+        ("alpha", lambda: paco(alpha=-0.1)),
+        ("gamma", lambda: paco(gamma=-1.0)),
+        ("center_tau", lambda: paco(center_tau=0.0)),
+        ("label_smoothing", lambda: paco(label_smoothing=1.5)),
+        ("reduction", lambda: paco(reduction="total")),
+        *(
+            ("keep", lambda keep=keep: functional.hard_simple(*SAMPLES[:2], SCORED, weight=1.0, keep=keep))
+            for keep in (0.0, -0.1, 1.1, math.nan)
+        ),
+    ],
+)
+def test_what_an_equation_does_not_hold_for_is_named(name: str, call) -> None:
+    with pytest.raises(zoo.errors.ArgumentError, match=f"{name}: found"):
+        call()
+
+
+CONTRACT = """
+    info_nce sup_con paco simple_contrastive hard_contrastive hard_simple margin_contrastive balanced_softmax
+    sample_beta extrapolate interpolate ema_update uniformity alignment tolerance
+"""
+
+
+@pytest.mark.parametrize("name", CONTRACT.split())
+def test_the_contracts_names_are_there(name: str) -> None:
+    assert callable(getattr(functional, name))

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from zoo import functional
+from zoo.errors import ArgumentError
 
 COUNTS = torch.tensor([100, 16, 4, 1])
 
@@ -81,9 +82,12 @@ def test_post_hoc_adjustment_takes_out_what_training_has_put_in() -> None:
 
 def test_margins_by_hand() -> None:
     """n^(1/4) is 10^(1/2), 2, 2^(1/2) and 1."""
-    found = functional.ldam_margins(COUNTS, max_margin=0.5)
-    expected = [0.5 / math.sqrt(10), 0.25, 0.5 / math.sqrt(2), 0.5]
-    assert found.tolist() == pytest.approx(expected, rel=1e-6)
+    # two classes at cosine 0, scale 1: the loss of an image is log(1 + e^margin) of its class
+    for own, margin in enumerate([0.5 / math.sqrt(10), 0.25, 0.5 / math.sqrt(2), 0.5]):
+        cosines = torch.full((1, 4), -1e4, dtype=torch.float64)
+        cosines[0, [own, (own + 1) % 4]] = 0.0
+        found = functional.ldam(cosines, torch.tensor([own]), COUNTS, max_margin=0.5, scale=1.0)
+        assert found.item() == pytest.approx(math.log1p(math.exp(margin)), rel=1e-9)
 
 
 @settings(max_examples=30, deadline=None)
@@ -148,16 +152,6 @@ def test_tau_normalisation_divides_by_the_norm_to_the_power_of_tau(tau: float) -
     assert functional.tau_normalize(weight, tau=tau).tolist() == [pytest.approx(row) for row in expected]
 
 
-def test_weight_scaling_scales_the_bias_too() -> None:
-    g = torch.Generator().manual_seed(0)
-    weight, bias, scale, x = (torch.randn(*s, generator=g) for s in ((3, 5), (3,), (3,), (4, 5)))
-    scaled, offset = functional.scale_classes(weight, bias, scale)
-    for n in range(4):
-        for c in range(3):
-            expected = scale[c] * (sum(weight[c, d] * x[n, d] for d in range(5)) + bias[c])
-            assert (x[n] @ scaled[c] + offset[c]).item() == pytest.approx(expected.item(), abs=1e-5)
-
-
 def test_class_means_are_those_of_each_classs_features() -> None:
     features, labels = torch.tensor([[1.0, 3.0], [5.0, 5.0], [2.0, 1.0]]), torch.tensor([2, 0, 2])
     assert functional.class_means(features, labels, 4).tolist() == [[5, 5], [0, 0], [1.5, 2], [0, 0]]
@@ -191,8 +185,6 @@ def test_a_class_without_images_makes_nothing_infinite() -> None:
     labels = torch.tensor([0, 2, 0, 2, 0, 2])
     weights = functional.class_balanced_weights(EMPTY, beta=0.9999)
     assert weights[1] == 0 and weights.sum() == pytest.approx(2)
-    margins = functional.ldam_margins(EMPTY, max_margin=0.5)
-    assert margins[1] == 0 and margins.max() == 0.5
     for loss in (
         functional.logit_adjusted(logits, labels, EMPTY, tau=1.5),
         functional.ldam(logits.tanh(), labels, EMPTY, max_margin=0.5, scale=30.0, weight=weights),
@@ -205,7 +197,7 @@ def test_a_class_without_images_makes_nothing_infinite() -> None:
 def test_never_leaves_a_class_no_chance_and_the_others_as_they_are(dtype: torch.dtype) -> None:
     g = torch.Generator().manual_seed(0)
     weight, bias = torch.randn(3, 5, generator=g), torch.tensor([1.0, 20.7, -3.0])
-    masked, offset = functional.never(weight, bias, torch.tensor([False, True, False]))
+    masked, offset = functional.mask_classes(weight, bias, torch.tensor([False, True, False]))
     x = 50 * torch.randn(100, 5, generator=g)
     logits = x.to(dtype) @ masked.to(dtype).T + offset.to(dtype)
     assert (logits.argmax(dim=1) != 1).all() and logits.isfinite().all()
@@ -223,11 +215,83 @@ def test_counts_may_be_plain_numbers(counts: Any) -> None:
             functional.balanced_softmax(logits, labels, counts),
             functional.logit_adjusted(logits, labels, counts),
             functional.post_hoc_adjusted(logits, counts),
-            functional.ldam_margins(counts, max_margin=0.5),
             functional.ldam(logits, labels, counts, max_margin=0.5, scale=30.0),
             functional.class_balanced_weights(counts, beta=0.9),
-            functional.frequency_groups(counts)["medium"],
         ]
 
     for found, expected in zip(results(counts), results(torch.tensor([100, 50, 0])), strict=True):
         assert torch.equal(found, expected)
+
+
+GOOD = dict(logits=torch.zeros(2, 3), labels=torch.tensor([0, 2]))
+LDAM = dict(cosines=torch.zeros(2, 3), labels=torch.tensor([0, 2]), class_counts=[5, 3, 1])
+
+
+@pytest.mark.parametrize(
+    ("counts", "found"),
+    [
+        ([500], r"shape \[1\], expected \[3\]"),  # would broadcast to plain cross-entropy
+        (torch.ones(3, 1), r"shape \[3, 1\]"),
+        (torch.ones(2, 1), r"shape \[2, 1\]"),
+        (torch.tensor(7), r"shape \[\]"),
+        ([5, 3, -1], "-1 to 5"),
+        ([0, 0, 0], "0 to 0"),
+        ([5, 3, math.nan], "nan"),
+        ([5, 3, math.inf], "inf"),
+    ],
+)
+def test_counts_that_are_none_are_refused_by_every_equation(counts: Any, found: str) -> None:
+    for equation in (
+        lambda: functional.balanced_softmax(**GOOD, class_counts=counts),
+        lambda: functional.logit_adjusted(**GOOD, class_counts=counts),
+        lambda: functional.post_hoc_adjusted(GOOD["logits"], counts),
+        lambda: functional.ldam(GOOD["logits"], GOOD["labels"], counts, max_margin=0.5, scale=30.0),
+    ):
+        with pytest.raises(ArgumentError, match=rf"class_counts: found .*{found}"):
+            equation()
+
+
+@pytest.mark.parametrize("counts", [[0, 0], [[1, 2]], [], [3, -1]])
+@pytest.mark.parametrize(
+    "equation", [functional.log_prior, lambda counts: functional.class_balanced_weights(counts, beta=0.9)]
+)
+def test_counts_without_logits_are_checked_too(equation: Any, counts: Any) -> None:
+    with pytest.raises(ArgumentError, match="class_counts: found"):
+        equation(counts)
+
+
+@pytest.mark.parametrize("label", [-1, 3])
+def test_a_label_that_is_no_class_is_refused_and_not_the_last_one(label: int) -> None:
+    labels = torch.tensor([0, label])
+    for equation in (
+        lambda: functional.balanced_softmax(GOOD["logits"], labels, [5, 3, 1]),
+        lambda: functional.ldam(GOOD["logits"], labels, [5, 3, 1], max_margin=0.5, scale=30.0),
+        lambda: functional.class_means(torch.ones(2, 4), labels, 3),
+    ):
+        with pytest.raises(ArgumentError, match=rf"labels: found .*{label}.*, expected classes 0 to 2"):
+            equation()
+
+
+@pytest.mark.parametrize(
+    ("name", "equation"),
+    [
+        ("beta", lambda: functional.class_balanced_weights([5, 3], beta=1.0)),
+        ("beta", lambda: functional.class_balanced_weights([5, 3], beta=-0.1)),
+        ("tau", lambda: functional.logit_adjusted(**GOOD, class_counts=[5, 3, 1], tau=-0.1)),
+        ("tau", lambda: functional.logit_adjusted(**GOOD, class_counts=[5, 3, 1], tau=math.nan)),
+        ("scale", lambda: functional.ldam(**LDAM, max_margin=0.5, scale=0.0)),
+        ("max_margin", lambda: functional.ldam(**LDAM, max_margin=-1.0, scale=30.0)),
+    ],
+)
+def test_numbers_out_of_range_are_named(name: str, equation: Any) -> None:
+    with pytest.raises(ArgumentError, match=f"{name}: found"):
+        equation()
+
+
+def test_groups_by_frequency() -> None:
+    groups = functional.frequency_groups(torch.tensor([101, 100, 20, 19, 0]))
+    assert {name: members.nonzero().flatten().tolist() for name, members in groups.items()} == {
+        "many": [0],
+        "medium": [1, 2],
+        "few": [3, 4],
+    }

@@ -37,14 +37,21 @@ def problem() -> dict[str, Any]:
     )
 
 
+def probabilities(
+    given: dict[str, Any], *, center_tau: float = 1.0, **settings: Any
+) -> functional.Probabilities:
+    """Those of PaCo, whose centers are given as for the loss."""
+    centers = (given["center_logits"] + given["log_prior"]) / center_tau
+    samples = {key: given[key] for key in ("q", "k", "labels", "queue", "queue_labels")}
+    return functional.contrast_probabilities(**samples, centers=centers, **settings)
+
+
 @pytest.mark.parametrize(("gamma", "center_tau"), [(1.0, 1.0), (0.5, 0.7), (0.0, 1.0)])
 @pytest.mark.parametrize("others", [None, (rows(4, seed=9), torch.tensor([1, 0, 3, 1]))])
 def test_probabilities_of_paco_are_those_of_a_loop(
     gamma: float, center_tau: float, others: tuple[Tensor, Tensor] | None
 ) -> None:
-    found = functional.paco_probabilities(
-        **problem(), tau=0.3, gamma=gamma, center_tau=center_tau, others=others, anchors=4
-    )
+    found = probabilities(problem(), tau=0.3, gamma=gamma, center_tau=center_tau, others=others, anchors=4)
     for i in range(4):
         expected = reference.paco_probabilities_of_anchor(
             i, **problem(), tau=0.3, gamma=gamma, center_tau=center_tau, others=others
@@ -57,7 +64,7 @@ def test_an_image_without_a_label_is_a_contrast_in_the_probabilities_as_in_the_l
     labels, queue_labels = torch.tensor([0, 1, 2, -1, -1, 3]), torch.tensor([-1, 7, 8, -1, 9])
     others = rows(4, seed=9), torch.tensor([-1, 5, -1, 6])
     given = dict(q=rows(6, seed=1), k=rows(6, seed=2), queue=rows(5, seed=3), queue_labels=queue_labels)
-    pair, positives = functional.sup_con_probabilities(**given, labels=labels, tau=0.3, others=others)
+    _, _, pair, positives = functional.contrast_probabilities(**given, labels=labels, tau=0.3, others=others)
     known = labels >= 0
     # of a labelled image the own key is the one positive, so the loss is -log of its probability
     assert positives.tolist() == [1, 1, 1, 0, 0, 1] and pair[~known].isnan().all()
@@ -73,11 +80,9 @@ def test_what_is_observed_of_images_without_labels_is_of_the_others() -> None:
 
 def test_probabilities_of_sup_con_are_those_of_paco_without_centers() -> None:
     given = problem()
-    logits, prior = given.pop("center_logits"), given.pop("log_prior")
-    pair, positives = functional.sup_con_probabilities(**given, tau=0.3)
-    nowhere = functional.paco_probabilities(
-        **given, center_logits=torch.full_like(logits, -1e4), log_prior=prior, tau=0.3
-    )
+    nowhere = probabilities(given | {"center_logits": given["center_logits"] - 1e4}, tau=0.3)
+    samples = {key: given[key] for key in ("q", "k", "labels", "queue", "queue_labels")}
+    _, _, pair, positives = functional.contrast_probabilities(**samples, tau=0.3)
     torch.testing.assert_close(pair, nowhere.pair)
     assert positives.tolist() == nowhere.positives.tolist() == [6, 5, 6, 3, 5, 1]
 
@@ -120,7 +125,7 @@ def test_the_real_loss_of_free_scores_is_least_at_the_optimum(
 
     for _ in range(5):
         optimizer.step(closure)
-    found = functional.paco_probabilities(anchor, **given, center_logits=logits, tau=0.5, gamma=gamma)
+    found = probabilities(given | {"q": anchor, "center_logits": logits}, tau=0.5, gamma=gamma)
     assert found.positives.tolist() == [4]
     optimum = functional.paco_optimum(
         found.positives.double(), alpha=alpha, beta=beta, gamma=gamma, label_smoothing=smoothing
@@ -164,15 +169,6 @@ def test_means_of_groups_leave_out_unknown_classes_and_are_nan_without_a_value()
     values = torch.tensor([1.0, 2.0, 4.0, torch.nan])
     found = functional.group_means(values, torch.tensor([0, 0, 1, -1]), members)
     assert found[:2].tolist() == [1.5, 4.0] and found[2].isnan()
-
-
-def test_groups_by_frequency() -> None:
-    groups = functional.frequency_groups(torch.tensor([101, 100, 20, 19, 0]))
-    assert {name: members.nonzero().flatten().tolist() for name, members in groups.items()} == {
-        "many": [0],
-        "medium": [1, 2],
-        "few": [3, 4],
-    }
 
 
 def test_tolerance_takes_unknown_classes_for_no_class() -> None:

@@ -31,14 +31,11 @@ def of_rows(name: str, q: Tensor, k: Tensor, logits: Tensor, rows: Tensor) -> Te
         return functional.nt_xent(*own, tau=0.3, others=theirs[0])
     if name == "in_batch_info_nce":
         return functional.in_batch_info_nce(*own, tau=0.3, others=k[~rows])
-    z, everyone = torch.cat(own), torch.cat([q, k])
-    same = labels[rows].repeat(2)[:, None] == labels.repeat(2)
-    return functional.margin_between(z, everyone, same, margin=1.5, squared_margin=name.endswith("squared"))
+    prototypes = F.normalize(logits[:3].repeat(1, 2)[:, : q.shape[1]], dim=1)
+    return functional.balanced_contrast(*own, labels[rows], prototypes, tau=0.3, others=theirs)
 
 
-@pytest.mark.parametrize(
-    "name", ["sup_con", "paco", "nt_xent", "in_batch_info_nce", "margin", "margin squared"]
-)
+@pytest.mark.parametrize("name", ["sup_con", "paco", "nt_xent", "in_batch_info_nce", "balanced_contrast"])
 def test_losses_of_parts_that_see_each_other_have_the_mean_and_gradients_of_the_whole(name: str) -> None:
     generator = torch.Generator().manual_seed(4)
     leaves = [
@@ -49,14 +46,8 @@ def test_losses_of_parts_that_see_each_other_have_the_mean_and_gradients_of_the_
     parts = [torch.arange(9) < 4, torch.arange(9) >= 4]
     loss = sum(part.sum() / 9 * of_rows(name, q, k, logits, part) for part in parts)
     whole = of_rows(name, q, k, logits, torch.ones(9, dtype=torch.bool))
-    if name.startswith("margin"):  # the form for all pairs is another one
-        first, second = torch.triu_indices(18, 18, offset=1)
-        labels, z = (torch.arange(9) % 3).repeat(2), torch.cat([q, k])
-        whole = functional.margin_contrastive(
-            z[first], z[second], labels[first] == labels[second], margin=1.5, squared_margin="sq" in name
-        )
     torch.testing.assert_close(loss, whole)
-    used = leaves if name == "paco" else leaves[:2]
+    used = leaves if name in ("paco", "balanced_contrast") else leaves[:2]
     for a, b in zip(
         torch.autograd.grad(loss, used, retain_graph=True), torch.autograd.grad(whole, used), strict=True
     ):

@@ -14,16 +14,19 @@ from torch import Tensor, nn
 from zoo import backbones
 from zoo.errors import TrainingError
 from zoo.modules import (
-    FeatureTransformConfig,
     KeyQueue,
     MomentumEncoder,
     batchnorm,
     convert_ghost_batchnorm,
     evaluating,
     projection_head,
+)
+from zoo.objectives.momentum_contrast import (
+    FeatureTransformConfig,
+    NegativeInterpolation,
+    PositiveExtrapolation,
     transform,
 )
-from zoo.modules.transform import NegativeInterpolation, PositiveExtrapolation
 
 
 @pytest.mark.parametrize("batches", [[4, 4, 4, 4], [3, 5, 1, 7, 2], [10], [25], [9, 11, 1]])
@@ -71,7 +74,7 @@ def test_teacher_is_a_copy_that_gets_no_gradient_and_follows_parameters_only() -
     teacher = MomentumEncoder(student)
     assert not any(p.requires_grad for p in teacher.parameters())
     x = torch.randn(8, 3, 4, 4)
-    assert not teacher(x).requires_grad
+    assert not teacher(x.requires_grad_()).requires_grad
     before = {n: v.clone() for n, v in teacher.module.state_dict().items()}
     with torch.no_grad():
         for p in student.parameters():
@@ -82,6 +85,15 @@ def test_teacher_is_a_copy_that_gets_no_gradient_and_follows_parameters_only() -
         expected = 0.9 * before[name] + 0.1 * student.get_parameter(name)
         torch.testing.assert_close(p, expected)
     assert torch.equal(teacher.module[1].running_mean, before["1.running_mean"])
+
+
+@pytest.mark.parametrize("key_groups", [1, 2])
+def test_teacher_normalises_keys_by_the_statistics_of_their_batch(key_groups: int) -> None:
+    """In evaluation mode it would take the running ones, which are those of no batch at first."""
+    norm = nn.BatchNorm2d(3, affine=False)
+    keys = MomentumEncoder(norm, key_groups=key_groups)(5 + 3 * torch.randn(64, 3, 4, 4))
+    assert keys.mean().abs() < 1e-3
+    assert keys.std() == pytest.approx(1, abs=0.05)
 
 
 def test_teacher_follows_parameters_that_replace_earlier_ones_and_moves_shared_ones_once() -> None:

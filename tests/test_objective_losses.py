@@ -192,6 +192,14 @@ def test_gpaco_is_the_mean_over_the_anchors_of_both_views_without_a_teacher() ->
     assert torch.equal(objective.queue.labels[:6], batch(1).labels)
 
 
+def test_gpaco_enqueues_the_second_view() -> None:
+    objective, data = after_a_step("gpaco"), batch(1)
+    with torch.no_grad():
+        first, second = (unit(objective.head(objective.encoder(view))) for view in data.views)
+    torch.testing.assert_close(objective.queue.keys[:6], second)
+    assert not torch.allclose(objective.queue.keys[:6], first, atol=1e-3)
+
+
 def test_gpaco_gives_both_views_gradients() -> None:
     objective, data = build("gpaco"), batch(2)
     views = tuple(view.requires_grad_() for view in data.views)
@@ -362,6 +370,7 @@ class TwoRanks:
     """One process that computes as if it were one of several."""
 
     alone = False
+    own = slice(None)
 
     def gather(self, rows):
         return rows

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tests.objective_helpers import FT, INFO, QUEUED, SETTINGS, WITH_TEACHER, batch, build, step
-from zoo import backbones, functional
+from zoo import backbones
 from zoo.objectives import OBJECTIVES, Batch, Objective
 from zoo.objectives.classify import Classify, ClassifyConfig
 
@@ -188,27 +188,6 @@ def test_last_small_batches_do_not_break_the_queue() -> None:
     for seed, size in enumerate((8, 3, 2)):
         assert torch.isfinite(step(objective, batch(seed, size)).loss)
     assert int(objective.contrast.queue.filled) == 13
-
-
-def test_in_batch_functional_names_are_the_contract() -> None:
-    expected = {
-        "info_nce",
-        "sup_con",
-        "paco",
-        "simple_contrastive",
-        "hard_contrastive",
-        "hard_simple",
-        "margin_contrastive",
-        "balanced_softmax",
-        "sample_beta",
-        "extrapolate",
-        "interpolate",
-        "ema_update",
-        "uniformity",
-        "alignment",
-        "tolerance",
-    }
-    assert expected <= set(functional.__all__)
 
 
 def test_weight_decay_exemptions_of_the_backbone_reach_the_optimizer() -> None:

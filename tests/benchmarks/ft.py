@@ -14,8 +14,8 @@ from torch import Tensor
 
 from tests.benchmarks.harness import Row, gate, medians, milliseconds
 from zoo import backbones, functional
-from zoo.modules import FeatureTransformConfig, transform
 from zoo.objectives import OBJECTIVES, Batch, DataInfo, Objective
+from zoo.objectives.momentum_contrast import FeatureTransformConfig, transform
 
 KEYS, DIM, ALPHA = 65_536, 128, 1.6
 

@@ -20,7 +20,7 @@ from zoo.evaluation.linear_full import train_linear
 from zoo.evaluation.retrieval import Retrieval
 from zoo.evaluation.semi_supervised import fine_tune
 from zoo.evaluation.trained import ProbeRun
-from zoo.functional import never, post_hoc_adjusted
+from zoo.functional import mask_classes, post_hoc_adjusted
 from zoo.functional.knn import knn_predict
 from zoo.modules import Centers
 from zoo.recipe.protocols import (
@@ -244,7 +244,7 @@ def _without_prior(centers: Centers, tau: float) -> Centers:
             "expected to know it, for the prior is made of it"
         )
     bias = post_hoc_adjusted(centers.bias, counts, tau=tau)
-    weight, bias = never(centers.weight, bias, counts == 0)
+    weight, bias = mask_classes(centers.weight, bias, counts == 0)
     return centers._replace(weight=weight, bias=bias)
 
 

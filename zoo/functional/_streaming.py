@@ -16,12 +16,10 @@ from torch import Tensor
 
 
 class _Sizes(NamedTuple):
-    """How large blocks are: what stays in a core's cache, or fills a GPU."""
+    """Numbers in a block, and anchors in a tile of scores: what stays in a core's cache, or fills a GPU."""
 
     elements: int
-    """Numbers in a block."""
-    anchors: int
-    """Anchors in a tile of scores where there are so many: narrow products are slow."""
+    anchors: int  # narrow products are slow
 
 
 _CPU = _Sizes(elements=2**18, anchors=256)
@@ -65,7 +63,9 @@ class _LogSumExp(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, keys: Tensor, usable: Tensor | None, itself: bool) -> Tensor:
-        bias = None if usable is None else _bias(usable, keys.dtype)
+        bias = None
+        if usable is not None:
+            bias = torch.zeros_like(usable, dtype=keys.dtype).masked_fill_(~usable, -torch.inf)
         lowest = torch.finfo(q.dtype).min  # instead of -inf, whose difference with itself is not a number
         result, means = q.new_empty(len(q)), torch.empty_like(q)
         with torch.autocast(q.device.type, enabled=False):
@@ -105,10 +105,6 @@ class _LogSumExp(torch.autograd.Function):
                     softmax = _scores(q, keys, bias, ctx.itself, rows, block).sub_(denominator[rows]).exp_()
                     of_keys[block].addmm_(softmax.T, pushed)
         return of_q, of_keys, None, None
-
-
-def _bias(usable: Tensor, dtype: torch.dtype) -> Tensor:
-    return torch.zeros_like(usable, dtype=dtype).masked_fill_(~usable, -torch.inf)
 
 
 def _tiles(anchors: int, keys: int, device: torch.device) -> Iterator[tuple[slice, list[slice]]]:

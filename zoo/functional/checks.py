@@ -1,13 +1,71 @@
-"""What everything that is computed from features of a data set requires of them."""
+"""What equations require of their arguments, checked once, and the precision in which they are computed."""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from zoo.errors import DataError
+from zoo.errors import ArgumentError, DataError
 
-_ROWS = 16384  # at a time: looking at all of a bank of gigabytes at once would take more than itself
+Counts = Tensor | Sequence[int] | Sequence[float]
+"""Images of each class `[C]`: a tensor, or plain numbers."""
+
+_ROWS = 16384  # checked at a time: a mask of a whole bank of features would take gigabytes
+
+
+def to_float32(x: Tensor) -> Tensor:
+    """Raise half precision to float32 and leave float64: exponentials of s / 0.01 need the digits."""
+    return x if x.dtype == torch.float64 else x.float()
+
+
+def to_same_precision(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """Raise tensors that meet in one product to float64 if one of them has it, else to float32."""
+    highest = torch.float64 if any(x.dtype == torch.float64 for x in tensors) else torch.float32
+    return tuple(x.to(highest) for x in tensors)
+
+
+def check_positive(**numbers: float | Tensor) -> None:
+    """Raise `ArgumentError` for a number that is not finite and above 0.
+
+    A tensor, such as a learned temperature, is not read: that would wait for the device.
+    """
+    for name, value in numbers.items():
+        if not isinstance(value, Tensor) and not (value > 0 and math.isfinite(value)):
+            raise ArgumentError(f"{name}: found {value}, expected a finite number above 0")
+
+
+def check_range(low: float, high: float, **numbers: float) -> None:
+    """Raise `ArgumentError` for a number outside `[low, high]`."""
+    for name, value in numbers.items():
+        if not (low <= value <= high and math.isfinite(value)):
+            bounds = f"{low:g} or more" if math.isinf(high) else f"from {low:g} to {high:g}"
+            raise ArgumentError(f"{name}: found {value}, expected a number {bounds}")
+
+
+def check_counts(
+    class_counts: Counts, num_classes: int | None = None, *, device: torch.device | None = None
+) -> Tensor:
+    """Return images of each class `[C]` as a tensor, on `device` if one is given.
+
+    Values are checked where that waits for no device: of plain numbers and of tensors on the CPU.
+
+    Raises:
+        ArgumentError: unless there is one count for each class, none negative or infinite and not all 0.
+    """
+    counts = class_counts if isinstance(class_counts, Tensor) else torch.as_tensor(class_counts)
+    if counts.ndim != 1 or len(counts) != (num_classes or len(counts)) or not len(counts):
+        expected = "one number for each class" if num_classes is None else f"[{num_classes}]"
+        raise ArgumentError(f"class_counts: found shape {list(counts.shape)}, expected {expected}")
+    if counts.device.type == "cpu" and not torch.compiler.is_compiling():
+        lowest, highest = float(counts.min()), float(counts.max())
+        if not (lowest >= 0 and 0 < highest < math.inf):
+            raise ArgumentError(
+                f"class_counts: found {lowest:g} to {highest:g}, expected 0 or more, and not all 0"
+            )
+    return counts if device is None else counts.to(device)
 
 
 def check_features(features: Tensor, what: str, *, dim: int | None = None) -> None:

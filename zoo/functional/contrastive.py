@@ -1,4 +1,4 @@
-"""Losses that contrast instances: no labels."""
+"""Losses that contrast instances: no labels, or only whether two images are of one class."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from zoo.errors import ArgumentError
 from zoo.functional._streaming import log_sum_exp, row_blocks
-from zoo.functional.precision import full, together
+from zoo.functional.checks import check_positive, to_float32, to_same_precision
 
 
 def info_nce(
@@ -33,7 +33,8 @@ def info_nce(
 
     Source: He et al. 2020, https://arxiv.org/abs/1911.05722, equation 1.
     """
-    q, k, queue = together(q, k, queue)
+    check_positive(tau=tau)
+    q, k, queue = to_same_precision(q, k, queue)
     q = q / tau
     negatives = log_sum_exp(q, queue, usable=valid)
     # log(e^positive + e^negatives) - positive, without the digits that a difference would lose
@@ -57,11 +58,11 @@ def nt_xent(a: Tensor, b: Tensor, *, tau: float | Tensor, others: Tensor | None 
 
     Source: Chen et al. 2020, https://arxiv.org/abs/2002.05709, equation 1.
     """
-    z = torch.cat([full(a), full(b)])
-    other_view = z.roll(len(a), dims=0)
+    check_positive(tau=tau)
+    z = torch.cat([to_float32(a), to_float32(b)])
     scaled = z / tau
     log_sum = _with_others(log_sum_exp(scaled, z, itself=True), scaled, others)
-    return (log_sum - (scaled * other_view).sum(dim=1)).mean()
+    return (log_sum - (scaled * z.roll(len(a), dims=0)).sum(dim=1)).mean()
 
 
 def in_batch_info_nce(q: Tensor, k: Tensor, *, tau: float | Tensor, others: Tensor | None = None) -> Tensor:
@@ -80,14 +81,17 @@ def in_batch_info_nce(q: Tensor, k: Tensor, *, tau: float | Tensor, others: Tens
 
     Source: Chen et al. 2021, https://arxiv.org/abs/2104.02057, algorithm 1.
     """
-    q, k = together(q, k)
+    check_positive(tau=tau)
+    q, k = to_same_precision(q, k)
     q = q / tau
     return (_with_others(log_sum_exp(q, k), q, others) - (q * k).sum(dim=1)).mean()
 
 
 def _with_others(log_sum: Tensor, q: Tensor, others: Tensor | None) -> Tensor:
-    """Add the scores of `others` `[M, D]`, if there are any, to a `log_sum` `[N]` of the anchors' scores."""
-    return log_sum if others is None else torch.logaddexp(log_sum, log_sum_exp(*together(q, others)))
+    """Add the scores of `others` `[M, D]`, if there are any, to the anchors' `log_sum` `[N]`."""
+    if others is None:
+        return log_sum
+    return torch.logaddexp(log_sum, log_sum_exp(*to_same_precision(q, others)))
 
 
 def simple_contrastive(
@@ -107,52 +111,10 @@ def simple_contrastive(
 
     Source: Wang and Liu 2021, https://arxiv.org/abs/2012.09740, section 3.
     """
-    q, k, queue = together(q, k, queue)
-    # the scores' sum is the score of the sum
+    q, k, queue = to_same_precision(q, k, queue)
+    # the sum of scores is the score of the sum
     negatives = queue.sum(dim=0) if valid is None else torch.where(valid[:, None], queue, 0).sum(dim=0)
     return (q * (weight * negatives - k)).sum(dim=1).mean()
-
-
-def _hardest(negative: Tensor, usable: Tensor, keep: float) -> Tensor:
-    """Mask [N, K] of the usable negatives above each anchor's (1 - keep) quantile of scores."""
-    if keep == 1 or negative.shape[1] == 0:
-        return usable.expand_as(negative)
-    scores = negative.detach().masked_fill(~usable, torch.nan)
-    # by hand: torch.quantile refuses more than 16M elements. Between two scores the quantile's value does
-    # not matter: the upper of them is the least that reaches it
-    ordered = scores.sort(dim=1).values  # NaN sorts last
-    position = ((1 - keep) * (usable.sum() - 1).clamp(min=0).to(scores.dtype)).ceil().long()
-    return usable & (scores >= ordered.gather(1, position.expand(len(scores), 1)))
-
-
-def _over_hardest(
-    q: Tensor,
-    k: Tensor,
-    queue: Tensor,
-    valid: Tensor | None,
-    keep: float,
-    loss: Callable[[Tensor, Tensor, Tensor], Tensor],
-) -> Tensor:
-    """Mean of `loss(positive [n], negative [n, K], mask of the hardest [n, K])` over the anchors.
-
-    Every anchor needs its own K scores, so the anchors go in blocks, whose scores backward computes again.
-    """
-    if not 0 < keep <= 1:
-        raise ArgumentError(f"keep: found {keep}, expected a fraction in (0, 1]")
-    q, k, queue = together(q, k, queue)
-    usable = torch.ones(len(queue), dtype=torch.bool, device=queue.device) if valid is None else valid
-
-    def of_block(q: Tensor, k: Tensor, queue: Tensor) -> Tensor:
-        with torch.autocast(q.device.type, enabled=False):
-            negative = q @ queue.T
-        return loss((q * k).sum(dim=1), negative, _hardest(negative, usable, keep))
-
-    # some rows at once even of the longest queue: their sorting takes longer than what the cache would save
-    losses = [
-        checkpoint(of_block, q[rows], k[rows], queue, use_reentrant=False, preserve_rng_state=False)
-        for rows in row_blocks(len(q), len(queue) // 4, q.device)
-    ]
-    return torch.cat(losses).mean()
 
 
 def hard_contrastive(
@@ -163,6 +125,7 @@ def hard_contrastive(
     A negative counts when its score is not below the (1 - keep) quantile of its anchor's scores.
     Arguments and result as `info_nce`. Source: https://arxiv.org/abs/2012.09740, section 3.
     """
+    check_positive(tau=tau)
 
     def loss(positive: Tensor, negative: Tensor, hardest: Tensor) -> Tensor:
         # divide first: the gradient of -inf / tau with respect to a learned tau is not a number
@@ -187,6 +150,48 @@ def hard_simple(
     return _over_hardest(q, k, queue, valid, keep, loss)
 
 
+def _over_hardest(
+    q: Tensor,
+    k: Tensor,
+    queue: Tensor,
+    valid: Tensor | None,
+    keep: float,
+    loss: Callable[[Tensor, Tensor, Tensor], Tensor],
+) -> Tensor:
+    """Mean of `loss(positive [n], negative [n, K], mask of the hardest [n, K])` over the anchors.
+
+    Every anchor needs its own K scores, so anchors go in blocks, whose scores backward computes again.
+    """
+    if not 0 < keep <= 1:
+        raise ArgumentError(f"keep: found {keep}, expected a fraction in (0, 1]")
+    q, k, queue = to_same_precision(q, k, queue)
+    usable = torch.ones(len(queue), dtype=torch.bool, device=queue.device) if valid is None else valid
+
+    def of_block(q: Tensor, k: Tensor, queue: Tensor) -> Tensor:
+        with torch.autocast(q.device.type, enabled=False):
+            negative = q @ queue.T
+        return loss((q * k).sum(dim=1), negative, _hardest(negative, usable, keep))
+
+    # a few rows at least even of the longest queue: sorting takes longer than the cache would save
+    losses = [
+        checkpoint(of_block, q[rows], k[rows], queue, use_reentrant=False, preserve_rng_state=False)
+        for rows in row_blocks(len(q), len(queue) // 4, q.device)
+    ]
+    return torch.cat(losses).mean()
+
+
+def _hardest(negative: Tensor, usable: Tensor, keep: float) -> Tensor:
+    """Mask `[N, K]` of the usable negatives above each anchor's (1 - keep) quantile of scores."""
+    if keep == 1 or negative.shape[1] == 0:
+        return usable.expand_as(negative)
+    scores = negative.detach().masked_fill(~usable, torch.nan)
+    # torch.quantile refuses more than 16M elements. Between two scores the quantile's exact value does not
+    # matter: the upper of them is the least that reaches it
+    ordered = scores.sort(dim=1).values  # NaN sorts last
+    position = ((1 - keep) * (usable.sum() - 1).clamp(min=0).to(scores.dtype)).ceil().long()
+    return usable & (scores >= ordered.gather(1, position.expand(len(scores), 1)))
+
+
 def margin_contrastive(
     a: Tensor, b: Tensor, same: Tensor, *, margin: float, squared_margin: bool = False
 ) -> Tensor:
@@ -206,52 +211,12 @@ def margin_contrastive(
 
     Source: Hadsell, Chopra and LeCun 2006, equation 4.
     """
-    squared = (full(a) - full(b)).square().sum(dim=1)
-    return _margin(squared, same.bool(), margin, squared_margin).mean()
-
-
-def margin_between(
-    z: Tensor,
-    everyone: Tensor,
-    same: Tensor,
-    *,
-    margin: float,
-    squared_margin: bool = False,
-    counted: Tensor | None = None,
-) -> Tensor:
-    """The loss of `margin_contrastive` between rows and all rows they are a part of.
-
-    Of all M (M - 1) ordered pairs these are the ones that begin with one of the N rows: the mean over all
-    unordered pairs is the mean of this over the parts, weighted by their rows. The N x M distances are held,
-    not the N x M differences.
-
-    Args:
-        z: some of `everyone`, bit for bit `[N, D]`.
-        everyone: `[M, D]`, with gradient.
-        same: whether a pair is of one class `[N, M]`, bool; true for a row and itself.
-        margin: as in `margin_contrastive`.
-        squared_margin: as in `margin_contrastive`.
-        counted: which pairs have a loss `[N, M]`, bool; that of the others is 0. By default all.
-
-    Returns:
-        The mean over the N (M - 1) pairs of two rows, `[]`.
-    """
-    # a row and itself have distance 0, and neither loss nor gradient. By products instead of differences the
-    # distance of near rows would lose its digits
-    z, everyone = together(z, everyone)
-    distance = torch.cdist(z, everyone, compute_mode="donot_use_mm_for_euclid_dist")
-    losses = _margin(distance.square(), same, margin, squared_margin)
-    if counted is not None:
-        losses = losses * counted
-    return losses.sum() / (len(z) * (len(everyone) - 1))
-
-
-def _margin(squared: Tensor, same: Tensor, margin: float, squared_margin: bool) -> Tensor:
-    """Loss of each pair of a squared distance, of any shape."""
+    check_positive(margin=margin)
+    squared = (to_float32(a) - to_float32(b)).square().sum(dim=1)
     if squared_margin:
         repel = (margin - squared).clamp(min=0)
     else:
         # the root's gradient is infinite at 0, where two different images coincide
         distance = squared.clamp(min=torch.finfo(squared.dtype).tiny).sqrt()
         repel = (margin - distance).clamp(min=0).square()
-    return 0.5 * torch.where(same, squared, repel)
+    return 0.5 * torch.where(same.bool(), squared, repel).mean()

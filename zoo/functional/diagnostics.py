@@ -1,14 +1,15 @@
-"""Measures of an embedding and of score distributions."""
+"""Measures of an embedding, of scores, and of where a loss's softmax puts its mass."""
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from zoo.functional.precision import full
+from zoo.functional.checks import check_positive, to_float32, to_same_precision
 
 
 def uniformity(z: Tensor, t: float = 2.0) -> Tensor:
@@ -23,7 +24,7 @@ def uniformity(z: Tensor, t: float = 2.0) -> Tensor:
 
     Source: Wang and Isola 2020, https://arxiv.org/abs/2005.10242.
     """
-    z = full(z)
+    z = to_float32(z)
     if len(z) < 2:
         return z.new_full((), torch.nan)
     potentials: Tensor = F.pdist(z).square().mul(-t)
@@ -35,7 +36,7 @@ def alignment(a: Tensor, b: Tensor) -> Tensor:
 
     Source: https://arxiv.org/abs/2005.10242.
     """
-    return (full(a) - full(b)).square().sum(dim=1).mean()
+    return (to_float32(a) - to_float32(b)).square().sum(dim=1).mean()
 
 
 def relative_penalty(scores: Tensor, *, tau: float | Tensor, valid: Tensor | None = None) -> Tensor:
@@ -53,7 +54,8 @@ def relative_penalty(scores: Tensor, *, tau: float | Tensor, valid: Tensor | Non
 
     Source: https://arxiv.org/abs/2012.09740, section 3.2.
     """
-    logits = full(scores) / tau
+    check_positive(tau=tau)
+    logits = to_float32(scores) / tau
     if valid is not None:
         logits = logits.masked_fill(~valid, -torch.inf)
     return logits.softmax(dim=1)
@@ -69,12 +71,12 @@ def tolerance(z: Tensor, labels: Tensor) -> Tensor:
     Returns:
         `[]`; NaN when no two rows share a class. Source: https://arxiv.org/abs/2012.09740, equation 9.
     """
-    z = full(z)
+    z = to_float32(z)
     same = (labels[:, None] == labels) & (labels >= 0)
     same.fill_diagonal_(False)
     with torch.autocast(z.device.type, enabled=False):
         similarity = z @ z.T
-    # no selection by the mask: how much it selects, a GPU would be waited for
+    # a product, not a selection by the mask, whose size the host would have to wait for
     return similarity.masked_fill(~same, 0).sum() / same.sum()
 
 
@@ -86,9 +88,7 @@ def anchor_moments(scores: Tensor, chosen: Tensor) -> Tensor:
         chosen: which of them count `[N, K]`, bool.
 
     Returns:
-        `[N, 3]`, in this order; mean and variance, of the population, are NaN where none counts. A variance
-        is right as far as the scores are: those near 1 are rounded to 1e-7 in float32, so one of an encoder
-        that has collapsed, below some 1e-12, is rounding.
+        `[N, 3]`, in this order; mean and variance, of the population, are NaN where none counts.
     """
     count = chosen.sum(dim=1)
     mean = scores.masked_fill(~chosen, 0).sum(dim=1) / count
@@ -97,20 +97,17 @@ def anchor_moments(scores: Tensor, chosen: Tensor) -> Tensor:
 
 
 def pooled_moments(moments: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and variance of several anchors' scores taken together.
+    """Mean and variance of several anchors' scores taken together, from their `anchor_moments` `[N, 3]`.
 
     Var = sum_i n_i (var_i + (mean_i - mean)^2) / sum_i n_i: no large numbers cancel.
-
-    Args:
-        moments: of each anchor mean, variance and how many scores `[N, 3]`, as `anchor_moments` gives them.
 
     Returns:
         `(mean [], variance [])`, of the population; NaN when there is no score.
     """
     means, variances, counts = moments.unbind(dim=1)
-    there, total = counts > 0, counts.sum()
-    mean = torch.where(there, means * counts, 0).sum() / total
-    return mean, torch.where(there, (variances + (means - mean).square()) * counts, 0).sum() / total
+    some, total = counts > 0, counts.sum()
+    mean = torch.where(some, means * counts, 0).sum() / total
+    return mean, torch.where(some, (variances + (means - mean).square()) * counts, 0).sum() / total
 
 
 def center_cosine(weight: Tensor) -> Tensor:
@@ -124,7 +121,7 @@ def center_cosine(weight: Tensor) -> Tensor:
     Returns:
         `[]`; NaN for one center. -1 / (C - 1) is the least there can be: a regular simplex.
     """
-    unit = F.normalize(full(weight), dim=1)
+    unit = F.normalize(to_float32(weight), dim=1)
     own = unit.square().sum()  # a center that is zero has no direction: it counts as at right angles to all
     count = len(unit)
     return (unit.sum(dim=0).square().sum() - own) / (torch.ones_like(own) * count * (count - 1))
@@ -143,3 +140,101 @@ def group_means(values: Tensor, labels: Tensor, members: Tensor) -> Tensor:
     """
     inside = members[:, labels.clamp(min=0)] & (labels >= 0)
     return torch.where(inside, values, 0).sum(dim=1) / inside.sum(dim=1)
+
+
+class Probabilities(NamedTuple):
+    """The mass that a loss's softmax puts on some anchors' positives; each `[n]`.
+
+    Attributes:
+        p_sup: of all class centers together (the paper's P_sup); 0 without centers.
+        center: of the anchor's own center; 0 without centers.
+        pair: of one positive sample, the mean over them; NaN where there is none.
+        positives: how many samples these are, |P(i)|.
+    """
+
+    p_sup: Tensor
+    center: Tensor
+    pair: Tensor
+    positives: Tensor
+
+
+@torch.no_grad()
+def contrast_probabilities(
+    q: Tensor,
+    k: Tensor,
+    labels: Tensor,
+    queue: Tensor,
+    queue_labels: Tensor,
+    centers: Tensor | None = None,
+    *,
+    tau: float | Tensor,
+    gamma: float = 1.0,
+    others: tuple[Tensor, Tensor] | None = None,
+    anchors: int = 128,
+) -> Probabilities:
+    """Probabilities in the softmax of `paco`, or of `sup_con`, for the first rows of a batch.
+
+    That of z is psi(z) / (sum_{c in C} psi(c) + gamma sum_{a in A(i)} psi(a)): those of centers sum to P_sup,
+    those of samples to (1 - P_sup) / gamma. Images without a label are contrasts, and have no positives.
+
+    Args:
+        q: `[N, D]`, the first n of which are the anchors; this and the rest as in `sup_con` and `paco`.
+        k: the second view's keys `[N, D]`.
+        labels: classes `[N]`.
+        queue: earlier keys `[K, D]`.
+        queue_labels: their classes `[K]`; -1 marks an empty slot.
+        centers: log psi(c), the centers' logits with prior and temperature `[N, C]`; None for `sup_con`.
+        tau: temperature of the samples' scores.
+        gamma: weight of the samples in the denominator.
+        others: what other ranks have of both views `[M, D]`, and its classes `[M]`.
+        anchors: n at most; all of A(i) is contrasted with each.
+
+    Source: Cui et al. 2021, https://arxiv.org/abs/2107.12028, section 3.
+    """
+    check_positive(tau=tau)
+    parts = [(q, labels), (k, labels), (queue, queue_labels), *([] if others is None else [others])]
+    members = to_same_precision(*(rows for rows, _ in parts))
+    scaled, own = members[0][:anchors] / tau, labels[:anchors, None]
+    with torch.autocast(q.device.type, enabled=False):
+        scores = torch.cat([scaled @ rows.T for rows in members], dim=1)
+    theirs = torch.cat([of_rows for _, of_rows in parts])
+    # of the queue, slots without a label are empty; images of this step without one are contrasts
+    present = [torch.ones_like(of_rows, dtype=torch.bool) for _, of_rows in parts]
+    present[2] = queue_labels >= 0
+    usable = torch.cat(present).expand_as(scores).clone()
+    usable.fill_diagonal_(False)  # the first columns are the batch's own: an anchor is no contrast for itself
+    log_sum = scores.masked_fill(~usable, -torch.inf).logsumexp(dim=1)
+    p_sup = center = torch.zeros_like(log_sum)
+    if centers is not None:
+        centers = to_float32(centers[:anchors])
+        log_centers = centers.logsumexp(dim=1)
+        log_gamma = math.log(gamma) if gamma > 0 else -math.inf
+        log_sum = torch.logaddexp(log_centers, log_sum + log_gamma)
+        p_sup = (log_centers - log_sum).exp()
+        center = (centers.gather(1, labels[:anchors, None]).squeeze(1) - log_sum).exp()
+    same = (own == theirs) & (own >= 0) & usable
+    positives = same.sum(dim=1)
+    pair = (scores - log_sum[:, None]).masked_fill(~same, -torch.inf).exp().sum(dim=1) / positives
+    return Probabilities(p_sup, center, pair, positives)
+
+
+def paco_optimum(
+    positives: Tensor, *, alpha: float, beta: float = 1.0, gamma: float = 1.0, label_smoothing: float = 0.0
+) -> Probabilities:
+    """Return the probabilities at which `paco` is least, were all scores free.
+
+    P_sup = beta / (beta + alpha |P|), of the own center that without what smoothing gives to the others, of a
+    pair alpha / (gamma (beta + alpha |P|)). With beta = gamma = 1 the paper's 1 / (1 + alpha K*) and
+    alpha / (1 + alpha K*).
+
+    Args:
+        positives: |P(i)| `[n]`.
+        alpha: weight of a sample among the positives; this and the rest as in `paco`.
+        beta: weight of the own center.
+        gamma: weight of the samples in the denominator, > 0: without them there is no minimum.
+        label_smoothing: share of beta that goes to the other centers.
+    """
+    check_positive(gamma=gamma)
+    total = beta + alpha * positives
+    p_sup = beta / total
+    return Probabilities(p_sup, (1 - label_smoothing) * p_sup, alpha / (gamma * total), positives)

@@ -14,7 +14,6 @@ from zoo.functional.checks import check_features, check_labels
 
 _QUERIES = 16384  # that share one pass over the bank; their neighbours so far are all in memory
 _LOW = 0xFFFFFFFF  # the low 32 bits of a ranking key hold the bank index, reversed
-_NONE = torch.iinfo(torch.int64).min  # a key below all others
 
 
 class KnnPrediction(NamedTuple):
@@ -76,38 +75,20 @@ def knn_predict(
 
 
 def _nearest(queries: Tensor, bank: Tensor, k: int, chunk: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield for `chunk` queries at a time similarities and bank indices `[B, k]` of the k nearest.
+    """Yield similarities and bank indices `[B, k]` of the k nearest, best first, `chunk` queries at a time.
 
-    They are on the CPU, best first. The bank is gone through once, and normalised part by part: a normalised
-    copy of a million features would take as much memory as they do.
+    On the CPU. The bank is read once, and normalised part by part: a normalised copy of a million features
+    would take as much memory as they do.
     """
     parts = torch.split(F.normalize(queries.to(bank.device, torch.float32), dim=1), chunk)
     best = [torch.empty(len(part), 0, dtype=torch.int64, device=bank.device) for part in parts]
     for start in range(0, len(bank), chunk):
         block = F.normalize(bank[start : start + chunk].float(), dim=1)
         for i, part in enumerate(parts):
-            similarity = part @ block.T
-            full = best[i].shape[1] == k
-            keys = _better(similarity, best[i], start) if full else _ranking_keys(similarity, start)
-            keys = torch.cat([best[i], keys], dim=1)
+            keys = torch.cat([best[i], _ranking_keys(part @ block.T, start)], dim=1)
             best[i] = keys.topk(min(k, keys.shape[1]), dim=1).values
     for found in (part.cpu() for part in best):
         yield _flip_negative((found >> 32).to(torch.int32)).view(torch.float32), _LOW - (found & _LOW)
-
-
-def _better(similarity: Tensor, best: Tensor, start: int) -> Tensor:
-    """Return the ranking keys `[B, most]` of what is nearer than the last of `best` `[B, k]`, filled up.
-
-    After a few chunks hardly anything is, and ranking it all would take longer than the similarities did. Of
-    equals the earlier one is among `best` already, so nothing is lost by asking for more than its value.
-    """
-    last = _flip_negative((best[:, -1:] >> 32).to(torch.int32)).view(torch.float32)
-    row, column = (similarity > last).nonzero(as_tuple=True)
-    counts = torch.bincount(row, minlength=len(best))
-    place = torch.arange(len(row), device=row.device) - (counts.cumsum(0) - counts)[row]
-    keys = best.new_full((len(best), int(counts.max())), _NONE)
-    keys[row, place] = _key(similarity[row, column], column + start)
-    return keys
 
 
 def _ranking_keys(similarity: Tensor, start: int) -> Tensor:
@@ -117,10 +98,6 @@ def _ranking_keys(similarity: Tensor, start: int) -> Tensor:
     on the device nor on where the bank is cut.
     """
     index = torch.arange(start, start + similarity.shape[1], device=similarity.device)
-    return _key(similarity, index)
-
-
-def _key(similarity: Tensor, index: Tensor) -> Tensor:
     ordered = _flip_negative((similarity + 0.0).view(torch.int32))  # + 0.0 makes -0.0 equal 0.0
     return (ordered.to(torch.int64) << 32) | (_LOW - index)
 

@@ -6,14 +6,15 @@ into inf or nan; what each does with it is said there.
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from zoo.functional.precision import Counts, counted, full
-from zoo.functional.supervised import log_prior
+from zoo.errors import ArgumentError
+from zoo.functional.checks import Counts, check_counts, check_positive, check_range, to_float32
 
 LOWEST_LOGIT = -6e4
 """The logit of a class that is never to be predicted: below what any classifier gives, and finite in fp16."""
@@ -22,18 +23,26 @@ MANY_ABOVE = 100
 """Training images of a class: Liu et al. 2019 (OLTR), https://arxiv.org/abs/1904.05160, as all since."""
 FEW_BELOW = 20
 
-Similarity = Literal["logit", "cosine", "euclidean"]
 
-
-def frequency_groups(class_counts: Counts) -> dict[str, Tensor]:
+def frequency_groups(class_counts: Tensor) -> dict[str, Tensor]:
     """Return which classes have many (> 100), medium (20 to 100) and few (< 20) training images, `[C]` bool.
 
     Args:
-        class_counts: training images of each class `[C]`.
+        class_counts: training images of each class `[C]`; any number, zero for all of them too.
     """
-    counts = counted(class_counts)
-    many, few = counts > MANY_ABOVE, counts < FEW_BELOW
+    many, few = class_counts > MANY_ABOVE, class_counts < FEW_BELOW
     return {"many": many, "medium": ~many & ~few, "few": few}
+
+
+def log_prior(class_counts: Counts, *, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Log class frequencies `[C]` of training counts `[C]`, in `dtype`; a class without images gets log 1e-9.
+
+    The 1e-9 is that of PaCo's code, which adds it to every frequency: an absent class must not put -inf into
+    a softmax. Of the others the frequency is exact here.
+    """
+    counts = check_counts(class_counts)
+    share = counts.to(dtype) / counts.sum()
+    return torch.where(counts > 0, share, 1e-9).log()
 
 
 def logit_adjusted(
@@ -58,8 +67,10 @@ def logit_adjusted(
 
     Source: Menon et al. 2021, https://arxiv.org/abs/2007.07314, equation 10.
     """
-    logits = full(logits)
-    counts = counted(class_counts, logits.device)
+    check_range(0, math.inf, tau=tau)
+    logits = to_float32(logits)
+    counts = check_counts(class_counts, logits.shape[1], device=logits.device)
+    _check_labels(labels, len(counts))
     adjusted = logits + tau * log_prior(counts, dtype=logits.dtype)
     return F.cross_entropy(adjusted, labels, label_smoothing=label_smoothing)
 
@@ -87,31 +98,19 @@ def balanced_softmax(
 
 
 def post_hoc_adjusted(logits: Tensor, class_counts: Counts, *, tau: float = 1.0) -> Tensor:
-    """Return `logits - tau log prior`: what a classifier of long-tailed data says of balanced ones.
+    """Return `logits - tau log prior`: a classifier of long-tailed data, applied to balanced ones.
 
     Args:
         logits: class scores `[..., C]`, or a linear classifier's bias `[C]`.
-        class_counts: training images of each class `[C]`. One without any would gain most: see `never`.
-        tau: scale of the adjustment.
+        class_counts: training images of each class `[C]`. One without any would gain most: see
+            `mask_classes`.
+        tau: scale of the adjustment; negative to put the prior in.
 
     Source: https://arxiv.org/abs/2007.07314, equation 9.
     """
-    logits = full(logits)
-    counts = counted(class_counts, logits.device)
+    logits = to_float32(logits)
+    counts = check_counts(class_counts, logits.shape[-1], device=logits.device)
     return logits - tau * log_prior(counts, dtype=logits.dtype)
-
-
-def ldam_margins(class_counts: Counts, *, max_margin: float, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Return the margin of each class `[C]`, C / n^(1/4), scaled so that the rarest class has `max_margin`.
-
-    A class without images has none and sets no scale. They are computed in `dtype`.
-
-    Source: Cao et al. 2019, https://arxiv.org/abs/1906.07413, section 3.
-    """
-    counts = counted(class_counts)
-    present = counts > 0
-    margins = counts.clamp(min=1).to(dtype) ** -0.25 * present
-    return margins * (max_margin / margins.max())
 
 
 def ldam(
@@ -125,6 +124,8 @@ def ldam(
 ) -> Tensor:
     """Cross-entropy of `scale (cosines - margin of the own class)`: rarer classes have to win by more.
 
+    The margin of a class of n images is proportional to n^(-1/4). A class without images has none.
+
     Args:
         cosines: between unit features and unit class weights `[N, C]`.
         labels: classes `[N]`.
@@ -136,27 +137,45 @@ def ldam(
     Returns:
         The mean over the N samples, weighted as torch's own cross-entropy does, `[]`.
 
-    Source: https://arxiv.org/abs/1906.07413, section 3, with the scale of
+    Source: Cao et al. 2019, https://arxiv.org/abs/1906.07413, section 3, with the scale of
     https://github.com/kaidic/LDAM-DRW (losses.py).
     """
-    cosines = full(cosines)
-    own = labels[:, None] == torch.arange(cosines.shape[1], device=labels.device)
-    counts = counted(class_counts, cosines.device)
-    margins = ldam_margins(counts, max_margin=max_margin, dtype=cosines.dtype)
+    check_range(0, math.inf, max_margin=max_margin)
+    check_positive(scale=scale)
+    cosines = to_float32(cosines)
+    counts = check_counts(class_counts, cosines.shape[1], device=cosines.device)
+    _check_labels(labels, len(counts))
+    margins = counts.clamp(min=1).to(cosines.dtype) ** -0.25 * (counts > 0)
+    margins = margins * (max_margin / margins.max())
+    own = labels[:, None] == torch.arange(len(counts), device=labels.device)
     weight = None if weight is None else weight.to(cosines.dtype)
     return F.cross_entropy(scale * (cosines - own * margins), labels, weight=weight)
 
 
+def _check_labels(labels: Tensor, classes: int) -> None:
+    """Raise `ArgumentError` for classes outside 0 to C - 1; torch's own error names neither."""
+    if labels.ndim == 1 and labels.device.type == "cpu" and len(labels) and not torch.compiler.is_compiling():
+        lowest, highest = int(labels.min()), int(labels.max())
+        if lowest < 0 or highest >= classes:
+            raise ArgumentError(f"labels: found {lowest} to {highest}, expected classes 0 to {classes - 1}")
+
+
 def class_balanced_weights(class_counts: Counts, *, beta: float) -> Tensor:
-    """Return a weight for each class `[C]`: the inverse of its effective number of images, C together.
+    """Return a weight for each class `[C]`, the inverse of its effective number of images.
 
     The effective number of n images is (1 - beta^n) / (1 - beta): 1 for beta = 0, n as beta comes near 1. A
-    class without images has weight 0, and those that have some sum up to their number.
+    class without images has weight 0, and the weights of the others sum to their number.
+
+    Args:
+        class_counts: training images of each class `[C]`.
+        beta: in [0, 1).
 
     Source: Cui et al. 2019, https://arxiv.org/abs/1901.05555, proposition 1 and section 4; normalised as
     https://github.com/kaidic/LDAM-DRW (cifar_train.py) does.
     """
-    counts = counted(class_counts)
+    if not 0 <= beta < 1:
+        raise ArgumentError(f"beta: found {beta}, expected a number from 0 to below 1")
+    counts = check_counts(class_counts)
     present = counts > 0
     effective = 1 - torch.as_tensor(beta, dtype=torch.float64) ** counts.clamp(min=1).double()
     weights = (1 - beta) / effective * present
@@ -175,27 +194,17 @@ def tau_normalize(weight: Tensor, *, tau: float = 1.0) -> Tensor:
     return weight / torch.where(norm > 0, norm, 1) ** tau
 
 
-def scale_classes(weight: Tensor, bias: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the linear classifier `scale_c (w_c . x + b_c)`: weight `[C, D]`, bias `[C]` (LWS).
-
-    Source: https://arxiv.org/abs/1910.09217, learnable weight scaling;
-    https://github.com/facebookresearch/classifier-balancing, which scales the bias, too.
-    """
-    return weight * scale[:, None], bias * scale
-
-
 def class_means(features: Tensor, labels: Tensor, num_classes: int) -> Tensor:
-    """Return the mean of each class's features `[C, D]`, given features `[N, D]` and labels `[N]`.
-
-    A class without any has zeros.
-    """
-    features = full(features)
+    """Return the mean `[C, D]` of each class's features `[N, D]`, given labels `[N]`; zeros without any."""
+    features = to_float32(features)
+    _check_labels(labels, num_classes)
     sums = features.new_zeros(num_classes, features.shape[1]).index_add(0, labels, features)
-    counts = torch.bincount(labels, minlength=num_classes).clamp(min=1)
-    return sums / counts[:, None]
+    return sums / torch.bincount(labels, minlength=num_classes).clamp(min=1)[:, None]
 
 
-def nearest_center(centers: Tensor, bias: Tensor, similarity: Similarity) -> tuple[Tensor, Tensor]:
+def nearest_center(
+    centers: Tensor, bias: Tensor, similarity: Literal["logit", "cosine", "euclidean"]
+) -> tuple[Tensor, Tensor]:
     """Return the linear classifier whose largest logit is that of the nearest center.
 
     `cosine`: c / |c|, no bias; the features' own norm changes no order. `euclidean`: -|x - c|^2 / 2 without
@@ -218,7 +227,7 @@ def nearest_center(centers: Tensor, bias: Tensor, similarity: Similarity) -> tup
     return centers, -centers.square().sum(dim=1) / 2
 
 
-def never(weight: Tensor, bias: Tensor, absent: Tensor) -> tuple[Tensor, Tensor]:
+def mask_classes(weight: Tensor, bias: Tensor, absent: Tensor) -> tuple[Tensor, Tensor]:
     """Return the linear classifier `weight` `[C, D]`, `bias` `[C]` that never predicts the `absent` `[C]`.
 
     Their logit is `LOWEST_LOGIT` whatever the features are, and their probability 0.

@@ -1,4 +1,4 @@
-"""Losses that contrast by label, with and without class centers; long-tailed softmax; partial labels."""
+"""Losses that contrast by label, with and without class centers; partial labels; distillation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from zoo.errors import ArgumentError
 from zoo.functional._streaming import log_sum_exp
-from zoo.functional.precision import Counts, counted, full, together
+from zoo.functional.checks import check_positive, check_range, to_float32, to_same_precision
 
 
 def _contrast(
@@ -23,27 +23,27 @@ def _contrast(
     tau: float | Tensor,
     others: tuple[Tensor, Tensor] | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Sum up what every anchor is contrasted with: each result `[N]`, nothing of size N x K on the way.
+    """Sums over what each anchor is contrasted with; nothing of size N x K is held.
 
     A(i) is both views of the batch, the others and the filled queue, without the anchor itself; P(i) are
-    those in A(i) that share the anchor's label; of an anchor without a label there are none.
+    those in A(i) of the anchor's label, none for an anchor without one.
 
-    Returns:
+    Returns `[N]` each:
         `(log sum_{a in A(i)} exp(q_i.z_a / tau), sum_{p in P(i)} q_i.z_p / tau, |P(i)|)`.
     """
-    q, k, queue, *apart = together(q, k, queue, *([] if others is None else others[:1]))
+    q, k, queue, *apart = to_same_precision(q, k, queue, *([] if others is None else others[:1]))
     scaled = q / tau
     parts = [
         log_sum_exp(scaled, q, itself=True),
         log_sum_exp(scaled, k),
         log_sum_exp(scaled, queue, usable=queue_labels >= 0),
     ]
-    if others is not None:  # apart from the queue: they get gradients, and the queue's are not to be paid for
+    if others is not None:  # apart from the queue, whose gradients need not be computed
         parts.append(log_sum_exp(scaled, apart[0]))
     log_sum = torch.stack(parts).logsumexp(dim=0)
 
-    # Scores of one class add up to the score of its members' sum. A class is known by where its label stands
-    # among the batch's sorted ones, so nothing depends on how many classes there are; N is for all others.
+    # The scores with a class add up to the score of its members' sum. A class is the place of its label in
+    # the batch's sorted ones, so memory does not depend on how many classes there are; N is for all others.
     ordered = labels.sort().values
     labelled = labels >= 0
     place = torch.where(labelled, torch.searchsorted(ordered, labels.contiguous()), len(ordered))
@@ -58,7 +58,7 @@ def _contrast(
 
 
 def _place_among(ordered: Tensor, labels: Tensor) -> Tensor:
-    """Return where each label stands first among `ordered` `[N]`; N for one that is not there, and for -1."""
+    """Place of each label among the `ordered` `[N]`; N for one that is not there, and for -1."""
     place = torch.searchsorted(ordered, labels.contiguous()).clamp(max=len(ordered) - 1)
     return torch.where((ordered[place] == labels) & (labels >= 0), place, len(ordered))
 
@@ -94,6 +94,7 @@ def sup_con(
 
     Source: Khosla et al. 2020, https://arxiv.org/abs/2004.11362, equation 2.
     """
+    check_positive(tau=tau)
     log_sum, positives, count = _contrast(q, k, labels, queue, queue_labels, tau, others)
     # exactly 1 for each anchor where all are labelled; to select some would wait for the device
     weight = (labels >= 0).to(log_sum.dtype)
@@ -153,8 +154,11 @@ def paco(
     """
     if reduction not in ("mean", "sum"):
         raise ArgumentError(f'reduction: found {reduction!r}, expected "mean" or "sum"')
+    check_positive(tau=tau, center_tau=center_tau)
+    check_range(0, math.inf, alpha=alpha, beta=beta, gamma=gamma)
+    check_range(0, 1, label_smoothing=label_smoothing)
     samples, positives, count = _contrast(q, k, labels, queue, queue_labels, tau, others)
-    centers = (full(center_logits) + log_prior) / center_tau
+    centers = (to_float32(center_logits) + log_prior) / center_tau
     # gamma = 0 takes the samples out of the denominator: log(0) is the right thing to add
     log_gamma = math.log(gamma) if gamma > 0 else -math.inf
     log_sum = torch.logaddexp(centers.logsumexp(dim=1), samples + log_gamma)
@@ -191,8 +195,7 @@ def balanced_contrast(
         labels: classes `[N]`, none negative.
         prototypes: one unit row for each class `[C, D]`.
         tau: temperature.
-        others: further contrasts of this step `[M, D]`, with gradient, and their classes `[M]`: the rows of
-            both views that other ranks have of the batch.
+        others: as in `sup_con`.
 
     Returns:
         The mean over the 2N anchors, `[]`.
@@ -200,7 +203,8 @@ def balanced_contrast(
     Source: Zhu et al. 2022, https://arxiv.org/abs/2207.09052; that an anchor is left out of its own class's
     mean is as in https://github.com/FlamieZhu/Balanced-Contrastive-Learning (loss/contrastive.py).
     """
-    a, b, prototypes, *apart = together(a, b, prototypes, *([] if others is None else others[:1]))
+    check_positive(tau=tau)
+    a, b, prototypes, *apart = to_same_precision(a, b, prototypes, *([] if others is None else others[:1]))
     own, theirs = labels.repeat(2), [] if others is None else [others[1]]
     anchors = torch.cat([a, b])
     contrasts = torch.cat([anchors, *apart, prototypes])
@@ -218,19 +222,8 @@ def balanced_contrast(
     return (log_sum - positives).mean()
 
 
-def log_prior(class_counts: Counts, *, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Log class frequencies `[C]` of training counts `[C]`; a class without images gets log 1e-9.
-
-    They are computed in `dtype`. The 1e-9 is that of PaCo's code, which adds it to every frequency: an absent
-    class must not put -inf into a softmax. Of the others the frequency is exact here.
-    """
-    counts = counted(class_counts)
-    share = counts.to(dtype) / counts.sum()
-    return torch.where(counts > 0, share, 1e-9).log()
-
-
 def _one_hot(labels: Tensor, classes: int) -> Tensor:
-    """Return `[N, C]`, bool; torch's own reads the labels back to the host to check them."""
+    """Labels as `[N, C]`, bool; torch's own waits for the device to check them."""
     return labels[:, None] == torch.arange(classes, device=labels.device)
 
 
@@ -282,3 +275,36 @@ def disambiguate(
     """
     nearest = prototype_scores.masked_fill(~candidates, -torch.inf).argmax(dim=1)
     return momentum * targets + (1 - momentum) * _one_hot(nearest, targets.shape[1]).to(targets.dtype)
+
+
+def distillation(logits: Tensor, teacher_logits: Tensor, *, tau: float) -> Tensor:
+    """Divergence of a student from the mean of its teachers: tau^2 KL(p || s).
+
+    s = softmax(z / tau) is the student's distribution over classes, p = mean_t softmax(v_t / tau) that of the
+    teachers. The gradient in z shrinks with 1 / tau^2, which the factor undoes: the loss keeps its weight
+    beside one of labels whatever tau is.
+
+    Args:
+        logits: the student's class scores z `[N, C]`.
+        teacher_logits: those of each of T teachers, v `[T, N, C]`.
+        tau: temperature.
+
+    Returns:
+        The mean over the N samples, `[]`; 0 where the student agrees with its teachers.
+
+    Raises:
+        ArgumentError: for other shapes, or a temperature of 0 or less.
+
+    Source: Hinton, Vinyals and Dean 2015, https://arxiv.org/abs/1503.02531, section 2; the mean of several
+    teachers is the arithmetic one of its section 1.
+    """
+    check_positive(tau=tau)
+    if teacher_logits.ndim != 3 or teacher_logits.shape[1:] != logits.shape or not len(teacher_logits):
+        raise ArgumentError(
+            f"teacher_logits: found {list(teacher_logits.shape)}, expected [T, N, C] with the student's "
+            f"[N, C] = {list(logits.shape)}"
+        )
+    logits, teacher_logits = to_same_precision(logits, teacher_logits)
+    log_p = (teacher_logits / tau).log_softmax(dim=2).logsumexp(dim=0) - math.log(len(teacher_logits))
+    student = (logits / tau).log_softmax(dim=1)
+    return tau**2 * F.kl_div(student, log_p, reduction="batchmean", log_target=True)

@@ -2,8 +2,7 @@
 
 from zoo.modules.batchnorm import convert_ghost_batchnorm, has_batchnorm
 from zoo.modules.centers import Centers, Nearest
-from zoo.modules.classifiers import CosineClassifier, ScaledClassifier, full_logits
-from zoo.modules.heads import projection_head
+from zoo.modules.heads import CosineClassifier, ScaledClassifier, full_logits, projection_head
 from zoo.modules.modes import evaluating
 from zoo.modules.momentum import MomentumEncoder
 from zoo.modules.pyramid import FeatureMaps, FeaturePyramid
@@ -19,7 +18,6 @@ from zoo.modules.schedule import (
 )
 from zoo.modules.sync_batchnorm import running_statistics, synchronize_batchnorm
 from zoo.modules.teacher import Normalization, Teacher
-from zoo.modules.transform import FeatureTransformConfig, transform
 from zoo.modules.vit import freeze_patch_embedding, set_sincos_positions
 
 APART = (MomentumEncoder, Teacher)
@@ -32,7 +30,6 @@ __all__ = [
     "CosineClassifier",
     "FeatureMaps",
     "FeaturePyramid",
-    "FeatureTransformConfig",
     "KeyQueue",
     "Learned",
     "MomentumEncoder",
@@ -53,6 +50,5 @@ __all__ = [
     "running_statistics",
     "set_sincos_positions",
     "synchronize_batchnorm",
-    "transform",
     "value_at",
 ]

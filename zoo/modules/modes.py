@@ -1,4 +1,7 @@
-"""Evaluation mode for a while."""
+"""Evaluation mode for a while.
+
+Apart from `batchnorm`, which imports timm: timm imports `zoo.backbones`, and that needs this.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,9 @@ from torch import nn
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Put a module into evaluation mode inside the block; each of its parts has its own mode again after.
+    """Put a module into evaluation mode inside the block, and restore the mode of each of its parts.
 
-    `train(True)` alone would wake the BatchNorm layers that somebody froze.
+    `train(True)` alone would unfreeze BatchNorm layers that are kept in evaluation mode.
     """
     modes = [(part, part.training) for part in module.modules()]
     try:

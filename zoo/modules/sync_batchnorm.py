@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from zoo.errors import TrainingError
-from zoo.functional.precision import full
+from zoo.functional.checks import to_float32 as full
 from zoo.modules.batchnorm import GHOSTS
 from zoo.ranks import Ranks
 

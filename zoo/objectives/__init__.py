@@ -8,12 +8,11 @@ from zoo.errors import ZooError
 from zoo.objectives.base import Batch, DataInfo, Objective, ObjectiveConfig, Output
 from zoo.objectives.bcl import BCL
 from zoo.objectives.classify import Classify
-from zoo.objectives.gpaco import GPaCo
 from zoo.objectives.margin import Margin
 from zoo.objectives.moco import MoCo
 from zoo.objectives.moco_v3 import MoCoV3
 from zoo.objectives.own import installed, name_of
-from zoo.objectives.paco import PaCo
+from zoo.objectives.paco import GPaCo, PaCo
 from zoo.objectives.pico import PiCO
 from zoo.objectives.simclr import SimCLR
 from zoo.objectives.sup_con import SupCon

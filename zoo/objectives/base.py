@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from zoo import functional
 from zoo.config import Config
 from zoo.data.batch import Batch
-from zoo.errors import TrainingError
+from zoo.errors import ArgumentError, TrainingError
 from zoo.modules import Centers, Teacher, Temperature
 from zoo.objectives.measures import Groups, Seen
 from zoo.ranks import ALONE, Ranks
@@ -214,7 +214,7 @@ def needing_labels(labels: Tensor, objective: str) -> Iterator[None]:
     """
     try:
         yield
-    except (RuntimeError, IndexError):
+    except (RuntimeError, IndexError, ArgumentError):
         if labels.device.type == "cpu" and bool((labels < 0).any()):
             raise TrainingError(
                 f'objective "{objective}": {int((labels < 0).sum())} of the {len(labels)} images of a batch '

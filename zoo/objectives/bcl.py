@@ -15,7 +15,7 @@ from zoo.errors import TrainingError
 from zoo.modules import Centers, CosineClassifier, Temperature, TemperatureConfig, full_logits
 from zoo.objectives import measures
 from zoo.objectives.base import Batch, DataInfo, Objective, Output, needing_labels
-from zoo.objectives.contrast import ProjectionConfig, from_others, normalize, projection
+from zoo.objectives.momentum_contrast import ProjectionConfig, from_others, normalize, projection
 
 
 class BCLConfig(ProjectionConfig):
@@ -127,7 +127,7 @@ class BCL(Objective):
             bias = self.classifier.bias.detach()
         else:
             weight, bias = self.config.scale * F.normalize(weight, dim=1), torch.zeros_like(weight[:, 0])
-        return Centers(*functional.never(weight, bias, self.class_counts == 0), self.class_counts)
+        return Centers(*functional.mask_classes(weight, bias, self.class_counts == 0), self.class_counts)
 
 
 def _check_sizes(views: tuple[Tensor, ...]) -> None:

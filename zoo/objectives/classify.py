@@ -261,7 +261,7 @@ class Classify(Objective):
         """
         weight, bias = self._weight_and_bias()
         if self.config.loss != "cross_entropy":
-            weight, bias = functional.never(weight, bias, self.class_counts == 0)
+            weight, bias = functional.mask_classes(weight, bias, self.class_counts == 0)
         return Centers(weight.detach(), bias.detach(), self.class_counts)
 
     def _weight_and_bias(self) -> tuple[Tensor, Tensor]:

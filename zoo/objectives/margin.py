@@ -9,10 +9,10 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from zoo import functional
-from zoo.functional.precision import full
+from zoo.functional.checks import to_float32
 from zoo.objectives import measures
 from zoo.objectives.base import Batch, DataInfo, Objective, Output
-from zoo.objectives.contrast import ProjectionConfig, encode, normalize, projection
+from zoo.objectives.momentum_contrast import ProjectionConfig, encode, normalize, projection
 
 
 class MarginConfig(ProjectionConfig):
@@ -54,7 +54,7 @@ class Margin(Objective):
     def forward(self, batch: Batch) -> Output:
         """Compare every view with every other."""
         features, projected = encode(self.encoder, self.head, batch.views)
-        z = torch.cat([full(each) for each in projected])
+        z = torch.cat([to_float32(each) for each in projected])
         if self.config.normalize:
             z = normalize(z)
         output = self._compare(z, batch)
@@ -64,51 +64,33 @@ class Margin(Objective):
         return output._replace(features=features, seen=seen)
 
     def _compare(self, z: Tensor, batch: Batch) -> Output:
-        """Compare the views `[2B, D]`."""
+        """Compare this rank's views `[2n, D]` with those of all ranks."""
         identity = (batch.labels if self.config.pairs == "class" else batch.index).repeat(2)
+        everyone, theirs, place = z, identity, torch.arange(len(z), device=z.device)
         if not self.ranks.alone:
-            return self._over_ranks(z, identity)
+            everyone = torch.cat(self.ranks.gather(torch.cat(z.chunk(2), dim=1)).chunk(2, dim=1))
+            theirs = self.ranks.gather(identity[: len(z) // 2]).repeat(2)
+            place = torch.arange(len(theirs), device=z.device).view(2, -1)[:, self.ranks.own].flatten()
+        # alone, each pair once; on several ranks, an own view and any
         first, second = torch.triu_indices(len(z), len(z), offset=1, device=z.device)
-        known = (identity[first] >= 0) & (identity[second] >= 0)
+        if not self.ranks.alone:
+            pairs = torch.arange(len(z) * len(theirs), device=z.device)
+            first, second = pairs // len(theirs), pairs % len(theirs)
+        same = identity[first] == theirs[second]
+        known = (identity[first] >= 0) & (theirs[second] >= 0) & (place[first] != second)
         # a view and itself have neither loss nor gradient; to select pairs would wait for the device
-        second = torch.where(known, second, first)
-        a, b, same = z[first], z[second], identity[first] == identity[second]
+        a, b = z[first], everyone[torch.where(known, second, place[first])]
         loss = functional.margin_contrastive(
-            a, b, same, margin=self.config.margin, squared_margin=self.config.squared_margin
+            a, b, same | ~known, margin=self.config.margin, squared_margin=self.config.squared_margin
         )
-        loss = loss * (len(known) / known.sum().clamp(min=1))  # exactly 1 where all are known
+        # from the mean over these pairs to that over all ranks' known ones: exactly 1 where all are known
+        count = (theirs >= 0).sum()
+        ordered = len(first) * (2 if self.ranks.alone else len(theirs) / len(z))
+        loss = loss * (ordered / (count * (count - 1)).clamp(min=1).to(loss.dtype))
         if not self.observing:
             return Output(loss, {})
-        return Output(loss, self._distances((a - b).detach().norm(dim=1), same & known, ~same))
-
-    def _over_ranks(self, z: Tensor, identity: Tensor) -> Output:
-        """Compare this rank's views `[2n, D]` with those of all."""
-        everyone = torch.cat(self.ranks.gather(torch.cat(z.chunk(2), dim=1)).chunk(2, dim=1))
-        theirs = self.ranks.gather(identity[: len(z) // 2]).repeat(2)
-        same = identity[:, None] == theirs
-        known = (identity >= 0)[:, None] & (theirs >= 0)
-        loss = functional.margin_between(
-            z,
-            everyone,
-            same,
-            margin=self.config.margin,
-            squared_margin=self.config.squared_margin,
-            counted=known,
-        )
-        views, of_known = len(theirs), (theirs >= 0).sum()
-        loss = loss * (views * (views - 1) / (of_known * (of_known - 1)).clamp(min=1))
-        if not self.observing:
-            return Output(loss, {})
-        with torch.no_grad():
-            distance = torch.cdist(z, everyone, compute_mode="donot_use_mm_for_euclid_dist")
-            # of a view and itself it is 0: only in the count they have to be left out
-            itself = (identity >= 0).sum()
-            return Output(loss, self._distances(distance, same & known, ~same & known, itself))
-
-    def _distances(
-        self, distance: Tensor, same: Tensor, other: Tensor, itself: Tensor | int = 0
-    ) -> dict[str, Tensor]:
-        """Mean distances of all ranks' pairs of both kinds; `itself` of the same ones are no pairs."""
-        own = [(distance * same).sum(), same.sum() - itself, (distance * other).sum(), other.sum()]
-        sums = self.ranks.sum(torch.stack([each.to(distance.dtype) for each in own]))
-        return {"same_distance": sums[0] / sums[1], "other_distance": sums[2] / sums[3]}
+        distance, apart = (a - b).detach().norm(dim=1), ~same & known
+        own = [(distance * chosen).sum() for chosen in (same & known, apart)]
+        own += [chosen.sum().to(distance.dtype) for chosen in (same & known, apart)]
+        sums = self.ranks.sum(torch.stack(own))
+        return Output(loss, {"same_distance": sums[0] / sums[2], "other_distance": sums[1] / sums[3]})

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from zoo import functional
-from zoo.functional.precision import full
+from zoo.functional.checks import to_float32
 
 
 class Groups(NamedTuple):
@@ -133,7 +133,7 @@ def sphere(a: Tensor, b: Tensor, labels: Tensor) -> dict[str, Tensor]:
 @torch.no_grad()
 def own_scores(q: Tensor, k: Tensor) -> Tensor:
     """Return the score of each image's two views `[N, D]` as moments `[n, 3]`."""
-    scores = (full(q[:ROWS]) * full(k[:ROWS])).sum(dim=1)
+    scores = (to_float32(q[:ROWS]) * to_float32(k[:ROWS])).sum(dim=1)
     return torch.stack([scores, torch.zeros_like(scores), torch.ones_like(scores)], dim=1)
 
 
@@ -184,7 +184,7 @@ def scores_in_batch(a: Tensor, b: Tensor, others: Tensor | None = None) -> dict[
 
 def _scores(q: Tensor, keys: Tensor) -> Tensor:
     with torch.autocast(q.device.type, enabled=False):
-        return full(q) @ full(keys).T
+        return to_float32(q) @ to_float32(keys).T
 
 
 @torch.no_grad()
@@ -211,7 +211,7 @@ def probabilities(
 @torch.no_grad()
 def centers(weight: Tensor, groups: Groups) -> dict[str, Tensor]:
     """Norms of the centers `[C, D_f]` by group, and the mean cosine between two of them."""
-    weight = full(weight.detach())
+    weight = to_float32(weight.detach())
     classes = torch.arange(len(weight), device=weight.device)
     metrics = groups.means("center_norm", weight.norm(dim=1), classes)
     return metrics if len(weight) < 2 else {**metrics, "center_cosine": functional.center_cosine(weight)}

@@ -13,7 +13,7 @@ from zoo.config import Config, named_by
 from zoo.modules import Temperature, TemperatureConfig
 from zoo.objectives import measures
 from zoo.objectives.base import Batch, DataInfo, Objective, Output
-from zoo.objectives.contrast import Dictionary, MomentumConfig, MomentumContrast
+from zoo.objectives.momentum_contrast import Dictionary, MomentumConfig, MomentumContrast
 
 Keep = Annotated[float, Field(gt=0, le=1)]
 Weight = Annotated[float, Field(gt=0)]

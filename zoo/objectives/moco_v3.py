@@ -24,7 +24,7 @@ from zoo.modules import (
 )
 from zoo.objectives import measures
 from zoo.objectives.base import Batch, DataInfo, Objective, ObjectiveConfig, Output
-from zoo.objectives.contrast import encode, normalize
+from zoo.objectives.momentum_contrast import encode, normalize
 
 Layers = Annotated[int, Field(ge=1)]
 

@@ -15,7 +15,7 @@ from zoo.errors import TrainingError
 from zoo.modules import Centers, Scheduled, Share, Temperature, TemperatureConfig, full_logits, value_at
 from zoo.objectives import measures
 from zoo.objectives.base import Batch, DataInfo, Objective, Output
-from zoo.objectives.contrast import MomentumConfig, MomentumContrast, Projected, from_others
+from zoo.objectives.momentum_contrast import MomentumConfig, MomentumContrast, Projected, from_others
 
 
 class PiCOConfig(MomentumConfig):

@@ -11,7 +11,7 @@ from zoo import functional
 from zoo.modules import Temperature, TemperatureConfig
 from zoo.objectives import measures
 from zoo.objectives.base import Batch, DataInfo, Objective, Output
-from zoo.objectives.contrast import ProjectionConfig, encode, normalize, projection
+from zoo.objectives.momentum_contrast import ProjectionConfig, encode, normalize, projection
 
 
 class SimCLRConfig(ProjectionConfig):

@@ -11,7 +11,7 @@ from zoo import functional
 from zoo.modules import Temperature, TemperatureConfig
 from zoo.objectives import measures
 from zoo.objectives.base import Batch, DataInfo, Objective, Output
-from zoo.objectives.contrast import MomentumConfig, MomentumContrast, from_others
+from zoo.objectives.momentum_contrast import MomentumConfig, MomentumContrast, from_others
 
 
 class SupConConfig(MomentumConfig):
@@ -50,11 +50,11 @@ class SupCon(Objective):
             loss = loss * share_of_labelled(batch.labels, others[1])
         seen = None
         if self.observing:
-            probability, positives = functional.sup_con_probabilities(
+            found_p = functional.contrast_probabilities(
                 q, k, batch.labels, queue, queue_labels, tau=tau, others=others, anchors=measures.ROWS
             )
-            optimum = torch.where(positives > 0, 1 / positives, torch.nan)
-            values = {"pair_probability": probability, "pair_probability_optimum": optimum}
+            optimum = torch.where(found_p.positives > 0, 1 / found_p.positives, torch.nan)
+            values = {"pair_probability": found_p.pair, "pair_probability_optimum": optimum}
             seen = measures.seen(batch.labels, (pair.q, pair.k), scores, values)
         metrics = self.temperature.metrics(tau, loss.device)
         return Output(loss, metrics, carry=pair.k, features=pair.features, seen=seen)

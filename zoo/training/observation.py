@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from zoo.functional.precision import full
+from zoo.functional.checks import to_float32
 from zoo.objectives import Objective, Output
 from zoo.objectives.measures import ROWS, Seen, measure
 from zoo.ranks import Ranks
@@ -147,7 +147,7 @@ class Observation:
             if features:
                 gradient = features[part].grad
                 assert gradient is not None
-                norms = full(gradient).flatten(start_dim=1).norm(dim=1).to(sums.dtype) / scale
+                norms = to_float32(gradient).flatten(start_dim=1).norm(dim=1).to(sums.dtype) / scale
                 seen += [norms * (total / self._ranks.size), norms / self._ranks.size]
             place = torch.where(of_part >= 0, of_part, self._classes)
             sums[: len(seen)].index_add_(1, place, torch.stack(seen))
@@ -158,7 +158,7 @@ class Observation:
         centers = self._objective.center_parameter()
         if centers is not None and centers.grad is not None:
             self._has_centers = True
-            sums += full(centers.grad).flatten(start_dim=1).norm(dim=1) / scale
+            sums += to_float32(centers.grad).flatten(start_dim=1).norm(dim=1) / scale
 
     def class_row(self, facts: Mapping[str, float]) -> ClassRow | None:
         """Return the row of what was seen since the last one, and begin anew; None if nothing was.

@@ -42,5 +42,5 @@ def close(method: Method, learned: Centers, train: Features) -> Centers:
         else:
             absent = torch.zeros_like(absent)
         weight, bias = functional.nearest_center(weight, bias, method.similarity)
-    weight, bias = functional.never(weight, bias, absent)
+    weight, bias = functional.mask_classes(weight, bias, absent)
     return learned._replace(weight=weight, bias=bias)

@@ -1,29 +1,75 @@
-"""What objectives with a queue share: the projection, the key encoder, the queue and FT."""
+"""What objectives with a queue share: the projection, the key encoder, the queue and FT.
+
+FT, the feature transformation (Zhu et al. 2021, https://arxiv.org/abs/2108.02982), makes harder positives and
+more diverse negatives from the features. As in the authors' code the extrapolated query scores the negatives
+too, and the queue keeps the original keys. The paper's four sets of negatives are Z (`negatives: null`), Z of
+2K keys (so, with a doubled `queue_size`), Z^ (`keep_originals: false`) and both (`keep_originals: true`).
+With labels, keys are mixed within their class alone, so that the label stays true.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, NamedTuple
+from typing import Annotated, Literal, NamedTuple, Self
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from zoo import functional
 from zoo.backbones import feature_dim
-from zoo.functional.precision import full
-from zoo.modules import (
-    FeatureTransformConfig,
-    KeyQueue,
-    MomentumEncoder,
-    Share,
-    projection_head,
-    transform,
-    value_at,
-)
+from zoo.config import Config
+from zoo.functional._streaming import row_blocks
+from zoo.functional.checks import to_float32
+from zoo.modules import KeyQueue, MomentumEncoder, Share, projection_head, value_at
 from zoo.objectives import measures
 from zoo.objectives.base import ObjectiveConfig
 from zoo.ranks import ALONE, Ranks
+
+Granularity = Literal["step", "sample", "dimension"]
+
+
+class PositiveExtrapolation(Config):
+    """q^ = l q + (1 - l) k, k^ = l k + (1 - l) q with l = 1 + Beta(alpha, alpha)."""
+
+    alpha: Annotated[float, Field(gt=0.5)] = 2.0
+    """Of the Beta distribution: the larger, the nearer l is to 1.5."""
+    per: Granularity = "step"
+    """One coefficient per step, per sample (row) or per dimension (every entry)."""
+
+
+class NegativeInterpolation(Config):
+    """Z^ = l Z + (1 - l) Z[perm] with l ~ Beta(alpha, alpha) and a fresh permutation every step."""
+
+    alpha: Annotated[float, Field(gt=0.5)] = 1.6
+    """Of the Beta distribution: the larger, the nearer l is to 0.5."""
+    per: Granularity = "step"
+    """As `per` of the positives; a sample is a key of the queue."""
+    keep_originals: bool = False
+    """Contrast with the union of Z^ and Z (2K negatives) instead of Z^ alone."""
+
+
+class FeatureTransformConfig(Config):
+    """Which features are transformed, how, and from which epoch on; `{}` is the authors' setting."""
+
+    positives: PositiveExtrapolation | None = PositiveExtrapolation()
+    """Extrapolate queries and keys away from each other; null: leave them."""
+    negatives: NegativeInterpolation | None = NegativeInterpolation()
+    """Mix the queue's keys with each other; null: leave them."""
+    renormalize: bool = False
+    """Scale transformed vectors back to unit length; the authors do not."""
+    start_epoch: Annotated[int, Field(ge=0)] = 0
+    """Epochs without it at the start."""
+
+    @model_validator(mode="after")
+    def _of_something(self) -> Self:
+        if self.positives is None and self.negatives is None:
+            raise ValueError(
+                "found neither positives nor negatives, expected one of them; to leave FT out write "
+                '"feature_transform: null"'
+            )
+        return self
 
 
 class ProjectionConfig(ObjectiveConfig):
@@ -95,7 +141,7 @@ def projection(
 
 def normalize(projected: Tensor) -> Tensor:
     """Scale rows to unit length, in float32 at least whatever autocast has made of them."""
-    return F.normalize(full(projected), dim=1)
+    return F.normalize(to_float32(projected), dim=1)
 
 
 def from_others(ranks: Ranks, q: Tensor, k: Tensor, labels: Tensor) -> tuple[Tensor, Tensor] | None:
@@ -118,6 +164,92 @@ def from_others(ranks: Ranks, q: Tensor, k: Tensor, labels: Tensor) -> tuple[Ten
         keys, theirs = map(ranks.except_own, ranks.gather_rows([k, labels]))
         views = ranks.others(q), keys
     return torch.cat(views), theirs.repeat(2)
+
+
+def transform(
+    q: Tensor,
+    k: Tensor,
+    queue: Tensor,
+    valid: Tensor,
+    config: FeatureTransformConfig,
+    labels: Tensor | None = None,
+    *,
+    ranks: Ranks = ALONE,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Apply FT to one step's features.
+
+    On several ranks all draw alike, from `ranks.generator`: the queue, which is the same on all, stays so
+    when it is mixed, and each rank's pairs are transformed as one rank's would be.
+
+    Args:
+        q: queries `[N, D]`.
+        k: their keys `[N, D]`.
+        queue: past keys `[K, D]`, not changed; they get no gradient.
+        valid: which queue rows are filled `[K]`, filled ones first.
+        config: what to transform.
+        labels: class of each queue row `[K]`, -1 in empty slots: negatives are mixed within their class. All
+            with all when None.
+        ranks: the processes that each have some rows of the batch.
+
+    Returns:
+        `(q_hat, k_hat, queue_hat, valid_hat)`; the last two have 2K rows with `keep_originals`, Z^ first.
+    """
+    queue_hat, valid_hat = queue, valid
+    if config.negatives is not None:
+        queue_hat = _mix(queue, valid, config.negatives, config.renormalize, labels, ranks.generator)
+        valid_hat = torch.cat([valid, valid]) if config.negatives.keep_originals else valid
+    if config.positives is not None:
+        alpha, per = config.positives.alpha, config.positives.per
+        if ranks.alone:
+            drawn = _coefficients(alpha, per, len(q), q)
+        else:
+            drawn = _coefficients(alpha, per, sum(ranks.counts), q, ranks.generator)
+            drawn = drawn if per == "step" else drawn[ranks.own]
+        q, k = functional.extrapolate(q, k, 1 + drawn)
+        if config.renormalize:
+            q, k = F.normalize(q, dim=1), F.normalize(k, dim=1)
+    return q, k, queue_hat, valid_hat
+
+
+def _coefficients(
+    alpha: float, per: Granularity, rows: int, like: Tensor, generator: torch.Generator | None = None
+) -> Tensor:
+    """Draw coefficients for `rows` rows as wide as `like`: what broadcasts to them."""
+    shape = {"step": (1, 1), "sample": (rows, 1), "dimension": (rows, like.shape[1])}[per]
+    return functional.sample_beta(alpha, shape, device=like.device, generator=generator)
+
+
+@torch.no_grad()
+def _mix(
+    queue: Tensor,
+    valid: Tensor,
+    config: NegativeInterpolation,
+    renormalize: bool,
+    labels: Tensor | None,
+    generator: torch.Generator | None,
+) -> Tensor:
+    """Mixed negatives `[K, D]`, followed by the originals with `keep_originals` `[2K, D]`.
+
+    In blocks of rows, so that a block's coefficients stay in the cache.
+    """
+    if labels is None:
+        permutation = functional.permute_filled(valid, generator=generator)
+    else:
+        permutation = functional.permute_within_classes(labels, generator=generator)
+    size, dim = queue.shape
+    mixed = queue.new_empty((2 if config.keep_originals else 1) * size, dim)
+    mixed[size:] = queue[: len(mixed) - size]
+    if config.per != "dimension":
+        lam = _coefficients(config.alpha, config.per, size, queue, generator).expand(size, 1)
+    for rows in row_blocks(size, dim, queue.device):
+        if config.per == "dimension":
+            of_rows = _coefficients(config.alpha, config.per, rows.stop - rows.start, queue, generator)
+        else:
+            of_rows = lam[rows]
+        block = functional.interpolate(queue, of_rows, permutation, rows=rows, out=mixed[rows])
+        if renormalize:
+            F.normalize(block, dim=1, out=block)
+    return mixed
 
 
 def look_up(

@@ -1,4 +1,7 @@
-"""What is done to features and weights between losses: mixing coefficients, transformations, averages."""
+"""Feature transformation (FT): harder positives and more diverse negatives, made from the features.
+
+Source: Zhu et al. 2021, https://arxiv.org/abs/2108.02982. Also the moving average of momentum encoders.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +67,7 @@ def extrapolate(q: Tensor, k: Tensor, lam: Tensor | float) -> tuple[Tensor, Tens
     Returns:
         The transformed pair, not renormalised.
 
-    Source: Zhu et al. 2021, https://arxiv.org/abs/2108.02982, equations 3 to 5.
+    Source: https://arxiv.org/abs/2108.02982, equations 3 to 5.
     """
     if isinstance(lam, Tensor):
         lam = _by_row(lam, len(q))
@@ -100,8 +103,29 @@ def interpolate(
 
 
 def _by_row(lam: Tensor, rows: int) -> Tensor:
-    """Return a coefficient for each row `[N]` as `[N, 1]`: broadcasting would take it for the dimensions'."""
+    """Make coefficients `[N]` `[N, 1]`: broadcasting would take them for the dimensions'."""
     return lam[:, None] if lam.shape == (rows,) else lam
+
+
+def permute_filled(valid: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
+    """Random permutation `[K]` of the filled slots of a queue among themselves; empty ones stay in place.
+
+    Filled slots lie at the front: of a permutation of all slots, the filled ones in their order go to the
+    front. No count is read back to the host.
+    """
+    order = torch.randperm(len(valid), device=valid.device, generator=generator)
+    filled = valid[order]
+    place = torch.where(filled, filled.cumsum(dim=0) - 1, len(valid))  # the place behind the end is cut off
+    return torch.arange(len(valid) + 1, device=valid.device).index_copy_(0, place, order)[:-1]
+
+
+def permute_within_classes(labels: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
+    """Random permutation `[K]` of the slots that sends each to one of its own label (empty slots: -1)."""
+    shuffled = torch.randperm(len(labels), device=labels.device, generator=generator)
+    # the n-th slot of a class, in order of place, goes to the n-th of that class in random order
+    permutation = torch.empty_like(shuffled)
+    permutation[labels.argsort(stable=True)] = shuffled[labels[shuffled].argsort(stable=True)]
+    return permutation
 
 
 @torch.no_grad()
