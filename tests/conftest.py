@@ -33,7 +33,7 @@ from zoo.release import Release  # noqa: E402
 torch.set_num_threads(1)
 os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that tests start
 
-# The same examples each time, however slow the machine is; `python -m tests.fuzz` looks for new ones.
+# The same examples each time, however slow the machine is.
 settings.register_profile(
     "zoo", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
 )

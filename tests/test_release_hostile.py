@@ -671,7 +671,7 @@ def test_a_release_that_changed_after_it_was_opened_does_not_pass(copied):
         check_release(release)
 
 
-# --- what tests/fuzz found ---
+# --- sections of the wrong kind ---
 
 
 @pytest.mark.parametrize(
