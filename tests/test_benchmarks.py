@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.benchmarks import authors, epoch, losses, probe, run
+from tests.benchmarks import authors, epoch, losses, probe
 from tests.benchmarks.__main__ import NAMES, main
 from tests.benchmarks.harness import GateError, Row, gate, medians, peak_memory
 
@@ -17,8 +17,8 @@ CPU = torch.device("cpu")
 
 
 def test_every_benchmark_is_found_and_can_be_imported() -> None:
-    compute = {"losses", "ft", "ema", "step", "observe", "scaling"}
-    table = compute | {"views", "epoch", "probe", "load", "run", "input"}
+    compute = {"losses", "ft", "ema", "step", "observe"}
+    table = compute | {"views", "epoch", "probe", "load", "input"}
     assert table == {*NAMES}
     for name in NAMES:
         assert callable(importlib.import_module(f"tests.benchmarks.{name}").rows)
@@ -93,26 +93,6 @@ def test_the_bound_of_info_nce_on_a_gpu_is_said_beside_what_was_aimed_at() -> No
     assert "137 GFLOP, at least 2.05 ms" in said
     assert "3.7 ms at 4.3 TB/s: at most about 2.8" in said
     assert losses.bound(256).endswith("at most about 2.8")
-
-
-def test_what_the_sweep_trains_is_among_what_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    found: list[list[str]] = []
-
-    def row(*given: object) -> Row:
-        (changes,) = (each for each in given if isinstance(each, list))
-        found.append([f"{key}={value}" for key, value in (each.split("=") for each in changes)])
-        return Row("n", "p", 5.0, 4.0, "a", "b", "g")
-
-    monkeypatch.setattr(epoch, "_row", row)
-    monkeypatch.setattr(run, "_row", row)
-    chosen = {'training.precision="bf16"'}
-    for benchmark, count in ((epoch, 4), (run, 2)):
-        found.clear()
-        assert len([*benchmark.rows(torch.device("cuda"))]) == count
-        assert [chosen <= {*changes} for changes in found] == [False] * (count // 2) + [True] * (count // 2)
-        for changes in found:
-            cpu = [each for each in changes if "device" not in each]
-            assert epoch.Recipe.load(epoch.RECIPE, cpu)
 
 
 def test_a_benchmark_that_cannot_run_leaves_the_others_rows(
