@@ -26,13 +26,17 @@ def test_wheel_contains_recipes_and_finds_them_without_the_checkout(tmp_path: Pa
     ]
     subprocess.run(build, check=True)
     (wheel,) = tmp_path.glob("contrastive_zoo-*.whl")
+    assert wheel.stat().st_size < 25e6
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "site")
         names = archive.namelist()
     page = {f"zoo/report/{name}" for name in ("page.html.j2", "page.css")}
     assert {"zoo/py.typed", "zoo/release/card/citations.bib", *page} <= set(names)
     assert not [n for n in names if n.startswith(("tests/", "recipes/"))]
-    code = "import zoo; print(zoo.__file__); print('\\n'.join(zoo.list_recipes()))"
+    code = (
+        "import zoo; print(zoo.__file__); print(*zoo.list_models()); "
+        "assert zoo.load(zoo.list_models()[0]) is not None; print('\\n'.join(zoo.list_recipes()))"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=tmp_path / "site",
@@ -40,6 +44,9 @@ def test_wheel_contains_recipes_and_finds_them_without_the_checkout(tmp_path: Pa
         text=True,
         check=True,
     )
-    where, *recipes = done.stdout.splitlines()
+    where, releases, *recipes = done.stdout.splitlines()
     assert where.startswith(str(tmp_path))
+    assert {"cifar_resnet20.paco_digits_lt50", "tf_efficientnet_lite0.paco_cifar100_lt100"} <= {
+        *releases.split()
+    }
     assert recipes == catalog.list_recipes()
