@@ -68,10 +68,11 @@ def _explain(schema: type[Config], item: Any) -> str:
         expected = f"expected one of {context['expected_tags']}"
     if kind == "model_type":
         expected = f"expected a mapping with the keys {', '.join(_keys(place.sections))}"
-    if item["loc"][-1] in ("<word>", "<number>"):
+    if item["loc"] and item["loc"][-1] in ("<word>", "<number>"):
         expected += " or a section, {key: value, ...}"
     words = re.findall(r"'([^']*)'", expected)
-    return f'"{path}": found {_short(found)}, {expected}.{did_you_mean(found, words)}'.rstrip(".")
+    at = f'"{path}": ' if path else ""
+    return f"{at}found {_short(found)}, {expected}.{did_you_mean(found, words)}".rstrip(".")
 
 
 def _short(value: object) -> str:
