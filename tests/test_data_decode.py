@@ -162,7 +162,7 @@ def test_scaling_to_a_square_keeps_the_aspect_ratio():
 
 
 def loader(data, backend, allowed, workers=0):
-    op = {"op": "center_crop", "size": 8}
+    op = {"op": "pad_crop", "size": 8, "padding": 0}
     views = parse(
         ViewsConfig, {"backend": backend, "workers": workers, "train": [[op]], "eval": {"size": 8}}, "r"
     )

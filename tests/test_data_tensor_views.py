@@ -13,10 +13,9 @@ from torchvision.transforms.v2 import functional as tv
 
 from tests.data_fixtures import MEAN, STD, photo
 from zoo.data import ops, tensor_views
-from zoo.data.tensor_views import TensorViews, chosen, color, geometry
-from zoo.data.tensor_views.chosen import only
-from zoo.data.tensor_views.draws import Draws
-from zoo.data.torchvision_views import PILViews
+from zoo.data.pil_views import PILViews
+from zoo.data.tensor_views import TensorViews, color, draws, geometry
+from zoo.data.tensor_views.draws import Draws, only
 from zoo.errors import DataError
 
 INTERPOLATION = {"bilinear": InterpolationMode.BILINEAR, "bicubic": InterpolationMode.BICUBIC}
@@ -60,21 +59,6 @@ def test_crop_and_resize_are_within_one_step_of_pillow(photos, size, interpolati
         for image, box in zip(photos, boxes, strict=True)
     ]
     assert error(ours, theirs) < 1.2
-
-
-@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
-def test_resize_keeps_the_aspect_ratio_as_torchvision_does(photos, interpolation):
-    op = ops.Resize(size=19, interpolation=interpolation)
-    ours = augment(batch(photos), [op], generator())
-    theirs = [tv.resize(image, [19], interpolation=INTERPOLATION[interpolation]) for image in photos]
-    assert ours.shape == (6, 3, 19, 23)
-    assert error(ours, theirs) < 1.2
-
-
-@pytest.mark.parametrize("size", [20, 21, 32, 36, 37, 45])
-def test_center_crop_is_torchvisions(photos, size):
-    ours = augment(batch(photos), [ops.CenterCrop(size=size)], generator())
-    assert error(ours, [tv.center_crop(image, [size, size]) for image in photos]) < 1e-3
 
 
 def test_pad_crop_gives_windows_of_the_zero_padded_image(photos):
@@ -436,8 +420,6 @@ EVERY_OP = [
     ops.HorizontalFlip(),
     ops.PadCrop(size=32),
     ops.HorizontalFlip(),
-    ops.Resize(size=36),
-    ops.CenterCrop(size=32),
     ops.AutoAugment(policy="cifar10"),
     ops.AutoAugment(policy="svhn", variant="paco"),
     ops.RandAugment(),
@@ -448,28 +430,23 @@ EVERY_OP = [
     ops.Solarize(),
     ops.RandomAffine(degrees=20),
     ops.Cutout(),
-    ops.RandomErasing(count=[1, 2]),
 ]
-
-
-def test_every_op_is_tried_without_looking():
-    on_pil_images_alone = {ops.TimmAugment}
-    assert {type(op) for op in EVERY_OP} | on_pil_images_alone == set(get_args(get_args(ops.Op)[0]))
 
 
 def test_without_looking_at_values_the_views_are_the_same_and_nothing_waits(monkeypatch):
     images = torch.stack([tv.pil_to_tensor(photo(36, 32, seed)) for seed in range(40)])
+    assert {type(op) for op in EVERY_OP} == set(get_args(get_args(ops.Op)[0]))
     views = [[op] for op in EVERY_OP] + [MOCO, SHIFTED, EVERY_OP]
     augmented = TensorViews(views, MEAN, STD)
     looking = augmented(images, generator())
-    monkeypatch.setattr(chosen, "can_look", lambda device: False)
+    monkeypatch.setattr(draws, "can_look", lambda device: False)
     monkeypatch.setattr(color, "can_look", lambda device: False)
     with _NoWaits():
         blind = augmented(images, generator())
     for view, first, second in zip(views, looking, blind, strict=True):
         different = (first - second).abs() > 1e-4
         # a rounding before one of the operations on 8 bits may fall to the other side
-        assert float(different.float().mean()) < (0.01 if len(view) > 10 else 1e-9), view
+        assert float(different.float().mean()) < (0.01 if len(view) > 8 else 1e-9), view
 
 
 def test_views_are_normalised_and_equal_for_equal_seeds():

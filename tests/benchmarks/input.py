@@ -17,11 +17,9 @@ from tests.benchmarks.harness import Row, gate, mebibytes, medians, milliseconds
 from tests.data_fixtures import MEAN, STD, photo
 from zoo.config import parse
 from zoo.data import DataConfig, ImageDataset, TrainLoader, ViewsConfig, open_dataset
+from zoo.data.cache import _checksums, decode_all
 from zoo.data.config import ListFiles
-from zoo.data.decoded_file import _checked
-from zoo.data.resident import decode_all
-from zoo.data.split import split_view
-from zoo.data.streamed import Samples
+from zoo.data.streamed import Samples, split_view
 
 _COMMON = [
     {"op": "random_resized_crop", "size": 224},
@@ -68,8 +66,8 @@ def views_of(name: str, backend: str, workers: int) -> ViewsConfig:
 
 def opened(data: ImageDataset, cache: bool) -> torch.Tensor:
     """Decode, or open what is kept as a new process would: with its checksums compared."""
-    _checked.clear()
-    return decode_all(data, None, device=CPU, threads=0, cache=cache).pixels
+    _checksums.cache_clear()
+    return decode_all(data, None, device=CPU, cache=cache).pixels
 
 
 def kept() -> Row:
@@ -187,7 +185,7 @@ data = open_dataset(DataConfig(source=ListFiles(train="all.txt", test="all.txt")
 data = data.subset(range({count} - 1, -1, -1))
 data.image(0)
 # measure
-pixels = decode_all(data, None, device=CPU, threads=0, cache=True).pixels
+pixels = decode_all(data, None, device=CPU, cache=True).pixels
 for first in range(0, {count}, 100):
     pixels.index_select(0, torch.arange(first, min(first + 100, {count})))
 """

@@ -20,7 +20,7 @@ from torchvision.transforms.v2 import functional as tv
 from tests.benchmarks.harness import Row, gate, medians, milliseconds
 from tests.data_fixtures import MEAN, STD, photo
 from zoo.data import TensorViews, ops
-from zoo.data.torchvision_views import PILViews
+from zoo.data.pil_views import PILViews
 
 View = Sequence[ops.Op]
 

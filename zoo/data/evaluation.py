@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from zoo.data.bad_images import too_many
+from zoo.data.cache import Decoded, find_decoded
 from zoo.data.config import EvalView
 from zoo.data.dataset import ImageDataset, Split
-from zoo.data.decoded_file import Decoded, identify, read_decoded
 from zoo.data.streamed import outlive_first_signal, processes
 from zoo.errors import DataError
 
@@ -21,7 +21,8 @@ from zoo.errors import DataError
 class _Pixels(Dataset[Tensor | str]):
     """Cropped images `[3, S, S]`, uint8, or the message of the error."""
 
-    def __init__(self, dataset: ImageDataset, view: EvalView) -> None:
+    def __init__(self, dataset: ImageDataset, view: EvalView, cache: bool) -> None:
+        """Take what to crop; `cache`: from the file of decoded images, where the view would change none."""
         from timm.data import create_transform
 
         self._dataset = dataset
@@ -33,11 +34,16 @@ class _Pixels(Dataset[Tensor | str]):
             crop_pct=view.crop_pct,
             use_prefetcher=True,  # leaves values in 8 bits; they are normalised in batches
         )
+        decoded = find_decoded(dataset, None) if cache and self._unchanged else None
+        fits = decoded is not None and tuple(decoded.pixels.shape[2:]) == self._unchanged
+        self.decoded: Decoded | None = decoded if fits else None
 
     def __len__(self) -> int:
         return len(self._dataset)
 
     def __getitem__(self, index: int) -> Tensor | str:
+        if self.decoded is not None:
+            return self.decoded.errors.get(index) or self.decoded.pixels[index]
         try:
             image = self._dataset.image(index)
         except DataError as error:
@@ -45,33 +51,6 @@ class _Pixels(Dataset[Tensor | str]):
         if image.size == self._unchanged:
             return torch.from_numpy(np.array(image)).permute(2, 0, 1)
         return torch.from_numpy(np.ascontiguousarray(self._transform(image)))
-
-
-class _Kept(Dataset[Tensor | str]):
-    """The same from the file that keeps decoded images."""
-
-    def __init__(self, decoded: Decoded) -> None:
-        self._decoded = decoded
-
-    def __len__(self) -> int:
-        return len(self._decoded.pixels)
-
-    def __getitem__(self, index: int) -> Tensor | str:
-        return self._decoded.errors.get(index) or self._decoded.pixels[index]
-
-
-def _find_kept(dataset: ImageDataset, view: EvalView) -> _Kept | None:
-    """Return the images that a training has decoded where `view` would leave each of them as it is."""
-    if view.crop_pct != 1:
-        return None
-    try:
-        identity = identify(dataset, None)
-    except RuntimeError:  # there is no home folder
-        return None
-    decoded = None if identity is None else read_decoded(identity)
-    if decoded is None or tuple(decoded.pixels.shape[2:]) != (view.size, view.size):
-        return None
-    return _Kept(decoded)
 
 
 class _Samples(NamedTuple):
@@ -101,9 +80,7 @@ def eval_images(
     split: Split = "test",
     cache: bool = False,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield images and labels in the order of the data set.
-
-    Pixels are those of `timm.data.create_transform(is_training=False)` with the same settings.
+    """Yield images and labels in the order of the data set; unreadable ones are left out, up to a limit.
 
     Args:
         dataset: what to go through, once.
@@ -113,8 +90,8 @@ def eval_images(
         batch_size: images at a time; the last batch may have fewer.
         device: where the images are.
         workers: processes that decode; 0: this one.
-        max_bad_images: so many unreadable images are left out. 0 for what is measured on, where leaving one
-            out would falsify the figure; the training's limit for what a probe is fitted on.
+        max_bad_images: the limit. 0 for what is measured on, where leaving one out would falsify the figure;
+            the training's limit for what a probe is fitted on.
         split: which images these are, for the error.
         cache: take the pixels from the file where a training with `views.cache` has kept them, if there is
             one and the view does not change them: the same images without decoding them again.
@@ -160,31 +137,33 @@ def placed_images(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield images and their places in the data set; the caller judges the errors.
 
-    The arguments are those of `eval_images`, and `errors`: what is wrong with each unreadable image is
-    entered there by its place. Nothing is yielded once there are more than `max_bad_images`.
+    Pixels are those of `timm.data.create_transform(is_training=False)` with the same settings. The arguments
+    are those of `eval_images`, and `errors`: what is wrong with each unreadable image is entered there by its
+    place. Nothing is yielded once there are more than `max_bad_images`.
 
     Yields:
         Images `[B, 3, S, S]`, float32, on the device, and places `[B]`, int64, on the CPU.
     """
-    kept = _find_kept(dataset, eval_view) if cache else None
-    loader: DataLoader[Any] = DataLoader(
-        kept or _Pixels(dataset, eval_view),
+    images = _Pixels(dataset, eval_view, cache)
+    loader: DataLoader[Tensor | str] = DataLoader(
+        images,
         batch_size=batch_size,
-        num_workers=0 if kept else processes(workers),
+        num_workers=0 if images.decoded else processes(workers),
         collate_fn=_collate,
         worker_init_fn=outlive_first_signal,
         generator=torch.Generator(),  # else a loader draws from, and so moves, the global one
     )
     channel_mean = torch.tensor(mean, device=device).view(3, 1, 1)
     channel_std = torch.tensor(std, device=device).view(3, 1, 1)
-    for number, samples in enumerate(loader):
-        first = number * batch_size
+    first = 0
+    for samples in loader:
         errors |= {first + i: error for i, error in samples.errors.items()}
+        places = torch.tensor([first + i for i in samples.readable])
+        first += batch_size
         if len(errors) > max_bad_images or not samples.readable:
             continue
         pixels = samples.pixels
         if torch.device(device).type == "cuda":
             pixels = pixels.pin_memory()  # else the copy would wait for the encoder
         pixels = pixels.to(device, non_blocking=True).float()
-        normalised = pixels.div_(255).sub_(channel_mean).div_(channel_std)  # timm's operations, in its order
-        yield normalised, torch.tensor([first + i for i in samples.readable])
+        yield pixels.div_(255).sub_(channel_mean).div_(channel_std), places  # timm's operations, in its order
