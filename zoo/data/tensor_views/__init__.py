@@ -81,7 +81,8 @@ def augment(images: Tensor, view: Sequence[ops.Op], draws: Draws) -> Tensor:
         if crop is not None:
             images, crop = geometry.apply_separable(images, *crop[:2], clip=crop[2]), None
         if isinstance(op, ops.RandomResizedCrop):
-            crop = *geometry.crop_matrices(op, *images.shape[-2:], draws), op.interpolation == "bicubic"
+            height, width = images.shape[-2:]
+            crop = *geometry.crop_matrices(op, height, width, draws), op.interpolation == "bicubic"
         else:
             images = _OPERATIONS[type(op)](op, images, draws)
     return images if crop is None else geometry.apply_separable(images, *crop[:2], clip=crop[2])
