@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from timm.data import create_transform
 from torch.utils.data import DataLoader
 
@@ -113,8 +112,3 @@ def test_leaves_the_global_generator_alone(tmp_path):
     state = torch.get_rng_state()
     list(eval_images(data, EvalView(size=8), MEAN, STD, batch_size=2, device="cpu"))
     assert torch.equal(torch.get_rng_state(), state)
-
-
-def test_photo_fixture_is_not_flat():
-    assert np.asarray(photo(16, 16, seed=1)).std() > 20
-    assert isinstance(photo(4, 5, seed=0), Image.Image)

@@ -94,9 +94,9 @@ def test_an_epoch_has_every_image_once_in_a_new_order_and_new_views(backend):
     assert len(epochs[0][0].views) == 2
 
 
-@pytest.mark.parametrize(("backend", "workers"), [("tensor", 0), ("stream", 0), ("torchvision", 0)])
-def test_an_image_gets_new_views_whenever_it_comes_again(backend, workers):
-    feed = make(digits().subset([0]), backend, workers, views=[MOCO, MOCO], batch_size=1)
+@pytest.mark.parametrize("backend", ["tensor", "stream", "torchvision"])
+def test_an_image_gets_new_views_whenever_it_comes_again(backend):
+    feed = make(digits().subset([0]), backend, views=[MOCO, MOCO], batch_size=1)
     views = [view for batch in feed.stream(0, 6) for view in batch.views]
     assert len({view.numpy().tobytes() for view in views}) == 12
 

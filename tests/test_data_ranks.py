@@ -57,9 +57,9 @@ def test_every_operation_is_in_these_views():
     assert {op["op"] for view in EVERY for op in view} == kinds
 
 
-@pytest.mark.parametrize("world_size", [2, 3, 5])
+@pytest.mark.parametrize("world_size", [2, 5])
 @pytest.mark.parametrize("backend", ["tensor", "stream", "torchvision"])
-@pytest.mark.parametrize("batch_size", [50, CPU_PART, 300])
+@pytest.mark.parametrize("batch_size", [CPU_PART, 300])
 def test_the_ranks_rows_are_the_batch_of_one_rank(data, backend, batch_size, world_size):
     keys = {"batch_size": batch_size, "drop_last": False}
     if backend == "tensor":

@@ -5,11 +5,10 @@ import pytest
 import torch
 
 from tests.data_fixtures import MEAN, STD, list_dataset, photo
-from tests.test_data_loader import MOCO, digits, make
+from tests.test_data_loader import digits, make
 from zoo.catalog import list_recipes
 from zoo.data import TensorViews, ops
 from zoo.data.streamed import Samples, processes, split_view
-from zoo.errors import DataError
 from zoo.recipe import Recipe
 
 CROP, PAD = ops.RandomResizedCrop(size=8), ops.PadCrop(size=8)
@@ -98,53 +97,9 @@ def test_a_view_of_a_crop_alone_is_torchvisions_to_the_bit(tmp_path):
     assert all(map(torch.equal, first.views, second.views))
 
 
-def test_the_three_backends_have_the_same_order(tmp_path):
-    data = list_dataset(tmp_path, [photo(8, 8, seed) for seed in range(11)])
-    for drop_last in (True, False):
-        feeds = [
-            make(data, backend, batch_size=4, drop_last=drop_last)
-            for backend in ("tensor", "stream", "torchvision")
-        ]
-        orders = [[b.index.tolist() for b in feed.stream(2, 9)] for feed in feeds]
-        labels = [[b.labels.tolist() for b in feed.stream(2, 9)] for feed in feeds]
-        assert orders[0] == orders[1] == orders[2]
-        assert labels[0] == labels[1] == labels[2]
-
-
-def test_statistics_of_moco_views_are_torchvisions(tmp_path):
-    """400 draws of one image by both: mean and spread of every channel, and of neighbours' differences."""
-    image = photo(48, 40, 3)
-    data = list_dataset(tmp_path, [image]).subset([0] * 400)
-    moco = [{**op, "size": 24} if "size" in op else op for op in MOCO]
-
-    def statistics(backend):
-        views = next(make(data, backend, views=[moco], batch_size=400).stream(0, 1)).views[0]
-        views = denormalised(views)
-        edges = views.diff(dim=-1).abs().mean((1, 2, 3))
-        per_image = torch.cat(
-            [views.mean((2, 3)), views.std((2, 3)), edges[:, None], views[..., :12].mean((2, 3))], 1
-        )
-        return per_image.mean(0), per_image.std(0) / 400**0.5
-
-    (ours, e1), (theirs, e2) = statistics("stream"), statistics("torchvision")
-    assert ((ours - theirs).abs() < 4.5 * (e1**2 + e2**2).sqrt() + 1e-3).all()
-
-
 def test_bytes_travel_and_not_floats():
     samples = Samples(digits(), [[CROP]], 1, None, 0)
     assert samples[(0, 3)].views[0].dtype == torch.uint8
-
-
-def test_unreadable_images_are_replaced_as_by_torchvision(tmp_path):
-    data = list_dataset(tmp_path, [photo(20, 20, seed) for seed in range(5)])
-    (tmp_path / "1.png").write_bytes(b"")
-    feeds = [make(data, b, views=[MOCO], batch_size=5, max_bad_images=1) for b in ("stream", "torchvision")]
-    first, second = (next(feed.stream(0, 1)) for feed in feeds)
-    assert first.index.tolist() == second.index.tolist()
-    assert sorted(first.index.tolist()) == [0, 2, 2, 3, 4]
-    assert feeds[0].bad_images == ["1.png"]
-    with pytest.raises(DataError, match=r"1\.png"):
-        next(make(data, "stream", views=[MOCO], batch_size=5).stream(0, 1))
 
 
 def test_candidates_travel_with_their_images():

@@ -83,10 +83,6 @@ def test_blur_is_torchvisions_per_image(photos, kernel_size):
     assert error(ours, theirs) < 1.01
 
 
-def test_blur_of_sigma_zero_is_the_identity():
-    assert torch.equal(geometry.blur_matrix(torch.zeros(1), 5, 8)[0], torch.eye(8))
-
-
 def test_affine_is_pillows_for_each_image(photos):
     degrees, scales = [0.0, 30.0, -12.5, 90.0, 171.0, -45.0], [1.0, 1.0, 1.3, 0.7, 1.1, 0.5]
     shifts = [(0, 0), (3, -2), (-5, 4), (0, 6), (7, 7), (-1, -9)]
@@ -153,24 +149,6 @@ def test_jitter_is_torchvisions_for_every_order_of_the_four(photos):
     images = batch([photos[i % 6] for i in range(len(orders))])
     ours, theirs = jitter(images, orders, factors), jitter_one_by_one(images, orders, factors)
     assert float((ours - theirs).abs().max()) < 2 / 255  # luminance 0.2989 there, 0.299 here and in Pillow
-
-
-def test_brightness_contrast_and_saturation_are_within_two_steps_of_pillow(photos):
-    order = [(kind, *(k for k in range(4) if k != kind)) for kind in (0, 1, 2)] * 2
-    factors = [[1.0, 1.0, 1.0, 0.0] for _ in range(6)]
-    for i, factor in enumerate((0.6, 1.4, 0.3, 1.7, 0.5, 1.9)):
-        factors[i][i % 3] = factor
-    ours = jitter(batch(photos), order, factors)
-    theirs = [ADJUST[i % 3](image, factors[i][i % 3]) for i, image in enumerate(photos)]
-    assert error(ours, theirs) < 1.6
-
-
-def test_hue_shift_turns_red_into_green_and_leaves_grey_alone():
-    red = torch.tensor([1.0, 0.0, 0.0]).view(1, 3, 1, 1)
-    grey = torch.full((1, 3, 1, 1), 0.3)
-    green = color.shift_hue(red, torch.tensor([1 / 3]))[0, :, 0, 0]
-    assert torch.allclose(green, torch.tensor([0.0, 1.0, 0.0]), atol=1e-6)
-    assert torch.allclose(color.shift_hue(grey, torch.tensor([0.25])), grey)
 
 
 def test_grey_and_solarize_are_within_one_step_of_pillow_and_only_for_the_chosen(photos):
@@ -261,11 +239,6 @@ def test_jitter_draws_uniform_factors_and_a_uniform_order(monkeypatch):
     assert int((counts - 1000).abs().max()) < 4.5 * math.sqrt(1000)
 
 
-def test_jitter_leaves_the_share_1_minus_p_unchanged(monkeypatch):
-    seen = drawn_jitter(monkeypatch, ops.ColorJitter(p=0.3), 4000)
-    assert abs(float(seen["chosen"].float().mean()) - 0.3) < 0.03
-
-
 def test_blur_draws_a_uniform_sigma(monkeypatch):
     seen = []
 
@@ -334,6 +307,7 @@ def test_affine_draws_what_torchvision_draws(monkeypatch):
     "op",
     [
         ops.HorizontalFlip(p=0.3),
+        ops.ColorJitter(p=0.3),
         ops.Grayscale(p=0.3),
         ops.GaussianBlur(p=0.3, sigma=[1.0, 2.0], kernel_size=5),
         ops.Solarize(p=0.3, threshold=100),
@@ -460,12 +434,6 @@ def test_views_are_normalised_and_equal_for_equal_seeds():
     normalised = TensorViews([MOCO], MEAN, STD)(images, generator(1))[0]
     expected = (plain - torch.tensor(MEAN).view(3, 1, 1)) / torch.tensor(STD).view(3, 1, 1)
     assert torch.allclose(normalised, expected, atol=1e-6)
-
-
-def test_images_of_one_batch_get_different_parameters():
-    images = tv.pil_to_tensor(photo(32, 32, 0))[None].expand(130, -1, -1, -1)
-    view = TensorViews([MOCO], MEAN, STD)(images, generator())[0]
-    assert len(torch.unique(view.flatten(1), dim=0)) == 130
 
 
 def test_images_too_small_for_a_blur_are_a_clear_error():
