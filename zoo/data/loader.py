@@ -184,7 +184,7 @@ class Resident:
             if self._source is not None:  # readable images stand for the others
                 index = self._source.index_select(0, index)
             images = self._pixels.index_select(0, index)
-            if self.index_device != self._device:
+            if self.index_device.type != self._device.type:
                 images, index = to_device(images, self._device), to_device(index, self._device)
             generator.manual_seed(derive_seed("views", self._seed, position.step))
             views = self._views(images, generator, start=position.start, total=position.total)
