@@ -29,6 +29,9 @@ COUNTS = [int(500 * 0.01 ** (c / (CLASSES - 1))) for c in range(CLASSES)]  # 10,
 class Repeated(Photos):
     """As many images as rows, of few different ones."""
 
+    def name(self, row: int) -> str:
+        return str(row)
+
     def read(self, row: int) -> Image.Image:
         return super().read(row % len(self.arrays))
 
