@@ -7,17 +7,15 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image, ImageEnhance, ImageOps
-from scipy.stats import chi2, ks_2samp
+from scipy.stats import chi2
 from torchvision.transforms import AutoAugmentPolicy, InterpolationMode, v2
 from torchvision.transforms.v2 import functional as tv
 
 from tests.data_fixtures import photo
-from zoo import catalog
-from zoo.data import DataConfig, open_dataset, ops, tensor_views, torchvision_views
-from zoo.data.config import Digits
-from zoo.data.tensor_views import TensorViews, auto_augment, policies
+from zoo.data import ops, pil_views, tensor_views
+from zoo.data.pil_views import PILViews
+from zoo.data.tensor_views import auto_augment
 from zoo.data.tensor_views.draws import Draws
-from zoo.data.torchvision_views import PILViews
 
 AUTO = {policy.value: v2.AutoAugment(policy) for policy in AutoAugmentPolicy}
 RAND = v2.RandAugment()
@@ -59,9 +57,9 @@ def test_every_strength_of_every_operation_is_pillows_to_the_bit(name, size):
     width, height = size
     images = [photo(width, height, seed) for seed in range(2)]
     pixels = batch(images)
-    for bins in (policies.BINS, policies.RAND_AUGMENT_BINS):
+    for bins in (auto_augment.BINS, auto_augment.RAND_AUGMENT_BINS):
         for index, strength, sign in strengths(name, bins, height, width):
-            ours = sign * policies.strength(name, bins, index, height, width)
+            ours = sign * auto_augment.strength(name, bins, index, height, width)
             assert ours == strength
             row = auto_augment.choice(name, ours, height, width)
             choices = auto_augment.Choices(*(column.expand(2, *column.shape) for column in row))
@@ -137,37 +135,26 @@ def test_every_strength_and_sign_of_pacos_operations_is_pillows_to_the_bit(name,
     images = [photo(width, height, 0), *(noise(width, height, seed) for seed in range(3))]
     for index, sign in product(range(10), paco_sign(name)):
         theirs = batch([paco(image, name, index, sign) for image in images])
-        strength = sign * policies.strength(name, policies.BINS, index, height, width, "paco")
+        strength = sign * auto_augment.strength(name, auto_augment.BINS, index, height, width, "paco")
         row = auto_augment.choice(name, strength, height, width, "paco")
         choices = auto_augment.Choices(*(column.expand(4, *column.shape) for column in row))
         assert torch.equal(auto_augment.apply(batch(images), choices, "paco"), theirs), (index, sign)
-        if name != "Identity":
-            single = batch([torchvision_views._PACO[name](image, strength) for image in images])
-            assert torch.equal(single, theirs), (index, sign)
-
-
-@pytest.mark.parametrize("name", ["ShearX", "TranslateY", "Rotate", "Solarize"])
-def test_pacos_operations_are_not_torchvisions(name):
-    image, index = noise(32, 32, 0), 2
-    assert not np.array_equal(
-        paco(image, name, index), pillow(image, name, policies.strength(name, 10, index, 32, 32))
-    )
 
 
 # --- what is drawn ----------------------------------------------------------------------------------------
 
 
 def test_names_and_signs_are_torchvisions():
-    assert tuple(RAND._AUGMENTATION_SPACE) == policies.RAND_AUGMENT
-    assert set(policies.SIGNED) == {name for name, (_, signed) in SPACE.items() if signed}
-    assert RAND.num_magnitude_bins == policies.RAND_AUGMENT_BINS
+    assert tuple(RAND._AUGMENTATION_SPACE) == auto_augment.RAND_AUGMENT
+    assert set(auto_augment.SIGNED) == {name for name, (_, signed) in SPACE.items() if signed}
+    assert RAND.num_magnitude_bins == auto_augment.RAND_AUGMENT_BINS
 
 
 def sequences(op):
     """torchvision's sequences: name, probability and number of the strength of every step."""
     if isinstance(op, ops.AutoAugment):
-        return AUTO[op.policy]._policies, policies.BINS
-    return [((name, 1.0, op.magnitude),) for name in RAND._AUGMENTATION_SPACE], policies.RAND_AUGMENT_BINS
+        return AUTO[op.policy]._policies, auto_augment.BINS
+    return [((name, 1.0, op.magnitude),) for name in RAND._AUGMENTATION_SPACE], auto_augment.RAND_AUGMENT_BINS
 
 
 def named(op, rows, size=32):
@@ -242,11 +229,11 @@ def batched(op, image, count):
 
 def one_by_one(op, image, count):
     backend = PILViews([[op]])
-    with torchvision_views.seeded(0):
+    with pil_views.seeded(0):
         return torch.stack([backend(image)[0] for _ in range(count)])
 
 
-@pytest.mark.parametrize(("make", "count"), [(batched, 20_000), (one_by_one, 6_000)])
+@pytest.mark.parametrize(("make", "count"), [(batched, 20_000), (one_by_one, 2_000)])
 @pytest.mark.parametrize("policy", AUTO)
 def test_pacos_variant_makes_what_its_code_may_make_as_often(policy, make, count):
     """Also: both signs alike where the code draws one, and no rotation clockwise."""
@@ -272,31 +259,6 @@ def test_pacos_variant_makes_what_its_code_may_make_as_often(policy, make, count
     )
     assert set(found) <= {key for key, share in expected.items() if share > 0}
     assert chi_square(found, expected) > 1e-3
-
-
-@pytest.mark.parametrize(
-    "op", [ops.AutoAugment(policy="svhn"), ops.RandAugment(magnitude=17)], ids=lambda op: op.op
-)
-def test_torchvision_itself_draws_with_the_same_frequencies(op, monkeypatch):
-    seen = []
-    theirs = PILViews([[op]])
-    monkeypatch.setattr(
-        v2.RandAugment if op.op == "rand_augment" else v2.AutoAugment,
-        "_apply_image_or_video_transform",
-        lambda self, image, name, strength, **_: (seen[-1].append((name, strength)), image)[1],
-    )
-    torch.manual_seed(0)
-    image, count = photo(32, 32, 0), 4000
-    for _ in range(count):
-        seen.append([])
-        theirs(image)
-    policy, magnitude = getattr(op, "policy", None), getattr(op, "magnitude", None)
-    space = auto_augment._space(policy, magnitude, 32, 32, torch.device("cpu"))
-    random = generator()
-    drawn = [auto_augment.draw(space, Draws(random, 25 * count)) for _ in range(getattr(op, "num_ops", 1))]
-    steps = [step for column in torch.cat(drawn, 1).unbind(1) for step in named(op, column.tolist())]
-    ours = {step: times / 25 for step, times in Counter(steps).items() if step}
-    assert chi_square(Counter(step for steps in seen for step in steps), ours) > 1e-3
 
 
 # --- whole operations -------------------------------------------------------------------------------------
@@ -329,51 +291,3 @@ def test_values_between_two_steps_of_8_bits_are_rounded_first():
     op = ops.AutoAugment(policy="imagenet")
     moved = (images + torch.rand(images.shape, generator=generator()).sub_(0.5) * (0.9 / 255)).clamp_(0, 1)
     assert torch.equal(augment(images, [op], generator(1)), augment(moved, [op], generator(1)))
-
-
-# --- whole views of the recipes ---------------------------------------------------------------------------
-
-
-def paco_views():
-    """The views of PaCo's recipe for CIFAR, at the size of its images."""
-    import zoo.config
-    from zoo.data.config import ViewsConfig
-
-    recipe = zoo.config.load_yaml(catalog.recipe_path("cifar_resnet32.paco_cifar100_lt100").read_text(), "r")
-    return zoo.config.parse(ViewsConfig, recipe["views"], "r").train
-
-
-def histogram(view):
-    """Share of the values in each 16th of the range, per image `[16, B]`."""
-    place = (view * 255).round().div(16).floor()
-    return torch.stack([(place == number).float().mean((1, 2, 3)) for number in range(16)])
-
-
-def digits():
-    dataset = open_dataset(DataConfig(source=Digits()), "train", None)
-    return [dataset.image(i).resize((32, 32)) for i in range(600)]
-
-
-@pytest.mark.parametrize(
-    "make", [digits, lambda: [photo(32, 32, s) for s in range(600)]], ids=["digits", "photos"]
-)
-def test_both_backends_give_pacos_views_the_same_statistics(make):
-    views, images = paco_views(), make()
-    ours = TensorViews(views, [0.0] * 3, [1.0] * 3)(batch(images), generator())
-    ours = [(view * 255).round() / 255 for view in ours]  # as Pillow's are; else rounding splits equal values
-    torch.manual_seed(0)
-    backend = PILViews(views)
-    made = [backend(image) for image in images]
-    theirs = [torch.stack(view).float() / 255 for view in zip(*made, strict=True)]
-    for first, second in zip(ours, theirs, strict=True):
-        for statistic in (
-            lambda v: v.mean((1, 2, 3)),
-            lambda v: v.std((1, 2, 3)),
-            lambda v: v.amax((1, 2, 3)),
-            lambda v: v.diff(dim=-1).abs().mean((1, 2, 3)),
-        ):
-            assert ks_2samp(statistic(first).numpy(), statistic(second).numpy()).pvalue > 1e-3
-        # the two histograms of all values, per image: their means differ by no more than chance has them
-        bins = [histogram(v) for v in (first, second)]
-        spread = (bins[0].var(1) + bins[1].var(1)).div(len(images)).sqrt() + 2e-3
-        assert float(((bins[0].mean(1) - bins[1].mean(1)).abs() / spread).max()) < 4

@@ -13,8 +13,6 @@ EVAL = {"size": 32, "crop_pct": 1.0, "interpolation": "bicubic"}
 ALL_OPS = [
     {"op": "random_resized_crop", "size": 32, "scale": [0.2, 1.0], "ratio": [0.75, 1.25]},
     {"op": "pad_crop", "size": 32, "padding": 4},
-    {"op": "resize", "size": 36},
-    {"op": "center_crop", "size": 32},
     {"op": "horizontal_flip", "p": 0.5},
     {"op": "color_jitter", "p": 0.8, "brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "hue": 0.1},
     {"op": "grayscale", "p": 0.2},
@@ -62,7 +60,7 @@ def test_wrong_ops_are_refused_by_name(op, message):
 
 def test_blur_kernel_larger_than_the_view_is_refused_before_anything_runs():
     with pytest.raises(RecipeError, match=r"train.0.1.kernel_size: found 23, expected at most 15"):
-        views([{"op": "resize", "size": 8}, {"op": "gaussian_blur"}])
+        views([{"op": "pad_crop", "size": 8}, {"op": "gaussian_blur"}])
 
 
 @pytest.mark.parametrize(

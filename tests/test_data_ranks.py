@@ -9,14 +9,13 @@ import torch
 from tests.data_fixtures import list_dataset, photo
 from tests.test_data_loader import MOCO, WEAK, digits, make, same
 from zoo.data import Batch, ops
-from zoo.data.batch_order import Order, smallest_share
-from zoo.data.tensor_views import CPU_PART, chosen, color
+from zoo.data.batches import Order, smallest_share
+from zoo.data.tensor_views import CPU_PART, color, draws
 from zoo.errors import DataError
 from zoo.ranks import part_of
 
 STRONG = [
-    {"op": "resize", "size": 12},
-    {"op": "center_crop", "size": 10},
+    {"op": "random_resized_crop", "size": 10},
     {"op": "rand_augment"},
     {"op": "horizontal_flip"},
     {"op": "cutout", "size": 3},
@@ -24,10 +23,8 @@ STRONG = [
     {"op": "random_affine", "degrees": 20.0, "translate": [0.2, 0.1], "scale": [0.8, 1.2]},
     {"op": "auto_augment", "policy": "cifar10"},
     {"op": "solarize"},
-    {"op": "random_erasing", "p": 0.5},
 ]
 EVERY = [[*MOCO, {"op": "solarize"}], [*WEAK, {"op": "auto_augment", "policy": "svhn"}], STRONG]
-ONLY_PIL = [{"op": "timm_augment", "config": "rand-m5-mstd0.5-inc1"}, *WEAK]
 IMAGES = 333
 
 
@@ -37,10 +34,6 @@ def data():
     candidates = np.random.default_rng(0).random((IMAGES, 10)) < 0.3
     candidates[np.arange(IMAGES), dataset.labels] = True
     return dataset.with_candidates(candidates)
-
-
-def views_for(backend):
-    return [*EVERY, ONLY_PIL] if backend == "torchvision" else EVERY
 
 
 def together(batches):
@@ -55,20 +48,18 @@ def together(batches):
 
 def ranks(count, data, backend, start, stop, **keys):
     """The batches of each step, those of all ranks put together."""
-    feeds = [
-        make(data, backend, views=views_for(backend), rank=r, world_size=count, **keys) for r in range(count)
-    ]
+    feeds = [make(data, backend, views=EVERY, rank=r, world_size=count, **keys) for r in range(count)]
     return [together(batches) for batches in zip(*(feed.stream(start, stop) for feed in feeds), strict=True)]
 
 
 def test_every_operation_is_in_these_views():
     kinds = {op.model_fields["op"].default for op in get_args(get_args(ops.Op)[0])}
-    assert {op["op"] for view in [*EVERY, ONLY_PIL] for op in view} == kinds
+    assert {op["op"] for view in EVERY for op in view} == kinds
 
 
-@pytest.mark.parametrize("world_size", [2, 3, 5])
+@pytest.mark.parametrize("world_size", [2, 5])
 @pytest.mark.parametrize("backend", ["tensor", "stream", "torchvision"])
-@pytest.mark.parametrize("batch_size", [50, CPU_PART, 300])
+@pytest.mark.parametrize("batch_size", [CPU_PART, 300])
 def test_the_ranks_rows_are_the_batch_of_one_rank(data, backend, batch_size, world_size):
     keys = {"batch_size": batch_size, "drop_last": False}
     if backend == "tensor":
@@ -76,7 +67,7 @@ def test_the_ranks_rows_are_the_batch_of_one_rank(data, backend, batch_size, wor
     else:  # a whole epoch takes long: its end and the beginning of the next
         last = -(-IMAGES // batch_size) - 1
         start, stop = last, last + 2
-    one = list(make(data, backend, views=views_for(backend), **keys).stream(start, stop))
+    one = list(make(data, backend, views=EVERY, **keys).stream(start, stop))
     assert IMAGES % batch_size in {len(batch.index) for batch in one}
     for whole, put_together in zip(one, ranks(world_size, data, backend, start, stop, **keys), strict=True):
         assert same(whole, put_together)
@@ -92,17 +83,8 @@ def test_a_rank_resumes_within_an_epoch(data, backend):
     assert len(whole[0].index) == 12  # of 13, 12, 12
 
 
-def test_a_thread_that_gathers_gathers_a_ranks_rows(data):
-    """The path of a GPU that the data would fill, on a CPU."""
-    keys = {"batch_size": 50, "views": EVERY, "rank": 2, "world_size": 3}
-    feeds = [make(data, **keys) for _ in range(2)]
-    feeds[1]._feed._here = False
-    first, second = (list(feed.stream(1, 5)) for feed in feeds)
-    assert all(same(a, b) for a, b in zip(first, second, strict=True))
-
-
 def test_what_a_gpu_does_without_looking_at_values_is_the_same_for_a_ranks_rows(data, monkeypatch):
-    monkeypatch.setattr(chosen, "can_look", lambda device: False)
+    monkeypatch.setattr(draws, "can_look", lambda device: False)
     monkeypatch.setattr(color, "can_look", lambda device: False)
     (one,) = make(data, views=EVERY, batch_size=100).stream(0, 1)
     (three,) = ranks(3, data, "tensor", 0, 1, batch_size=100)
@@ -114,7 +96,7 @@ def test_what_a_gpu_does_without_looking_at_values_is_the_same_for_a_ranks_rows(
 @pytest.mark.parametrize("backend", ["tensor", "stream"])
 def test_on_a_gpu_the_ranks_rows_are_the_batch_of_one_rank(data, backend):
     keys = {"batch_size": 100, "device": "cuda"}
-    one = list(make(data, backend, views=views_for(backend), **keys).stream(2, 5))
+    one = list(make(data, backend, views=EVERY, **keys).stream(2, 5))
     for whole, put_together in zip(one, ranks(3, data, backend, 2, 5, **keys), strict=True):
         assert torch.equal(whole.index, put_together.index)
         for ours, theirs in zip(put_together.views, whole.views, strict=True):

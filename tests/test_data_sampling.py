@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from tests.test_data_loader import MOCO, digits, make, same
-from zoo.data.batch_order import Order
-from zoo.data.sampling import drawn_by
+from zoo.data.batches import Order, drawn_by
 from zoo.errors import DataError, RecipeError
 from zoo.recipe import Recipe
 

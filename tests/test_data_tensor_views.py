@@ -13,10 +13,9 @@ from torchvision.transforms.v2 import functional as tv
 
 from tests.data_fixtures import MEAN, STD, photo
 from zoo.data import ops, tensor_views
-from zoo.data.tensor_views import TensorViews, chosen, color, geometry
-from zoo.data.tensor_views.chosen import only
-from zoo.data.tensor_views.draws import Draws
-from zoo.data.torchvision_views import PILViews
+from zoo.data.pil_views import PILViews
+from zoo.data.tensor_views import TensorViews, color, draws, geometry
+from zoo.data.tensor_views.draws import Draws, only
 from zoo.errors import DataError
 
 INTERPOLATION = {"bilinear": InterpolationMode.BILINEAR, "bicubic": InterpolationMode.BICUBIC}
@@ -62,21 +61,6 @@ def test_crop_and_resize_are_within_one_step_of_pillow(photos, size, interpolati
     assert error(ours, theirs) < 1.2
 
 
-@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
-def test_resize_keeps_the_aspect_ratio_as_torchvision_does(photos, interpolation):
-    op = ops.Resize(size=19, interpolation=interpolation)
-    ours = augment(batch(photos), [op], generator())
-    theirs = [tv.resize(image, [19], interpolation=INTERPOLATION[interpolation]) for image in photos]
-    assert ours.shape == (6, 3, 19, 23)
-    assert error(ours, theirs) < 1.2
-
-
-@pytest.mark.parametrize("size", [20, 21, 32, 36, 37, 45])
-def test_center_crop_is_torchvisions(photos, size):
-    ours = augment(batch(photos), [ops.CenterCrop(size=size)], generator())
-    assert error(ours, [tv.center_crop(image, [size, size]) for image in photos]) < 1e-3
-
-
 def test_pad_crop_gives_windows_of_the_zero_padded_image(photos):
     image = batch(photos[:1]).expand(300, -1, -1, -1)
     ours = augment(image, [ops.PadCrop(size=32, padding=4)], generator())
@@ -97,10 +81,6 @@ def test_blur_is_torchvisions_per_image(photos, kernel_size):
     )
     theirs = [tv.gaussian_blur(i, [kernel_size] * 2, [s, s]) for i, s in zip(photos, sigmas, strict=True)]
     assert error(ours, theirs) < 1.01
-
-
-def test_blur_of_sigma_zero_is_the_identity():
-    assert torch.equal(geometry.blur_matrix(torch.zeros(1), 5, 8)[0], torch.eye(8))
 
 
 def test_affine_is_pillows_for_each_image(photos):
@@ -169,24 +149,6 @@ def test_jitter_is_torchvisions_for_every_order_of_the_four(photos):
     images = batch([photos[i % 6] for i in range(len(orders))])
     ours, theirs = jitter(images, orders, factors), jitter_one_by_one(images, orders, factors)
     assert float((ours - theirs).abs().max()) < 2 / 255  # luminance 0.2989 there, 0.299 here and in Pillow
-
-
-def test_brightness_contrast_and_saturation_are_within_two_steps_of_pillow(photos):
-    order = [(kind, *(k for k in range(4) if k != kind)) for kind in (0, 1, 2)] * 2
-    factors = [[1.0, 1.0, 1.0, 0.0] for _ in range(6)]
-    for i, factor in enumerate((0.6, 1.4, 0.3, 1.7, 0.5, 1.9)):
-        factors[i][i % 3] = factor
-    ours = jitter(batch(photos), order, factors)
-    theirs = [ADJUST[i % 3](image, factors[i][i % 3]) for i, image in enumerate(photos)]
-    assert error(ours, theirs) < 1.6
-
-
-def test_hue_shift_turns_red_into_green_and_leaves_grey_alone():
-    red = torch.tensor([1.0, 0.0, 0.0]).view(1, 3, 1, 1)
-    grey = torch.full((1, 3, 1, 1), 0.3)
-    green = color.shift_hue(red, torch.tensor([1 / 3]))[0, :, 0, 0]
-    assert torch.allclose(green, torch.tensor([0.0, 1.0, 0.0]), atol=1e-6)
-    assert torch.allclose(color.shift_hue(grey, torch.tensor([0.25])), grey)
 
 
 def test_grey_and_solarize_are_within_one_step_of_pillow_and_only_for_the_chosen(photos):
@@ -277,11 +239,6 @@ def test_jitter_draws_uniform_factors_and_a_uniform_order(monkeypatch):
     assert int((counts - 1000).abs().max()) < 4.5 * math.sqrt(1000)
 
 
-def test_jitter_leaves_the_share_1_minus_p_unchanged(monkeypatch):
-    seen = drawn_jitter(monkeypatch, ops.ColorJitter(p=0.3), 4000)
-    assert abs(float(seen["chosen"].float().mean()) - 0.3) < 0.03
-
-
 def test_blur_draws_a_uniform_sigma(monkeypatch):
     seen = []
 
@@ -350,6 +307,7 @@ def test_affine_draws_what_torchvision_draws(monkeypatch):
     "op",
     [
         ops.HorizontalFlip(p=0.3),
+        ops.ColorJitter(p=0.3),
         ops.Grayscale(p=0.3),
         ops.GaussianBlur(p=0.3, sigma=[1.0, 2.0], kernel_size=5),
         ops.Solarize(p=0.3, threshold=100),
@@ -436,8 +394,6 @@ EVERY_OP = [
     ops.HorizontalFlip(),
     ops.PadCrop(size=32),
     ops.HorizontalFlip(),
-    ops.Resize(size=36),
-    ops.CenterCrop(size=32),
     ops.AutoAugment(policy="cifar10"),
     ops.AutoAugment(policy="svhn", variant="paco"),
     ops.RandAugment(),
@@ -448,28 +404,23 @@ EVERY_OP = [
     ops.Solarize(),
     ops.RandomAffine(degrees=20),
     ops.Cutout(),
-    ops.RandomErasing(count=[1, 2]),
 ]
-
-
-def test_every_op_is_tried_without_looking():
-    on_pil_images_alone = {ops.TimmAugment}
-    assert {type(op) for op in EVERY_OP} | on_pil_images_alone == set(get_args(get_args(ops.Op)[0]))
 
 
 def test_without_looking_at_values_the_views_are_the_same_and_nothing_waits(monkeypatch):
     images = torch.stack([tv.pil_to_tensor(photo(36, 32, seed)) for seed in range(40)])
+    assert {type(op) for op in EVERY_OP} == set(get_args(get_args(ops.Op)[0]))
     views = [[op] for op in EVERY_OP] + [MOCO, SHIFTED, EVERY_OP]
     augmented = TensorViews(views, MEAN, STD)
     looking = augmented(images, generator())
-    monkeypatch.setattr(chosen, "can_look", lambda device: False)
+    monkeypatch.setattr(draws, "can_look", lambda device: False)
     monkeypatch.setattr(color, "can_look", lambda device: False)
     with _NoWaits():
         blind = augmented(images, generator())
     for view, first, second in zip(views, looking, blind, strict=True):
         different = (first - second).abs() > 1e-4
         # a rounding before one of the operations on 8 bits may fall to the other side
-        assert float(different.float().mean()) < (0.01 if len(view) > 10 else 1e-9), view
+        assert float(different.float().mean()) < (0.01 if len(view) > 8 else 1e-9), view
 
 
 def test_views_are_normalised_and_equal_for_equal_seeds():
@@ -483,12 +434,6 @@ def test_views_are_normalised_and_equal_for_equal_seeds():
     normalised = TensorViews([MOCO], MEAN, STD)(images, generator(1))[0]
     expected = (plain - torch.tensor(MEAN).view(3, 1, 1)) / torch.tensor(STD).view(3, 1, 1)
     assert torch.allclose(normalised, expected, atol=1e-6)
-
-
-def test_images_of_one_batch_get_different_parameters():
-    images = tv.pil_to_tensor(photo(32, 32, 0))[None].expand(130, -1, -1, -1)
-    view = TensorViews([MOCO], MEAN, STD)(images, generator())[0]
-    assert len(torch.unique(view.flatten(1), dim=0)) == 130
 
 
 def test_images_too_small_for_a_blur_are_a_clear_error():

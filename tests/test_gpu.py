@@ -241,13 +241,12 @@ def test_kernels_of_synchronized_batchnorm_are_the_equations_used_on_a_cpu(
 
 
 @pytest.mark.parametrize("mode", ["batch", "pair", "elem"])
-def test_mixing_erasing_and_layers_rates_wait_for_nothing(mode: str) -> None:
+def test_mixing_and_layers_rates_wait_for_nothing(mode: str) -> None:
     mixing = f"{{mixup: 0.8, cutmix: 1.0, probability: 0.9, switch_probability: 0.5, mode: {mode}}}"
     r = recipe(
         "classify",
         f"objective.mix={mixing}",
         "optimizer.layer_decay=0.7",
-        "views.train=[[{op: random_erasing, p: 0.5}]]",
     )
     loader, stepper = loader_and_stepper(r)
     for step, batch in enumerate(loader.stream(0, 8)):

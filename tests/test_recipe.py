@@ -292,7 +292,7 @@ def test_every_key_of_every_section_has_a_text() -> None:
         "training.seed": "whole number from 0, below 9.22337e+18",
         "training.ema": "section or null",
         "views.train": "list of list of section",
-        "views.train.random_erasing.count": "list of 2 whole number above 0",
+        "views.train.pad_crop.size": "whole number above 0",
         "schedule.name": "constant, cosine, multistep",
         "objective.paco.tau": "number or section",
     }

@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
 
 from tests.benchmarks import authors
 from tests.benchmarks.harness import Row, gate, medians
 from tests.data_fixtures import photo
 from zoo.data import Batch, ImageDataset
+from zoo.data.stores import ArrayStore
 from zoo.experiments.sweep_file import read_sweep
 from zoo.objectives import Objective
 from zoo.recipe import Recipe
@@ -37,17 +37,12 @@ IMAGES, STEPS_AN_EPOCH = 1280, 84
 CLASSES = 100
 
 
-class Photos:
+class Photos(ArrayStore):
     """Images in memory, as CIFAR's are."""
 
     def __init__(self, count: int) -> None:
         self.arrays = np.stack([np.asarray(photo(32, 32, seed)) for seed in range(count)])
-
-    def name(self, row: int) -> str:
-        return str(row)
-
-    def read(self, row: int) -> Image.Image:
-        return Image.fromarray(self.arrays[row])
+        super().__init__(self.arrays, "photos")
 
 
 def rows(device: torch.device) -> Iterator[Row]:

@@ -1,4 +1,4 @@
-"""How fast images arrive: decoded once and kept, streamed, and as the data set grows."""
+"""How fast images arrive: decoded once and kept, and streamed."""
 
 from __future__ import annotations
 
@@ -13,15 +13,13 @@ from pathlib import Path
 
 import torch
 
-from tests.benchmarks.harness import Row, gate, mebibytes, medians, milliseconds, peak_memory, synchronize
+from tests.benchmarks.harness import Row, gate, medians, milliseconds, synchronize
 from tests.data_fixtures import MEAN, STD, photo
 from zoo.config import parse
 from zoo.data import DataConfig, ImageDataset, TrainLoader, ViewsConfig, open_dataset
+from zoo.data.cache import _checksums, decode_all
 from zoo.data.config import ListFiles
-from zoo.data.decoded_file import _checked
-from zoo.data.resident import decode_all
-from zoo.data.split import split_view
-from zoo.data.streamed import Samples
+from zoo.data.streamed import Samples, split_view
 
 _COMMON = [
     {"op": "random_resized_crop", "size": 224},
@@ -68,8 +66,8 @@ def views_of(name: str, backend: str, workers: int) -> ViewsConfig:
 
 def opened(data: ImageDataset, cache: bool) -> torch.Tensor:
     """Decode, or open what is kept as a new process would: with its checksums compared."""
-    _checked.clear()
-    return decode_all(data, None, device=CPU, threads=0, cache=cache).pixels
+    _checksums.cache_clear()
+    return decode_all(data, None, device=CPU, cache=cache).pixels
 
 
 def kept() -> Row:
@@ -155,49 +153,10 @@ def worker_share(name: str) -> Row:
         )  # fmt: skip
 
 
-def growth() -> Iterator[Row]:
-    """Eight times the images: time and memory of an image must not grow."""
-    small, large = 500, 4000
-    with folder() as path:
-        data = jpegs(path, large, 64, 64)
-        few = data.subset(range(small))
-        sizes = [opened(d, True).nbytes / len(d) for d in (few, data)]
-        same = gate("bytes of an image", abs(sizes[0] - sizes[1]), 0)
-        for what, cache in (("decode", False), ("open", True)):
-            short, long = medians([lambda c=cache: opened(few, c), lambda c=cache: opened(data, c)], rounds=5)
-            yield Row(
-                f"{what} {large:,} images, time of an image", f"{small:,} images",
-                (long / large) / (short / small), 1.3, f"{long / large * 1e6:.3g} us",
-                f"{short / small * 1e6:.3g} us", same, at_most=True,
-            )  # fmt: skip
-        peaks = [peak_memory(PEAK.format(root=str(path), count=n)) for n in (small, large)]
-        yield Row(
-            f"decode {large:,} images into the file and gather from it, peak memory of an image",
-            f"{small:,} images", (peaks[1] / large) / (peaks[0] / small), 1.0, mebibytes(peaks[1] / large),
-            mebibytes(peaks[0] / small), same, at_most=True,
-            note=f"{mebibytes(peaks[1])} in all, for {mebibytes(large * sizes[1])} of pixels",
-        )  # fmt: skip
-
-
-PEAK = """
-from pathlib import Path
-import torch
-from tests.benchmarks.input import CPU, decode_all, open_dataset, DataConfig, ListFiles
-data = open_dataset(DataConfig(source=ListFiles(train="all.txt", test="all.txt")), "train", Path({root!r}))
-data = data.subset(range({count} - 1, -1, -1))
-data.image(0)
-# measure
-pixels = decode_all(data, None, device=CPU, threads=0, cache=True).pixels
-for first in range(0, {count}, 100):
-    pixels.index_select(0, torch.arange(first, min(first + 100, {count})))
-"""
-
-
 def rows(device: torch.device) -> Iterator[Row]:
     """Yield the rows for `device`."""
     if device.type == "cpu":
         yield kept()
-        yield from growth()
         yield from map(worker_share, VIEWS)
     for name in VIEWS:
         if device.type == "cpu":

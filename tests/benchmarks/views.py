@@ -1,4 +1,4 @@
-"""Augmented views: batched on the device, against torchvision on one PIL image at a time and against kornia.
+"""Augmented views: batched on the device, against torchvision on one PIL image at a time.
 
 Both sides start from decoded 8-bit images in memory (ours on the device) and end with normalised float32
 views on the device. On the CPU each side has one core, as PIL's workers have; the note has ours with all
@@ -9,18 +9,17 @@ tests/test_data_tensor_views.py and tests/test_data_auto_augment.py hold each op
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from PIL import Image
-from torch import Tensor, nn
+from torch import Tensor
 from torchvision.transforms.v2 import functional as tv
 
 from tests.benchmarks.harness import Row, gate, medians, milliseconds
 from tests.data_fixtures import MEAN, STD, photo
 from zoo.data import TensorViews, ops
-from zoo.data.torchvision_views import PILViews
+from zoo.data.pil_views import PILViews
 
 View = Sequence[ops.Op]
 
@@ -57,7 +56,6 @@ def rows(device: torch.device) -> Iterator[Row]:
     count = 2048 if gpu else 256
     two = [moco(32, 3)] * 2
     yield _against_pillow("two MoCo-v2 views", two, (32, 32), count, 200 if gpu else 8, device)
-    yield _against_kornia(count, 3 if gpu else 1, device)
     yield _against_pillow("PaCo's AutoAugment view", [PACO], (32, 32), count, 1, device)
     note = "" if gpu else "for information: there is no target for it on a CPU"
     large = [moco(224, 23)] * 2
@@ -99,44 +97,6 @@ def _against_pillow(
         milliseconds(theirs),
         ", ".join(equal),
         note=note,
-    )
-
-
-def _against_kornia(count: int, target: float, device: torch.device) -> Row:
-    name = f"two MoCo-v2 views, {count} images to 32x32"
-    if importlib.util.find_spec("kornia") is None:
-        return Row(name, "kornia", float("nan"), 0, "-", "-", "none", note="skipped: kornia is not installed")
-    batch = _batch([photo(32, 32, seed) for seed in range(count)]).to(device)
-    generator = torch.Generator(device).manual_seed(0)
-    batched, augment = TensorViews([moco(32, 3)] * 2, MEAN, STD), _kornia()
-    mean, std = (torch.tensor(values, device=device).view(3, 1, 1) for values in (MEAN, STD))
-
-    def theirs() -> list[Tensor]:
-        pixels = batch * (1 / 255)
-        return [(augment(pixels) - mean) / std for _ in range(2)]
-
-    first, second = (torch.cat(list(views)) for views in (batched(batch, generator), theirs()))
-    equal = gate("means of the values", float((first.mean() - second.mean()).abs()), 0.05)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    ours, others = medians([lambda: batched(batch, generator), theirs], device=device)
-    torch.set_num_threads(threads)
-    note = "kornia crops without antialiasing and has one order of the colours per batch"
-    return Row(
-        name, "kornia", others / ours, target, milliseconds(ours), milliseconds(others), equal, note=note
-    )
-
-
-def _kornia() -> nn.Module:
-    import kornia.augmentation as kornia
-
-    crop = kornia.RandomResizedCrop((32, 32), scale=(0.2, 1.0), cropping_mode="resample", align_corners=False)
-    return nn.Sequential(
-        crop,
-        kornia.ColorJitter(0.4, 0.4, 0.4, 0.1, p=0.8),
-        kornia.RandomGrayscale(p=0.2),
-        kornia.RandomGaussianBlur((3, 3), (0.1, 2.0), p=0.5),
-        kornia.RandomHorizontalFlip(p=0.5),
     )
 
 

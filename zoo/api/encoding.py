@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
+import torch
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -14,9 +15,8 @@ from zoo import release as releases
 from zoo.api.given import check_number, check_workers
 from zoo.api.models import check_encoder, preprocess_of, unwrapped
 from zoo.config import Config, parse
-from zoo.data import EvalView, ImageDataset
+from zoo.data import EvalView, ImageDataset, eval_images
 from zoo.data.bad_images import unreadable
-from zoo.data.evaluation import placed_images
 from zoo.errors import DataError, ReleaseError, ZooError, ZooWarning
 from zoo.evaluation.encoded import batch_size
 from zoo.evaluation.features import extract
@@ -149,23 +149,24 @@ def encode(
     view = view_of(preprocess)
 
     def images() -> Iterator[tuple[Tensor, Tensor]]:
-        yield from placed_images(
+        yield from eval_images(
             dataset,
             view,
             preprocess.mean,
             preprocess.std,
-            errors,
             batch_size=batch_size(place, view.size),
             device=place,
             workers=reading.workers if workers is None else workers,
             max_bad_images=max_bad_images,
             cache=reading.cache,
+            errors=errors,
         )
         if len(errors) > max_bad_images or len(errors) == len(dataset):
             raise DataError(unreadable(dataset, errors, max_bad_images))
 
     with show_images(doing, len(dataset)) as progress:
-        features, places = extract(model, images(), device=place, count=len(dataset), progress=progress)
+        features, _ = extract(model, images(), device=place, count=len(dataset), progress=progress)
+    read = [index for index in range(len(dataset)) if index not in errors]
     left_out = {dataset.name_of(index): error for index, error in errors.items()}
     if left_out:
         names = ", ".join(f'"{name}"' for name in left_out)
@@ -175,4 +176,4 @@ def encode(
             ZooWarning,
             stacklevel=3,
         )
-    return Encoding(features, places, left_out)
+    return Encoding(features, torch.tensor(read, dtype=torch.int64), left_out)

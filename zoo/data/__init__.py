@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from zoo.lazy import attributes
 
 if TYPE_CHECKING:
-    from zoo.data.batch import Batch
+    from zoo.data.batches import Batch
     from zoo.data.config import DataConfig, EvalView, LongTail, ViewsConfig
     from zoo.data.dataset import ImageDataset
     from zoo.data.evaluation import eval_images
@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 _HOME_OF = {
-    "Batch": "batch",
+    "Batch": "batches",
     "DataConfig": "config",
     "EvalView": "config",
     "ImageDataset": "dataset",

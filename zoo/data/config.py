@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
 from zoo.config import Config, named_by
-from zoo.data.ops import Cutout, GaussianBlur, Interpolation, Op, PositiveInt, RandomErasing, TimmAugment
+from zoo.data.ops import Cutout, GaussianBlur, Interpolation, Op, PositiveInt
 from zoo.revisions import REVISION
 
 Seed = Annotated[int, Field(ge=0, lt=2**32)]  # what NumPy's RandomState takes
@@ -291,8 +291,8 @@ class ViewsConfig(Config):
     larger data on a GPU. `torchvision`: worker processes do everything, one PIL image at a time, rounded to 8
     bits after each operation, as the authors of recipes do."""
     workers: Annotated[int, Field(ge=0)] = 0
-    """Processes (`stream`, `torchvision`) or threads of the first decoding (`tensor`) of each rank; 0: none.
-    No more processes are started than each rank has cores: what they make is the same."""
+    """Processes of each rank (`stream`, `torchvision`, evaluation); 0: none. No more are started than each
+    rank has cores: what they make is the same."""
     cache: bool = False
     """Keep the images that `tensor` decodes in a file, which later runs map instead of decoding; needs 3
     bytes a pixel below `$XDG_CACHE_HOME/zoo/decoded`. Data that is not encoded (digits, CIFAR's archives) is
@@ -314,17 +314,6 @@ class ViewsConfig(Config):
             size: int | None = None
             for place, op in enumerate(view):
                 size = getattr(op, "size", size) if not isinstance(op, Cutout) else size
-                if isinstance(op, TimmAugment) and self.backend != "torchvision":
-                    raise ValueError(
-                        f'train.{number}.{place}: found "timm_augment" with backend "{self.backend}", but it '
-                        'changes one PIL image at a time: expected backend "torchvision", or one of '
-                        '"rand_augment" and "auto_augment", which every backend has'
-                    )
-                if isinstance(op, RandomErasing) and place < len(view) - 1:
-                    raise ValueError(
-                        f'train.{number}.{place}: found "random_erasing" before "{view[place + 1].op}", '
-                        "expected it at the end of the view: it fills in normalised values"
-                    )
                 if isinstance(op, GaussianBlur) and size is not None and op.kernel_size // 2 >= size:
                     raise ValueError(
                         f"train.{number}.{place}.kernel_size: found {op.kernel_size}, expected at most "

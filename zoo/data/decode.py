@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import io
+import logging
+import os
 import stat
-from collections.abc import Iterator
+import sys
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from PIL import Image, ImageOps
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from zoo.errors import DataError
+from zoo.launch import neighbours
 from zoo.pixels import to_rgb
 
+LOG = logging.getLogger("zoo.data")
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "JPEG2000")
 """Raster formats alone are opened: Pillow gives PostScript to another program."""
+PATIENCE = 10.0  # seconds between plain lines where there is no terminal
 
 
 def read_image(source: Path | bytes, name: str) -> Image.Image:
@@ -57,8 +66,41 @@ def _named(name: str) -> Iterator[None]:
         raise DataError(f'image "{name}" cannot be read: {reason}') from None
 
 
-def scaled_to_square(image: Image.Image, size: int) -> Image.Image:
-    """Return the central square of an image, scaled to `size` x `size` pixels (bicubic, antialiased)."""
-    if image.size == (size, size):
+def scaled_to_square(image: Image.Image, size: int | None) -> Image.Image:
+    """Return the central square, scaled to `size` x `size` pixels (bicubic, antialiased); None: as it is."""
+    if size is None or image.size == (size, size):
         return image
     return ImageOps.fit(image, (size, size), Image.Resampling.BICUBIC)
+
+
+def own_cores() -> int:
+    """Return this process's share of the cores of its node, at least 1.
+
+    The ranks on a node share its cores. A launcher that binds each rank to some has divided them already.
+    """
+    cores = os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):  # not on macOS and Windows
+        bound = len(os.sched_getaffinity(0))
+        return max(1, min(bound, cores // neighbours()))
+    return max(1, cores // neighbours())
+
+
+@contextmanager
+def progress(total: int, doing: str) -> Iterator[Callable[[int], None]]:
+    """Yield what is called with each number of images done: a bar, or lines where there is no terminal."""
+    if sys.stderr.isatty():
+        columns = (TextColumn(doing), BarColumn(bar_width=12), MofNCompleteColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task(doing, total=total)
+            yield lambda count: bar.advance(task, count)
+        return
+    done, last = 0, time.monotonic()
+
+    def line(count: int) -> None:
+        nonlocal done, last
+        done += count
+        if time.monotonic() - last >= PATIENCE:
+            last = time.monotonic()
+            LOG.info("%s: %s of %s images", doing, f"{done:,}", f"{total:,}")
+
+    yield line

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -11,17 +10,21 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from zoo.data.bad_images import too_many
+from zoo.data.cache import find_decoded
 from zoo.data.config import EvalView
 from zoo.data.dataset import ImageDataset, Split
-from zoo.data.decoded_file import Decoded, identify, read_decoded
 from zoo.data.streamed import outlive_first_signal, processes
 from zoo.errors import DataError
 
+_Sample = tuple[int, Tensor | str]
+"""Place in the data set, and the cropped image `[3, S, S]`, uint8, or the message of the error."""
 
-class _Pixels(Dataset[Tensor | str]):
-    """Cropped images `[3, S, S]`, uint8, or the message of the error."""
 
-    def __init__(self, dataset: ImageDataset, view: EvalView) -> None:
+class _Pixels(Dataset[_Sample]):
+    """Cropped images."""
+
+    def __init__(self, dataset: ImageDataset, view: EvalView, cache: bool) -> None:
+        """Take what to crop; `cache`: from the file of decoded images, where the view would change none."""
         from timm.data import create_transform
 
         self._dataset = dataset
@@ -33,59 +36,33 @@ class _Pixels(Dataset[Tensor | str]):
             crop_pct=view.crop_pct,
             use_prefetcher=True,  # leaves values in 8 bits; they are normalised in batches
         )
+        self.decoded = find_decoded(dataset, None) if cache and self._unchanged else None
+        if self.decoded is not None and tuple(self.decoded.pixels.shape[2:]) != self._unchanged:
+            self.decoded = None
 
     def __len__(self) -> int:
         return len(self._dataset)
 
-    def __getitem__(self, index: int) -> Tensor | str:
+    def __getitem__(self, index: int) -> _Sample:
+        if self.decoded is not None:
+            return index, self.decoded.errors.get(index) or self.decoded.pixels[index]
         try:
             image = self._dataset.image(index)
         except DataError as error:
-            return str(error)
+            return index, str(error)
         if image.size == self._unchanged:
-            return torch.from_numpy(np.array(image)).permute(2, 0, 1)
-        return torch.from_numpy(np.ascontiguousarray(self._transform(image)))
+            return index, torch.from_numpy(np.array(image)).permute(2, 0, 1)
+        return index, torch.from_numpy(np.ascontiguousarray(self._transform(image)))
 
 
-class _Kept(Dataset[Tensor | str]):
-    """The same from the file that keeps decoded images."""
+def _collate(samples: list[_Sample]) -> tuple[Tensor, list[int], dict[int, str]]:
+    """Return images, their places, and errors by place.
 
-    def __init__(self, decoded: Decoded) -> None:
-        self._decoded = decoded
-
-    def __len__(self) -> int:
-        return len(self._decoded.pixels)
-
-    def __getitem__(self, index: int) -> Tensor | str:
-        return self._decoded.errors.get(index) or self._decoded.pixels[index]
-
-
-def _find_kept(dataset: ImageDataset, view: EvalView) -> _Kept | None:
-    """Return the images that a training has decoded where `view` would leave each of them as it is."""
-    if view.crop_pct != 1:
-        return None
-    try:
-        identity = identify(dataset, None)
-    except RuntimeError:  # there is no home folder
-        return None
-    decoded = None if identity is None else read_decoded(identity)
-    if decoded is None or tuple(decoded.pixels.shape[2:]) != (view.size, view.size):
-        return None
-    return _Kept(decoded)
-
-
-class _Samples(NamedTuple):
-    """A batch as one tensor: each that a worker sends costs an open file, of which a process has 1,024."""
-
-    pixels: Tensor
-    readable: list[int]
-    errors: dict[int, str]
-
-
-def _collate(samples: list[Tensor | str]) -> _Samples:
-    images = {i: sample for i, sample in enumerate(samples) if not isinstance(sample, str)}
-    errors = {i: sample for i, sample in enumerate(samples) if isinstance(sample, str)}
-    return _Samples(torch.stack(list(images.values())) if images else torch.empty(0), list(images), errors)
+    The batch is one tensor: each that a worker sends costs an open file, of which a process has 1,024.
+    """
+    images = {place: sample for place, sample in samples if not isinstance(sample, str)}
+    errors = {place: sample for place, sample in samples if isinstance(sample, str)}
+    return torch.stack(list(images.values())) if images else torch.empty(0), list(images), errors
 
 
 def eval_images(
@@ -100,8 +77,9 @@ def eval_images(
     max_bad_images: int = 0,
     split: Split = "test",
     cache: bool = False,
+    errors: dict[int, str] | None = None,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield images and labels in the order of the data set.
+    """Yield images and labels in the order of the data set; unreadable ones are left out, up to a limit.
 
     Pixels are those of `timm.data.create_transform(is_training=False)` with the same settings.
 
@@ -113,78 +91,40 @@ def eval_images(
         batch_size: images at a time; the last batch may have fewer.
         device: where the images are.
         workers: processes that decode; 0: this one.
-        max_bad_images: so many unreadable images are left out. 0 for what is measured on, where leaving one
-            out would falsify the figure; the training's limit for what a probe is fitted on.
+        max_bad_images: the limit. 0 for what is measured on, where leaving one out would falsify the figure;
+            the training's limit for what a probe is fitted on. Nothing is yielded once there are more.
         split: which images these are, for the error.
         cache: take the pixels from the file where a training with `views.cache` has kept them, if there is
             one and the view does not change them: the same images without decoding them again.
+        errors: where to enter what is wrong with each unreadable image, by its place in the data set, for a
+            caller who judges the errors; None: they are raised.
 
     Yields:
         Images `[B, 3, S, S]`, float32, on the device, and labels `[B]`, int64, on the CPU.
 
     Raises:
         DataError: when more images than that cannot be read. It comes at the end of the pass, so that it can
-            say how many there are, and which; nothing is yielded once the limit is passed.
+            say how many there are, and which.
     """
-    labels = torch.from_numpy(dataset.labels.copy())
-    errors: dict[int, str] = {}
-    for images, places in placed_images(
-        dataset,
-        eval_view,
-        mean,
-        std,
-        errors,
+    samples = _Pixels(dataset, eval_view, cache)
+    loader: DataLoader[_Sample] = DataLoader(
+        samples,
         batch_size=batch_size,
-        device=device,
-        workers=workers,
-        max_bad_images=max_bad_images,
-        cache=cache,
-    ):
-        yield images, labels[places]
-    if len(errors) > max_bad_images:
-        raise DataError(too_many(dataset, errors, split, max_bad_images))
-
-
-def placed_images(
-    dataset: ImageDataset,
-    eval_view: EvalView,
-    mean: Sequence[float],
-    std: Sequence[float],
-    errors: dict[int, str],
-    *,
-    batch_size: int,
-    device: torch.device | str,
-    workers: int = 0,
-    max_bad_images: int = 0,
-    cache: bool = False,
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield images and their places in the data set; the caller judges the errors.
-
-    The arguments are those of `eval_images`, and `errors`: what is wrong with each unreadable image is
-    entered there by its place. Nothing is yielded once there are more than `max_bad_images`.
-
-    Yields:
-        Images `[B, 3, S, S]`, float32, on the device, and places `[B]`, int64, on the CPU.
-    """
-    kept = _find_kept(dataset, eval_view) if cache else None
-    loader: DataLoader[Any] = DataLoader(
-        kept or _Pixels(dataset, eval_view),
-        batch_size=batch_size,
-        num_workers=0 if kept else processes(workers),
+        num_workers=0 if samples.decoded else processes(workers),
         collate_fn=_collate,
+        pin_memory=torch.device(device).type == "cuda",  # else the copy would wait for the encoder
         worker_init_fn=outlive_first_signal,
         generator=torch.Generator(),  # else a loader draws from, and so moves, the global one
     )
+    labels = torch.from_numpy(dataset.labels.copy())
     channel_mean = torch.tensor(mean, device=device).view(3, 1, 1)
     channel_std = torch.tensor(std, device=device).view(3, 1, 1)
-    for number, samples in enumerate(loader):
-        first = number * batch_size
-        errors |= {first + i: error for i, error in samples.errors.items()}
-        if len(errors) > max_bad_images or not samples.readable:
+    found = {} if errors is None else errors
+    for pixels, readable, unreadable in loader:
+        found |= unreadable
+        if len(found) > max_bad_images or not readable:
             continue
-        pixels = samples.pixels
-        if torch.device(device).type == "cuda":
-            pixels = pixels.pin_memory()  # else the copy would wait for the encoder
-        pixels = pixels.to(device, non_blocking=True).float()
-        normalised = pixels.div_(255).sub_(channel_mean).div_(channel_std)  # timm's operations, in its order
-        yield normalised, torch.tensor([first + i for i in samples.readable])
+        images = pixels.to(device, non_blocking=True).float()
+        yield images.div_(255).sub_(channel_mean).div_(channel_std), labels[readable]  # as timm does it
+    if errors is None and len(found) > max_bad_images:
+        raise DataError(too_many(dataset, found, split, max_bad_images))

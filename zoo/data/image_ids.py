@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zoo.data.dataset import ImageDataset
-from zoo.data.decoding import progress
+from zoo.data.decode import progress
 from zoo.errors import DataError
 from zoo.image_list import ImageList
 

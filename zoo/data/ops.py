@@ -5,9 +5,9 @@ Names and meaning of the parameters are torchvision's. Defaults are the literatu
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self, TypeVar
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from zoo.config import Config, named_by
 
@@ -17,10 +17,7 @@ PositiveInt = Annotated[int, Field(gt=0)]
 Strength = Annotated[float, Field(ge=0)]
 
 
-Bounds = TypeVar("Bounds", list[float], list[int])
-
-
-def _ordered(bounds: Bounds) -> Bounds:
+def _ordered(bounds: list[float]) -> list[float]:
     if bounds[0] > bounds[1]:
         raise ValueError(f"found {bounds}, expected [low, high]")
     return bounds
@@ -59,24 +56,6 @@ class PadCrop(Config):
     """Pixels of a side of the crop."""
     padding: Annotated[int, Field(ge=0)] = 4
     """Pixels added on each side."""
-
-
-class Resize(Config):
-    """The shorter side becomes `size` pixels; aspect ratio kept, antialiased."""
-
-    op: Literal["resize"] = "resize"
-    size: PositiveInt
-    """Pixels of the shorter side."""
-    interpolation: Interpolation = "bilinear"
-    """Of the resizing."""
-
-
-class CenterCrop(Config):
-    """The central `size` x `size` pixels; smaller images are padded with zeros."""
-
-    op: Literal["center_crop"] = "center_crop"
-    size: PositiveInt
-    """Pixels of a side of the crop."""
 
 
 class HorizontalFlip(Config):
@@ -187,51 +166,9 @@ class RandAugment(Config):
     """Strength of the operations, 0 to 30."""
 
 
-class TimmAugment(Config):
-    """A policy of timm's by its string, exactly by timm's code; only with `backend: torchvision`."""
-
-    op: Literal["timm_augment"] = "timm_augment"
-    config: str
-    """E.g. `rand-m9-mstd0.5-inc1` (RandAugment), `original-mstd0.5` (AutoAugment; also `v0`, `3a`) or
-    `augmix-m5-w4-d2`; `timm.data.auto_augment` says what the sections mean."""
-
-    @field_validator("config")
-    @classmethod
-    def _known(cls, config: str) -> str:
-        from zoo.data.timm_views import check_config  # imports timm, and torch with it
-
-        check_config(config)
-        return config
-
-
-class RandomErasing(Config):
-    """Rectangles are filled in, with probability `p`; last operation of a view (1708.04896, as timm's)."""
-
-    op: Literal["random_erasing"] = "random_erasing"
-    p: Probability = 0.25
-    """Of an image to have any."""
-    scale: PositiveRange = [0.02, 1 / 3]
-    """Range of their share of the image, together where there are several."""
-    ratio: PositiveRange = [0.3, 1 / 0.3]
-    """Range of height / width."""
-    mode: Literal["const", "rand", "pixel"] = "pixel"
-    """They become the mean colour (`const`), or normal noise in normalised values, one for each rectangle and
-    channel (`rand`) or for each of its pixels (`pixel`)."""
-    count: Annotated[list[PositiveInt], Field(min_length=2, max_length=2), AfterValidator(_ordered)] = [1, 1]
-    """Fewest and most of them."""
-
-    @model_validator(mode="after")
-    def _within_image(self) -> Self:
-        if self.scale[1] > 1:
-            raise ValueError(f"scale: found {self.scale}, expected shares of the image's area, at most 1")
-        return self
-
-
 Op = Annotated[
     RandomResizedCrop
     | PadCrop
-    | Resize
-    | CenterCrop
     | HorizontalFlip
     | ColorJitter
     | Grayscale
@@ -240,9 +177,7 @@ Op = Annotated[
     | RandomAffine
     | Cutout
     | AutoAugment
-    | RandAugment
-    | TimmAugment
-    | RandomErasing,
+    | RandAugment,
     Field(discriminator="op"),
     named_by("op"),
 ]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from zoo import functional
 from zoo.config import Config
-from zoo.data.batch import Batch
+from zoo.data.batches import Batch
 from zoo.errors import ArgumentError, TrainingError
 from zoo.modules import Centers, Teacher, Temperature
 from zoo.objectives.measures import Groups, Seen

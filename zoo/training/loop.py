@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from zoo.data import ImageDataset, TrainLoader
-from zoo.data.batch_order import images_seen
+from zoo.data.batches import images_seen
 from zoo.errors import Interrupted
 from zoo.launch import handed_on
 from zoo.objectives import Objective

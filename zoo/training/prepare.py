@@ -10,7 +10,7 @@ from typing import get_args
 import torch
 
 from zoo.data import ImageDataset, TrainLoader
-from zoo.data.batch_order import smallest_share
+from zoo.data.batches import smallest_share
 from zoo.errors import RecipeError, did_you_mean
 from zoo.modules import has_batchnorm
 from zoo.objectives import Objective

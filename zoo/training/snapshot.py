@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from zoo.data import ImageDataset
-from zoo.data.batch_order import batches_per_epoch, images_seen
+from zoo.data.batches import batches_per_epoch, images_seen
 from zoo.errors import TrainingError, first_line
 from zoo.objectives import Objective
 from zoo.recipe import Recipe

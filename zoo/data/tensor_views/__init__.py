@@ -11,12 +11,8 @@ from torch import Generator, Tensor
 
 from zoo.data import ops
 from zoo.data.tensor_views import auto_augment, color, geometry
-from zoo.data.tensor_views.chosen import constant, only
-from zoo.data.tensor_views.draws import Draws
-from zoo.data.tensor_views.erasing import random_erasing
+from zoo.data.tensor_views.draws import Draws, constant, only
 from zoo.errors import DataError
-
-Matrices = tuple[Tensor, Tensor]
 
 # At 32 pixels, 128 images and what is computed from them stay in a core's cache of 2 MiB.
 CPU_PART = 128
@@ -61,52 +57,35 @@ class TensorViews:
             here = slice(*(first + edge - start for edge in own)) if own[0] < own[1] else slice(0)
             pixels = images[here] * (1 / 255)
             for place, view in enumerate(self._views):
-                draws = Draws(generator, size, *own)
-                done = augment(pixels, [op for op in view if not isinstance(op, ops.RandomErasing)], draws)
+                done = augment(pixels, view, Draws(generator, size, *own))
                 if first == 0:
                     views.append(done.new_empty(len(images), *done.shape[1:]))
                 torch.sub(done, mean, out=views[place][here]).div_(std)
-                if view and isinstance(view[-1], ops.RandomErasing):  # which fills in normalised values
-                    views[place][here] = random_erasing(view[-1], views[place][here], draws)
         return tuple(views)
 
 
 def augment(images: Tensor, view: Sequence[ops.Op], draws: Draws) -> Tensor:
     """Apply the operations of one view in turn to `images` `[B, 3, H, W]`, float32 in 0..1.
 
-    A flip that follows a crop or a resize costs nothing: it mirrors the matrix that was due anyway.
+    A flip that follows a random resized crop costs nothing: it mirrors a matrix of the crop.
     """
-    pending: tuple[Tensor, Tensor, bool] | None = None  # rows, cols, clip
+    crop: tuple[Tensor, Tensor, bool] | None = None  # rows, columns, clip: not yet applied
     for op in view:
         if isinstance(op, ops.HorizontalFlip):
             mirrored = draws.chosen(op.p)
-            if pending is None:
-                images = only(mirrored, _mirrored, images)
+            if crop is None:
+                images = only(mirrored, lambda x: x.flip(-1), images)
             else:
-                pending = pending[0], only(mirrored, lambda cols: cols.flip(1), pending[1]), pending[2]
+                crop = crop[0], only(mirrored, lambda x: x.flip(1), crop[1]), crop[2]
             continue
-        if pending is not None:
-            images, pending = geometry.apply_separable(images, *pending[:2], clip=pending[2]), None
-        if type(op) in _MATRICES:
-            rows, cols = _MATRICES[type(op)](op, images, draws)
-            pending = rows, cols, getattr(op, "interpolation", None) == "bicubic"
+        if crop is not None:
+            images, crop = geometry.apply_separable(images, *crop[:2], clip=crop[2]), None
+        if isinstance(op, ops.RandomResizedCrop):
+            height, width = images.shape[-2:]
+            crop = *geometry.crop_matrices(op, height, width, draws), op.interpolation == "bicubic"
         else:
-            images = _CHANGES[type(op)](op, images, draws)
-    return images if pending is None else geometry.apply_separable(images, *pending[:2], clip=pending[2])
-
-
-def _mirrored(images: Tensor) -> Tensor:
-    return images.flip(-1)
-
-
-def _random_resized_crop(op: ops.RandomResizedCrop, images: Tensor, draws: Draws) -> Matrices:
-    height, width = images.shape[-2:]
-    top, left, h, w = geometry.crop_boxes(op, height, width, draws)
-    # both at once: what lies beyond the shorter side has no weight
-    start, length = torch.cat([top, left]), torch.cat([h, w])
-    matrices = geometry.resample_matrix(start, length, op.size, max(height, width), op.interpolation)
-    rows, cols = torch.tensor_split(matrices, 2)
-    return rows[..., :height], cols[..., :width]
+            images = _OPERATIONS[type(op)](op, images, draws)
+    return images if crop is None else geometry.apply_separable(images, *crop[:2], clip=crop[2])
 
 
 def _pad_crop(op: ops.PadCrop, images: Tensor, draws: Draws) -> Tensor:
@@ -121,37 +100,12 @@ def _pad_crop(op: ops.PadCrop, images: Tensor, draws: Draws) -> Tensor:
     return geometry.windows(F.pad(images, [op.padding] * 4), top, left, op.size)
 
 
-def _resize(op: ops.Resize, images: Tensor, draws: Draws) -> Matrices:
-    batch, _, height, width = images.shape
-    short = min(height, width)
-    matrices = []
-    for length in (height, width):
-        start, whole = (
-            torch.zeros(1, device=images.device),
-            torch.full((1,), float(length), device=images.device),
-        )
-        size = op.size if length == short else int(op.size * length / short)  # torchvision truncates
-        matrix = geometry.resample_matrix(start, whole, size, length, op.interpolation)
-        matrices.append(matrix.expand(batch, -1, -1))
-    return matrices[0], matrices[1]
-
-
-def _center_crop(op: ops.CenterCrop, images: Tensor, draws: Draws) -> Tensor:
-    height, width = images.shape[-2:]
-    padding: list[int] = []
-    for length in (width, height):
-        spare = length - op.size
-        before = round(spare / 2) if spare >= 0 else -(-spare // 2)  # torchvision's rounding of both
-        padding += [-before, before + op.size - length]  # a negative padding crops
-    return F.pad(images, padding)
-
-
 def _gaussian_blur(op: ops.GaussianBlur, images: Tensor, draws: Draws) -> Tensor:
     height, width = images.shape[-2:]
     if op.kernel_size // 2 >= min(height, width):
         raise DataError(
             f"gaussian_blur: kernel_size {op.kernel_size} is too large for images of {height}x{width} pixels,"
-            f"expected at most {2 * min(height, width) - 1}"
+            f" expected at most {2 * min(height, width) - 1}"
         )
     sigma = draws.uniform(op.sigma[0], op.sigma[1])
     chosen = draws.chosen(op.p)
@@ -195,13 +149,8 @@ def _cutout(op: ops.Cutout, images: Tensor, draws: Draws) -> Tensor:
     return geometry.cutout(images, center_y, center_x, size)
 
 
-_MATRICES: dict[type, Callable[[Any, Tensor, Draws], Matrices]] = {
-    ops.RandomResizedCrop: _random_resized_crop,
-    ops.Resize: _resize,
-}
-_CHANGES: dict[type, Callable[[Any, Tensor, Draws], Tensor]] = {
+_OPERATIONS: dict[type, Callable[[Any, Tensor, Draws], Tensor]] = {
     ops.PadCrop: _pad_crop,
-    ops.CenterCrop: _center_crop,
     ops.GaussianBlur: _gaussian_blur,
     ops.ColorJitter: _color_jitter,
     ops.Grayscale: _grayscale,

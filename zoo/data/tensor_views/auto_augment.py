@@ -13,23 +13,57 @@ from collections.abc import Sequence
 from functools import cache, partial
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
+from torchvision.transforms import AutoAugment, AutoAugmentPolicy
 
 from zoo.data import ops
+from zoo.data.ops import AutoAugmentVariant
 from zoo.data.tensor_views import eight_bit
-from zoo.data.tensor_views.chosen import only
-from zoo.data.tensor_views.draws import Draws
-from zoo.data.tensor_views.policies import (
-    BINS,
-    FILL,
-    POLICIES,
-    RAND_AUGMENT,
-    RAND_AUGMENT_BINS,
-    Step,
-    signs,
-    strength,
+from zoo.data.tensor_views.draws import Draws, only
+
+Step = tuple[str, float, int | None]
+"""Name, probability, and which of the strengths; None: the operation has none."""
+
+POLICIES: dict[str, Sequence[tuple[Step, ...]]] = {
+    each.value: AutoAugment(each).policies for each in AutoAugmentPolicy
+}
+
+RAND_AUGMENT = (
+    "Identity",
+    "ShearX",
+    "ShearY",
+    "TranslateX",
+    "TranslateY",
+    "Rotate",
+    "Brightness",
+    "Color",
+    "Contrast",
+    "Sharpness",
+    "Posterize",
+    "Solarize",
+    "AutoContrast",
+    "Equalize",
 )
+BINS = 10  # strengths that AutoAugment chooses from
+RAND_AUGMENT_BINS = 31
+
+SIGNED = {
+    "ShearX": 0.3,  # pixels per pixel
+    "ShearY": 0.3,
+    "TranslateX": 150 / 331,  # of the width
+    "TranslateY": 150 / 331,  # of the height
+    "Rotate": 30.0,  # degrees
+    "Brightness": 0.9,  # the factor is 1 + strength
+    "Color": 0.9,
+    "Contrast": 0.9,
+    "Sharpness": 0.9,
+}
+"""The largest strength of the operations whose sign is drawn; the smallest is 0."""
+
+FILL: dict[AutoAugmentVariant, int] = {"torchvision": 0, "paco": 128}
+"""Grey level of what is moved in from outside."""
 
 UNCHANGED, MOVED, SHEARED, TABLE, AUTO_CONTRAST, EQUALIZE, COLOR, CONTRAST, SHARPNESS = range(9)
 _KINDS = {
@@ -71,7 +105,7 @@ class Space(NamedTuple):
 
     choices: Choices
     p: Tensor
-    variant: ops.AutoAugmentVariant
+    variant: AutoAugmentVariant
 
 
 def auto_augment(op: ops.AutoAugment, images: Tensor, draws: Draws) -> Tensor:
@@ -96,7 +130,7 @@ def draw(space: Space, draws: Draws) -> Tensor:
     return torch.where(happens < space.p[sequence], row, len(space.choices.kind) - 1)
 
 
-def apply(images: Tensor, choices: Choices, variant: ops.AutoAugmentVariant = "torchvision") -> Tensor:
+def apply(images: Tensor, choices: Choices, variant: AutoAugmentVariant = "torchvision") -> Tensor:
     """Change each image of `images` `[B, 3, H, W]`, uint8, as its row of `choices` says."""
     kind = choices.kind
     fill = FILL[variant]
@@ -137,7 +171,7 @@ def _space(
     height: int,
     width: int,
     device: torch.device,
-    variant: ops.AutoAugmentVariant = "torchvision",
+    variant: AutoAugmentVariant = "torchvision",
 ) -> Space:
     """Return what AutoAugment's `policy`, or RandAugment at `magnitude`, draws from."""
     bins = BINS if policy is not None else RAND_AUGMENT_BINS
@@ -159,12 +193,45 @@ def _space(
     )
 
 
+def signs(name: str, variant: AutoAugmentVariant = "torchvision") -> tuple[int, int]:
+    """Return the two equally likely signs of an operation's strength."""
+    return (1, -1) if name in SIGNED and (variant, name) != ("paco", "Rotate") else (1, 1)
+
+
+def strength(
+    name: str,
+    bins: int,
+    index: int | None,
+    height: int,
+    width: int,
+    variant: AutoAugmentVariant = "torchvision",
+) -> float:
+    """Return the strength number `index` of `bins`, before its sign, for images of `height` x `width` pixels.
+
+    In the units of `SIGNED`, but translations in pixels; bits for Posterize, the share of 255 where inversion
+    begins for Solarize, 0 for what has no strength. Rounded where torchvision rounds; PaCo's stay in float64.
+    """
+    length = {"TranslateX": width, "TranslateY": height}.get(name, 1)
+    if variant == "paco" and index is not None and (name in SIGNED or name == "Solarize"):
+        first, last = (0.0, SIGNED[name]) if name in SIGNED else (256 / 255, 0.0)
+        return float(np.linspace(first, last, bins)[index]) * length
+    if name in SIGNED:
+        strengths = torch.linspace(0.0, SIGNED[name] * length, bins)
+    elif name == "Posterize":
+        strengths = (8 - torch.arange(bins) / ((bins - 1) / 4)).round()
+    elif name == "Solarize":
+        strengths = torch.linspace(1.0, 0.0, bins)
+    else:
+        return 0.0
+    return float(strengths[index if index is not None else 0])
+
+
 def choice(
     name: str,
     strength: float,
     height: int,
     width: int,
-    variant: ops.AutoAugmentVariant = "torchvision",
+    variant: AutoAugmentVariant = "torchvision",
 ) -> Choices:
     """Return the parameters of one operation, named as in `policies`, for images of `height` x `width`.
 
@@ -191,7 +258,7 @@ _IDENTITY = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0)
 
 
 def _matrix(
-    name: str, strength: float, height: int, width: int, variant: ops.AutoAugmentVariant
+    name: str, strength: float, height: int, width: int, variant: AutoAugmentVariant
 ) -> tuple[float, ...] | None:
     """Return where a pixel comes from: column a0 x + a1 y + a2, row a3 x + a4 y + a5, at its centre."""
     if name == "ShearX":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from zoo.data.tensor_views.chosen import can_look, constant
+from zoo.data.tensor_views.draws import can_look, constant
 
 LUMINANCE = (0.299, 0.587, 0.114)  # ITU-R 601, as Pillow's mode "L"
 BRIGHTNESS, CONTRAST, SATURATION = 0, 1, 2

@@ -1,6 +1,9 @@
-"""Random numbers for the images of a batch, of which a rank processes a part."""
+"""Random numbers for the images of a batch, and changes of those of them that were drawn."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
 
 import torch
 from torch import Generator, Tensor
@@ -30,11 +33,6 @@ class Draws:
         drawn = torch.rand(whole, generator=self._generator, device=self._generator.device)
         return drawn.narrow(shape.index(None), self._start, self._count)
 
-    def normal(self, *columns: int) -> Tensor:
-        """Return numbers from N(0, 1) `[B, *columns]`."""
-        drawn = torch.randn(self._total, *columns, generator=self._generator, device=self._generator.device)
-        return drawn.narrow(0, self._start, self._count)
-
     def uniform(self, low: float, high: float, *columns: int) -> Tensor:
         """Return numbers from U[low, high) `[B, *columns]`."""
         return self.rand(None, *columns) * (high - low) + low
@@ -47,3 +45,32 @@ class Draws:
     def chosen(self, p: float) -> Tensor:
         """Return which images something of probability `p` happens to `[B]`, bool."""
         return self.rand(None) < p
+
+
+def can_look(device: torch.device) -> bool:
+    """Whether values may decide what is computed: on the CPU that costs nothing, elsewhere it is a wait."""
+    return device.type == "cpu"
+
+
+def only(chosen: Tensor, change: Callable[..., Tensor], images: Tensor, *parameters: Tensor) -> Tensor:
+    """Return `images` with those that are `chosen` replaced by `change(images, *parameters)`.
+
+    Args:
+        chosen: `[B]`, bool.
+        change: a function of each image alone; its result has the shape of its first argument.
+        images: `[B, ...]`, left as they are.
+        parameters: `[B, ...]` each.
+    """
+    if can_look(images.device):
+        index = chosen.nonzero()[:, 0]
+        if len(index) == 0:
+            return images
+        changed = change(*(each.index_select(0, index) for each in (images, *parameters)))
+        return images.index_copy(0, index, changed)
+    return torch.where(chosen.view(-1, *[1] * (images.dim() - 1)), change(images, *parameters), images)
+
+
+@cache
+def constant(values: tuple[float, ...], device: torch.device) -> Tensor:
+    """Return `values` on `device`, copied there once: each copy waits for the device."""
+    return torch.tensor(values, device=device)

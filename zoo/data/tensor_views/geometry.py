@@ -38,6 +38,16 @@ def crop_boxes(
     return top, left, h, w
 
 
+def crop_matrices(op: RandomResizedCrop, height: int, width: int, draws: Draws) -> tuple[Tensor, Tensor]:
+    """Draw crops and return the matrices that resize them: rows `[B, size, H]`, columns `[B, size, W]`."""
+    top, left, h, w = crop_boxes(op, height, width, draws)
+    # both at once: what lies beyond the shorter side has no weight
+    start, length = torch.cat([top, left]), torch.cat([h, w])
+    matrices = resample_matrix(start, length, op.size, max(height, width), op.interpolation)
+    rows, cols = torch.tensor_split(matrices, 2)
+    return rows[..., :height], cols[..., :width]
+
+
 def _central_box(op: RandomResizedCrop, height: int, width: int) -> tuple[int, int]:
     if width / height < op.ratio[0]:
         return round(width / op.ratio[0]), width

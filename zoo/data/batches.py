@@ -1,17 +1,41 @@
-"""Which images each batch of a run has, and a rank's part of it: a function of seed, step and the sizes."""
+"""Which images each batch of a run has, and a rank's rows of it: a function of seed, step and the sizes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Literal, NamedTuple
 
+import numpy as np
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
+from torch import Generator, Tensor
 
-from zoo.data.prefetch import pinned
-from zoo.data.sampling import Draw
+from zoo.errors import DataError
 from zoo.ranks import part_of
 from zoo.seeding import derive_seed
+
+Sampling = Literal["instance", "class_balanced", "square_root"]
+
+Draw = Callable[[Generator], Tensor]
+"""Draws the images of an epoch: their places in the data set `[N]`, int64."""
+
+_POWER = {"class_balanced": 0.0, "square_root": 0.5}
+
+
+class Batch(NamedTuple):
+    """One batch of augmented images.
+
+    Attributes:
+        views: augmented versions of the same images, each `[B, 3, H, W]`, normalised.
+        labels: class indices `[B]`, int64; -1 where unknown.
+        index: positions in the training data set `[B]`, int64.
+        candidates: for partial labels, which classes are possible `[B, C]`, bool; else None.
+    """
+
+    views: tuple[Tensor, ...]
+    labels: Tensor
+    index: Tensor  # type: ignore[assignment]  # shadows tuple.index, as the contract names it
+    candidates: Tensor | None = None
 
 
 class Position(NamedTuple):
@@ -34,21 +58,8 @@ class Position(NamedTuple):
     place: int | None = None
 
 
-def smallest_share(size: int, batch_size: int, *, drop_last: bool, world_size: int) -> int:
-    """Return the fewest rows that a rank has in any batch of an epoch; 0: some rank has none in some batch.
-
-    Args:
-        size: images in the data set.
-        batch_size: images in a batch of all ranks.
-        drop_last: leave out the last batch of an epoch when it is smaller.
-        world_size: number of ranks.
-    """
-    last = 0 if drop_last else size % batch_size
-    return (last or min(size, batch_size)) // world_size
-
-
 def batches_per_epoch(size: int, batch_size: int, *, drop_last: bool) -> int:
-    """Return how many batches, of all ranks, one pass over the data has.
+    """Return how many batches, of all ranks, one pass over `size` images has.
 
     Args:
         size: images in the data set.
@@ -61,15 +72,56 @@ def batches_per_epoch(size: int, batch_size: int, *, drop_last: bool) -> int:
 def images_seen(steps: int, size: int, batch_size: int, *, drop_last: bool) -> int:
     """Return how many images, repetitions counted, the first `steps` batches of a run have together.
 
-    Args:
-        steps: how many batches.
-        size: images in the data set.
-        batch_size: images in a batch of all ranks.
-        drop_last: leave out the last batch of an epoch when it is smaller.
+    The other arguments are those of `batches_per_epoch`.
     """
     per_epoch = batches_per_epoch(size, batch_size, drop_last=drop_last)
     epochs, rest = divmod(steps, per_epoch)
     return epochs * min(size, per_epoch * batch_size) + rest * batch_size
+
+
+def smallest_share(size: int, batch_size: int, *, drop_last: bool, world_size: int) -> int:
+    """Return the fewest rows that one of `world_size` ranks has in any batch of an epoch, possibly 0.
+
+    The other arguments are those of `batches_per_epoch`.
+    """
+    last = 0 if drop_last else size % batch_size
+    return (last or min(size, batch_size)) // world_size
+
+
+def drawn_by(sampling: Sampling, labels: NDArray[np.int64]) -> Draw | None:
+    """Return what draws an epoch of the images with `labels` `[N]`, as many as there are; None: each once.
+
+    Drawn with replacement are a class, with the probability n_c^q / sum n^q, then one of its n_c images, each
+    equally likely. `class_balanced` is q = 0, `square_root` q = 1/2. A class without images is never drawn.
+
+    Source: Kang et al. 2020, https://arxiv.org/abs/1910.09217, equation 1.
+
+    Raises:
+        DataError: for images without labels, which are of no class that could be drawn.
+    """
+    if sampling == "instance":
+        return None
+    unlabelled = int((labels < 0).sum())
+    if unlabelled:
+        raise DataError(
+            f"sampling: {unlabelled:,} of the {len(labels):,} training images have no label, so no class of "
+            f'theirs can be drawn: found "{sampling}", expected "instance"'
+        )
+    size = len(labels)
+    of_class = torch.from_numpy(np.argsort(labels, kind="stable"))
+    _, counted = np.unique(labels, return_counts=True)
+    counts = torch.from_numpy(counted)
+    first = counts.cumsum(0) - counts
+    upto = (counts.double() ** _POWER[sampling]).cumsum(0)
+
+    def draw(generator: Generator) -> Tensor:
+        shares = torch.rand(2, size, generator=generator, dtype=torch.float64)
+        # the largest share of all may round to 1
+        drawn = torch.searchsorted(upto, shares[0] * upto[-1], right=True).clamp(max=len(counts) - 1)
+        member = torch.minimum((shares[1] * counts[drawn]).long(), counts[drawn] - 1)
+        return of_class[first[drawn] + member]
+
+    return draw
 
 
 class Order:
@@ -120,8 +172,13 @@ class Order:
                 generator = torch.Generator().manual_seed(derive_seed("order", self._seed, epoch))
                 draw = self._draw
                 drawn = draw(generator) if draw else torch.randperm(self._size, generator=generator)
-                order, ordered = pinned(drawn, device).to(device, non_blocking=True), epoch
+                order, ordered = to_device(drawn, device), epoch
             batch = order[number * self._batch_size : (number + 1) * self._batch_size]
             first, end = part_of(len(batch), self._rank, self._world_size)
             place = None if self._draw is None else number * self._batch_size + first
             yield Position(step, epoch, batch[first:end], first, len(batch), place)
+
+
+def to_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """Copy a tensor of the CPU to `device` without making the host wait: from pinned memory to a GPU."""
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
