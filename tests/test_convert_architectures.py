@@ -9,13 +9,13 @@ import pytest
 import timm
 import torch
 from safetensors.torch import save_file
+from zoo.conversion import FAMILIES
 
 import zoo
 from tests import convert_helpers as made
 from tests.test_convert_errors import refusal
 from zoo import backbones
 from zoo.errors import ReleaseError
-from zoo.release.convert import FAMILIES
 
 
 @pytest.mark.parametrize("arch", ["resnetblur18", "resnet18d", "seresnet18"])

@@ -10,12 +10,12 @@ import timm
 import torch
 import torchvision
 from torch import nn
+from zoo.conversion import FAMILIES
 
 import zoo
 from tests import convert_helpers as made
 from tests.test_convert_families import VIT_SMALL, converted, features, source
 from zoo.errors import ReleaseError
-from zoo.release.convert import FAMILIES
 
 FC = "classifier or projection of a bare encoder"
 

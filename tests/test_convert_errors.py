@@ -22,12 +22,12 @@ import pytest
 import torch
 import torchvision
 from torch import nn
+from zoo.conversion import FAMILIES
+from zoo.conversion.read import read_checkpoint
 
 import zoo
 from tests import convert_helpers as made
 from zoo.errors import ReleaseError, ZooError
-from zoo.release.convert import FAMILIES
-from zoo.release.convert.reading import read_checkpoint
 
 PACO = "cifar_resnet20"
 
@@ -426,7 +426,7 @@ def test_the_optimizer_is_mapped_and_not_loaded(paco: Path, tmp_path: Path) -> N
     code = (
         "import sys, torch\n"
         "from pathlib import Path\n"
-        "from zoo.release.convert import convert_checkpoint\n"
+        "from zoo.conversion import convert_checkpoint\n"
         "Path('/proc/self/clear_refs').write_text('5')  # the peak so far is forgotten\n"
         "def read(key):\n"
         "    lines = Path('/proc/self/status').read_text().splitlines()\n"
@@ -446,7 +446,7 @@ def test_an_interrupted_conversion_leaves_no_release(tmp_path: Path, number: sig
     file, out = made.save(tmp_path / "f.pth", made.MoCo()), tmp_path / "releases" / "out"
     code = (
         "import sys\n"
-        "from zoo.release.convert import convert_checkpoint\n"
+        "from zoo.conversion import convert_checkpoint\n"
         "convert_checkpoint(sys.argv[1], 'moco', sys.argv[2], arch='resnet18')"
     )
     command = [sys.executable, "-c", code, str(file), str(out)]

@@ -14,6 +14,9 @@ from typing import Any
 
 import pytest
 import torch
+from zoo.conversion.convert import ConvertedRecipe
+from zoo.conversion.listing import shown, summary
+from zoo.conversion.options import default_name
 
 import zoo
 from tests import convert_helpers as made
@@ -22,9 +25,6 @@ from tests.test_convert_errors import PACO, changed, refusal
 from tests.test_convert_errors import paco as paco  # a fixture
 from zoo.errors import RecipeError
 from zoo.recipe import Recipe
-from zoo.release.convert.convert import ConvertedRecipe
-from zoo.release.convert.listing import shown, summary
-from zoo.release.convert.options import default_name
 
 ESCAPE = "\x1b[2J\x1b]0;owned\x07"
 

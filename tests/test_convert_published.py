@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 import torch
+from zoo.conversion import FAMILIES, PUBLISHED, Published, authors
 
 import zoo
 from tests import convert_helpers as made
 from zoo.cli import main
 from zoo.errors import ReleaseError
-from zoo.release.convert import FAMILIES, PUBLISHED, Published, authors
 
 NAME = "resnet18.moco_v2_made_here"
 

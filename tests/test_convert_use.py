@@ -13,6 +13,7 @@ import timm
 import torch
 from torch import nn
 from torch.nn import functional as F
+from zoo.conversion import ConvertedRecipe
 
 import zoo
 from tests import convert_helpers as made
@@ -23,7 +24,6 @@ from zoo.config import dump_yaml
 from zoo.errors import DataError
 from zoo.release import Release, card
 from zoo.release.check import check_release
-from zoo.release.convert import ConvertedRecipe
 
 ARCH = "cifar_resnet20"
 

@@ -1,0 +1,162 @@
+"""What the user says of the classes: their names, their counts, and the order in which they were numbered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import timm
+import torch
+from numpy.typing import NDArray
+from timm.utils import natural_key
+from torch import nn
+
+from zoo.class_names import EXPECTED, first_unfit
+from zoo.data import ImageDataset, open_dataset, parse_data_spec
+from zoo.errors import DataError, ReleaseError, ZooError
+from zoo.files import is_dir, is_file, read_text
+from zoo.modules.centers import Centers
+from zoo.release import Preprocess
+
+Order = Literal["natural", "plain"]
+_MOST_BYTES = 64 << 20  # of a file of labels or counts: many times what a million classes need
+_MOST_IMAGES = 200  # that are asked in which order the classes were numbered
+
+
+class Classes(NamedTuple):
+    """Names and training images of each class, None where nothing is said of them.
+
+    Attributes:
+        names: C of them; in the order of the text file, or of the data set.
+        counts: C of them; likewise.
+        images: of the data set that the names are of, if they are.
+        natural: where names of a data set are in plain order (1, 10, 2) and timm would number them otherwise
+            (1, 2, 10): for each of timm's classes its place in `names`; else None.
+    """
+
+    names: list[str] | None = None
+    counts: list[int] | None = None
+    images: ImageDataset | None = None
+    natural: list[int] | None = None
+
+    def ordered(self, order: Order | None) -> Classes:
+        """Return them in the order in which classes were numbered."""
+        if self.natural is None or order != "natural":
+            return self
+        names, counts = (
+            None if values is None else [values[place] for place in self.natural]
+            for values in (self.names, self.counts)
+        )
+        return self._replace(names=names, counts=counts)  # type: ignore[arg-type]
+
+
+def read_classes(labels: Any, counts: Any) -> Classes:
+    """Read what the user gives: values, a text file with one a line, a folder of images or a data spec.
+
+    Raises:
+        ZooError: for what is none of these, and names or counts that no class can have.
+    """
+    names, images = _read(labels, "labels")
+    numbers, counted = _read(counts, "class counts")
+    if names is None and images is not None:
+        names = [*images.class_names]
+    if numbers is None and counted is not None:
+        numbers = counted.class_counts.tolist()
+    if names is not None and (unfit := first_unfit(names)) is not None:
+        raise ReleaseError(f"labels: found {names[unfit]!r} of class {unfit}, expected {EXPECTED}")
+    for index, number in enumerate(numbers or ()):
+        if type(number) is not int or not 0 <= number < 1 << 63:
+            raise ReleaseError(
+                f"class counts: found {number!r} of class {index}, expected a whole number from 0"
+            )
+    natural = names_of = None
+    for dataset in (images, counted):
+        if dataset is not None:
+            if names_of not in (None, dataset.class_names):
+                raise ReleaseError("class counts: their data have other classes than the labels'")
+            names_of = dataset.class_names
+            natural = _natural(names_of)
+    return Classes(names, numbers, images, natural)
+
+
+def _natural(names: Sequence[str]) -> list[int] | None:
+    """Return the places of sorted names in timm's order; None where that is the same, or none are sorted."""
+    order = sorted(range(len(names)), key=lambda place: natural_key(names[place]))
+    return None if [*names] != sorted(names) or order == [*range(len(names))] else order
+
+
+def _read(source: Any, what: str) -> tuple[list[Any] | None, ImageDataset | None]:
+    if source is None:
+        return None, None
+    if not isinstance(source, str | Path):
+        try:
+            return [*(source.tolist() if hasattr(source, "tolist") else source)], None
+        except TypeError:
+            raise ReleaseError(f"{what}: found {source!r}, expected one for each class") from None
+    if is_file(source):
+        try:
+            lines = [line.strip() for line in read_text(Path(source), _MOST_BYTES).splitlines()]
+        except (OSError, UnicodeDecodeError) as error:
+            raise DataError(f"{what}: {source}: cannot be read: {error}") from None
+        lines = [line for line in lines if line]
+        if what == "labels":
+            return lines, None
+        return [int(line) if line.isascii() and line.isdigit() else line for line in lines], None
+    try:
+        config, root = parse_data_spec(f"folder:{source}" if is_dir(source) else str(source))
+        return None, open_dataset(config, "train", root)
+    except ZooError as error:
+        raise DataError(f"{what}: no file, and no data that can be read: {error}") from None
+
+
+def agreement(
+    classes: Classes, encoder: nn.Module, centers: Centers, preprocess: Preprocess
+) -> dict[Order, NDArray[np.bool_]]:
+    """Return for some images at hand `[N]` whether they get their class, by the order of the classes.
+
+    Nothing where there are no images, or both orders are the same.
+    """
+    images, natural = classes.images, classes.natural
+    if images is None or natural is None:
+        return {}
+    chosen = np.linspace(0, len(images) - 1, min(len(images), _MOST_IMAGES)).astype(int)
+    transform = timm.data.create_transform(
+        input_size=(3, preprocess.input_size, preprocess.input_size),
+        interpolation=preprocess.interpolation,
+        crop_pct=preprocess.crop_pct,
+        mean=preprocess.mean,
+        std=preprocess.std,
+    )
+    found = list[int]()
+    with torch.no_grad():
+        for index in chosen.tolist():
+            features = encoder(transform(images.image(index))[None])
+            found.append(int(centers.logits(features).argmax()))
+    predicted, expected = np.array(found), images.labels[chosen]
+    return {"natural": np.array(natural)[predicted] == expected, "plain": predicted == expected}
+
+
+def check_order(order: Order | None, classes: Classes, agree: Mapping[Order, NDArray[np.bool_]]) -> None:
+    """Make sure that the order of the classes is known, and not one that the images at hand contradict.
+
+    Raises:
+        ReleaseError: naming both orders and how many images agree with each.
+    """
+    names = classes.names or []
+    figures = ", ".join(f"{key} {100 * right.mean():.1f} %" for key, right in agree.items())
+    shown = f"; of {len(agree['plain'])} of its images get their class: {figures}" if agree else ""
+    if order is None:
+        first = ", ".join(sorted(names, key=natural_key)[:3])
+        raise ReleaseError(
+            f"labels: how were the classes numbered? timm numbers folders in natural order ({first}, ...), "
+            f"torchvision in plain order ({', '.join(sorted(names)[:3])}, ...){shown}. Choose: --label-order "
+            "natural|plain"
+        )
+    if not agree:
+        return
+    other = agree["plain" if order == "natural" else "natural"]
+    only, against = int((agree[order] & ~other).sum()), int((other & ~agree[order]).sum())
+    if against - only > 3 * (against + only) ** 0.5:  # three standard deviations of chance
+        raise ReleaseError(f"labels: the images contradict the {order} order of classes{shown}")
