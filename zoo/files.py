@@ -142,18 +142,19 @@ def writing(what: str, error_type: type[ZooError] = ZooError) -> Iterator[None]:
 
 
 @contextmanager
-def staging(place: Path, name: str) -> Iterator[Path]:
-    """Yield a new hidden folder in `place`, where what shall be called `name` is gathered; then remove it.
+def staging(target: Path, *, inside: bool = False) -> Iterator[Path]:
+    """Yield a new hidden folder beside `target`, or `inside` it, to gather its content in; then remove it.
 
     Its process holds a lock on it, which the system releases when the process is killed: what such ones left
-    for the same name is removed first.
+    in either place is removed first.
     """
+    place = target if inside else target.parent
     place.mkdir(parents=True, exist_ok=True)
-    own = re.compile(rf"\.{re.escape(name)}\.[0-9a-f]{{32}}")
-    for left in place.iterdir():
+    own = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{32}}")
+    for left in [*target.parent.iterdir(), *(target.iterdir() if inside else ())]:
         if own.fullmatch(left.name) and left.is_dir() and _is_abandoned(left):
             shutil.rmtree(left, ignore_errors=True)
-    folder = place / f".{name}.{uuid.uuid4().hex}"
+    folder = place / f".{target.name}.{uuid.uuid4().hex}"
     try:
         folder.mkdir()
         with _opened(folder) as descriptor:
@@ -186,7 +187,7 @@ def replacing(folder: Path) -> Iterator[Path]:
     old = folder.with_name(f".{folder.name}.old.{uuid.uuid4().hex}")  # which no sweep takes for abandoned
     with ExitStack() as stack:
         with writing(f'"{folder}"'):
-            new = stack.enter_context(staging(folder.parent, folder.name))
+            new = stack.enter_context(staging(folder))
         yield new
         with writing(f'"{folder}"'):
             for file in new.rglob("*"):

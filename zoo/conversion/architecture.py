@@ -185,7 +185,8 @@ def split_classifier(tensors: Mapping[str, Tensor], arch: str, args: Mapping[str
             head |= {key: torch.zeros(classes) for key in last if key.endswith(".bias") and key not in head}
     whole = complete({**tensors, **head}, wanted)
     if problem := mismatch(whole, wanted):
-        hint = "" if "missing" in problem else '. What is of no use can be left out: --leave-out "PREFIX.*"'
+        only_more = problem.startswith("unexpected") and ";" not in problem
+        hint = '. What is of no use can be left out: --leave-out "PREFIX.*"' if only_more else ""
         raise ReleaseError(f"the model is no {arch}: {problem}{hint}")
     head = {key: value for key, value in whole.items() if key in head}
     encoder = {key: value for key, value in whole.items() if key not in head}

@@ -52,8 +52,8 @@ def convert(
     size: int | None = None,
     crop_pct: float | None = None,
     interpolation: Literal["bilinear", "bicubic"] | None = None,
-    mean: Sequence[float] | None = None,
-    std: Sequence[float] | None = None,
+    mean: float | Sequence[float] | None = None,
+    std: float | Sequence[float] | None = None,
     dataset: str | None = None,
     license: str | None = None,
     description: str | None = None,
@@ -203,9 +203,11 @@ def convert(
 
 
 def _plain(values: Any) -> Any:
-    """Return what may be an array as a list; whether its values fit is checked with the rest."""
+    """Return numbers, one or an array, as a list; whether they fit is checked with the rest."""
     values = values.tolist() if hasattr(values, "tolist") else values
-    return [*values] if isinstance(values, Iterable) and not isinstance(values, str) else values
+    if values is None or isinstance(values, str):
+        return values
+    return [*values] if isinstance(values, Iterable) else [values]
 
 
 def _default_name(arch: str, family: str, file: str) -> str:

@@ -243,7 +243,8 @@ def summary(keys: Iterable[object], limit: int = 10) -> str:
     names = [_short(key) for key in keys]
     if len(names) > limit:
         groups = Counter(name.partition(".")[0] for name in names)
-        names = [f"{group}.* ({count})" if count > 1 else group for group, count in groups.items()]
+        alone = {name.partition(".")[0]: name for name in names}
+        names = [f"{key}.* ({count})" if count > 1 else alone[key] for key, count in groups.items()]
     rest = f" and {len(names) - limit} more" if len(names) > limit else ""
     return ", ".join(names[:limit]) + rest
 

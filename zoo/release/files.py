@@ -28,7 +28,7 @@ def replacing(folder: Path, *, last: str, stale: tuple[str, ...]) -> Iterator[Pa
         stale: patterns of files in `folder` to remove when they are not among the new ones.
     """
     exists = folder.exists()
-    with staging(folder if exists else folder.parent, folder.name) as new:
+    with staging(folder, inside=exists) as new:
         yield new
         for file in new.iterdir():
             sync(file)

@@ -15,13 +15,13 @@ from typing import Any
 
 import torch
 from safetensors.torch import save
-from zoo.conversion import FAMILIES
 
 import zoo
 from tests import convert_helpers
 from tests.fuzz import mutate
 from tests.fuzz.case import Case
 from tests.fuzz.kinds import releases
+from zoo.conversion import FAMILIES
 
 _NAMES = ("given.", "out", "family", "centers: ")
 
