@@ -12,6 +12,7 @@ from zoo import backbones
 from zoo.conversion.families import Family
 from zoo.conversion.read import summary
 from zoo.errors import ReleaseError, ZooError
+from zoo.modules.centers import Centers
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _LUMA = torch.tensor([0.299, 0.587, 0.114])  # of red, green and blue in grey: ITU-R 601, as PIL's "L"
@@ -215,3 +216,14 @@ def build(
     if broken:
         raise ReleaseError(f"the weights are not finite: {summary(broken)}")
     return model.eval()
+
+
+def is_linear(encoder: nn.Module, model: nn.Module, centers: Centers, size: int) -> bool:
+    """Whether a model's logits are its encoder's features times the centers, seen on images of noise."""
+    images = torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        features, found = encoder(images), model(images)
+        if features.shape[1:] != centers.weight.shape[1:]:
+            return False
+        logits = centers.logits(features)
+    return torch.allclose(found, logits, rtol=1e-3, atol=1e-4 * float(logits.abs().max()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -103,7 +104,7 @@ def _read(source: Any, what: str) -> tuple[list[Any] | None, ImageDataset | None
         lines = [line for line in lines if line]
         if what == "labels":
             return lines, None
-        return [int(line) if line.isascii() and line.isdigit() else line for line in lines], None
+        return [int(line) if re.fullmatch(r"[0-9]{1,19}", line) else line[:80] for line in lines], None
     try:
         config, root = parse_data_spec(f"folder:{source}" if is_dir(source) else str(source))
         return None, open_dataset(config, "train", root)

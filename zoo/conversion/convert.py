@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import timm
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from zoo.config import dump_yaml, parse
-from zoo.conversion.architecture import FLOATS, build, complete, expected, find_architecture, split_classifier
+from zoo.conversion.architecture import (
+    FLOATS,
+    build,
+    complete,
+    expected,
+    find_architecture,
+    is_linear,
+    split_classifier,
+)
 from zoo.conversion.classes import Order, agreement, check_order, read_classes
-from zoo.conversion.families import FAMILIES, IMAGENET, Family, Part
+from zoo.conversion.families import FAMILIES, Family, Part
 from zoo.conversion.fetch import PUBLISHED, fetch, published
 from zoo.conversion.layout import Parts, sort_out, to_timm
-from zoo.conversion.options import Encoder, Given, Stated, read_stated
+from zoo.conversion.options import Encoder, Given, Stated, choose_preprocess, default_name, read_stated
 from zoo.conversion.read import Checkpoint, read_checkpoint, summary
 from zoo.errors import ReleaseError, did_you_mean
 from zoo.files import RUNS, is_file
 from zoo.modules.centers import Centers
-from zoo.release import Preprocess, Release, format, licenses
+from zoo.release import Release, format, licenses
 from zoo.release.build import check_arguments
 from zoo.release.relicense import STATED
-from zoo.release.schema import MAX_NAME
 from zoo.release.write import write_release
 
 UNKNOWN_COUNT = -1  # of a class whose number of training images is not known
@@ -33,8 +39,6 @@ UNKNOWN_COUNT = -1  # of a class whose number of training images is not known
 _IMAGENET_1K = "ImageNet-1k"  # what all published checkpoints that are known here were trained on
 _ENCODERS = {"query": Part.QUERY, "momentum": Part.MOMENTUM}
 _CENTERS = {"query": Part.CENTERS, "momentum": Part.MOMENTUM_CENTERS}
-_SMALL = 64  # pixels; architectures of this size and below were made for CIFAR
-_SUFFIXES = re.compile(r"(\.(pth|pt|tar|ckpt|bin|safetensors|th))+$", re.IGNORECASE)
 
 
 def convert(
@@ -119,7 +123,7 @@ def convert(
         )
     known, file = FAMILIES[family], Path(file)
     options = {
-        "name": name or (None if arch is None else _default_name(arch, family, file.name)),
+        "name": name or (None if arch is None else default_name(arch, family, file.name)),
         "encoder": encoder,
         "label_order": label_order,
         "size": size,
@@ -142,6 +146,7 @@ def convert(
     check_arguments(model_args or {})  # `pretrained` would have timm fetch weights of its own
     target = None if out is None and given.name is None else _target(out, given.name)
 
+    classes = read_classes(labels, class_counts)
     checkpoint = read_checkpoint(file)
     stated = read_stated(checkpoint.settings if family == "timm" else {}, str(file))
     try:
@@ -149,21 +154,22 @@ def convert(
         taken = _take(parts, family, given, checkpoint, stated, arch, model_args or {})
         model = build(taken.arch, taken.args, taken.tensors)
         centers = _centers(taken, parts)
-        preprocess = _preprocess(model, taken, centers, known, given, stated)
-        if centers is not None and taken.head and not _is_linear(model, taken, centers, preprocess):
-            centers = None
+        preprocess = choose_preprocess(
+            model, taken.args, centers, family=known, given=given, stated=stated, grey=taken.grey
+        )
+        if centers is not None and taken.head:
+            whole = build(taken.arch, taken.args, taken.tensors | taken.head, len(centers.weight))
+            centers = centers if is_linear(model, whole, centers, preprocess.input_size) else None
         order = given.label_order or (stated.label_order if family == "timm" else "plain")
-        classes = read_classes(labels, class_counts)
+        centers = _counted(classes.ordered(order).counts, centers)
+        class_names = _named(classes.ordered(order).names, centers)
         if centers is not None and classes.natural is not None:
             check_order(order, classes, agreement(classes, model, centers, preprocess))
-        classes = classes.ordered(order)
-        class_names = _named(classes.names, centers)
-        centers = _counted(classes.counts, centers)
     except ReleaseError as error:
         raise ReleaseError(f"{file}: {error}") from None
 
     numbered = order if centers is not None and classes.natural is not None else None
-    name = given.name or _default_name(taken.arch, family, file.name)
+    name = given.name or default_name(taken.arch, family, file.name)
     text = description or _describe(file.name, known, given, checkpoint, centers, numbered, license)
     objective: dict[str, Any] = {"name": known.objective}
     if family == "ft":
@@ -208,15 +214,6 @@ def _plain(values: Any) -> Any:
     if values is None or isinstance(values, str):
         return values
     return [*values] if isinstance(values, Iterable) else [values]
-
-
-def _default_name(arch: str, family: str, file: str) -> str:
-    """Return `arch.tag` for a release, the tag made of the family and what the file's name adds."""
-    words = [word for word in re.split(r"[^a-z0-9]+", _SUFFIXES.sub("", file).lower()) if word]
-    own = [word for word in re.split(r"[^a-z0-9]+", family) if word]
-    skipped = {*own, "checkpoint", "model", "pth", "tar", "ckpt", "pretrain", *re.split(r"[^a-z0-9]+", arch)}
-    name = f"{arch}.{'_'.join([*own, *(word for word in words if word not in skipped)])}"
-    return name[:MAX_NAME].rstrip("_")
 
 
 def _target(out: str | Path | None, name: str | None) -> Path:
@@ -300,19 +297,6 @@ def _centers(taken: _Taken, parts: Parts) -> Centers | None:
     return Centers(weight.float(), bias.float(), counts, None if prototypes is None else prototypes.float())
 
 
-def _is_linear(model: nn.Module, taken: _Taken, centers: Centers, preprocess: Preprocess) -> bool:
-    """Whether a timm model's logits are those of the centers, seen on images of noise."""
-    whole = build(taken.arch, taken.args, taken.tensors | taken.head, len(centers.weight))
-    size = preprocess.input_size
-    images = torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(0))
-    with torch.no_grad():
-        features, found = model(images), whole(images)
-        if features.shape[1:] != centers.weight.shape[1:]:
-            return False
-        logits = centers.logits(features)
-    return torch.allclose(found, logits, rtol=1e-3, atol=1e-4 * float(logits.abs().max()))
-
-
 def _named(names: list[str] | None, centers: Centers | None) -> list[str]:
     if names is None:
         return [] if centers is None else [str(index) for index in range(len(centers.weight))]
@@ -329,44 +313,6 @@ def _counted(counts: list[int] | None, centers: Centers | None) -> Centers | Non
     if len(counts) != len(centers.weight):
         raise ReleaseError(f"found {len(counts)} class counts, expected {len(centers.weight)}")
     return centers._replace(class_counts=torch.tensor(counts))
-
-
-def _preprocess(
-    model: nn.Module, taken: _Taken, centers: Centers | None, family: Family, given: Given, stated: Stated
-) -> Preprocess:
-    """Return how the authors evaluate: timm's default for an architecture is that of other weights.
-
-    They all resize larger images to 256 pixels and crop 224, bilinearly; those for CIFAR stay as they are.
-    What an architecture was made for is the `img_size` that it is built with, before timm's default. Weights
-    of no project known were trained as the file says, or else are taken to have been with that default.
-    """
-    default = timm.data.resolve_model_data_config(model)
-    cfg: Mapping[str, Any] = model.pretrained_cfg  # type: ignore[assignment]
-    side = taken.args.get("img_size", cfg["input_size"])
-    size = int(side[-1] if isinstance(side, list | tuple) else side)
-    crop_pct, interpolation = default["crop_pct"], default["interpolation"]
-    mean, std = default["mean"], default["std"]
-    if family.architectures:  # of a project
-        small, made_for_cifar = size <= _SMALL, int(cfg["input_size"][-1]) <= _SMALL
-        cifar = family.cifar or ((mean, std) if made_for_cifar else IMAGENET)
-        mean, std = cifar if small else IMAGENET
-        if centers is not None:
-            mean, std = family.by_classes.get(len(centers.weight), (mean, std))
-        size = size if small or cfg.get("fixed_input_size") else 224
-        crop_pct, interpolation = 1.0 if small else 0.875, "bilinear"
-    for key in ("mean", "std"):
-        own, files = getattr(given, key), getattr(stated, key)
-        if own and files and own != files:
-            raise ReleaseError(f"{key}: found {own}, but the file says {files}")
-        if taken.grey and not (own or files):
-            raise ReleaseError(f"the encoder takes one channel; give the {key} of its pixels: --{key} NUMBER")
-    return Preprocess(
-        given.size or stated.size or size,
-        given.crop_pct or stated.crop_pct or crop_pct,
-        given.interpolation or stated.interpolation or interpolation,
-        tuple(given.mean or stated.mean or mean),
-        tuple(given.std or stated.std or std),
-    )
 
 
 def _describe(
