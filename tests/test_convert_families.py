@@ -164,32 +164,6 @@ def test_solo_learn_vit_of_moco_v3_has_twelve_heads_and_the_others_six(tmp_path:
     assert release.config["pretrained_cfg"]["license"] == "mit"
 
 
-def _old_swin(model: nn.Module) -> dict[str, torch.Tensor]:
-    """As timm 0.6 named them: downsampling at the end of a stage, with two buffers that are computed."""
-    state: dict[str, torch.Tensor] = {}
-    for key, value in model.state_dict().items():
-        stage = key.split(".")[1]
-        old = f"layers.{int(stage) - 1}." if ".downsample." in key else f"layers.{stage}."
-        state[key.replace(f"layers.{stage}.", old) if key.startswith("layers.") else key] = value
-        if key.endswith("relative_position_bias_table"):
-            state[key.replace("bias_table", "index")] = torch.zeros(49, 49, dtype=torch.long)
-            state[key.replace("attn.relative_position_bias_table", "attn_mask")] = torch.zeros(4, 49, 49)
-    return state
-
-
-def test_solo_learn_swin_of_old_timm(tmp_path: Path) -> None:
-    arch, args = "swin_tiny_patch4_window7_224", {"depths": [1, 1, 1, 1], "img_size": 56}
-    model = made.randomised(timm.create_model(arch, num_classes=0, **args))
-    state = {f"backbone.{key}": value for key, value in _old_swin(model).items()}
-    torch.save({"state_dict": state}, tmp_path / "swin.ckpt")
-    options = {"model_args": args, "size": 56}
-    release = zoo.convert(tmp_path / "swin.ckpt", "solo-learn", tmp_path / "out", arch=arch, **options)
-    with torch.no_grad():
-        assert torch.equal(made.features(release, 56), model(made.images(56)))
-    left_out = release.recipe["converted"]["left_out"]["computed when the encoder is built"]
-    assert left_out.count("backbone.layers") == 4
-
-
 @pytest.fixture
 def lightly() -> Any:
     os.environ["LIGHTLY_DID_VERSION_CHECK"] = "True"  # importing it asks a server otherwise

@@ -163,7 +163,9 @@ def test_other_numbers_are_not_cast(tmp_path: Path, model: Any, change: Any) -> 
 def test_the_architecture_has_to_be_given_and_to_fit(tmp_path: Path, model: Any) -> None:
     file = written(tmp_path, model.state_dict())
     assert "--arch ARCH" in made.refusal(file, "timm", tmp_path)
-    assert "missing: layer1.0.conv3.weight" in made.refusal(file, "timm", tmp_path, arch="resnet50_cifar")
+    assert "no resnet50_cifar: missing: layer1." in made.refusal(
+        file, "timm", tmp_path, arch="resnet50_cifar"
+    )
     file = written(tmp_path, {**model.state_dict(), "criterion.weight": torch.ones(5)})
     message = made.refusal(file, "timm", tmp_path, arch=SMALL)
     assert "unexpected: criterion.weight" in message and "--leave-out" in message
@@ -234,6 +236,16 @@ def test_classes_are_numbered_as_in_training(
     assert [*release.class_names] == NATURAL
     assert release.require_centers().class_counts.tolist() == [*range(1, 13)]
     assert release.recipe["converted"]["label_order"] == "natural"
+
+
+def test_what_the_user_lists_is_in_the_order_of_the_list(tmp_path: Path, numbered: Any) -> None:
+    folder, state = numbered
+    options: dict[str, Any] = {"arch": SMALL, "labels": NATURAL, "class_counts": folder}
+    release = zoo.convert(
+        written(tmp_path, state), "timm", tmp_path / "out", label_order="natural", **options
+    )
+    assert [*release.class_names] == NATURAL
+    assert release.require_centers().class_counts.tolist() == [*range(1, 13)]
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         snapshot,
     )
     from zoo.catalog import list_models, list_recipes, list_sweeps
-    from zoo.conversion import convert
+    from zoo.conversion.convert import convert
     from zoo.experiments.compare import Comparison, compare
     from zoo.experiments.reproduce import Reproduction, reproduce
     from zoo.experiments.sweep import Sweep, sweep

@@ -277,7 +277,7 @@ def convert(
     ] = None,
 ) -> None:
     """Make a release of a checkpoint that another project's code has written; nothing in it is executed."""
-    from zoo.conversion import convert
+    from zoo.conversion.convert import convert
 
     release = convert(
         file,

@@ -30,27 +30,18 @@ class Classes(NamedTuple):
     """Names and training images of each class, None where nothing is said of them.
 
     Attributes:
-        names: C of them; in the order of the text file, or of the data set.
+        names: C of them, as classes were numbered in either order. What the user lists is in the order that
+            the user gives, whichever that is called; what data have is sorted.
         counts: C of them; likewise.
         images: of the data set that the names are of, if they are.
         natural: where names of a data set are in plain order (1, 10, 2) and timm would number them otherwise
             (1, 2, 10): for each of timm's classes its place in `names`; else None.
     """
 
-    names: list[str] | None = None
-    counts: list[int] | None = None
+    names: dict[Order, list[str]] | None = None
+    counts: dict[Order, list[int]] | None = None
     images: ImageDataset | None = None
     natural: list[int] | None = None
-
-    def ordered(self, order: Order | None) -> Classes:
-        """Return them in the order in which classes were numbered."""
-        if self.natural is None or order != "natural":
-            return self
-        names, counts = (
-            None if values is None else [values[place] for place in self.natural]
-            for values in (self.names, self.counts)
-        )
-        return self._replace(names=names, counts=counts)  # type: ignore[arg-type]
 
 
 def read_classes(labels: Any, counts: Any) -> Classes:
@@ -61,25 +52,25 @@ def read_classes(labels: Any, counts: Any) -> Classes:
     """
     names, images = _read(labels, "labels")
     numbers, counted = _read(counts, "class counts")
-    if names is None and images is not None:
-        names = [*images.class_names]
-    if numbers is None and counted is not None:
-        numbers = counted.class_counts.tolist()
-    if names is not None and (unfit := first_unfit(names)) is not None:
+    if images is not None and counted is not None and images.class_names != counted.class_names:
+        raise ReleaseError("class counts: their data have other classes than the labels'")
+    data = images or counted
+    natural = None if data is None else _natural(data.class_names)
+    if (unfit := first_unfit(names or ())) is not None:
         raise ReleaseError(f"labels: found {names[unfit]!r} of class {unfit}, expected {EXPECTED}")
     for index, number in enumerate(numbers or ()):
         if type(number) is not int or not 0 <= number < 1 << 63:
             raise ReleaseError(
                 f"class counts: found {number!r} of class {index}, expected a whole number from 0"
             )
-    natural = names_of = None
-    for dataset in (images, counted):
-        if dataset is not None:
-            if names_of not in (None, dataset.class_names):
-                raise ReleaseError("class counts: their data have other classes than the labels'")
-            names_of = dataset.class_names
-            natural = _natural(names_of)
-    return Classes(names, numbers, images, natural)
+
+    def both(values: list[Any] | None, sorted_by_name: bool) -> dict[Order, list[Any]] | None:
+        if values is None:
+            return None
+        moved = [values[place] for place in natural] if sorted_by_name and natural else values
+        return {"plain": values, "natural": moved}
+
+    return Classes(both(names, images is not None), both(numbers, counted is not None), images, natural)
 
 
 def _natural(names: Sequence[str]) -> list[int] | None:
@@ -107,9 +98,10 @@ def _read(source: Any, what: str) -> tuple[list[Any] | None, ImageDataset | None
         return [int(line) if re.fullmatch(r"[0-9]{1,19}", line) else line[:80] for line in lines], None
     try:
         config, root = parse_data_spec(f"folder:{source}" if is_dir(source) else str(source))
-        return None, open_dataset(config, "train", root)
+        data = open_dataset(config, "train", root)
     except ZooError as error:
         raise DataError(f"{what}: no file, and no data that can be read: {error}") from None
+    return ([*data.class_names] if what == "labels" else data.class_counts.tolist()), data
 
 
 def agreement(
@@ -145,7 +137,7 @@ def check_order(order: Order | None, classes: Classes, agree: Mapping[Order, NDA
     Raises:
         ReleaseError: naming both orders and how many images agree with each.
     """
-    names = classes.names or []
+    names = (classes.names or {"plain": []})["plain"]
     figures = ", ".join(f"{key} {100 * right.mean():.1f} %" for key, right in agree.items())
     shown = f"; of {len(agree['plain'])} of its images get their class: {figures}" if agree else ""
     if order is None:

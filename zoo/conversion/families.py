@@ -2,7 +2,7 @@
 
 A rule is a key or a prefix, and what is found there. `prefix.*` names a container: without it, the keys are
 those of the part. `prefix.**` names modules of the part itself, whose keys stay as they are, `**` all of
-them; `*.name` is a name anywhere. The first rule that matches counts; a key without a rule is not understood.
+them. The first rule that matches counts; a key without a rule is not understood.
 """
 
 from __future__ import annotations
@@ -56,12 +56,6 @@ _OTHERS = (
     *(f"swin_{size}_patch4_window12_384" for size in ("base", "large")),
 )
 
-# Buffers that older versions of timm saved with a Swin Transformer, and MAE's token for masked patches.
-_SWIN: Rules = (
-    ("*.relative_position_index", "computed when the encoder is built"),
-    ("*.attn_mask", "computed when the encoder is built"),
-    ("backbone.mask_token", "not used at test time"),
-)
 _MOCO: Rules = (
     ("encoder_q.fc.*", HEAD),
     ("encoder_k.fc.*", HEAD),
@@ -119,7 +113,7 @@ _LIGHTLY_TEACHER: Rules = (
     *_LIGHTLY_HEADS,
 )
 _LIGHTLY: Rules = (
-    *_SWIN,
+    ("backbone.mask_token", "not used at test time"),
     ("backbone.vit.*", Part.QUERY),
     ("backbone.*", Part.QUERY),
     ("backbone_momentum.*", Part.MOMENTUM),
@@ -130,7 +124,7 @@ _LIGHTLY: Rules = (
     ("resnet18_parameters.*", Part.QUERY),  # of the tutorials: `nn.Sequential(*resnet.children())`
 )
 _SOLO_LEARN: Rules = (
-    *_SWIN,
+    ("backbone.mask_token", "not used at test time"),
     ("backbone.*", Part.QUERY),
     ("encoder.*", Part.QUERY),  # before version 1.0.4
     ("momentum_backbone.*", Part.MOMENTUM),
@@ -160,7 +154,6 @@ _FT: Rules = (
 )
 # A model of timm, whoever trained it: which of its keys are the classifier's, the built model tells.
 _TIMM: Rules = (
-    *_SWIN,
     ("state_dict_ema.*", Part.MOMENTUM),  # timm's train.py --model-ema
     ("model_ema.*", Part.MOMENTUM),  # DeiT, ConvNeXt
     ("model.*", Part.QUERY),  # a LightningModule's

@@ -100,8 +100,6 @@ def _apply(
 
 
 def _matches(key: str, pattern: str) -> bool:
-    if pattern.startswith("*."):
-        return key.endswith(pattern[1:])
     return key.startswith(pattern.rstrip("*")) if pattern.endswith("*") else key == pattern
 
 
@@ -141,16 +139,8 @@ def to_timm(encoder: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
     Split BatchNorm (several groups in one batch, statistics `[groups * C]`) becomes what it computes at test
     time: the mean over groups.
-
-    timm's Swin Transformers had the downsampling at the end of a stage before version 0.9, now it is at the
-    beginning of the next.
     """
     tensors = dict(encoder)
-    if any(key.startswith("layers.0.downsample.") for key in tensors):
-        tensors = {
-            re.sub(r"^layers\.(\d)\.(?=downsample\.)", _next_stage, key): value
-            for key, value in tensors.items()
-        }
     if all(key.startswith("net.") for key in tensors):
         tensors = {key.removeprefix("net."): value for key, value in tensors.items()}
     if all(key.split(".")[0].isdigit() for key in tensors):
@@ -158,10 +148,6 @@ def to_timm(encoder: Mapping[str, Tensor]) -> dict[str, Tensor]:
         tensors = {_rename_child(key, names): value for key, value in tensors.items()}
     tensors = {re.sub(r"\.shortcut\.(?=\d)", ".downsample.", key): value for key, value in tensors.items()}
     return {key: _join_groups(key, value, tensors) for key, value in tensors.items()}
-
-
-def _next_stage(found: re.Match[str]) -> str:
-    return f"layers.{int(found[1]) + 1}."
 
 
 def _names_of_children(tensors: Mapping[str, Tensor]) -> dict[str, str]:

@@ -30,22 +30,14 @@ _MOST_KEYS = 20_000  # the largest encoders have a few thousand
 _DEEPEST = 16  # dicts within dicts; PyTorch's own state dicts have one level
 _LAST_EPOCH = 1 << 31
 _LONGEST_NAME = 200  # characters of a file's word that a message repeats
-_TRAINING_STATE = {
-    "amp": "state of mixed precision",
-    "amp_scaler": "state of mixed precision",
-    "args": "settings of the training",
-    "callbacks": "state of Lightning's callbacks",
-    "contrast": "queue or memory bank",
-    "criterion": "state of the loss",
-    "hyper_parameters": "settings of the training",
-    "loops": "state of Lightning's loops",
-    "lr_scheduler": "state of the schedule",
-    "lr_schedulers": "state of the schedule",
-    "opt": "settings of the training",
-    "optimizer": "state of the optimizer",
-    "optimizer_states": "state of the optimizer",
-    "scaler": "state of mixed precision",
-    "scheduler": "state of the schedule",
+_LEFT_OUT = {  # entries that are no weights
+    "settings of the training": ("args", "hyper_parameters", "opt"),
+    "state of the optimizer": ("optimizer", "optimizer_states"),
+    "state of the schedule": ("lr_scheduler", "lr_schedulers", "scheduler"),
+    "state of mixed precision": ("amp", "amp_scaler", "scaler"),
+    "state of the loss": ("criterion",),
+    "state of Lightning": ("callbacks", "loops"),
+    "queue or memory bank": ("contrast",),
 }
 
 
@@ -190,8 +182,8 @@ def _split(content: Mapping[Any, Any], file: Path) -> tuple[dict[str, Tensor], d
     for name, value in content.items():
         if name in _WEIGHTS and isinstance(value, Mapping):
             _add(tensors, value, "", file)
-        elif name in _TRAINING_STATE:
-            entries[name] = _TRAINING_STATE[name]
+        elif known := [what for what, names in _LEFT_OUT.items() if name in names]:
+            entries[name] = known[0]
         elif isinstance(value, Tensor) and value.numel() == 1 and "." not in str(name):
             entries[str(name)] = "a number"  # e.g. best_acc1
         elif isinstance(value, Tensor):  # not known: the family's rules will refuse it
