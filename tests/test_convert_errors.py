@@ -167,7 +167,7 @@ def test_an_argument_that_the_family_implies_leads_to_the_architecture_that_has_
     ("options", "expected"),
     [
         ({"family": "mocov3"}, 'Did you mean "moco-v3"?'),
-        ({"arch": "cifar_resnet2O"}, 'Did you mean "cifar_resnet20"?'),
+        ({"arch": "cifar_resnet2O"}, '"cifar_resnet2O". Did you mean'),
         ({"arch": "resnet18.a1_in1k"}, "without the tag"),
         ({"arch": None, "model_args": {"foo": 1}}, "foo"),
         ({"model_args": {"pretrained": True}}, "pretrained cannot be part of a release"),

@@ -80,7 +80,7 @@ def mismatch(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> str:
     numbers = [
         f"{key} is {str(found[key].dtype).removeprefix('torch.')}"
         for key in both
-        if (found[key].dtype in FLOATS) != wanted[key].is_floating_point()
+        if wanted[key].is_floating_point() and found[key].dtype not in FLOATS
     ]
     problems = {
         "missing": summary(key for key in wanted if key not in found),
@@ -141,17 +141,17 @@ def find_architecture(
             " differs: --arch ARCH"
         )
     name = str(named)
-    hint = f". What fits: --arch {' or '.join(fitting)}" if fitting else ""
+    hint = f" What fits: --arch {' or '.join(fitting)}" if fitting else ""
     try:
         wanted = expected(name, args)
     except ZooError as error:
         raise ReleaseError(f"{error}{hint}") from None
     if problem := mismatch(complete(encoder, wanted), wanted):
-        raise ReleaseError(f"the encoder is no {name}: {problem}{hint}")
+        raise ReleaseError(f"the encoder is no {name}: {problem}.{hint}")
     if fitting or not family.any_architecture:
         raise ReleaseError(
             f"{name} has these tensors, but is not what the files of this family hold: it may compute "
-            "something else" + (hint or f"; expected one of {', '.join(tried)}")
+            "something else." + (hint or f" Expected one of {', '.join(tried)}")
         )
     return name
 
@@ -180,7 +180,7 @@ def split_classifier(tensors: Mapping[str, Tensor], arch: str, args: Mapping[str
     if head:
         two, three = (expected(arch, args, num_classes) for num_classes in (2, 3))
         last = [key for key, value in two.items() if value.shape != three[key].shape]
-        classes = next((len(head[key]) for key in last if key in head and head[key].ndim), 0)
+        classes = next((len(head[key]) for key in last if key in head and head[key].numel() > 1), 0)
         wanted = expected(arch, args, classes) if classes else wanted
         if any(key in head for key in last):  # a layer without bias adds nothing
             head |= {key: torch.zeros(classes) for key in last if key.endswith(".bias") and key not in head}

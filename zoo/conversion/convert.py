@@ -285,11 +285,13 @@ def _centers(taken: _Taken, parts: Parts) -> Centers | None:
     if not taken.centers:
         return None
     weight = taken.centers.get("weight", torch.empty(0))
-    bias = taken.centers.get("bias", torch.zeros(len(weight)))
+    bias = taken.centers.get("bias")
     prototypes = next(iter(parts.found.get(Part.PROTOTYPES, {}).values()), None)
     shapes = {key: [*value.shape] for key, value in taken.centers.items()}
-    if not shapes.keys() <= {"weight", "bias"} or weight.ndim != 2 or bias.shape != weight.shape[:1]:
+    classes = [*weight.shape[:1]]
+    if not shapes.keys() <= {"weight", "bias"} or weight.ndim != 2 or shapes.get("bias", classes) != classes:
         raise ReleaseError(f"centers: found {shapes}, expected weight [C, D] and bias [C]")
+    bias = weight.new_zeros(classes if weight.numel() else 0) if bias is None else bias
     for tensor in (weight, bias, *([] if prototypes is None else [prototypes])):
         if tensor.dtype not in FLOATS or not torch.isfinite(tensor).all():
             raise ReleaseError(f"centers: found {tensor.dtype}, or numbers that are not finite")

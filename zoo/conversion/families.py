@@ -206,9 +206,10 @@ def _solo_learn(encoder: Mapping[str, Tensor]) -> dict[str, Any]:
     Those two have sine-cosine positions, which leave zeros for the class token.
     """
     first, positions = encoder.get("conv1.weight"), encoder.get("pos_embed")
-    if first is not None and first.shape[-1] == 3:
+    if first is not None and first.shape[-1:] == (3,):
         return {"stem_padding": 2}
-    if positions is not None and not positions[:, 0].any() and _width(encoder) in (192, 384):
+    fixed = positions is not None and positions.ndim == 3 and not positions[:, :1].any()
+    if fixed and _width(encoder) in (192, 384):
         return {"num_heads": 12}
     return {}
 
@@ -223,8 +224,8 @@ def _lightly(encoder: Mapping[str, Tensor]) -> dict[str, Any]:
 
 
 def _width(encoder: Mapping[str, Tensor]) -> int:
-    key = "cls_token"
-    return encoder[key].shape[-1] if key in encoder else 0
+    token = encoder.get("cls_token")
+    return 0 if token is None or not token.ndim else token.shape[-1]
 
 
 FAMILIES: dict[str, Family] = {

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from zoo.conversion.families import FAMILIES, Part, Rules
@@ -170,7 +171,9 @@ def _rename_child(key: str, names: Mapping[str, str]) -> str:
 def _join_groups(key: str, value: Tensor, tensors: Mapping[str, Tensor]) -> Tensor:
     module, _, name = key.rpartition(".")
     weight = tensors.get(f"{module}.weight")
-    if name not in ("running_mean", "running_var") or weight is None or value.ndim != 1 or weight.ndim != 1:
+    if name not in ("running_mean", "running_var") or weight is None or value.dtype != torch.float32:
         return value
-    groups, rest = divmod(len(value), len(weight)) if len(weight) else (1, 0)
-    return value.view(groups, len(weight)).mean(dim=0) if groups > 1 and not rest else value
+    if value.ndim != 1 or weight.ndim != 1 or not len(weight) or len(value) % len(weight):
+        return value
+    groups = len(value) // len(weight)
+    return value.reshape(groups, len(weight)).mean(dim=0) if groups > 1 else value

@@ -202,7 +202,7 @@ def _add(tensors: dict[str, Tensor], values: Mapping[Any, Any], prefix: str, fil
         if key in tensors:
             raise ReleaseError(f'{file}: two tensors are named "{_short(key)}"')
         if isinstance(value, Tensor) and not _is_plain(value):
-            raise ReleaseError(f'{file}: "{_short(key)}" is a tensor without values of its own')
+            raise ReleaseError(f'{file}: "{_short(key)}" is sparse, quantized, or without values of its own')
         # what is no tensor is shown too, without values: it stands where a tensor should
         tensors[key] = value if isinstance(value, Tensor) else torch.empty(0)
         if len(tensors) > _MOST_KEYS:
