@@ -27,7 +27,7 @@ _MOST_IMAGES = 200  # that are asked in which order the classes were numbered
 
 
 class Classes(NamedTuple):
-    """Names and training images of each class, None where nothing is said of them.
+    """Names and training images of each class, empty where nothing is said of them.
 
     Attributes:
         names: C of them, as classes were numbered in either order. What the user lists is in the order that
@@ -38,10 +38,10 @@ class Classes(NamedTuple):
             (1, 2, 10): for each of timm's classes its place in `names`; else None.
     """
 
-    names: dict[Order, list[str]] | None = None
-    counts: dict[Order, list[int]] | None = None
-    images: ImageDataset | None = None
-    natural: list[int] | None = None
+    names: dict[Order, list[str]]
+    counts: dict[Order, list[int]]
+    images: ImageDataset | None
+    natural: list[int] | None
 
 
 def read_classes(labels: Any, counts: Any) -> Classes:
@@ -56,7 +56,7 @@ def read_classes(labels: Any, counts: Any) -> Classes:
         raise ReleaseError("class counts: their data have other classes than the labels'")
     data = images or counted
     natural = None if data is None else _natural(data.class_names)
-    if (unfit := first_unfit(names or ())) is not None:
+    if names is not None and (unfit := first_unfit(names)) is not None:
         raise ReleaseError(f"labels: found {names[unfit]!r} of class {unfit}, expected {EXPECTED}")
     for index, number in enumerate(numbers or ()):
         if type(number) is not int or not 0 <= number < 1 << 63:
@@ -64,9 +64,9 @@ def read_classes(labels: Any, counts: Any) -> Classes:
                 f"class counts: found {number!r} of class {index}, expected a whole number from 0"
             )
 
-    def both(values: list[Any] | None, sorted_by_name: bool) -> dict[Order, list[Any]] | None:
+    def both(values: list[Any] | None, sorted_by_name: bool) -> dict[Order, list[Any]]:
         if values is None:
-            return None
+            return {}
         moved = [values[place] for place in natural] if sorted_by_name and natural else values
         return {"plain": values, "natural": moved}
 
@@ -137,7 +137,7 @@ def check_order(order: Order | None, classes: Classes, agree: Mapping[Order, NDA
     Raises:
         ReleaseError: naming both orders and how many images agree with each.
     """
-    names = (classes.names or {"plain": []})["plain"]
+    names = classes.names.get("plain", [])
     figures = ", ".join(f"{key} {100 * right.mean():.1f} %" for key, right in agree.items())
     shown = f"; of {len(agree['plain'])} of its images get their class: {figures}" if agree else ""
     if order is None:

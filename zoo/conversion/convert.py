@@ -161,8 +161,8 @@ def convert(
             whole = build(taken.arch, taken.args, taken.tensors | taken.head, len(centers.weight))
             centers = centers if is_linear(model, whole, centers, preprocess.input_size) else None
         order = given.label_order or (stated.label_order if family == "timm" else "plain")
-        centers = _counted(classes.counts and classes.counts[order or "plain"], centers)
-        class_names = _named(classes.names and classes.names[order or "plain"], centers)
+        centers = _counted(classes.counts.get(order or "plain"), centers)
+        class_names = _named(classes.names.get(order or "plain"), centers)
         if centers is not None and classes.natural is not None:
             check_order(order, classes, agreement(classes, model, centers, preprocess))
     except ReleaseError as error:
