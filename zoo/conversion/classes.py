@@ -11,7 +11,6 @@ import numpy as np
 import timm
 import torch
 from numpy.typing import NDArray
-from timm.utils import natural_key
 from torch import nn
 
 from zoo.class_names import EXPECTED, first_unfit
@@ -71,6 +70,12 @@ def read_classes(labels: Any, counts: Any) -> Classes:
         return {"plain": values, "natural": moved}
 
     return Classes(both(names, images is not None), both(numbers, counted is not None), images, natural)
+
+
+def natural_key(name: str) -> list[Any]:
+    """Return what timm sorts class folders by: words in lower case and numbers; its own fails at "²"."""
+    parts = re.split(r"(\d+)", name.lower())
+    return [int(part) if place % 2 else part for place, part in enumerate(parts)]
 
 
 def _natural(names: Sequence[str]) -> list[int] | None:
