@@ -9,11 +9,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 import torchvision
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+import zoo
+from zoo.errors import ZooError
+from zoo.release import Release
 
 VIT = {"depth": 2, "img_size": 32}  # of timm's ViT-S/16, so that tests are fast
 CLASSES = 7
@@ -52,6 +57,50 @@ def save(file: Path, model: nn.Module, **entries: Any) -> Path:
     state = {f"module.{key}": value for key, value in model.state_dict().items()}
     torch.save({"epoch": 12, "arch": "resnet", "state_dict": state, **entries}, file)
     return file
+
+
+def features(release: Release, size: int = 32) -> Tensor:
+    """What a released encoder makes of `images`."""
+    with torch.no_grad():
+        return release.load().eval()(images(size))
+
+
+def source_features(encoder: Any, size: int = 32) -> Tensor:
+    """Features by the source's own code."""
+    with torch.no_grad():
+        if isinstance(encoder, ResNetS):
+            return encoder.features(images(size))
+        if isinstance(encoder, torchvision.models.ResNet):
+            return torchvision_features(encoder, images(size))
+        return encoder(images(size)).flatten(1)
+
+
+def assert_centers(release: Release, linear: Any) -> None:
+    """The centers are the source's classifier, and so are the logits of the released one."""
+    centers = release.require_centers()
+    assert torch.equal(centers.weight, linear.weight)
+    assert torch.equal(centers.bias, linear.bias)
+    with torch.no_grad():
+        assert torch.equal(release.load(head="centers").eval()(images()), linear(features(release)))
+
+
+def changed(file: Path, target: Path, change: Any) -> Path:
+    """Write a file whose `state_dict` is changed by a function."""
+    content = torch.load(file)
+    change(content["state_dict"])
+    torch.save(content, target)
+    return target
+
+
+def refusal(file: Path | str, family: str | None, folder: Path, **options: Any) -> str:
+    """The error's one line; nothing is written, and what a file says is no order to a terminal."""
+    out = folder / "out"
+    with pytest.raises(ZooError) as caught:
+        zoo.convert(file, family, out, **options)
+    assert not out.exists() and not list(folder.glob(".*"))
+    message = str(caught.value)
+    assert message.isprintable()
+    return message
 
 
 def torchvision_features(resnet: nn.Module, x: Tensor) -> Tensor:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
+import hashlib
 import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +22,10 @@ from tests import convert_helpers as made
 from tests import warm
 from zoo import cli
 from zoo.cli.show import print_release
-from zoo.config import dump_yaml
-from zoo.errors import DataError
-from zoo.release import Release, card
-from zoo.release.check import check_release
-from zoo.release.convert import ConvertedRecipe
+from zoo.conversion import FAMILIES, PUBLISHED
+from zoo.conversion.fetch import Published
+from zoo.errors import DataError, ReleaseError
+from zoo.release import Release, card, format
 
 ARCH = "cifar_resnet20"
 
@@ -41,30 +43,17 @@ def file(source: nn.Module, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def release(file: Path, tmp_path: Path) -> Release:
     """Of digits, by what the user says: the weights are random."""
-    return zoo.convert(
-        file,
-        "paco",
-        tmp_path / "out",
-        arch=ARCH,
-        size=8,
-        labels="digits",
-        class_counts="digits?imbalance=50",
-        dataset="digits, long tail 50",
-    )
-
-
-def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return warm.zoo("convert", *arguments)
+    given = {"labels": "digits", "class_counts": "digits?imbalance=50", "dataset": "digits, long tail 50"}
+    return zoo.convert(file, "paco", tmp_path / "out", size=8, **given)
 
 
 def test_the_command_prints_what_it_took_and_left_out_and_how_to_load(file: Path, tmp_path: Path) -> None:
-    labels, counts = tmp_path / "labels.txt", tmp_path / "counts.txt"
+    labels, counts, out = tmp_path / "labels.txt", tmp_path / "counts.txt", tmp_path / "out"
     labels.write_text("\n".join(f"class {index}" for index in range(10)) + "\n")
     counts.write_text("\n".join(map(str, range(10, 0, -1))))
-    out = tmp_path / "out"
-    done = run(
-        *(file, "--family", "paco", "--arch", ARCH, "--out", out, "--name", f"{ARCH}.mine"),
-        *("--labels", labels, "--class-counts", counts, "--mean", "0.5,0.5,0.5", "--license", "cc0-1.0"),
+    done = warm.zoo(
+        *("convert", file, "--family", "paco", "--arch", ARCH, "--out", out, "--name", f"{ARCH}.mine"),
+        *("--labels", labels, "--class-counts", counts, "--mean", "0.5", "--license", "cc0-1.0"),
         *("--arg", "drop_rate=0.0", "--dataset", "CIFAR-10-LT"),
     )
     assert done.returncode == 0, done.stderr
@@ -74,7 +63,7 @@ def test_the_command_prints_what_it_took_and_left_out_and_how_to_load(file: Path
         "  taken     centers: 2 tensors",
         "  left out  momentum encoder: 114 tensors",
         "  left out  centers of the momentum encoder: 2 tensors",
-        "  left out  projection head: encoder_q.fc.* (9), encoder_k.fc.* (9)",
+        "  left out  projection head: encoder_q.* (9), encoder_k.* (9)",
         "  input     32 pixels, crop 1, bilinear, mean (0.5, 0.5, 0.5), std (0.2023, 0.1994, 0.201)",
         "  licence   cc0-1.0",
         f'load it:  zoo.load("{out}")',
@@ -82,71 +71,52 @@ def test_the_command_prints_what_it_took_and_left_out_and_how_to_load(file: Path
         assert line in done.stdout
     release = zoo.open(out)
     release.verify()
-    assert release.name == f"{ARCH}.mine"
-    assert release.class_names[3] == "class 3"
-    assert release.centers is not None
-    assert release.centers.class_counts.tolist() == list(range(10, 0, -1))
+    assert (release.name, release.class_names[3]) == (f"{ARCH}.mine", "class 3")
+    assert release.require_centers().class_counts.tolist() == list(range(10, 0, -1))
     assert release.config["zoo"]["dataset"] == {"name": "CIFAR-10-LT"}
     assert release.config["model_args"] == {"drop_rate": 0.0}
 
 
-def test_a_conversion_without_a_licence_has_the_repositorys_until_one_is_set(
-    file: Path, tmp_path: Path
-) -> None:
-    done = run(file, "--family", "paco", "--arch", ARCH, "--out", tmp_path / "out")
-    assert done.returncode == 0, done.stderr
-    repository = "https://github.com/dvlab-research/Parametric-Contrastive-Learning"
-    assert f"  licence   mit, that of {repository}; for weights of your own: --license ID" in done.stdout
-    release = zoo.open(tmp_path / "out")
+def test_a_conversion_without_a_licence_has_the_repositorys_until_one_is_set(release: Release) -> None:
+    assert release.config["pretrained_cfg"]["license"] == "mit"
     assert "The licence is the one that the repository states." in release.card
     own = release.with_license("cc-by-4.0")
     own.verify()
     assert "that the repository states" not in own.card + own.recipe["description"]
-    assert own.recipe == {**release.recipe, "description": own.recipe["description"]}
     card.check_card(own.path, own.config)
 
 
-def test_the_command_answers_a_mistake_with_one_line(
-    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for options, expected in (
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
         (("--family", "moco"), "--family paco"),
         (("--family", "paco", "--mean", "0.5;0.5"), "--mean: found"),
         (("--family", "paco", "--arg", "img_size"), '--arg "img_size": expected KEY=VALUE'),
         (("--family", "paco", "--arg", "img_size=32"), 'takes no argument "img_size"'),
-    ):
-        monkeypatch.setattr(sys, "argv", ["zoo", "convert", str(file), "--arch", ARCH, *options])
-        with pytest.raises(SystemExit) as status:
-            cli.main()
-        assert status.value.code == 1
-        printed = capsys.readouterr()
-        assert printed.out == ""
-        assert len(printed.err.splitlines()) == 1
-        assert printed.err.startswith("zoo: ")
-        assert expected in printed.err
-
-
-def test_labels_and_counts_can_be_those_of_a_data_set(release: Release) -> None:
-    centers = release.centers
-    assert centers is not None
-    counts = centers.class_counts.numpy()
-    assert release.class_names == tuple("0123456789")
-    assert counts[0] > counts[-1]
-    assert np.array_equal(counts, sorted(counts, reverse=True))
-    assert "not known" not in release.config["zoo"]["description"]
+        ((), "--family"),
+    ],
+)
+def test_the_command_answers_a_mistake_with_one_line(
+    file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    options: tuple[str, ...],
+    expected: str,
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["zoo", "convert", str(file), "--arch", ARCH, *options])
+    with pytest.raises(SystemExit) as status:
+        cli.main()
+    printed = capsys.readouterr()
+    assert (status.value.code, printed.out, len(printed.err.splitlines())) == (1, "", 1)
+    assert expected in printed.err
 
 
 def test_evaluation_asks_for_data_and_measures_on_them(release: Release, source: Any) -> None:
-    with pytest.raises(
-        DataError, match=r"was converted and names no data of its own; give some, e.g. --data folder:DIR"
-    ):
+    with pytest.raises(DataError, match="was converted and names no data of its own"):
         zoo.evaluate(release, "knn")
-    with pytest.raises(DataError, match=r"found no images in the folder .*, expected CLASS/IMAGE"):
-        zoo.evaluate(release, "knn", data=release.path)
-    assert zoo.evaluate(release, "linear", data="digits")["metrics"]["accuracy"] > 20
-    found = zoo.evaluate(release, "classifier", data="digits", save=False)["metrics"]["accuracy"]
+    found = zoo.evaluate(release, "classifier", data="digits")["metrics"]["accuracy"]
     assert found == pytest.approx(_accuracy_by_hand(source), abs=1e-6)
-    assert [entry["protocol"] for entry in zoo.open(release.path).metrics["evaluations"]] == ["linear"]
+    assert [entry["protocol"] for entry in zoo.open(release.path).metrics["evaluations"]] == ["classifier"]
     card.check_card(release.path, release.config)
 
 
@@ -165,34 +135,20 @@ def _accuracy_by_hand(source: Any) -> float:
     return 100 * float((logits.argmax(1) == torch.tensor(test.labels)).float().mean())
 
 
-def test_other_class_names_are_told_how_to_be_given(file: Path, tmp_path: Path) -> None:
-    labels = [f"c{index}" for index in range(10)]
-    release = zoo.convert(file, "paco", tmp_path / "out", arch=ARCH, size=8, labels=labels)
-    with pytest.raises(DataError, match='"zoo convert --labels" names them'):
-        zoo.evaluate(release, "classifier", data="digits")
-
-
-@pytest.mark.usefixtures("no_pictures")
-def test_show_says_where_it_is_from_and_how_it_takes_images(
-    release: Release, capsys: pytest.CaptureFixture[str]
+def test_the_recipe_records_the_conversion_which_is_the_same_twice(
+    release: Release, file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def shown() -> list[str]:
-        print_release(zoo.open(release.path))
-        return capsys.readouterr().out.splitlines()
-
-    repository = "https://github.com/dvlab-research/Parametric-Contrastive-Learning"
-    source = f"moco_ckpt_0400.pth.tar, paco, query encoder, epoch 12, in the layout of {repository}"
-    assert shown()[3:] == [
-        "input: 8 pixels, crop 1, bilinear, mean (0.4914, 0.4822, 0.4465), std (0.2023, 0.1994, 0.201)",
-        "licence: mit",
-        f"converted from {source}",
-    ]
-    for recipe, said in (
-        ({"init": {"release": "timm:resnet18.a1_in1k"}}, ["training started from timm:resnet18.a1_in1k"]),
-        ({"converted": ["what", "others", "wrote"]}, []),
-    ):
-        (release.path / "recipe.yaml").write_text(dump_yaml(recipe))
-        assert shown()[5:] == said
+    counts = release.require_centers().class_counts
+    assert counts[0] > counts[-1] and counts.tolist() == sorted(counts.tolist(), reverse=True)
+    record = release.recipe["converted"]
+    assert (record["file"], record["sha256"], record["label_order"]) == (file.name, format.sha256(file), None)
+    assert record["repository"] in release.card and "digits, long tail 50" in release.card
+    assert (release.recipe["objective"], release.metrics["evaluations"]) == ({"name": "paco"}, [])
+    given = {"labels": release.class_names, "class_counts": counts, "dataset": "digits, long tail 50"}
+    again = zoo.convert(file, "paco", tmp_path / "again", arch=ARCH, size=8, **given)
+    assert again.config == release.config
+    print_release(release)
+    assert f"converted from {file.name}, paco, query encoder, epoch 12" in capsys.readouterr().out
 
 
 def test_fine_tuning_starts_from_it(release: Release, tmp_path: Path) -> None:
@@ -205,64 +161,81 @@ def test_fine_tuning_starts_from_it(release: Release, tmp_path: Path) -> None:
         assert torch.equal(value, after[name]), name
 
 
-def test_timm_loads_it_and_computes_the_same(release: Release) -> None:
-    model = timm.create_model(
-        release.config["architecture"],
-        num_classes=10,
-        pretrained=True,
-        pretrained_cfg_overlay={"file": str(release.path / "model.safetensors"), "num_classes": 10},
-    )
-    with torch.no_grad():
-        found = model.eval()(made.images(8))
-        assert torch.equal(found, release.load(head="centers").eval()(made.images(8)))
-
-
-def test_the_recipe_is_the_record_of_the_conversion(release: Release, file: Path) -> None:
-    record = ConvertedRecipe.model_validate(release.recipe)
-    assert record.converted.file == file.name
-    assert record.converted.sha256 == zoo.release.format.sha256(file)
-    assert record.converted.repository in release.card
-    assert record.objective == {"name": "paco"}
-    assert release.metrics["training"] == {}
-    assert release.metrics["evaluations"] == []
-    assert "digits, long tail 50" in release.card
-    card.check_card(release.path, release.config)
-
-
-def test_converting_twice_gives_the_same_release(release: Release, file: Path, tmp_path: Path) -> None:
-    again = zoo.convert(
-        file,
-        "paco",
-        tmp_path / "again",
-        arch=ARCH,
-        size=8,
-        labels=release.class_names,
-        class_counts=release.centers.class_counts.tolist() if release.centers else None,
-        dataset="digits, long tail 50",
-    )
-    assert again.config == release.config
-
-
-def test_a_stem_without_activation_or_with_other_padding_is_only_that() -> None:
-    torch.manual_seed(0)
-    plain = timm.create_model("resnet18_cifar", num_classes=0).eval()
-    bare = timm.create_model("resnet18_cifar", num_classes=0, stem_act=False, stem_padding=2).eval()
-    bare.load_state_dict(plain.state_dict())
-    x = made.images()
-    with torch.no_grad():
-        stem = bare.bn1(F.conv2d(x, bare.conv1.weight, padding=2))
-        expected = stem
-        for stage in (bare.layer1, bare.layer2, bare.layer3, bare.layer4):
-            expected = stage(expected)
-        torch.testing.assert_close(bare(x), expected.mean((2, 3)))
-        assert not torch.allclose(bare(x), plain(x))
-
-
-def test_it_is_pushed_and_loaded_from_the_hub(hub: Any, release: Release) -> None:
-    check_release(release)
+def test_timm_and_the_hub_give_the_same(hub: Any, release: Release) -> None:
+    overlay = {"file": str(release.path / "model.safetensors"), "num_classes": 10}
+    arch = release.config["architecture"]
+    model = timm.create_model(arch, num_classes=10, pretrained=True, pretrained_cfg_overlay=overlay)
     zoo.push(release, "org/converted", token=hub.token)
     downloaded = zoo.open("org/converted@v1", token=hub.token)
     with torch.no_grad():
-        found = downloaded.load(head="centers").eval()(made.images(8))
-        assert torch.equal(found, release.load(head="centers").eval()(made.images(8)))
+        expected = release.load(head="centers").eval()(made.images(8))
+        assert torch.equal(model.eval()(made.images(8)), expected)
+        assert torch.equal(downloaded.load(head="centers").eval()(made.images(8)), expected)
     assert downloaded.recipe == release.recipe
+
+
+NAME = "resnet18.moco_v2_made_here"
+
+
+@pytest.fixture
+def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The file that authors serve under `NAME`; of one that is called `cut`, half arrives."""
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
+    monkeypatch.chdir(tmp_path)
+    file = made.save(tmp_path / "made.pth.tar", made.MoCo())
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            content = file.read_bytes() if file.exists() else b""
+            self.send_response(200 if content else 404)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content[: len(content) // 2] if (tmp_path / "cut").exists() else content)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/made.pth.tar"
+        md5 = hashlib.md5(file.read_bytes()).hexdigest()[:8]
+        monkeypatch.setitem(PUBLISHED, NAME, Published(url, "moco", "resnet18", md5))
+        yield file
+        server.shutdown()
+
+
+def test_a_checkpoint_is_fetched_once_and_converted_by_its_name_alone(served: Path) -> None:
+    release = zoo.convert(NAME)
+    assert release.path == Path("runs", NAME) and release.name == NAME
+    assert release.config["zoo"]["dataset"]["name"] == "ImageNet-1k"
+    served.unlink()
+    assert zoo.convert(NAME, out="again").config == release.config  # of what was fetched before
+
+
+@pytest.mark.parametrize(
+    ("how", "expected"),
+    [
+        ("absent", r"404.*zoo convert FILE --family moco"),
+        ("other", r"found MD5 .*, expected [0-9a-f]{8}\.\.\. as its authors say"),
+        ("cut", r"found [\d,]+ bytes, expected"),
+    ],
+)
+def test_what_does_not_arrive_whole_is_refused(served: Path, how: str, expected: str) -> None:
+    if how == "absent":
+        served.unlink()
+    elif how == "other":
+        served.write_bytes(b"something else")
+    else:
+        (served.parent / "cut").touch()
+    with pytest.raises(ReleaseError, match=expected):
+        zoo.convert(NAME)
+    assert bool(list(Path("torch").rglob("*.tar*"))) is (how == "other")
+
+
+def test_other_names_are_told_the_nearest_and_loading_says_how_to_convert() -> None:
+    with pytest.raises(ReleaseError, match=r'Did you mean "resnet50\.moco_v2_800ep"\?'):
+        zoo.convert("resnet50.moco_v2_80ep")
+    with pytest.raises(ReleaseError, match=r'"zoo convert resnet50\.moco_v2_800ep" makes a release'):
+        zoo.load("resnet50.moco_v2_800ep")
+    for name, entry in PUBLISHED.items():
+        assert name.startswith(f"{entry.arch}.") and entry.arch in FAMILIES[entry.family].architectures

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
         Prediction,
         Report,
         class_map,
-        convert,
         diagnose,
         embed,
         evaluate,
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
         snapshot,
     )
     from zoo.catalog import list_models, list_recipes, list_sweeps
+    from zoo.conversion.convert import convert
     from zoo.experiments.compare import Comparison, compare
     from zoo.experiments.reproduce import Reproduction, reproduce
     from zoo.experiments.sweep import Sweep, sweep
@@ -79,10 +79,11 @@ _HOME_OF = {
     name: module
     for module, names in {
         "zoo.api": (
-            *("Embedding", "Prediction", "Report", "class_map", "convert", "diagnose", "embed"),
+            *("Embedding", "Prediction", "Report", "class_map", "diagnose", "embed"),
             *("evaluate", "finetune", "predict", "pretrain", "snapshot"),
         ),
         "zoo.catalog": ("list_models", "list_recipes", "list_sweeps"),
+        "zoo.conversion": ("convert",),
         "zoo.experiments": (
             *("Comparison", "Reproduction", "Results", "Sweep", "compare", "reproduce", "sweep", "table"),
         ),
@@ -100,6 +101,7 @@ _SUBMODULES = frozenset(
         "backbones",
         "catalog",
         "config",
+        "conversion",
         "data",
         "evaluation",
         "experiments",

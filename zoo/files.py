@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -9,7 +10,7 @@ import shutil
 import stat
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +142,39 @@ def writing(what: str, error_type: type[ZooError] = ZooError) -> Iterator[None]:
 
 
 @contextmanager
+def staging(target: Path, *, inside: bool = False) -> Iterator[Path]:
+    """Yield a new hidden folder beside `target`, or `inside` it, to gather its content in; then remove it.
+
+    Its process holds a lock on it, which the system releases when the process is killed: what such ones left
+    in either place is removed first.
+    """
+    place = target if inside else target.parent
+    place.mkdir(parents=True, exist_ok=True)
+    own = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{32}}")
+    for left in [*target.parent.iterdir(), *(target.iterdir() if inside else ())]:
+        if own.fullmatch(left.name) and left.is_dir() and _is_abandoned(left):
+            shutil.rmtree(left, ignore_errors=True)
+    folder = place / f".{target.name}.{uuid.uuid4().hex}"
+    try:
+        folder.mkdir()
+        with _opened(folder) as descriptor:
+            with suppress(OSError):  # a file system without locks: then nobody takes it for abandoned
+                fcntl.flock(descriptor, fcntl.LOCK_SH)
+            yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_abandoned(folder: Path) -> bool:
+    try:
+        with _opened(folder) as descriptor:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+@contextmanager
 def replacing(folder: Path) -> Iterator[Path]:
     """Yield an empty folder beside `folder`; with all that is in it, it takes its place when the block ends.
 
@@ -150,27 +184,24 @@ def replacing(folder: Path) -> Iterator[Path]:
         ZooError: if it cannot be written.
     """
     folder = folder.resolve()  # of a link, the folder that it stands for
-    staging, old = (folder.with_name(f".{folder.name}.{uuid.uuid4().hex}") for _ in range(2))
-    try:
+    old = folder.with_name(f".{folder.name}.old.{uuid.uuid4().hex}")  # which no sweep takes for abandoned
+    with ExitStack() as stack:
         with writing(f'"{folder}"'):
-            staging.mkdir(parents=True)
-        yield staging
+            new = stack.enter_context(staging(folder))
+        yield new
         with writing(f'"{folder}"'):
-            for file in staging.rglob("*"):
+            for file in new.rglob("*"):
                 sync(file)
-            sync(staging)
+            sync(new)
             if exists(folder):
                 folder.rename(old)
             try:
-                staging.rename(folder)
+                new.rename(folder)
             except OSError:
                 if exists(old):
                     old.rename(folder)
                 raise
             sync(folder.parent)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
-        if exists(folder):
             shutil.rmtree(old, ignore_errors=True)
 
 
@@ -181,8 +212,14 @@ def temporary_files(folder: Path) -> list[Path]:
 
 def sync(path: Path) -> None:
     """Force a file's content, or a folder's list of names, to disk."""
+    with _opened(path) as descriptor:
+        os.fsync(descriptor)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        yield descriptor
     finally:
         os.close(descriptor)

@@ -1,7 +1,6 @@
-"""What users call: pretrain, finetune, evaluate, diagnose, convert, ... Joins the rooms."""
+"""What users call: pretrain, finetune, evaluate, diagnose, ... Joins the rooms."""
 
 from zoo.api.classes import class_map
-from zoo.api.conversion import convert
 from zoo.api.diagnosis import Report, diagnose
 from zoo.api.embedding import embed
 from zoo.api.evaluation import evaluate, evaluate_release
@@ -21,7 +20,6 @@ __all__ = [
     "Prediction",
     "Report",
     "class_map",
-    "convert",
     "data_in_place",
     "diagnose",
     "embed",

@@ -204,8 +204,8 @@ def convert(
     file: Annotated[
         Path,
         typer.Argument(
-            help="Checkpoint or bare encoder of torch.save, or .safetensors; or the name of one that its "
-            "authors publish, e.g. resnet50.moco_v2_800ep."
+            help="Checkpoint of torch.save, or .safetensors; or the name of one that its authors publish, "
+            "e.g. resnet50.moco_v2_800ep."
         ),
     ],
     family: Annotated[
@@ -214,7 +214,7 @@ def convert(
             "--family",
             show_default=False,
             help="Whose layout: moco (v1, v2), moco-v3, paco, gpaco, ft, pico, lightly, solo-learn; "
-            "timm: a state dict of any timm model, whoever trained it.",
+            "timm: any timm model, whoever trained it.",
         ),
     ] = None,
     arch: Annotated[
@@ -235,7 +235,15 @@ def convert(
     labels: Annotated[
         str | None,
         typer.Option(
-            "--labels", help="The centers' classes: a file, one a line, or a data spec that has them."
+            "--labels",
+            help="The centers' classes: a file, one a line, or a folder or data spec that has them.",
+        ),
+    ] = None,
+    label_order: Annotated[
+        str | None,
+        typer.Option(
+            "--label-order",
+            help="How a folder's classes were numbered: natural (1, 2, 10; timm) or plain (1, 10, 2).",
         ),
     ] = None,
     class_counts: Annotated[
@@ -252,7 +260,9 @@ def convert(
         str | None,
         typer.Option("--interpolation", help="bilinear or bicubic."),
     ] = None,
-    mean: Annotated[str | None, typer.Option("--mean", metavar="R,G,B", help="Mean of the pixels.")] = None,
+    mean: Annotated[
+        str | None, typer.Option("--mean", metavar="R,G,B", help="Mean of the pixels; one number for all.")
+    ] = None,
     std: Annotated[str | None, typer.Option("--std", metavar="R,G,B", help="Their deviation.")] = None,
     dataset: Annotated[
         str | None, typer.Option("--dataset", help="What the encoder was trained on, in words.")
@@ -267,9 +277,9 @@ def convert(
     ] = None,
 ) -> None:
     """Make a release of a checkpoint that another project's code has written; nothing in it is executed."""
-    from zoo import api
+    from zoo.conversion.convert import convert
 
-    release = api.convert(
+    release = convert(
         file,
         family,
         out,
@@ -278,6 +288,7 @@ def convert(
         encoder=encoder,  # type: ignore[arg-type]  # checked there
         model_args=key_values(model_args or [], "--arg"),
         labels=labels,
+        label_order=label_order,  # type: ignore[arg-type]
         class_counts=class_counts,
         size=size,
         crop_pct=crop_pct,

@@ -211,6 +211,8 @@ def print_conversion(release: Release, *, stated: bool, found: bool) -> None:
         print(f"  taken     {what}: {count} tensors")
     for what, keys in source["left_out"].items():
         print(f"  left out  {what}: {keys}")
+    if source["label_order"] is not None:
+        print(f"  classes   in {source['label_order']} order")
     print(f"  input     {_input_words(release)}")
     license, own = release.config["pretrained_cfg"]["license"], "; for weights of your own: --license ID"
     of = "" if license == "unknown" else f", that of {source['repository']}"

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 import shutil
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from zoo.files import sync, write_atomic
+from zoo.files import staging, sync, write_atomic
 
 WRITING = ".writing"  # lies in a folder whose files are being replaced one by one
 LOCK = ".lock"  # of who adds to what a release records; no part of it
@@ -29,19 +28,16 @@ def replacing(folder: Path, *, last: str, stale: tuple[str, ...]) -> Iterator[Pa
         stale: patterns of files in `folder` to remove when they are not among the new ones.
     """
     exists = folder.exists()
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    staging = (folder if exists else folder.parent) / f".{folder.name}.{uuid.uuid4().hex}"
-    try:
-        staging.mkdir()
-        yield staging
-        for file in staging.iterdir():
+    with staging(folder, inside=exists) as new:
+        yield new
+        for file in new.iterdir():
             sync(file)
-        sync(staging)
+        sync(new)
         if not exists:
-            staging.rename(folder)
+            new.rename(folder)
             sync(folder.parent)
             return
-        names = sorted((file.name for file in staging.iterdir()), key=lambda name: (name == last, name))
+        names = sorted((file.name for file in new.iterdir()), key=lambda name: (name == last, name))
         mark = folder / WRITING
         mark.touch()
         sync(folder)
@@ -49,11 +45,9 @@ def replacing(folder: Path, *, last: str, stale: tuple[str, ...]) -> Iterator[Pa
             if old.name not in names:
                 old.unlink()
         for name in names:
-            (staging / name).replace(folder / name)
+            (new / name).replace(folder / name)
         sync(folder)
         mark.unlink()
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
 
 
 def is_staging(path: Path, folder: Path) -> bool:

@@ -203,7 +203,7 @@ def _only_recipe(text: str) -> str:
 
 def _authors(text: str) -> str:
     """Say that a name is of a checkpoint that its authors publish; '' where it is not."""
-    if text not in importlib.import_module("zoo.release.convert.authors").PUBLISHED:
+    if text not in importlib.import_module("zoo.conversion.fetch").PUBLISHED:
         return ""
     return f'its authors publish these weights in a format of their own: "zoo convert {text}" makes a release'
 

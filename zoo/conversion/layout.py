@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
+from zoo.conversion.families import FAMILIES, Part, Rules
+from zoo.conversion.read import summary
 from zoo.errors import ReleaseError
-from zoo.release.convert.families import FAMILIES, Layout
-from zoo.release.convert.listing import summary
-from zoo.release.convert.rules import Part
 
 
 class Parts(NamedTuple):
@@ -31,14 +31,14 @@ class Parts(NamedTuple):
     absent: list[Part | str]
 
     @property
-    def fits(self) -> bool:
-        """Whether the layout explains the file: of the two encoders, one may have been removed."""
-        return bool({Part.QUERY, Part.MOMENTUM} & self.found.keys()) and not self.unknown and not self.absent
+    def has_encoder(self) -> bool:
+        """Whether there is an encoder: of the two, one may have been removed."""
+        return bool({Part.QUERY, Part.MOMENTUM} & self.found.keys())
 
-    def is_bare(self, tensors: Mapping[str, Tensor]) -> bool:
-        """Whether the encoder's keys are those of the file: no module around it."""
-        encoders = (self.found.get(part, {}) for part in (Part.QUERY, Part.MOMENTUM))
-        return all(key in tensors for encoder in encoders for key in encoder)
+    @property
+    def fits(self) -> bool:
+        """Whether the layout explains the file."""
+        return self.has_encoder and not self.unknown and not self.absent
 
 
 def sort_out(tensors: Mapping[str, Tensor], family: str, leave_out: Sequence[str] = ()) -> Parts:
@@ -54,25 +54,20 @@ def sort_out(tensors: Mapping[str, Tensor], family: str, leave_out: Sequence[str
             whose layout fits.
     """
     extra = {key: "left out on request" for pattern in leave_out for key in _named(tensors, pattern)}
-    candidates = [_apply(tensors, layout, extra) for layout in FAMILIES[family].layouts]
+    candidates = [_apply(tensors, *layout, extra) for layout in FAMILIES[family].layouts]
     best = min(candidates, key=lambda parts: (not parts.fits, len(parts.unknown), len(parts.absent)))
-    known = FAMILIES[family]
-    if best.fits and not known.any_weights:
+    if best.fits and family != "timm":
         return best
     others = [
         name
         for name, other in FAMILIES.items()
-        if name != family
-        and not other.any_weights
-        and any(
-            parts.fits and not (known.any_weights and parts.is_bare(tensors))
-            for parts in (_apply(tensors, layout, extra) for layout in other.layouts)
-        )
+        if name not in (family, "timm")
+        and any(_apply(tensors, *layout, extra).fits for layout in other.layouts)
     ]
     if best.fits and not others:  # a file of any keys, but no project's checkpoint around its encoder
         return best
-    hint = f". Its layout is that of --family {' or '.join(others)}" if others else _hint(tensors, best)
-    raise ReleaseError(_misfit(tensors, family, best) + hint)
+    hint = f". Its layout is that of --family {' or '.join(others)}" if others else ""
+    raise ReleaseError(_misfit(tensors, family, best) + (hint or _hint(tensors, family, best)))
 
 
 def _named(tensors: Mapping[str, Tensor], pattern: str) -> list[str]:
@@ -82,12 +77,14 @@ def _named(tensors: Mapping[str, Tensor], pattern: str) -> list[str]:
     return keys
 
 
-def _apply(tensors: Mapping[str, Tensor], layout: Layout, extra: Mapping[str, str]) -> Parts:
+def _apply(
+    tensors: Mapping[str, Tensor], rules: Rules, needs: tuple[Part | str, ...], extra: Mapping[str, str]
+) -> Parts:
     parts = Parts({}, dict(extra), [], [])
     for key, tensor in tensors.items():
         if key in extra:
             continue
-        pattern, what = next((rule for rule in layout.rules if _matches(key, rule[0])), ("", None))
+        pattern, what = next((rule for rule in rules if _matches(key, rule[0])), ("", None))
         if what is None:
             parts.unknown.append(key)
         elif isinstance(what, Part):
@@ -99,32 +96,36 @@ def _apply(tensors: Mapping[str, Tensor], layout: Layout, extra: Mapping[str, st
         else:
             parts.left_out[key] = what
     present = {*parts.found, *parts.left_out.values()}
-    parts.absent.extend(need for need in layout.needs if need not in present)
+    parts.absent.extend(need for need in needs if need not in present)
     return parts
 
 
 def _matches(key: str, pattern: str) -> bool:
-    if pattern.startswith("*."):
-        return key.endswith(pattern[1:])
     return key.startswith(pattern.rstrip("*")) if pattern.endswith("*") else key == pattern
 
 
 def _misfit(tensors: Mapping[str, Tensor], family: str, parts: Parts) -> str:
     if parts.unknown:
-        return f"{len(parts.unknown)} of {len(tensors)} keys are not understood as {family}: " + summary(
-            parts.unknown
+        return (
+            f"{len(parts.unknown)} of {len(tensors)} keys are not understood as {family}: "
+            f"{summary(parts.unknown)}"
         )
     absent = parts.absent or [Part.QUERY]
     names = ", ".join(need.value if isinstance(need, Part) else need for need in absent)
     return f"not the layout of {family}: no {names} among its {len(tensors)} keys: {summary(tensors)}"
 
 
-def _hint(tensors: Mapping[str, Tensor], parts: Parts) -> str:
+def _hint(tensors: Mapping[str, Tensor], family: str, parts: Parts) -> str:
     if all(key.startswith("classifier.") for key in tensors):  # FT's and PyContrast's main_linear.py
         return ". It is a linear classifier alone; the encoder is in the checkpoint of the pretraining"
-    if 0 < len(parts.unknown) < len(tensors):
-        return '. If they are of no use, leave them out by name: --leave-out "PREFIX.*"'
-    return ""
+    if not parts.has_encoder:
+        implied = FAMILIES[family].arguments(tensors)  # which as timm's nobody would know
+        args = "".join(f" --arg {key}={value}" for key, value in implied.items())
+        return (
+            f". Nothing in it says that it is {family}'s; an encoder by itself, with timm's names, is "
+            f"--family timm --arch ARCH{args}"
+        )
+    return '. If they are of no use, leave them out by name: --leave-out "PREFIX.*"' if parts.unknown else ""
 
 
 def to_timm(encoder: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -139,16 +140,8 @@ def to_timm(encoder: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
     Split BatchNorm (several groups in one batch, statistics `[groups * C]`) becomes what it computes at test
     time: the mean over groups.
-
-    timm's Swin Transformers had the downsampling at the end of a stage before version 0.9, now it is at the
-    beginning of the next.
     """
     tensors = dict(encoder)
-    if any(key.startswith("layers.0.downsample.") for key in tensors):
-        tensors = {
-            re.sub(r"^layers\.(\d)\.(?=downsample\.)", _next_stage, key): value
-            for key, value in tensors.items()
-        }
     if all(key.startswith("net.") for key in tensors):
         tensors = {key.removeprefix("net."): value for key, value in tensors.items()}
     if all(key.split(".")[0].isdigit() for key in tensors):
@@ -156,10 +149,6 @@ def to_timm(encoder: Mapping[str, Tensor]) -> dict[str, Tensor]:
         tensors = {_rename_child(key, names): value for key, value in tensors.items()}
     tensors = {re.sub(r"\.shortcut\.(?=\d)", ".downsample.", key): value for key, value in tensors.items()}
     return {key: _join_groups(key, value, tensors) for key, value in tensors.items()}
-
-
-def _next_stage(found: re.Match[str]) -> str:
-    return f"layers.{int(found[1]) + 1}."
 
 
 def _names_of_children(tensors: Mapping[str, Tensor]) -> dict[str, str]:
@@ -182,7 +171,9 @@ def _rename_child(key: str, names: Mapping[str, str]) -> str:
 def _join_groups(key: str, value: Tensor, tensors: Mapping[str, Tensor]) -> Tensor:
     module, _, name = key.rpartition(".")
     weight = tensors.get(f"{module}.weight")
-    if name not in ("running_mean", "running_var") or weight is None or value.ndim != 1 or weight.ndim != 1:
+    if name not in ("running_mean", "running_var") or weight is None or value.dtype != torch.float32:
         return value
-    groups, rest = divmod(len(value), len(weight)) if len(weight) else (1, 0)
-    return value.view(groups, len(weight)).mean(dim=0) if groups > 1 and not rest else value
+    if value.ndim != 1 or weight.ndim != 1 or not len(weight) or len(value) % len(weight):
+        return value
+    groups = len(value) // len(weight)
+    return value.reshape(groups, len(weight)).mean(dim=0) if groups > 1 else value

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import http.client
-import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
+import shutil
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
-from urllib.request import Request, urlopen
+from urllib.request import urlopen
 
+import rich.progress
 import torch
+from rich.console import Console
 
 from zoo.errors import ReleaseError, did_you_mean
-from zoo.files import is_file
+from zoo.files import is_file, write_atomic
 
 _SECONDS = 60.0  # without a byte
 _FAIR = "https://dl.fbaipublicfiles.com"
@@ -80,57 +80,29 @@ def fetch(name: str) -> Path:
     """
     entry = published(name)
     file = Path(torch.hub.get_dir()) / "checkpoints" / Path(urlsplit(entry.url).path).name
-    if not is_file(file):
-        try:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            with _patience(_SECONDS):
-                size = _size(entry.url)
-                torch.hub.download_url_to_file(entry.url, str(file))  # to a temporary name, then renamed
-                found = file.stat().st_size
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            raise ReleaseError(
-                f"{name}: cannot be fetched from {entry.url}: {error}. {_by_hand(entry)}"
-            ) from None
-        if size is not None and found != size:  # the connection ended before the file did
-            file.unlink()
-            raise ReleaseError(
-                f"{name}: found {found:,} bytes, expected {size:,}; give the same command again"
-            )
-    if entry.md5 and not (digest := _md5(file)).startswith(entry.md5):
+    try:
+        if not is_file(file):
+            write_atomic(file, lambda temporary: _download(entry.url, temporary))
+        with file.open("rb") as opened:
+            md5 = hashlib.file_digest(opened, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+    except (OSError, http.client.HTTPException, ValueError) as error:
         raise ReleaseError(
-            f"{name}: {file}: found MD5 {digest}, expected {entry.md5}... as its authors say; delete it,"
-            " then give the same command again"
+            f"{name}: cannot be fetched from {entry.url}: {error}. Fetch it in another way, then give the "
+            f"file: zoo convert FILE --family {entry.family} --arch {entry.arch}"
+        ) from None
+    if not md5.startswith(entry.md5):
+        raise ReleaseError(
+            f"{name}: {file}: found MD5 {md5}, expected {entry.md5}... as its authors say; delete it, then "
+            "give the same command again"
         )
     return file
 
 
-def _by_hand(entry: Published) -> str:
-    return (
-        "Fetch it in another way, then give the file: "
-        f"zoo convert FILE --family {entry.family} --arch {entry.arch}"
-    )
-
-
-def _size(url: str) -> int | None:
-    with urlopen(Request(url, method="HEAD")) as answer:
-        length = answer.headers.get("Content-Length")
-    return None if length is None else int(length)
-
-
-def _md5(file: Path) -> str:
-    try:
-        with file.open("rb") as opened:
-            return hashlib.file_digest(opened, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
-    except OSError as error:
-        raise ReleaseError(f"{file}: cannot be read: {error}") from None
-
-
-@contextmanager
-def _patience(seconds: float) -> Iterator[None]:
-    """Let no socket wait for ever: torch.hub sets no limit of its own."""
-    before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(seconds)
-    try:
-        yield
-    finally:
-        socket.setdefaulttimeout(before)
+def _download(url: str, file: Path) -> None:
+    with urlopen(url, timeout=_SECONDS) as answer, file.open("wb") as out:
+        size = int(answer.headers.get("Content-Length") or 0)
+        console = Console(stderr=True)
+        with rich.progress.wrap_file(answer, total=size, description=file.name, console=console) as stream:
+            shutil.copyfileobj(stream, out)
+    if size and (found := file.stat().st_size) != size:  # the connection ended before the file did
+        raise OSError(f"found {found:,} bytes, expected {size:,}")
