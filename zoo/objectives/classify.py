@@ -14,8 +14,7 @@ from zoo.backbones import feature_dim
 from zoo.config import Config
 from zoo.errors import TrainingError
 from zoo.modules import Centers, CosineClassifier, ScaledClassifier, full_logits
-from zoo.objectives import measures
-from zoo.objectives.base import Batch, DataInfo, Objective, ObjectiveConfig, Output, needing_labels
+from zoo.objectives.base import Batch, DataInfo, Objective, ObjectiveConfig, Output
 from zoo.objectives.mixing import MixConfig, mix
 
 
@@ -138,8 +137,6 @@ class Classify(Objective):
     Config = ClassifyConfig
     num_views = 1
 
-    class_counts: Tensor
-
     def __init__(self, config: ClassifyConfig, encoder: nn.Module, info: DataInfo) -> None:
         super().__init__(config, encoder, info)
         self.classifier = _HEADS[config.head](feature_dim(encoder), info.num_classes)
@@ -154,7 +151,7 @@ class Classify(Objective):
                 "zoo.training.build_objective opens those that the recipe names"
             )
         self.teachers = nn.ModuleList(info.teachers)
-        self.register_buffer("class_counts", info.class_counts)
+        self.mixes_images = config.mix is not None
 
     def train(self, mode: bool = True) -> Classify:
         """Set the mode; a frozen encoder stays in evaluation mode."""
@@ -187,21 +184,15 @@ class Classify(Objective):
             images, targets, labels = mix(self.config.mix, images, labels, len(self.class_counts))
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.config.freeze_encoder):
             features = self.encoder(images)
-        if self.observing and torch.is_grad_enabled() and not features.requires_grad:
-            features.requires_grad_()  # of a frozen encoder: its own gradient has no other use
         logits = full_logits(self.classifier, features)
         accuracy = 100 * (logits.detach().argmax(dim=1) == labels).float().mean()
         metrics = {"train_accuracy": accuracy}
-        if self.observing:
-            metrics |= measures.centers(self._weight_and_bias()[0], self.class_groups())
-        mixed = targets.ndim > 1
-        with needing_labels(batch.labels, self.config.name):
-            loss = self._loss(logits, targets)
+        loss = self._loss(logits, targets)
         if self.config.distill is not None:
             taught = self._taught(self.config.distill, images, logits)
             metrics |= {"label_loss": loss.detach(), "distillation_loss": taught.detach()}
             loss = torch.lerp(loss, taught, self.config.distill.weight)
-        return Output(loss, metrics, features=None if mixed else features)
+        return Output(loss, metrics)
 
     def _loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the loss `[]` of logits `[B, C]` (cosines for LDAM) and labels `[B]`, or shares `[B, C]`."""
@@ -271,11 +262,6 @@ class Classify(Objective):
         if isinstance(self.classifier, ScaledClassifier):
             return self.classifier.scaled()
         return self.classifier.weight, self.classifier.bias
-
-    def center_parameter(self) -> Tensor:
-        """See `Objective.center_parameter`; of a scaled head it is not trained."""
-        weight: Tensor = self.classifier.weight
-        return weight
 
 
 _HEADS = {"linear": nn.Linear, "cosine": CosineClassifier, "scaled": ScaledClassifier}
