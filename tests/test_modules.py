@@ -9,7 +9,9 @@ import pytest
 import timm
 import torch
 import torch.nn.functional as F
+from timm.layers import BatchNormAct2d
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from zoo import backbones
 from zoo.errors import TrainingError
@@ -20,6 +22,8 @@ from zoo.modules import (
     convert_ghost_batchnorm,
     evaluating,
     projection_head,
+    running_statistics,
+    synchronize_batchnorm,
 )
 from zoo.objectives.momentum_contrast import (
     FeatureTransformConfig,
@@ -141,7 +145,7 @@ def test_ghost_groups_are_of_images_where_rows_are_their_tokens(images: int) -> 
     torch.manual_seed(0)
     plain = nn.BatchNorm1d(6, dtype=torch.float64)
     ghost = convert_ghost_batchnorm(copy.deepcopy(plain), 2)
-    batchnorm.set_images(ghost, images)
+    batchnorm.set_ghosts(ghost, images=images)
     x = torch.randn(images, 5, 6, dtype=torch.float64)
     out, means = ghost(x.flatten(0, 1)).reshape_as(x), []
     for g in range(2):
@@ -215,6 +219,24 @@ def test_ghost_batchnorm_works_in_timm_backbones(arch: str) -> None:
     convert_ghost_batchnorm(model, 2)
     assert list(model.state_dict()) == keys
     assert torch.isfinite(model(torch.randn(6, 3, 32, 32))).all()
+
+
+def test_synchronized_layers_are_torchs_and_the_groups_of_keys_stay() -> None:
+    student = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.Sequential(BatchNormAct2d(4)))
+    teacher = MomentumEncoder(student, key_groups=2)
+    both = nn.ModuleList([student, teacher])
+    keys, parameters = list(both.state_dict()), [*both.parameters()]
+    synchronize_batchnorm(both)
+    kinds = [type(part).__name__ for part in both.modules() if isinstance(part, _BatchNorm)]
+    assert kinds == ["SyncBatchNorm", "SyncBatchNormAct", "GhostBatchNorm2d", "GhostBatchNormAct2d"]
+    assert list(both.state_dict()) == keys and all(
+        a is b for a, b in zip(both.parameters(), parameters, strict=True)
+    )
+    ghosts = [part for part in teacher.modules() if isinstance(part, batchnorm.GHOSTS)]
+    assert running_statistics(both) == [
+        buffer for ghost in ghosts for buffer in (ghost.running_mean, ghost.running_var)
+    ]
+    assert running_statistics(both.eval()) == []
 
 
 def test_unknown_batchnorm_is_refused_by_name() -> None:

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tests.objective_helpers import SETTINGS
-from tests.programs.tiny import norm_free
+from tests.programs.tiny import VIT, norm_free
 from tests.test_step import CONSTANT, CPU, NoWaiting, stepper_and_batches
 from tests.test_training import RECIPES, recipe, run
 from zoo import backbones
@@ -24,7 +24,6 @@ from zoo.training.meter import Meter
 from zoo.training.run_stages import class_rows_of, rows_of
 from zoo.training.step import Stepper
 
-VIT = ("name=test_vit.x", "backbone.arch=test_vit", "backbone.args={img_size: 32, patch_size: 8}")
 OBSERVED = {
     "projecting": {"alignment", "uniformity", "tolerance"},
     "paco": {"p_sup", "p_sup_few", "p_sup_optimum_many", "pair_probability", "center_norm_few"},

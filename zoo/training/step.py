@@ -50,7 +50,8 @@ class Stepper:
             is the same on all of them.
 
     Raises:
-        RecipeError: for an optimiser that timm refuses, or fp16 without a GPU.
+        RecipeError: for an optimiser that timm refuses; for fp16, or `sync_batchnorm` over several ranks,
+            without a GPU.
     """
 
     def __init__(
@@ -72,7 +73,12 @@ class Stepper:
             checkpoint_activations(objective.encoder, recipe.backbone.arch)
         objective.join(ranks)
         if section.sync_batchnorm and not ranks.alone:
-            synchronize_batchnorm(objective, ranks)
+            if device.type == "cpu":
+                raise RecipeError(
+                    "training.sync_batchnorm: found true on several ranks without a GPU, expected false: "
+                    "torch joins BatchNorm's statistics on GPUs alone"
+                )
+            synchronize_batchnorm(objective)
         self.objective = objective
         self.ranks = ranks
         self.parallel: Parallel = distributed(objective, ranks)
