@@ -12,7 +12,7 @@ from zoo import functional
 from zoo.config import Config, named_by
 from zoo.modules import Temperature, TemperatureConfig
 from zoo.objectives.base import Batch, DataInfo, Objective, Output
-from zoo.objectives.momentum_contrast import MomentumConfig, MomentumContrast, Pairs, held
+from zoo.objectives.momentum_contrast import MomentumConfig, MomentumContrast, Pairs, held, transform
 
 Keep = Annotated[float, Field(gt=0, le=1)]
 Weight = Annotated[float, Field(gt=0)]
@@ -100,7 +100,8 @@ class MoCo(Objective):
     def forward(self, batch: Batch) -> Output:
         """Contrast the first view's queries with the second view's keys and the queue."""
         _, pairs = self.contrast(self.encoder, batch.views)
-        transformed = self.contrast.transformed(pairs, self.epoch, labelled=False)
+        ft = self.config.feature_transform
+        transformed = transform(pairs, ft, self.epoch, labelled=False, ranks=self.ranks)
         metrics = dict[str, Tensor]()
         tau: float | Tensor = 1.0  # for the simple losses, which do not read it
         if self.temperature is not None:

@@ -120,23 +120,6 @@ class Pairs(NamedTuple):
         """Pair one step's unit rows with the queue as it was before the step."""
         return cls(q, k, queue.keys, queue.labels, queue.valid)
 
-    def transformed(
-        self, ft: FeatureTransformConfig | None, epoch: float, *, labelled: bool, ranks: Ranks
-    ) -> Pairs:
-        """Return the pairs after FT, once its epoch has come; before, themselves.
-
-        Args:
-            ft: the recipe's feature transformation.
-            epoch: how far training is.
-            labelled: the loss reads the queue's labels: negatives are mixed within their class alone.
-            ranks: the processes that each have some rows of the batch.
-        """
-        if ft is None or epoch < ft.start_epoch:
-            return self
-        labels = self.queue_labels if labelled else None
-        q, k, queue, valid = transform(self.q, self.k, self.queue, self.valid, ft, labels, ranks=ranks)
-        return Pairs(q, k, queue, self.queue_labels.repeat(len(queue) // len(self.queue)), valid)
-
 
 def held(pairs: Pairs, transformed: Pairs, **more: Any) -> dict[str, Any]:
     """Return what a step with a queue holds, detached, for `Output.held`; after FT by names with `_ft`."""
@@ -199,48 +182,42 @@ def from_others(ranks: Ranks, q: Tensor, k: Tensor, labels: Tensor) -> tuple[Ten
 
 
 def transform(
-    q: Tensor,
-    k: Tensor,
-    queue: Tensor,
-    valid: Tensor,
-    config: FeatureTransformConfig,
-    labels: Tensor | None = None,
-    *,
-    ranks: Ranks = ALONE,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Apply FT to one step's features.
+    pairs: Pairs, ft: FeatureTransformConfig | None, epoch: float, *, labelled: bool, ranks: Ranks = ALONE
+) -> Pairs:
+    """Apply FT to one step's features, once its epoch has come; before, return the pairs themselves.
 
     On several ranks all draw alike, from `ranks.generator`: the queue, which is the same on all, stays so
     when it is mixed, and each rank's pairs are transformed as one rank's would be.
 
     Args:
-        q: queries `[N, D]`.
-        k: their keys `[N, D]`.
-        queue: past keys `[K, D]`, not changed; they get no gradient.
-        valid: which queue rows are filled `[K]`, filled ones first.
-        config: what to transform.
-        labels: class of each queue row `[K]`, -1 in empty slots: negatives are mixed within their class. All
-            with all when None.
+        pairs: of this step; their queue is not changed, and gets no gradient.
+        ft: the recipe's feature transformation; None: none.
+        epoch: how far training is.
+        labelled: the loss reads the queue's labels: negatives are mixed within their class alone.
         ranks: the processes that each have some rows of the batch.
 
     Returns:
-        `(q_hat, k_hat, queue_hat, valid_hat)`; the last two have 2K rows with `keep_originals`, Z^ first.
+        The transformed pairs; with `keep_originals` their queue has 2K rows, Z^ first.
     """
-    queue_hat, valid_hat = queue, valid
-    if config.negatives is not None:
-        queue_hat = _mix(queue, valid, config.negatives, config.renormalize, labels, ranks.generator)
-        valid_hat = torch.cat([valid, valid]) if config.negatives.keep_originals else valid
-    if config.positives is not None:
-        alpha, per = config.positives.alpha, config.positives.per
+    if ft is None or epoch < ft.start_epoch:
+        return pairs
+    q, k, queue, labels, valid = pairs
+    if ft.negatives is not None:
+        of_class = labels if labelled else None
+        queue = _mix(queue, valid, ft.negatives, ft.renormalize, of_class, ranks.generator)
+        if ft.negatives.keep_originals:
+            labels, valid = labels.repeat(2), valid.repeat(2)
+    if ft.positives is not None:
+        alpha, per = ft.positives.alpha, ft.positives.per
         if ranks.alone:
             drawn = _coefficients(alpha, per, len(q), q)
         else:
             drawn = _coefficients(alpha, per, sum(ranks.counts), q, ranks.generator)
             drawn = drawn if per == "step" else drawn[ranks.own]
         q, k = functional.extrapolate(q, k, 1 + drawn)
-        if config.renormalize:
+        if ft.renormalize:
             q, k = F.normalize(q, dim=1), F.normalize(k, dim=1)
-    return q, k, queue_hat, valid_hat
+    return Pairs(q, k, queue, labels, valid)
 
 
 def _coefficients(
@@ -314,11 +291,6 @@ class MomentumContrast(nn.Module):
         return features, Pairs.of(
             normalize(self.head(features)), normalize(self.teacher(views[1])), self.queue
         )
-
-    def transformed(self, pairs: Pairs, epoch: float, *, labelled: bool) -> Pairs:
-        """Apply the recipe's FT; see `Pairs.transformed`."""
-        ft = self.config.feature_transform
-        return pairs.transformed(ft, epoch, labelled=labelled, ranks=self.ranks)
 
     @torch.no_grad()
     def update(self, encoder: nn.Module, keys: Tensor, labels: Tensor, progress: float) -> None:

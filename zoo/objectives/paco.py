@@ -24,6 +24,7 @@ from zoo.objectives.momentum_contrast import (
     held,
     normalize,
     projection,
+    transform,
 )
 
 
@@ -147,7 +148,8 @@ class PaCo(_WithCenters):
         """Contrast the first view with the second's keys, the batch itself, the queue and the centers."""
         labels = batch.labels
         features, pairs = self.contrast(self.encoder, batch.views)  # G(x), keys and queue
-        transformed = self.contrast.transformed(pairs, self.epoch, labelled=True)
+        ft = self.config.feature_transform
+        transformed = transform(pairs, ft, self.epoch, labelled=True, ranks=self.ranks)
         logits = self.learned(features)  # c . F(x)
         tau = self.learned.temperature(self.progress)
         others = from_others(self.ranks, transformed.q, transformed.k, labels)
@@ -197,7 +199,7 @@ class GPaCo(_WithCenters):
         q, k = (normalize(self.head(x)) for x in features)
         logits = [self.learned(x) for x in features]
         pairs = Pairs.of(q, k, self.queue)
-        transformed = pairs.transformed(ft, self.epoch, labelled=True, ranks=self.ranks)
+        transformed = transform(pairs, ft, self.epoch, labelled=True, ranks=self.ranks)
         tau = self.learned.temperature(self.progress)
         others = from_others(self.ranks, transformed.q, transformed.k, labels)
         # the mean over the 2B anchors: A(i) is the same set in both halves

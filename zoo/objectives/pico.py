@@ -14,7 +14,14 @@ from zoo.backbones import feature_dim
 from zoo.errors import TrainingError
 from zoo.modules import Centers, Scheduled, Share, Temperature, TemperatureConfig, full_logits, value_at
 from zoo.objectives.base import Batch, DataInfo, Objective, Output
-from zoo.objectives.momentum_contrast import MomentumConfig, MomentumContrast, Pairs, from_others, held
+from zoo.objectives.momentum_contrast import (
+    MomentumConfig,
+    MomentumContrast,
+    Pairs,
+    from_others,
+    held,
+    transform,
+)
 
 
 class PiCOConfig(MomentumConfig):
@@ -89,7 +96,8 @@ class PiCO(Objective):
             targets = functional.disambiguate(targets, scores, batch.candidates, phi)
         classification = F.cross_entropy(logits, targets)
         tau = self.temperature(self.progress)
-        transformed = self.contrast.transformed(pairs, self.epoch, labelled=warmed_up)
+        ft = self.config.feature_transform
+        transformed = transform(pairs, ft, self.epoch, labelled=warmed_up, ranks=self.ranks)
         contrast = self._contrast(transformed, predicted if warmed_up else None, tau)
         metrics = self.temperature.metrics(tau, pairs.q.device) | {
             "classification_loss": classification.detach(),

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from zoo import functional
 from zoo.modules import Temperature, TemperatureConfig
 from zoo.objectives.base import Batch, DataInfo, Objective, Output
-from zoo.objectives.momentum_contrast import MomentumConfig, MomentumContrast, from_others, held
+from zoo.objectives.momentum_contrast import MomentumConfig, MomentumContrast, from_others, held, transform
 
 
 class SupConConfig(MomentumConfig):
@@ -40,7 +40,8 @@ class SupCon(Objective):
         """Contrast the first view with the second's keys, the batch itself and the queue."""
         labels = batch.labels
         _, pairs = self.contrast(self.encoder, batch.views)
-        transformed = self.contrast.transformed(pairs, self.epoch, labelled=True)
+        ft = self.config.feature_transform
+        transformed = transform(pairs, ft, self.epoch, labelled=True, ranks=self.ranks)
         tau = self.temperature(self.progress)
         q, k, queue, queue_labels, _ = transformed
         others = from_others(self.ranks, q, k, labels)
