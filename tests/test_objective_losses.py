@@ -200,13 +200,6 @@ def test_gpaco_enqueues_the_second_view() -> None:
     assert not torch.allclose(objective.queue.keys[:6], first, atol=1e-3)
 
 
-def test_gpaco_gives_both_views_gradients() -> None:
-    objective, data = build("gpaco"), batch(2)
-    views = tuple(view.requires_grad_() for view in data.views)
-    objective(data._replace(views=views)).loss.backward()
-    assert all(view.grad is not None and view.grad.any() for view in views)
-
-
 def test_simclr_takes_each_of_the_batchs_other_views_as_a_negative() -> None:
     objective, data = build("simclr").eval(), batch(2)
     with torch.no_grad():
@@ -238,14 +231,6 @@ def test_bcl_classifies_the_first_view_and_contrasts_the_others_with_the_classif
     for one, other in zip(found, theirs, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-8)
     assert all(gradient.any() for gradient in found[:3])  # of each view
-
-
-def test_bcl_without_its_contrast_is_balanced_softmax_of_the_first_view() -> None:
-    objective, data = build("bcl", contrast_weight=0.0), batch(2, views=3)
-    with torch.no_grad():
-        logits = objective.classifier(objective.encoder(torch.cat(data.views))[:6])
-        expected = 2.0 * functional.balanced_softmax(logits, data.labels, [60, 30, 10])
-    torch.testing.assert_close(objective(data).loss, expected)
 
 
 def test_the_centers_of_bcl_leave_out_a_class_without_images() -> None:
@@ -286,12 +271,6 @@ def test_bcl_needs_views_of_one_size() -> None:
     views = (*data.views[:2], data.views[2][..., :6, :6])
     with pytest.raises(TrainingError, match=r"views of 8 x 8, 8 x 8, 6 x 6 pixels, expected one size"):
         build("bcl")(data._replace(views=views))
-
-
-def test_bcl_needs_two_classes() -> None:
-    one = DataInfo(torch.tensor([8]))
-    with pytest.raises(TrainingError, match=r'"bcl": found 1 class in the data, expected 2 or more'):
-        BCL(config("bcl"), backbones.create("cifar_resnet20"), one)
 
 
 def test_moco_v3_is_symmetric_and_predicts_the_other_views_keys() -> None:
