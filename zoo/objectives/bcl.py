@@ -65,10 +65,6 @@ class BCL(Objective):
 
     def __init__(self, config: BCLConfig, encoder: nn.Module, info: DataInfo) -> None:
         super().__init__(config, encoder, info)
-        if info.num_classes < 2:
-            raise TrainingError(
-                f'objective "bcl": found {info.num_classes} class in the data, expected 2 or more to contrast'
-            )
         classifier = nn.Linear if config.head == "linear" else CosineClassifier
         self.classifier = classifier(feature_dim(encoder), info.num_classes)
         self.head = projection(encoder, config)

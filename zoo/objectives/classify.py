@@ -167,11 +167,6 @@ class Classify(Objective):
             nn.init.zeros_(self.classifier.bias)
         if config.freeze_encoder:
             encoder.requires_grad_(False)
-        if len(info.teachers) != len(config.distill.teachers if config.distill else ()):
-            raise TrainingError(
-                f"objective.distill.teachers: found {len(info.teachers)} opened teachers; "
-                "zoo.training.build_objective opens those that the recipe names"
-            )
         self.teachers = nn.ModuleList(info.teachers)
         self.mixes_images = config.mix is not None
 

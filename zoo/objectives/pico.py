@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from zoo import functional
 from zoo.backbones import feature_dim
-from zoo.errors import TrainingError
 from zoo.modules import Centers, Scheduled, Share, Temperature, TemperatureConfig, full_logits, value_at
 from zoo.objectives.base import Batch, DataInfo, Objective, Output
 from zoo.objectives.momentum_contrast import (
@@ -72,8 +71,7 @@ class PiCO(Objective):
 
     def __init__(self, config: PiCOConfig, encoder: nn.Module, info: DataInfo) -> None:
         super().__init__(config, encoder, info)
-        if info.candidates is None:
-            raise TrainingError('objective "pico" needs candidate sets: set data.partial_labels')
+        assert info.candidates is not None  # `zoo.recipe.fits` asks for data.partial_labels
         self.contrast = MomentumContrast(encoder, config)
         self.temperature = Temperature(config.tau)
         self.classifier = nn.Linear(feature_dim(encoder), info.num_classes)
