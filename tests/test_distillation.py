@@ -98,18 +98,16 @@ def test_the_gradient_is_tau_times_the_difference_of_the_distributions() -> None
 
 
 @pytest.mark.parametrize(
-    ("teachers", "tau", "match"),
+    ("teachers", "match"),
     [
-        (torch.zeros(2, 3), 1.0, r"teacher_logits: found \[2, 3\], expected \[T, N, C\].*\[2, 3\]"),
-        (torch.zeros(1, 2, 4), 1.0, r"teacher_logits: found \[1, 2, 4\]"),
-        (torch.zeros(0, 2, 3), 1.0, r"teacher_logits: found \[0, 2, 3\]"),
-        (torch.zeros(1, 2, 3), 0.0, r"tau: found 0.0, expected a number above 0"),
-        (torch.zeros(1, 2, 3), math.nan, r"tau: found nan"),
+        (torch.zeros(2, 3), r"teacher_logits: found \[2, 3\], expected \[T, N, C\].*\[2, 3\]"),
+        (torch.zeros(1, 2, 4), r"teacher_logits: found \[1, 2, 4\]"),
+        (torch.zeros(0, 2, 3), r"teacher_logits: found \[0, 2, 3\]"),
     ],
 )
-def test_arguments_that_mean_nothing_are_refused(teachers: Tensor, tau: float, match: str) -> None:
+def test_teachers_logits_of_another_shape_are_refused(teachers: Tensor, match: str) -> None:
     with pytest.raises(ArgumentError, match=match):
-        functional.distillation(torch.zeros(2, 3), teachers, tau=tau)
+        functional.distillation(torch.zeros(2, 3), teachers, tau=1.0)
 
 
 # --- who is asked what ---
