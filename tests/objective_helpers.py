@@ -12,6 +12,7 @@ from torch import Tensor
 from zoo import backbones
 from zoo.data import ImageDataset, eval_images
 from zoo.objectives import OBJECTIVES, Batch, DataInfo, Objective, Output
+from zoo.objectives.momentum_contrast import FeatureTransformConfig, Pairs, transform
 from zoo.recipe import Recipe
 
 HEAD = dict(dim=8, head_layers=2, head_hidden=16, head_batchnorm=True)
@@ -91,6 +92,19 @@ def batch(seed: int = 0, size: int = 6, views: int = 2) -> Batch:
     images = tuple(torch.randn(size, 3, 8, 8, generator=generator) for _ in range(views))
     index = torch.randperm(100, generator=generator)[:size]
     return Batch(images, LABELS[index], index, CANDIDATES[index])
+
+
+def transformed(
+    q: Tensor,
+    k: Tensor,
+    queue: Tensor,
+    valid: Tensor,
+    ft: FeatureTransformConfig,
+    labels: Tensor | None = None,
+) -> Pairs:
+    """What FT makes of one step's features; with labels, negatives are mixed within their class."""
+    pairs = Pairs(q, k, queue, torch.where(valid, 0, -1) if labels is None else labels, valid)
+    return transform(pairs, ft, 0.0, labelled=labels is not None)
 
 
 def eval_batches(dataset: ImageDataset, recipe: Recipe, size: int) -> Iterable[tuple[Tensor, Tensor]]:

@@ -183,28 +183,6 @@ def paco(
     return _mean(losses)
 
 
-def gpaco(
-    q: Tensor,
-    k: Tensor,
-    labels: Tensor,
-    queue: Tensor,
-    queue_labels: Tensor,
-    q_logits: Tensor,
-    k_logits: Tensor,
-    prior: list[float],
-    **settings: object,
-) -> Tensor:
-    """GPaCo: one batch of 2N anchors, each against the 2N - 1 others, the queue and the centers."""
-    rows, logits = [*q, *k], [*q_logits, *k_logits]
-    row_labels = [int(y) for y in labels] * 2
-    stored = [(z, int(y)) for z, y in zip(queue, queue_labels, strict=True) if y >= 0]
-    losses = []
-    for i, row in enumerate(rows):
-        others = [(rows[j], row_labels[j]) for j in range(len(rows)) if j != i]
-        losses.append(paco_of_anchor(row, row_labels[i], others + stored, logits[i], prior, **settings))  # type: ignore[arg-type]
-    return _mean(losses)
-
-
 def priors(counts: list[int]) -> list[float]:
     """Class frequencies; an absent class has 1e-9, that of the authors' code, so that it has a logarithm."""
     return [n / sum(counts) if n else 1e-9 for n in counts]

@@ -13,11 +13,11 @@ from pydantic import ValidationError
 from scipy import stats
 from torch import Tensor
 
-from tests.objective_helpers import FT, QUEUED, batch, build, step
+from tests.objective_helpers import FT, QUEUED, batch, build, step, transformed
 from zoo import functional
 from zoo.functional import _streaming
 from zoo.modules import KeyQueue
-from zoo.objectives.momentum_contrast import FeatureTransformConfig, transform
+from zoo.objectives.momentum_contrast import FeatureTransformConfig
 
 ALPHAS = [0.6, 1.0, 1.6, 2.0, 5.0]
 LABELLED = ["sup_con", "paco", "gpaco"]
@@ -83,7 +83,9 @@ def coefficients(per: str, rounds: int, size: int = 40) -> tuple[Tensor, Tensor]
     q, k, queue = torch.ones(size, 3), torch.zeros(size, 3), torch.eye(size)
     positives, negatives = [], []
     for _ in range(rounds):
-        q_hat, _, queue_hat, _ = transform(q, k, queue, torch.ones(size, dtype=torch.bool), config(per, per))
+        q_hat, _, queue_hat, *_ = transformed(
+            q, k, queue, torch.ones(size, dtype=torch.bool), config(per, per)
+        )
         own = queue_hat.diagonal()
         positives.append(q_hat - 1)
         negatives.append(own.masked_fill(own == 1, torch.nan))
@@ -139,7 +141,7 @@ def test_mixing_with_labels_stays_within_the_class(
     queue[filled:] = torch.nan  # an empty slot that gets in shows
     before = queue.clone()
     pair = torch.ones(2, size)
-    _, _, queue_hat, valid_hat = transform(
+    _, _, queue_hat, _, valid_hat = transformed(
         pair, pair, queue, valid, config(None, per, keep_originals=keep), queue_labels
     )
     assert torch.equal(queue.view(torch.int32), before.view(torch.int32))  # bit for bit, NaN included
@@ -175,7 +177,7 @@ def test_rows_mixed_in_blocks_are_those_of_interpolate(
     monkeypatch.setattr(functional, "permute_filled", lambda valid, generator: permutation)
     queue, pair = F.normalize(torch.randn(23, 8), dim=1), torch.ones(1, 8)
     ft = config(None, per, keep_originals=keep).model_copy(update={"renormalize": renormalize})
-    found = transform(pair, pair, queue, torch.ones(23, dtype=torch.bool), ft)[2]
+    found = transformed(pair, pair, queue, torch.ones(23, dtype=torch.bool), ft)[2]
     assert len(drawn) == (5 if per == "dimension" else 1)
     expected = functional.interpolate(queue, torch.cat(drawn), permutation)
     expected = F.normalize(expected, dim=1) if renormalize else expected
@@ -200,7 +202,7 @@ def test_every_partner_is_equally_likely(labelled: bool) -> None:
     valid = labels >= 0
     counts = torch.zeros(8, 8)
     for _ in range(3000):
-        queue_hat = transform(
+        queue_hat = transformed(
             torch.ones(1, 8),
             torch.ones(1, 8),
             torch.eye(8),
@@ -231,7 +233,7 @@ def test_the_queue_and_the_pair_are_bitwise_what_they_were(
     labels = torch.where(torch.arange(20) < 13, torch.arange(20) % 3, -1)
     ft = config(positives, negatives).model_copy(update={"renormalize": renormalize})
     before = [x.clone() for x in (q, k, queue, labels)]
-    transform(q, k, queue, labels >= 0, ft, labels if labelled else None)
+    transformed(q, k, queue, labels >= 0, ft, labels if labelled else None)
     assert all(torch.equal(a, b) for a, b in zip(before, (q, k, queue, labels), strict=True))
 
 

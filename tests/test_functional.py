@@ -27,13 +27,6 @@ def by_hand(value: float):
     return pytest.approx(value, rel=1e-6)
 
 
-def test_info_nce() -> None:
-    # scores 1 and 0, -1 at tau 1: -log e / (e + 1 + 1/e); at tau 1/2 each exponential is squared
-    q, queue = rows(EAST), rows(NORTH, WEST)
-    assert functional.info_nce(q, q, queue, tau=1.0).item() == by_hand(-math.log(E / (E + 1 + 1 / E)))
-    assert functional.info_nce(q, q, queue, tau=0.5).item() == by_hand(-math.log(E**2 / (E**2 + 1 + E**-2)))
-
-
 def test_info_nce_is_the_mean_over_anchors_and_ignores_empty_slots() -> None:
     q, k, queue = rows(EAST, NORTH), rows(EAST, EAST), rows(WEST, NORTH)
     # the empty second slot would be a perfect match of the second anchor
@@ -43,24 +36,6 @@ def test_info_nce_is_the_mean_over_anchors_and_ignores_empty_slots() -> None:
     assert found.item() == by_hand((first + second) / 2)
     nobody = functional.info_nce(q, k, queue, tau=1.0, valid=torch.zeros(2, dtype=torch.bool))
     assert nobody.item() == 0.0  # each positive is alone in its softmax
-
-
-def test_nt_xent() -> None:
-    # two images, views (east, east) and (north, west)
-    a, b = rows(EAST, NORTH), rows(EAST, WEST)
-    east = -math.log(E / (E + 1 + 1 / E))  # both views of the first: against itself, north, west
-    north = -math.log(1 / (1 + 1 + 1))  # its other view west scores 0, as do both easts
-    west = -math.log(1 / (1 + 2 / E))
-    assert functional.nt_xent(a, b, tau=1.0).item() == by_hand((2 * east + north + west) / 4)
-    assert functional.nt_xent(a[:1], b[:1], tau=0.1).item() == 0.0  # an image alone has no negative
-
-
-def test_sup_con() -> None:
-    # one anchor of class 0; own key at 1, queue: class 0 at 0, class 1 at -1, an empty slot at 1
-    q, queue, queue_labels = rows(EAST), rows(NORTH, WEST, EAST), labels(0, 1, -1)
-    total = E + 1 + 1 / E
-    found = functional.sup_con(q, q, labels(0), queue, queue_labels, tau=1.0)
-    assert found.item() == by_hand(-(math.log(E / total) + math.log(1 / total)) / 2)
 
 
 def test_sup_con_contrasts_the_batch_with_itself_but_not_an_anchor_with_itself() -> None:
@@ -97,34 +72,6 @@ def test_paco() -> None:
     assert paco(beta=0.2) == by_hand(-(0.2 * center + 0.5 * sample) / 0.7)
 
 
-def test_paco_weighs_samples_and_tempers_centers_in_the_denominator() -> None:
-    total = E**2 + 1 + 0.25 * (E + 1)
-    expected = -(math.log(E**2 / total) + 0.5 * math.log(E / total)) / 1.5
-    assert paco(gamma=0.25) == by_hand(expected)
-    total = E + 1 + E + 1  # center_tau halves the logit 2; the samples keep their own temperature
-    assert paco(center_tau=2.0) == by_hand(-(math.log(E / total) + 0.5 * math.log(E / total)) / 1.5)
-
-
-def test_paco_puts_the_prior_into_the_centers_alone() -> None:
-    total = 0.9 * E**2 + 0.1 + E + 1
-    expected = -(math.log(0.9 * E**2 / total) + 0.5 * math.log(E / total)) / 1.5
-    assert paco(prior=torch.tensor([0.9, 0.1]).log()) == by_hand(expected)
-
-
-def test_paco_smooths_over_the_other_centers() -> None:
-    own, other = math.log(E**2 / PACO_TOTAL), math.log(1 / PACO_TOTAL)
-    sample = math.log(E / PACO_TOTAL)
-    assert paco(label_smoothing=0.2) == by_hand(-(0.8 * own + 0.2 * other + 0.5 * sample) / 1.5)
-
-
-def test_balanced_softmax() -> None:
-    # equal logits: the probability is the prior itself
-    logits, counts = torch.zeros(1, 2), torch.tensor([90, 10])
-    assert functional.balanced_softmax(logits, labels(1), counts).item() == by_hand(-math.log(0.1))
-    smoothed = functional.balanced_softmax(logits, labels(1), counts, label_smoothing=0.2).item()
-    assert smoothed == by_hand(-0.9 * math.log(0.1) - 0.1 * math.log(0.9))
-
-
 def test_log_prior_of_an_absent_class_is_finite() -> None:
     assert functional.log_prior(torch.tensor([3, 1, 0])).tolist() == by_hand(
         [math.log(0.75), math.log(0.25), math.log(1e-9)]
@@ -132,44 +79,6 @@ def test_log_prior_of_an_absent_class_is_finite() -> None:
 
 
 SCORED = rows([0.9, 0.0], [0.5, 0.0], [0.1, 0.0], [-0.3, 0.0], [-0.7, 0.0])
-
-
-def test_simple_losses() -> None:
-    q, k = rows(EAST), rows([0.6, 0.0])
-    assert functional.simple_contrastive(q, k, SCORED, weight=0.2).item() == by_hand(-0.6 + 0.2 * 0.5)
-    valid = torch.arange(5) < 2
-    found = functional.simple_contrastive(q, k, SCORED, weight=0.2, valid=valid)
-    assert found.item() == by_hand(-0.6 + 0.2 * 1.4)
-    # the median is 0.1, and what equals the quantile stays; the 0.6 quantile, 0.34, lies between scores
-    for keep, kept in ((0.5, 0.9 + 0.5 + 0.1), (0.4, 0.9 + 0.5), (0.01, 0.9), (1.0, 0.5)):
-        found = functional.hard_simple(q, k, SCORED, weight=0.2, keep=keep)
-        assert found.item() == by_hand(-0.6 + 0.2 * kept)
-
-
-def test_hard_losses_take_each_anchors_own_quantile_of_its_filled_slots() -> None:
-    k = rows([0.6, 0.0])
-    found = functional.hard_contrastive(rows(EAST), k, SCORED, tau=0.5, keep=0.4)
-    total = math.exp(1.2) + math.exp(1.8) + math.exp(1.0)
-    assert found.item() == by_hand(math.log(total) - 1.2)
-    # the opposite query finds the other end hardest
-    found = functional.hard_contrastive(rows(WEST), -k, SCORED, tau=0.5, keep=0.2)
-    assert found.item() == by_hand(math.log(math.exp(1.2) + math.exp(1.4)) - 1.2)
-    # of the last three slots alone, the median is -0.3
-    valid = torch.arange(5) >= 2
-    found = functional.hard_contrastive(rows(EAST), k, SCORED, tau=0.5, keep=0.5, valid=valid)
-    total = math.exp(1.2) + math.exp(0.2) + math.exp(-0.6)
-    assert found.item() == by_hand(math.log(total) - 1.2)
-
-
-def test_margin() -> None:
-    # distances 0.6 of one class; 0.6 and 2 of two, one of which is beyond the margin
-    a, b = rows(EAST, EAST, EAST), rows([0.4, 0.0], [0.4, 0.0], WEST)
-    same = torch.tensor([True, False, False])
-    found = functional.margin_contrastive(a, b, same, margin=1.0)
-    assert found.item() == by_hand((0.36 / 2 + 0.4**2 / 2 + 0) / 3)
-    assert functional.margin_contrastive(a, b, same.long(), margin=1.0) == found
-    found = functional.margin_contrastive(a, b, same, margin=1.0, squared_margin=True)
-    assert found.item() == by_hand((0.36 / 2 + (1 - 0.36) / 2 + 0) / 3)
 
 
 @pytest.mark.parametrize("squared", [False, True])
@@ -182,21 +91,6 @@ def test_margin_gradient_is_finite_where_two_images_coincide(squared: bool) -> N
     loss.backward()
     assert a.grad is not None
     assert (a.grad == 0).all()
-
-
-def test_prototypes_move_row_after_row_and_are_scaled_once() -> None:
-    prototypes = rows(EAST, NORTH, [0.0, 0.0])
-    # class 0 meets north, then west: 1/2 (1/2 east + 1/2 north) + 1/2 west = (-1/4, 1/4)
-    moved = functional.move_prototypes(prototypes, rows(NORTH, WEST, WEST), labels(0, 2, 0), momentum=0.5)
-    half = 0.5**0.5
-    torch.testing.assert_close(moved, rows([-half, half], NORTH, WEST))
-
-
-def test_targets_move_toward_the_best_candidate() -> None:
-    targets = rows([0.5, 0.5, 0.0])
-    scores, candidates = rows([-0.2, -0.1, 0.9]), torch.tensor([[True, True, False]])
-    moved = functional.disambiguate(targets, scores, candidates, momentum=0.9)
-    torch.testing.assert_close(moved, rows([0.45, 0.55, 0.0]))
 
 
 def test_extrapolation() -> None:

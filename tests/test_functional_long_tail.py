@@ -59,13 +59,6 @@ def test_logit_adjustment_with_tau_1_is_balanced_softmax_and_with_0_cross_entrop
     assert torch.equal(none, torch.nn.functional.cross_entropy(logits, labels))
 
 
-def test_logit_adjustment_by_hand() -> None:
-    """Equal logits, 3 images to 1: softmax gives the prior, 1/4 for the rare class; with tau 2, 1 to 9."""
-    logits, labels, counts = torch.zeros(1, 2), torch.tensor([1]), torch.tensor([3, 1])
-    assert functional.logit_adjusted(logits, labels, counts).item() == pytest.approx(math.log(4))
-    assert functional.logit_adjusted(logits, labels, counts, tau=2.0).item() == pytest.approx(math.log(10))
-
-
 def test_post_hoc_adjustment_takes_out_what_training_has_put_in() -> None:
     """By hand: log 2 ahead on 3 images to 1 loses by log(3/2). And it undoes the loss's own adjustment."""
     found = functional.post_hoc_adjusted(torch.tensor([[math.log(2), 0.0]]), torch.tensor([3, 1]))
@@ -78,16 +71,6 @@ def test_post_hoc_adjustment_takes_out_what_training_has_put_in() -> None:
 
 
 # --- LDAM and the effective number ---
-
-
-def test_margins_by_hand() -> None:
-    """n^(1/4) is 10^(1/2), 2, 2^(1/2) and 1."""
-    # two classes at cosine 0, scale 1: the loss of an image is log(1 + e^margin) of its class
-    for own, margin in enumerate([0.5 / math.sqrt(10), 0.25, 0.5 / math.sqrt(2), 0.5]):
-        cosines = torch.full((1, 4), -1e4, dtype=torch.float64)
-        cosines[0, [own, (own + 1) % 4]] = 0.0
-        found = functional.ldam(cosines, torch.tensor([own]), COUNTS, max_margin=0.5, scale=1.0)
-        assert found.item() == pytest.approx(math.log1p(math.exp(margin)), rel=1e-9)
 
 
 @settings(max_examples=30, deadline=None)
@@ -116,15 +99,6 @@ def test_ldam_is_the_cross_entropy_of_scaled_cosines_less_the_own_classs_margin(
     )
 
 
-def test_ldam_by_hand() -> None:
-    """Both cosines 0.5, margin 0.5 and scale 2 of the one image of a class: log(1 + e^(2 * 0.5))."""
-    cosines, counts = torch.full((1, 2), 0.5), torch.tensor([16, 1])
-    rare = functional.ldam(cosines, torch.tensor([1]), counts, max_margin=0.5, scale=2.0)
-    often = functional.ldam(cosines, torch.tensor([0]), counts, max_margin=0.5, scale=2.0)
-    assert rare.item() == pytest.approx(math.log(1 + math.e))
-    assert often.item() == pytest.approx(math.log(1 + math.exp(0.5)))  # half the margin
-
-
 @pytest.mark.parametrize("beta", [0.0, 0.9, 0.9999])
 def test_class_balanced_weights_are_inverse_effective_numbers_that_sum_to_the_classes(beta: float) -> None:
     effective = [sum(beta**i for i in range(n)) for n in COUNTS.tolist()]  # 1 + b + ... + b^(n-1)
@@ -133,13 +107,6 @@ def test_class_balanced_weights_are_inverse_effective_numbers_that_sum_to_the_cl
     found = functional.class_balanced_weights(COUNTS, beta=beta)
     assert found.tolist() == pytest.approx(expected, rel=1e-6)
     assert found.dtype == torch.float32
-
-
-def test_class_balanced_weights_by_hand() -> None:
-    """beta 1/2: 2 images are worth 1.5, one is worth 1."""
-    assert functional.class_balanced_weights(torch.tensor([2, 1]), beta=0.5).tolist() == pytest.approx(
-        [0.8, 1.2]
-    )
 
 
 # --- classifiers ---

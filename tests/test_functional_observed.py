@@ -1,4 +1,4 @@
-"""What is recorded of scores, probabilities and centers, against loops in float64 and cases by hand."""
+"""Figures of scores, probabilities and centers, against loops in float64 and cases by hand."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from tests import reference
 from zoo import functional
-from zoo.objectives import measures
+from zoo.data import Batch
+from zoo.training import observe
 
 
 def rows(count: int, dim: int = 5, seed: int = 0) -> Tensor:
@@ -72,21 +73,6 @@ def test_an_image_without_a_label_is_a_contrast_in_the_probabilities_as_in_the_l
     torch.testing.assert_close(-pair[known].log().mean(), loss)
 
 
-def test_what_is_observed_of_images_without_labels_is_of_the_others() -> None:
-    values = {"pair_probability": torch.tensor([0.25, torch.nan, 0.75])}
-    found = measures.measure(measures.seen(torch.tensor([0, -1, 1]), values=values), groups=None)  # type: ignore[arg-type]
-    assert float(found["pair_probability"]) == 0.5
-
-
-def test_probabilities_of_sup_con_are_those_of_paco_without_centers() -> None:
-    given = problem()
-    nowhere = probabilities(given | {"center_logits": given["center_logits"] - 1e4}, tau=0.3)
-    samples = {key: given[key] for key in ("q", "k", "labels", "queue", "queue_labels")}
-    _, _, pair, positives = functional.contrast_probabilities(**samples, tau=0.3)
-    torch.testing.assert_close(pair, nowhere.pair)
-    assert positives.tolist() == nowhere.positives.tolist() == [6, 5, 6, 3, 5, 1]
-
-
 @pytest.mark.parametrize(
     ("alpha", "beta", "gamma", "smoothing", "reduction"),
     [(0.05, 1.0, 1.0, 0.0, "mean"), (0.3, 2.0, 0.5, 0.0, "sum"), (0.05, 1.0, 1.0, 0.2, "mean")],
@@ -134,79 +120,93 @@ def test_the_real_loss_of_free_scores_is_least_at_the_optimum(
         torch.testing.assert_close(a.detach(), b, rtol=2e-3, atol=1e-5, check_dtype=False, msg=name)
 
 
-def test_the_papers_optima() -> None:
-    """science.md: q* = 0.001, |queue| = 8192, alpha = 0.05."""
-    found = functional.paco_optimum(torch.tensor([8.192]), alpha=0.05)
-    assert float(found.p_sup) == pytest.approx(0.71, abs=0.005)
-    assert float(found.pair) == pytest.approx(0.035, abs=0.0005)
-    assert float(found.center) == float(found.p_sup)
-
-
 def test_moments_of_chosen_pairs() -> None:
     scores = torch.tensor([[1.0, 2.0, 30.0], [4.0, -5.0, 6.0], [7.0, 8.0, 9.0]])
     chosen = torch.tensor([[True, True, False], [False, False, True], [False, False, False]])
-    moments = functional.anchor_moments(scores, chosen)
+    moments = observe.moments(scores, chosen)
     assert moments[:2].tolist() == [[1.5, 0.25, 2], [6, 0, 1]]
     assert moments[2].isnan().tolist() == [True, True, False] and moments[2, 2] == 0
-    mean, variance = functional.pooled_moments(moments)
-    assert (float(mean), float(variance)) == pytest.approx((3.0, 14 / 3))
-    nowhere = functional.anchor_moments(scores, torch.zeros_like(chosen))
-    assert all(value.isnan() for value in functional.pooled_moments(nowhere))
+    assert [float(value) for value in observe.pooled(moments)] == pytest.approx((3.0, 14 / 3))
+    nowhere = observe.moments(scores, torch.zeros_like(chosen))
+    assert all(value.isnan() for value in observe.pooled(nowhere))
 
 
 def test_centers_of_a_simplex_are_as_far_apart_as_can_be() -> None:
     simplex = torch.eye(4) - 0.25
-    assert float(functional.center_cosine(7 * simplex)) == pytest.approx(-1 / 3)
+    assert float(observe.center_figures(7 * simplex, {})["center_cosine"]) == pytest.approx(-1 / 3)
     weight = rows(7)
     pairs = [float(weight[a] @ weight[b]) for a in range(7) for b in range(7) if a != b]
-    scaled = weight * torch.arange(1, 8)[:, None]
-    assert float(functional.center_cosine(scaled)) == pytest.approx(sum(pairs) / len(pairs))
-    assert functional.center_cosine(weight[:1]).isnan()
+    few = {"few": torch.arange(7) < 2}
+    found = observe.center_figures(weight * torch.arange(1, 8)[:, None], few)
+    assert float(found["center_cosine"]) == pytest.approx(sum(pairs) / len(pairs))
+    assert float(found["center_norm_few"]) == pytest.approx(1.5)
+    assert observe.center_figures(weight[:1], {}) == {}
 
 
-def test_means_of_groups_leave_out_unknown_classes_and_are_nan_without_a_value() -> None:
-    members = torch.tensor([[True, False, False], [False, True, False], [False, False, True]])
-    values = torch.tensor([1.0, 2.0, 4.0, torch.nan])
-    found = functional.group_means(values, torch.tensor([0, 0, 1, -1]), members)
-    assert found[:2].tolist() == [1.5, 4.0] and found[2].isnan()
+def test_means_leave_out_unknown_classes_and_rows_without_a_value() -> None:
+    groups = {name: torch.arange(3) == c for c, name in enumerate(("many", "medium", "few"))}
+    labels, values = torch.tensor([0, 0, 1, -1]), torch.tensor([1.0, 2.0, 4.0, 8.0])
+    found = observe.figures_of({"labels": labels, "p_sup": values}, groups)
+    assert [float(found[f"p_sup{name}"]) for name in ("", "_many", "_medium")] == [3.75, 1.5, 4.0]
+    assert found["p_sup_few"].isnan()
+    lacking = torch.tensor([0.25, torch.nan, 0.75, torch.nan])
+    assert float(observe.figures_of({"labels": labels, "pair": lacking}, {})["pair"]) == 0.5
 
 
-def test_tolerance_takes_unknown_classes_for_no_class() -> None:
-    z = rows(5)
-    found = functional.tolerance(z, torch.tensor([0, -1, 0, -1, 2]))
-    assert float(found) == pytest.approx(float(z[0] @ z[2]))
-    assert functional.tolerance(z, torch.tensor([0, -1, 1, -1, 2])).isnan()
+def figures(labels: Tensor, **held: Any) -> dict[str, float]:
+    """Of a step of an objective that says no more than `held`."""
+    part = Batch((), labels, torch.arange(len(labels)))
+    found = observe.figures_of(observe.rows_of(nn.Identity(), part, held), {})  # type: ignore[arg-type]
+    return {name: float(value) for name, value in found.items()}
 
 
-def test_scores_are_parted_by_class() -> None:
+@pytest.mark.parametrize("ft", ["", "_ft"])
+def test_scores_are_parted_by_class(ft: str) -> None:
     q, queue = rows(6, seed=1), rows(9, seed=3)
-    scores_of = measures.scores_by_class(q, LABELS, queue, QUEUE_LABELS)
-    given = {f"{name}_ft": moments for name, moments in scores_of.items()}
-    found = measures.measure(measures.seen(LABELS, scores=given), measures.Groups((), torch.zeros(0, 4)))
+    names = ("q", "k", "queue", "queue_labels", "valid")
+    held = dict(zip(names, (q, q, queue, QUEUE_LABELS, torch.ones(9, dtype=torch.bool)), strict=True))
+    if ft:
+        held |= {f"{name}_ft": value for name, value in held.items()}
+        held["queue"] = queue.roll(1, dims=0)
+    found = figures(LABELS, **held, classes=LABELS)
     pairs: dict[str, list[float]] = {"same_class": [], "negative": []}
     for i, j in ((i, j) for i in range(6) for j in range(9) if QUEUE_LABELS[j] >= 0):
         same = LABELS[i] == QUEUE_LABELS[j]
         pairs["same_class" if same else "negative"].append(float(q[i] @ queue[j]))
     for name, scores in pairs.items():
         expected = torch.tensor(scores, dtype=torch.float64)
-        assert float(found[f"{name}_score_ft"]) == pytest.approx(float(expected.mean()))
-        assert float(found[f"{name}_variance_ft"]) == pytest.approx(float(expected.var(correction=0)))
+        assert found[f"{name}_score{ft}"] == pytest.approx(float(expected.mean()))
+        assert found[f"{name}_variance{ft}"] == pytest.approx(float(expected.var(correction=0)))
+    of_all = figures(LABELS, **held)  # without classes every filled key is a negative
+    assert of_all[f"negative_score{ft}"] == pytest.approx(float((q @ queue.T).mean()))
 
 
-def test_scores_in_a_batch_and_geometry_on_the_sphere() -> None:
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_scores_in_a_batch_and_geometry_on_the_sphere(ranks: int) -> None:
     a, b = rows(5, seed=1), rows(5, seed=2)
-    scores_of = measures.scores_in_batch(a, b)
-    labels = torch.zeros(5, dtype=torch.int64)
-    found = measures.measure(measures.seen(labels, scores=scores_of), measures.Groups((), torch.zeros(0, 4)))
-    apart = torch.stack([a[i] @ b[j] for i in range(5) for j in range(5) if i != j])
-    assert float(found["negative_score"]) == pytest.approx(float(apart.mean()))
-    assert float(found["negative_variance"]) == pytest.approx(float(apart.var(correction=0)))
-    of_pairs = (a * b).sum(dim=1)
-    assert float(found["positive_variance"]) == pytest.approx(float(of_pairs.var(correction=0)))
-    sphere = measures.sphere(a, b, torch.tensor([0, 0, 1, 1, -1]))
-    assert float(sphere["alignment"]) == pytest.approx(float((2 - 2 * of_pairs).mean()))
-    potentials = [math.exp(-2 * float((a[i] - a[j]).square().sum())) for i in range(5) for j in range(i)]
-    assert float(sphere["uniformity"]) == pytest.approx(math.log(sum(potentials) / len(potentials)))
-    assert float(sphere["tolerance"]) == pytest.approx(float(a[0] @ a[1] + a[2] @ a[3]) / 2)
-    alone = measures.sphere(a[:1], b[:1], torch.tensor([0]))
-    assert alone["uniformity"].isnan() and alone["tolerance"].isnan() and alone.keys() == sphere.keys()
+    labels = torch.tensor([0, 0, 1, 1, -1])
+    own = 5 if ranks == 1 else 3  # rows here; the others are another rank's
+    found = figures(labels[:own], q=a[:own], k=b[:own], other_keys=b[own:] if ranks == 2 else None)
+    apart = torch.stack([a[i] @ b[j] for i in range(own) for j in range(5) if i != j])
+    assert found["negative_score"] == pytest.approx(float(apart.mean()))
+    assert found["negative_variance"] == pytest.approx(float(apart.var(correction=0)))
+    of_pairs = (a * b)[:own].sum(dim=1)
+    assert found["positive_variance"] == pytest.approx(float(of_pairs.var(correction=0)))
+    assert found["alignment"] == pytest.approx(float((2 - 2 * of_pairs).mean()))
+    potentials = [math.exp(-2 * float((a[i] - a[j]).square().sum())) for i in range(own) for j in range(i)]
+    assert found["uniformity"] == pytest.approx(math.log(sum(potentials) / len(potentials)))
+    same = [a[0] @ a[1], a[2] @ a[3]][: own // 2]
+    assert found["tolerance"] == pytest.approx(float(sum(same)) / len(same))
+    alone = figures(labels[:1], views=(a[:1], b[:1]))
+    assert math.isnan(alone["uniformity"]) and math.isnan(alone["tolerance"])
+
+
+def test_variance_of_nearly_equal_scores_is_neither_negative_nor_rounding() -> None:
+    """An encoder close to collapse: squares of scores near 1 differ by less than float32 holds."""
+    g = torch.Generator().manual_seed(0)
+    q, z = (F.normalize(1 + 1e-2 * torch.randn(n, 16, generator=g), dim=1) for n in (32, 64))
+    scores = q.double() @ z.double()[:50].T
+    chosen = (torch.arange(64) < 50).expand(32, 64)
+    mean, variance = observe.pooled(observe.moments(q @ z.T, chosen))
+    assert mean.item() == pytest.approx(scores.mean().item(), rel=1e-6)
+    assert variance.item() == pytest.approx(scores.var(correction=0).item(), rel=1e-3)

@@ -6,7 +6,6 @@ with the inputs it is differentiable in; the tests run over all of them.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -355,28 +354,6 @@ def test_autocast_changes_nothing(name: str) -> None:
     torch.testing.assert_close(inside, outside, rtol=1e-6, atol=1e-6)
 
 
-def test_hard_losses_keep_the_share_that_they_are_told() -> None:
-    """K - ceil((1 - keep)(K - 1)) negatives reach the quantile.
-
-    Where the quantile is a negative's very score, rounding of `1 - keep` may leave that one out.
-    """
-    keys = 101
-    for percent in (1, 3, 10, 24.5, 40, 50, 70.7, 99, 100):
-        position = (100 - percent) * (keys - 1) / 100
-        for dtype in (torch.float64, torch.float32):
-            p = Problem(6, keys, 5, 2).drawn()
-            # one-hot queries select the scores, so a score's gradient is weight / N where it is kept
-            scores = (p["q"] @ p["queue"].T).to(dtype).requires_grad_(True)
-            one_hot = torch.eye(6, dtype=dtype)
-            loss = functional.hard_simple(
-                one_hot, torch.zeros_like(one_hot), scores.T, weight=6.0, keep=percent / 100
-            )
-            (gradient,) = torch.autograd.grad(loss, scores)
-            assert set(gradient.unique().tolist()) <= {0.0, 1.0}
-            missing = keys - math.ceil(position) - gradient.count_nonzero(dim=1)
-            assert ((missing == 0) | ((missing == 1) & (position == int(position)))).all(), (percent, dtype)
-
-
 @settings(
     max_examples=40,
     deadline=None,
@@ -459,15 +436,3 @@ def test_diagnostics_equal_references_in_every_precision(dtype: torch.dtype, aut
         torch.testing.assert_close(
             found[name].double(), value, rtol=1e-5, atol=1e-6, msg=lambda m, n=name: f"{n}: {m}"
         )
-
-
-def test_variance_of_nearly_equal_scores_is_neither_negative_nor_rounding() -> None:
-    """An encoder close to collapse: squares of scores near 1 differ by less than float32 holds."""
-    g = torch.Generator().manual_seed(0)
-    q, z = (F.normalize(1 + 1e-2 * torch.randn(n, 16, generator=g), dim=1) for n in (32, 64))
-    scores = q.double() @ z.double()[:50].T
-    assert scores.std() < 1e-4
-    chosen = (torch.arange(64) < 50).expand(32, 64)
-    mean, variance = functional.pooled_moments(functional.anchor_moments(q @ z.T, chosen))
-    assert mean.item() == pytest.approx(scores.mean().item(), rel=1e-6)
-    assert variance.item() == pytest.approx(scores.var(correction=0).item(), rel=1e-3)

@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 
 import zoo
 from tests.programs.plain_sweep import draw_nothing
+from tests.programs.tiny import VIT
 from tests.seeds import assert_one_gains
 from tests.test_training import StopAfter
 from tests.warm import run_ranks
@@ -427,12 +428,12 @@ def test_two_ranks_train_the_stages_that_one_does(tmp_path: Path) -> None:
     changes = (
         *SHORT,
         CRT,
-        "training.sync_batchnorm=true",
+        *VIT,
         "training.channels_last=false",
         "optimizer.lr=0.005",
     )
-    file = tmp_path / "cifar_resnet20.mine.yaml"
-    plain = Recipe.load(BASE, changes).model_dump(mode="json") | {"name": "cifar_resnet20.mine"}
+    file = tmp_path / "test_vit.mine.yaml"
+    plain = Recipe.load(BASE, changes).model_dump(mode="json") | {"name": "test_vit.mine"}
     file.write_text(dump_yaml(plain))
     program = ("tests/programs/plain_sweep.py", "pretrain", file, "--out", tmp_path / "two")
     done = run_ranks(*program, ranks=2)

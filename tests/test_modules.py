@@ -9,8 +9,11 @@ import pytest
 import timm
 import torch
 import torch.nn.functional as F
+from timm.layers import BatchNormAct2d
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
+from tests.objective_helpers import transformed
 from zoo import backbones
 from zoo.errors import TrainingError
 from zoo.modules import (
@@ -20,12 +23,13 @@ from zoo.modules import (
     convert_ghost_batchnorm,
     evaluating,
     projection_head,
+    running_statistics,
+    synchronize_batchnorm,
 )
 from zoo.objectives.momentum_contrast import (
     FeatureTransformConfig,
     NegativeInterpolation,
     PositiveExtrapolation,
-    transform,
 )
 
 
@@ -141,7 +145,7 @@ def test_ghost_groups_are_of_images_where_rows_are_their_tokens(images: int) -> 
     torch.manual_seed(0)
     plain = nn.BatchNorm1d(6, dtype=torch.float64)
     ghost = convert_ghost_batchnorm(copy.deepcopy(plain), 2)
-    batchnorm.set_images(ghost, images)
+    batchnorm.set_ghosts(ghost, images=images)
     x = torch.randn(images, 5, 6, dtype=torch.float64)
     out, means = ghost(x.flatten(0, 1)).reshape_as(x), []
     for g in range(2):
@@ -217,6 +221,24 @@ def test_ghost_batchnorm_works_in_timm_backbones(arch: str) -> None:
     assert torch.isfinite(model(torch.randn(6, 3, 32, 32))).all()
 
 
+def test_synchronized_layers_are_torchs_and_the_groups_of_keys_stay() -> None:
+    student = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.Sequential(BatchNormAct2d(4)))
+    teacher = MomentumEncoder(student, key_groups=2)
+    both = nn.ModuleList([student, teacher])
+    keys, parameters = list(both.state_dict()), [*both.parameters()]
+    synchronize_batchnorm(both)
+    kinds = [type(part).__name__ for part in both.modules() if isinstance(part, _BatchNorm)]
+    assert kinds == ["SyncBatchNorm", "SyncBatchNormAct", "GhostBatchNorm2d", "GhostBatchNormAct2d"]
+    assert list(both.state_dict()) == keys and all(
+        a is b for a, b in zip(both.parameters(), parameters, strict=True)
+    )
+    ghosts = [part for part in teacher.modules() if isinstance(part, batchnorm.GHOSTS)]
+    assert running_statistics(both) == [
+        buffer for ghost in ghosts for buffer in (ghost.running_mean, ghost.running_var)
+    ]
+    assert running_statistics(both.eval()) == []
+
+
 def test_unknown_batchnorm_is_refused_by_name() -> None:
     class Strange(nn.BatchNorm2d):
         pass
@@ -234,10 +256,10 @@ def test_projection_head_has_the_layers_it_says(layers: int, batchnorm: bool) ->
     assert head(torch.randn(5, 16)).shape == (5, 4)
 
 
-def ft(positives: str | None, negatives: str | None, *, keep: bool = False, renormalize: bool = False):
+def ft(negatives: str, *, keep: bool = False, renormalize: bool = False) -> FeatureTransformConfig:
     return FeatureTransformConfig(
-        positives=PositiveExtrapolation(alpha=2.0, per=positives) if positives else None,
-        negatives=NegativeInterpolation(alpha=1.6, per=negatives, keep_originals=keep) if negatives else None,
+        positives=PositiveExtrapolation(alpha=2.0, per="sample") if renormalize else None,
+        negatives=NegativeInterpolation(alpha=1.6, per=negatives, keep_originals=keep),
         renormalize=renormalize,
         start_epoch=0,
     )
@@ -250,29 +272,11 @@ def features() -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("per", ["step", "sample", "dimension"])
-def test_transform_positives_extrapolates_and_leaves_negatives(per: str) -> None:
-    q, k, queue, valid = features()
-    q_hat, k_hat, queue_hat, valid_hat = transform(q, k, queue, valid, ft(per, None))
-    assert queue_hat is queue
-    assert valid_hat is valid
-    torch.testing.assert_close(q_hat + k_hat, q + k)  # the coefficients sum to one
-    lam = (q_hat - k) / (q - k)
-    assert ((lam > 1) & (lam < 2)).all()
-    rows = {"step": lam.flatten(), "sample": lam[0], "dimension": None}[per]
-    if rows is not None:
-        torch.testing.assert_close(rows, rows[:1].expand_as(rows), rtol=1e-3, atol=1e-3)
-    if per != "dimension":
-        assert ((q_hat * k_hat).sum(1) <= (q * k).sum(1) + 1e-6).all()
-    if per == "sample":
-        assert lam[:, 0].std() > 1e-3
-
-
-@pytest.mark.parametrize("per", ["step", "sample", "dimension"])
 def test_transform_negatives_mixes_filled_slots_only_and_keeps_the_queue(per: str) -> None:
     q, k, queue, valid = features()
     queue = torch.where(valid[:, None], queue, torch.nan)  # an empty slot that got in would show
     before = queue.clone()
-    q_hat, _, queue_hat, valid_hat = transform(q, k, queue, valid, ft(None, per))
+    q_hat, _, queue_hat, _, valid_hat = transformed(q, k, queue, valid, ft(per))
     assert q_hat is q
     assert torch.equal(valid_hat, valid)
     assert torch.equal(queue[valid], before[valid])
@@ -282,13 +286,13 @@ def test_transform_negatives_mixes_filled_slots_only_and_keeps_the_queue(per: st
     assert ((queue_hat[valid] >= low - 1e-6) & (queue_hat[valid] <= high + 1e-6)).all()
     assert not torch.allclose(queue_hat[valid], queue[valid])
     # the permutation sends filled to filled one to one: with lam averaged out, sums stay within the hull
-    again = transform(q, k, queue, valid, ft(None, per))[2]
+    again = transformed(q, k, queue, valid, ft(per))[2]
     assert not torch.allclose(again[valid], queue_hat[valid])  # fresh every step
 
 
 def test_transform_union_contrasts_both_sets() -> None:
     q, k, queue, valid = features()
-    _, _, queue_hat, valid_hat = transform(q, k, queue, valid, ft(None, "sample", keep=True))
+    _, _, queue_hat, _, valid_hat = transformed(q, k, queue, valid, ft("sample", keep=True))
     assert queue_hat.shape == (40, 8)
     assert torch.equal(queue_hat[20:], queue)
     assert torch.equal(valid_hat, torch.cat([valid, valid]))
@@ -296,7 +300,7 @@ def test_transform_union_contrasts_both_sets() -> None:
 
 def test_transform_renormalises_on_request() -> None:
     q, k, queue, valid = features()
-    q_hat, k_hat, queue_hat, _ = transform(q, k, queue, valid, ft("sample", "dimension", renormalize=True))
+    q_hat, k_hat, queue_hat, *_ = transformed(q, k, queue, valid, ft("dimension", renormalize=True))
     for vectors in (q_hat, k_hat, queue_hat):
         torch.testing.assert_close(vectors.norm(dim=1), torch.ones(len(vectors)))
 
@@ -304,21 +308,6 @@ def test_transform_renormalises_on_request() -> None:
 def test_feature_dim_of_backbone_is_that_of_its_output() -> None:
     model = backbones.create("cifar_resnet20")
     assert model(torch.randn(2, 3, 32, 32)).shape == (2, backbones.feature_dim(model))
-
-
-def test_alpha_of_the_positives_is_used() -> None:
-    q, k, queue, valid = features()
-    spread = {}
-    for alpha in (0.6, 50.0):
-        config = FeatureTransformConfig(
-            positives=PositiveExtrapolation(alpha=alpha, per="dimension"),
-            negatives=NegativeInterpolation(alpha=alpha, per="dimension", keep_originals=False),
-            renormalize=False,
-            start_epoch=0,
-        )
-        q_hat = transform(q, k, queue, valid, config)[0]
-        spread[alpha] = ((q_hat - k) / (q - k)).std()
-    assert spread[0.6] > 3 * spread[50.0]  # Beta(50, 50) is a spike at 1/2
 
 
 class _Merging(nn.Linear):

@@ -7,10 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from tests import reference
-from tests.objective_helpers import CANDIDATES, COUNTS, LABELS, batch, build, config, step
-from zoo import backbones
-from zoo.errors import TrainingError
-from zoo.objectives import DataInfo
+from tests.objective_helpers import CANDIDATES, LABELS, batch, build, step
 from zoo.objectives.pico import PiCO
 
 
@@ -150,12 +147,6 @@ def test_disambiguation_accuracy_counts_ties_as_a_share() -> None:
     assert objective.facts(LABELS)["disambiguation_accuracy"] == pytest.approx(100)
     objective.targets.copy_(F.one_hot((LABELS + 1) % 3, 3))
     assert objective.facts(LABELS)["disambiguation_accuracy"] == 0
-
-
-def test_without_candidate_sets_it_refuses() -> None:
-    encoder = backbones.create("cifar_resnet20")
-    with pytest.raises(TrainingError, match=r"needs candidate sets: set data\.partial_labels"):
-        PiCO(config("pico"), encoder, DataInfo(COUNTS))
 
 
 def test_centers_carry_the_prototypes() -> None:

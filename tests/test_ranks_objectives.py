@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.warm import run_ranks
-from zoo.modules.key_shuffle import Layout, lay_out
+from zoo.modules.momentum import Layout, lay_out
 from zoo.objectives import OBJECTIVES
 
 ROUNDING = {"paco groups bf16": 0.3, "moco groups not divided": 0.3}

@@ -15,6 +15,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from tests.programs.tiny import VIT
 from tests.torchrun import LAUNCH, ROOT, command, environment, torchrun
 from tests.warm import Program, free_port, run_ranks, start_ranks
 from zoo.api import pretraining
@@ -31,7 +32,8 @@ SHORT = (
     "training.log_every=1",
     "training.checkpoint_every=1",
     "training.device=cpu",
-    "training.sync_batchnorm=true",
+    *VIT,
+    "objective.head_batchnorm=false",
     "training.channels_last=false",  # its kernels round otherwise than those for a rank's smaller batch
     "objective.queue_size=100",
     "objective.key_groups=1",

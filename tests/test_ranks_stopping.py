@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.programs.tiny import VIT
 from tests.warm import run_ranks
 from zoo.data import open_dataset
 from zoo.recipe import Recipe
@@ -23,7 +24,7 @@ SHORT = (
     "training.log_every=1",
     "training.checkpoint_every=1",
     "training.device=cpu",
-    "training.sync_batchnorm=true",
+    *VIT,
     "training.channels_last=false",
     "training.ema={decay: 0.9, warmup: true}",
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import pytest
-from pydantic import Field, create_model
+from pydantic import create_model
 
 import zoo
 from zoo import catalog
@@ -334,10 +334,8 @@ def own_objective(**attributes: object) -> Any:
     return type("Own", (names["Own"],), attributes) if attributes else names["Own"]
 
 
-def own_config(name: str, field: Any = ..., widths: Any = int) -> type[ObjectiveConfig]:
-    return create_model(
-        "OwnConfig", __base__=ObjectiveConfig, name=(Literal[name], field), widths=(widths, ...)
-    )
+def own_config(name: str) -> type[ObjectiveConfig]:
+    return create_model("OwnConfig", __base__=ObjectiveConfig, name=(Literal[name], ...))
 
 
 def test_an_objective_of_ones_own_is_registered_at_any_time(own_objectives: None) -> None:
@@ -360,19 +358,17 @@ def test_an_objective_of_ones_own_is_registered_at_any_time(own_objectives: None
     ("wrong", "expected"),
     [
         ("own", "objective: found 'own', expected a subclass of zoo.objectives.Objective"),
-        (own_objective(Config=None), "objective Own: found Config = None, expected a subclass of"),
-        (own_objective(Config=ObjectiveConfig), "objective Own: its Config has no name of its own"),
+        (own_objective(Config=None), "objective Own: found Config = None with"),
+        (own_objective(Config=ObjectiveConfig), "with the name None, expected a subclass of ObjectiveConfig"),
         (own_objective(num_views=0), "objective Own: found num_views = 0"),
         (own_objective(Config=OBJECTIVES["moco"].Config), 'objective Own: "moco" is an objective of zoo'),
         *(
             (
                 own_objective(Config=own_config(name)),
-                f"objective Own: found the name {name!r}, expected letters",
+                f"with the name {name!r}, expected",
             )
             for name in ("my obj", "", "../x", "x" * 97)
         ),
-        (own_objective(Config=own_config("own", Field(alias="n"))), "calls the name otherwise (alias)"),
-        (own_objective(Config=own_config("own", widths="NotImported")), "a type in its Config is not known"),
     ],
 )
 def test_what_is_no_objective_is_not_registered(wrong: object, expected: str, own_objectives: None) -> None:

@@ -63,22 +63,6 @@ def test_gradients_with_respect_to_scores(positive: float, tau: float) -> None:
     assert pull.item() == pytest.approx(-sum(p) / tau, rel=1e-9)
 
 
-def test_relative_penalty_is_a_softmax_that_hardens_as_tau_falls() -> None:
-    """r(s_ij) = |dL/ds_ij| / |dL/ds_ii| = e^{s_ij/tau} / sum_k e^{s_ik/tau}."""
-    hardest = []
-    for tau in (10.0, 1.0, 0.3, 0.1, 0.07):
-        pull, push = score_gradients(lambda p, n, t=tau: info_nce_of_scores(p, n, t), 0.9, NEGATIVES)
-        r = push / -pull
-        expected = [math.exp(s / tau) for s in NEGATIVES.tolist()]
-        assert r.tolist() == pytest.approx([x / sum(expected) for x in expected], rel=1e-9)
-        # two negatives compare by the difference of their scores alone
-        assert (r[3] / r[0]).item() == pytest.approx(math.exp((0.8 - 0.1) / tau), rel=1e-9)
-        hardest.append(r[3].item())
-    assert hardest == sorted(hardest)
-    assert hardest[0] == pytest.approx(1 / 5, abs=0.02)  # at tau 10 nearly alike
-    assert hardest[-1] > 0.999  # at tau 0.07 nearly alone
-
-
 @pytest.mark.parametrize(("positive", "limit"), [(0.7, 0.1), (0.95, 0.0)])
 def test_small_tau_leaves_only_the_hardest_negative(positive: float, limit: float) -> None:
     """tau L -> max(s_max - s_ii, 0), with an error between 0 and tau log(1 + K), and exponentially small.
@@ -228,20 +212,6 @@ def paco_of_scores(
     )
 
 
-@pytest.mark.parametrize("reduction", ["sum", "mean"])
-@pytest.mark.parametrize(("alpha", "positives"), [(0.05, 8), (0.05, 80), (0.3, 3), (1.0, 5), (0.01, 1)])
-def test_paco_is_least_where_pair_and_center_have_their_stated_share(
-    alpha: float, positives: int, reduction: str
-) -> None:
-    """alpha/(1 + alpha K) for a true pair and 1/(1 + alpha K) for the own center, with either reduction."""
-    scores = minimised(
-        lambda s: paco_of_scores(s[:1], s[1:], alpha=alpha, reduction=reduction), positives + 1
-    )
-    share = scores.softmax(0)
-    assert share[0].item() == pytest.approx(1 / (1 + alpha * positives), rel=1e-5)
-    assert share[1:].tolist() == pytest.approx([alpha / (1 + alpha * positives)] * positives, rel=1e-5)
-
-
 @pytest.mark.parametrize("positives", [1, 4, 50])
 def test_sup_con_is_least_where_each_of_k_positives_has_one_kth(positives: int) -> None:
     def loss(s: Tensor) -> Tensor:
@@ -251,18 +221,6 @@ def test_sup_con_is_least_where_each_of_k_positives_has_one_kth(positives: int) 
     assert scores.softmax(0).tolist() == pytest.approx([1 / positives] * positives, rel=1e-6)
     # which is its floor, log K: higher for a head class, however well it is learned
     assert loss(scores).item() == pytest.approx(math.log(positives), abs=1e-9)
-
-
-def test_paco_narrows_the_gap_between_head_and_tail() -> None:
-    """A pair's share goes from 1/K to 1/(1/alpha + K): at K = 10 and 1000, alpha 0.05, 100 to 1 become 34."""
-    alpha, head, tail = 0.05, 1000, 10
-    pair = {
-        k: minimised(lambda s: paco_of_scores(s[:1], s[1:], alpha=alpha), k + 1).softmax(0)[1].item()
-        for k in (head, tail)
-    }
-    assert pair[tail] / pair[head] == pytest.approx((1 / alpha + head) / (1 / alpha + tail), rel=1e-4)
-    assert pair[tail] / pair[head] == pytest.approx(34, rel=1e-4)
-    assert head / tail == 100  # SupCon's ratio
 
 
 def l_extra(p_sup: float, alpha_k: float) -> float:
@@ -359,40 +317,6 @@ def test_paco_without_samples_is_balanced_softmax(smoothing: float) -> None:
     torch.testing.assert_close(found, expected)
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-@pytest.mark.parametrize("reduction", ["mean", "sum"])
-def test_gpaco_is_the_mean_of_paco_over_both_orders_of_the_views(reduction: str, smoothing: float) -> None:
-    """Where teacher is student: 2N anchors of one encoder see the A(i) that N anchors see with their keys.
-
-    In value, and in the gradient, which is of both views.
-    """
-    q, k, labels, queue, queue_labels, q_logits, k_logits = random_paco_inputs()
-    inputs = [x.requires_grad_() for x in (q, k, q_logits, k_logits)]
-    prior = [0.6, 0.3, 0.08, 0.02]
-    common = dict(alpha=0.05, beta=1.0, gamma=1.0, center_tau=1.0, tau=0.07, reduction=reduction)
-
-    def paco(a: Tensor, b: Tensor, logits: Tensor) -> Tensor:
-        return functional.paco(
-            a,
-            b,
-            labels,
-            queue,
-            queue_labels,
-            logits,
-            double(*prior).log(),
-            label_smoothing=smoothing,
-            **common,  # type: ignore[arg-type]
-        )
-
-    ours = (paco(q, k, q_logits) + paco(k, q, k_logits)) / 2
-    theirs = reference.gpaco(
-        q, k, labels, queue, queue_labels, q_logits, k_logits, prior, smoothing=smoothing, **common
-    )
-    torch.testing.assert_close(ours, theirs)
-    for a, b in zip(torch.autograd.grad(ours, inputs), torch.autograd.grad(theirs, inputs), strict=True):
-        torch.testing.assert_close(a, b)
-
-
 def test_in_balanced_contrast_every_class_counts_once() -> None:
     """By hand, at tau 1 on a circle: class 0 at one point, class 1 opposite.
 
@@ -452,48 +376,6 @@ def test_rebalanced_centers_start_without_a_pull_toward_the_head() -> None:
         pull[name] = -logits.grad.sum(dim=0)
     assert pull["plain"].tolist() == pytest.approx([0.8 - 1 / 3, 0.15 - 1 / 3, 0.05 - 1 / 3], rel=1e-9)
     assert pull["rebalanced"].tolist() == pytest.approx([0, 0, 0], abs=1e-6)
-
-
-def steepness(loss_name: str, seed: int) -> float:
-    """Gradient norm of the three head classes' classifier rows over that of the three tail classes'.
-
-    A linear encoder and classifier on ten Gaussian classes, imbalance 100, summed over 150 steps: figure 2 of
-    the PaCo paper in small.
-    """
-    g = torch.Generator().manual_seed(seed)
-    classes, inputs, dim, size, keys = 10, 32, 16, 64, 1024
-    counts = torch.tensor([int(500 * 100 ** (-c / (classes - 1))) for c in range(classes)])
-    means = F.normalize(torch.randn(classes, inputs, generator=g), dim=1)
-    encoder = (torch.randn(inputs, dim, generator=g) / inputs**0.5).requires_grad_()
-    classifier = torch.zeros(inputs, classes, requires_grad=True)
-    queue, queue_labels = torch.zeros(keys, dim), torch.full((keys,), -1)
-    optimizer = torch.optim.SGD([encoder, classifier], lr=0.1, momentum=0.9)
-    norms = torch.zeros(classes)
-    for step in range(150):
-        labels = torch.multinomial(counts.float(), size, replacement=True, generator=g)
-        views = [means[labels] + 0.3 * torch.randn(size, inputs, generator=g) for _ in range(2)]
-        q, k = F.normalize(views[0] @ encoder, dim=1), F.normalize((views[1] @ encoder).detach(), dim=1)
-        logits = views[0] @ classifier
-        if loss_name == "paco":
-            prior = functional.log_prior(counts)
-            loss = functional.paco(q, k, labels, queue, queue_labels, logits, prior, alpha=0.05, tau=0.1)
-        else:
-            loss = F.cross_entropy(logits, labels)
-        optimizer.zero_grad()
-        loss.backward()
-        norms += classifier.grad.norm(dim=0)
-        optimizer.step()
-        slots = (torch.arange(size) + step * size) % keys
-        queue[slots], queue_labels[slots] = k, labels
-    return (norms[:3].sum() / norms[-3:].sum()).item()
-
-
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_paco_spreads_the_classifiers_gradient_over_the_classes(seed: int) -> None:
-    """Head over tail: 2.8 to 3.1 for cross-entropy, 2.2 to 2.3 for PaCo."""
-    cross_entropy, paco = steepness("cross entropy", seed), steepness("paco", seed)
-    assert cross_entropy > 2.5
-    assert paco < 0.85 * cross_entropy
 
 
 # ---- diagnostics: arXiv 2005.10242 and 2012.09740 ---------------------------------------------------------

@@ -13,9 +13,10 @@ from scipy import stats
 from torch import Tensor
 
 from tests.benchmarks.harness import Row, gate, medians, milliseconds
+from tests.objective_helpers import transformed
 from zoo import backbones, functional
 from zoo.objectives import OBJECTIVES, Batch, DataInfo, Objective
-from zoo.objectives.momentum_contrast import FeatureTransformConfig, transform
+from zoo.objectives.momentum_contrast import FeatureTransformConfig
 
 KEYS, DIM, ALPHA = 65_536, 128, 1.6
 
@@ -44,7 +45,7 @@ def _transform(device: torch.device) -> Row:
     pair = queue[:256]
 
     def ours(per: str = "dimension", keep: bool = False) -> Tensor:
-        return transform(pair, pair, queue, valid, _config(per, keep=keep))[2]
+        return transformed(pair, pair, queue, valid, _config(per, keep=keep))[2]
 
     def theirs() -> Tensor:
         drawn = np.random.default_rng().beta(ALPHA, ALPHA, size=(KEYS, DIM))

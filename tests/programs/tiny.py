@@ -1,4 +1,4 @@
-"""Backbones without BatchNorm."""
+"""Backbones without BatchNorm, with which several ranks compute what one does."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from unittest import mock
 from torch import nn
 
 from zoo import backbones
+
+VIT = ("name=test_vit.x", "backbone.arch=test_vit", "backbone.args={img_size: 32, patch_size: 8}")
+"""Changes of a recipe: an encoder without BatchNorm."""
 
 
 @contextmanager

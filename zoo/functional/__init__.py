@@ -20,12 +20,8 @@ from zoo.functional.contrastive import (
 from zoo.functional.diagnostics import (
     Probabilities as Probabilities,
     alignment as alignment,
-    anchor_moments as anchor_moments,
-    center_cosine as center_cosine,
     contrast_probabilities as contrast_probabilities,
-    group_means as group_means,
     paco_optimum as paco_optimum,
-    pooled_moments as pooled_moments,
     relative_penalty as relative_penalty,
     tolerance as tolerance,
     uniformity as uniformity,

@@ -59,13 +59,28 @@ def check_counts(
     if counts.ndim != 1 or len(counts) != (num_classes or len(counts)) or not len(counts):
         expected = "one number for each class" if num_classes is None else f"[{num_classes}]"
         raise ArgumentError(f"class_counts: found shape {list(counts.shape)}, expected {expected}")
-    if counts.device.type == "cpu" and not torch.compiler.is_compiling():
-        lowest, highest = float(counts.min()), float(counts.max())
-        if not (lowest >= 0 and 0 < highest < math.inf):
-            raise ArgumentError(
-                f"class_counts: found {lowest:g} to {highest:g}, expected 0 or more, and not all 0"
-            )
+    if _fails((counts >= 0).all() & (counts.max() > 0) & (counts.max() < math.inf)):
+        found = f"{float(counts.min()):g} to {float(counts.max()):g}"
+        raise ArgumentError(f"class_counts: found {found}, expected 0 or more, and not all 0")
     return counts if device is None else counts.to(device)
+
+
+def check_classes(labels: Tensor, num_classes: int) -> None:
+    """Raise `ArgumentError` for labels `[N]` outside 0 to C - 1, where that waits for no device."""
+    if labels.ndim == 1 and _fails(((labels >= 0) & (labels < num_classes)).all()):
+        found = f"{int(labels.min())} to {int(labels.max())}"
+        raise ArgumentError(f"labels: found {found}, expected classes 0 to {num_classes - 1}")
+
+
+def _fails(condition: Tensor) -> bool:
+    """Whether a condition `[]` on a CPU does not hold; another device is not waited for, and not asked."""
+    if condition.device.type != "cpu" or torch.compiler.is_compiling():
+        return False
+    try:
+        torch._assert_async(condition)  # does not hand the value to Python, as a step must not do
+    except RuntimeError:
+        return True
+    return False
 
 
 def check_features(features: Tensor, what: str, *, dim: int | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Measures of an embedding, of scores, and of where a loss's softmax puts its mass."""
+"""Measures of an embedding, and of where a loss's softmax puts its mass."""
 
 from __future__ import annotations
 
@@ -78,68 +78,6 @@ def tolerance(z: Tensor, labels: Tensor) -> Tensor:
         similarity = z @ z.T
     # a product, not a selection by the mask, whose size the host would have to wait for
     return similarity.masked_fill(~same, 0).sum() / same.sum()
-
-
-def anchor_moments(scores: Tensor, chosen: Tensor) -> Tensor:
-    """Mean and variance of the chosen ones of each anchor's scores, and how many these are.
-
-    Args:
-        scores: of pairs `[N, K]`.
-        chosen: which of them count `[N, K]`, bool.
-
-    Returns:
-        `[N, 3]`, in this order; mean and variance, of the population, are NaN where none counts.
-    """
-    count = chosen.sum(dim=1)
-    mean = scores.masked_fill(~chosen, 0).sum(dim=1) / count
-    squares = (scores - mean[:, None]).masked_fill_(~chosen, 0).square_()
-    return torch.stack([mean, squares.sum(dim=1) / count, count.to(scores.dtype)], dim=1)
-
-
-def pooled_moments(moments: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and variance of several anchors' scores taken together, from their `anchor_moments` `[N, 3]`.
-
-    Var = sum_i n_i (var_i + (mean_i - mean)^2) / sum_i n_i: no large numbers cancel.
-
-    Returns:
-        `(mean [], variance [])`, of the population; NaN when there is no score.
-    """
-    means, variances, counts = moments.unbind(dim=1)
-    some, total = counts > 0, counts.sum()
-    mean = torch.where(some, means * counts, 0).sum() / total
-    return mean, torch.where(some, (variances + (means - mean).square()) * counts, 0).sum() / total
-
-
-def center_cosine(weight: Tensor) -> Tensor:
-    """Mean cosine between two different class centers.
-
-    The sum of u_a . u_b over all pairs is |sum_a u_a|^2, C of them of a center with itself: it takes O(C D).
-
-    Args:
-        weight: centers `[C, D]`.
-
-    Returns:
-        `[]`; NaN for one center. -1 / (C - 1) is the least there can be: a regular simplex.
-    """
-    unit = F.normalize(to_float32(weight), dim=1)
-    own = unit.square().sum()  # a center that is zero has no direction: it counts as at right angles to all
-    count = len(unit)
-    return (unit.sum(dim=0).square().sum() - own) / (torch.ones_like(own) * count * (count - 1))
-
-
-def group_means(values: Tensor, labels: Tensor, members: Tensor) -> Tensor:
-    """Mean of the values whose class is in each group.
-
-    Args:
-        values: `[N]`.
-        labels: their classes `[N]`; negative ones are in no group.
-        members: which classes belong to each group `[G, C]`, bool.
-
-    Returns:
-        `[G]`; NaN for a group of which there is no value.
-    """
-    inside = members[:, labels.clamp(min=0)] & (labels >= 0)
-    return torch.where(inside, values, 0).sum(dim=1) / inside.sum(dim=1)
 
 
 class Probabilities(NamedTuple):

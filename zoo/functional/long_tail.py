@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from zoo.errors import ArgumentError
-from zoo.functional.checks import Counts, check_counts, check_positive, check_range, to_float32
+from zoo.functional.checks import Counts, check_classes, check_counts, check_positive, check_range, to_float32
 
 LOWEST_LOGIT = -6e4
 """The logit of a class that is never to be predicted: below what any classifier gives, and finite in fp16."""
@@ -70,7 +70,7 @@ def logit_adjusted(
     check_range(0, math.inf, tau=tau)
     logits = to_float32(logits)
     counts = check_counts(class_counts, logits.shape[1], device=logits.device)
-    _check_labels(labels, len(counts))
+    check_classes(labels, len(counts))
     adjusted = logits + tau * log_prior(counts, dtype=logits.dtype)
     return F.cross_entropy(adjusted, labels, label_smoothing=label_smoothing)
 
@@ -144,20 +144,12 @@ def ldam(
     check_positive(scale=scale)
     cosines = to_float32(cosines)
     counts = check_counts(class_counts, cosines.shape[1], device=cosines.device)
-    _check_labels(labels, len(counts))
+    check_classes(labels, len(counts))
     margins = counts.clamp(min=1).to(cosines.dtype) ** -0.25 * (counts > 0)
     margins = margins * (max_margin / margins.max())
     own = labels[:, None] == torch.arange(len(counts), device=labels.device)
     weight = None if weight is None else weight.to(cosines.dtype)
     return F.cross_entropy(scale * (cosines - own * margins), labels, weight=weight)
-
-
-def _check_labels(labels: Tensor, classes: int) -> None:
-    """Raise `ArgumentError` for classes outside 0 to C - 1; torch's own error names neither."""
-    if labels.ndim == 1 and labels.device.type == "cpu" and len(labels) and not torch.compiler.is_compiling():
-        lowest, highest = int(labels.min()), int(labels.max())
-        if lowest < 0 or highest >= classes:
-            raise ArgumentError(f"labels: found {lowest} to {highest}, expected classes 0 to {classes - 1}")
 
 
 def class_balanced_weights(class_counts: Counts, *, beta: float) -> Tensor:
@@ -197,7 +189,7 @@ def tau_normalize(weight: Tensor, *, tau: float = 1.0) -> Tensor:
 def class_means(features: Tensor, labels: Tensor, num_classes: int) -> Tensor:
     """Return the mean `[C, D]` of each class's features `[N, D]`, given labels `[N]`; zeros without any."""
     features = to_float32(features)
-    _check_labels(labels, num_classes)
+    check_classes(labels, num_classes)
     sums = features.new_zeros(num_classes, features.shape[1]).index_add(0, labels, features)
     return sums / torch.bincount(labels, minlength=num_classes).clamp(min=1)[:, None]
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from zoo.errors import ArgumentError
 from zoo.functional._streaming import log_sum_exp
-from zoo.functional.checks import check_positive, check_range, to_float32, to_same_precision
+from zoo.functional.checks import check_classes, check_positive, check_range, to_float32, to_same_precision
 
 
 def _contrast(
@@ -157,6 +157,7 @@ def paco(
     check_positive(tau=tau, center_tau=center_tau)
     check_range(0, math.inf, alpha=alpha, beta=beta, gamma=gamma)
     check_range(0, 1, label_smoothing=label_smoothing)
+    check_classes(labels, center_logits.shape[1])
     samples, positives, count = _contrast(q, k, labels, queue, queue_labels, tau, others)
     centers = (to_float32(center_logits) + log_prior) / center_tau
     # gamma = 0 takes the samples out of the denominator: log(0) is the right thing to add
@@ -204,6 +205,7 @@ def balanced_contrast(
     mean is as in https://github.com/FlamieZhu/Balanced-Contrastive-Learning (loss/contrastive.py).
     """
     check_positive(tau=tau)
+    check_classes(labels, len(prototypes))
     a, b, prototypes, *apart = to_same_precision(a, b, prototypes, *([] if others is None else others[:1]))
     own, theirs = labels.repeat(2), [] if others is None else [others[1]]
     anchors = torch.cat([a, b])

@@ -1,9 +1,14 @@
 """Building blocks of objectives; state only in buffers and parameters."""
 
-from zoo.modules.batchnorm import convert_ghost_batchnorm, has_batchnorm
+from zoo.modules.batchnorm import (
+    convert_ghost_batchnorm,
+    evaluating,
+    has_batchnorm,
+    running_statistics,
+    synchronize_batchnorm,
+)
 from zoo.modules.centers import Centers, Nearest
 from zoo.modules.heads import CosineClassifier, ScaledClassifier, full_logits, projection_head
-from zoo.modules.modes import evaluating
 from zoo.modules.momentum import MomentumEncoder
 from zoo.modules.pyramid import FeatureMaps, FeaturePyramid
 from zoo.modules.queue import KeyQueue
@@ -16,7 +21,6 @@ from zoo.modules.schedule import (
     TemperatureConfig,
     value_at,
 )
-from zoo.modules.sync_batchnorm import running_statistics, synchronize_batchnorm
 from zoo.modules.teacher import Normalization, Teacher
 from zoo.modules.vit import freeze_patch_embedding, set_sincos_positions
 

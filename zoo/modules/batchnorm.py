@@ -1,4 +1,6 @@
-"""BatchNorm whose statistics do not tell which key belongs to which query.
+"""BatchNorm over groups of keys and over ranks, and evaluation mode for a while.
+
+The groups are for keys, so that statistics do not tell which key belongs to which query.
 
 With one batch for queries and keys, BatchNorm lets the two views of an image share statistics with the
 same neighbours, and the network can find the positive by that alone. MoCo shuffles the keys across GPUs;
@@ -10,11 +12,13 @@ Source: https://arxiv.org/abs/1911.05722, section 3.3; ghost statistics: https:/
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from timm.layers import BatchNormAct2d
+from timm.layers import BatchNormAct2d, convert_sync_batchnorm
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -173,24 +177,64 @@ def convert_ghost_batchnorm(module: nn.Module, groups: int) -> nn.Module:
         if ghost is None or child.momentum is None:
             raise _unsplittable(f'layer "{name}" is a {type(child).__name__} with momentum {child.momentum}')
         child.__class__ = ghost
-    set_groups(module, groups)
+        child.groups = groups  # type: ignore[assignment]  # a plain attribute
     return module
 
 
-def set_groups(module: nn.Module, groups: int) -> None:
-    """Change the number of groups of every ghost BatchNorm inside `module`."""
+def set_ghosts(module: nn.Module, *, groups: int | None = None, images: int | None = None) -> None:
+    """Tell every ghost BatchNorm inside `module` its number of groups, or how many images a batch is."""
     for child in module.modules():
         if isinstance(child, GHOSTS):
-            child.groups = groups
-
-
-def set_images(module: nn.Module, images: int) -> None:
-    """Tell every ghost BatchNorm inside `module` how many images a batch is, whatever its rows are."""
-    for child in module.modules():
-        if isinstance(child, GHOSTS):
-            child.images = images
+            child.groups = child.groups if groups is None else groups
+            child.images = child.images if images is None else images
 
 
 def has_batchnorm(module: nn.Module) -> bool:
     """Whether any layer computes statistics over the batch, as none does in evaluation mode."""
     return any(isinstance(child, _BatchNorm) and child.training for child in module.modules())
+
+
+def synchronize_batchnorm(module: nn.Module) -> None:
+    """Let every BatchNorm inside `module` take its statistics over all ranks, in place, except ghosts.
+
+    The layers become torch's SyncBatchNorm, which is for GPUs alone; keys of the state stay the same.
+    """
+    for name, child in module.named_children():
+        if isinstance(child, GHOSTS):
+            continue
+        if isinstance(child, _BatchNorm):
+            setattr(module, name, convert_sync_batchnorm(child))
+        else:
+            synchronize_batchnorm(child)
+
+
+def running_statistics(module: nn.Module) -> list[Tensor]:
+    """Return the running means and variances that each rank's training moves by its own rows.
+
+    Those are of every BatchNorm in training mode that is not synchronized, groups of keys included, in the
+    same order on all ranks. Their means over the ranks are what one rank's groups would have made of them.
+    """
+    norms = (child for child in module.modules() if isinstance(child, _BatchNorm) and child.training)
+    return [
+        buffer
+        for norm in norms
+        if not isinstance(norm, nn.SyncBatchNorm)
+        for buffer in (norm.running_mean, norm.running_var)
+        if buffer is not None
+    ]
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Put a module into evaluation mode inside the block, and restore the mode of each of its parts.
+
+    `train(True)` alone would unfreeze BatchNorm layers that are kept in evaluation mode.
+    """
+    modes = [(part, part.training) for part in module.modules()]
+    try:
+        module.eval()
+        yield
+    finally:
+        for part, training in modes:  # parents come first, so a child of another mode has the last word
+            if part.training != training:
+                part.train(training)  # not the flag alone: what a class does there, it undoes

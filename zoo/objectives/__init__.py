@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+import inspect
+import re
+from importlib.metadata import entry_points
+from typing import Any, TypeVar, get_args
 
-from zoo.errors import ZooError
+from zoo.errors import ZooError, first_line
 from zoo.objectives.base import Batch, DataInfo, Objective, ObjectiveConfig, Output
 from zoo.objectives.bcl import BCL
 from zoo.objectives.classify import Classify
 from zoo.objectives.margin import Margin
 from zoo.objectives.moco import MoCo
 from zoo.objectives.moco_v3 import MoCoV3
-from zoo.objectives.own import installed, name_of
 from zoo.objectives.paco import GPaCo, PaCo
 from zoo.objectives.pico import PiCO
 from zoo.objectives.simclr import SimCLR
@@ -52,7 +54,7 @@ def register_objective(objective: type[_ObjectiveT]) -> type[_ObjectiveT]:
     Raises:
         ZooError: for what is no objective, or one that is called as an objective of this package.
     """
-    name = name_of(objective)
+    name = _name_of(objective)
     if name in _SHIPPED and OBJECTIVES[name] is not objective:
         raise ZooError(
             f'objective {objective.__name__}: "{name}" is an objective of zoo, expected another name'
@@ -61,16 +63,46 @@ def register_objective(objective: type[_ObjectiveT]) -> type[_ObjectiveT]:
     return objective
 
 
+def _name_of(objective: Any) -> str:
+    """Return the name that selects an objective in a recipe, `name: Literal["..."]` of its `Config`."""
+    if not (inspect.isclass(objective) and issubclass(objective, Objective)):
+        raise ZooError(f"objective: found {objective!r}, expected a subclass of zoo.objectives.Objective")
+    schema, views = getattr(objective, "Config", None), getattr(objective, "num_views", None)
+    name = None
+    if inspect.isclass(schema) and issubclass(schema, ObjectiveConfig):
+        (name,) = get_args(schema.model_fields["name"].annotation) or (None,)
+    if not (isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,95}", name)):
+        raise ZooError(
+            f"objective {objective.__name__}: found Config = {schema!r} with the name {name!r}, expected a "
+            'subclass of ObjectiveConfig with name: Literal["mine"] (at most 96 letters, digits and _ . -)'
+        )
+    if not isinstance(views, int) or views < 1:
+        raise ZooError(f"objective {objective.__name__}: found num_views = {views!r}, expected 1 or more")
+    return name
+
+
 def look_up(name: object) -> None:
-    """Register what an installed package offers as `name`, if that is not known yet.
+    """Register what an installed package offers as `name` in its entry points, if that is not known yet.
+
+    Importing it runs that package's code: that of a package which the user has installed. A recipe says a
+    name and nothing else, so no recipe or release can bring code along.
 
     Raises:
-        ZooError: for an offer that is no objective; see `installed`.
+        ZooError: where several packages offer one, or it cannot be imported, or is no objective.
     """
-    if isinstance(name, str) and name not in OBJECTIVES:
-        found = installed(name)
-        if found is not None:
-            register_objective(found)
+    if not isinstance(name, str) or name in OBJECTIVES:
+        return
+    offered = {point.value: point for point in entry_points(group="zoo.objectives", name=name)}
+    if len(offered) > 1:
+        raise ZooError(f'objective "{name}": offered by several packages: {", ".join(sorted(offered))}')
+    for where, point in offered.items():
+        try:
+            found = point.load()
+        except (Exception, SystemExit) as error:  # whatever the package does when it is imported
+            raise ZooError(f'objective "{name}": {where} cannot be imported: {first_line(error)}') from error
+        if _name_of(found) != name:
+            raise ZooError(f'objective "{name}": {where} is called "{_name_of(found)}" in recipes')
+        register_objective(found)
 
 
 __all__ = [

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import torch
 from timm.models._manipulate import group_with_matcher
 from torch import Tensor, nn
 
-from zoo import functional
 from zoo.config import Config
 from zoo.data.batches import Batch
-from zoo.errors import ArgumentError, TrainingError
 from zoo.modules import Centers, Teacher, Temperature
-from zoo.objectives.measures import Groups, Seen
 from zoo.ranks import ALONE, Ranks
 
 __all__ = ["Batch", "Centers", "DataInfo", "Objective", "ObjectiveConfig", "Output"]
@@ -51,18 +47,6 @@ class DataInfo(NamedTuple):
         """C."""
         return len(self.class_counts)
 
-    def groups(self) -> dict[str, Tensor]:
-        """By name, which classes have many, medium and few images `[C]`, bool.
-
-        Classes without any are left out, and so are groups without a class. Counts without values, on the
-        meta device, have none.
-        """
-        if self.class_counts.is_meta:
-            return {}
-        there = self.class_counts > 0
-        groups = functional.frequency_groups(self.class_counts)
-        return {name: members & there for name, members in groups.items() if bool((members & there).any())}
-
 
 class Output(NamedTuple):
     """What one forward pass gives.
@@ -72,18 +56,14 @@ class Output(NamedTuple):
         metrics: detached scalars to record.
         carry: what `update` needs after the optimizer step, detached: a tensor with one row per image, or a
             NamedTuple of such, so that the parts of a batch can be joined.
-        features: of the first view as they enter the loss `[B, D_f]`, or of all views together `[B, V, D_f]`,
-            not detached, for who looks at the gradients of single images; None where a row is not one image
-            of one class, and where an objective does not say.
-        seen: on a step that is looked at, of which images what is measured; None where an objective does not
-            say.
+        held: what else the step has at hand, detached, by name; `zoo.training.observe` says which names it
+            reads, and computes all other figures of the run's record from them.
     """
 
     loss: Tensor
     metrics: dict[str, Tensor]
     carry: Any = None
-    features: Tensor | None = None
-    seen: Seen | None = None
+    held: dict[str, Any] | None = None
 
 
 class Objective(nn.Module):
@@ -100,16 +80,13 @@ class Objective(nn.Module):
 
     Attributes:
         Config: schema of the recipe's section.
-        group_names: of the classes with many, medium and few training images, those that there are.
-        group_members: which classes these have `[G, C]`, bool; no part of the state.
+        class_counts: training images of each class `[C]`, int64; no part of the state.
         num_views: how many views a batch must have.
         from_candidates: whether it learns from candidate sets (the recipe's `data.partial_labels`).
         epoch: how far training is, in epochs with fraction; the loop sets it before each step. Not state: it
             follows from the loop's step.
         progress: the same as a share of the whole training, 0..1; schedules inside the objective read it.
-        observing: whether this step is looked at (the recipe's `training.observe_every`): what costs
-            more than it has at hand is measured on such steps alone. It changes nothing and draws no random
-            number.
+        mixes_images: whether an image is of several classes at once, so that its gradient is of none of them.
         ranks: the processes that train together. A batch is this rank's rows, the loss their mean; contrasts
             within the batch reach over all ranks. `update` gets the rows of all.
     """
@@ -119,19 +96,15 @@ class Objective(nn.Module):
     from_candidates: ClassVar[bool] = False
     epoch: float = 0.0
     progress: float = 0.0
-    observing: bool = False
+    mixes_images: bool = False
     ranks: Ranks = ALONE
-    group_names: tuple[str, ...]
-    group_members: Tensor
+    class_counts: Tensor
 
     def __init__(self, config: Any, encoder: nn.Module, info: DataInfo) -> None:
         super().__init__()
         self.config = config
         self.encoder = encoder
-        groups = info.groups()
-        self.group_names = tuple(groups)
-        members = torch.stack([*groups.values()]) if groups else torch.zeros(0, info.num_classes)
-        self.register_buffer("group_members", members.bool(), persistent=False)
+        self.register_buffer("class_counts", info.class_counts, persistent=False)
 
     @classmethod
     def learns_without_labels(cls, config: Any) -> bool:
@@ -189,38 +162,6 @@ class Objective(nn.Module):
     def centers(self) -> Centers | None:
         """Return the learned class centers, or None for objectives without."""
         return None
-
-    def class_groups(self) -> Groups:
-        """Return which classes have many, medium and few training images, without empty groups."""
-        return Groups(self.group_names, self.group_members)
-
-    def center_parameter(self) -> Tensor | None:
-        """Return the parameter whose rows, one per class `[C, ...]`, become the centers; None: there is none.
-
-        Its gradient is what each class's center is moved by.
-        """
-        return None
-
-
-@contextmanager
-def needing_labels(labels: Tensor, objective: str) -> Iterator[None]:
-    """Say of an error inside the block that it is for labels `[B]` of -1, where it is.
-
-    Not beforehand: to look at values is to wait for the device. (What is not on a CPU fails later, and does
-    not say why: of data with unknown labels `zoo.training.build_objective` tells before.)
-
-    Raises:
-        TrainingError: saying how many labels are not known.
-    """
-    try:
-        yield
-    except (RuntimeError, IndexError, ArgumentError):
-        if labels.device.type == "cpu" and bool((labels < 0).any()):
-            raise TrainingError(
-                f'objective "{objective}": {int((labels < 0).sum())} of the {len(labels)} images of a batch '
-                "have no label (-1), expected a class from 0: it holds each image against that of its class"
-            ) from None
-        raise
 
 
 def _classifier(encoder: nn.Module) -> str:

@@ -13,9 +13,8 @@ from zoo import functional
 from zoo.backbones import feature_dim
 from zoo.errors import TrainingError
 from zoo.modules import Centers, CosineClassifier, Temperature, TemperatureConfig, full_logits
-from zoo.objectives import measures
-from zoo.objectives.base import Batch, DataInfo, Objective, Output, needing_labels
-from zoo.objectives.momentum_contrast import ProjectionConfig, from_others, normalize, projection
+from zoo.objectives.base import Batch, DataInfo, Objective, Output
+from zoo.objectives.momentum_contrast import ProjectionConfig, detached, from_others, normalize, projection
 
 
 class BCLConfig(ProjectionConfig):
@@ -64,56 +63,37 @@ class BCL(Objective):
     Config = BCLConfig
     num_views = 3
 
-    class_counts: Tensor
-
     def __init__(self, config: BCLConfig, encoder: nn.Module, info: DataInfo) -> None:
         super().__init__(config, encoder, info)
-        if info.num_classes < 2:
-            raise TrainingError(
-                f'objective "bcl": found {info.num_classes} class in the data, expected 2 or more to contrast'
-            )
         classifier = nn.Linear if config.head == "linear" else CosineClassifier
         self.classifier = classifier(feature_dim(encoder), info.num_classes)
         self.head = projection(encoder, config)
         # all of its rows, one per class, are there at every step: there is nothing to keep for evaluation
         self.prototype_head = projection(encoder, config, running_statistics=False)
         self.temperature = Temperature(config.tau)
-        self.register_buffer("class_counts", info.class_counts)
 
     def forward(self, batch: Batch) -> Output:
         """Classify the first view; contrast the second and third with each other and with the prototypes."""
         _check_sizes(batch.views)
-        views = self.encoder(torch.cat(batch.views)).unflatten(0, (3, -1)).transpose(0, 1)  # [B, 3, D_f]
-        logits = full_logits(self.classifier, views[:, 0]) * (self.config.scale or 1.0)
-        _, a, b = normalize(self.head(views.transpose(0, 1).flatten(end_dim=1))).chunk(3)
+        features = self.encoder(torch.cat(batch.views))  # [3B, D_f], view after view
+        logits = full_logits(self.classifier, features.chunk(3)[0]) * (self.config.scale or 1.0)
+        _, a, b = normalize(self.head(features)).chunk(3)
         prototypes = normalize(self.prototype_head(self.classifier.weight))
         tau = self.temperature(self.progress)
-        with needing_labels(batch.labels, self.config.name):
-            classification = functional.balanced_softmax(logits, batch.labels, self.class_counts)
-            others = from_others(self.ranks, a, b, batch.labels)
-            contrast = functional.balanced_contrast(a, b, batch.labels, prototypes, tau=tau, others=others)
-        metrics, seen = self.temperature.metrics(tau, a.device), None
-        metrics |= {
+        classification = functional.balanced_softmax(logits, batch.labels, self.class_counts)
+        others = from_others(self.ranks, a, b, batch.labels)
+        contrast = functional.balanced_contrast(a, b, batch.labels, prototypes, tau=tau, others=others)
+        metrics = self.temperature.metrics(tau, a.device) | {
             "classification_loss": classification.detach(),
             "contrast_loss": contrast.detach(),
             "train_accuracy": 100 * (logits.detach().argmax(dim=1) == batch.labels).float().mean(),
         }
-        if self.observing:
-            keys, theirs = b, batch.labels
-            if others is not None:  # what other ranks have of the third view
-                keys = torch.cat([b, others[0].chunk(2)[1]])
-                theirs = torch.cat([theirs, others[1].chunk(2)[1]])
-            negative = measures.scores_by_class(a, batch.labels, keys, theirs)["negative"]
-            scores = {"positive": measures.own_scores(a, b), "negative": negative}
-            seen = measures.seen(batch.labels, (a, b), scores)
-            metrics |= measures.centers(self.classifier.weight, self.class_groups())
+        # of the others' two views in turn the keys are the second
+        keys, classes = (None, None) if others is None else (each.chunk(2)[1] for each in others)
+        held = detached(q=a, k=b, classes=batch.labels, other_keys=keys, other_classes=classes)
         config = self.config
         loss = config.classification_weight * classification + config.contrast_weight * contrast
-        return Output(loss, metrics, features=views, seen=seen)
-
-    def center_parameter(self) -> Tensor:
-        """See `Objective.center_parameter`."""
-        return self.classifier.weight
+        return Output(loss, metrics, held=held)
 
     @torch.no_grad()
     def centers(self) -> Centers:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self
 import torch
 import torch.nn.functional as F
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
+from timm.data.mixup import Mixup, one_hot
 from torch import Tensor, nn
 
 from zoo import functional
@@ -14,9 +15,8 @@ from zoo.backbones import feature_dim
 from zoo.config import Config
 from zoo.errors import TrainingError
 from zoo.modules import Centers, CosineClassifier, ScaledClassifier, full_logits
-from zoo.objectives import measures
-from zoo.objectives.base import Batch, DataInfo, Objective, ObjectiveConfig, Output, needing_labels
-from zoo.objectives.mixing import MixConfig, mix
+from zoo.objectives.base import Batch, DataInfo, Objective, ObjectiveConfig, Output
+from zoo.seeding import seeded_globals
 
 
 class LogitAdjustmentLoss(Config):
@@ -44,6 +44,27 @@ class LDAMLoss(Config):
 def _written_as(value: object) -> str:
     """Tell a loss that is a word from a section; the tags are in angle brackets since no user writes them."""
     return "<section>" if isinstance(value, (dict, Config)) else "<word>"
+
+
+class MixConfig(Config):
+    """Pairs of images are mixed, and so are their labels (`timm.data.Mixup`, with its defaults)."""
+
+    mixup: Annotated[float, Field(ge=0)] = 1.0
+    """Both weights of the Beta distribution of mixup's share; 0: no mixup (Zhang et al. 2018)."""
+    cutmix: Annotated[float, Field(ge=0)] = 0.0
+    """Likewise of the pasted box's area (Yun et al. 2019)."""
+    probability: Annotated[float, Field(ge=0, le=1)] = 1.0
+    """Of a batch, pair or image to be mixed at all."""
+    switch_probability: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """Of cutmix where both are on."""
+    mode: Literal["batch", "pair", "elem"] = "batch"
+    """What draws a share of its own."""
+
+    @model_validator(mode="after")
+    def _mixes(self) -> Self:
+        if self.mixup == self.cutmix == 0:
+            raise ValueError("mix: found mixup 0 and cutmix 0, expected one above 0, or mix: null")
+        return self
 
 
 class DistillConfig(Config):
@@ -138,8 +159,6 @@ class Classify(Objective):
     Config = ClassifyConfig
     num_views = 1
 
-    class_counts: Tensor
-
     def __init__(self, config: ClassifyConfig, encoder: nn.Module, info: DataInfo) -> None:
         super().__init__(config, encoder, info)
         self.classifier = _HEADS[config.head](feature_dim(encoder), info.num_classes)
@@ -148,13 +167,8 @@ class Classify(Objective):
             nn.init.zeros_(self.classifier.bias)
         if config.freeze_encoder:
             encoder.requires_grad_(False)
-        if len(info.teachers) != len(config.distill.teachers if config.distill else ()):
-            raise TrainingError(
-                f"objective.distill.teachers: found {len(info.teachers)} opened teachers; "
-                "zoo.training.build_objective opens those that the recipe names"
-            )
         self.teachers = nn.ModuleList(info.teachers)
-        self.register_buffer("class_counts", info.class_counts)
+        self.mixes_images = config.mix is not None
 
     def train(self, mode: bool = True) -> Classify:
         """Set the mode; a frozen encoder stays in evaluation mode."""
@@ -182,26 +196,21 @@ class Classify(Objective):
 
     def forward(self, batch: Batch) -> Output:
         """Classify the one view; `train_accuracy` of mixed images is that of the label with more share."""
-        images, targets, labels = batch.views[0], batch.labels, batch.labels
+        images, targets = batch.views[0], batch.labels
         if self.config.mix is not None and self.training:
-            images, targets, labels = mix(self.config.mix, images, labels, len(self.class_counts))
+            images, targets = mix(self.config.mix, images, targets, len(self.class_counts))
+        labels = targets if targets.ndim == 1 else targets.argmax(dim=1)
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.config.freeze_encoder):
             features = self.encoder(images)
-        if self.observing and torch.is_grad_enabled() and not features.requires_grad:
-            features.requires_grad_()  # of a frozen encoder: its own gradient has no other use
         logits = full_logits(self.classifier, features)
         accuracy = 100 * (logits.detach().argmax(dim=1) == labels).float().mean()
         metrics = {"train_accuracy": accuracy}
-        if self.observing:
-            metrics |= measures.centers(self._weight_and_bias()[0], self.class_groups())
-        mixed = targets.ndim > 1
-        with needing_labels(batch.labels, self.config.name):
-            loss = self._loss(logits, targets)
+        loss = self._loss(logits, targets)
         if self.config.distill is not None:
             taught = self._taught(self.config.distill, images, logits)
             metrics |= {"label_loss": loss.detach(), "distillation_loss": taught.detach()}
             loss = torch.lerp(loss, taught, self.config.distill.weight)
-        return Output(loss, metrics, features=None if mixed else features)
+        return Output(loss, metrics)
 
     def _loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the loss `[]` of logits `[B, C]` (cosines for LDAM) and labels `[B]`, or shares `[B, C]`."""
@@ -272,10 +281,42 @@ class Classify(Objective):
             return self.classifier.scaled()
         return self.classifier.weight, self.classifier.bias
 
-    def center_parameter(self) -> Tensor:
-        """See `Objective.center_parameter`; of a scaled head it is not trained."""
-        weight: Tensor = self.classifier.weight
-        return weight
+
+def mix(config: MixConfig, images: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
+    """Mix image i of the batch with image B - 1 - i, and so their labels, as `timm.data.Mixup` does.
+
+    timm draws from NumPy's global generator; its seed follows from torch's CPU generator, which the training
+    seeds by (seed, step, rank). Each rank, and each of `training.accumulate`'s parts, mixes its own rows. In
+    an odd batch the middle image has no partner and stays.
+
+    Args:
+        config: how.
+        images: `[B, 3, H, W]`; not changed.
+        labels: classes `[B]`.
+        num_classes: C.
+
+    Returns:
+        Images `[B, 3, H, W]`, and distributions over classes `[B, C]`, float32.
+    """
+    mixup = Mixup(
+        mixup_alpha=config.mixup,
+        cutmix_alpha=config.cutmix,
+        prob=config.probability,
+        switch_prob=config.switch_probability,
+        mode=config.mode,
+        label_smoothing=0.0,
+        num_classes=num_classes,
+    )
+    half = len(images) // 2
+    middle = slice(half, len(images) - half)
+    seed = int(torch.randint(2**32, (), dtype=torch.int64))
+    with seeded_globals(seed):
+        mixed, targets = mixup(*(torch.cat([x[:half], x[middle.stop :]]) for x in (images, labels)))
+    own = one_hot(labels[middle], num_classes)
+    return (
+        torch.cat([mixed[:half], images[middle], mixed[half:]]),
+        torch.cat([targets[:half], own, targets[half:]]),
+    )
 
 
 _HEADS = {"linear": nn.Linear, "cosine": CosineClassifier, "scaled": ScaledClassifier}

@@ -10,9 +10,8 @@ from torch import Tensor, nn
 
 from zoo import functional
 from zoo.functional.checks import to_float32
-from zoo.objectives import measures
 from zoo.objectives.base import Batch, DataInfo, Objective, Output
-from zoo.objectives.momentum_contrast import ProjectionConfig, encode, normalize, projection
+from zoo.objectives.momentum_contrast import ProjectionConfig, detached, encode, normalize, projection
 
 
 class MarginConfig(ProjectionConfig):
@@ -53,17 +52,14 @@ class Margin(Objective):
 
     def forward(self, batch: Batch) -> Output:
         """Compare every view with every other."""
-        features, projected = encode(self.encoder, self.head, batch.views)
-        z = torch.cat([to_float32(each) for each in projected])
-        if self.config.normalize:
-            z = normalize(z)
-        output = self._compare(z, batch)
-        seen = None
-        if self.observing and self.config.normalize:  # the measures are of unit rows
-            seen = measures.seen(batch.labels, z.chunk(2))
-        return output._replace(features=features, seen=seen)
+        z = torch.cat([to_float32(encode((self.encoder, self.head), view)) for view in batch.views])
+        if not self.config.normalize:
+            return Output(self._compare(z, batch), {})
+        z = normalize(z)
+        a, b = z.chunk(2)
+        return Output(self._compare(z, batch), {}, held=detached(views=(a, b)))
 
-    def _compare(self, z: Tensor, batch: Batch) -> Output:
+    def _compare(self, z: Tensor, batch: Batch) -> Tensor:
         """Compare this rank's views `[2n, D]` with those of all ranks."""
         identity = (batch.labels if self.config.pairs == "class" else batch.index).repeat(2)
         everyone, theirs, place = z, identity, torch.arange(len(z), device=z.device)
@@ -86,11 +82,4 @@ class Margin(Objective):
         # from the mean over these pairs to that over all ranks' known ones: exactly 1 where all are known
         count = (theirs >= 0).sum()
         ordered = len(first) * (2 if self.ranks.alone else len(theirs) / len(z))
-        loss = loss * (ordered / (count * (count - 1)).clamp(min=1).to(loss.dtype))
-        if not self.observing:
-            return Output(loss, {})
-        distance, apart = (a - b).detach().norm(dim=1), ~same & known
-        own = [(distance * chosen).sum() for chosen in (same & known, apart)]
-        own += [chosen.sum().to(distance.dtype) for chosen in (same & known, apart)]
-        sums = self.ranks.sum(torch.stack(own))
-        return Output(loss, {"same_distance": sums[0] / sums[2], "other_distance": sums[1] / sums[3]})
+        return loss * (ordered / (count * (count - 1)).clamp(min=1).to(loss.dtype))

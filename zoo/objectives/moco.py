@@ -11,9 +11,8 @@ from torch import Tensor, nn
 from zoo import functional
 from zoo.config import Config, named_by
 from zoo.modules import Temperature, TemperatureConfig
-from zoo.objectives import measures
 from zoo.objectives.base import Batch, DataInfo, Objective, Output
-from zoo.objectives.momentum_contrast import Dictionary, MomentumConfig, MomentumContrast
+from zoo.objectives.momentum_contrast import MomentumConfig, MomentumContrast, Pairs, held, transform
 
 Keep = Annotated[float, Field(gt=0, le=1)]
 Weight = Annotated[float, Field(gt=0)]
@@ -100,17 +99,16 @@ class MoCo(Objective):
 
     def forward(self, batch: Batch) -> Output:
         """Contrast the first view's queries with the second view's keys and the queue."""
-        pair = self.contrast(self.encoder, batch.views)
-        observed = batch.labels if self.observing else None
-        found, scores = self.contrast.look_up(pair, self.epoch, labelled=False, observed=observed)
-        seen = measures.seen(batch.labels, (pair.q, pair.k), scores) if self.observing else None
+        _, pairs = self.contrast(self.encoder, batch.views)
+        ft = self.config.feature_transform
+        transformed = transform(pairs, ft, self.epoch, labelled=False, ranks=self.ranks)
         metrics = dict[str, Tensor]()
         tau: float | Tensor = 1.0  # for the simple losses, which do not read it
         if self.temperature is not None:
             tau = self.temperature(self.progress)
-            metrics = self.temperature.metrics(tau, found.q.device)
-        loss = _loss(self.config.loss, found, tau)
-        return Output(loss, metrics, carry=pair.k, features=pair.features, seen=seen)
+            metrics = self.temperature.metrics(tau, pairs.q.device)
+        loss = _loss(self.config.loss, transformed, tau)
+        return Output(loss, metrics, carry=pairs.k, held=held(pairs, transformed))
 
     @torch.no_grad()
     def update(self, batch: Batch, output: Output) -> None:
@@ -119,9 +117,9 @@ class MoCo(Objective):
 
 
 def _loss(
-    config: InfoNCE | HardContrastive | Simple | HardSimple, found: Dictionary, tau: float | Tensor
+    config: InfoNCE | HardContrastive | Simple | HardSimple, pairs: Pairs, tau: float | Tensor
 ) -> Tensor:
-    q, k, queue, _, valid = found
+    q, k, queue, _, valid = pairs
     match config:
         case InfoNCE():
             return functional.info_nce(q, k, queue, tau=tau, valid=valid)

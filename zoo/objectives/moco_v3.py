@@ -22,9 +22,8 @@ from zoo.modules import (
     set_sincos_positions,
     value_at,
 )
-from zoo.objectives import measures
 from zoo.objectives.base import Batch, DataInfo, Objective, ObjectiveConfig, Output
-from zoo.objectives.momentum_contrast import encode, normalize
+from zoo.objectives.momentum_contrast import detached, encode, normalize
 
 Layers = Annotated[int, Field(ge=1)]
 
@@ -98,18 +97,14 @@ class MoCoV3(Objective):
 
     def forward(self, batch: Batch) -> Output:
         """Contrast predictions and keys across the two views, in both directions."""
-        features, predicted = encode(
-            self.encoder, lambda features: self.predictor(self.projector(features)), batch.views
-        )
-        q1, q2 = map(normalize, predicted)
+        student = (self.encoder, self.projector, self.predictor)
+        q1, q2 = (normalize(encode(student, view)) for view in batch.views)
         k1, k2 = (normalize(self.teacher(view)) for view in batch.views)
         tau = self.temperature(self.progress)
         others1, others2 = self._from_others(k1, k2)
         loss = _contrast(q1, k2, tau, others2) + _contrast(q2, k1, tau, others1)
-        seen = None
-        if self.observing:
-            seen = measures.seen(batch.labels, (q1, k2), measures.scores_in_batch(q1, k2, others2))
-        return Output(loss, self.temperature.metrics(tau, q1.device), features=features, seen=seen)
+        held = detached(q=q1, k=k2, other_keys=others2)
+        return Output(loss, self.temperature.metrics(tau, q1.device), held=held)
 
     def _from_others(self, k1: Tensor, k2: Tensor) -> Sequence[Tensor | None]:
         """Return the other ranks' keys of both views; None with one rank."""

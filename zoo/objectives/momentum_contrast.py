@@ -9,8 +9,8 @@ With labels, keys are mixed within their class alone, so that the label stays tr
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, Literal, NamedTuple, Self
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import torch
 import torch.nn.functional as F
@@ -23,7 +23,6 @@ from zoo.config import Config
 from zoo.functional._streaming import row_blocks
 from zoo.functional.checks import to_float32
 from zoo.modules import KeyQueue, MomentumEncoder, Share, projection_head, value_at
-from zoo.objectives import measures
 from zoo.objectives.base import ObjectiveConfig
 from zoo.ranks import ALONE, Ranks
 
@@ -104,16 +103,8 @@ class MomentumConfig(QueueConfig):
     ranks), in the place of the authors' GPUs; 1: off."""
 
 
-class Projected(NamedTuple):
-    """One step's views in both spaces: features `[B, D_f]` of the first, unit rows `[B, D]` of both."""
-
-    features: Tensor
-    q: Tensor
-    k: Tensor
-
-
-class Dictionary(NamedTuple):
-    """What enters a loss: queries and keys `[B, D]`, the queue `[K, D]`, its labels and who is there `[K]`.
+class Pairs(NamedTuple):
+    """What enters a loss: queries and keys `[B, D]`, the queue `[K, D]`, its labels and filled slots `[K]`.
 
     K is doubled where FT keeps the originals.
     """
@@ -123,6 +114,30 @@ class Dictionary(NamedTuple):
     queue: Tensor
     queue_labels: Tensor
     valid: Tensor
+
+    @classmethod
+    def of(cls, q: Tensor, k: Tensor, queue: KeyQueue) -> Self:
+        """Pair one step's unit rows with the queue as it was before the step."""
+        return cls(q, k, queue.keys, queue.labels, queue.valid)
+
+
+def held(pairs: Pairs, transformed: Pairs, **more: Any) -> dict[str, Any]:
+    """Return what a step with a queue holds, detached, for `Output.held`; after FT by names with `_ft`."""
+    rows = pairs._asdict() | more
+    if transformed is not pairs:
+        rows |= {f"{name}_ft": values for name, values in transformed._asdict().items()}
+    return detached(**rows)
+
+
+def detached(**held: Any) -> dict[str, Any]:
+    """Detach what an objective hands on for `Output.held`: tensors, and tuples of them."""
+
+    def detach(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(map(detach, value))
+        return value.detach() if isinstance(value, Tensor) else value
+
+    return {name: detach(value) for name, value in held.items()}
 
 
 def projection(
@@ -167,48 +182,42 @@ def from_others(ranks: Ranks, q: Tensor, k: Tensor, labels: Tensor) -> tuple[Ten
 
 
 def transform(
-    q: Tensor,
-    k: Tensor,
-    queue: Tensor,
-    valid: Tensor,
-    config: FeatureTransformConfig,
-    labels: Tensor | None = None,
-    *,
-    ranks: Ranks = ALONE,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Apply FT to one step's features.
+    pairs: Pairs, ft: FeatureTransformConfig | None, epoch: float, *, labelled: bool, ranks: Ranks = ALONE
+) -> Pairs:
+    """Apply FT to one step's features, once its epoch has come; before, return the pairs themselves.
 
     On several ranks all draw alike, from `ranks.generator`: the queue, which is the same on all, stays so
     when it is mixed, and each rank's pairs are transformed as one rank's would be.
 
     Args:
-        q: queries `[N, D]`.
-        k: their keys `[N, D]`.
-        queue: past keys `[K, D]`, not changed; they get no gradient.
-        valid: which queue rows are filled `[K]`, filled ones first.
-        config: what to transform.
-        labels: class of each queue row `[K]`, -1 in empty slots: negatives are mixed within their class. All
-            with all when None.
+        pairs: of this step; their queue is not changed, and gets no gradient.
+        ft: the recipe's feature transformation; None: none.
+        epoch: how far training is.
+        labelled: the loss reads the queue's labels: negatives are mixed within their class alone.
         ranks: the processes that each have some rows of the batch.
 
     Returns:
-        `(q_hat, k_hat, queue_hat, valid_hat)`; the last two have 2K rows with `keep_originals`, Z^ first.
+        The transformed pairs; with `keep_originals` their queue has 2K rows, Z^ first.
     """
-    queue_hat, valid_hat = queue, valid
-    if config.negatives is not None:
-        queue_hat = _mix(queue, valid, config.negatives, config.renormalize, labels, ranks.generator)
-        valid_hat = torch.cat([valid, valid]) if config.negatives.keep_originals else valid
-    if config.positives is not None:
-        alpha, per = config.positives.alpha, config.positives.per
+    if ft is None or epoch < ft.start_epoch:
+        return pairs
+    q, k, queue, labels, valid = pairs
+    if ft.negatives is not None:
+        of_class = labels if labelled else None
+        queue = _mix(queue, valid, ft.negatives, ft.renormalize, of_class, ranks.generator)
+        if ft.negatives.keep_originals:
+            labels, valid = labels.repeat(2), valid.repeat(2)
+    if ft.positives is not None:
+        alpha, per = ft.positives.alpha, ft.positives.per
         if ranks.alone:
             drawn = _coefficients(alpha, per, len(q), q)
         else:
             drawn = _coefficients(alpha, per, sum(ranks.counts), q, ranks.generator)
             drawn = drawn if per == "step" else drawn[ranks.own]
         q, k = functional.extrapolate(q, k, 1 + drawn)
-        if config.renormalize:
+        if ft.renormalize:
             q, k = F.normalize(q, dim=1), F.normalize(k, dim=1)
-    return q, k, queue_hat, valid_hat
+    return Pairs(q, k, queue, labels, valid)
 
 
 def _coefficients(
@@ -252,68 +261,11 @@ def _mix(
     return mixed
 
 
-def look_up(
-    pair: Projected,
-    queue: KeyQueue,
-    ft: FeatureTransformConfig | None,
-    epoch: float,
-    *,
-    labelled: bool,
-    ranks: Ranks = ALONE,
-    observed: Tensor | None = None,
-) -> tuple[Dictionary, dict[str, Tensor]]:
-    """Join a step's pairs with the queue, transformed by FT once its epoch has come.
-
-    Args:
-        pair: of this step.
-        queue: as it was before this step; it keeps the original keys.
-        ft: the recipe's feature transformation.
-        epoch: how far training is.
-        labelled: the loss reads the queue's labels: negatives are mixed within their class alone.
-        ranks: the processes that each have some rows of the batch.
-        observed: on steps that are looked at the queries' classes `[B]`, of the same kind as the queue's.
-
-    Returns:
-        What enters the loss, and where `observed` is given moments `[n, 3]` of the scores of the first
-        queries by name, before and (`_ft`) after FT.
-    """
-    found = Dictionary(pair.q, pair.k, queue.keys, queue.labels, queue.valid)
-    scores = {} if observed is None else _scores(found, labelled, "", observed)
-    if ft is not None and is_on(ft, epoch):
-        labels = queue.labels if labelled else None
-        q, k, keys, valid = transform(pair.q, pair.k, queue.keys, queue.valid, ft, labels, ranks=ranks)
-        found = Dictionary(q, k, keys, queue.labels.repeat(len(valid) // len(queue)), valid)
-        if observed is not None:
-            scores |= _scores(found, labelled, "_ft", observed)
-    return found, scores
-
-
-def is_on(ft: FeatureTransformConfig | None, epoch: float) -> bool:
-    """Whether features are transformed at `epoch`."""
-    return ft is not None and epoch >= ft.start_epoch
-
-
-@torch.no_grad()
-def _scores(dictionary: Dictionary, labelled: bool, suffix: str, observed: Tensor) -> dict[str, Tensor]:
-    """Scores whose curves the FT paper reads: https://arxiv.org/abs/2108.02982, section 3."""
-    q, k, queue, queue_labels, valid = dictionary
-    scores = {"positive": measures.own_scores(q, k)}
-    if labelled:  # the queue holds positives too
-        scores |= measures.scores_by_class(q, observed, queue, queue_labels)
-    else:
-        scores["negative"] = measures.scores_in_queue(q, queue, valid)
-    return {f"{name}{suffix}": moments for name, moments in scores.items()}
-
-
-def encode(
-    encoder: nn.Module, head: Callable[[Tensor], Tensor], views: tuple[Tensor, ...]
-) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """Encode one view after the other; return the first's features `[B, D_f]`, all projections `[B, D]`."""
-    features, projected = list[Tensor](), list[Tensor]()
-    for view in views:
-        features.append(encoder(view))
-        projected.append(head(features[-1]))
-    return features[0], tuple(projected)
+def encode(networks: Sequence[nn.Module], view: Tensor) -> Tensor:
+    """Put a view `[B, 3, H, W]` through one network after the other: encoder, head, maybe a predictor."""
+    for network in networks:
+        view = network(view)
+    return view
 
 
 class MomentumContrast(nn.Module):
@@ -333,17 +285,12 @@ class MomentumContrast(nn.Module):
         self.teacher = MomentumEncoder(nn.Sequential(encoder, self.head), key_groups=config.key_groups)
         self.queue = KeyQueue(config.queue_size, config.dim)
 
-    def forward(self, encoder: nn.Module, views: tuple[Tensor, ...]) -> Projected:
-        """Encode the first view as queries and the second, without gradient, as keys."""
+    def forward(self, encoder: nn.Module, views: tuple[Tensor, ...]) -> tuple[Tensor, Pairs]:
+        """Return the first view's features `[B, D_f]`, and its queries with the second view's keys."""
         features = encoder(views[0])
-        return Projected(features, normalize(self.head(features)), normalize(self.teacher(views[1])))
-
-    def look_up(
-        self, pair: Projected, epoch: float, *, labelled: bool, observed: Tensor | None = None
-    ) -> tuple[Dictionary, dict[str, Tensor]]:
-        """Join a step's pairs with the queue; see the function of that name."""
-        ft = self.config.feature_transform
-        return look_up(pair, self.queue, ft, epoch, labelled=labelled, ranks=self.ranks, observed=observed)
+        return features, Pairs.of(
+            normalize(self.head(features)), normalize(self.teacher(views[1])), self.queue
+        )
 
     @torch.no_grad()
     def update(self, encoder: nn.Module, keys: Tensor, labels: Tensor, progress: float) -> None:

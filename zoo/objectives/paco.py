@@ -14,18 +14,17 @@ from torch import Tensor, nn
 from zoo import functional
 from zoo.backbones import feature_dim
 from zoo.modules import LOWEST_TAU, Centers, KeyQueue, Temperature, TemperatureConfig, full_logits
-from zoo.objectives import measures
-from zoo.objectives.base import Batch, DataInfo, Objective, Output, needing_labels
+from zoo.objectives.base import Batch, DataInfo, Objective, Output
 from zoo.objectives.momentum_contrast import (
-    Dictionary,
     MomentumConfig,
     MomentumContrast,
-    Projected,
+    Pairs,
     QueueConfig,
     from_others,
-    look_up,
+    held,
     normalize,
     projection,
+    transform,
 )
 
 
@@ -73,7 +72,6 @@ class LearnedCenters(nn.Module):
     """
 
     log_prior: Tensor
-    class_counts: Tensor
 
     def __init__(self, encoder: nn.Module, config: CenterConfig, info: DataInfo) -> None:
         super().__init__()
@@ -82,7 +80,6 @@ class LearnedCenters(nn.Module):
         self.temperature = Temperature(config.tau)
         prior = functional.log_prior(info.class_counts)
         self.register_buffer("log_prior", prior if config.rebalance else torch.zeros_like(prior))
-        self.register_buffer("class_counts", info.class_counts)
 
     def forward(self, features: Tensor) -> Tensor:
         """Return the centers' logits `[B, C]` of features `[B, D_f]`, without the prior."""
@@ -90,87 +87,50 @@ class LearnedCenters(nn.Module):
 
     def loss(
         self,
-        found: Dictionary,
+        pairs: Pairs,
         labels: Tensor,
         center_logits: Tensor,
         tau: float | Tensor,
         others: tuple[Tensor, Tensor] | None,
     ) -> Tensor:
-        """Compute `zoo.functional.paco` of the queries in `found`; it has no center for an unknown label."""
+        """Return `zoo.functional.paco` of the queries, as the recipe's section sets it."""
         config = self.config
-        with needing_labels(labels, config.name):
-            return functional.paco(
-                found.q,
-                found.k,
-                labels,
-                found.queue,
-                found.queue_labels,
-                center_logits,
-                self.log_prior,
-                alpha=config.alpha,
-                tau=tau,
-                beta=config.beta,
-                gamma=config.gamma,
-                center_tau=config.center_tau,
-                reduction=config.reduction,
-                label_smoothing=config.label_smoothing,
-                others=others,
-            )
-
-    @torch.no_grad()
-    def probabilities(
-        self,
-        found: Dictionary,
-        labels: Tensor,
-        center_logits: Tensor,
-        tau: float | Tensor,
-        others: tuple[Tensor, Tensor] | None,
-    ) -> dict[str, Tensor]:
-        """Return the probabilities `[n]` of the first anchors by name, for a step that is looked at.
-
-        Args:
-            found: what enters the loss; this and the rest as `loss` has it.
-            labels: classes `[N]`.
-            center_logits: `[N, C]`.
-            tau: temperature of the samples' scores.
-            others: what other ranks have of the batch.
-        """
-        config = self.config
-        chosen = functional.contrast_probabilities(
-            found.q,
-            found.k,
+        return functional.paco(
+            pairs.q,
+            pairs.k,
             labels,
-            found.queue,
-            found.queue_labels,
-            (center_logits + self.log_prior) / config.center_tau,
+            pairs.queue,
+            pairs.queue_labels,
+            center_logits,
+            self.log_prior,
+            alpha=config.alpha,
             tau=tau,
+            beta=config.beta,
             gamma=config.gamma,
+            center_tau=config.center_tau,
+            reduction=config.reduction,
+            label_smoothing=config.label_smoothing,
             others=others,
-            anchors=measures.ROWS,
         )
-        optimum = None
-        if config.gamma > 0:  # without samples in the denominator the loss has no minimum
-            optimum = functional.paco_optimum(
-                chosen.positives,
-                alpha=config.alpha,
-                beta=config.beta,
-                gamma=config.gamma,
-                label_smoothing=config.label_smoothing,
-            )
-        return measures.probabilities(chosen, optimum)
 
-    @torch.no_grad()
     def metrics(self, center_logits: Tensor, labels: Tensor, tau: float | Tensor) -> dict[str, Tensor]:
-        """Return what to record of the classifier."""
-        accuracy = 100 * (center_logits.argmax(dim=1) == labels).float().mean()
+        """Return what every step records: the accuracy in percent, and a temperature that changes."""
+        accuracy = 100 * (center_logits.detach().argmax(dim=1) == labels).float().mean()
         return {"train_accuracy": accuracy, **self.temperature.metrics(tau, accuracy.device)}
 
-    def as_centers(self) -> Centers:
+
+class _WithCenters(Objective):
+    """What is released of PaCo and GPaCo beside the encoder."""
+
+    learned: LearnedCenters
+
+    def centers(self) -> Centers:
         """Return the centers learned so far."""
-        return Centers(self.classifier.weight.detach(), self.classifier.bias.detach(), self.class_counts)
+        classifier = self.learned.classifier
+        return Centers(classifier.weight.detach(), classifier.bias.detach(), self.class_counts)
 
 
-class PaCo(Objective):
+class PaCo(_WithCenters):
     """MoCo with labels, whose softmax also holds one learnable center per class.
 
     Source: https://arxiv.org/abs/2107.12028.
@@ -186,32 +146,22 @@ class PaCo(Objective):
 
     def forward(self, batch: Batch) -> Output:
         """Contrast the first view with the second's keys, the batch itself, the queue and the centers."""
-        pair = self.contrast(self.encoder, batch.views)
-        observed = batch.labels if self.observing else None
-        found, scores = self.contrast.look_up(pair, self.epoch, labelled=True, observed=observed)
-        logits = self.learned(pair.features)
+        labels = batch.labels
+        features, pairs = self.contrast(self.encoder, batch.views)  # G(x), keys and queue
+        ft = self.config.feature_transform
+        transformed = transform(pairs, ft, self.epoch, labelled=True, ranks=self.ranks)
+        logits = self.learned(features)  # c . F(x)
         tau = self.learned.temperature(self.progress)
-        others = from_others(self.ranks, found.q, found.k, batch.labels)
-        loss = self.learned.loss(found, batch.labels, logits, tau, others)
-        metrics, seen = self.learned.metrics(logits, batch.labels, tau), None
-        if self.observing:
-            values = self.learned.probabilities(found, batch.labels, logits, tau, others)
-            seen = measures.seen(batch.labels, (pair.q, pair.k), scores, values)
-            metrics |= measures.centers(self.learned.classifier.weight, self.class_groups())
-        return Output(loss, metrics, carry=pair.k, features=pair.features, seen=seen)
+        others = from_others(self.ranks, transformed.q, transformed.k, labels)
+        loss = self.learned.loss(transformed, labels, logits, tau, others)
+        metrics = self.learned.metrics(logits, labels, tau)
+        more = held(pairs, transformed, classes=labels, others=others, tau=tau, center_logits=logits)
+        return Output(loss, metrics, carry=pairs.k, held=more)
 
     @torch.no_grad()
     def update(self, batch: Batch, output: Output) -> None:
         """Move the key encoder, then enqueue this step's keys with their labels."""
         self.contrast.update(self.encoder, output.carry, batch.labels, self.progress)
-
-    def center_parameter(self) -> Tensor:
-        """See `Objective.center_parameter`."""
-        return self.learned.classifier.weight
-
-    def centers(self) -> Centers:
-        """Return the centers learned so far."""
-        return self.learned.as_centers()
 
 
 class GPaCoConfig(CenterConfig):
@@ -222,7 +172,7 @@ class GPaCoConfig(CenterConfig):
     """Linear layers of the projection head, with ReLUs between them."""
 
 
-class GPaCo(Objective):
+class GPaCo(_WithCenters):
     """Samples of both views and the queue are contrasted with each other and with the class centers.
 
     The queue holds the second view's own projections of earlier steps, without gradient. Authors' settings: a
@@ -243,45 +193,24 @@ class GPaCo(Objective):
 
     def forward(self, batch: Batch) -> Output:
         """Take each view's samples as anchors against the other view, its own batch, queue and centers."""
+        labels, ft = batch.labels, self.config.feature_transform
         # one pass each, as the authors do: BatchNorm sees the two views' different statistics apart
         features = [self.encoder(view) for view in batch.views]
         q, k = (normalize(self.head(x)) for x in features)
         logits = [self.learned(x) for x in features]
-        pair = Projected(features[0], q, k)
-        ft = self.config.feature_transform
-        found, scores = look_up(
-            pair,
-            self.queue,
-            ft,
-            self.epoch,
-            labelled=True,
-            ranks=self.ranks,
-            observed=batch.labels if self.observing else None,
-        )
-        others = from_others(self.ranks, found.q, found.k, batch.labels)
-        # the mean over the 2B anchors: A(i) is the same set in both halves
-        swapped = found._replace(q=found.k, k=found.q)
+        pairs = Pairs.of(q, k, self.queue)
+        transformed = transform(pairs, ft, self.epoch, labelled=True, ranks=self.ranks)
         tau = self.learned.temperature(self.progress)
-        loss = 0.5 * (
-            self.learned.loss(found, batch.labels, logits[0], tau, others)
-            + self.learned.loss(swapped, batch.labels, logits[1], tau, others)
-        )
-        metrics, seen = self.learned.metrics(logits[0], batch.labels, tau), None
-        if self.observing:
-            values = self.learned.probabilities(found, batch.labels, logits[0], tau, others)
-            seen = measures.seen(batch.labels, (q, k), scores, values)
-            metrics |= measures.centers(self.learned.classifier.weight, self.class_groups())
-        return Output(loss, metrics, carry=k.detach(), features=features[0], seen=seen)
+        others = from_others(self.ranks, transformed.q, transformed.k, labels)
+        # the mean over the 2B anchors: A(i) is the same set in both halves
+        swapped = transformed._replace(q=transformed.k, k=transformed.q)
+        first = self.learned.loss(transformed, labels, logits[0], tau, others)
+        second = self.learned.loss(swapped, labels, logits[1], tau, others)
+        metrics = self.learned.metrics(logits[0], labels, tau)
+        more = held(pairs, transformed, classes=labels, others=others, tau=tau, center_logits=logits[0])
+        return Output(0.5 * (first + second), metrics, carry=k.detach(), held=more)
 
     @torch.no_grad()
     def update(self, batch: Batch, output: Output) -> None:
         """Enqueue the second view's projections with their labels."""
         self.queue.enqueue(output.carry, batch.labels)
-
-    def center_parameter(self) -> Tensor:
-        """See `Objective.center_parameter`."""
-        return self.learned.classifier.weight
-
-    def centers(self) -> Centers:
-        """Return the centers learned so far."""
-        return self.learned.as_centers()

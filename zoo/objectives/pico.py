@@ -11,11 +11,16 @@ from torch import Tensor, nn
 
 from zoo import functional
 from zoo.backbones import feature_dim
-from zoo.errors import TrainingError
 from zoo.modules import Centers, Scheduled, Share, Temperature, TemperatureConfig, full_logits, value_at
-from zoo.objectives import measures
 from zoo.objectives.base import Batch, DataInfo, Objective, Output
-from zoo.objectives.momentum_contrast import MomentumConfig, MomentumContrast, Projected, from_others
+from zoo.objectives.momentum_contrast import (
+    MomentumConfig,
+    MomentumContrast,
+    Pairs,
+    from_others,
+    held,
+    transform,
+)
 
 
 class PiCOConfig(MomentumConfig):
@@ -63,41 +68,36 @@ class PiCO(Objective):
 
     targets: Tensor
     prototypes: Tensor
-    class_counts: Tensor
 
     def __init__(self, config: PiCOConfig, encoder: nn.Module, info: DataInfo) -> None:
         super().__init__(config, encoder, info)
-        if info.candidates is None:
-            raise TrainingError('objective "pico" needs candidate sets: set data.partial_labels')
+        assert info.candidates is not None  # `zoo.recipe.fits` asks for data.partial_labels
         self.contrast = MomentumContrast(encoder, config)
         self.temperature = Temperature(config.tau)
         self.classifier = nn.Linear(feature_dim(encoder), info.num_classes)
         candidates = info.candidates.float()
         self.register_buffer("targets", candidates / candidates.sum(dim=1, keepdim=True))
         self.register_buffer("prototypes", torch.zeros(info.num_classes, config.dim))
-        self.register_buffer("class_counts", info.class_counts)
 
     def forward(self, batch: Batch) -> Output:
         """Classify the weak view against its targets, and contrast both views."""
         assert batch.candidates is not None  # the data were opened with the candidates of `info`
-        pair = self.contrast(self.encoder, batch.views)
-        logits = full_logits(self.classifier, pair.features)
+        features, pairs = self.contrast(self.encoder, batch.views)
+        logits = full_logits(self.classifier, features)
         predicted = logits.detach().masked_fill(~batch.candidates, -torch.inf).argmax(dim=1)
         targets = self.targets[batch.index]
         warmed_up = self.epoch >= self.config.prototype_start
         if warmed_up:
-            with torch.autocast(pair.q.device.type, enabled=False):  # bfloat16 would tie near prototypes
-                scores = pair.q.detach() @ self.prototypes.T
+            with torch.autocast(pairs.q.device.type, enabled=False):  # bfloat16 would tie near prototypes
+                scores = pairs.q.detach() @ self.prototypes.T
             phi = value_at(self.config.target_momentum, self.progress)
             targets = functional.disambiguate(targets, scores, batch.candidates, phi)
         classification = F.cross_entropy(logits, targets)
         tau = self.temperature(self.progress)
-        contrast, scores = self._contrast(pair, predicted, tau, labelled=warmed_up)
-        seen, metrics = None, self.temperature.metrics(tau, pair.q.device)
-        if self.observing:
-            seen = measures.seen(batch.labels, (pair.q, pair.k), scores)
-            metrics |= measures.centers(self.classifier.weight, self.class_groups())
-        metrics |= {
+        ft = self.config.feature_transform
+        transformed = transform(pairs, ft, self.epoch, labelled=warmed_up, ranks=self.ranks)
+        contrast = self._contrast(transformed, predicted if warmed_up else None, tau)
+        metrics = self.temperature.metrics(tau, pairs.q.device) | {
             "classification_loss": classification.detach(),
             "contrast_loss": contrast.detach(),
             "train_accuracy": 100
@@ -105,20 +105,18 @@ class PiCO(Objective):
             "disambiguation_accuracy": 100 * _agreement(targets, batch.labels),
             "target_confidence": targets.amax(dim=1).mean(),
         }
-        carry = _Carry(pair.k, pair.q.detach(), predicted, targets)
+        carry = _Carry(pairs.k, pairs.q.detach(), predicted, targets)
         loss = classification + self.config.contrast_weight * contrast
-        return Output(loss, metrics, carry, features=pair.features, seen=seen)
+        more = {"classes": predicted} if warmed_up else {}
+        return Output(loss, metrics, carry, held(pairs, transformed, **more))
 
-    def _contrast(
-        self, pair: Projected, predicted: Tensor, tau: float | Tensor, *, labelled: bool
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        observed = predicted if self.observing else None
-        found, scores = self.contrast.look_up(pair, self.epoch, labelled=labelled, observed=observed)
-        q, k, queue, queue_labels, valid = found
-        if labelled:
-            others = from_others(self.ranks, q, k, predicted)
-            return functional.sup_con(q, k, predicted, queue, queue_labels, tau=tau, others=others), scores
-        return functional.info_nce(q, k, queue, tau=tau, valid=valid), scores
+    def _contrast(self, pairs: Pairs, predicted: Tensor | None, tau: float | Tensor) -> Tensor:
+        """Return the contrast between images predicted to be of one class `[B]`; without, MoCo's."""
+        q, k, queue, queue_labels, valid = pairs
+        if predicted is None:
+            return functional.info_nce(q, k, queue, tau=tau, valid=valid)
+        others = from_others(self.ranks, q, k, predicted)
+        return functional.sup_con(q, k, predicted, queue, queue_labels, tau=tau, others=others)
 
     @torch.no_grad()
     def update(self, batch: Batch, output: Output) -> None:
@@ -138,10 +136,6 @@ class PiCO(Objective):
         if not bool((labels >= 0).any()):
             return found
         return {"disambiguation_accuracy": round(100 * _agreement(self.targets, labels).item(), 2), **found}
-
-    def center_parameter(self) -> Tensor:
-        """See `Objective.center_parameter`."""
-        return self.classifier.weight
 
     def centers(self) -> Centers:
         """Return the classifier's rows, and the prototypes in the projection's space."""

@@ -9,9 +9,8 @@ from torch import Tensor, nn
 
 from zoo import functional
 from zoo.modules import Temperature, TemperatureConfig
-from zoo.objectives import measures
 from zoo.objectives.base import Batch, DataInfo, Objective, Output
-from zoo.objectives.momentum_contrast import ProjectionConfig, encode, normalize, projection
+from zoo.objectives.momentum_contrast import ProjectionConfig, detached, encode, normalize, projection
 
 
 class SimCLRConfig(ProjectionConfig):
@@ -45,16 +44,13 @@ class SimCLR(Objective):
 
     def forward(self, batch: Batch) -> Output:
         """Contrast every view with the batch's 2B - 1 others."""
-        features, projected = encode(self.encoder, self.head, batch.views)
-        a, b = map(normalize, projected)
+        a, b = (normalize(encode((self.encoder, self.head), view)) for view in batch.views)
         tau = self.temperature(self.progress)
         others: Tensor | None = None
         theirs: Tensor | None = None
         if not self.ranks.alone:
             of_a, theirs = self.ranks.others(torch.cat([a, b], dim=1)).chunk(2, dim=1)
             others = torch.cat([of_a, theirs])
-        seen = None
-        if self.observing:
-            seen = measures.seen(batch.labels, (a, b), measures.scores_in_batch(a, b, theirs))
         loss = functional.nt_xent(a, b, tau=tau, others=others)
-        return Output(loss, self.temperature.metrics(tau, a.device), features=features, seen=seen)
+        held = detached(q=a, k=b, other_keys=theirs)
+        return Output(loss, self.temperature.metrics(tau, a.device), held=held)

@@ -9,9 +9,8 @@ from torch import Tensor, nn
 
 from zoo import functional
 from zoo.modules import Temperature, TemperatureConfig
-from zoo.objectives import measures
 from zoo.objectives.base import Batch, DataInfo, Objective, Output
-from zoo.objectives.momentum_contrast import MomentumConfig, MomentumContrast, from_others
+from zoo.objectives.momentum_contrast import MomentumConfig, MomentumContrast, from_others, held, transform
 
 
 class SupConConfig(MomentumConfig):
@@ -39,25 +38,19 @@ class SupCon(Objective):
 
     def forward(self, batch: Batch) -> Output:
         """Contrast the first view with the second's keys, the batch itself and the queue."""
-        pair = self.contrast(self.encoder, batch.views)
-        observed = batch.labels if self.observing else None
-        found, scores = self.contrast.look_up(pair, self.epoch, labelled=True, observed=observed)
+        labels = batch.labels
+        _, pairs = self.contrast(self.encoder, batch.views)
+        ft = self.config.feature_transform
+        transformed = transform(pairs, ft, self.epoch, labelled=True, ranks=self.ranks)
         tau = self.temperature(self.progress)
-        q, k, queue, queue_labels, _ = found
-        others = from_others(self.ranks, q, k, batch.labels)
-        loss = functional.sup_con(q, k, batch.labels, queue, queue_labels, tau=tau, others=others)
+        q, k, queue, queue_labels, _ = transformed
+        others = from_others(self.ranks, q, k, labels)
+        loss = functional.sup_con(q, k, labels, queue, queue_labels, tau=tau, others=others)
         if others is not None:
-            loss = loss * share_of_labelled(batch.labels, others[1])
-        seen = None
-        if self.observing:
-            found_p = functional.contrast_probabilities(
-                q, k, batch.labels, queue, queue_labels, tau=tau, others=others, anchors=measures.ROWS
-            )
-            optimum = torch.where(found_p.positives > 0, 1 / found_p.positives, torch.nan)
-            values = {"pair_probability": found_p.pair, "pair_probability_optimum": optimum}
-            seen = measures.seen(batch.labels, (pair.q, pair.k), scores, values)
+            loss = loss * share_of_labelled(labels, others[1])
         metrics = self.temperature.metrics(tau, loss.device)
-        return Output(loss, metrics, carry=pair.k, features=pair.features, seen=seen)
+        more = held(pairs, transformed, classes=labels, others=others, tau=tau)
+        return Output(loss, metrics, carry=pairs.k, held=more)
 
     @torch.no_grad()
     def update(self, batch: Batch, output: Output) -> None:

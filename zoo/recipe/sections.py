@@ -169,7 +169,7 @@ class TrainingSection(Config):
     `reduce-overhead` also replays them as CUDA graphs, for networks whose kernels take a GPU less time than
     launching them. null: not compiled."""
     sync_batchnorm: bool = False
-    """BatchNorm takes its statistics over the images of all ranks; ignored where there is one. The key
+    """BatchNorm takes its statistics over the images of all ranks, on GPUs; ignored with one rank. The key
     encoder's groups (`objective.key_groups`) keep theirs apart in any case."""
     observe_every: PositiveInt | None = 50
     """Steps between looks at scores, gradients and centers, which cost more than an ordinary step's metrics;

@@ -36,7 +36,7 @@ def join(outputs: Sequence[Output], shares: Sequence[float]) -> Output:
     """Join the outputs of a batch's parts, whose shares of its images are `shares`.
 
     Loss and metrics are weighted means, of metrics over the parts in which they are not NaN (a class, say, is
-    not in all of them); rows to carry and to measure follow each other as they did in the batch.
+    not in all of them); rows to carry follow each other as they did in the batch.
     """
     if len(outputs) == 1:
         return outputs[0]
@@ -54,7 +54,6 @@ def join(outputs: Sequence[Output], shares: Sequence[float]) -> Output:
         mean([output.loss.detach() for output in outputs]),
         {name: mean_of_found([output.metrics[name] for output in outputs]) for name in outputs[0].metrics},
         _rows([output.carry for output in outputs]),
-        seen=_rows([output.seen for output in outputs]),
     )
 
 

@@ -20,7 +20,7 @@ from zoo.seeding import derive_seed
 from zoo.training.acceleration import checkpoint_activations, frozen_statistics
 from zoo.training.accumulation import gathered, join, layouts, split
 from zoo.training.average import Average
-from zoo.training.observation import Observation
+from zoo.training.observe import Observation
 from zoo.training.optim import (
     as_parameters_lie,
     base_rate,
@@ -50,7 +50,8 @@ class Stepper:
             is the same on all of them.
 
     Raises:
-        RecipeError: for an optimiser that timm refuses, or fp16 without a GPU.
+        RecipeError: for an optimiser that timm refuses; for fp16, or `sync_batchnorm` over several ranks,
+            without a GPU.
     """
 
     def __init__(
@@ -72,7 +73,12 @@ class Stepper:
             checkpoint_activations(objective.encoder, recipe.backbone.arch)
         objective.join(ranks)
         if section.sync_batchnorm and not ranks.alone:
-            synchronize_batchnorm(objective, ranks)
+            if device.type == "cpu":
+                raise RecipeError(
+                    "training.sync_batchnorm: found true on several ranks without a GPU, expected false: "
+                    "torch joins BatchNorm's statistics on GPUs alone"
+                )
+            synchronize_batchnorm(objective)
         self.objective = objective
         self.ranks = ranks
         self.parallel: Parallel = distributed(objective, ranks)
@@ -123,20 +129,20 @@ class Stepper:
         # gradients become the mean over ranks, of which each has its rows
         of_rank = [] if ranks.alone else [ranks.size * len(batch.index) / total]
         outputs = []
-        self.objective.observing = observed = self.observation.due(step)
-        with self.observation.watching() as features:
+        observed = self.observation.due(step)
+        with self.observation.watching(observed):
             for part, share, counts in zip(parts, shares, places, strict=True):
                 ranks.counts = counts
                 weights = of_rank if len(parts) == 1 else [share, *of_rank]
-                outputs.append(self._gradients(part, weights, last=part is parts[-1]))
-        self.objective.observing, ranks.counts = False, rows
+                output = self._gradients(part, weights, last=part is parts[-1])
+                if observed:
+                    self.observation.take(part, output)
+                outputs.append(output._replace(held=None))
+        ranks.counts = rows
         output = join(outputs, shares)
         if observed:  # before clipping, which changes the gradients
-            labels = [part.labels for part in parts]
-            scale = self.scaler.scale(self._unit)
-            seen = self.observation.take(self.parameters, features, labels, total, scale)
-            measured = self.observation.measure(output.seen)
-            output = output._replace(metrics={**output.metrics, **measured, **seen}, seen=None)
+            figures = self.observation.figures(self.parameters, total, self.scaler.scale(self._unit))
+            output = output._replace(metrics={**output.metrics, **figures})
         with self.span("optimizer"):
             if self.clip_grad is not None:
                 self.scaler.unscale_(self.optimizer)  # the limit is of the gradients themselves

@@ -12,19 +12,18 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tests.objective_helpers import SETTINGS
-from tests.programs.tiny import norm_free
+from tests.programs.tiny import VIT, norm_free
 from tests.test_step import CONSTANT, CPU, NoWaiting, stepper_and_batches
 from tests.test_training import RECIPES, recipe, run
 from zoo import backbones
 from zoo.data import Batch
 from zoo.objectives import DataInfo, Objective, ObjectiveConfig, Output
-from zoo.training import RunFolder, observation
+from zoo.training import RunFolder, observe
 from zoo.training.accumulation import join
 from zoo.training.meter import Meter
 from zoo.training.run_stages import class_rows_of, rows_of
 from zoo.training.step import Stepper
 
-VIT = ("name=test_vit.x", "backbone.arch=test_vit", "backbone.args={img_size: 32, patch_size: 8}")
 OBSERVED = {
     "projecting": {"alignment", "uniformity", "tolerance"},
     "paco": {"p_sup", "p_sup_few", "p_sup_optimum_many", "pair_probability", "center_norm_few"},
@@ -43,7 +42,6 @@ def test_looking_changes_no_bit_of_the_training_and_draws_nothing(kind: str) -> 
         r = recipe(kind, f"training.observe_every={every}", "training.batch_size=32")
         stepper, batches = stepper_and_batches(r, 4)
         outputs = [stepper(step, each) for step, each in enumerate(batches)]
-        assert not stepper.objective.observing
         states.append({**stepper.objective.state_dict(), "generator": torch.get_rng_state()})
         names.append([set(output.metrics) for output in outputs])
     for name, value in states[0].items():
@@ -183,7 +181,7 @@ def test_no_look_waits_for_the_device(kind: str, accumulate: int) -> None:
             continue
         with NoWaiting():
             output = stepper(step, each)
-        assert output.features is None  # nothing keeps the graph
+        assert output.held is None  # nothing keeps the graph
         meter.add(output, len(each.index), len(each.index))
     with NoWaiting():
         meter.close({"step": 3})
@@ -209,21 +207,30 @@ def test_mixed_images_have_no_gradient_of_their_own() -> None:
     assert sum(row["center_gradient"]) > 0
 
 
-def test_an_objective_that_says_nothing_of_its_features_trains_as_before() -> None:
+def test_gradients_are_of_the_encoder_of_any_objective_and_of_all_its_views() -> None:
     class Plain(Objective):
-        num_views = 1
+        num_views = 3
 
         def __init__(self, encoder: nn.Module) -> None:
             super().__init__(ObjectiveConfig(name="plain"), encoder, DataInfo(torch.ones(10)))
 
         def forward(self, batch: Batch) -> Output:
-            return Output(self.encoder(batch.views[0]).square().mean(), {})
+            return Output(self.encoder(torch.cat(batch.views)).square().sum() / len(batch.labels), {})
 
     r = recipe("classify", "training.observe_every=1")
     _, (batch, *_) = stepper_and_batches(r, 1)
-    stepper = Stepper(Plain(backbones.create("cifar_resnet20")).train(), r, 6, CPU)
-    assert [*stepper(0, batch).metrics] == ["gradient_norm"]
-    assert stepper.observation.class_row({}) is None
+    batch = batch._replace(views=(batch.views[0], 2 * batch.views[0], -batch.views[0]))
+    objective = Plain(backbones.create("test_vit", img_size=32, patch_size=8)).train()
+    with torch.no_grad():
+        gradient = 2 * torch.stack([objective.encoder(view) for view in batch.views], dim=1)
+    expected = gradient.flatten(start_dim=1).norm(dim=1)
+    stepper = Stepper(objective, r, 6, CPU)
+    stepper(0, batch)
+    row = stepper.observation.class_row({})
+    assert row is not None and row["center_gradient"] is None
+    for c in batch.labels.unique().tolist():
+        of_class = expected[batch.labels == c]
+        assert row["feature_gradient"][c] == pytest.approx(float(of_class.mean()), rel=1e-4)
 
 
 # --- on disk
@@ -252,7 +259,7 @@ def test_without_looks_nothing_is_written(tmp_path: Path) -> None:
 
 
 def test_too_many_classes_are_not_written_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(observation, "MOST_CLASSES", 9)
+    monkeypatch.setattr(observe, "MOST_CLASSES", 9)
     stepper, (batch, *_) = stepper_and_batches(recipe("classify", *PLAIN), 1)
     assert "feature_gradient_many" in stepper(0, batch).metrics
     assert stepper.observation.class_row({}) is None
