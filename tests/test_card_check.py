@@ -200,8 +200,9 @@ def test_weights_trained_on_from_timms_name_them(tmp_path):
 
 
 def test_every_objective_with_a_paper_is_cited_by_entries_that_exist():
-    from zoo.objectives import OBJECTIVES
     from zoo.release.card.citations import bibtex
+
+    from zoo.objectives import OBJECTIVES
 
     for name in OBJECTIVES:
         text = bibtex(name, {"objective": {"loss": "balanced_softmax"} if name == "classify" else {}})

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,31 +19,21 @@ from torchvision import transforms
 
 from zoo import catalog
 from zoo.config import is_number
-from zoo.errors import ReleaseError
+from zoo.errors import DataError, ReleaseError
 from zoo.files import is_dir, is_file, write_atomic, write_text
 from zoo.image_list import ImageList
 from zoo.locks import turn
 from zoo.modules.centers import Centers
-from zoo.release import (
-    card,
-    configs,
-    files,
-    format,
-    headers,
-    images,
-    names,
-    origins,
-    schema,
-    tensors,
-    verified,
-)
+from zoo.pixels import to_rgb
+from zoo.release import card, configs, files, format, images, names, provenance, tensors, verified
 from zoo.release import history as histories
 from zoo.release.build import build
-from zoo.release.evaluations import checked_evaluation, plain
-from zoo.release.example import ToRGB, shrunk
+from zoo.release.evaluations import checked_evaluation, identity
 from zoo.release.locate import folder_of
 from zoo.release.relicense import relicense
 from zoo.release.request import check_request
+
+_EXAMPLE_BYTES, _EXAMPLE_SIDE = 40_000, 320  # pixels; of the picture on a card, at most
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +57,7 @@ class Release:
         """
         release = cls(folder, configs.read_config(folder))
         if release.is_plain:
-            headers.read_header(folder / format.WEIGHTS)
+            tensors.read_header(folder / format.WEIGHTS)
             return release
         needed = [format.RECIPE, format.METRICS, *format.recorded_tensors(release.config["zoo"])]
         absent = [name for name in needed if not is_file(folder / name)]
@@ -145,11 +136,10 @@ class Release:
             Name and probability of each: the softmax of the centers' logits, without a class prior.
 
         Raises:
-            ReleaseError: when the objective learned no centers, or for another image or k.
+            ReleaseError: when the objective learned no centers, or for another k.
+            DataError: for what is no PIL image, as `transform`.
         """
         centers = self.require_centers()
-        if not isinstance(image, Image.Image):
-            raise ReleaseError(f"image: found {type(image).__name__}, expected a PIL image")
         if isinstance(k, bool) or not isinstance(k, int) or k < 1:
             raise ReleaseError(f"k: found {k!r}, expected 1 or more")
         with torch.no_grad():
@@ -216,7 +206,7 @@ class Release:
         cfg = format.pretrained_cfg_of(self.config)
         data_config = timm.data.resolve_data_config({}, pretrained_cfg=cfg)
         transform = timm.data.create_transform(**data_config, is_training=training)
-        return transforms.Compose([ToRGB(), transform])  # type: ignore[no-any-return]
+        return transforms.Compose([transforms.Lambda(_rgb), transform])  # type: ignore[no-any-return]
 
     def load(
         self,
@@ -257,7 +247,7 @@ class Release:
         for name, key in () if self.is_plain else format.HASHED.items():
             expected = self.config["zoo"].get(key)
             if expected is not None:  # a release without centers, or a list of images
-                verified.check_sha256_now(self.path / name, expected)
+                verified.check_sha256(self.path / name, expected, every_byte=True)
 
     @property
     def writable(self) -> bool:
@@ -278,13 +268,7 @@ class Release:
             ReleaseError: when some of it is missing or of another kind, `metric` or `value` is not in its
                 metrics, or the release cannot be changed.
         """
-        where = f"an evaluation of {self.name}"
-        given = plain(entry, where) if isinstance(entry, Mapping) else {}
-        absent = [key for key in ("protocol", "data", "split", "metrics") if key not in given]
-        if absent:
-            raise ReleaseError(f"{where} needs {', '.join(absent)}")
-        schema.check_words(given, where)  # before it is written: the file could not be read any more
-        checked = checked_evaluation(given, where)
+        checked = checked_evaluation(entry, f"an evaluation of {self.name}")
         with self._changing() as config:
             self._add([checked], config)
 
@@ -315,8 +299,8 @@ class Release:
 
     def lacking(self, evaluations: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         """Return those of `evaluations` that are not here, told apart as `add_evaluation` does."""
-        here = [_identity(entry) for entry in self.metrics["evaluations"]]
-        return [entry for entry in evaluations if _identity(entry) not in here]
+        here = [identity(entry) for entry in self.metrics["evaluations"]]
+        return [entry for entry in evaluations if identity(entry) not in here]
 
     def without_images(self) -> Release:
         """Delete the list of images, by which whoever has one can tell whether it was trained on.
@@ -348,7 +332,7 @@ class Release:
         reading = names.resolve(name)
         other = Release.at(folder_of(reading, token=token, want="facts"))
         with self._changing() as config:
-            origins.rename(self.path, config, reading, other.config)
+            provenance.rename(self.path, config, reading, other.config)
         return self._renewed()
 
     def with_license(self, license: str) -> Release:
@@ -384,7 +368,7 @@ class Release:
             ReleaseError: when the objective learned no centers, or the release cannot be changed.
             DataError: for what is no image of 8 bits.
         """
-        small, png = shrunk(image)
+        small, png = _shrunk(image)
         top = dict(self.nearest_classes(small))
         example = {"credit": credit, "top": top}
         with self._changing() as config:
@@ -409,7 +393,7 @@ class Release:
     def _add(self, entries: Iterable[Mapping[str, Any]], config: Mapping[str, Any]) -> None:
         metrics = self.metrics
         for entry in entries:
-            others = [old for old in metrics["evaluations"] if _identity(old) != _identity(entry)]
+            others = [old for old in metrics["evaluations"] if identity(old) != identity(entry)]
             metrics["evaluations"] = [*others, dict(entry)]
         write_text(self.path / format.METRICS, format.to_json(metrics))
         self._write_card(config)
@@ -452,13 +436,30 @@ class Release:
         return None
 
 
-def _identity(entry: Mapping[str, Any]) -> tuple[Any, ...]:
-    data = [(entry.get(name) or {}).get("sha256") for name in ("train_set", "test_set")]
-    return (
-        entry["protocol"],
-        entry["data"],
-        entry["split"],
-        entry.get("settings") or {},
-        entry.get("seed"),
-        data,
-    )
+def _rgb(image: Image.Image) -> Image.Image:
+    """Make a grey, transparent or palette image RGB, as data sets' readers do.
+
+    Raises:
+        DataError: for what is no PIL image, and grey of more than 8 bits or of fractions.
+    """
+    if not isinstance(image, Image.Image):
+        raise DataError(
+            f"image: found a {type(image).__name__}, expected a PIL image: Image.open(FILE), or "
+            "Image.fromarray(ARRAY) of uint8 [H, W, 3]"
+        )
+    try:
+        return to_rgb(image)
+    except ValueError as error:
+        raise DataError(f"image: {error}") from None
+
+
+def _shrunk(image: Image.Image) -> tuple[Image.Image, bytes]:
+    """Return an image in RGB, small enough for a card, and its PNG."""
+    small = _rgb(image).copy()
+    small.thumbnail((_EXAMPLE_SIDE, _EXAMPLE_SIDE))
+    while True:
+        stream = BytesIO()
+        small.save(stream, "PNG", optimize=True)
+        if stream.tell() <= _EXAMPLE_BYTES:
+            return small, stream.getvalue()
+        small.thumbnail((small.width * 9 // 10, small.height * 9 // 10))

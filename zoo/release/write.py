@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -19,7 +20,7 @@ from zoo.release import card, files, format, schema
 from zoo.release import history as histories
 from zoo.release import images as image_lists
 from zoo.release.build import check_arguments
-from zoo.release.evaluations import checked_evaluations
+from zoo.release.evaluations import checked_evaluation
 from zoo.release.release import Release
 from zoo.release.tensors import to_half, write_tensors
 
@@ -77,7 +78,7 @@ def write_release(
     folder, pictures = Path(folder), pictures or {}
     arguments = _model_args(encoder, model_args)
     _check_parts(encoder, class_names, centers, metrics)
-    evaluations = checked_evaluations(metrics.get("evaluations", []), "metrics")
+    evaluations = [checked_evaluation(entry, "metrics") for entry in metrics.get("evaluations", [])]
     # contiguous, as it will be loaded: another layout sums in another order
     encoder = copy.deepcopy(encoder).cpu().to(memory_format=torch.contiguous_format)
     encoder.eval().requires_grad_(False)
@@ -113,7 +114,7 @@ def write_release(
                 (staging / format.HISTORY).write_text(histories.to_json(history), encoding="utf-8")
                 histories.read(staging)  # nobody else could read what is refused here
             for picture, file in pictures.items():
-                files.copy(Path(file), staging / f"{picture}.png")
+                shutil.copyfile(file, staging / f"{picture}.png")
             config["zoo"] = {
                 "format": schema.FORMAT,
                 "name": name,

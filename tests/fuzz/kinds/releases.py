@@ -22,7 +22,7 @@ from zoo import catalog
 from zoo.config import load_yaml
 from zoo.errors import ZooError
 from zoo.release import history
-from zoo.release.card.check import check_card
+from zoo.release.card import check_card
 from zoo.release.check import check_release
 from zoo.report.figures import draw_one
 
