@@ -20,6 +20,7 @@ LIBRARY = "contrastive-zoo"
 NEWER = f"; a newer zoo may have written it: pip install --upgrade {LIBRARY}"
 MAX_NAME = 96  # characters of a release's name: the Hub's bound
 MAX_PIXELS = 4096  # of an input's side
+_MAX_ARGUMENT = 1 << 14  # of a number in `model_args`: above every width, depth and size in timm
 _MAX_DEPTH = 32  # of nested values, as in YAML
 _TEXTS = ("description", "credit")  # keys whose values may have several lines
 
@@ -208,7 +209,7 @@ def check_evaluation(entry: object, where: str) -> None:
 
 
 def check_words(data: Mapping[str, Any], where: str) -> None:
-    """Make sure that all in plain `data` can be shown: words without control characters, numbers of 64 bits.
+    """Make sure that all in plain `data` can be shown: words without control characters, and numbers.
 
     Raises:
         ReleaseError: naming the key.
@@ -226,7 +227,9 @@ def check_words(data: Mapping[str, Any], where: str) -> None:
             text = value.replace("\n", "").replace("\t", "") if path[-1:] and path[-1] in _TEXTS else value
             if not is_printable(text):
                 problem = f"found control characters, {value[:40]!r}"
-        elif isinstance(value, int | float) and not abs(value) < 1 << 63:  # also nan and inf
-            problem = f"found {str(value)[:20]}, expected a finite number of at most 63 bits"
+        elif isinstance(value, int | float):
+            most = _MAX_ARGUMENT if path[:1] == ("model_args",) else (1 << 63) - 1
+            if not abs(value) <= most:  # also nan
+                problem = f"found {str(value)[:20]}, expected a number of at most {most}"
         if problem:
             raise ReleaseError(f'{where}: "{".".join(path)[:200]}": {problem}')

@@ -191,7 +191,7 @@ _ARGUMENTS = (
 def _replaced(random: Random, file: Path) -> str:
     kind = random.choice(("folder", "pipe", "zeros", "loop", "absent", "device", "link", "empty", "mark"))
     if kind == "mark":
-        file.with_name(".writing").touch()
+        file.with_name(".writing").mkdir()
         return kind
     content = file.read_bytes()
     file.unlink()
