@@ -74,7 +74,6 @@ def test_two_seeds_of_one_protocol_stay_two_results(release):
             r"model-index: accuracy of .linear.*found 99.9, but metrics.json has 50.13",
         ),
         ("type: few", "type: many", "model-index: many of .*found 12.5, but metrics.json has nothing"),
-        ("| 50.13 | 48.00 | 12.50 |", "| 50.13 | 50.13 | 12.50 |", "results: the row .* does not follow"),
         (
             "library_name: contrastive-zoo",
             "library_name: contrastive-zoo\ndatasets:\n- a/b",
@@ -97,7 +96,7 @@ def test_two_seeds_of_one_protocol_stay_two_results(release):
             r"license_name: found 'my own', expected None.* --license 'my own', or",
         ),
         ("- contrastive-zoo\n", "", "tags: .*expected .contrastive-zoo."),
-        ("library_name: contrastive-zoo", "library_name: [timm", "metadata: not valid YAML at line 2"),
+        ("library_name: contrastive-zoo", "library_name: [timm", "metadata that the Hub does not take"),
         ("- name: cifar_resnet20.paco_test\n  results:", "- results:", "metadata that the Hub does not take"),
     ],
 )
@@ -109,7 +108,7 @@ def test_a_card_that_says_something_else_is_refused(release, old, new, message):
 
 def test_a_card_without_metadata_is_refused(release):
     (release.path / "README.md").write_text(ModelCard(release.card).text)
-    with pytest.raises(ReleaseError, match=r"README.md: metadata: found no metadata, .*render_card"):
+    with pytest.raises(ReleaseError, match=r"README.md: library_name: found None, .*render_card"):
         check(release)
     release.render_card()
     check(release)
@@ -123,12 +122,6 @@ def test_a_card_whose_evaluation_is_gone_from_the_metrics_is_refused(release):
         ReleaseError, match=r"model-index: .*seed: 1.*found 50.13, but metrics.json has nothing"
     ):
         check(release)
-
-
-def test_notes_may_repeat_a_row_of_the_results(release):
-    row = next(line for line in release.card.splitlines() if line.startswith("| linear"))
-    change(release, "again. -->\n", f"again. -->\n{row}\n\n## Results\n")
-    check(release)
 
 
 def test_notes_survive_and_the_rest_is_written_anew(release):
@@ -200,10 +193,8 @@ def test_weights_trained_on_from_timms_name_them(tmp_path):
 
 
 def test_every_objective_with_a_paper_is_cited_by_entries_that_exist():
-    from zoo.release.card.citations import bibtex
-
     from zoo.objectives import OBJECTIVES
 
     for name in OBJECTIVES:
-        text = bibtex(name, {"objective": {"loss": "balanced_softmax"} if name == "classify" else {}})
+        text = card.bibtex(name, {"objective": {"loss": "balanced_softmax"} if name == "classify" else {}})
         assert text.startswith("@"), name

@@ -154,13 +154,11 @@ def test_entries_of_before_there_was_a_value_are_read_with_it_and_completed_when
 @pytest.mark.parametrize(
     ("said", "message"),
     [
-        ({"value": 95.0}, "value.: found 95.0, as .metric. 'accuracy'; expected 91.23, which"),
-        ({"value": "91.23"}, "value.: found '91.23', as .metric. 'accuracy'; expected 91.23, which"),
-        ({"metric": "few", "value": 91.23}, "value.: found 91.23, as .metric. 'few'; expected 76.54, which"),
-        ({"metric": None, "value": 91.23}, "value.: found 91.23, as .metric. None; expected None, which"),
-        ({"metric": "top5", "value": 91.23}, "metric.: found 'top5', expected a name in .metrics.; "),
-        ({"metric": "top5"}, "metric.: found 'top5', expected a name in .metrics.; "),
-        ({"metric": ["few"]}, "metric.: found .'few'., expected a name in .metrics.; "),
+        ({"value": 95.0}, "value.: found 95.0, but .metrics. has 91.23 as accuracy"),
+        ({"value": "91.23"}, "value.: found '91.23', but .metrics. has 91.23"),
+        ({"metric": "few", "value": 91.23}, "value.: found 91.23, but .metrics. has 76.54 as few"),
+        ({"metric": None, "value": 91.23}, "value.: found 91.23"),
+        ({"metric": "top5"}, "metric.: found 'top5', expected a name in .metrics."),
     ],
 )
 def test_a_value_that_is_not_in_the_metrics_is_refused(release, said, message):
@@ -204,32 +202,17 @@ def test_a_release_that_is_gone_is_not_begun_anew(release):
     assert not release.path.exists()
 
 
-def test_an_evaluation_without_its_data_is_refused(release):
-    with pytest.raises(ReleaseError, match="needs data, metrics"):
-        release.add_evaluation({"protocol": "knn", "split": "test"})
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"data": "x\x1b"}, "control characters"),
+        ({"data": None}, '"data": found None'),
         ({"metrics": {"accuracy": "9"}}, "expected a number"),
-        (
-            {"metrics": {"accuracy": 9.0, "calibration_error": "x"}},
-            '"calibration_error": found .x., expected',
-        ),
-        (
-            {"metrics": {"accuracy": 9.0, "accuracy_interval": "x"}},
-            '"accuracy_interval": found .x., expected',
-        ),
-        ({"metrics": {"recall_at_1": "x"}}, '"recall_at_1": found .x., expected a number'),
-        ({"metrics": {"accuracy": torch.ones(2)}}, r'"metrics.accuracy": found tensor.*, expected a number'),
-        ({"metrics": {1: 9.0}}, '"metrics": found the key 1, expected words'),
-        ({2: "x"}, "paco_test: found the key 2, expected words"),
-        ({"settings": {"of": [date(2026, 1, 1)]}}, r'"settings.of.0": found datetime.date\(2026, 1, 1\)'),
-        ({"seed": "0"}, "\"seed\": found '0', expected a whole number or null"),
-        ({"seed": True}, '"seed": found True, expected a whole number or null'),
-        ({"date": 20260101}, '"date": found 20260101, expected a word or null'),
+        ({"metrics": {"accuracy": 9.0, "accuracy_interval": "x"}}, "accuracy_interval.: found .x., expected"),
+        ({"metrics": {"accuracy": torch.ones(2)}}, "found tensor.*, expected a number"),
+        ({"settings": {"of": [date(2026, 1, 1)]}}, r"found datetime.date\(2026, 1, 1\)"),
+        ({"seed": True}, '"seed": found True'),
+        ({"date": 20260101}, '"date": found 20260101'),
     ],
 )
 def test_an_evaluation_that_could_not_be_read_is_not_written(release, changes, message):
@@ -249,7 +232,7 @@ def test_numbers_of_numpy_and_torch_are_written_as_pythons(release):
 
 def test_an_evaluation_that_is_no_mapping_is_refused(release):
     for entry in (None, ["accuracy", 9.0]):
-        with pytest.raises(ReleaseError, match="needs protocol, data, split, metrics"):
+        with pytest.raises(ReleaseError, match="expected a section"):
             release.add_evaluation(entry)
 
 

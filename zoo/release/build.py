@@ -50,6 +50,7 @@ def build(
     """Return the model of `zoo.load`; see there for the arguments."""
     weights = folder / WEIGHTS
     classes = config["num_classes"] if centers_head else 0
+    check_arguments(config["model_args"], f"{folder / CONFIG}: ")
     try:
         model, names = check_fit(folder, config, classes)
     except ReleaseError:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,12 +18,12 @@ from torchvision import transforms
 
 from zoo import catalog
 from zoo.config import is_number
-from zoo.errors import DataError, ReleaseError
+from zoo.errors import ReleaseError
 from zoo.files import is_dir, is_file, write_atomic, write_text
 from zoo.image_list import ImageList
 from zoo.locks import turn
 from zoo.modules.centers import Centers
-from zoo.pixels import to_rgb
+from zoo.pixels import rgb, shrunk
 from zoo.release import card, configs, files, format, images, names, provenance, tensors, verified
 from zoo.release import history as histories
 from zoo.release.build import build
@@ -67,12 +66,8 @@ class Release:
 
     def __repr__(self) -> str:
         """Say in one line what it is, with the best accuracy that it records, and where it lies."""
-        about = self.config["zoo"]
-        facts = [
-            str(self.config["architecture"]),
-            str(about["objective"]),
-            f"{len(self.class_names) or 'no'} classes",
-        ]
+        objective, count = self.config["zoo"]["objective"], len(self.class_names) or "no"
+        facts = [f"{self.config['architecture']}, {objective}, {count} classes"]
         try:
             evaluations = self.metrics["evaluations"]
         except ReleaseError:  # whoever looks at it in a debugger is told by what needs the file
@@ -149,11 +144,7 @@ class Release:
         return list(zip(classes, nearest.probability[0].tolist(), strict=True))
 
     def require_centers(self) -> Centers:
-        """Return the learned class centers.
-
-        Raises:
-            ReleaseError: saying what else there is, when the objective learned none.
-        """
+        """Return the learned class centers, or raise an error that says what else there is."""
         if self._centers is None:
             raise ReleaseError(
                 f"{self.name} has no centers: its objective {self.config['zoo']['objective']} learned none. "
@@ -206,7 +197,7 @@ class Release:
         cfg = format.pretrained_cfg_of(self.config)
         data_config = timm.data.resolve_data_config({}, pretrained_cfg=cfg)
         transform = timm.data.create_transform(**data_config, is_training=training)
-        return transforms.Compose([transforms.Lambda(_rgb), transform])  # type: ignore[no-any-return]
+        return transforms.Compose([transforms.Lambda(rgb), transform])  # type: ignore[no-any-return]
 
     def load(
         self,
@@ -220,22 +211,10 @@ class Release:
         """Return the model; the arguments are those of `zoo.load`."""
         if model_kwargs.get("pretrained") is True:  # a habit of timm's, and true of every release
             del model_kwargs["pretrained"]
-        check_request(
-            self.config,
-            num_classes=num_classes,
-            head=head,
-            model_kwargs=model_kwargs,
-            device=device,
-            dtype=dtype,
-        )
+        asked: Any = {"num_classes": num_classes, "device": device, "dtype": dtype}
+        check_request(self.config, head=head, model_kwargs=model_kwargs, **asked)
         return build(
-            self.path,
-            self.config,
-            num_classes=num_classes,
-            centers_head=head == "centers",
-            device=device,
-            dtype=dtype,
-            model_kwargs=model_kwargs,
+            self.path, self.config, centers_head=head == "centers", model_kwargs=model_kwargs, **asked
         )
 
     def verify(self) -> None:
@@ -305,8 +284,7 @@ class Release:
     def without_images(self) -> Release:
         """Delete the list of images, by which whoever has one can tell whether it was trained on.
 
-        Returns:
-            The release, opened anew: its `config.json` has changed.
+        Returns the release, opened anew, as do the following.
         """
         with self._changing() as config:
             images.delete(self.path, config)
@@ -315,15 +293,10 @@ class Release:
     def with_start(self, name: str, *, token: str | bool | None = None) -> Release:
         """Let the recipe name what training started or learned from otherwise: as others can read it.
 
-        It reproduces the same: only what has the weights of the start, or of a teacher, is taken, and takes
-        that one's place.
-
         Args:
-            name: of that release: `org/name[@revision]`, or a shipped one.
+            name: of that release: `org/name[@revision]`, or a shipped one. It reproduces the same: only what
+                has the weights of the start, or of a teacher, is taken, and takes that one's place.
             token: as in `zoo.open`.
-
-        Returns:
-            The release, opened anew: its `config.json` and card have changed with the recipe.
 
         Raises:
             ReleaseError: when the weights of that name are others, it is a folder, or this release started
@@ -343,9 +316,6 @@ class Release:
         Args:
             license: an identifier of the Hub's, e.g. "cc-by-4.0", or another licence's name: the card's
                 metadata say `license: other` with that name, as the Hub wants it.
-
-        Returns:
-            The release, opened anew: its `config.json` and card have changed.
 
         Raises:
             ReleaseError: for no name of a licence, or a release that cannot be changed.
@@ -368,7 +338,7 @@ class Release:
             ReleaseError: when the objective learned no centers, or the release cannot be changed.
             DataError: for what is no image of 8 bits.
         """
-        small, png = _shrunk(image)
+        small, png = shrunk(image, _EXAMPLE_SIDE, _EXAMPLE_BYTES)
         top = dict(self.nearest_classes(small))
         example = {"credit": credit, "top": top}
         with self._changing() as config:
@@ -403,11 +373,7 @@ class Release:
 
     @contextmanager
     def _changing(self) -> Iterator[Mapping[str, Any]]:
-        """Let one after another read what the release records, and write that and the card made of it.
-
-        Several evaluations of one release at a time would lose what the others have added. What is inside has
-        `config.json` as it is now: `config` is as it was when the release was opened, and what was changed
-        since, through another object, would be undone.
+        """Lock the release and yield `config.json` as it is now, so that no other's changes are lost.
 
         Raises:
             ReleaseError: if it is shipped or a download, or cannot be written.
@@ -434,32 +400,3 @@ class Release:
         if (self.path / format.METRICS).is_symlink():  # huggingface_hub's cache links to shared blobs
             return "a downloaded release does not change"
         return None
-
-
-def _rgb(image: Image.Image) -> Image.Image:
-    """Make a grey, transparent or palette image RGB, as data sets' readers do.
-
-    Raises:
-        DataError: for what is no PIL image, and grey of more than 8 bits or of fractions.
-    """
-    if not isinstance(image, Image.Image):
-        raise DataError(
-            f"image: found a {type(image).__name__}, expected a PIL image: Image.open(FILE), or "
-            "Image.fromarray(ARRAY) of uint8 [H, W, 3]"
-        )
-    try:
-        return to_rgb(image)
-    except ValueError as error:
-        raise DataError(f"image: {error}") from None
-
-
-def _shrunk(image: Image.Image) -> tuple[Image.Image, bytes]:
-    """Return an image in RGB, small enough for a card, and its PNG."""
-    small = _rgb(image).copy()
-    small.thumbnail((_EXAMPLE_SIDE, _EXAMPLE_SIDE))
-    while True:
-        stream = BytesIO()
-        small.save(stream, "PNG", optimize=True)
-        if stream.tell() <= _EXAMPLE_BYTES:
-            return small, stream.getvalue()
-        small.thumbnail((small.width * 9 // 10, small.height * 9 // 10))

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
-from zoo.config import Config, parse
+from zoo.config import Config, parse, plain_kind
 from zoo.errors import ReleaseError, is_printable
 
 FORMAT = 1
@@ -203,8 +203,9 @@ def check_metrics(metrics: Mapping[str, Any], where: str) -> None:
 
 def check_evaluation(entry: object, where: str) -> None:
     """Make sure of the types in one evaluation; see `check_metrics`."""
-    if isinstance(entry, Mapping):
-        check_words(entry, where)
+    if not isinstance(entry, Mapping):
+        raise ReleaseError(f"{where}: found {plain_kind(entry)}, expected a section")
+    check_words(entry, where)
     parse(_Evaluation, entry, where, ReleaseError)
 
 
