@@ -229,7 +229,7 @@ def test_the_card_tells_results_run_data_limits_and_papers(original: Release) ->
         ("- contrastive-zoo\n", "", "tags: .*expected .contrastive-zoo."),
         ("library_name: contrastive-zoo", "library_name: [timm", "metadata that the Hub does not take"),
         ("- name: cifar_resnet20.paco_test\n  results:", "- results:", "metadata that the Hub does not take"),
-        ("---\n", "", "found None, expected 'contrastive-zoo'.*render_card"),
+        ("---\n", "", "library_name: found None, expected 'contrastive-zoo'.*render_card"),
     ],
 )
 def test_a_card_whose_metadata_differ_from_the_record_is_refused(

@@ -129,45 +129,32 @@ DAMAGED: dict[str, tuple[Damage, str]] = {
     # config.json: code and other files
     "code": (edit("auto_map", {"AutoModel": "evil.Model"}), 'unknown key "auto_map"'),
     "another file": (edit("pretrained_cfg.file", "/etc/passwd"), r'unknown key "pretrained_cfg\.file"'),
-    "another repository": (edit("pretrained_cfg.hf_hub_id", "x/y"), r'unknown key "pretrained_cfg\.hf_hub'),
     "a loader": (edit("pretrained_cfg.custom_load", True), r'"pretrained_cfg\.custom_load": found True'),
     "other weights": (edit("model_args.pretrained", True), "model_args: pretrained cannot be part"),
-    "a checkpoint": (edit("model_args.checkpoint_path", "x"), "model_args: checkpoint_path cannot"),
     "an address": (edit("architecture", "hf-hub:evil/model"), '"architecture": found .*hf-hub:evil/model'),
     "a path for a name": (edit("zoo.name", "../../etc/passwd"), r'"zoo\.name": found'),
     # slips, with the nearest
     "a slip": (edit("num_clases", 1), r'unknown key "num_clases"\. Did you mean "num_classes"'),
-    "a slip below": (
-        edit("pretrained_cfg.crop_pc", 1),
-        r'"pretrained_cfg\.crop_pc"\. Did you mean "crop_pct"',
-    ),
     "a newer key": (edit("zoo.recipe_sha", 1), r'mean "recipe_sha256".*a newer zoo may have written it'),
-    "an argument": (edit("model_args.drop_rat", 1), r'no argument "drop_rat"\. Did you mean "drop_rate"'),
     "an architecture": (edit("architecture", "cifar_resnet_20"), 'Did you mean "cifar_resnet20"'),
     "a newer format": (edit("zoo.format", 2), "found release format '2', expected 1; a newer zoo"),
     # values
     "classes as text": (edit("num_classes", "5"), '"num_classes": found .*expected a valid integer'),
     "other classes": (edit("num_classes", 10**9), "found 5, but num_classes is 1000000000"),
-    "names as numbers": (edit("label_names", [1] * 300_000), r'"label_names\.0": found 1'),
-    "giant pixels": (edit("pretrained_cfg.input_size", [3, 10**9, 10**9]), "less than or equal to 4096"),
     "one channel": (
         edit("pretrained_cfg.input_size", [1, 32, 32]),
         r'"pretrained_cfg\.input_size\.0": found 1',
     ),
     "no crop": (edit("pretrained_cfg.crop_pct", 1e-9), "greater than or equal to 0.1"),
     "a tiny deviation": (edit("pretrained_cfg.std", [1e-300, 1, 1]), "greater than or equal to 0.0001"),
-    "no classifier": (edit("pretrained_cfg.classifier", None), r"pretrained_cfg\.classifier: found None"),
-    "a hash too short": (edit("zoo.weights_sha256", "0" * 63), r'"zoo\.weights_sha256": found'),
     "no hash": (
         edit("zoo.centers_sha256", None),
         r"zoo\.centers_sha256: found None, has_centers is True",
     ),
     "giant numbers": (edit("zoo.feature_dim", 10**400), r'"zoo\.feature_dim": found 1000'),
-    "images as text": (edit("zoo.dataset", {"num_images": "5"}), r'"zoo\.dataset\.num_images": found'),
     "no section": (edit("zoo", None), "expected 1"),
     # words that would be obeyed or forge a line where they are printed
     "an escape": (edit("zoo.description", "\x1b]0;owned\x07"), '"zoo.description": found control characters'),
-    "an escape in a key": (edit("zoo.dataset", {"a\x1b[2J": 1}), "found control characters"),
     "a line in a name": (edit("label_names.0", "cat\nAccuracy: 100 %"), "found control characters, .cat"),
     "text turned around": (edit("label_names.0", "a\u202eb"), r'"label_names\.0": found control characters'),
     "a line in hardware": (
@@ -184,25 +171,15 @@ DAMAGED: dict[str, tuple[Damage, str]] = {
         arguments("vit_tiny_patch16_224", embed_dim=16_383, num_heads=3),
         "does not fit vit_tiny",
     ),
-    "giant ratio": (
-        arguments("vit_tiny_patch16_224", mlp_ratio=1e300),
-        '"model_args.mlp_ratio": found 1e.300',
-    ),
-    "a function's name": (
-        arguments("vit_tiny_patch16_224", norm_layer="os.system"),
-        "cannot be built|norm_layer",
-    ),
     # files that are none
     "deep JSON": (write("config.json", b"[" * 100_000), "not valid JSON"),
     "a key twice": (write("config.json", b'{"zoo": 1, "zoo": 2}'), 'key "zoo" stands there twice'),
-    "no object": (write("metrics.json", b"[1]"), "found a list, expected a JSON object"),
     "no UTF-8": (write("metrics.json", b"\xff\xfe{}"), "no UTF-8 text"),
     "infinity": (
         write("metrics.json", '{"training": {"seconds": 1e999}}'),
         r'"training\.seconds": found inf',
     ),
     "too large": (write("metrics.json", b"{" + b" " * (9 << 20)), "expected at most 8,388,608"),
-    "half a JSON": (write("config.json", "{"), "config.json: not valid JSON at line 1"),
     "no timm model": (write("config.json", '{"architecture": "resnet18"}'), 'no "pretrained_cfg", expected'),
     "git's pointer": (
         write(WEIGHTS, f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 12\n"),
@@ -214,14 +191,11 @@ DAMAGED: dict[str, tuple[Damage, str]] = {
         "incomplete release",
     ),
     "no config": (lambda f: (f / "config.json").unlink(), "no release, config.json is missing"),
-    "no centers": (lambda f: (f / CENTERS).unlink(), f"incomplete release, {CENTERS} is missing"),
     "no weights": (lambda f: (f / WEIGHTS).unlink(), f"{WEIGHTS} is missing"),
     # tensors
     "a giant header": (write(WEIGHTS, struct.pack("<Q", 1 << 63) + b"{}"), "damaged, cut off"),
     "terabytes": (write(WEIGHTS, safetensors({"a": entry(shape=[10**12])}, b"0" * 16)), "damaged, cut off"),
-    "a gap": (write(CENTERS, safetensors({"a": entry(offsets=[4, 20])}, b"0" * 20)), "damaged, cut off"),
     "no header": (write(WEIGHTS, b"half"), "damaged, cut off"),
-    "a deep header": (write(WEIGHTS, safetensors(b"[" * 100_000)), "damaged, cut off"),
     "an odd type": (
         write(WEIGHTS, safetensors({"a": entry("U16", [8])}, b"0" * 16)),
         r"model\.safetensors: found the type 'U16', expected one of F64",
@@ -236,7 +210,6 @@ DAMAGED: dict[str, tuple[Damage, str]] = {
         tensors(WEIGHTS, lambda t: t.update({"conv1.weight": t["conv1.weight"].to(torch.int8)})),
         "conv1.weight is int8 instead of float32",
     ),
-    "no bias": (tensors(CENTERS, lambda t: t.pop("bias")), "does not fit 5 classes: missing: bias"),
     "narrow centers": (
         tensors(CENTERS, lambda t: t.update(weight=torch.ones(5, 63))),
         r"weight is \[5, 63\] instead of \[5, 64\]",
@@ -250,14 +223,9 @@ DAMAGED: dict[str, tuple[Damage, str]] = {
     "YAML code": (write("recipe.yaml", "a: !!python/object/apply:os.system [x]"), "not valid YAML"),
     "no recipe": (write("recipe.yaml", ""), "found nothing"),
     "no training": (edit("training", [], "metrics.json"), r'"training": found \[\]'),
-    "a wordy evaluation": (edit("evaluations", ["x"], "metrics.json"), r'"evaluations\.0": found .x.'),
     "no metrics": (
         edit("evaluations", [{**KNN, "metrics": []}], "metrics.json"),
         r'evaluations\.0\.metrics"',
-    ),
-    "odd test images": (
-        edit("evaluations", [{**KNN, "test_set": {"hub_id": [1]}}], "metrics.json"),
-        r'"evaluations\.0\.test_set\.hub_id": found',
     ),
     "another value": (
         edit("evaluations", [{**KNN, "value": 95.0}], "metrics.json"),

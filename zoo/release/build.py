@@ -53,44 +53,39 @@ def build(
     check_arguments(config["model_args"], f"{folder / CONFIG}: ")
     try:
         model, names = check_fit(folder, config, classes)
+        fits = True
     except ReleaseError:
         if not configs.is_plain(config):
             raise
-        model = _adapted_by_timm(folder, config, classes or num_classes, model_kwargs)
-        return model.to(device=device, dtype=dtype)
-    sha256 = config["zoo"]["weights_sha256"]
-    if model_kwargs:
-        adapted = _with_arguments(model, config, classes, model_kwargs)
-        if adapted is None:  # such arguments change the tensors: timm knows how to adapt them
-            check_sha256(weights, sha256)
-            model = _create(config, classes or num_classes, model_kwargs, weights)
-            return model.to(device=device, dtype=dtype)
-        model = adapted
-
-    expected = model.state_dict()
-    state = read_tensors(weights, sha256)
-    state = {name: state[name].to(expected[name].dtype) for name in names}
-    model.load_state_dict(state, assign=True)
-    if not _fill_buffers(model):
-        with torch.random.fork_rng(devices=[]):  # a load draws nothing, whichever way it takes
-            model = _create(config, classes, model_kwargs)
-        model.load_state_dict(state, assign=True)
+        fits = False  # timm adapts files of its older versions
+    with torch.random.fork_rng(devices=[]):  # a load draws nothing, whichever way it takes
+        if not fits or model_kwargs:  # which may change the tensors: timm knows how to adapt those
+            model = _load_by_timm(weights, config, classes, model_kwargs, fits)
+        else:
+            expected = model.state_dict()
+            state = read_tensors(weights, config["zoo"]["weights_sha256"])
+            state = {name: state[name].to(expected[name].dtype) for name in names}
+            model.load_state_dict(state, assign=True)
+            if not _fill_buffers(model):
+                model = _create(config, classes, {})
+                model.load_state_dict(state, assign=True)
     if num_classes:
         model.reset_classifier(num_classes)  # type: ignore[operator]
     return model.to(device=device, dtype=dtype)
 
 
-def _adapted_by_timm(
-    folder: Path, config: Mapping[str, Any], num_classes: int, model_kwargs: Mapping[str, Any]
+def _load_by_timm(
+    weights: Path, config: Mapping[str, Any], num_classes: int, model_kwargs: Mapping[str, Any], fits: bool
 ) -> nn.Module:
-    """Load a plain timm file whose tensors are named or shaped otherwise, as those of older versions are.
+    """Return the model as timm itself loads it, with initialisation.
 
     Raises:
-        ReleaseError: when timm cannot adapt all of them either.
+        ReleaseError: when timm takes no such argument, or cannot adapt all of a plain file's tensors.
     """
-    weights = folder / WEIGHTS
+    check_sha256(weights, config["zoo"]["weights_sha256"])
     try:
-        if num_classes != config["num_classes"]:  # then timm leaves out what does not fit without a word
+        if not fits and num_classes != config["num_classes"]:
+            # then timm leaves out what does not fit without a word
             _create(config, config["num_classes"], model_kwargs, weights)
         return _create(config, num_classes, model_kwargs, weights)
     except ZooError as error:
@@ -163,21 +158,6 @@ def _architecture(file: Path, config: Mapping[str, Any], num_classes: int, max_t
     except Exception as error:  # any of 1,400 constructors, given arguments that others chose
         problem = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
         raise ReleaseError(f"{file}: {config['architecture']} cannot be built: {problem}") from error
-
-
-def _with_arguments(
-    model: nn.Module, config: Mapping[str, Any], num_classes: int, model_kwargs: Mapping[str, Any]
-) -> nn.Module | None:
-    """Return the architecture with the user's arguments on the meta device, or None if its tensors differ."""
-    if model_kwargs.get("features_only"):
-        return None
-    try:
-        with torch.device("meta"), _Construction(50 * _SPARE_TENSORS):
-            adapted = _create(config, num_classes, model_kwargs)
-    except ZooError:  # then it will fail again with storage, or succeed
-        return None
-    shapes, wanted = ({k: v.shape for k, v in m.state_dict().items()} for m in (model, adapted))
-    return adapted if shapes == wanted else None
 
 
 def _create(
