@@ -84,6 +84,7 @@ def test_loading_an_encoder_draws_no_random_numbers(released):
     state = torch.get_rng_state()
     zoo.load(released[0].path)
     zoo.load(released[0].path, head="centers")
+    zoo.load(released[0].path, drop_rate=0.1)
     assert torch.equal(torch.get_rng_state(), state)
 
 
@@ -111,6 +112,8 @@ def test_timms_arguments_are_passed_through(released, images):
     assert torch.equal(habit(images), encoder(images))
     gray = zoo.load(release.path, in_chans=1).eval()
     torch.testing.assert_close(gray.conv1.weight, encoder.conv1.weight.sum(1, keepdim=True))
+    fresh = zoo.load(release.path, in_chans=1, num_classes=CLASSES)
+    assert not torch.equal(fresh.fc.weight, release.centers.weight), "a fresh head with any arguments"
     pooled = zoo.load(release.path, global_pool="max").eval()
     torch.testing.assert_close(pooled(images), encoder.forward_features(images).amax((2, 3)))
     with pytest.raises(zoo.ZooError, match=r'takes no argument "drop_rat"\. Did you mean "drop_rate"\?'):

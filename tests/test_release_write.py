@@ -244,23 +244,13 @@ def test_a_crash_before_the_first_release_leaves_no_folder(tmp_path, monkeypatch
         ({"centers": some_centers(32)}, r"weight is \[5, 32\] instead of \[5, 64\]"),
         ({"centers": Centers(torch.ones(5, 64), torch.ones(4), torch.ones(5))}, r"bias is \[4\] instead of"),
         ({"class_names": ["one"], "centers": some_centers(64)}, "label_names: found 1, but num_classes is 5"),
+        ({"encoder": zoo.backbones.create("cifar_resnet20", num_classes=4)}, "found num_classes=4"),
+        ({"model_args": {"act_layer": torch.nn.ReLU}}, "cannot be recorded as JSON"),
         ({"arch": "cifar_resnet32"}, "missing: layer1.3.conv1.weight"),
         ({"model_args": {"global_pool": "max"}}, "does not compute what the encoder does"),
     ],
 )
 def test_parts_that_do_not_fit_are_refused_and_nothing_is_written(tmp_path, changes, message):
     with pytest.raises(ZooError, match=message):
-        release_of(tmp_path / "r", trained_encoder(), **changes)
-    assert not (tmp_path / "r").exists()
-
-
-def test_an_encoder_with_a_classifier_is_refused(tmp_path):
-    with pytest.raises(ReleaseError, match="found num_classes=4"):
-        release_of(tmp_path / "r", zoo.backbones.create("cifar_resnet20", num_classes=4))
-
-
-def test_arguments_that_json_cannot_hold_are_refused(tmp_path):
-    arguments = {"act_layer": torch.nn.ReLU}
-    with pytest.raises(ReleaseError, match="cannot be recorded as JSON"):
-        release_of(tmp_path / "r", trained_encoder("resnet10t"), arch="resnet10t", model_args=arguments)
+        release_of(tmp_path / "r", **{"encoder": trained_encoder(), **changes})
     assert not (tmp_path / "r").exists()
