@@ -174,18 +174,20 @@ def _blocks(rows: Sequence[Mapping[str, Any]]) -> list[Sequence[Mapping[str, Any
     """Part the rows into at most `MOST_ROWS` blocks of neighbours; the first and last row stand alone."""
     if len(rows) <= MOST_ROWS:
         return [[row] for row in rows]
-    inner, parts = rows[1:-1], MOST_ROWS - 2
-    edges = [round(i * len(inner) / parts) for i in range(parts + 1)]
-    return [rows[:1], *(inner[a:b] for a, b in pairwise(edges)), rows[-1:]]
+    return [rows[:1], *_parts(rows[1:-1], MOST_ROWS - 2), rows[-1:]]
+
+
+def _parts(rows: Sequence[Mapping[str, Any]], count: int) -> list[Sequence[Mapping[str, Any]]]:
+    edges = [round(i * len(rows) / count) for i in range(count + 1)]
+    return [rows[a:b] for a, b in pairwise(edges)]
 
 
 def _class_blocks(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Part the classes' rows into at most `MOST_CLASS_ROWS` blocks, each of which becomes its mean."""
     rows = [row for row in map(_plain_row, rows) if _is_class_row(row)]
     rows = [row for row in rows if len(row["images"]) == len(rows[-1]["images"])]
-    parts = min(len(rows), MOST_CLASS_ROWS)
-    edges = [round(i * len(rows) / parts) for i in range(parts + 1)] if parts else []
-    return [_class_mean(rows[a:b]) for a, b in pairwise(edges)]
+    count = min(len(rows), MOST_CLASS_ROWS)
+    return [_class_mean(block) for block in _parts(rows, count)] if rows else []
 
 
 def _is_class_row(row: Mapping[str, Any]) -> bool:
@@ -203,11 +205,6 @@ def _class_mean(block: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     As where the rows are read (`class_means` of a report), a value counts by what it is a mean of: a class's
     images for `feature_gradient`, else the looks.
     """
-    if len(block) == 1:
-        return {
-            name: [_short(each) for each in value] if isinstance(value, list) else value
-            for name, value in block[0].items()
-        }
     images = np.array([row["images"] for row in block], dtype=float)
     looks = np.array([[row["looks"]] for row in block], dtype=float)
     mean: dict[str, Any] = {name: block[-1][name] for name in _AT}
