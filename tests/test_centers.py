@@ -165,7 +165,7 @@ def test_pictures_name_training_data_and_seed(tmp_path: Path, monkeypatch: pytes
 
 def test_other_things_than_images_and_counts_are_refused() -> None:
     release = zoo.open(PACO)
-    with pytest.raises(zoo.ZooError, match="image: found str, expected a PIL image"):
+    with pytest.raises(zoo.ZooError, match="image: found a str, expected a PIL image"):
         release.nearest_classes("digit.png")  # type: ignore[arg-type]
     for k in (0, True, 1.5):
         with pytest.raises(zoo.ZooError, match=r"k: found .*, expected 1 or more"):

@@ -373,7 +373,7 @@ def test_a_list_that_was_altered_is_refused(trained: Release, folders: Path, tmp
     for name, tensors, message in (
         ("short", {"train": ids[1:]}, f"train lists {len(ids) - 1} images, recorded are {len(ids)}"),
         ("few", {"test": ids[:5]}, "test lists 5 images, recorded are 100"),
-        ("kind", {"train": ids.float()}, "train is torch.float32"),
+        ("kind", {"train": ids.float()}, "train: found torch.float32"),
         ("name", {"validation": ids}, "lists test, train, validation, expected train, and test"),
     ):
         with pytest.raises(ReleaseError, match=message):
@@ -437,10 +437,6 @@ def test_lists_are_written_and_read_to_the_bit(trained: Release, tmp_path: Path)
     assert found.keys() == {"train", "test"}
     assert np.array_equal(found["train"].ids, lists["train"].ids)
     assert found["train"].sha256 == "a" * 64
-    images.write({"train": lists["train"]._replace(sha256="no hash")}, tmp_path / "images.safetensors")
-    config["zoo"]["images_sha256"] = sha256(tmp_path / "images.safetensors")
-    with pytest.raises(ReleaseError, match="train: found 'no hash', expected a SHA-256"):
-        images.read(tmp_path, config)
     save_file({"train": torch.zeros(3, dtype=torch.int64)}, tmp_path / "images.safetensors")
     config["zoo"]["images_sha256"] = sha256(tmp_path / "images.safetensors")
     with pytest.raises(ReleaseError, match="its metadata lack the hashes of the lists"):

@@ -11,7 +11,7 @@ import zoo
 from zoo.data import DataConfig, open_dataset
 from zoo.data.config import HubDataset
 from zoo.errors import DataError
-from zoo.release.card.metadata import hub_dataset
+from zoo.release.card import hub_dataset
 
 from .data_fixtures import photo
 

@@ -27,8 +27,8 @@ from zoo.errors import ArgumentError, RecipeError, ReleaseError, TrainingError
 from zoo.modules import Centers, Normalization, Teacher
 from zoo.objectives import Batch, Classify
 from zoo.release import Release
-from zoo.release.card.citations import bibtex
-from zoo.release.origins import teacher_sha256
+from zoo.release.card import bibtex
+from zoo.release.provenance import teacher_sha256
 from zoo.training import RunFolder, build_objective, train
 from zoo.training.acceleration import encoders
 from zoo.training.average import averaged
@@ -441,7 +441,7 @@ def test_a_release_says_who_taught_it(taught: Release) -> None:
     assert taught.metrics["training"]["teacher_sha256"] == [teacher_sha256(config) for config in configs]
     own, other = teachers_in(taught)
     card = (taught.path / "README.md").read_text()
-    assert f"They learned to say what `{own}`, `{other}` say: so do these." in card
+    assert f"They were distilled from `{own}`, `{other}`, whose licences also apply." in card
     assert "Distilling the Knowledge in a Neural Network" in bibtex("classify", taught.recipe)
     shown = warm.zoo("show", taught.path).stdout
     assert f"learned from the labels and {own}, {other}" in " ".join(shown.split())

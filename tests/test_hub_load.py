@@ -216,18 +216,6 @@ def test_pull_refuses_a_folder_that_holds_something_else(made, hub, tmp_path, pr
     assert {p: p.is_file() and p.read_bytes() for p in tmp_path.rglob("*")} == before
 
 
-def test_a_pull_that_was_interrupted_while_replacing_is_repeated(made, retrained, hub, tmp_path):
-    hub.create(REPO, contents(made.path))
-    out = zoo.pull(REPO, out=tmp_path / "own").path
-    hub.create(REPO, contents(retrained.path))
-    (out / ".writing").touch()
-    shutil.copyfile(retrained.path / "metrics.json", out / "metrics.json")
-    with pytest.raises(ReleaseError, match="interrupted"):
-        zoo.load(out)
-    zoo.pull(REPO, out=out)
-    assert contents(out) == contents(retrained.path)
-
-
 CLIMBING = ["../escaped.png", "/tmp/escaped.png", "a/../../escaped.png", "..\\escaped.png", "C:\\escaped.png",
             "./curves.png", "a//b.png", "C:/x.png", "x\ny.png"]  # fmt: skip
 

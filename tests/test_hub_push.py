@@ -23,7 +23,7 @@ from zoo import cli
 from zoo.config import dump_yaml
 from zoo.errors import ReleaseError, ZooWarning
 from zoo.release.card import check_card
-from zoo.release.origins import check_public
+from zoo.release.provenance import check_public
 from zoo.release.push import publish
 
 WRITES = ("POST", "PUT", "DELETE")
@@ -189,7 +189,7 @@ def test_another_licence_does_not_lift_the_terms_of_the_start_in_silence(release
     assert changed.config == {
         **tuned.config, "pretrained_cfg": {**tuned.config["pretrained_cfg"], "license": "mit"}
     }  # fmt: skip
-    assert "started from `shipped:cifar_resnet20.paco_digits_lt50`: what its licence asks" in changed.card
+    assert "started from `shipped:cifar_resnet20.paco_digits_lt50`, whose licence also" in changed.card
     check_card(changed.path, changed.config)
     changed.verify()
     changed.with_license("mit")

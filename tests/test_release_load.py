@@ -1,6 +1,5 @@
 """`zoo.load` and `zoo.open`: the model, its heads, where releases are found, and what is refused."""
 
-import json
 import pickle
 import shutil
 
@@ -8,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from safetensors.torch import load_file, save_file
 
 import zoo
 from tests.release_helpers import (
@@ -86,6 +84,7 @@ def test_loading_an_encoder_draws_no_random_numbers(released):
     state = torch.get_rng_state()
     zoo.load(released[0].path)
     zoo.load(released[0].path, head="centers")
+    zoo.load(released[0].path, drop_rate=0.1)
     assert torch.equal(torch.get_rng_state(), state)
 
 
@@ -113,6 +112,8 @@ def test_timms_arguments_are_passed_through(released, images):
     assert torch.equal(habit(images), encoder(images))
     gray = zoo.load(release.path, in_chans=1).eval()
     torch.testing.assert_close(gray.conv1.weight, encoder.conv1.weight.sum(1, keepdim=True))
+    fresh = zoo.load(release.path, in_chans=1, num_classes=CLASSES)
+    assert not torch.equal(fresh.fc.weight, release.centers.weight), "a fresh head with any arguments"
     pooled = zoo.load(release.path, global_pool="max").eval()
     torch.testing.assert_close(pooled(images), encoder.forward_features(images).amax((2, 3)))
     with pytest.raises(zoo.ZooError, match=r'takes no argument "drop_rat"\. Did you mean "drop_rate"\?'):
@@ -192,76 +193,9 @@ def test_impossible_heads_are_refused(released, tmp_path):
         release_of(tmp_path / "r", encoder).load(head="centers")
 
 
-def test_weights_that_do_not_fit_are_refused_with_their_names(copied):
-    tensors = load_file(copied / "model.safetensors")
-    tensors["extra.weight"] = torch.ones(1)
-    del tensors["layer1.0.conv1.weight"]
-    tensors["bn1.weight"] = torch.ones(3)
-    save_file(tensors, copied / "new", metadata={"format": "pt"})
-    (copied / "new").rename(copied / "model.safetensors")
-    with pytest.raises(ReleaseError) as caught:
-        zoo.load(copied)
-    for part in (
-        "missing: layer1.0.conv1.weight",
-        "unexpected: extra.weight",
-        "bn1.weight is [3] instead of [16]",
-    ):
-        assert part in str(caught.value)
-
-
-LFS_POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 1234567\n"
-
-
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda f: (f / "config.json").unlink(), "no release, config.json is missing"),
-        (lambda f: (f / "config.json").write_text("{"), "config.json: not valid JSON at line 1"),
-        (
-            lambda f: (f / "config.json").write_text('{"architecture": "resnet18"}'),
-            'no "pretrained_cfg", expected a release, or a model in timm\'s format',
-        ),
-        (
-            lambda f: (f / "config.json").write_text('{"zoo": {"format": 2}}'),
-            "release format '2', expected 1; a newer zoo may have written it: pip install --upgrade",
-        ),
-        (
-            lambda f: (f / "config.json").write_text('{"zoo": {"format": 1}}'),
-            r'missing key "architecture".*missing key "zoo\.name"',
-        ),
-        (lambda f: (f / "centers.safetensors").unlink(), "incomplete release, centers.safetensors"),
-        (lambda f: (f / "recipe.yaml").unlink(), "incomplete release, recipe.yaml"),
-        (lambda f: (f / "model.safetensors").unlink(), "model.safetensors is missing"),
-        (lambda f: (f / "model.safetensors").write_bytes(b"half"), "damaged"),
-        (lambda f: (f / "model.safetensors").write_text(LFS_POINTER), "Git LFS's pointer .* `git lfs pull`"),
-        (lambda f: (f / "config.json").write_text(LFS_POINTER), "Git LFS's pointer"),
-        (
-            lambda f: (f / "config.json").write_text(
-                (f / "config.json").read_text().replace('"has_centers"', '"views_sha256": "0", "has_centers"')
-            ),
-            r'unknown key "zoo\.views_sha256".*newer zoo may have written it',
-        ),
-        (lambda f: (f / ".writing").touch(), "interrupted"),
-    ],
-)
-def test_damaged_folders_are_refused(copied, damage, message):
-    damage(copied)
-    with pytest.raises(ReleaseError, match=message):
-        zoo.load(copied)
-
-
 def test_a_file_of_a_release_is_no_release(copied):
     with pytest.raises(ReleaseError, match=r'model\.safetensors": found a file, expected the folder'):
         zoo.load(copied / "model.safetensors")
-
-
-def test_verify_finds_one_changed_byte(copied):
-    zoo.open(copied).verify()
-    data = bytearray((copied / "model.safetensors").read_bytes())
-    data[-1] ^= 1
-    (copied / "model.safetensors").write_bytes(data)
-    with pytest.raises(ReleaseError, match="sha256"):
-        zoo.open(copied).verify()
 
 
 def test_an_unknown_name_gives_the_nearest(released, tmp_path, monkeypatch):
@@ -287,11 +221,6 @@ def test_training_a_loaded_model_does_not_change_the_file(copied, images):
     optimizer.step()
     assert not torch.equal(model.conv1.weight, before)
     zoo.open(copied).verify()
-
-
-def test_opening_reads_no_weights(copied):
-    (copied / "model.safetensors").unlink()
-    assert json.loads((copied / "config.json").read_text()) == zoo.open(copied).config
 
 
 def test_the_transform_refuses_what_it_would_show_wrongly(released):

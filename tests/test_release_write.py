@@ -4,6 +4,8 @@ import hashlib
 import json
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -169,41 +171,55 @@ def test_rewriting_replaces_the_release_and_its_leftovers_but_not_an_open_file(t
     new.verify()
 
 
-@pytest.mark.parametrize(
-    "broken_at", ["README.md", "centers.safetensors", "metrics.json", "model.safetensors", "config.json"]
-)
-def test_a_crash_in_the_middle_leaves_what_open_refuses_and_the_next_write_repairs(
-    tmp_path, monkeypatch, broken_at
-):
-    release_of(tmp_path / "r", trained_encoder(seed=0), centers=some_centers(64))
-    replace = Path.replace
+@pytest.mark.parametrize("moved", range(6))
+def test_a_crash_leaves_the_old_release_or_the_new(tmp_path, monkeypatch, moved):
+    """The process ends when so many of the new files are at their place; 0 is before they count."""
+    picture = tmp_path / "curve.png"
+    picture.write_bytes(b"png")
+    old = release_of(tmp_path / "r", trained_encoder(seed=0), centers=some_centers(64))
+    old, made = old.config, trained_encoder(seed=1)
+    calls = []
 
-    def failing(self, target):
-        if Path(target).parent == tmp_path / "r" and Path(target).name == broken_at:
-            raise OSError(28, "No space left on device")
-        return replace(self, target)
+    def count(self, target, act):
+        calls.append(target)
+        if len(calls) > moved:
+            raise KeyboardInterrupt
+        return act(self, target)
 
-    monkeypatch.setattr(Path, "replace", failing)
-    with pytest.raises(ReleaseError, match="No space left on device"):
-        release_of(tmp_path / "r", trained_encoder(seed=1), centers=some_centers(64))
+    rename, replace = Path.rename, Path.replace
+    monkeypatch.setattr(Path, "rename", lambda self, target: count(self, target, rename))
+    monkeypatch.setattr(Path, "replace", lambda self, target: count(self, target, replace))
+    with pytest.raises(KeyboardInterrupt):
+        release_of(tmp_path / "r", made, pictures={"curve": picture})
     monkeypatch.undo()
-    with pytest.raises(ReleaseError, match="interrupted"):
-        zoo.open(tmp_path / "r")
+    found = zoo.open(tmp_path / "r")
+    found.verify()
+    assert (found.config == old) == (moved == 0)
+    assert (found.path / "centers.safetensors").exists() == (moved == 0)
+    assert (found.path / "curve.png").exists() == (moved > 0)
+    assert [file.name for file in found.path.glob(".*")] == []
+    if moved:
+        images = torch.randn(2, 3, 32, 32)
+        assert torch.equal(found.load().eval()(images), made(images))
 
-    repaired = release_of(tmp_path / "r", trained_encoder(seed=1), centers=some_centers(64))
-    repaired.verify()
 
-
-def test_config_is_replaced_last(tmp_path, monkeypatch):
+def test_what_a_killed_writer_gathered_is_swept_by_the_next_one_and_a_living_ones_stays(tmp_path):
+    killed = subprocess.Popen([sys.executable, "-c", ""])
+    killed.wait()
+    dead, living = (tmp_path / f".r.{process}-{'0' * 32}" for process in (killed.pid, os.getpid()))
+    for folder in (dead, living):
+        folder.mkdir()
     release_of(tmp_path / "r", trained_encoder())
-    order = []
-    replace = Path.replace
-    monkeypatch.setattr(
-        Path, "replace", lambda self, target: order.append(target.name) or replace(self, target)
-    )
-    release_of(tmp_path / "r", trained_encoder())
-    assert order[-1] == "config.json"
-    assert len(order) == 5
+    assert (dead.exists(), living.exists()) == (False, True)
+
+
+def test_new_files_name_no_old_ones_outside_of_the_folder(tmp_path):
+    release = release_of(tmp_path / "r", trained_encoder())
+    (tmp_path / "mine").touch()
+    (release.path / ".writing").mkdir()
+    (release.path / ".writing" / ".stale").write_text("../mine\nREADME.md")
+    zoo.open(release.path)
+    assert (tmp_path / "mine").exists() and not (release.path / "README.md").exists()
 
 
 def test_a_crash_before_the_first_release_leaves_no_folder(tmp_path, monkeypatch):
@@ -220,38 +236,21 @@ def test_a_crash_before_the_first_release_leaves_no_folder(tmp_path, monkeypatch
     ("changes", "message"),
     [
         ({"model_args": {"num_classes": 3}}, "num_classes cannot be part of a release"),
-        ({"metrics": {"trainig": {}}}, 'unknown key "trainig". Did you mean "training"?'),
-        ({"metrics": {"training": {"loss": float("nan")}}}, "cannot be recorded as JSON"),
+        ({"metrics": {"training": {"loss": float("nan")}}}, "cannot be recorded as JSON|training.loss"),
         (
             {"centers": some_centers(64)._replace(prototypes=torch.ones(4, 8))},
-            r"found prototypes \(4, 8\), expected \(5, D\)",
+            r"r/centers\.safetensors: .*prototypes is \[4, 8\] instead of \[5, 8\]",
         ),
-        (
-            {"centers": some_centers(32)},
-            r"found weight \(5, 32\), expected \(classes, features\) = \(5, 64\)",
-        ),
-        ({"centers": Centers(torch.ones(5, 64), torch.ones(4), torch.ones(5))}, r"found bias \(4,\)"),
-        (
-            {"class_names": ["one"], "centers": some_centers(64)},
-            r"expected \(classes, features\) = \(1, 64\)",
-        ),
+        ({"centers": some_centers(32)}, r"weight is \[5, 32\] instead of \[5, 64\]"),
+        ({"centers": Centers(torch.ones(5, 64), torch.ones(4), torch.ones(5))}, r"bias is \[4\] instead of"),
+        ({"class_names": ["one"], "centers": some_centers(64)}, "label_names: found 1, but num_classes is 5"),
+        ({"encoder": zoo.backbones.create("cifar_resnet20", num_classes=4)}, "found num_classes=4"),
+        ({"model_args": {"act_layer": torch.nn.ReLU}}, "cannot be recorded as JSON"),
         ({"arch": "cifar_resnet32"}, "missing: layer1.3.conv1.weight"),
         ({"model_args": {"global_pool": "max"}}, "does not compute what the encoder does"),
     ],
 )
 def test_parts_that_do_not_fit_are_refused_and_nothing_is_written(tmp_path, changes, message):
     with pytest.raises(ZooError, match=message):
-        release_of(tmp_path / "r", trained_encoder(), **changes)
-    assert not (tmp_path / "r").exists()
-
-
-def test_an_encoder_with_a_classifier_is_refused(tmp_path):
-    with pytest.raises(ReleaseError, match="found num_classes=4"):
-        release_of(tmp_path / "r", zoo.backbones.create("cifar_resnet20", num_classes=4))
-
-
-def test_arguments_that_json_cannot_hold_are_refused(tmp_path):
-    arguments = {"act_layer": torch.nn.ReLU}
-    with pytest.raises(ReleaseError, match="cannot be recorded as JSON"):
-        release_of(tmp_path / "r", trained_encoder("resnet10t"), arch="resnet10t", model_args=arguments)
+        release_of(tmp_path / "r", **{"encoder": trained_encoder(), **changes})
     assert not (tmp_path / "r").exists()

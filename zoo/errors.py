@@ -87,6 +87,11 @@ def one_line(text: str) -> str:
     return _cut(_CLASS.sub(r"\1", _OBJECT.sub("", shown)))  # escaped, a text is longer
 
 
+def is_printable(text: str) -> bool:
+    """Whether a text, such as a class's name, can be shown as it is: one line that no terminal obeys."""
+    return _UNPRINTABLE.search(text) is None
+
+
 def _cut(text: str) -> str:
     return text if len(text) <= LONGEST_MESSAGE else f"{text[:3_000]} [...] {text[-900:]}"
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from io import BytesIO
+
 import numpy as np
 from PIL import Image
+
+from zoo.errors import DataError
 
 EIGHT_BIT = 255
 
@@ -38,3 +42,32 @@ def to_rgb(image: Image.Image) -> Image.Image:
             )
         return Image.fromarray(values.astype(np.uint8)).convert("RGB")
     return image.convert("RGB")
+
+
+def rgb(image: Image.Image) -> Image.Image:
+    """Convert an image of a user's as `to_rgb` does.
+
+    Raises:
+        DataError: for what is no PIL image, and grey of more than 8 bits or of fractions.
+    """
+    if not isinstance(image, Image.Image):
+        raise DataError(
+            f"image: found a {type(image).__name__}, expected a PIL image: Image.open(FILE), or "
+            "Image.fromarray(ARRAY) of uint8 [H, W, 3]"
+        )
+    try:
+        return to_rgb(image)
+    except ValueError as error:
+        raise DataError(f"image: {error}") from None
+
+
+def shrunk(image: Image.Image, side: int, max_bytes: int) -> tuple[Image.Image, bytes]:
+    """Return an image in RGB that fits into `side` pixels and a PNG of `max_bytes`, and that PNG."""
+    small = rgb(image).copy()
+    small.thumbnail((side, side))
+    while True:
+        stream = BytesIO()
+        small.save(stream, "PNG", optimize=True)
+        if stream.tell() <= max_bytes:
+            return small, stream.getvalue()
+        small.thumbnail((small.width * 9 // 10, small.height * 9 // 10))

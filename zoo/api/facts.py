@@ -16,7 +16,7 @@ from zoo import release as releases
 from zoo.data import ImageDataset
 from zoo.recipe import Recipe
 from zoo.recipe.methods import CHANGING_AFTERWARDS
-from zoo.release.origins import START, TEACHERS, sha256_of
+from zoo.release.provenance import START, TEACHERS, sha256_of
 from zoo.training import Stage, Trained, pick_device
 from zoo.training.teachers import teachers_of
 from zoo.training.validation import put_aside

@@ -22,8 +22,7 @@ from zoo.objectives import Objective
 from zoo.recipe import Recipe
 from zoo.release import Preprocess, Release, write_release
 from zoo.release import history as histories
-from zoo.release.format import LICENSE
-from zoo.release.origins import START, TEACHERS
+from zoo.release.provenance import START, TEACHERS, inherited_license
 from zoo.release.tensors import round_centers_to_half, round_to_half
 from zoo.report.pictures import draw_pictures
 from zoo.training import Stage, pick_device
@@ -165,15 +164,11 @@ def _no_test_images(encoder: nn.Module) -> Tensor:
 
 
 def _license(recipe: Recipe) -> str:
-    """Return the licence of the weights: trained from others', or to say what these say, they keep theirs.
-
-    Where these differ, and one of them is not this project's, it is "other": the card names them all.
-    """
-    found = dict.fromkeys(_license_of(TEACHERS, name) for name in teachers_of(recipe))
+    """Return the licence of the weights, that of those they were trained or distilled from."""
+    found = [_license_of(TEACHERS, name) for name in teachers_of(recipe)]
     if recipe.init is not None:
-        found |= {_license_of(START, recipe.init.release): None}
-    others = [license for license in found if license != LICENSE]
-    return LICENSE if not others else others[0] if len(others) == 1 else "other"
+        found.append(_license_of(START, recipe.init.release))
+    return inherited_license(found)
 
 
 def _license_of(key: str, source: str) -> str:

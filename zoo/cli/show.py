@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from zoo import catalog
 from zoo.config import load_yaml
-from zoo.release.evaluations import PREFERRED
+from zoo.release.evaluations import PREFERRED, stated_settings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -243,8 +243,6 @@ def settings_text(settings: Mapping[str, Any]) -> str:
 
 def _label(entry: Mapping[str, Any]) -> str:
     """Name an entry by its protocol and the setting that tells its figures apart."""
-    from zoo.release.card.metadata import stated_settings  # not for `zoo list`
-
     settings, protocol = stated_settings(entry), str(entry["protocol"])
     if protocol == "knn" and "k" in settings:
         return f"knn k={settings['k']}"

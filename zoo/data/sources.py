@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from zoo.class_names import EXPECTED, first_unfit, is_shown
+from zoo.class_names import EXPECTED, first_unfit
 from zoo.data.cifar import open_cifar
 from zoo.data.config import (
     DataConfig,
@@ -41,7 +41,7 @@ from zoo.data.partial_labels import draw_candidates, read_candidates
 from zoo.data.paths import fetching, require_path, require_root
 from zoo.data.stores import ArrayStore, FileStore, Opened
 from zoo.data.subset import select_subset
-from zoo.errors import DataError, ZooWarning, did_you_mean
+from zoo.errors import DataError, ZooWarning, did_you_mean, is_printable
 from zoo.files import is_dir, is_file, names_in
 from zoo.image_list import ImageList
 from zoo.launch import rank
@@ -228,7 +228,7 @@ def _check_names(source: Source, root: Path | None, class_names: Sequence[str]) 
     """Make sure that the names that a release records can be written and shown, before any training."""
     where = "" if root is None else f" in {str(root)!r}"
     name = data_name(source, root)
-    if not is_shown(name):
+    if not is_printable(name):
         raise DataError(
             f"{source.kind}: the data are called {name!r}, expected words in UTF-8 without control "
             "characters; rename the folder"

@@ -17,8 +17,8 @@ from zoo.errors import RecipeError, ReleaseError
 from zoo.recipe import Recipe
 from zoo.recipe.overrides import COMPUTATION
 from zoo.release import Release, format
-from zoo.release.card.metadata import split_words
-from zoo.release.origins import START, TEACHERS
+from zoo.release.evaluations import split_words
+from zoo.release.provenance import START, TEACHERS
 
 _DECIDE = {f"training.{key}" for key in ("precision", "accumulate", "release_dtype")}
 _SAME = tuple(f"{key}." for key in ((COMPUTATION - _DECIDE) | {"training.seed", "data.source.download"}))

@@ -31,7 +31,7 @@ from zoo.launch import rank
 from zoo.recipe import Recipe
 from zoo.recipe.protocols import PROTOCOLS, TRAINED, settings_of
 from zoo.release import Release, format
-from zoo.release.origins import START, origins, sha256_of
+from zoo.release.provenance import START, origins, sha256_of
 
 TRAINING = "training"
 """What the figures are of that no evaluation has made."""

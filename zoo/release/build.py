@@ -7,7 +7,6 @@ storage, and the file's tensors become its parameters. The result is what timm w
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,9 +18,10 @@ from torch.overrides import TorchFunctionMode
 
 from zoo import backbones
 from zoo.errors import ReleaseError, ZooError
-from zoo.release import configs, headers, verified
+from zoo.release import configs
 from zoo.release.format import CONFIG, WEIGHTS, pretrained_cfg_of
-from zoo.release.tensors import read_tensors
+from zoo.release.tensors import mismatch, read_header, read_tensors
+from zoo.release.verified import check_sha256
 
 # What timm's factory and builder take for themselves: sources of weights and code, not the architecture.
 NO_ARGUMENTS = frozenset(
@@ -32,11 +32,9 @@ NO_ARGUMENTS = frozenset(
     }
     - {"kwargs"}
 )
-# Bounds on the tensors that a config may ask for beside those in the file. Of timm's 1,378 architectures none
-# makes more than 1.8 for each that its file holds, or has more than 192 MiB of buffers that are in no file.
-SPARE_TENSORS, SPARE_PER_TENSOR = 1_000, 10
-MOST_TENSORS = 50_000  # that a config may ask for while nothing is known of its file
-SPARE_BYTES, SPARE_PER_BYTE = 256 << 20, 4
+# How many tensors a constructor may make, at least and for each one in the file: one that makes more was
+# asked for another model, and may not end soon. Of timm's 1,378 architectures none makes more than 1.8.
+_SPARE_TENSORS, _PER_TENSOR = 1_000, 10
 
 
 def build(
@@ -52,46 +50,42 @@ def build(
     """Return the model of `zoo.load`; see there for the arguments."""
     weights = folder / WEIGHTS
     classes = config["num_classes"] if centers_head else 0
+    check_arguments(config["model_args"], f"{folder / CONFIG}: ")
     try:
         model, names = check_fit(folder, config, classes)
+        fits = True
     except ReleaseError:
         if not configs.is_plain(config):
             raise
-        model = _adapted_by_timm(folder, config, classes or num_classes, model_kwargs)
-        return model.to(device=device, dtype=dtype)
-    sha256 = config["zoo"]["weights_sha256"]
-    if model_kwargs:
-        adapted = _with_arguments(model, config, classes, model_kwargs)
-        if adapted is None:  # such arguments change the tensors: timm knows how to adapt them
-            verified.check_sha256(weights, sha256)
-            model = _create(config, classes or num_classes, model_kwargs, weights)
-            return model.to(device=device, dtype=dtype)
-        model = adapted
-
-    expected = model.state_dict()
-    state = read_tensors(weights, sha256)
-    state = {name: state[name].to(expected[name].dtype) for name in names}
-    model.load_state_dict(state, assign=True)
-    if not _fill_buffers(model):
-        with torch.random.fork_rng(devices=[]):  # a load draws nothing, whichever way it takes
-            model = _create(config, classes, model_kwargs)
-        model.load_state_dict(state, assign=True)
+        fits = False  # timm adapts files of its older versions
+    with torch.random.fork_rng(devices=[]):  # a load draws nothing, whichever way it takes
+        if not fits or model_kwargs:  # which may change the tensors: timm knows how to adapt those
+            model = _load_by_timm(weights, config, classes, model_kwargs, fits)
+        else:
+            expected = model.state_dict()
+            state = read_tensors(weights, config["zoo"]["weights_sha256"])
+            state = {name: state[name].to(expected[name].dtype) for name in names}
+            model.load_state_dict(state, assign=True)
+            if not _fill_buffers(model):
+                model = _create(config, classes, {})
+                model.load_state_dict(state, assign=True)
     if num_classes:
         model.reset_classifier(num_classes)  # type: ignore[operator]
     return model.to(device=device, dtype=dtype)
 
 
-def _adapted_by_timm(
-    folder: Path, config: Mapping[str, Any], num_classes: int, model_kwargs: Mapping[str, Any]
+def _load_by_timm(
+    weights: Path, config: Mapping[str, Any], num_classes: int, model_kwargs: Mapping[str, Any], fits: bool
 ) -> nn.Module:
-    """Load a plain timm file whose tensors are named or shaped otherwise, as those of older versions are.
+    """Return the model as timm itself loads it, with initialisation.
 
     Raises:
-        ReleaseError: when timm cannot adapt all of them either.
+        ReleaseError: when timm takes no such argument, or cannot adapt all of a plain file's tensors.
     """
-    weights = folder / WEIGHTS
+    check_sha256(weights, config["zoo"]["weights_sha256"])
     try:
-        if num_classes != config["num_classes"]:  # then timm leaves out what does not fit without a word
+        if not fits and num_classes != config["num_classes"]:
+            # then timm leaves out what does not fit without a word
             _create(config, config["num_classes"], model_kwargs, weights)
         return _create(config, num_classes, model_kwargs, weights)
     except ZooError as error:
@@ -114,20 +108,14 @@ def check_fit(folder: Path, config: Mapping[str, Any], num_classes: int) -> tupl
             tensors are not those of the file.
     """
     weights = folder / WEIGHTS
-    header = headers.read_header(weights)
+    header = read_header(weights)
     if num_classes == 0 and config["num_classes"]:
         ends = config["pretrained_cfg"]["classifier"] or []
         layers = {ends} if isinstance(ends, str) else {*ends}
         header = {name: info for name, info in header.items() if name.rpartition(".")[0] not in layers}
-    tensors = SPARE_TENSORS + SPARE_PER_TENSOR * len(header)
-    spare = SPARE_BYTES + SPARE_PER_BYTE * weights.stat().st_size
-    model = _architecture(folder / CONFIG, config, num_classes, tensors, spare)
-    expected = model.state_dict()
-    if problem := headers.mismatch(expected, header):
+    model = _architecture(folder / CONFIG, config, num_classes, _SPARE_TENSORS + _PER_TENSOR * len(header))
+    if problem := mismatch(model.state_dict(), header):
         raise ReleaseError(f"{weights}: does not fit {config['architecture']}: {problem}")
-    size = sum(buffer.nbytes for name, buffer in model.named_buffers() if name not in expected)
-    if size > spare:
-        raise ReleaseError(f"{folder / CONFIG}: asks for {size:,} bytes of buffers beside the weights")
     return model, list(header)
 
 
@@ -148,38 +136,28 @@ def most_bytes(file: Path, config: Mapping[str, Any]) -> int:
     Raises:
         ReleaseError: naming `file`, when there is no such architecture, or it is larger than any.
     """
-    model = _architecture(file, config, config["num_classes"], MOST_TENSORS, SPARE_BYTES)
-    sizes = [8 * tensor.numel() + 1024 for tensor in model.state_dict().values()]  # doubles, and their header
+    model = _architecture(file, config, config["num_classes"], 50 * _SPARE_TENSORS)
+    sizes = (8 * tensor.numel() + 1024 for tensor in model.state_dict().values())  # doubles, and their header
     return int(sum(sizes)) + (1 << 16)
 
 
-def _architecture(
-    file: Path, config: Mapping[str, Any], num_classes: int, max_tensors: int, max_bytes: int
-) -> nn.Module:
+def _architecture(file: Path, config: Mapping[str, Any], num_classes: int, max_tensors: int) -> nn.Module:
     """Return the architecture that `file` describes, without values, whatever others wrote there."""
     check_arguments(config["model_args"], f"{file}: ")
     try:
-        return _without_values(config, num_classes, max_tensors, max_bytes)
+        try:
+            with torch.device("meta"), _Construction(max_tensors):
+                return _create(config, num_classes, {})
+        except ReleaseError:
+            raise
+        except ZooError:  # some regnets of timm before 1.0.26 compute with values while they are built
+            with torch.random.fork_rng(devices=[]), _Construction(max_tensors):
+                return _create(config, num_classes, {})
     except ZooError as error:
         raise ReleaseError(f"{file}: {error}") from error
     except Exception as error:  # any of 1,400 constructors, given arguments that others chose
         problem = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
         raise ReleaseError(f"{file}: {config['architecture']} cannot be built: {problem}") from error
-
-
-def _with_arguments(
-    model: nn.Module, config: Mapping[str, Any], num_classes: int, model_kwargs: Mapping[str, Any]
-) -> nn.Module | None:
-    """Return the architecture with the user's arguments on the meta device, or None if its tensors differ."""
-    if model_kwargs.get("features_only"):
-        return None
-    try:
-        with torch.device("meta"), _Construction():
-            adapted = _create(config, num_classes, model_kwargs)
-    except ZooError:  # then it will fail again with storage, or succeed
-        return None
-    shapes, wanted = ({k: v.shape for k, v in m.state_dict().items()} for m in (model, adapted))
-    return adapted if shapes == wanted else None
 
 
 def _create(
@@ -193,35 +171,10 @@ def _create(
     return backbones.create(config["architecture"], num_classes=num_classes, pretrained_cfg=cfg, **arguments)
 
 
-def _without_values(
-    config: Mapping[str, Any], num_classes: int, max_tensors: int, max_bytes: int
-) -> nn.Module:
-    """Return the architecture of `config`, whose tensors have no meaningful values."""
-    try:
-        with torch.device("meta"), _Construction(max_tensors):
-            return _create(config, num_classes, {})
-    except ZooError:  # some regnets of timm before 1.0.26 compute with values while they are built
-        with torch.random.fork_rng(devices=[]), _Construction(max_tensors, max_bytes):
-            return _create(config, num_classes, {})
-
-
 _FILLS = frozenset(
-    getattr(Tensor, name)
-    for name in (
-        "zero_",
-        "fill_",
-        "copy_",
-        "normal_",
-        "uniform_",
-        "erfinv_",
-        "mul_",
-        "add_",
-        "div_",
-        "clamp_",
-    )
+    getattr(Tensor, f"{name}_")
+    for name in ("zero", "fill", "copy", "normal", "uniform", "erfinv", "mul", "add", "div", "clamp")
 )
-
-
 _FACTORIES = frozenset({torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn, torch.eye})
 
 
@@ -229,15 +182,12 @@ class _Construction(TorchFunctionMode):
     """Leaves out what only fills tensors: on the meta device they have no values, and a file has them all.
 
     Args:
-        max_tensors: how many may be made. A constructor that makes many more than the file holds was asked
-            for another model, and may not end soon.
-        max_bytes: how much storage they may have outside the meta device.
+        max_tensors: how many may be made.
     """
 
-    def __init__(self, max_tensors: float = math.inf, max_bytes: float = math.inf) -> None:
+    def __init__(self, max_tensors: int) -> None:
         super().__init__()
         self.tensors_left = max_tensors
-        self.bytes_left = max_bytes
 
     def __torch_function__(
         self,
@@ -249,17 +199,13 @@ class _Construction(TorchFunctionMode):
         kwargs = dict(kwargs or {})
         if func in _FACTORIES:  # nowhere else: refusing to leave `no_grad` would leave it switched on
             self.tensors_left -= 1
-            if self.bytes_left < math.inf:
-                self.bytes_left -= func(*args, **{**kwargs, "device": "meta"}).nbytes
-            if self.tensors_left < 0 or self.bytes_left < 0:
+            if self.tensors_left < 0:
                 raise ReleaseError("its arguments ask for a far larger model than the weights are")
         if func in _FILLS and args[0].is_meta:
             return args[0]
         if getattr(func, "__module__", None) == "torch.nn.init":
             return args[0] if args else kwargs["tensor"]
-        if (
-            func is torch.linspace
-        ):  # rates of stochastic depth, which timm before 1.0.22 reads back as numbers
+        if func is torch.linspace:  # stochastic depth's rates, which timm before 1.0.22 reads as numbers
             kwargs["device"] = "cpu"
         return func(*args, **kwargs)
 

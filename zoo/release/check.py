@@ -16,24 +16,23 @@ from zoo.release.tensors import check_centers, read_tensors
 def check_release(release: Release) -> None:
     """Make sure that `release` is whole and that its parts agree.
 
-    Its files are its own, not links to others; `config.json` is strict (`schema.check`); weights, centers,
-    list of images and recipe have their recorded hashes; the weights are those of the architecture; centers
-    fit, and are the classifier where there is one; the recipe is YAML, `metrics.json` has its sections and
-    `history.json`, where there is one, its columns. The card is for `card.check_card`.
+    Its files are its own, not links to others; weights, centers, list of images and recipe have their
+    recorded hashes; the weights are those of the architecture; centers fit, and are the classifier where
+    there is one. The card is for `card.check_card`.
 
     Raises:
         ReleaseError: naming the first file that is not as it should be.
     """
     folder = release.path
-    for file in _files(folder):
-        _check_own(file)
+    for name in (*format.NEEDED, format.CARD, *format.OPTIONAL):
+        for file in folder.glob(name):
+            _check_own(file)
     config = configs.read_config(folder)
     if config != release.config:
         raise ReleaseError(
             f"{folder / format.CONFIG}: has changed since the release was opened; open it again"
         )
-    # What bounds the files' sizes comes before what reads every byte of them.
-    format.read_recipe(folder)
+    format.read_recipe(folder)  # what bounds the files' sizes comes before what reads every byte of them
     model, _ = build.check_fit(folder, config, config["num_classes"])
     found, recorded = backbones.feature_dim(model), config["zoo"]["feature_dim"]
     if found != recorded:
@@ -54,19 +53,8 @@ def check_release(release: Release) -> None:
     format.read_text(folder / format.CARD)
 
 
-def _files(folder: Path) -> list[Path]:
-    """Return the release's files; what else lies in the folder is nobody's business."""
-    names = (format.CONFIG, format.WEIGHTS, format.RECIPE, format.METRICS, format.CARD)
-    optional = (format.CENTERS, format.IMAGES)
-    tensors = [folder / name for name in optional if (folder / name).is_symlink()]
-    record = [folder / format.HISTORY] if history.is_in(folder) else []
-    return [*(folder / name for name in names), *tensors, *record, *sorted(folder.glob(format.PICTURES))]
-
-
 def _check_own(file: Path) -> None:
     """Refuse a link out of the folder: with the release, it would publish what it points to."""
-    if not file.is_file():
-        raise ReleaseError(f"{file.parent}: {file.name} is missing, or no file")
     target, folder = file.resolve(), file.parent.resolve()
     blobs = folder.parent.parent / "blobs"  # where huggingface_hub's cache keeps the files of a snapshot
     if target.parent != folder and not (folder.parent.name == "snapshots" and target.parent == blobs):

@@ -14,8 +14,10 @@ from typing import Any
 from zoo.config import plain_kind
 from zoo.errors import ReleaseError, did_you_mean
 from zoo.files import is_file
-from zoo.release import format, headers, schema, verified
-from zoo.release.files import WRITING
+from zoo.release import format, schema
+from zoo.release.files import complete
+from zoo.release.tensors import read_header
+from zoo.release.verified import known_sha256
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -23,22 +25,24 @@ def read_config(folder: Path) -> dict[str, Any]:
 
     Raises:
         ReleaseError: when the folder is none, is unfinished, is of a newer format, or its configuration holds
-            what `write_release` does not write, see `schema.check`; for a plain model when a key of timm's is
+            what `write_release` does not write; for a plain model when a key of timm's is
             missing or cannot be used.
     """
-    if is_file(folder / WRITING):
-        raise ReleaseError(f"{folder}: writing this release was interrupted; write it again")
+    try:
+        complete(folder, format.CONFIG)
+    except OSError as error:
+        raise ReleaseError(f"{folder}: writing this release was interrupted: {error}") from None
     config = format.read_json(folder / format.CONFIG)
     if "zoo" not in config:
         config = _describe(folder, config)
     zoo = config["zoo"]
     found = zoo.get("format") if isinstance(zoo, dict) else zoo
     if found != schema.FORMAT:
+        newer = schema.NEWER if isinstance(found, int) and found > schema.FORMAT else ""
         raise ReleaseError(
-            f"{folder}: found release format {str(found)[:40]!r}, expected {schema.FORMAT}"
-            f"{schema.NEWER if isinstance(found, int) and found > schema.FORMAT else ''}"
+            f"{folder}: found release format {str(found)[:40]!r}, expected {schema.FORMAT}{newer}"
         )
-    schema.check(config, str(folder / format.CONFIG))
+    schema.check_config(config, str(folder / format.CONFIG))
     return config
 
 
@@ -83,7 +87,7 @@ def _describe(folder: Path, raw: Mapping[str, Any]) -> dict[str, Any]:
             f"{pickled}: found a pickle, never run here; expected {format.WEIGHTS}: save the model with "
             "timm.models.save_for_hf(model, FOLDER, safe_serialization=True)"
         )
-    sha256 = verified.sha256_of(weights) if is_file(weights) else None
+    sha256 = known_sha256(weights) if is_file(weights) else None
     return {
         "architecture": architecture,
         "num_classes": classes,
@@ -151,7 +155,7 @@ def _classifier(folder: Path, cfg: Mapping[str, Any], classes: int) -> tuple[int
     place, weights = cfg.get("classifier"), folder / format.WEIGHTS
     if not classes or not isinstance(place, str) or not is_file(weights):
         return 0, False
-    header = headers.read_header(weights)
+    header = read_header(weights)
     found = header.get(f"{place}.weight")
     if found is None or len(found.shape) != 2 or found.shape[0] != classes:
         return 0, False

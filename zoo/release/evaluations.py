@@ -1,7 +1,8 @@
-"""An evaluation as `metrics.json` records it: what its entry has to hold, and which figure comes first."""
+"""An evaluation as `metrics.json` records it: what its entry has to hold, and how its figures are shown."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -22,8 +23,6 @@ ACCURACIES = {
 PREFERRED = ("classifier", "linear_full", "linear", "knn")
 """By which protocol a release is ranked: by the first of these that it was measured by."""
 
-_WORDS = ("protocol", "data", "split")
-_FOLLOWS = '"metric" and "value" follow from there and may be left out'
 _RECALL = re.compile(r"recall_at_([1-9][0-9]{0,8})")
 
 
@@ -41,6 +40,15 @@ def in_order(names: Iterable[str]) -> list[str]:
     return [name for name in shown if name in given]
 
 
+def metric_title(name: str) -> str | None:
+    """Return what a card calls a metric, in percent; None for one that it does not show."""
+    if (k := recall_k(name)) is not None:
+        return f"Recall@{k}"
+    if name in ACCURACIES:
+        return ACCURACIES[name].capitalize()
+    return {"calibration_error": "Calibration error", "map": "mAP"}.get(name)
+
+
 def headline(metrics: Mapping[str, Any]) -> dict[str, Any]:
     """Return `metric` and `value` of an entry: name and number of the figure that tables show first.
 
@@ -51,104 +59,71 @@ def headline(metrics: Mapping[str, Any]) -> dict[str, Any]:
     return {"metric": name, "value": None if name is None else metrics[name]}
 
 
-def checked_evaluations(entries: object, where: str) -> list[dict[str, Any]]:
-    """Return the entries as `checked_evaluation` does.
-
-    Raises:
-        ReleaseError: beginning with `where`, when they are no list of evaluations.
-    """
-    if not isinstance(entries, list):
-        raise ReleaseError(f'{where}: "evaluations" is no list')
-    return [checked_evaluation(entry, f"{where}: evaluation {index}") for index, entry in enumerate(entries)]
-
-
-def plain(value: object, where: str, path: tuple[str, ...] = ()) -> Any:
-    """Return a value as reading the file gives it: numbers of NumPy and torch are Python's, tuples are lists.
-
-    Raises:
-        ReleaseError: beginning with `where`, for what a file cannot hold: other objects, and keys that are no
-            words, which would be others when they are read.
-    """
-    if len(path) > schema.MAX_DEPTH:
-        return value  # which `check_words` refuses
-    if isinstance(value, Mapping):
-        if odd := [key for key in value if not isinstance(key, str)]:
-            raise ReleaseError(
-                f"{where}: {_place(path)}found the key {_short(odd[0])}, expected words as keys"
-            )
-        return {key: plain(item, where, (*path, key)) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item, where, (*path, str(index))) for index, item in enumerate(value)]
-    if getattr(value, "ndim", None) == 0:
-        value = getattr(value, "item", lambda: value)()
-    if isinstance(value, str | int | float | None):
-        return value
-    raise ReleaseError(
-        f"{where}: {_place(path)}found {_short(value)} ({type(value).__name__}), expected a number, words, a "
-        "list, a section or None"
-    )
-
-
 def checked_evaluation(entry: object, where: str) -> dict[str, Any]:
     """Return an entry with all that every entry has: also `metric` and `value`, `seed` and `date`.
 
-    Entries of earlier versions lack the former two, those made by hand any of them; a seed or date that was
-    not recorded is None.
+    Args:
+        entry: `protocol`, `data`, `split`, `metrics` and what else describes it. Numbers of NumPy and torch
+            become Python's, tuples lists. `seed` and `date` are None where they are not given.
+        where: how an error begins.
 
     Raises:
-        ReleaseError: beginning with `where`, when what the card is made of is not there, seed, date or a
-            figure that tables show is of another kind, or `metric` and `value` are not in `metrics`.
+        ReleaseError: when what the card is made of is missing or of another kind, or the given `metric` and
+            `value` are not in `metrics`: of two results nobody could tell which was measured.
     """
-    words = [isinstance(entry, dict) and isinstance(entry.get(key), str) for key in _WORDS]
-    if not isinstance(entry, dict) or not all(words) or not isinstance(entry.get("metrics"), dict):
-        raise ReleaseError(f'{where} needs the words {", ".join(_WORDS)} and a section "metrics"')
-    shown = [key for name in in_order(entry["metrics"]) for key in (name, f"{name}_interval")]
-    measured = {key: entry["metrics"].get(key) for key in shown}
-    counts = {name: entry.get(name) for name in ("shared_images", "classes_measured")}
-    for name, found in {**measured, **counts}.items():
-        fits = isinstance(found, int) if name in counts else is_number(found)
-        if found is not None and not fits:
-            raise ReleaseError(f'{where}: "{name}": found {str(found)[:40]!r}, expected a number')
-    for name, kind, expected in (("seed", int, "a whole number or null"), ("date", str, "a word or null")):
-        found = entry.get(name)
-        if isinstance(found, bool) or not isinstance(found, kind | None):
-            raise ReleaseError(f'{where}: "{name}": found {_short(found)}, expected {expected}')
-    for name in ("settings", "train_set", "test_set"):
-        if not isinstance(entry.get(name), dict | None):
-            raise ReleaseError(f'{where}: "{name}" is no section')
-    schema.check_dataset(entry.get("test_set") or {}, f"{where}: test_set")
-    if problem := contradiction(entry):
-        raise ReleaseError(f"{where}: {problem}")
-    first = {key: entry[key] for key in _WORDS} | headline(entry["metrics"])  # a reader sees them at once
-    rest = {key: value for key, value in entry.items() if key not in first}
-    return {**first, **rest, "seed": entry.get("seed"), "date": entry.get("date")}
+    try:
+        plain = json.loads(json.dumps(entry, default=_number))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ReleaseError(f"{where}: cannot be recorded as JSON: {error}") from None
+    schema.check_evaluation(plain, where)
+    metrics = plain["metrics"]
+    for name in (key for shown in in_order(metrics) for key in (shown, f"{shown}_interval")):
+        if metrics.get(name) is not None and not is_number(metrics[name]):
+            raise ReleaseError(f'{where}: "metrics.{name}": found {metrics[name]!r:.40}, expected a number')
+    first = headline(metrics)
+    metric = plain.get("metric", first["metric"])
+    if metric is not None and not (isinstance(metric, str) and metric in metrics):
+        raise ReleaseError(f'{where}: "metric": found {metric!r:.40}, expected a name in "metrics"')
+    measured = None if metric is None else metrics[metric]
+    if plain.get("value", measured) != measured:
+        raise ReleaseError(
+            f'{where}: "value": found {plain["value"]!r:.40}, but "metrics" has {measured!r:.40} as {metric}'
+        )
+    words = {key: plain[key] for key in ("protocol", "data", "split")}  # a reader sees these at once
+    rest = {key: value for key, value in plain.items() if key not in {*words, *first}}
+    return {**words, **first, **rest, "seed": plain.get("seed"), "date": plain.get("date")}
 
 
-def contradiction(entry: Mapping[str, Any]) -> str:
-    """Say how `metric` or `value` of an entry is not in its metrics; '' where they are, or absent.
-
-    They are never used: what follows from other keys says nothing new. But others read it in the file as the
-    result, and of two results nobody could tell which was measured; so this is refused as a key that stands
-    there twice is. Which of the metrics is the headline may differ between versions, and contradicts nothing.
-    """
-    metrics, value = entry.get("metrics"), entry.get("value")
-    if not isinstance(metrics, Mapping):
-        return ""
-    name = entry.get("metric", headline(metrics)["metric"])
-    if name is not None and not (isinstance(name, str) and name in metrics):
-        return f'"metric": found {_short(name)}, expected a name in "metrics"; {_FOLLOWS}'
-    measured = None if name is None else metrics[name]
-    if "value" not in entry or (value == measured and (value is None or is_number(value))):
-        return ""
-    return (
-        f'"value": found {_short(value)}, as "metric" {_short(name)}; expected {_short(measured)}, '
-        f'which "metrics" has; {_FOLLOWS}'
-    )
+def _number(value: object) -> Any:
+    """Return Python's number for one of NumPy or torch, for `json.dumps`."""
+    if getattr(value, "ndim", None) == 0:
+        return value.item()  # type: ignore[attr-defined]
+    raise TypeError(f"found {value!r:.40} ({type(value).__name__}), expected a number, words or a list")
 
 
-def _place(path: tuple[str, ...]) -> str:
-    return f'"{".".join(path)}": ' if path else ""
+def identity(entry: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return what tells evaluations apart: one that is made again takes the place of the earlier one."""
+    sets = [(entry.get(name) or {}).get("sha256") for name in ("train_set", "test_set")]
+    settings = entry.get("settings") or {}
+    return (entry["protocol"], entry["data"], entry["split"], settings, entry.get("seed"), sets)
 
 
-def _short(value: object) -> str:
-    return repr(value)[:40]
+def stated_settings(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an evaluation's settings, with the k that voted where there were fewer images than asked for."""
+    settings, chosen = dict(entry.get("settings") or {}), entry.get("chosen")
+    used = chosen.get("k") if entry["protocol"] == "knn" and isinstance(chosen, Mapping) else None
+    if is_number(used) and "k" in settings and used != settings["k"]:
+        settings["k"] = f"{used} ({settings['k']} asked)"
+    return settings
+
+
+def split_words(entry: Mapping[str, Any]) -> str:
+    """Return the split that an evaluation was made on, and what it has too much or too little of."""
+    words, about = [str(entry["split"])], entry.get("test_set") or {}
+    for key, whole, what in (
+        ("classes_measured", "num_classes", "classes"),
+        ("shared_images", "num_images", "images from training"),
+    ):
+        if entry.get(key):
+            words.append(f"{entry[key]} of {about.get(whole, '?')} {what}")
+    return ", ".join(words)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +12,11 @@ from typing import Any
 
 from torch import nn
 
-from zoo.config import dump_yaml, is_number, load_yaml, parse, plain_kind
+from zoo.config import dump_yaml, load_yaml, plain_kind
 from zoo.errors import ReleaseError
 from zoo.files import is_file
 from zoo.release import schema
-from zoo.release.evaluations import checked_evaluations
+from zoo.release.evaluations import checked_evaluation
 from zoo.release.files import WRITING, replacing
 from zoo.release.unfinished import unfinished
 
@@ -33,6 +32,7 @@ EXAMPLE = "example.png"
 PICTURES = "*.png"
 PICTURE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.png")  # of these, those that a release may have
 LICENSE = "apache-2.0"
+NEEDED = (CONFIG, WEIGHTS, RECIPE, METRICS)
 OPTIONAL = (CENTERS, IMAGES, HISTORY, PICTURES)  # what one release in a folder has, and the next may lack
 
 HASHED = {
@@ -41,7 +41,6 @@ HASHED = {
     RECIPE: "recipe_sha256",
     IMAGES: "images_sha256",
 }
-TRAINING_NUMBERS = ("epochs", "steps", "images", "seconds", "images_per_second")
 RECIPE_SECTIONS = ("data", "init", "objective", "views")  # of which evaluations and cards use parts
 MAX_TEXT_BYTES = 8 << 20  # of config, metrics, history and card: many times what 10,000 classes need
 
@@ -122,8 +121,8 @@ def pretrained_cfg_of(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def holds_release(folder: Path) -> bool:
-    """Whether a release lies in `folder`: one whose writing was stopped is none, and is written once more."""
-    return is_file(folder / CONFIG) and not is_file(folder / WRITING)
+    """Whether a release lies in `folder`; also one whose files a crash left on the way to their place."""
+    return is_file(folder / CONFIG) or is_file(folder / WRITING / CONFIG)
 
 
 def read_metrics(folder: Path) -> dict[str, Any]:
@@ -142,17 +141,9 @@ def checked_metrics(metrics: dict[str, Any], file: Path) -> dict[str, Any]:
     """Return the content of `metrics.json`, checked as `read_metrics` says."""
     metrics.setdefault("training", {})
     metrics.setdefault("evaluations", [])
-    if not isinstance(metrics["training"], dict):
-        raise ReleaseError(f'{file}: "training" is no section of facts')
-    schema.check_words(metrics, str(file))
-    for key in TRAINING_NUMBERS:
-        if not is_number(found := metrics["training"].get(key, 0)):
-            raise ReleaseError(f'{file}: "training.{key}": found {str(found)[:40]!r}, expected a number')
-    if not isinstance(metrics["training"].get("versions"), dict | None):
-        raise ReleaseError(f'{file}: "training.versions" is no section')
-    metrics["evaluations"] = checked_evaluations(metrics["evaluations"], str(file))
-    if (example := metrics.get("example")) is not None:
-        parse(schema.Example, example, f"{file}: example", ReleaseError)
+    schema.check_metrics(metrics, str(file))
+    entries = enumerate(metrics["evaluations"])
+    metrics["evaluations"] = [checked_evaluation(entry, f"{file}: evaluation {i}") for i, entry in entries]
     return metrics
 
 
@@ -208,33 +199,18 @@ def _section(recipe: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {}
 
 
-def read_front_matter(text: str, where: str) -> dict[str, Any]:
-    """Return the YAML metadata at the top of a card, `---` on lines of its own around it.
-
-    Raises:
-        ReleaseError: when there is none, or it is no YAML mapping; see `load_yaml` for its limits.
-    """
-    lines = text.splitlines()
-    end = lines.index("---", 1) if lines[:1] == ["---"] and "---" in lines[1:] else 0
-    metadata = load_yaml("\n".join(lines[1:end]), where, ReleaseError) if end else None
-    if not isinstance(metadata, dict):
-        raise ReleaseError(f'{where}: found no metadata, expected YAML between two lines "---" at the top')
-    return metadata
-
-
 def read_json(file: Path) -> dict[str, Any]:
     """Read a JSON object.
 
     Raises:
-        ReleaseError: when the file is missing, is no JSON object, or holds a key twice or a number that JSON
-            does not know.
+        ReleaseError: when the file is missing, is no JSON object, or holds a key twice.
     """
     try:
-        data = json.loads(read_text(file), object_pairs_hook=_unique, parse_constant=_no_number)
+        data = json.loads(read_text(file), object_pairs_hook=_unique)
     except json.JSONDecodeError as error:
         raise ReleaseError(f"{file}: not valid JSON at line {error.lineno}: {error.msg}") from None
     except (ValueError, RecursionError) as error:
-        raise ReleaseError(f"{file}: not valid JSON: {str(error)[:200]}") from None
+        raise ReleaseError(f"{file}: not valid JSON: {error!s:.200}") from None
     if not isinstance(data, dict):
         raise ReleaseError(f"{file}: found {plain_kind(data)}, expected a JSON object")
     return data
@@ -243,14 +219,10 @@ def read_json(file: Path) -> dict[str, Any]:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     data: dict[str, Any] = {}
     for key, value in pairs:
-        if key in data:
+        if key in data:  # which of the two a reader takes is anybody's guess
             raise ValueError(f'key "{key}" stands there twice')
         data[key] = value
     return data
-
-
-def _no_number(text: str) -> float:
-    raise ValueError(f"{text} is no number")
 
 
 def read_text(file: Path) -> str:
@@ -259,16 +231,13 @@ def read_text(file: Path) -> str:
     Raises:
         ReleaseError: when it is missing, is no UTF-8 text, or is larger than any that belongs there.
     """
-    try:
-        status = file.stat()
-        if not stat.S_ISREG(status.st_mode):  # reading a device or a pipe may never end
-            raise ReleaseError(f"{file}: found no regular file")
-        if status.st_size > MAX_TEXT_BYTES:
-            raise ReleaseError(f"{file}: found {status.st_size:,} bytes, expected at most {MAX_TEXT_BYTES:,}")
-        data = file.read_bytes()
-    except FileNotFoundError:
+    if not is_file(file):  # reading a device or a pipe may never end
         why = unfinished(file.parent) if file.name == CONFIG else ""
-        raise ReleaseError(f"{file.parent}: {why or f'no release, {file.name} is missing'}") from None
+        raise ReleaseError(f"{file.parent}: {why or f'no release, {file.name} is missing'}")
+    try:
+        if (size := file.stat().st_size) > MAX_TEXT_BYTES:
+            raise ReleaseError(f"{file}: found {size:,} bytes, expected at most {MAX_TEXT_BYTES:,}")
+        data = file.read_bytes()
     except OSError as error:
         raise ReleaseError(f"{file}: cannot be read: {error}") from None
     if kind := disguise(data):

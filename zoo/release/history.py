@@ -8,23 +8,23 @@ import os
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from pydantic import ConfigDict, Field, model_validator
 
-from zoo.config import is_number, plain_kind
-from zoo.errors import ReleaseError
+from zoo.config import Config, is_number, parse
+from zoo.errors import ReleaseError, is_printable
 from zoo.release import format, schema
 
 FORMAT = 1
 MOST_ROWS = 400  # more than a figure shows, in 100 kB
 MOST_CLASS_ROWS = 8
-MOST_CLASSES = 10_000
-_STEPS = 1 << 53
-_LONGEST_NAME = 200
 _AT = ("step", "epoch")
-_OF_ROW = (*_AT, "looks")  # of a row of classes; everything else is a list
-_KEYS = ("format", "rows", "columns", "classes")
+
+_Step = Annotated[int, Field(ge=0, lt=1 << 53)]
+_Positive = Annotated[int, Field(gt=0)]
+_Column = list[float | None]
 
 History = dict[str, Any]
 """`{"format": 1, "rows": [R], "columns": {"step": [R], "epoch": [R], NAME: [R]}, "classes": [{...}]}`.
@@ -33,6 +33,55 @@ History = dict[str, Any]
 `classes` are rows of classes.jsonl, each with `step`, `epoch`, how many `looks` it is of, and lists of C
 values, or null for a list.
 """
+
+
+class _ClassRow(Config):
+    """A row of classes, whose other keys hold a list with a value for each class, or nothing."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, _Column | None] = Field(init=False)
+
+    step: _Step
+    epoch: float
+    looks: _Positive
+    images: Annotated[list[Annotated[float, Field(ge=0)]], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _same_length(self) -> _ClassRow:
+        for name, values in self.__pydantic_extra__.items():
+            if values is not None and len(values) != len(self.images):
+                raise ValueError(f'"{name}": found {len(values)} values, expected {len(self.images)}')
+        return self
+
+
+class _Columns(Config):
+    """A list with a value for each row."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, _Column] = Field(init=False)
+
+    step: Annotated[list[_Step], Field(min_length=1, max_length=MOST_ROWS)]
+    epoch: _Column
+
+
+class _History(Config):
+    """The file as a whole."""
+
+    format: Literal[1]
+    rows: list[_Positive]
+    columns: _Columns
+    classes: Annotated[list[_ClassRow], Field(max_length=MOST_CLASS_ROWS)]
+
+    @model_validator(mode="after")
+    def _same_length(self) -> _History:
+        columns = self.columns
+        lists: list[tuple[str, Sequence[object]]] = [*columns.__pydantic_extra__.items()]
+        for name, values in [*lists, ("epoch", columns.epoch), ("rows", self.rows)]:
+            if len(values) != len(columns.step):
+                raise ValueError(f'"{name}": found {len(values)} values, expected {len(columns.step)}')
+        if any(b <= a for a, b in pairwise(columns.step)):
+            raise ValueError('"step": expected each above the one before')
+        return self
 
 
 def gather(rows: Sequence[Mapping[str, Any]], class_rows: Sequence[Mapping[str, Any]] = ()) -> History | None:
@@ -44,17 +93,22 @@ def gather(rows: Sequence[Mapping[str, Any]], class_rows: Sequence[Mapping[str, 
 
     Args:
         rows: of metrics.jsonl, in order; rows of one step (a look at the validation part) become one.
-        class_rows: of classes.jsonl, in order.
+        class_rows: of classes.jsonl, in order; damaged ones are left out.
     """
     merged: dict[int, dict[str, Any]] = {}
     for row in rows:
-        if _is_step(row.get("step")):
-            merged.setdefault(row["step"], {}).update(row)
+        if type(step := row.get("step")) is int and 0 <= step < 1 << 53:
+            merged.setdefault(step, {}).update(row)
     taken = [merged[step] for step in sorted(merged)]
     if not taken:
         return None
     blocks = _blocks(taken)
-    names = dict.fromkeys(name for row in taken for name, value in row.items() if _is_value(name, value))
+    names = dict.fromkeys(
+        name
+        for row in taken
+        for name, value in row.items()
+        if is_printable(name) and _number(value) is not None
+    )
     columns: dict[str, list[Any]] = {
         "step": [block[-1]["step"] for block in blocks],
         "epoch": [_short(_number(block[-1].get("epoch"))) for block in blocks],
@@ -92,20 +146,15 @@ def to_json(history: Mapping[str, Any]) -> str:
     return "{\n  " + ",\n  ".join(parts) + "\n}\n"
 
 
-def is_in(folder: Path) -> bool:
-    """Whether the release in `folder` has a history, whole or not."""
-    return os.path.lexists(folder / format.HISTORY)
-
-
 def read(folder: Path) -> History | None:
     """Read and check `history.json` of the release in `folder`; None where there is none.
 
     Raises:
         ReleaseError: naming what in it `gather` does not make.
     """
-    if not is_in(folder):
-        return None
     file = folder / format.HISTORY
+    if not os.path.lexists(file):
+        return None
     history = format.read_json(file)
     check(history, str(file))
     return history
@@ -117,94 +166,37 @@ def check(history: Mapping[str, Any], where: str) -> None:
     Raises:
         ReleaseError: beginning with `where`, and naming what was found and what was expected.
     """
-    if (found := history.get("format")) != FORMAT:
-        raise ReleaseError(
-            f'{where}: "format": found {str(found)[:40]!r}, this version of zoo reads {FORMAT}'
-        )
-    if unknown := [key for key in history if key not in _KEYS]:
-        raise ReleaseError(f"{where}: unknown key {unknown[0][:40]!r}; expected {', '.join(_KEYS)}")
-    columns = history.get("columns")
-    if not isinstance(columns, dict) or not all(isinstance(v, list) for v in columns.values()):
-        raise ReleaseError(
-            f'{where}: "columns": found {plain_kind(columns)}, expected lists of numbers by name'
-        )
-    if absent := [name for name in _AT if name not in columns]:
-        raise ReleaseError(f'{where}: "columns": {absent[0]} is missing')
-    size = len(columns["step"])
-    if not 0 < size <= MOST_ROWS:
-        raise ReleaseError(f'{where}: "columns.step": found {size} rows, expected 1 to {MOST_ROWS}')
-    for name, values in columns.items():
-        _check_list(values, size, f'{where}: "columns.{name[:60]}"')
-    steps = columns["step"]
-    if not all(map(_is_step, steps)) or sorted(set(steps)) != steps:
-        raise ReleaseError(f'{where}: "columns.step": expected whole numbers, each above the one before')
-    _check_list(history.get("rows"), size, f'{where}: "rows"')
-    if not all(_is_step(value) and value > 0 for value in history["rows"]):
-        raise ReleaseError(f'{where}: "rows": expected how many rows each is the mean of, 1 or more')
-    classes = history.get("classes")
-    if not isinstance(classes, list) or len(classes) > MOST_CLASS_ROWS:
-        raise ReleaseError(
-            f'{where}: "classes": found {plain_kind(classes)}, expected at most {MOST_CLASS_ROWS} rows'
-        )
-    for i, row in enumerate(classes):
-        _check_class_row(row, f'{where}: "classes.{i}"')
-    schema.check_words(columns.fromkeys(columns), where)  # the names: the values are numbers
-
-
-def _is_class_row(row: Mapping[str, Any]) -> bool:
-    """Whether it can be read again; the run's own file lies in the open, and may say anything."""
-    try:
-        _check_class_row(row, "")
-    except ReleaseError:
-        return False
-    return True
-
-
-def _check_class_row(row: object, where: str) -> None:
-    if not isinstance(row, dict) or not _is_step(row.get("step")) or not _is_number(row.get("epoch")):
-        raise ReleaseError(f"{where}: expected a section with a step, an epoch and lists by name")
-    if not (_is_step(row.get("looks")) and row["looks"] > 0):
-        raise ReleaseError(f'{where}: "looks": found {str(row.get("looks"))[:40]!r}, expected 1 or more')
-    images = row.get("images")
-    size = len(images) if isinstance(images, list) else 0
-    if not 0 < size <= MOST_CLASSES:
-        raise ReleaseError(f'{where}: "images": found {plain_kind(images)}, expected a list of numbers')
-    for name, values in row.items():
-        if name not in _OF_ROW and values is not None:
-            _check_list(values, size, f'{where}: "{name[:60]}"')
-    if not all(_is_number(value) and value >= 0 for value in images):  # type: ignore[union-attr]
-        raise ReleaseError(f'{where}: "images": expected numbers of images')
-    schema.check_words(dict.fromkeys(row), where)
-
-
-def _check_list(values: object, size: int, where: str) -> None:
-    if not isinstance(values, list):
-        raise ReleaseError(f"{where}: found {plain_kind(values)}, expected a list")
-    if len(values) != size:
-        raise ReleaseError(
-            f"{where}: found {len(values)} values, expected {size}, one for each step or class"
-        )
-    for value in values:
-        if value is not None and not _is_number(value):
-            raise ReleaseError(f"{where}: found {str(value)[:40]!r}, expected a finite number or null")
+    schema.check_words(history, where)
+    parse(_History, history, where, ReleaseError)
 
 
 def _blocks(rows: Sequence[Mapping[str, Any]]) -> list[Sequence[Mapping[str, Any]]]:
     """Part the rows into at most `MOST_ROWS` blocks of neighbours; the first and last row stand alone."""
     if len(rows) <= MOST_ROWS:
         return [[row] for row in rows]
-    inner, parts = rows[1:-1], MOST_ROWS - 2
-    edges = [round(i * len(inner) / parts) for i in range(parts + 1)]
-    return [rows[:1], *(inner[a:b] for a, b in pairwise(edges)), rows[-1:]]
+    return [rows[:1], *_parts(rows[1:-1], MOST_ROWS - 2), rows[-1:]]
+
+
+def _parts(rows: Sequence[Mapping[str, Any]], count: int) -> list[Sequence[Mapping[str, Any]]]:
+    edges = [round(i * len(rows) / count) for i in range(count + 1)]
+    return [rows[a:b] for a, b in pairwise(edges)]
 
 
 def _class_blocks(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Part the classes' rows into at most `MOST_CLASS_ROWS` blocks, each of which becomes its mean."""
     rows = [row for row in map(_plain_row, rows) if _is_class_row(row)]
     rows = [row for row in rows if len(row["images"]) == len(rows[-1]["images"])]
-    parts = min(len(rows), MOST_CLASS_ROWS)
-    edges = [round(i * len(rows) / parts) for i in range(parts + 1)] if parts else []
-    return [_class_mean(rows[a:b]) for a, b in pairwise(edges)]
+    count = min(len(rows), MOST_CLASS_ROWS)
+    return [_class_mean(block) for block in _parts(rows, count)] if rows else []
+
+
+def _is_class_row(row: Mapping[str, Any]) -> bool:
+    try:
+        schema.check_words(row, "")
+        parse(_ClassRow, row, "", ReleaseError)
+    except ReleaseError:
+        return False
+    return True
 
 
 def _class_mean(block: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -213,22 +205,16 @@ def _class_mean(block: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     As where the rows are read (`class_means` of a report), a value counts by what it is a mean of: a class's
     images for `feature_gradient`, else the looks.
     """
-    if len(block) == 1:
-        return {
-            name: [_short(each) for each in value] if isinstance(value, list) else value
-            for name, value in block[0].items()
-        }
     images = np.array([row["images"] for row in block], dtype=float)
     looks = np.array([[row["looks"]] for row in block], dtype=float)
     mean: dict[str, Any] = {name: block[-1][name] for name in _AT}
     mean["looks"] = sum(row["looks"] for row in block)
     mean["images"] = [sum(of_class) for of_class in zip(*(row["images"] for row in block), strict=True)]
-    for name in dict.fromkeys(name for row in block for name in row if name not in (*_OF_ROW, "images")):
+    for name in dict.fromkeys(name for row in block for name in row if name not in mean):
         lists = [row.get(name) or [None] * images.shape[1] for row in block]
         values = np.array(lists, dtype=float)  # None is NaN
         weights = np.where(np.isfinite(values), images if name == "feature_gradient" else looks, 0)
-        total = weights.sum(axis=0)
-        sums = (np.nan_to_num(values) * weights).sum(axis=0)
+        total, sums = weights.sum(axis=0), (np.nan_to_num(values) * weights).sum(axis=0)
         means = [_short(float(s / n)) if n else None for s, n in zip(sums, total, strict=True)]
         mean[name] = None if all(row.get(name) is None for row in block) else means
     return mean
@@ -242,19 +228,7 @@ def _plain_row(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _number(value: object) -> float | int | None:
-    return value if _is_number(value) else None  # type: ignore[return-value]
-
-
-def _is_number(value: object) -> bool:
-    return is_number(value) and abs(value) < 1e300 and math.isfinite(value)
-
-
-def _is_step(value: object) -> bool:
-    return type(value) is int and 0 <= value < _STEPS
-
-
-def _is_value(name: object, value: object) -> bool:
-    return isinstance(name, str) and name.isprintable() and len(name) <= _LONGEST_NAME and _is_number(value)
+    return value if is_number(value) and abs(value) < 1e300 else None  # neither nan nor inf
 
 
 def _mean(values: Sequence[float | int | None]) -> float | int | None:

@@ -45,6 +45,7 @@ def pull(
         return release
     out = Path(out).expanduser()
     try:
+        files.complete(out, format.CONFIG)
         if out.exists() and _is_there(out, release, reading, token):
             return Release.at(out)
         stale = format.OPTIONAL if (out / format.CONFIG).exists() else ()
@@ -76,8 +77,6 @@ def _is_there(out: Path, release: Release, reading: names.Reading, token: str | 
         raise ReleaseError(
             f'{out}: found the release "{found}", expected "{release.name}"; choose another folder'
         )
-    if (out / files.WRITING).exists():
-        return False  # an interrupted pull, which this one repeats
     if _same_files(out, release.path):
         return True
     if reading.kind == "hub" and _is_older(out, release, reading.target, token):
@@ -91,8 +90,6 @@ def _is_there(out: Path, release: Release, reading: names.Reading, token: str | 
 def _foreign(out: Path) -> bool:
     """Whether a folder holds anything but the beginnings of a pull that was killed."""
     rest = [file for file in out.iterdir() if not files.is_staging(file, out)]
-    if (out / files.WRITING).exists() and not (out / format.CONFIG).exists():
-        return any(file.name != files.WRITING and not manifest.is_release_file(file.name) for file in rest)
     return bool(rest)
 
 

@@ -27,7 +27,7 @@ from huggingface_hub import (
 
 from zoo.errors import ReleaseError, ZooWarning
 from zoo.hub_client import LOG_IN
-from zoo.release import card, check, format, hub, origins, source
+from zoo.release import card, check, format, hub, provenance, source
 from zoo.release.hub import manifest
 from zoo.release.release import Release
 from zoo.release.schema import LIBRARY
@@ -138,7 +138,7 @@ def prepare(release: Release | str | Path, repo_id: str, revision: str | None = 
             f'{release.path}: a plain timm model, of which nothing is recorded; "zoo convert" makes a release'
         )
     check.check_release(release)
-    origins.check_public(release.path)
+    provenance.check_public(release.path)
     card.check_card(release.path, release.config)
     if reached := format.snapshot_of(release.metrics.get("training", {})):
         warnings.warn(f"{release.name} is a snapshot of a training after {reached}", ZooWarning, stacklevel=3)

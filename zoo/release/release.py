@@ -23,26 +23,16 @@ from zoo.files import is_dir, is_file, write_atomic, write_text
 from zoo.image_list import ImageList
 from zoo.locks import turn
 from zoo.modules.centers import Centers
-from zoo.release import (
-    card,
-    configs,
-    files,
-    format,
-    headers,
-    images,
-    names,
-    origins,
-    schema,
-    tensors,
-    verified,
-)
+from zoo.pixels import rgb, shrunk
+from zoo.release import card, configs, files, format, images, names, provenance, tensors, verified
 from zoo.release import history as histories
 from zoo.release.build import build
-from zoo.release.evaluations import checked_evaluation, plain
-from zoo.release.example import ToRGB, shrunk
+from zoo.release.evaluations import checked_evaluation, identity
 from zoo.release.locate import folder_of
 from zoo.release.relicense import relicense
 from zoo.release.request import check_request
+
+_EXAMPLE_BYTES, _EXAMPLE_SIDE = 40_000, 320  # pixels; of the picture on a card, at most
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +56,7 @@ class Release:
         """
         release = cls(folder, configs.read_config(folder))
         if release.is_plain:
-            headers.read_header(folder / format.WEIGHTS)
+            tensors.read_header(folder / format.WEIGHTS)
             return release
         needed = [format.RECIPE, format.METRICS, *format.recorded_tensors(release.config["zoo"])]
         absent = [name for name in needed if not is_file(folder / name)]
@@ -76,12 +66,8 @@ class Release:
 
     def __repr__(self) -> str:
         """Say in one line what it is, with the best accuracy that it records, and where it lies."""
-        about = self.config["zoo"]
-        facts = [
-            str(self.config["architecture"]),
-            str(about["objective"]),
-            f"{len(self.class_names) or 'no'} classes",
-        ]
+        objective, count = self.config["zoo"]["objective"], len(self.class_names) or "no"
+        facts = [f"{self.config['architecture']}, {objective}, {count} classes"]
         try:
             evaluations = self.metrics["evaluations"]
         except ReleaseError:  # whoever looks at it in a debugger is told by what needs the file
@@ -145,11 +131,10 @@ class Release:
             Name and probability of each: the softmax of the centers' logits, without a class prior.
 
         Raises:
-            ReleaseError: when the objective learned no centers, or for another image or k.
+            ReleaseError: when the objective learned no centers, or for another k.
+            DataError: for what is no PIL image, as `transform`.
         """
         centers = self.require_centers()
-        if not isinstance(image, Image.Image):
-            raise ReleaseError(f"image: found {type(image).__name__}, expected a PIL image")
         if isinstance(k, bool) or not isinstance(k, int) or k < 1:
             raise ReleaseError(f"k: found {k!r}, expected 1 or more")
         with torch.no_grad():
@@ -159,11 +144,7 @@ class Release:
         return list(zip(classes, nearest.probability[0].tolist(), strict=True))
 
     def require_centers(self) -> Centers:
-        """Return the learned class centers.
-
-        Raises:
-            ReleaseError: saying what else there is, when the objective learned none.
-        """
+        """Return the learned class centers, or raise an error that says what else there is."""
         if self._centers is None:
             raise ReleaseError(
                 f"{self.name} has no centers: its objective {self.config['zoo']['objective']} learned none. "
@@ -216,7 +197,7 @@ class Release:
         cfg = format.pretrained_cfg_of(self.config)
         data_config = timm.data.resolve_data_config({}, pretrained_cfg=cfg)
         transform = timm.data.create_transform(**data_config, is_training=training)
-        return transforms.Compose([ToRGB(), transform])  # type: ignore[no-any-return]
+        return transforms.Compose([transforms.Lambda(rgb), transform])  # type: ignore[no-any-return]
 
     def load(
         self,
@@ -230,22 +211,10 @@ class Release:
         """Return the model; the arguments are those of `zoo.load`."""
         if model_kwargs.get("pretrained") is True:  # a habit of timm's, and true of every release
             del model_kwargs["pretrained"]
-        check_request(
-            self.config,
-            num_classes=num_classes,
-            head=head,
-            model_kwargs=model_kwargs,
-            device=device,
-            dtype=dtype,
-        )
+        asked: Any = {"num_classes": num_classes, "device": device, "dtype": dtype}
+        check_request(self.config, head=head, model_kwargs=model_kwargs, **asked)
         return build(
-            self.path,
-            self.config,
-            num_classes=num_classes,
-            centers_head=head == "centers",
-            device=device,
-            dtype=dtype,
-            model_kwargs=model_kwargs,
+            self.path, self.config, centers_head=head == "centers", model_kwargs=model_kwargs, **asked
         )
 
     def verify(self) -> None:
@@ -257,7 +226,7 @@ class Release:
         for name, key in () if self.is_plain else format.HASHED.items():
             expected = self.config["zoo"].get(key)
             if expected is not None:  # a release without centers, or a list of images
-                verified.check_sha256_now(self.path / name, expected)
+                verified.check_sha256(self.path / name, expected, every_byte=True)
 
     @property
     def writable(self) -> bool:
@@ -278,13 +247,7 @@ class Release:
             ReleaseError: when some of it is missing or of another kind, `metric` or `value` is not in its
                 metrics, or the release cannot be changed.
         """
-        where = f"an evaluation of {self.name}"
-        given = plain(entry, where) if isinstance(entry, Mapping) else {}
-        absent = [key for key in ("protocol", "data", "split", "metrics") if key not in given]
-        if absent:
-            raise ReleaseError(f"{where} needs {', '.join(absent)}")
-        schema.check_words(given, where)  # before it is written: the file could not be read any more
-        checked = checked_evaluation(given, where)
+        checked = checked_evaluation(entry, f"an evaluation of {self.name}")
         with self._changing() as config:
             self._add([checked], config)
 
@@ -315,14 +278,13 @@ class Release:
 
     def lacking(self, evaluations: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         """Return those of `evaluations` that are not here, told apart as `add_evaluation` does."""
-        here = [_identity(entry) for entry in self.metrics["evaluations"]]
-        return [entry for entry in evaluations if _identity(entry) not in here]
+        here = [identity(entry) for entry in self.metrics["evaluations"]]
+        return [entry for entry in evaluations if identity(entry) not in here]
 
     def without_images(self) -> Release:
         """Delete the list of images, by which whoever has one can tell whether it was trained on.
 
-        Returns:
-            The release, opened anew: its `config.json` has changed.
+        Returns the release, opened anew, as do the following.
         """
         with self._changing() as config:
             images.delete(self.path, config)
@@ -331,15 +293,10 @@ class Release:
     def with_start(self, name: str, *, token: str | bool | None = None) -> Release:
         """Let the recipe name what training started or learned from otherwise: as others can read it.
 
-        It reproduces the same: only what has the weights of the start, or of a teacher, is taken, and takes
-        that one's place.
-
         Args:
-            name: of that release: `org/name[@revision]`, or a shipped one.
+            name: of that release: `org/name[@revision]`, or a shipped one. It reproduces the same: only what
+                has the weights of the start, or of a teacher, is taken, and takes that one's place.
             token: as in `zoo.open`.
-
-        Returns:
-            The release, opened anew: its `config.json` and card have changed with the recipe.
 
         Raises:
             ReleaseError: when the weights of that name are others, it is a folder, or this release started
@@ -348,7 +305,7 @@ class Release:
         reading = names.resolve(name)
         other = Release.at(folder_of(reading, token=token, want="facts"))
         with self._changing() as config:
-            origins.rename(self.path, config, reading, other.config)
+            provenance.rename(self.path, config, reading, other.config)
         return self._renewed()
 
     def with_license(self, license: str) -> Release:
@@ -359,9 +316,6 @@ class Release:
         Args:
             license: an identifier of the Hub's, e.g. "cc-by-4.0", or another licence's name: the card's
                 metadata say `license: other` with that name, as the Hub wants it.
-
-        Returns:
-            The release, opened anew: its `config.json` and card have changed.
 
         Raises:
             ReleaseError: for no name of a licence, or a release that cannot be changed.
@@ -384,7 +338,7 @@ class Release:
             ReleaseError: when the objective learned no centers, or the release cannot be changed.
             DataError: for what is no image of 8 bits.
         """
-        small, png = shrunk(image)
+        small, png = shrunk(image, _EXAMPLE_SIDE, _EXAMPLE_BYTES)
         top = dict(self.nearest_classes(small))
         example = {"credit": credit, "top": top}
         with self._changing() as config:
@@ -409,7 +363,7 @@ class Release:
     def _add(self, entries: Iterable[Mapping[str, Any]], config: Mapping[str, Any]) -> None:
         metrics = self.metrics
         for entry in entries:
-            others = [old for old in metrics["evaluations"] if _identity(old) != _identity(entry)]
+            others = [old for old in metrics["evaluations"] if identity(old) != identity(entry)]
             metrics["evaluations"] = [*others, dict(entry)]
         write_text(self.path / format.METRICS, format.to_json(metrics))
         self._write_card(config)
@@ -419,11 +373,7 @@ class Release:
 
     @contextmanager
     def _changing(self) -> Iterator[Mapping[str, Any]]:
-        """Let one after another read what the release records, and write that and the card made of it.
-
-        Several evaluations of one release at a time would lose what the others have added. What is inside has
-        `config.json` as it is now: `config` is as it was when the release was opened, and what was changed
-        since, through another object, would be undone.
+        """Lock the release and yield `config.json` as it is now, so that no other's changes are lost.
 
         Raises:
             ReleaseError: if it is shipped or a download, or cannot be written.
@@ -450,15 +400,3 @@ class Release:
         if (self.path / format.METRICS).is_symlink():  # huggingface_hub's cache links to shared blobs
             return "a downloaded release does not change"
         return None
-
-
-def _identity(entry: Mapping[str, Any]) -> tuple[Any, ...]:
-    data = [(entry.get(name) or {}).get("sha256") for name in ("train_set", "test_set")]
-    return (
-        entry["protocol"],
-        entry["data"],
-        entry["split"],
-        entry.get("settings") or {},
-        entry.get("seed"),
-        data,
-    )

@@ -1,22 +1,42 @@
-"""The tensors of a release: written as other files are, read once header and hash have been checked."""
+"""The tensors of a release: written as other files are, read once their header and hash have been checked."""
 
 from __future__ import annotations
 
 import stat
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from zoo.errors import ReleaseError
+from zoo.files import is_file
 from zoo.modules.centers import Centers
-from zoo.release import configs, format, headers, verified
+from zoo.release import format
+from zoo.release.verified import check_sha256
 
-_LARGEST_PROJECTION = 1 << 20
+_DTYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+}
+
+
+class TensorInfo(NamedTuple):
+    """What a file's header says about one tensor."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
 
 
 def to_half(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -70,8 +90,7 @@ def write_tensors(tensors: Mapping[str, Tensor], file: Path, metadata: Mapping[s
         metadata: of its header.
 
     Raises:
-        OSError: when it cannot be written.
-        SafetensorError: likewise.
+        OSError, SafetensorError: when it cannot be written.
     """
     file.touch()
     mode = file.stat().st_mode
@@ -79,17 +98,69 @@ def write_tensors(tensors: Mapping[str, Tensor], file: Path, metadata: Mapping[s
     file.chmod(stat.S_IMODE(mode))
 
 
+def read_header(file: Path) -> dict[str, TensorInfo]:
+    """Return the tensors that a safetensors file declares, by name; their bytes are not read.
+
+    Raises:
+        ReleaseError: when the file is missing, is a pickle or anything else, is cut off, or declares
+            tensors that its size does not hold.
+    """
+    if not is_file(file):
+        raise ReleaseError(f"{file.parent}: {file.name} is missing")
+    try:
+        with file.open("rb") as stream:
+            kind = format.disguise(stream.read(format.DISGUISE_BYTES))
+        if kind:
+            raise ReleaseError(f"{file}: {kind}")
+        with safe_open(file, "pt") as tensors:  # what `load_file` reads with; it checks sizes and offsets
+            slices = {name: tensors.get_slice(name) for name in tensors.keys()}  # noqa: SIM118
+            return {
+                name: TensorInfo(_DTYPES[found.get_dtype()], tuple(found.get_shape()))
+                for name, found in slices.items()
+            }
+    except KeyError as error:
+        raise ReleaseError(f"{file}: found the type {error}, expected one of {', '.join(_DTYPES)}") from None
+    except (OSError, SafetensorError) as error:
+        raise ReleaseError(f"{file}: damaged, cut off or no safetensors file: {error}") from None
+
+
+def mismatch(expected: Mapping[str, Tensor], found: Mapping[str, TensorInfo]) -> str:
+    """Say how a file's tensors differ from those that a model needs; '' when they do not.
+
+    A floating-point tensor may be stored in another precision than the model's.
+    """
+    shapes, dtypes = [], []
+    for name in (name for name in expected if name in found):
+        (dtype, shape), tensor = found[name], expected[name]
+        if shape != tensor.shape:
+            shapes.append(f"{name} is {list(shape)} instead of {list(tensor.shape)}")
+        if dtype != tensor.dtype and not (dtype.is_floating_point and tensor.is_floating_point()):
+            dtypes.append(f"{name} is {str(dtype)[6:]} instead of {str(tensor.dtype)[6:]}")
+    problems = {
+        "missing": [name for name in expected if name not in found],
+        "unexpected": [name for name in found if name not in expected],
+        "other shape": shapes,
+        "other type": dtypes,
+    }
+    return "; ".join(f"{kind}: {_some(names)}" for kind, names in problems.items() if names)
+
+
+def _some(names: list[str], limit: int = 5) -> str:
+    rest = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(name[:200] for name in names[:limit]) + rest
+
+
 def read_tensors(file: Path, sha256: str) -> dict[str, Tensor]:
     """Map a safetensors file into memory, on the CPU.
 
     Args:
-        file: the file. Whether its tensors are the wanted ones is for `headers.read_header` to say, before.
+        file: the file. Whether its tensors are the wanted ones is for `read_header` to say, before.
         sha256: the recorded hash.
 
     Raises:
         ReleaseError: when it is missing, damaged, or not the recorded one.
     """
-    verified.check_sha256(file, sha256)
+    check_sha256(file, sha256)
     try:
         return load_file(file)
     except (SafetensorError, OSError) as error:
@@ -103,23 +174,24 @@ def check_centers(folder: Path, config: Mapping[str, Any]) -> None:
         ReleaseError: when the file is missing, damaged, or has other tensors or shapes.
     """
     zoo, file = config["zoo"], folder / format.CENTERS
-    found = headers.read_header(file)
+    found = read_header(file)
     classes = len(config.get("label_names") or zoo["class_names"])
     expected = {
         "weight": torch.empty(classes, zoo["feature_dim"], device="meta"),
         "bias": torch.empty(classes, device="meta"),
         "class_counts": torch.empty(classes, dtype=torch.int64, device="meta"),
     }
-    if "prototypes" in found:
-        # Of the objective's projection, which no other record has. A file may declare any for no elements.
-        dim = [min(size, _LARGEST_PROJECTION) for size in found["prototypes"].shape[-1:]]
-        expected["prototypes"] = torch.empty(classes, *dim, device="meta")
-    if problem := headers.mismatch(expected, found):
+    if "prototypes" in found:  # as wide as the objective's projection, which is recorded nowhere else
+        width = min(found["prototypes"].shape[-1:] or (0,), (1 << 20,))
+        expected["prototypes"] = torch.empty(classes, *width, device="meta")
+    if problem := mismatch(expected, found):
         raise ReleaseError(f"{file}: does not fit {classes} classes: {problem}")
 
 
 def read_centers(folder: Path, config: Mapping[str, Any]) -> Centers | None:
     """Return the learned class centers of the release in `folder`, or None when its objective has none.
+
+    Of a plain timm model they are its linear classifier; how many images each class had is not known.
 
     Raises:
         ReleaseError: as `check_centers`, and when the file is not the recorded one.
@@ -127,31 +199,18 @@ def read_centers(folder: Path, config: Mapping[str, Any]) -> Centers | None:
     zoo = config["zoo"]
     if not zoo["has_centers"]:
         return None
-    if configs.is_plain(config):
-        return _classifier_as_centers(folder, config)
+    names = config.get("label_names") or zoo["class_names"]
+    if zoo["recipe_sha256"] is None:
+        tensors = read_tensors(folder / format.WEIGHTS, zoo["weights_sha256"])
+        place, classes = config["pretrained_cfg"]["classifier"], len(names)
+        bias = tensors.get(f"{place}.bias", torch.zeros(classes))
+        unknown = torch.full((classes,), -1, dtype=torch.int64)
+        weight = tensors[f"{place}.weight"]
+        return Centers(weight.float().clone(), bias.float().clone(), unknown, class_names=names)
     check_centers(folder, config)
     tensors = read_tensors(folder / format.CENTERS, zoo["centers_sha256"])
     tensors = {
         name: tensor.float() if tensor.dtype == torch.float16 else tensor for name, tensor in tensors.items()
     }
-    return Centers(
-        tensors["weight"],
-        tensors["bias"],
-        tensors["class_counts"],
-        tensors.get("prototypes"),
-        class_names=config.get("label_names") or zoo["class_names"],
-    )
-
-
-def _classifier_as_centers(folder: Path, config: Mapping[str, Any]) -> Centers:
-    """Return the linear classifier of a plain timm model; how many images each class had is not known."""
-    tensors = read_tensors(folder / format.WEIGHTS, config["zoo"]["weights_sha256"])
-    place, classes = config["pretrained_cfg"]["classifier"], config["num_classes"]
-    weight = tensors[f"{place}.weight"].float()
-    bias = tensors.get(f"{place}.bias")
-    return Centers(
-        weight.clone(),
-        torch.zeros(classes) if bias is None else bias.float().clone(),
-        torch.full((classes,), -1, dtype=torch.int64),
-        class_names=config["label_names"],
-    )
+    weight, bias, counts = (tensors[name] for name in ("weight", "bias", "class_counts"))
+    return Centers(weight, bias, counts, tensors.get("prototypes"), class_names=names)

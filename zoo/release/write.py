@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -12,14 +13,15 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from zoo import backbones
-from zoo.errors import ReleaseError, did_you_mean
+from zoo.errors import ReleaseError
 from zoo.image_list import ImageList
 from zoo.modules.centers import Centers
 from zoo.release import card, files, format, schema
 from zoo.release import history as histories
 from zoo.release import images as image_lists
 from zoo.release.build import check_arguments
-from zoo.release.evaluations import checked_evaluations
+from zoo.release.check import check_release
+from zoo.release.evaluations import checked_evaluation
 from zoo.release.release import Release
 from zoo.release.tensors import to_half, write_tensors
 
@@ -74,10 +76,10 @@ def write_release(
     Raises:
         ReleaseError: when the parts do not fit each other, or the folder cannot be written.
     """
-    folder, pictures = Path(folder), pictures or {}
-    arguments = _model_args(encoder, model_args)
-    _check_parts(encoder, class_names, centers, metrics)
-    evaluations = checked_evaluations(metrics.get("evaluations", []), "metrics")
+    folder = Path(folder)
+    check_arguments(model_args)
+    if (classes := getattr(encoder, "num_classes", None)) != 0:
+        raise ReleaseError(f"encoder: found num_classes={classes}, expected a timm model with num_classes=0")
     # contiguous, as it will be loaded: another layout sums in another order
     encoder = copy.deepcopy(encoder).cpu().to(memory_format=torch.contiguous_format)
     encoder.eval().requires_grad_(False)
@@ -86,7 +88,7 @@ def write_release(
     config = format.timm_config(
         model,
         arch=arch,
-        model_args=arguments,
+        model_args=_with_size(encoder, model_args),
         preprocess=preprocess,
         name=name,
         class_names=class_names,
@@ -94,26 +96,26 @@ def write_release(
     )
     if dtype == "float16":
         config["dtype"] = "float32"
+    evaluations = [checked_evaluation(entry, "metrics") for entry in metrics.get("evaluations", [])]
+    record = {"format": schema.FORMAT, "training": {}, **metrics, "evaluations": evaluations}
+    # Only an old release's own pictures are leftovers; a folder of the user's may hold others.
+    stale = format.OPTIONAL if (folder / format.CONFIG).exists() else ()
     try:
-        # Only an old release's own pictures are leftovers; a folder of the user's may hold others.
-        stale = format.OPTIONAL if (folder / format.CONFIG).exists() else ()
         with files.replacing(folder, last=format.CONFIG, stale=stale) as staging:
-            pt = {"format": "pt"}
-            stored = _stored if dtype == "float32" else _stored_as_half
-            write_tensors(stored(model.state_dict()), staging / format.WEIGHTS, pt)
+            tensors = {format.WEIGHTS: model.state_dict()}
             if centers is not None:
-                learned = {key: value for key, value in centers._asdict().items() if value is not None}
-                write_tensors(stored(learned), staging / format.CENTERS, pt)
+                tensors[format.CENTERS] = {k: v for k, v in centers._asdict().items() if v is not None}
+            for file, found in tensors.items():
+                write_tensors(_stored(found, dtype), staging / file, {"format": "pt"})
             if images:
                 image_lists.write(images, staging / format.IMAGES)
-            (staging / format.RECIPE).write_text(recipe_text, encoding="utf-8")
-            record = {"format": schema.FORMAT, "training": {}, **metrics, "evaluations": evaluations}
-            (staging / format.METRICS).write_text(format.to_json(record), encoding="utf-8")
+            texts = {format.RECIPE: recipe_text, format.METRICS: format.to_json(record)}
             if history is not None:
-                (staging / format.HISTORY).write_text(histories.to_json(history), encoding="utf-8")
-                histories.read(staging)  # nobody else could read what is refused here
-            for picture, file in pictures.items():
-                files.copy(Path(file), staging / f"{picture}.png")
+                texts[format.HISTORY] = histories.to_json(history)
+            for file, text in texts.items():
+                (staging / file).write_text(text, encoding="utf-8")
+            for picture, source in (pictures or {}).items():
+                shutil.copyfile(source, staging / f"{picture}.png")
             config["zoo"] = {
                 "format": schema.FORMAT,
                 "name": name,
@@ -130,10 +132,13 @@ def write_release(
                 config["zoo"]["images_sha256"] = format.sha256(staging / format.IMAGES)
             if "label_names" not in config:
                 config["zoo"]["class_names"] = list(class_names)
-            (staging / format.CARD).write_text(card.render(staging, config), encoding="utf-8")
-            (staging / format.CONFIG).write_text(format.to_json(config), encoding="utf-8")
-            image_lists.read(staging, config)  # likewise
-            _check_reload(Release.at(staging), encoder, preprocess.input_size)
+            try:
+                (staging / format.CARD).write_text(card.render(staging, config), encoding="utf-8")
+                (staging / format.CONFIG).write_text(format.to_json(config), encoding="utf-8")
+                check_release(written := Release.at(staging))  # what is refused here nobody could read
+                _check_reload(written, encoder, preprocess.input_size)
+            except ReleaseError as error:
+                raise ReleaseError(str(error).replace(str(staging), str(folder))) from error
     except (OSError, SafetensorError) as error:  # a full disk is the second, too
         raise ReleaseError(f"{folder}: the release cannot be written: {error}") from error
     except (ValueError, TypeError) as error:  # json: nan, or an object that is not plain
@@ -141,44 +146,11 @@ def write_release(
     return Release.at(folder)
 
 
-def _model_args(encoder: nn.Module, model_args: Mapping[str, Any]) -> dict[str, Any]:
-    check_arguments(model_args)
-    arguments = dict(model_args)
+def _with_size(encoder: nn.Module, model_args: Mapping[str, Any]) -> dict[str, Any]:
+    """Name the size of an encoder that has a fixed one: timm would take that of the preprocessing instead."""
     default: Mapping[str, Any] = getattr(encoder, "pretrained_cfg", {})
-    if default.get("fixed_input_size") and "img_size" not in arguments:
-        # Left out, timm would take the size from the release's preprocessing instead.
-        arguments["img_size"] = default["input_size"][-1]
-    return arguments
-
-
-def _check_parts(
-    encoder: nn.Module,
-    class_names: Sequence[str],
-    centers: Centers | None,
-    metrics: Mapping[str, Any],
-) -> None:
-    if getattr(encoder, "num_classes", None) != 0:
-        classes = getattr(encoder, "num_classes", None)
-        raise ReleaseError(
-            f"encoder: found num_classes={classes}, expected a timm model without classifier, num_classes=0"
-        )
-    if centers is not None:
-        found, expected = tuple(centers.weight.shape), (len(class_names), backbones.feature_dim(encoder))
-        if found != expected:
-            raise ReleaseError(f"centers: found weight {found}, expected (classes, features) = {expected}")
-        for field in ("bias", "class_counts"):
-            if getattr(centers, field).shape != expected[:1]:
-                raise ReleaseError(
-                    f"centers: found {field} {tuple(getattr(centers, field).shape)}, expected {expected[:1]}"
-                )
-        if centers.prototypes is not None and centers.prototypes.shape[:-1] != expected[:1]:
-            raise ReleaseError(
-                f"centers: found prototypes {tuple(centers.prototypes.shape)}, expected ({expected[0]}, D)"
-            )
-    known = ("format", "training", "evaluations")
-    for key in metrics:
-        if key not in known:
-            raise ReleaseError(f'metrics: unknown key "{key}".{did_you_mean(key, known)}')
+    size = {"img_size": default["input_size"][-1]} if default.get("fixed_input_size") else {}
+    return {**dict(model_args), **({} if "img_size" in model_args else size)}
 
 
 def _classifier(encoder: nn.Module, centers: Centers, size: int) -> nn.Module | None:
@@ -189,6 +161,8 @@ def _classifier(encoder: nn.Module, centers: Centers, size: int) -> nn.Module | 
         model.reset_classifier(len(centers.weight))  # type: ignore[operator]
     head = dict(model.named_modules()).get(name) if isinstance(name, str) else None
     if not isinstance(head, nn.Linear) or head.weight.shape != centers.weight.shape or head.bias is None:
+        return None
+    if head.bias.shape != centers.bias.shape:
         return None
     with torch.no_grad():
         head.weight.copy_(centers.weight)
@@ -212,30 +186,24 @@ def _images(model: nn.Module, size: int) -> Tensor:
     return torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(0)).to(dtype)
 
 
-def _stored(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return CPU tensors as safetensors takes them: contiguous, each with a storage of its own."""
+def _stored(tensors: Mapping[str, Tensor], dtype: str) -> dict[str, Tensor]:
+    """Return CPU tensors as safetensors takes them: contiguous, each with a storage of its own.
+
+    Raises:
+        ReleaseError: naming a tensor with numbers that float16 does not hold, if that is `dtype`.
+    """
     plain: dict[str, Tensor] = {}
     storages: set[int] = set()
-    for key, value in tensors.items():
+    for name, value in (tensors if dtype == "float32" else to_half(tensors)).items():
+        given = tensors[name]
+        if not torch.equal(value.to(given.dtype).nan_to_num(), given.nan_to_num()):
+            raise ReleaseError(f"{name}: found numbers that float16 does not hold, expected rounded ones")
         tensor = value.detach().cpu().contiguous()
         if tensor.untyped_storage().data_ptr() in storages:
             tensor = tensor.clone()
         storages.add(tensor.untyped_storage().data_ptr())
-        plain[key] = tensor
+        plain[name] = tensor
     return plain
-
-
-def _stored_as_half(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return what `_stored` does, in float16.
-
-    Raises:
-        ReleaseError: naming a tensor with numbers that float16 does not hold.
-    """
-    halves = _stored(to_half(tensors))
-    for name, half in halves.items():
-        if not torch.equal(half.to(tensors[name].dtype).nan_to_num(), tensors[name].cpu().nan_to_num()):
-            raise ReleaseError(f"{name}: found numbers that float16 does not hold, expected rounded ones")
-    return halves
 
 
 def _check_reload(release: Release, encoder: nn.Module, size: int) -> None:

@@ -15,7 +15,7 @@ from zoo.objectives import Classify, Objective
 from zoo.ranks import ALONE, Ranks
 from zoo.recipe import Recipe
 from zoo.recipe.overrides import COMPUTATION
-from zoo.release.origins import teacher_sha256
+from zoo.release.provenance import teacher_sha256
 from zoo.training.build import build_objective
 from zoo.training.changes import decisive
 from zoo.training.checkpoint_reader import step_of

@@ -12,7 +12,7 @@ from zoo.modules import Centers, Normalization, Teacher
 from zoo.objectives import Classify
 from zoo.recipe import Recipe
 from zoo.release import Release
-from zoo.release.origins import TEACHERS, teacher_sha256
+from zoo.release.provenance import TEACHERS, teacher_sha256
 
 
 def teachers_of(recipe: Recipe) -> list[str]:

@@ -58,7 +58,7 @@ def list_hub(org: str, *, token: str | bool | None = None) -> list[HubRelease]:
 def _described(model: ModelInfo) -> HubRelease:
     tags = getattr(model.card_data, "tags", None)
     tags = tags if isinstance(tags, list) and LIBRARY in tags else [LIBRARY]
-    objective = tags[tags.index(LIBRARY) + 1 :][:1]  # as release/card/metadata.py writes them
+    objective = tags[tags.index(LIBRARY) + 1 :][:1]  # as release/card.py writes them
     first = next((result for result in _results(model) if result.metric_type == "accuracy"), None)
     return HubRelease(
         _printable(model.id),

@@ -1,11 +1,11 @@
-"""What a training began with: the releases that it started and learned from, and how others can read them."""
+"""What a training began with: the releases it started and learned from, their names and their licence."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,19 +42,15 @@ def origins(recipe: Mapping[str, Any], training: Mapping[str, Any], where: objec
         ReleaseError: for a record of other teachers than the recipe names.
     """
     start, teachers = format.start_of(recipe), format.teachers_of(recipe)
-    found = list[Origin]()
-    if start is not None:
-        found.append(Origin(START, start, training.get("init_weights_sha256")))
-    recorded = training.get("teacher_sha256")
-    if recorded is None:
-        recorded = [None] * len(teachers)
+    recorded = training.get("teacher_sha256") or [None] * len(teachers)
     if not isinstance(recorded, list) or len(recorded) != len(teachers):
         raise ReleaseError(
             f"{where}: {format.METRICS}: training.teacher_sha256: found {recorded!r}, expected one of each "
             f"of the {len(teachers)} teachers in {format.RECIPE}"
         )
+    first = [] if start is None else [Origin(START, start, training.get("init_weights_sha256"))]
     rows = enumerate(zip(teachers, recorded, strict=True))
-    return found + [Origin(f"{TEACHERS}.{i}", name, sha256) for i, (name, sha256) in rows]
+    return first + [Origin(f"{TEACHERS}.{i}", name, sha256) for i, (name, sha256) in rows]
 
 
 def sha256_of(key: str, config: Mapping[str, Any]) -> str:
@@ -67,6 +63,15 @@ def teacher_sha256(config: Mapping[str, Any]) -> str:
     zoo, pixels = config["zoo"], config["pretrained_cfg"]
     parts = [zoo["weights_sha256"], zoo["centers_sha256"], [*pixels["mean"]], [*pixels["std"]]]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def inherited_license(licenses: Iterable[str]) -> str:
+    """Return the licence of weights that were trained from, or distilled from, weights with these licences.
+
+    They keep a foreign one; of several that differ it is "other", and the card names them all.
+    """
+    others = [license for license in dict.fromkeys(licenses) if license != format.LICENSE]
+    return format.LICENSE if not others else others[0] if len(others) == 1 else "other"
 
 
 def check_public(folder: Path) -> None:
@@ -102,10 +107,8 @@ def rename(folder: Path, config: Mapping[str, Any], reading: names.Reading, othe
     recipe, new, where = format.read_recipe(folder), reading.spelling, folder / format.RECIPE
     own = origins(recipe, format.read_metrics(folder)["training"], folder)
     if not own:
-        start = format.start_of(recipe)
-        found = "random weights" if start is None else f'"{start}"'
         raise ReleaseError(
-            f"{where}: {START}: the training started from {found}, so there is no other name for it"
+            f"{where}: {START}: the training started from random weights, so there is no other name for it"
         )
     keys = " or ".join(origin.key for origin in own)
     if reading.kind == "folder":
@@ -122,10 +125,8 @@ def rename(folder: Path, config: Mapping[str, Any], reading: names.Reading, othe
     same = [origin for origin in known if origin.sha256 == sha256_of(origin.key, other)]
     if not same:
         told = "; ".join(f'"{origin.name}" with weights of sha256 {origin.sha256}' for origin in known)
-        raise ReleaseError(
-            f'{where}: {keys}: the training began with {told}, those of "{new}" have '
-            f"{sha256_of(known[0].key, other)}"
-        )
+        found = sha256_of(known[0].key, other)
+        raise ReleaseError(f'{where}: {keys}: the training began with {told}, those of "{new}" have {found}')
     olds = [origin.name for origin in [each for each in same if _is_folder(each.name)] or same]
     changed = {**recipe, "description": _renamed(recipe.get("description"), olds, new)}
     if format.start_of(recipe) in olds:
@@ -148,10 +149,7 @@ def _is_folder(name: str) -> bool:
 
 
 def _renamed(text: Any, olds: Sequence[str], new: str) -> Any:
-    """Return a text with the new name for the old ones, where these stand by themselves.
-
-    Descriptions of older releases have the start's path.
-    """
+    """Return a text with the new name for the old ones, where these stand by themselves."""
     if not isinstance(text, str):
         return text
     either = "|".join(re.escape(old) for old in sorted(olds, key=len, reverse=True))

@@ -1,0 +1,337 @@
+"""The card says what the release records, and its code does what it says; what differs is refused."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import timm
+from huggingface_hub import ModelCard
+from PIL import Image
+from sklearn.datasets import load_sample_image
+
+import zoo
+from tests.interop_helpers import release_case
+from tests.release_helpers import reads_folders, release_of, some_centers, trained_encoder
+from zoo.errors import ReleaseError
+from zoo.release import Release, card, licenses
+from zoo.release.card import addressed, check_card
+from zoo.release.hub import manifest
+
+CREDIT = "Photo by danielbuechele, CC BY 2.0, cut down."
+
+
+@pytest.fixture(scope="module")
+def release(tmp_path_factory: pytest.TempPathFactory) -> Release:
+    """A release of an architecture of timm's, in float16, with an example."""
+    made, _ = release_case("in float16", tmp_path_factory.mktemp("card") / "r")
+    made.add_example(Image.fromarray(load_sample_image("china.jpg")), credit=CREDIT)
+    return made
+
+
+def code(release: Release) -> list[str]:
+    """Return the card's programs, reading the folder instead of a repository."""
+    text = release.card.replace("hf-hub:ORG/", "local-dir:ORG/")
+    text = text.replace(f"ORG/{release.name}", str(release.path))
+    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+
+
+def run(program: str, folder: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+@reads_folders
+def test_the_first_programs_of_a_card_print_its_example_without_zoo(release: Release) -> None:
+    pytest.importorskip("transformers")
+    of_timm, transformers = code(release)[:2]
+    assert "zoo" not in of_timm + transformers.replace(str(release.path), "")
+    expected = release.metrics["example"]["top"]
+    assert list(expected.items()) == release.nearest_classes(Image.open(release.path / "example.png"))
+    printed = [line.split(" ", 1) for line in run(of_timm, release.path).splitlines()]
+    assert printed == [[f"{probability:.1%}", name] for name, probability in expected.items()]
+    answers = ast.literal_eval(run(transformers, release.path))
+    assert {each["label"]: each["score"] for each in answers} == pytest.approx(expected, abs=1e-5)
+    rows = re.findall(r"^\| (class \d) \| ([\d.]+) \|$", release.card, re.MULTILINE)
+    assert rows == [(name, f"{100 * probability:.1f}") for name, probability in expected.items()]
+
+
+def test_all_programs_run_where_zoo_has_to_register_the_architecture(tmp_path: Path) -> None:
+    made = release_of(tmp_path / "r", trained_encoder(), centers=some_centers(64))
+    made.add_example(Image.new("L", (50, 40), 77), credit=CREDIT)
+    first, *_ = programs = [part for part in code(made) if "transformers" not in part and "timm" not in part]
+    root = f"import sys, torch\nsys.path.insert(0, {str(Path(zoo.__file__).parents[1])!r})\n"
+    expected = [f"{probability:.1%} {name}" for name, probability in made.metrics["example"]["top"].items()]
+    assert run(root + first, made.path).splitlines() == expected
+    run(root + "images = torch.zeros(2, 3, 32, 32)\n" + "\n".join(programs[1:]), made.path)
+
+
+def test_an_example_is_small_goes_to_the_hub_and_stays_when_the_card_is_written_again(
+    release: Release,
+) -> None:
+    file = release.path / "example.png"
+    assert 20_000 < file.stat().st_size <= 40_000
+    assert "example.png" in [each.name for each in manifest.local_files(release.path)]
+    text = release.card
+    assert CREDIT in text and text.count("](example.png)") == 1
+    assert release.render_card() == text
+    check_card(release.path, release.config)
+    release.verify()
+    there = addressed(text, "alice/lite0")
+    assert ModelCard(there).data["widget"] == [
+        {
+            "src": "https://huggingface.co/alice/lite0/resolve/main/example.png",
+            "example_title": "Example",
+        }
+    ]
+    assert "widget" not in ModelCard(zoo.open("cifar_resnet20.paco_digits_lt50").card).data.to_dict()
+
+
+def test_metadata_are_true_of_the_architecture_and_the_method(release: Release, tmp_path: Path) -> None:
+    data = ModelCard(release.card).data
+    assert (data.library_name, data.pipeline_tag) == ("timm", "image-classification")
+    assert {"timm", "transformers"} <= set(data.tags)
+    timms = """
+init: {release: "timm:tf_efficientnet_lite0.in1k"}
+data: {long_tail: {profile: exponential}}
+objective:
+  name: classify
+  loss: balanced_softmax
+  distill: {teachers: ["hf-hub:alice/paco@main", "shipped:cifar_resnet20.paco_digits_lt50"]}
+"""
+    made = release_of(tmp_path / "r", trained_encoder(), objective="classify", recipe_text=timms)
+    data = ModelCard(made.card).data
+    assert data.base_model == ["timm/tf_efficientnet_lite0.in1k", "alice/paco"]
+    assert data.library_name == "contrastive-zoo"
+    assert data.tags[1:] == [
+        "contrastive-zoo",
+        "classify",
+        "long-tailed-recognition",
+        "knowledge-distillation",
+        "balanced-softmax",
+    ]
+
+
+def test_an_example_needs_classes_a_credit_and_a_folder_of_ones_own(tmp_path: Path) -> None:
+    image = Image.new("RGB", (20, 20))
+    with pytest.raises(ReleaseError, match="has no centers"):
+        release_of(tmp_path / "r", trained_encoder()).add_example(image, credit=CREDIT)
+    made = release_of(tmp_path / "s", trained_encoder(), centers=some_centers(64))
+    with pytest.raises(ReleaseError, match=r"metrics\.json: .example.credit."):
+        made.add_example(image, credit="")
+    with pytest.raises(ReleaseError, match="shipped release does not change"):
+        zoo.open("cifar_resnet20.paco_digits_lt50").add_example(image, credit=CREDIT)
+    assert not (made.path / "example.png").exists()
+
+
+LINEAR = {
+    "protocol": "linear",
+    "data": "digits, long tail 50",
+    "split": "test",
+    "metrics": {"accuracy": 50.126, "balanced_accuracy": 48.0, "few": 12.5, "test_images": 547},
+    "settings": {"select": "accuracy"},
+    "seed": 0,
+}
+RUN = {
+    **{"steps": 660, "epochs": 60, "images": 20640, "seconds": 1234.56, "images_per_second": 16.7},
+    **{"hardware": "2 CPU cores", "seed": 41, "versions": {"torch": "2.15.0"}},
+}
+RECIPE = "objective:\n  name: paco\n  rebalance: true\n  feature_transform: {positives: step}\n  tau: 0.07\n"
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Release:
+    return release_of(
+        tmp_path_factory.mktemp("card") / "r",
+        trained_encoder(),
+        centers=some_centers(64),
+        metrics={"training": RUN, "evaluations": [LINEAR, {**LINEAR, "seed": 1}]},
+        dataset={
+            **{"name": "digits", "hub_id": "org/digits", "split": "train", "num_images": 344},
+            **{"num_classes": 5, "class_counts": {"largest": 125, "smallest": 2}},
+        },
+        recipe_text=RECIPE,
+        description="Trained by hand in 77.25 minutes.",
+    )
+
+
+@pytest.fixture
+def measured(original: Release, tmp_path: Path) -> Release:
+    return zoo.open(shutil.copytree(original.path, tmp_path / "r"))
+
+
+def change(release: Release, old: str, new: str) -> None:
+    assert old in release.card
+    (release.path / "README.md").write_text(release.card.replace(old, new))
+
+
+def test_metadata_and_model_index_are_what_the_hub_reads(original: Release) -> None:
+    data = ModelCard(original.card).data
+    assert (data.library_name, data.license, data.datasets) == (
+        "contrastive-zoo",
+        "apache-2.0",
+        ["org/digits"],
+    )
+    assert data.tags == ["image-classification", "contrastive-zoo", "paco", "contrastive-learning"]
+    found = {(r.dataset_config, r.metric_type): r.metric_value for r in data.eval_results}
+    metrics = (("accuracy", 50.13), ("balanced_accuracy", 48.0), ("few", 12.5))
+    assert found == {  # two seeds of one protocol stay two results
+        (f"linear (select: accuracy; seed: {seed})", name): value
+        for seed in (0, 1)
+        for name, value in metrics
+    }
+    check_card(original.path, original.config)
+
+
+def test_the_card_tells_results_run_data_limits_and_papers(original: Release) -> None:
+    for said in (
+        "Trained by hand in 77.25 minutes.",
+        "| linear | digits, long tail 50 | test | 50.13 | 48.00 | 12.50 | select: accuracy |",
+        "digits, train split, 344 images of 5 classes, from 125 down to 2 images a class",
+        "60 epochs, 660 steps, 20,640 images in 1,234.6 s (16.7 images/s) on 2 CPU cores",
+        "- Seed: 41\n",
+        "- These are the weights after the last epoch.\n",
+        "rare ones to be recognised less well",
+        "the log class frequencies were added",
+        "@inproceedings{cui2021paco",
+        "@inproceedings{zhu2021ft",
+        "released under `apache-2.0`",
+    ):
+        assert said in original.card, said
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("value: 50.13", "value: 99.9", r"model-index: accuracy of .linear.*found 99.9, but .* has 50.13"),
+        ("type: few", "type: many", "model-index: many of .*found 12.5, but metrics.json has nothing"),
+        ("- org/digits", "- a/b", r"datasets: found .'a/b'., expected .'org/digits'."),
+        (
+            "library_name: contrastive-zoo",
+            "library_name: timm",
+            "library_name: found 'timm', expected 'contra",
+        ),
+        (
+            "license: apache-2.0",
+            "license: mit",
+            r"license: found 'mit', expected 'apache-2.0'. .*--license mit",
+        ),
+        ("- contrastive-zoo\n", "", "tags: .*expected .contrastive-zoo."),
+        ("library_name: contrastive-zoo", "library_name: [timm", "metadata that the Hub does not take"),
+        ("- name: cifar_resnet20.paco_test\n  results:", "- results:", "metadata that the Hub does not take"),
+        ("---\n", "", "library_name: found None, expected 'contrastive-zoo'.*render_card"),
+    ],
+)
+def test_a_card_whose_metadata_differ_from_the_record_is_refused(
+    measured: Release, old: str, new: str, message: str
+) -> None:
+    change(measured, old, new)
+    with pytest.raises(ReleaseError, match=rf"README\.md: {message}"):
+        check_card(measured.path, measured.config)
+
+
+def test_an_evaluation_that_is_gone_from_the_metrics_is_refused_on_the_card(measured: Release) -> None:
+    metrics = {**measured.metrics, "evaluations": measured.metrics["evaluations"][:1]}
+    (measured.path / "metrics.json").write_text(json.dumps(metrics))
+    with pytest.raises(ReleaseError, match=r"seed: 1.*found 50.13, but metrics.json has nothing"):
+        check_card(measured.path, measured.config)
+
+
+def test_notes_survive_and_the_rest_is_written_anew(measured: Release) -> None:
+    change(measured, "again. -->\n", "again. -->\n\n## Mine\n\nSaid by me.\n\n")
+    change(measured, "- Not meant for", "Gone. Not meant for")
+    measured.add_evaluation(
+        {**LINEAR, "protocol": "knn", "settings": {"k": 3}, "metrics": {"accuracy": 33.3}}
+    )
+    assert "## Mine\n\nSaid by me.\n\n<!-- End" in measured.card
+    assert "33.30" in measured.card and "Gone." not in measured.card
+    check_card(measured.path, measured.config)
+    assert measured.render_card() == measured.render_card()
+
+
+def test_the_addressed_card_names_its_repository_and_is_otherwise_the_same(original: Release) -> None:
+    named = addressed(original.card, "alice/paco")
+    assert named.count("alice/paco") == original.card.count("ORG/cifar_resnet20.paco_test") >= 4
+    assert named.replace("alice/paco", "ORG/cifar_resnet20.paco_test") == original.card
+    assert addressed(named, "bob/fork") == addressed(original.card, "bob/fork"), "pulled and pushed on"
+    assert addressed("no code", "bob/fork") == "no code"
+
+
+@pytest.mark.parametrize(
+    ("objective", "said"),
+    [
+        ({"name": "bcl"}, True),
+        ({"name": "classify", "loss": "balanced_softmax"}, True),
+        ({"name": "classify", "loss": "cross_entropy"}, False),
+        ({"name": "gpaco", "rebalance": False}, False),
+    ],
+)
+def test_a_card_says_of_centers_whether_training_added_the_prior(
+    tmp_path: Path, objective: dict[str, Any], said: bool
+) -> None:
+    recipe = json.dumps({"objective": objective})  # which YAML reads, too
+    text = release_of(tmp_path / "r", trained_encoder(), centers=some_centers(64), recipe_text=recipe).card
+    assert ("the log class frequencies were added" in text) == said
+
+
+@pytest.mark.parametrize("smallest", [5, 250])
+def test_pictures_are_grouped_and_read_by_how_even_the_classes_are(tmp_path: Path, smallest: int) -> None:
+    (tmp_path / "source.png").write_bytes(b"png")
+    names = ("accuracy", "balance", "centers", "curves", "features", "mine", "scores")
+    counts = {"largest": 250, "smallest": smallest}
+    dataset = {"name": "digits", "num_images": 500, "num_classes": 2, "class_counts": counts}
+    pictures = dict.fromkeys(names, tmp_path / "source.png")
+    made = release_of(tmp_path / "r", trained_encoder(), pictures=pictures, dataset=dataset)
+    assert (made.path / "mine.png").read_bytes() == b"png"
+    shown = re.findall(r"^(?:### (.+)|!\[(.+)\]\((\w+)\.png\))$", made.card, re.MULTILINE)
+    training, learned = ("curves", "scores", "balance"), ("features", "centers", "accuracy")
+    grouped = ["How the training went", *training, "What it learned", *learned, "Further", "mine"]
+    assert [heading or name for heading, _, name in shown] == grouped
+    assert all(len(alt.split()) > 6 for _, alt, name in shown if name and name != "mine")
+    level = smallest == 250
+    assert ("being rare" in made.card) == ("falls to the right" in made.card) == (not level)
+    assert ("500 images of 2 classes, 250 of each\n" in made.card) == level
+    check_card(made.path, made.config)
+
+
+def test_a_headless_release_is_a_feature_extractor_and_one_of_timms_weights_names_them(
+    tmp_path: Path,
+) -> None:
+    text = "init: {release: 'timm:resnet152.tv_in1k'}\n"
+    made = release_of(tmp_path / "r", trained_encoder(), objective="unknown", recipe_text=text)
+    data = ModelCard(made.card).data
+    assert (data.pipeline_tag, data.tags[1:]) == ("image-feature-extraction", ["contrastive-zoo"])
+    assert (data.base_model, data.base_model_relation) == ("timm/resnet152.tv_in1k", "finetune")
+    assert "`timm:resnet152.tv_in1k`, whose licence also applies" in made.card
+    assert "centers" not in made.card and "## Results" not in made.card
+
+
+def test_every_licence_of_timms_weights_is_one_that_the_hub_takes() -> None:
+    named = {timm.get_pretrained_cfg(name).license for name in timm.list_pretrained()} - {None}
+    assert "dinov3-license" in named
+    for license in named:
+        licenses.check(license)
+        listed = license in licenses.IDENTIFIERS
+        assert licenses.on_hub(license) == ((license, None) if listed else ("other", license))
+    for license, identifier in (("Apache License 2.0", "apache-2.0"), ("openrail++", "openrail++")):
+        assert licenses.on_hub(license) == (identifier, None)
+    for license, name in (("GPL-3.0+", "gpl-3.0-plus"), ("mit*", "mit"), ("Other!", "other")):
+        assert licenses.on_hub(license) == ("other", name), "a sign more makes another licence"
+
+
+def test_every_objective_with_a_paper_is_cited_by_entries_that_exist() -> None:
+    from zoo.objectives import OBJECTIVES
+
+    for name in OBJECTIVES:
+        text = card.bibtex(name, {"objective": {"loss": "balanced_softmax"} if name == "classify" else {}})
+        assert text.startswith("@"), name

@@ -1,0 +1,154 @@
+"""Evaluations come into `metrics.json` and the card, one after another, and only what can be read again."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import zoo
+from tests.release_helpers import release_of, some_centers, trained_encoder
+from zoo.errors import ReleaseError
+from zoo.release import Release, format
+from zoo.release.card import check_card
+from zoo.release.hub import manifest
+
+KNN: dict[str, Any] = {
+    "protocol": "knn",
+    "data": "digits",
+    "split": "test",
+    "metrics": {"accuracy": 91.23, "many": 98.0, "few": 76.54, "per_class": [0.5, 0.6]},
+    "settings": {"k": 20},
+    "seed": 0,
+    "date": "2026-01-02",
+}
+
+
+@pytest.fixture
+def release(tmp_path: Path) -> Release:
+    metrics = {"training": {"seed": 41}, "evaluations": [KNN]}
+    return release_of(tmp_path / "r", trained_encoder(), centers=some_centers(64), metrics=metrics)
+
+
+def recorded(release: Release) -> list[dict[str, Any]]:
+    entries: list[dict[str, Any]] = json.loads((release.path / "metrics.json").read_text())["evaluations"]
+    return entries
+
+
+def test_evaluations_are_added_and_equal_ones_replaced(release: Release) -> None:
+    release.add_evaluation({**KNN, "protocol": "linear", "settings": {}, "metrics": {"accuracy": 50.0}})
+    release.add_evaluation({**KNN, "metrics": {"accuracy": 25.0}, "date": "2026-02-03"})
+    release.add_evaluation({**KNN, "settings": {"k": 5}})
+    again = zoo.open(release.path)
+    found = [(e["protocol"], e["settings"], e["metrics"]["accuracy"]) for e in again.metrics["evaluations"]]
+    expected = [("knn", {"k": 20}, 25.0), ("knn", {"k": 5}, 91.23), ("linear", {}, 50.0)]
+    assert sorted(found, key=str) == expected
+    assert "| linear | digits | test | 50.00 |" in again.card and "91.23" in again.card
+    assert "91.2 % by knn on digits" in repr(again)
+    again.verify()
+    check_card(again.path, again.config)
+
+
+def test_an_entry_says_first_what_was_measured_and_has_every_key_that_readers_look_for(
+    release: Release,
+) -> None:
+    bare = {key: KNN[key] for key in ("metrics", "split", "data")}
+    recalls = {"recall_at_8": 9.0, "map": 4.0, "recall_at_1": np.float32(5.0), "recall_at_16": 9.5}
+    release.add_evaluation({**bare, "protocol": "linear", "metrics": {"accuracy": torch.tensor(50.5)}})
+    release.add_evaluation({**bare, "protocol": "retrieval", "metrics": recalls, "seed": np.int64(3)})
+    release.add_evaluation({**bare, "protocol": "own", "metrics": {"accuracy": None, "draws": (1, 2)}})
+    written = recorded(release)
+    assert [list(entry)[:5] for entry in written] == [["protocol", "data", "split", "metric", "value"]] * 4
+    keys = ("protocol", "metric", "value", "seed", "date")
+    assert [[entry[key] for key in keys] for entry in written] == [
+        ["knn", "accuracy", 91.23, 0, "2026-01-02"],
+        ["linear", "accuracy", 50.5, None, None],
+        ["retrieval", "recall_at_1", 5.0, 3, None],
+        ["own", None, None, None, None],  # of which tables show nothing
+    ]
+    assert written[3]["metrics"]["draws"] == [1, 2]
+    assert release.metrics["evaluations"] == written
+
+
+def test_entries_without_a_value_are_read_with_it_and_another_headline_is_no_contradiction(
+    release: Release,
+) -> None:
+    now = release.metrics
+    for entry in (KNN, {**KNN, "metric": "few", "value": 76.54}):
+        (release.path / "metrics.json").write_text(json.dumps({**now, "evaluations": [entry]}))
+        assert release.metrics == now
+    release.add_evaluation({**KNN, "settings": {"k": 5}})
+    assert recorded(release)[0] == {**KNN, "metric": "accuracy", "value": 91.23}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"data": "x\x1b"}, "control characters"),
+        ({"data": None}, '"data": found None'),
+        ({"metrics": {"accuracy": "9"}}, "expected a number"),
+        ({"metrics": {"accuracy": 9.0, "accuracy_interval": "x"}}, "accuracy_interval.: found .x., expected"),
+        ({"metrics": {"accuracy": torch.ones(2)}}, "found tensor.*, expected a number"),
+        ({"settings": {"of": [date(2026, 1, 1)]}}, r"found datetime.date\(2026, 1, 1\)"),
+        ({"seed": True}, '"seed": found True'),
+        ({"date": 20260101}, '"date": found 20260101'),
+        ({"value": 95.0}, "value.: found 95.0, but .metrics. has 91.23 as accuracy"),
+        ({"value": "91.23"}, "value.: found '91.23', but .metrics. has 91.23"),
+        ({"metric": "few", "value": 91.23}, "value.: found 91.23, but .metrics. has 76.54 as few"),
+        ({"metric": "top5"}, "metric.: found 'top5', expected a name in .metrics."),
+    ],
+)
+def test_an_evaluation_that_could_not_be_read_is_not_written(
+    release: Release, changes: dict[str, Any], message: str
+) -> None:
+    before = (release.path / "metrics.json").read_bytes()
+    with pytest.raises(ReleaseError, match=f"an evaluation of .*paco_test: .*{message}"):
+        release.add_evaluation({**KNN, **changes})
+    with pytest.raises(ReleaseError, match="expected a section"):
+        release.add_evaluation(["accuracy", 9.0])  # type: ignore[arg-type]
+    assert (release.path / "metrics.json").read_bytes() == before
+
+
+def test_evaluations_that_are_added_at_one_time_are_all_kept(
+    release: Release, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(folder: Path) -> dict[str, Any]:
+        metrics = read_metrics(folder)
+        time.sleep(0.02)  # in which another might write
+        return metrics
+
+    read_metrics = format.read_metrics
+    monkeypatch.setattr(format, "read_metrics", read)
+    entries = [{**KNN, "settings": {"k": k}, "metrics": {"accuracy": 50 + k}} for k in range(1, 7)]
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(lambda entry: zoo.open(release.path).add_evaluation(entry), entries))
+    assert len(release.metrics["evaluations"]) == 1 + len(entries)
+    assert all(f"{50 + k:.2f}" in release.card for k in range(1, 7))
+    assert ".lock" not in [file.name for file in manifest.local_files(release.path)]
+    check_card(release.path, release.config)
+
+
+def test_what_cannot_be_written_is_a_clear_error_and_leaves_all_as_it_was(
+    release: Release, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: Path, *args: Any, **kwargs: Any) -> None:
+        raise PermissionError(13, "Permission denied", str(self))
+
+    before = release.card
+    monkeypatch.setattr(Path, "write_text", refuse)  # the tests may run as root, whom no permission stops
+    with pytest.raises(ReleaseError, match="cannot be changed"):
+        release.add_evaluation({**KNN, "settings": {"k": 1}})
+    monkeypatch.undo()
+    assert (release.card, len(release.metrics["evaluations"])) == (before, 1)
+    shutil.rmtree(release.path)
+    with pytest.raises(ReleaseError, match="not there any more"):
+        release.render_card()
+    assert not release.path.exists()
