@@ -19,8 +19,7 @@ from zoo.api import diagnosis
 from zoo.cli import app
 from zoo.config import parse
 from zoo.data import DataConfig, open_dataset
-from zoo.data.any_data import resolve
-from zoo.data.embedded import reads_folder, without_partial_labels
+from zoo.data.any_data import reads_folder, resolve, without_partial_labels
 from zoo.errors import DataError
 from zoo.recipe import Recipe
 

@@ -24,7 +24,7 @@ from tests.data_fixtures import photo
 from zoo.api import prior_words
 from zoo.cli import app
 from zoo.data import open_dataset, parse_data_spec
-from zoo.data.image_files import image_files
+from zoo.data.folder import image_files
 from zoo.errors import ZooError, ZooWarning
 from zoo.training import progress
 

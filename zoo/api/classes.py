@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from zoo import release as releases
-from zoo.data.words import data_words
+from zoo.data.config import data_words
 from zoo.release import Release
 from zoo.report.classes import draw_centers
 

@@ -6,6 +6,7 @@ Nothing here imports torch. Defaults are the literature's.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
@@ -25,14 +26,13 @@ class Digits(Config):
 
 
 class TorchvisionSource(Config):
-    """A data set that torchvision reads from (and can download to) the data folder.
+    """CIFAR, which torchvision reads from (and can download to) the data folder.
 
-    CIFAR-10 and CIFAR-100 are also read from the parquet files of their repositories on the Hub,
-    `train-*.parquet` and `test-*.parquet`, where the data folder holds those and no archive; see
-    `zoo.data.cifar`.
+    It is also read from the parquet files of its repository on the Hub, `train-*.parquet` and
+    `test-*.parquet`, where the data folder holds those and no archive; see `zoo.data.cifar`.
     """
 
-    kind: Literal["cifar10", "cifar100", "fashion_mnist"]
+    kind: Literal["cifar10", "cifar100"]
     download: bool = False
     """Fetch the archive into the data folder where neither it nor parquet files lie there."""
 
@@ -219,16 +219,7 @@ class GroupedCandidates(Config):
         return self
 
 
-class CandidatesFile(Config):
-    """Candidates made elsewhere."""
-
-    kind: Literal["file"] = "file"
-    path: str
-    """`.npy` file of a matrix `[N, C]`, bool or 0 and 1, below the data folder unless absolute. Its rows are
-    the training images in the order of the data set after `long_tail`."""
-
-
-PartialLabels = Annotated[UniformCandidates | GroupedCandidates | CandidatesFile, Field(discriminator="kind")]
+PartialLabels = Annotated[UniformCandidates | GroupedCandidates, Field(discriminator="kind")]
 
 
 class DataConfig(Config):
@@ -244,7 +235,7 @@ class DataConfig(Config):
     """Few labels: a part of each class of what the long tail keeps; training split only."""
     partial_labels: PartialLabels | None = None
     """Which classes are candidates for the label of each training image, the true one among them; drawn for
-    the images that the long tail keeps. See `zoo.data.partial_labels`."""
+    the images that the long tail keeps. See `zoo.data.long_tail`."""
     mean: Triple = [0.485, 0.456, 0.406]
     """Of the red, green and blue channel, for values in 0..1. Default: ImageNet's."""
     std: Triple = [0.229, 0.224, 0.225]
@@ -268,6 +259,21 @@ class DataConfig(Config):
         if min(self.std) <= 0:
             raise ValueError(f"std: found {self.std}, expected three positive numbers")
         return self
+
+
+def selection_words(long_tail: Mapping[str, Any] | None, subset: Mapping[str, Any] | None) -> list[str]:
+    """Say in a few words what of a data set is trained on, e.g. `["long tail 50", "1 % of labels"]`."""
+    words = [f"long tail {long_tail['imbalance']:g}"] if long_tail else []
+    if subset and subset.get("per_class"):
+        words.append(f"{subset['per_class']} labels a class")
+    elif subset:
+        words.append(f"{100 * subset['fraction']:g} % of labels")
+    return words
+
+
+def data_words(facts: Mapping[str, Any]) -> str:
+    """Name described data in a few words, e.g. `digits, long tail 50` or `cifar100 fine_label`."""
+    return ", ".join([str(facts["name"]), *selection_words(facts.get("long_tail"), facts.get("subset"))])
 
 
 class EvalView(Config):

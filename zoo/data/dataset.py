@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image
 
-from zoo.data.partial_labels import as_candidates
+from zoo.data.long_tail import as_candidates
 
 Split = Literal["train", "test"]
 
@@ -178,7 +178,7 @@ class ImageDataset:
     def with_classes(self, class_names: Sequence[str]) -> ImageDataset:
         """Return the data set with `class_names`, each there once and all of its own among them, for its own.
 
-        Labels and candidates become places among them; the images and their order stay.
+        Labels and candidates become places among them; the images and their order stay, and so does -1.
         """
         if tuple(class_names) == self.class_names:
             return self
@@ -190,7 +190,7 @@ class ImageDataset:
             candidates[:, places] = self.candidates
         return ImageDataset(
             self._store,
-            places[self.labels],
+            np.where(self.labels < 0, -1, places[self.labels]),
             class_names,
             rows=self._rows,
             settings=self.settings,

@@ -7,7 +7,7 @@ from tests.fuzz.kinds.checkpoints import archives, legacy, safetensors
 from tests.fuzz.kinds.decoded import decoded
 from tests.fuzz.kinds.hub import hub
 from tests.fuzz.kinds.images import images
-from tests.fuzz.kinds.lists import candidates, counts, lists
+from tests.fuzz.kinds.lists import counts, lists
 from tests.fuzz.kinds.parquet import parquet
 from tests.fuzz.kinds.recipes import built, overrides, recipes
 from tests.fuzz.kinds.releases import cards, histories, releases, weights
@@ -20,7 +20,6 @@ KINDS: dict[str, Kind] = {
     "built": built,
     "list": lists,
     "counts": counts,
-    "candidates": candidates,
     "image": images,
     "parquet": parquet,
     "release": releases,

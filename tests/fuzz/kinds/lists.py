@@ -1,4 +1,4 @@
-"""List files, names of classes, candidates; labels and counts of a conversion."""
+"""List files and names of classes; labels and counts of a conversion."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from functools import cache
 from pathlib import Path
 from random import Random
 
-import numpy as np
 import torch
 from PIL import Image
 
@@ -17,7 +16,7 @@ from tests import convert_helpers
 from tests.fuzz import mutate
 from tests.fuzz.case import Case
 from zoo.data import DataConfig, open_dataset
-from zoo.data.config import CandidatesFile, ListFiles
+from zoo.data.config import ListFiles
 
 _COUNT, _CLASSES = 6, 3
 _LINES = (
@@ -113,72 +112,6 @@ def _replaced(random: Random, file: Path) -> str:
     elif kind == "device":
         file.symlink_to("/dev/zero")
     return kind
-
-
-def candidates(random: Random, folder: Path) -> Case:
-    """Partial labels: a `.npy` matrix for the images of a list."""
-    labels = [number % _CLASSES for number in range(_COUNT)]
-    for number in range(_COUNT):
-        Image.new("RGB", (8, 8)).save(folder / f"{number}.png")
-    rows = "".join(f"{number}.png {label}\n" for number, label in enumerate(labels))
-    (folder / "train.txt").write_text(rows)
-    matrix = np.eye(_CLASSES)[labels].astype(random.choice(("bool", "uint8", "int64", "float32", "float64")))
-    stream, file, note = io.BytesIO(), folder / "candidates.npy", "bytes"
-    if random.random() < 0.25:
-        matrix, note = _odd_matrix(random), "an odd matrix"
-    np.save(stream, matrix, allow_pickle=True)
-    content = stream.getvalue()
-    way = random.randrange(8)
-    if way == 0:
-        note = _replaced(random, _touched(file))
-    elif way == 1:  # a header that lies
-        header = random.choice(_HEADERS).encode()
-        content = content[:8] + len(header).to_bytes(2, "little") + header + content[-64:]
-        file.write_bytes(content)
-    elif way == 2:
-        np.savez(folder / "a.npz", matrix)
-        (folder / "a.npz").replace(file)
-    else:
-        file.write_bytes(mutate.octets(random, content))
-    config = DataConfig(
-        source=ListFiles(train="train.txt", test="train.txt"), partial_labels=CandidatesFile(path=file.name)
-    )
-
-    def read() -> None:
-        open_dataset(config, "train", folder).describe()
-
-    return Case({"read": read}, ("candidates.npy", "partial_labels"), note)
-
-
-_HEADERS = (
-    "{'descr': '|b1', 'fortran_order': False, 'shape': (1000000000000, 3), }",
-    "{'descr': '|b1', 'fortran_order': False, 'shape': (6, 3000000000000000000000), }",
-    "{'descr': '|b1', 'fortran_order': False, 'shape': (-6, 3), }",
-    "{'descr': '|O', 'fortran_order': False, 'shape': (6, 3), }",
-    "{'descr': '|V1000000000', 'fortran_order': False, 'shape': (6, 3), }",
-    "{'descr': [('a', '|b1')], 'fortran_order': True, 'shape': (6, 3), }",
-    "{'descr': '<M8[ns]', 'fortran_order': False, 'shape': (6, 1), }",
-    "{'descr': '<c16', 'fortran_order': False, 'shape': (6, 3), }",
-    "{'descr': '|b1', 'fortran_order': False, 'shape': (), }",
-    "{'descr': '|b1', 'fortran_order': False, 'shape': 'x', }",
-    "__import__('os').putenv('ZOO_FUZZ_CANARY', '1')",
-    "(" * 5000,
-    "{'descr': ''.join, 'shape': 1}",
-    "{" * 200 + "}" * 200,
-)
-
-
-def _odd_matrix(random: Random) -> np.ndarray:
-    shape = random.choice(((6, 3), (6, 4), (3, 6), (18,), (6, 3, 1), (0, 3), (6, 0), ()))
-    kind = random.choice(("object", "U3", "S3", "complex64", "datetime64[s]", "float16", "uint64", "bool"))
-    with np.errstate(all="ignore"):
-        matrix = np.ones(shape, "float64") * random.choice((0, 1, 2, -1, np.nan, np.inf))
-        return matrix.astype("int64").astype(kind) if kind.startswith("datetime") else matrix.astype(kind)
-
-
-def _touched(file: Path) -> Path:
-    file.touch()
-    return file
 
 
 @cache

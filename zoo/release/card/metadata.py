@@ -19,7 +19,6 @@ from zoo.release.schema import LIBRARY
 _HUB_DATASETS = {
     "cifar10": "uoft-cs/cifar10",
     "cifar100": "uoft-cs/cifar100",
-    "fashion_mnist": "zalando-datasets/fashion_mnist",
 }
 
 
