@@ -69,7 +69,7 @@ def test_impossible_profiles_name_the_class():
     labels = np.repeat([0, 1], [10, 4])
     with pytest.raises(DataError, match=r"class 1 has 4 images and would keep 5"):
         select_long_tail(LongTail(imbalance=2.0, max_per_class=10), labels, 2)
-    with pytest.raises(DataError, match=r'class "b" has 4 images and keep 0.*--set data.long_tail=null$'):
+    with pytest.raises(DataError, match=r'class "b" has 4 images and would keep 0.*data.long_tail=null$'):
         select_long_tail(LongTail(imbalance=5.0), labels, 2, ["a", "b"])
     with pytest.raises(DataError, match='class "b" has no images'):
         select_long_tail(LongTail(imbalance=5.0), labels, 3, ["a", "c", "b"])
