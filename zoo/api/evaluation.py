@@ -181,7 +181,6 @@ def evaluate_release(
         std=view.std,
         device=place,
         workers=reading.workers if workers is None else workers,
-        max_bad_images=config.max_bad_images,
         cache=reading.cache,
     )
     kept = None if release is None else _kept_as_it_is(release)

@@ -72,7 +72,7 @@ def predict(
     single = isinstance(images, Image.Image) or (
         path is not None and is_file(path) and path.suffix != ".parquet"
     )
-    dataset, _, limit = open_images([images] if single else images)
+    dataset, _ = open_images([images] if single else images)
     folder = path if path is not None and is_dir(path) else Path()  # names are relative to it
     features, places, _ = encode(
         dataset,
@@ -81,7 +81,7 @@ def predict(
         release=found,
         device=device,
         workers=workers,
-        max_bad_images=max(max_bad_images, limit),
+        max_bad_images=max_bad_images,
         doing="classifying",
     )
     check_features(features, "features", dim=centers.weight.shape[1])

@@ -255,11 +255,10 @@ def whole(config: DataConfig) -> DataConfig:
 
 
 class Opened(NamedTuple):
-    """Images to encode: all, or those of a split; and how many of them may be unreadable."""
+    """Images to encode: all, or those of a split."""
 
     dataset: ImageDataset
     split: Split | None
-    max_bad_images: int = 0
 
 
 def open_images(data: Data, split: Split | None = None) -> Opened:
@@ -282,7 +281,7 @@ def open_images(data: Data, split: Split | None = None) -> Opened:
     config, root, _ = as_data(data)
     told = split or (None if config.holdout is not None else "test")
     config = config if split else whole(config)
-    return Opened(open_dataset(config, split or "test", root, unlabelled=True), told, config.max_bad_images)
+    return Opened(open_dataset(config, split or "test", root, unlabelled=True), told)
 
 
 def _folder_of_images(root: Path, paths: list[str]) -> ImageDataset:

@@ -243,8 +243,6 @@ class DataConfig(Config):
     image_size: PositiveInt | None = None
     """Training images are scaled to this square when they are decoded (shorter side, then the centre;
     bicubic); None leaves them as stored."""
-    max_bad_images: Annotated[int, Field(ge=0)] = 0
-    """So many unreadable training images are replaced before training stops."""
 
     @model_serializer(mode="wrap")
     def _plain(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -64,7 +64,7 @@ def parse_data_spec(text: str) -> tuple[DataConfig, Path | None]:
     chosen: dict[str, Any] = {}
     for item in query.split("&") if query else []:
         key, equals, value = item.partition("=")
-        keys = list(dict.fromkeys([*own, *_TAIL, *_FEW, "max_bad_images"]))
+        keys = list(dict.fromkeys([*own, *_TAIL, *_FEW]))
         if not equals or key in source or key in chosen:
             raise DataError(f'{where}: found "{item}", expected key=value, each key once')
         if key not in keys:
@@ -74,8 +74,6 @@ def parse_data_spec(text: str) -> tuple[DataConfig, Path | None]:
             value if key in own and key != "download" else load_yaml(value, where)
         )
     sections: dict[str, Any] = {"source": source}
-    if "max_bad_images" in chosen:
-        sections["max_bad_images"] = chosen["max_bad_images"]
     few = {key: value for key, value in chosen.items() if key in _FEW}
     tail = {key: value for key, value in chosen.items() if key in _TAIL}
     if few.keys() - {"seed"}:
