@@ -220,7 +220,7 @@ def test_tensor_backend_says_exactly_how_many_others_there_are(spoiled):
 
 
 def test_a_stream_does_not_claim_that_the_images_it_has_not_read_are_whole(spoiled):
-    with pytest.raises(DataError, match="cannot be read.*, and not all are read yet$"):
+    with pytest.raises(DataError, match="and not all are read yet"):
         list(loader(spoiled, "stream", 0).stream(0, 2))
 
 
