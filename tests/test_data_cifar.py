@@ -68,9 +68,7 @@ def test_a_long_tail_of_files_in_another_order_has_as_many_images_but_other_ones
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_archive(tmp_path / "archive", "cifar10", monkeypatch)
-    write_parquet(
-        tmp_path / "hub", "cifar10", order=np.random.default_rng(0).permutation(IMAGES["train"])
-    )
+    write_parquet(tmp_path / "hub", "cifar10", order=np.random.default_rng(0).permutation(IMAGES["train"]))
     kept = [opened("cifar10", tmp_path / name, long_tail=TAIL) for name in ("archive", "hub")]
     assert np.array_equal(kept[0].class_counts, kept[1].class_counts)
     found = [{each.tobytes() for each in pixels_of(data)} for data in kept]
@@ -142,7 +140,7 @@ def test_missing_files_are_named_and_a_download_is_proposed_where_none_was_tried
 
     monkeypatch.setattr(datasets.CIFAR10, "download", offline)
     refused("cifar10", tmp_path, r'cifar-10-batches-py" is not there.*or set data\.source\.download: true$')
-    with pytest.raises(DataError, match="is not there: <urlopen error no route>.*--data gives$"):
+    with pytest.raises(DataError, match=r"is not there: <urlopen error no route>.*--data gives$"):
         opened("cifar10", tmp_path, download=True)
     (tmp_path / "train.parquet").touch()
     refused("cifar10", tmp_path, r'"train-\*.parquet" and .* \(found train.parquet: of other names\)')
