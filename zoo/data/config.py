@@ -5,7 +5,6 @@ Nothing here imports torch. Defaults are the literature's.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
@@ -81,14 +80,11 @@ class Parquet(Config):
     """Column of integers."""
 
 
-_REPO = re.compile(r"(?!.*(--|\.\.))[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9_][A-Za-z0-9_.-]*")
-
-
 class HubDataset(Config):
     """The parquet files of a data set on the Hub, fetched into its own cache; see `zoo.data.hub`."""
 
     kind: Literal["hub"] = "hub"
-    repo: str
+    repo: Annotated[str, Field(pattern=r"^[A-Za-z0-9][\w.-]*/[\w.-]+$")]
     """The data set's repository, `org/name`."""
     revision: str | None = None
     """Branch, tag or commit; by default the branch `main` as it is then. Without a network, what the
@@ -104,13 +100,6 @@ class HubDataset(Config):
     """Column of {bytes, path} or of plain bytes; by default `image`, or else `img`."""
     label: str = "label"
     """Column of integers or words."""
-
-    @field_validator("repo")
-    @classmethod
-    def _named(cls, value: str) -> str:
-        if not _REPO.fullmatch(value):
-            raise ValueError(f'found "{value}", expected the name of a repository on the Hub, "org/name"')
-        return value
 
     @field_validator("revision")
     @classmethod

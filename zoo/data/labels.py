@@ -113,8 +113,8 @@ def require_same_classes(train: Sequence[str], test: Sequence[str], where: str =
     if [*map(_composed, train)] == [*map(_composed, test)]:
         name = next(ours for ours, theirs in zip(train, test, strict=True) if ours != theirs)
         raise DataError(f'{told}: "{name}". {OTHER_FORM}')
-    for ours, theirs, which in ((train, set(test), "training"), (test, set(train), "test")):
-        only = [f'"{name[:80]}"' for name in ours if name not in theirs]
+    for names, others, which in ((train, set(test), "training"), (test, set(train), "test")):
+        only = [f'"{name[:80]}"' for name in names if name not in others]
         told += f"; only {which} has {', '.join(only[:3])}" if only else ""
     for place, (ours, theirs) in enumerate(zip(train, test, strict=False)):
         if ours != theirs:
