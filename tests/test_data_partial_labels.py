@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.data_fixtures import MEAN, STD, list_dataset, photo
-from zoo.config import dump_yaml, load_yaml, parse
+from zoo.config import parse
 from zoo.data import DataConfig, LongTail, TrainLoader, ViewsConfig, long_tail, open_dataset
 from zoo.data.config import Digits, GroupedCandidates, Parquet, UniformCandidates
 from zoo.data.long_tail import as_candidates, draw_candidates
@@ -49,30 +49,6 @@ def test_exact_draws_of_a_small_case_are_pinned():
     drawn = draw_candidates(UniformCandidates(rate=0.5), np.array([3, 0, 1]), NAMES[:4])
     # RandomState(0): .549 .715 .603 .545 | .424 .646 .438 .892 | .964 .383 .792 .529
     assert drawn.astype(int).tolist() == [[0, 0, 0, 1], [1, 0, 1, 0], [0, 1, 0, 0]]
-
-
-@pytest.mark.parametrize("rate", [0.05, 0.3, 0.9])
-def test_every_wrong_label_joins_at_the_rate_and_the_true_one_always(rate):
-    labels = np.repeat(np.arange(10), 400)
-    drawn = draw_candidates(UniformCandidates(rate=rate, seed=1), labels, NAMES)
-    assert drawn[np.arange(4000), labels].all()
-    for true in range(10):
-        rows = drawn[labels == true]
-        for wrong in set(range(10)) - {true}:
-            spread = (rate * (1 - rate) / 400) ** 0.5
-            assert abs(rows[:, wrong].mean() - rate) < 5 * spread
-    wrong = drawn.sum(1) - 1
-    assert wrong.var() == pytest.approx(9 * rate * (1 - rate), rel=0.12), "wrong labels are not independent"
-
-
-def test_draws_are_a_function_of_seed_and_labels_alone():
-    labels = np.arange(50) % 10
-    first, again, other = (
-        draw_candidates(UniformCandidates(rate=0.5, seed=s), labels, NAMES) for s in (1, 1, 2)
-    )
-    np.random.seed(7)  # noqa: NPY002
-    assert np.array_equal(first, again)
-    assert not np.array_equal(first, other)
 
 
 @pytest.mark.parametrize("chunk", [1, 30, 10**9])
@@ -134,33 +110,17 @@ def test_a_section_that_does_not_fit_names_the_key(section, message):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "section",
-    [
-        UniformCandidates(rate=0.1),
-        GroupedCandidates(rate=0.5, seed=3, groups=GROUPS),
-    ],
-)
-def test_sections_survive_yaml(section):
-    config = DataConfig(source=Digits(), partial_labels=section)
-    assert parse(DataConfig, load_yaml(dump_yaml(config.model_dump()), "r"), "r") == config
-
-
 # --- data sets ------------------------------------------------------------------------------------------
 
 
 def test_are_drawn_for_the_images_that_the_long_tail_keeps():
     tail = LongTail(imbalance=50.0)
     data = digits(UniformCandidates(rate=0.3, seed=2), tail)
+    assert (
+        digits(UniformCandidates(rate=0.3), split="test").candidates is None and digits().candidates is None
+    )
     assert data.labels.tolist() == digits(None, tail).labels.tolist()
     assert np.array_equal(data.candidates, authors_uniform(data.labels, 10, 0.3, 2))
-
-
-def test_only_the_training_split_has_them():
-    config = UniformCandidates(rate=0.3)
-    assert digits(config, split="test").candidates is None
-    assert digits(config, split="test").describe()["partial_labels"] is None
-    assert digits().candidates is None
 
 
 def test_candidates_are_read_only_and_follow_a_subset():
@@ -264,12 +224,6 @@ def test_batches_have_the_candidates_of_their_images(some, backend, workers):
         assert batch.candidates.dtype == torch.bool
         assert np.array_equal(batch.candidates.numpy(), some.candidates[batch.index.numpy()])
         assert batch.candidates[torch.arange(len(batch.labels)), batch.labels].all()
-
-
-@pytest.mark.parametrize(("backend", "workers"), BACKENDS)
-def test_batches_without_partial_labels_have_no_candidates(backend, workers):
-    batch = next(loader(digits().subset(range(20)), backend, workers).stream(0, 1))
-    assert batch.candidates is None
 
 
 @pytest.mark.parametrize("backend", ["tensor", "torchvision"])

@@ -7,8 +7,17 @@ from typing import Any, NamedTuple
 
 from zoo.config import plain_kind
 from zoo.data.cifar import COPIES, from_archive
-from zoo.data.config import DataConfig, Digits, Folder, Holdout, HubDataset, ListFiles, Memory, Parquet
-from zoo.data.config import TorchvisionSource as Cifar
+from zoo.data.config import (
+    DataConfig,
+    Digits,
+    Folder,
+    Holdout,
+    HubDataset,
+    ListFiles,
+    Memory,
+    Parquet,
+    TorchvisionSource,
+)
 from zoo.data.dataset import ImageDataset, Split
 from zoo.data.folder import first_image, folders_in, image_files, is_visible
 from zoo.data.memory import TEST_PARTS, MemoryImages, Root
@@ -120,7 +129,7 @@ def source_in(root: Path) -> DataConfig | None:
         return tree
     for kind, copy in COPIES.items():
         if is_dir(copy.archive_in(root)):
-            return DataConfig(source=Cifar.model_validate({"kind": kind}))
+            return DataConfig(source=TorchvisionSource.model_validate({"kind": kind}))
     return _parquet_in(root) or tree
 
 
@@ -189,7 +198,7 @@ def lies_in(root: Path, config: DataConfig) -> bool:
         return is_file(root / source.train) or is_file(root / source.test)
     if isinstance(source, Parquet):
         return bool(split_files(root, source.train)) or from_archive(config, root) is not config
-    if isinstance(source, Cifar):
+    if isinstance(source, TorchvisionSource):
         archives = [kind for kind, copy in COPIES.items() if is_dir(copy.archive_in(root))]
         named = root.name in {copy.archive for copy in COPIES.values()}
         if source.kind in archives or COPIES[source.kind].parquet_in(root) is not None:

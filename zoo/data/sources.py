@@ -123,20 +123,16 @@ def open_dataset(
 
 def _read(source: Source, split: Split, root: Root) -> Opened:
     """Read a split of a source, and make sure that the names which a release records can be written."""
-    in_memory = isinstance(root, MemoryImages)
-    if isinstance(source, Memory):
-        if not isinstance(root, MemoryImages):
-            raise DataError(
-                f"data: {source.name} were images of a Python program, expected the same ones again"
-            )
+    folder = Path(root) if isinstance(root, str | Path) else None
+    if not isinstance(source, Memory):
+        found = _OPENERS[source.kind](source, split, folder)
+    elif isinstance(root, MemoryImages):
         found = root.opened(split)
     else:
-        found = _OPENERS[source.kind](source, split, None if root is None or in_memory else Path(str(root)))
-    name, where = data_name(source, root), "" if root is None or in_memory else f" in {str(root)!r}"
+        raise DataError(f"data: {source.name} were images in Python, expected the same ones as data")
+    name, where = data_name(source, root), f" in {str(folder)!r}" if folder else ""
     if not is_shown(name):
-        raise DataError(
-            f"{source.kind}: the data are called {name!r}, expected {EXPECTED}; rename the folder"
-        )
+        raise DataError(f"{source.kind}: found a folder called {name!r}, expected {EXPECTED}")
     place = first_unfit(found.class_names)
     if place is not None:
         called = found.class_names[place][:80]
