@@ -67,6 +67,13 @@ def parquet(folder: ImageFolder) -> Path:
     return place
 
 
+def csv_list(folder: ImageFolder) -> Path:
+    file = Path(folder.root).parent / "list.csv"
+    rows = [f"{Path(image).relative_to(file.parent)},{folder.classes[c]}" for image, c in folder.samples]
+    file.write_text("path,label\n" + "\n".join(rows))
+    return file
+
+
 def arrays(folder: ImageFolder) -> list[tuple[Any, str]]:
     return [(np.asarray(Image.open(file)), folder.classes[c]) for file, c in folder.samples]
 
@@ -78,6 +85,7 @@ def tensors(folder: ImageFolder) -> TensorDataset:
 
 KINDS: dict[str, Callable[[ImageFolder], Any]] = {
     "spec": lambda folder: f"folder:{folder.root}",
+    "csv file": csv_list,
     "parquet folder": parquet,
     "parquet file": lambda folder: str(parquet(folder) / "train.parquet"),
     "parquet files": lambda folder: [parquet(folder) / "train.parquet"],

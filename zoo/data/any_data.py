@@ -34,6 +34,7 @@ Data = Any
 - a folder, `CLASS/IMAGE`, `train/CLASS/IMAGE` with a folder of test images beside it (`val`, `valid`,
   `validation` or `test`), images alone, or parquet files, as Hugging Face's `Dataset.to_parquet` writes them;
   or one or several such files;
+- a list, lines "path label" (.txt) or columns path,label (.csv), of images relative to its folder;
 - a spec, see `zoo.data.spec.parse_data_spec`;
 - a Hugging Face `Dataset` or `DatasetDict`;
 - a torch `Dataset` of (image, label), or of images; a dict of such, by the names of their parts;
@@ -44,7 +45,7 @@ Of labelled images without a test part a fifth of each class is held out for tes
 """
 
 TREES = "CLASS/IMAGE, train/CLASS/IMAGE with val/CLASS/IMAGE, images alone, or parquet files"
-_EXPECTED = "a folder, a .parquet file, or a spec such as folder:DIR"
+_EXPECTED = "a folder, a .parquet, .csv or .txt file, or a spec such as folder:DIR"
 
 
 class Given(NamedTuple):
@@ -90,6 +91,9 @@ def _named(data: str | Path) -> Given:
             raise DataError(_advice(path))
         return Given(found, path)
     if is_file(data):
+        if path.suffix.lower() in (".txt", ".csv"):
+            source = ListFiles(train=path.name, test=path.name)
+            return Given(DataConfig(source=source, holdout=Holdout()), path.parent)
         if path.suffix != ".parquet":
             raise DataError(f'data: found the file "{data}", expected {_EXPECTED}')
         return Given(parquet_config(path.parent, path.name, None), path.parent)
