@@ -532,7 +532,7 @@ def test_what_needs_classes_refuses_images_without(flat: Path, tmp_path: Path) -
     with pytest.raises(ZooError, match=r"have no classes.*--set 'evaluation=\[\]'"):
         zoo.pretrain("cifar_resnet20.simclr_digits_lt50", out=tmp_path / "out", data=flat, overrides=FLAT)
     for recipe in (PACO, "cifar_resnet20.sup_con_digits_lt50"):
-        with pytest.raises(ZooError, match="have no labels, and classes are needed"):
+        with pytest.raises(ZooError, match="have no labels, which are needed here"):
             zoo.pretrain(recipe, out=tmp_path / "out", data=flat, overrides=[*FLAT, "evaluation=[]"])
 
 

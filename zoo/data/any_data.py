@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,6 +45,8 @@ Data = Any
 Of labelled images without a test part a fifth of each class is held out for testing.
 """
 
+TABLES = (".parquet", ".csv", ".txt")
+"""Endings of files that name or hold many images."""
 TREES = "CLASS/IMAGE, train/CLASS/IMAGE with val/CLASS/IMAGE, images alone, or parquet files"
 _EXPECTED = "a folder, a .parquet, .csv or .txt file, or a spec such as folder:DIR"
 
@@ -111,7 +114,9 @@ def _named(data: str | Path) -> Given:
 
 def _advice(root: Path) -> str:
     """Say what lies in a folder in which no images are known, and where they are or how they should lie."""
-    below = next((name for name in folders_in(root) if source_in(root / name) is not None), None)
+    below = None
+    with suppress(DataError):  # a folder there may be ambiguous itself
+        below = next((name for name in folders_in(root) if source_in(root / name) is not None), None)
     shown = [name for name in names_in(root) if is_visible(name)]
     found = ", ".join(shown[:5]) + (", ..." if len(shown) > 5 else "") if shown else "nothing"
     hint = f'. Did you mean "{root / below}"?' if below else ""
