@@ -87,10 +87,7 @@ def too_many(dataset: ImageDataset, errors: Mapping[int, str], split: Split, lim
 def unreadable(dataset: ImageDataset, errors: Mapping[int, str], limit: int) -> str:
     """Say which of somebody's own images cannot be read, by their places in the data set."""
     named = {dataset.name_of(index): error for index, error in errors.items()}
-    count = len(named)
-    return (
-        f"images: {_told(named, limit)}, or leave them out: --max-bad-images {count}, max_bad_images={count}"
-    )
+    return f"images: {_told(named, limit)}, or leave them out: --max-bad-images {len(named)}"
 
 
 def _told(errors: Mapping[str, str], limit: int) -> str:

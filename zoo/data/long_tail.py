@@ -153,7 +153,7 @@ def as_candidates(matrix: ArrayLike, labels: NDArray[np.int64], num_classes: int
             f"[{len(labels)}, {num_classes}]: a row for each training image (after long_tail), a column for "
             "each class"
         )
-    candidates = given == 1
+    candidates: NDArray[np.bool_] = np.asarray(given == 1)
     if not (candidates | (given == 0)).all():
         raise DataError("partial_labels: found other values than bool, or 0 and 1")
     lacking = np.flatnonzero(~candidates[np.arange(len(labels)), labels])

@@ -76,6 +76,8 @@ class MemoryStore:
             return read_image(item, name)
         if not isinstance(item, Image.Image):
             return Image.fromarray(_pixels(item, name)).convert("RGB")
+        if 0 in item.size:
+            raise DataError(f'image "{name}" has {item.width} x {item.height} pixels: none')
         try:
             return to_rgb(item)
         except Exception as error:  # of PIL's plugins, when the pixels are first asked for
