@@ -11,18 +11,30 @@ import pytest
 import torch
 from PIL import Image
 from torch.utils.data import Dataset, Subset, TensorDataset
-from torchvision import transforms
+from torchvision import datasets, transforms
 from torchvision.datasets import ImageFolder
 
 import zoo
-from zoo.data import open_dataset
-from zoo.data.any_data import as_data
+from tests.test_api import picture_folder
+from zoo import api
+from zoo.config import parse
+from zoo.data import DataConfig, open_dataset
+from zoo.data.any_data import as_data, resolve
+from zoo.data.config import Holdout
 from zoo.errors import DataError, ZooError
+from zoo.recipe import Recipe
 
 PACO = "cifar_resnet20.paco_digits_lt50"
 SHORT = {"training.epochs": 2, "training.batch_size": 16, "training.device": "cpu", "training.threads": 1}
 
 hub = pytest.importorskip("datasets")
+
+
+@pytest.fixture(autouse=True)
+def offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail the test at the first byte that torchvision would fetch."""
+    for each in (datasets.CIFAR10, datasets.CIFAR100):
+        monkeypatch.setattr(each, "download", lambda self: pytest.fail("downloaded"))
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +67,13 @@ def parquet(folder: ImageFolder) -> Path:
     return place
 
 
+def csv_list(folder: ImageFolder) -> Path:
+    file = Path(folder.root).parent / "list.csv"
+    rows = [f"{Path(image).relative_to(file.parent)},{folder.classes[c]}" for image, c in folder.samples]
+    file.write_text("path,label\n" + "\n".join(rows))
+    return file
+
+
 def arrays(folder: ImageFolder) -> list[tuple[Any, str]]:
     return [(np.asarray(Image.open(file)), folder.classes[c]) for file, c in folder.samples]
 
@@ -66,6 +85,7 @@ def tensors(folder: ImageFolder) -> TensorDataset:
 
 KINDS: dict[str, Callable[[ImageFolder], Any]] = {
     "spec": lambda folder: f"folder:{folder.root}",
+    "csv file": csv_list,
     "parquet folder": parquet,
     "parquet file": lambda folder: str(parquet(folder) / "train.parquet"),
     "parquet files": lambda folder: [parquet(folder) / "train.parquet"],
@@ -82,53 +102,56 @@ KINDS: dict[str, Callable[[ImageFolder], Any]] = {
 
 
 @pytest.fixture(scope="module")
-def expected(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def expected(digits: Path) -> dict[str, Any]:
     """What the images give as a folder."""
-    return results(digits, tmp_path_factory.mktemp("folder"))
+    return results(digits)
 
 
-def results(data: Any, out: Path) -> dict[str, Any]:
-    """Return what each entry point makes of data, as plain values that can be compared."""
+def results(data: Any) -> dict[str, Any]:
+    """Return what data are read as, and what entry points make of them, as values that can be compared."""
+    given = as_data(data)
+    sets = [open_dataset(given.config, split, given.root) for split in ("train", "test")]
     embedding = zoo.embed(PACO, data)
     assert embedding.labels is not None
-    tuned = zoo.finetune(init=PACO, data=data, out=out / "tuned", overrides=SHORT)
-    measured = {"classifier": {}, "knn": {"k": 3}}
-    entries = {name: zoo.evaluate(PACO, name, data, save=False, **put) for name, put in measured.items()}
-    entries["own"] = zoo.evaluate(tuned, "classifier", data, save=False)
     return {
+        "holdout": given.config.holdout,
+        "pixels": [[np.asarray(each.image(row)).tobytes() for row in range(len(each))] for each in sets],
+        "split": [[each.class_names[label] for label in each.labels] for each in sets],
         "features": embedding.features.numpy().tobytes(),
         "labels": [embedding.class_names[label] for label in embedding.labels],
-        "classes": [each.classes for each in zoo.predict(PACO, data, top=3)],
-        "metrics": {name: entry["metrics"] for name, entry in entries.items()},
-        "images": {name: entry["test_set"]["num_images"] for name, entry in entries.items()},
-        "weights": {name: each.numpy().tobytes() for name, each in tuned.load().state_dict().items()},
-        "tested": [each["metrics"] for each in tuned.metrics["evaluations"]],
-        "holdout": tuned.recipe["data"]["holdout"],
+        "predicted": [each.classes for each in zoo.predict(PACO, data, top=3)],
+        "metrics": zoo.evaluate(PACO, "classifier", data, save=False)["metrics"],
     }
 
 
-@pytest.mark.usefixtures("no_pictures")
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_kind_gives_what_the_folder_gives(
-    kind: str, digits: Path, expected: dict[str, Any], tmp_path: Path
-) -> None:
-    found = results(KINDS[kind](ImageFolder(str(digits))), tmp_path)
+def test_each_kind_gives_what_the_folder_gives(kind: str, digits: Path, expected: dict[str, Any]) -> None:
+    found = results(KINDS[kind](ImageFolder(str(digits))))
     assert {key for key in expected if found[key] != expected[key]} == set()
 
 
-def test_a_fifth_of_each_class_is_held_out_and_never_trained_on(
-    expected: dict[str, Any], digits: Path
-) -> None:
-    assert expected["holdout"] == {"fraction": 0.2, "seed": 0}
-    assert expected["images"]["classifier"] == 60, "of other data in one part all are measured"
-    assert expected["images"]["own"] == expected["images"]["knn"]
-    assert expected["metrics"]["own"] in expected["tested"]
+@pytest.mark.usefixtures("no_pictures")
+def test_a_training_on_images_in_python_is_that_on_the_folder(digits: Path, tmp_path: Path) -> None:
+    made = [
+        zoo.finetune(init=PACO, data=data, out=tmp_path / name, overrides=SHORT)
+        for name, data in (("folder", digits), ("python", arrays(ImageFolder(str(digits)))))
+    ]
+    hashes = [each.config["zoo"]["weights_sha256"] for each in made]
+    metrics = [each.metrics["evaluations"][0]["metrics"] for each in made]
+    assert hashes[0] == hashes[1] and metrics[0] == metrics[1]
+    again = zoo.evaluate(made[1], "classifier", arrays(ImageFolder(str(digits))), save=False)
+    assert again["metrics"] == metrics[1], "the same images are the release's own, of which a fifth is tested"
+
+
+def test_a_fifth_of_each_class_is_held_out_and_never_trained_on(digits: Path) -> None:
     config, root, _ = as_data(digits)
+    assert config.holdout == Holdout(fraction=0.2, seed=0)
     train, test = (open_dataset(config, split, root) for split in ("train", "test"))
     names = [{each.name_of(row) for row in range(len(each))} for each in (train, test)]
     assert not names[0] & names[1] and len(names[0] | names[1]) == 60
     assert train.class_counts[9] == 1 and test.class_counts[9] == 0
-    assert (test.class_counts[:9] >= 1).all() and len(test) == expected["images"]["own"]
+    assert (test.class_counts[:9] >= 1).all()
+    assert zoo.evaluate(PACO, "classifier", digits, save=False)["test_set"]["num_images"] == 60
 
 
 @pytest.mark.parametrize("test", ["val", "valid", "validation", "test"])
@@ -156,7 +179,7 @@ def test_images_without_labels_have_features_and_classes_and_can_be_learned_from
         assert torch.equal(found.features, features) and found.labels is None
     assert zoo.embed(PACO, files).names == tuple(files)
     assert zoo.embed(PACO, [Image.open(files[0])]).names == ("image 0",)
-    with pytest.raises(ZooError, match=r"have no labels, .* in Python \(image, label\) for each"):
+    with pytest.raises(ZooError, match=r"have no labels.* in Python \(image, label\) for each"):
         zoo.finetune(init=PACO, data=files, out=tmp_path / "out", overrides=SHORT)
     made = zoo.pretrain(
         arch="cifar_resnet20",
@@ -209,10 +232,10 @@ def test_text_stays_text_and_numbers_are_named_by_their_range() -> None:
 @pytest.mark.parametrize(
     ("label", "expected"),
     [
-        (-1, "label of image 1: found -1, expected 0, 1, ..."),
-        (0.5, "label of image 1: found 0.5, expected 0, 1, ..."),
-        (None, "label of image 1: found None, expected 0, 1, ..."),
-        ("cat", "found 'cat', expected 0, 1, ... or text, for all images one kind"),
+        (-1, "label of image 1: found label -1, expected 0, 1, ..."),
+        (0.5, "label of image 1: found label 0.5, expected 0, 1, ..."),
+        (None, "label of image 1: found label None, expected 0, 1, ..."),
+        ("cat", "found label 'cat', expected 0, 1, .* or text for all images"),
     ],
 )
 @pytest.mark.parametrize("kind", [list, lambda rows: Pairs(*rows)])
@@ -258,8 +281,111 @@ def test_what_is_no_data_is_one_line(data: Callable[[Path], Any], expected: str,
         assert "\n" not in str(found.value)
 
 
-def test_postscript_is_not_opened(tmp_path: Path) -> None:
-    Image.new("RGB", (8, 8)).save(tmp_path / "a.eps")
-    (tmp_path / "a.eps").rename(tmp_path / "a.png")
-    with pytest.raises(ZooError, match="cannot identify image file"):
-        zoo.embed(PACO, tmp_path)
+# --- folders: the place of a recipe's own data, or other data ---------------------------------------------
+
+CE = "cifar_resnet20.ce_digits_lt50"
+CIFAR = "cifar_resnet32.paco_cifar100_lt100"  # its recipe may download
+TINY = {"training.epochs": [1], "schedule.warmup_epochs": [0], "training.device": ["cpu"]}
+
+
+def begun(out: Path) -> Path:
+    """Return the folder of a run that has only begun."""
+    run = out.parent / "begun" / "run"
+    run.mkdir(parents=True)
+    (run / "recipe.yaml").write_text(Recipe.load(CE).to_yaml())
+    return run
+
+
+USES: list[Callable[[Any, Path], Any]] = [
+    lambda data, out: zoo.evaluate(CIFAR, "knn", data, save=False),
+    lambda data, out: zoo.embed(CIFAR, data),
+    lambda data, out: zoo.predict(CIFAR, data),
+    lambda data, out: zoo.pretrain(CIFAR, out=out, data=data),
+    lambda data, out: zoo.pretrain(None, arch="cifar_resnet20", out=out, data=data),
+    lambda data, out: zoo.finetune(init=CIFAR, out=out, data=data),
+    lambda data, out: zoo.finetune(CE, init=PACO, out=out, data=data),
+    lambda data, out: zoo.compare(None, init=CIFAR, out=out, data=data),
+    lambda data, out: zoo.sweep(CIFAR, out=out, data=data, vary={"optimizer.lr": [0.1]}),
+    lambda data, out: zoo.diagnose(CIFAR, out=out, data=data),
+    lambda data, out: zoo.reproduce(CIFAR, out=out, data=data),
+    lambda data, out: api.profile_step(Recipe.load(CIFAR), out=out, data=data),
+]
+
+
+@pytest.mark.parametrize("data", ["/nowhere", "folder:/nowhere", "cifar100:/nowhere?download=true"])
+@pytest.mark.parametrize("use", USES)
+def test_a_folder_that_is_not_there_is_one_line_and_is_not_made(
+    use: Callable[[Any, Path], Any], data: str, tmp_path: Path
+) -> None:
+    place = data.replace("/nowhere", str(tmp_path / "nowhere"))
+    with pytest.raises(zoo.ZooError) as found:
+        use(place, tmp_path / "out")
+    assert "no folder" in str(found.value) and "\n" not in str(found.value)
+    assert not (tmp_path / "nowhere").exists() and not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda data, out: zoo.reproduce(PACO, out=out, data=data),
+        lambda data, out: zoo.diagnose(PACO, begun(out), out=out, data=data),
+        lambda data, out: zoo.sweep(CE, PACO, out=out, data=data, vary=TINY),
+        lambda data, out: api.profile_step(Recipe.load(CIFAR), out=out, data=data),
+    ],
+)
+def test_other_images_are_refused_where_a_recipes_own_are_meant(
+    use: Callable[[Path, Path], Any], tmp_path: Path
+) -> None:
+    data = picture_folder(tmp_path / "photos")
+    before = sorted(data.rglob("*"))
+    with pytest.raises(DataError, match=r"found other data, .*photos., expected the recipe's own: "):
+        use(data, tmp_path / "out")
+    assert sorted(data.rglob("*")) == before and not (tmp_path / "out").exists()
+
+
+def put(path: Path) -> None:
+    """Make an image or a file, empty, or a folder, where the name has no ending."""
+    if not path.suffix:
+        path.mkdir(parents=True)
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+
+
+@pytest.mark.parametrize(
+    ("source", "inside", "kind"),
+    [
+        ("cifar100", "train/a/1.png val/a/1.png", "folder"),
+        ("cifar10", "1.png", "folder"),
+        ("digits", "cifar-100-python", "cifar100"),
+        ("digits", "train/a/1.png", "folder"),
+        # the own data, or a place to download them to
+        ("cifar100", "cifar-10-batches-py", None),  # torchvision's archives share a folder
+        ("cifar10", "flowers/jpg/1.png", None),
+        ("cifar10", "README.md cifar-10-python.tar.gz images.zip .cache/1.png ._1.png", None),
+        ("cifar10", "plain_text/train-00000-of-00001.parquet cats/1.png", None),
+        ("cifar10", "train-00000-of-00001.parquet", None),
+        ("cifar10", "cifar-10-batches-py train/a/1.png", None),
+        ("folder", "train/a/1.png", None),
+        ("folder", "val/a/1.png", None),
+    ],
+)
+def test_a_folder_is_other_data_where_the_own_do_not_lie_in_it(
+    source: str, inside: str, kind: str | None, tmp_path: Path
+) -> None:
+    for name in inside.split():
+        put(tmp_path / name)
+    section = {"kind": source, **({"download": True} if source.startswith("cifar") else {})}
+    given = resolve(tmp_path, parse(DataConfig, {"source": section}, "r"))
+    assert given.is_own == (kind is None) and given.root == tmp_path
+    assert given.config.source.kind == (kind or source)
+
+
+def test_what_lies_deeper_is_proposed(tmp_path: Path) -> None:
+    put(tmp_path / "photos/plain/ant/1.png")
+    put(tmp_path / "photos/notes.txt")
+    with pytest.raises(
+        DataError, match=r'no images in .*photos" but notes.txt, plain, expected CLASS/IMAGE, .*mean'
+    ) as said:
+        as_data(tmp_path / "photos")
+    assert str(tmp_path / "photos/plain") in str(said.value)

@@ -474,7 +474,7 @@ FOLDER = (
     "training.epochs=2",
     "schedule.warmup_epochs=1",
     "training.batch_size=8",
-    "data={source: {kind: folder}, max_bad_images: 1}",
+    "data={source: {kind: folder}}",
 )
 
 
@@ -515,22 +515,15 @@ def test_what_needs_classes_refuses_images_without(flat: Path, tmp_path: Path) -
     with pytest.raises(ZooError, match=r"have no classes.*--set 'evaluation=\[\]'"):
         zoo.pretrain("cifar_resnet20.simclr_digits_lt50", out=tmp_path / "out", data=flat, overrides=FLAT)
     for recipe in (PACO, "cifar_resnet20.sup_con_digits_lt50"):
-        with pytest.raises(ZooError, match="have no labels, and classes are needed"):
+        with pytest.raises(ZooError, match="have no labels, which are needed here"):
             zoo.pretrain(recipe, out=tmp_path / "out", data=flat, overrides=[*FLAT, "evaluation=[]"])
 
 
-@pytest.mark.usefixtures("no_pictures")
-def test_one_unreadable_training_image_ends_neither_training_nor_measuring(tmp_path: Path) -> None:
+def test_an_unreadable_training_image_is_named_before_any_step(tmp_path: Path) -> None:
     data = picture_folder(tmp_path / "pictures", bad="train/dark/03.png")
-    with pytest.warns(UserWarning, match=r'1 image cannot be read and is replaced, e\.g\. "dark/03\.png"'):
-        release = zoo.pretrain(PACO, out=tmp_path / "out", data=data, overrides=FOLDER)
-    assert release.metrics["training"]["unreadable_images"] == 1
-    assert (release.path / "run" / "unreadable.txt").read_text() == "dark/03.png\n"
-    assert {e["protocol"] for e in release.metrics["evaluations"]} == {"classifier", "linear", "knn"}
-    assert release.metrics["evaluations"][0]["data"] == "pictures"
-    again = zoo.evaluate(release, "knn", data, save=False, k=5)
-    known = next(e for e in release.metrics["evaluations"] if e["protocol"] == "knn")
-    assert again["metrics"] == known["metrics"]
+    with pytest.raises(ZooError, match=r'image "dark/03\.png" cannot be read'):
+        zoo.pretrain(PACO, out=tmp_path / "out", data=data, overrides=FOLDER)
+    assert not list((tmp_path / "out").rglob("step*"))
 
 
 @pytest.mark.usefixtures("no_pictures")

@@ -70,7 +70,7 @@ def refuse_to_decode(monkeypatch, but=()):
         raise AssertionError("an image was decoded")
 
     monkeypatch.setattr("zoo.data.stores.read_image", refuse)
-    monkeypatch.setattr("zoo.data.parquet.read_image", refuse)
+    monkeypatch.setattr("zoo.data.table.read_image", refuse)
 
 
 def warned(caplog):

@@ -293,47 +293,26 @@ def test_rows_called_alike_are_compared_by_their_pixels(trained: Release, tmp_pa
             opened(tmp_path / "negative", split, listed, long_tail=TAIL)
 
 
-def test_a_larger_copy_will_do_but_not_one_with_other_classes(trained: Release, tmp_path: Path) -> None:
-    def larger(kind: str, split: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        pixels, labels = drawn(kind, split)
-        return np.concatenate([pixels[:1] ^ 1, pixels]), np.concatenate([labels[:1], labels])
-
+def test_a_copy_with_more_images_will_do_but_not_one_with_other_classes(
+    trained: Release, tmp_path: Path
+) -> None:
+    write_parquet(tmp_path / "larger", "cifar10", order=ORDER)
     lossy = encode(np.zeros((32, 32, 3), np.uint8), "JPEG")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tests.cifar_files.drawn", larger)
-        write_parquet(tmp_path / "larger", "cifar10", order=np.append(ORDER, IMAGES["train"]))
-    for file in (tmp_path / "larger").iterdir():  # one image of each file is of another kind, and broken
+    for file in (tmp_path / "larger").iterdir():  # one image of each file is of another kind, and one broken
         table = pq.read_table(file)
         rows = table.to_pylist()
         extra = [{**rows[0], "img": {"bytes": each, "path": None}} for each in (lossy, b"no image")]
         pq.write_table(pa.Table.from_pylist([*extra, *rows], schema=table.schema), file)
-    found = zoo.reproduce(trained, out=tmp_path / "again", data=tmp_path / "larger", tolerance=0)
-    assert found is not None
-    assert found.same_weights
-    assert found.agrees
     entry = zoo.evaluate(trained, "few_shot", tmp_path / "larger", save=False, shots=2, draws=2)
+    assert entry["train_set"]["sha256"] == trained.images["train"].sha256
     assert entry["test_set"]["sha256"] == trained.images["test"].sha256
-    assert found.made.images.keys() == trained.images.keys()
 
     write_parquet(tmp_path / "named", "cifar10")
     for file in (tmp_path / "named").iterdir():
         table = pq.read_table(file)
         pq.write_table(table.replace_schema_metadata(None), file)
     with pytest.raises(DataError, match=r"10 classes called name0, name1, name2.* found 10 called 0, 1, 2"):
-        zoo.reproduce(trained, out=tmp_path / "other", data=tmp_path / "named")
-
-
-def test_a_broken_copy_says_how_many_images_cannot_be_read(
-    trained: Release, folders: Path, tmp_path: Path
-) -> None:
-    copy = Path(shutil.copytree(folders / "hub", tmp_path / "data"))
-    file = copy / "test-00000-of-00001.parquet"
-    table = pq.read_table(file)
-    rows = table.to_pylist()
-    rows[3]["img"]["bytes"] = b"no image"
-    pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), file)
-    with pytest.raises(DataError, match=r"1 of the 100 listed images .* 100 here, of which 1 cannot be read"):
-        zoo.evaluate(trained, "knn", copy, save=False)
+        zoo.evaluate(trained, "knn", tmp_path / "named", save=False)
 
 
 def test_looking_at_two_releases_gives_each_its_own_images(
@@ -381,20 +360,6 @@ def test_a_list_that_was_altered_is_refused(trained: Release, folders: Path, tmp
     renamed = altered(trained, tmp_path / "renamed", record=True, hashes={"train": "a" * 64})
     with pytest.raises(ReleaseError, match=r"train has sha256 a+, the release was trained on [0-9a-f]+"):
         check_release(renamed)
-
-
-def test_measuring_on_other_test_images_leaves_the_list_as_it_is(
-    trained: Release, folders: Path, tmp_path: Path
-) -> None:
-    release = zoo.open(copied(trained, tmp_path / "copy"))
-    data = Path(shutil.copytree(folders / "hub", tmp_path / "data"))
-    (data / "test-00000-of-00001.parquet").rename(data / "held.parquet")
-    spec = f"parquet:{data}?train=train-*.parquet&test=held.parquet&image=img&label=label"
-    entry = zoo.evaluate(release, "linear", f"{spec}&imbalance=4")
-    assert entry["train_set"]["sha256"] == release.images["train"].sha256
-    assert entry["test_set"]["sha256"] != release.images["test"].sha256
-    assert len(release.metrics["evaluations"]) == len(trained.metrics["evaluations"]) + 1
-    check_release(release)
 
 
 def test_a_list_can_be_taken_out_of_a_release(trained: Release, tmp_path: Path) -> None:

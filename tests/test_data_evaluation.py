@@ -56,17 +56,12 @@ def test_unreadable_images_end_an_evaluation_with_their_number(tmp_path, workers
     with pytest.raises(DataError) as caught:
         list(eval_images(data, EvalView(size=8), MEAN, STD, **keys))
     said = str(caught.value)
-    assert said.startswith(
-        'test images: found 2 of 6 that cannot be read, "1.png", "4.png" (image "1.png" cannot be read: '
-    )
-    assert said.endswith("what is measured on leaves none out: delete or mend them")
+    assert said.startswith('test images: image "1.png" cannot be read: ') and "1 more" in said
     assert "\n" not in said
     for name in ("0.png", "2.png"):
         (tmp_path / name).write_bytes(b"not an image")
-    with pytest.raises(DataError, match=r"^training images: found 4 of 6 .*, expected at most 3; ") as caught:
+    with pytest.raises(DataError, match=r"^train images: .*3 more .*; expected at most 3"):
         list(eval_images(data, EvalView(size=8), MEAN, STD, split="train", max_bad_images=3, **keys))
-    assert '"0.png", "1.png", "2.png", ... (' in str(caught.value)
-    assert "max_bad_images=4 in a data spec" in str(caught.value)
 
 
 def test_no_more_workers_are_started_than_there_are_cores(tmp_path, monkeypatch):

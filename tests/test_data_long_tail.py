@@ -1,4 +1,4 @@
-"""Long-tailed selection: the counts and the very images of the literature."""
+"""Long tails and few labels: the counts, the very images of the literature, and what records say of them."""
 
 import random
 from pathlib import Path
@@ -6,10 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from zoo.data import DataConfig, LongTail, open_dataset
-from zoo.data.config import Digits, Parquet
-from zoo.data.long_tail import class_sizes, select_long_tail
-from zoo.errors import DataError
+from zoo.data import DataConfig, LongTail, open_dataset, parse_data_spec
+from zoo.data.config import Digits, Parquet, Subset, selection_words
+from zoo.data.long_tail import class_sizes, select_long_tail, select_subset
+from zoo.errors import DataError, RecipeError
+from zoo.recipe import Recipe
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 
@@ -66,27 +67,12 @@ def test_unbalanced_source_starts_from_its_smallest_class():
 
 def test_impossible_profiles_name_the_class():
     labels = np.repeat([0, 1], [10, 4])
-    with pytest.raises(DataError, match=r"class 1 has 4 images.*keeps 5"):
+    with pytest.raises(DataError, match=r"class 1 has 4 images and would keep 5"):
         select_long_tail(LongTail(imbalance=2.0, max_per_class=10), labels, 2)
-    with pytest.raises(DataError, match=r"class 1 would keep no image.*at most 4"):
-        select_long_tail(LongTail(imbalance=5.0), labels, 2)
-
-
-def test_data_that_are_long_tailed_already_are_told_what_to_do_by_the_names_of_their_classes():
-    labels, names = np.repeat([0, 1, 2], [40, 4, 6]), ("apple", "bird", "zebra")
-    already = "of data that are long-tailed already: --set data.long_tail=null"
-    for changes, expected in (
-        ({}, 'class "bird" would keep no image with imbalance 50 and at most 4 images of a class (all of c'),
-        (
-            {"max_per_class": 8},
-            "with imbalance 50 and at most 8 images of a class (max_per_class); expect",
-        ),
-        ({"max_per_class": 100}, 'class "apple" has 40 images, the exponential profile'),
-    ):
-        with pytest.raises(DataError) as error:
-            select_long_tail(LongTail(imbalance=50.0, **changes), labels, 3, names)
-        assert expected in str(error.value) and str(error.value).endswith(already)
-        assert "largest" not in str(error.value)
+    with pytest.raises(DataError, match=r'class "b" has 4 images and would keep 0.*data.long_tail=null$'):
+        select_long_tail(LongTail(imbalance=5.0), labels, 2, ["a", "b"])
+    with pytest.raises(DataError, match='class "b" has no images'):
+        select_long_tail(LongTail(imbalance=5.0), labels, 3, ["a", "c", "b"])
 
 
 def test_applies_to_training_only_and_is_described():
@@ -101,6 +87,99 @@ def test_applies_to_training_only_and_is_described():
         "max_per_class": None,
     }
     assert test.describe()["long_tail"] is None
+
+
+# --- few labels ------------------------------------------------------------------------------------------
+
+LABELS = np.repeat(np.arange(4), [100, 30, 5, 1])
+
+
+def counts(**subset: float) -> list[int]:
+    kept = select_subset(Subset(**subset), LABELS, 4)  # type: ignore[arg-type]
+    assert (np.diff(kept) > 0).all(), "each once, in the order of the data"
+    return np.bincount(LABELS[kept], minlength=4).tolist()
+
+
+def test_a_fraction_is_rounded_in_each_class_and_leaves_one_image_at_least() -> None:
+    assert counts(fraction=0.01) == [1, 1, 1, 1]
+    assert counts(fraction=0.05) == [5, 2, 1, 1]  # 1.5 rounds to 2
+    assert counts(fraction=0.5) == [50, 15, 2, 1]  # 2.5 rounds to 2: to even
+    assert counts(fraction=1.0) == [100, 30, 5, 1]
+
+
+def test_so_many_of_each_class_or_a_clear_error() -> None:
+    assert counts(per_class=1) == [1, 1, 1, 1]
+    with pytest.raises(DataError, match=r"subset: class 2 has 5 images, expected at least per_class \(6\)"):
+        counts(per_class=6)
+
+
+def test_a_smaller_subset_of_one_seed_lies_in_the_larger_and_seeds_differ() -> None:
+    one, ten, other = (
+        set(select_subset(Subset(fraction=fraction, seed=seed), LABELS, 4).tolist())
+        for fraction, seed in ((0.1, 3), (0.4, 3), (0.1, 4))
+    )
+    assert one < ten
+    assert one != other
+
+
+def test_the_draw_is_that_of_numpys_random_state_class_by_class() -> None:
+    random = np.random.RandomState(5)
+    expected = [random.permutation((c == LABELS).nonzero()[0])[:1] for c in range(4)]
+    found = select_subset(Subset(per_class=1, seed=5), LABELS, 4)
+    assert found.tolist() == sorted(np.concatenate(expected).tolist())
+
+
+def test_a_subset_is_drawn_after_the_long_tail_from_training_images_alone() -> None:
+    config, _ = parse_data_spec("digits?imbalance=50&per_class=2")
+    tail, _ = parse_data_spec("digits?imbalance=50")
+    few, many = open_dataset(config, "train", None), open_dataset(tail, "train", None)
+    assert few.class_counts.tolist() == [2] * 10
+    names = [many.name_of(i) for i in range(len(many))]
+    positions = [names.index(few.name_of(i)) for i in range(len(few))]
+    assert positions == sorted(positions)
+    test, whole = open_dataset(config, "test", None), open_dataset(tail, "test", None)
+    assert test.describe()["sha256"] == whole.describe()["sha256"]
+    assert "subset" not in test.describe()
+
+
+def test_descriptions_tell_the_selection_and_those_without_one_stay_as_they_were() -> None:
+    datasets = {
+        spec: open_dataset(parse_data_spec(spec)[0], "train", None).describe()
+        for spec in ("digits", "digits?fraction=0.01", "digits?fraction=0.01&seed=1", "digits?fraction=1.0")
+    }
+    few = datasets["digits?fraction=0.01"]
+    assert few["subset"] == {"fraction": 0.01, "per_class": None, "seed": 0}
+    assert few["num_images"] == 10
+    assert "subset" not in datasets["digits"]
+    digests = {facts["sha256"] for facts in datasets.values()}
+    assert len(digests) == 3
+    assert datasets["digits?fraction=1.0"]["sha256"] == datasets["digits"]["sha256"]
+
+
+def test_words_for_tables() -> None:
+    assert selection_words({"imbalance": 50.0}, {"fraction": 0.01, "per_class": None}) == [
+        "long tail 50",
+        "1 % of labels",
+    ]
+    assert selection_words(None, {"fraction": None, "per_class": 5}) == ["5 labels a class"]
+    assert selection_words(None, None) == []
+
+
+def test_a_spec_gives_its_seed_to_what_is_asked_for() -> None:
+    both = parse_data_spec("digits?imbalance=10&fraction=0.1&seed=3")[0]
+    assert both.long_tail is not None
+    assert both.subset is not None
+    assert (both.long_tail.seed, both.subset.seed) == (3, 3)
+    few = parse_data_spec("digits?per_class=5&seed=3")[0]
+    assert few.long_tail is None
+    assert few.subset == Subset(per_class=5, seed=3)
+
+
+def test_recipes_take_a_subset_with_any_objective() -> None:
+    moco = Recipe.load("cifar_resnet20.moco_v2_ft_digits_lt50", ["data.subset={fraction: 0.5}"])
+    assert len(open_dataset(moco.data, "train", None)) == pytest.approx(344 / 2, abs=5)
+    with pytest.raises(RecipeError, match="found neither of fraction and per_class"):
+        Recipe.load("cifar_resnet20.moco_v2_ft_digits_lt50", ["data.subset={seed: 0}"])
 
 
 @pytest.mark.shared

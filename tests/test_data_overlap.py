@@ -14,7 +14,7 @@ from PIL import Image
 
 import zoo
 from zoo.data import open_dataset, parse_data_spec
-from zoo.data.overlap import shared_images
+from zoo.data.image_ids import shared_images
 from zoo.release.card import check_card
 
 

@@ -106,16 +106,6 @@ def test_a_folders_long_name_is_cut_to_what_a_release_can_be_named(folder: Path)
         assert name.startswith(beginning) and len(name) == 96
 
 
-def test_a_spec_says_how_many_images_may_be_unreadable(folder: Path) -> None:
-    spec = f"folder:{folder}?max_bad_images=2"
-    for recipe in (None, plan_finetuning(None, init=MOCO, data=f"folder:{folder}").recipe):
-        planned = plan_finetuning(recipe, init=MOCO, data=spec).recipe
-        assert planned.data.max_bad_images == 2
-        assert recipe is None or planned.name == recipe.name
-    kept = plan_finetuning(planned, init=MOCO, data=f"folder:{folder}").recipe
-    assert kept.data.max_bad_images == 2, "a spec that says nothing leaves the recipe's"
-
-
 def test_a_start_in_a_folder_is_described_by_name_and_hash(tmp_path: Path) -> None:
     start = Path(shutil.copytree(zoo.open(MOCO).path, tmp_path / "home alice" / "start"))
     release = zoo.open(start)

@@ -172,13 +172,13 @@ def test_what_makes_a_recipe_is_refused_beside_one() -> None:
 @pytest.mark.usefixtures("no_pictures")
 def test_a_spec_takes_the_place_of_a_recipes_data(classes: Path, tmp_path: Path) -> None:
     changes = ("training.epochs=1", "schedule.warmup_epochs=0", "evaluation=[]", "data.image_size=8")
-    spec = f"folder:{classes}?per_class=5&max_bad_images=1"
+    spec = f"folder:{classes}?per_class=5"
     base = "cifar_resnet20.ce_digits_lt50"
     made = zoo.pretrain(base, data=spec, out=tmp_path / "out", overrides=changes)
     assert made.name == f"{base}_changed"
     data = made.recipe["data"]
     assert data["source"] == {"kind": "folder", "train": "train", "test": "val"}
-    assert (data["long_tail"], data["subset"]["per_class"], data["max_bad_images"]) == (None, 5, 1)
+    assert (data["long_tail"], data["subset"]["per_class"]) == (None, 5)
     assert made.class_names == ("ant", "bee")
     own = ["data.source={kind: folder}", "data.long_tail=null"]
     assert data_in_place(base, classes, own) == (classes, own), "a folder is the recipe's own source's"

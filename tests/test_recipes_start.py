@@ -14,7 +14,7 @@ import torch
 from tests.data_fixtures import photo
 from zoo import catalog
 from zoo.data import open_dataset
-from zoo.data.embedded import folder_for
+from zoo.data.any_data import folder_for
 from zoo.recipe import Recipe
 from zoo.training.build import build_objective
 from zoo.training.prepare import open_loader

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import zoo
+from tests.test_api import FOLDER, picture_folder
 from tests.test_training import SHORT
 from tests.test_training_stopping import stopping
 from zoo.cli import main
@@ -129,6 +130,16 @@ def test_the_middle_of_an_epoch_and_a_folder_of_a_run(finished: Release, tmp_pat
     assert taken.metrics["training"]["images"] == 4 * 64
     assert taken.metrics["evaluations"] == []
     assert zoo.load(tmp_path / "taken")(torch.rand(1, 3, 32, 32)).shape == (1, 64)
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_the_folder_of_the_run_s_data_is_known(tmp_path: Path) -> None:
+    data = picture_folder(tmp_path / "pictures")
+    changes = [*FOLDER, "training.device=cpu", "training.checkpoint_every=1", "evaluation=[]"]
+    whole = zoo.pretrain(CLASSIFY, data=data, out=tmp_path / "two", overrides=changes)
+    step = RunFolder(whole.path / "run").load().step // 2  # type: ignore[union-attr]
+    taken = zoo.snapshot(whole.path, step=step, out=tmp_path / "taken")
+    assert taken.class_names == ("dark", "light")
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from tests.programs.tiny import VIT
 from tests.test_training import StopAfter, assert_same_state
 from tests.warm import run_ranks
 from zoo.data import ImageDataset, open_dataset
-from zoo.data.sources import ArrayStore
+from zoo.data.stores import ArrayStore
 from zoo.errors import DataError, Interrupted, RecipeError, ZooWarning
 from zoo.objectives import Objective
 from zoo.recipe import Recipe

@@ -18,7 +18,7 @@ from tests.test_step import stepper_and_batches
 from tests.test_training import StopAfter, assert_same_state, run
 from zoo.api.facts import training_facts
 from zoo.data import ImageDataset, eval_images, open_dataset
-from zoo.data.sources import ArrayStore
+from zoo.data.stores import ArrayStore
 from zoo.errors import DataError, Interrupted, RecipeError, TrainingError
 from zoo.evaluation.classifier import center_logits
 from zoo.evaluation.features import extract

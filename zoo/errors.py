@@ -48,7 +48,7 @@ class RecipeError(ZooError):
 
 
 class DataError(ZooError):
-    """A data set is missing, malformed, or has more unreadable images than the recipe allows."""
+    """A data set is missing, malformed, or has images that cannot be read."""
 
 
 class ReleaseError(ZooError):

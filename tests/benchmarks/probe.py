@@ -26,7 +26,7 @@ from tests.benchmarks.harness import Row, gate, synchronize
 from tests.data_fixtures import MEAN, STD, photo
 from zoo import backbones
 from zoo.data import EvalView, ImageDataset
-from zoo.data.sources import ArrayStore
+from zoo.data.stores import ArrayStore
 from zoo.evaluation.linear import LinearClassifier, fit_linear
 from zoo.evaluation.measure import Encoded
 from zoo.evaluation.solvers import Problem, _curvature

@@ -1,6 +1,5 @@
 """What users call: pretrain, finetune, evaluate, diagnose, ... Joins the rooms."""
 
-from zoo.api.classes import class_map
 from zoo.api.diagnosis import Report, diagnose
 from zoo.api.embedding import embed
 from zoo.api.evaluation import evaluate, evaluate_release
@@ -13,6 +12,7 @@ from zoo.api.profiling import profile_step
 from zoo.api.snapshots import snapshot
 from zoo.evaluation.embedding import Embedding
 from zoo.recipe.protocols import PROTOCOLS
+from zoo.report.classes import class_map
 
 __all__ = [
     "PROTOCOLS",

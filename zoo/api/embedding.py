@@ -27,7 +27,7 @@ def embed(
     preprocess: Preprocess | Mapping[str, Any] | None = None,
     device: str = "auto",
     workers: int | None = None,
-    max_bad_images: int | None = None,
+    max_bad_images: int = 0,
 ) -> Embedding:
     """Encode images with any encoder: for search, clustering, plots.
 
@@ -40,8 +40,7 @@ def embed(
         preprocess: of a model alone, how its images are made, as in `zoo.evaluate`.
         device: "auto", "cpu" or "cuda".
         workers: processes that decode images; those of the release's recipe when None.
-        max_bad_images: so many unreadable images are left out, with a warning that names them. When None,
-            what the spec says, else none.
+        max_bad_images: so many unreadable images are left out, with a warning that names them.
 
     Returns:
         Features, names, labels, class names; see `Embedding`.
@@ -57,7 +56,6 @@ def embed(
         raise DataError("data: found nothing, expected a folder of images, a spec, or images in Python")
     found = open_images(data, split)
     encoder = find_encoder(release_or_model, preprocess)
-    limit = found.max_bad_images if max_bad_images is None else max_bad_images
     images = found.dataset
     features, places, left_out = encode(
         images,
@@ -66,7 +64,7 @@ def embed(
         release=encoder.release,
         device=device,
         workers=workers,
-        max_bad_images=limit,
+        max_bad_images=max_bad_images,
         doing="embedding",
     )
     kept = places.tolist()

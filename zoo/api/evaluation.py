@@ -20,7 +20,6 @@ from zoo.api.own_images import open_own
 from zoo.config import parse
 from zoo.data import DataConfig, ImageDataset, open_dataset
 from zoo.data.any_data import Data, Given, resolve, whole
-from zoo.data.embedded import without_partial_labels
 from zoo.data.sources import has_training_split
 from zoo.errors import DataError, RecipeError, ZooError, ZooWarning, did_you_mean
 from zoo.evaluation.center_loss import CenterLoss, center_loss
@@ -182,7 +181,6 @@ def evaluate_release(
         std=view.std,
         device=place,
         workers=reading.workers if workers is None else workers,
-        max_bad_images=config.max_bad_images,
         cache=reading.cache,
     )
     kept = None if release is None else _kept_as_it_is(release)
@@ -337,4 +335,4 @@ def own_data(recipe: Mapping[str, Any], name: str, data: Data) -> Given:
             raise
         own = None
     given = resolve(data, own)
-    return Given(*without_partial_labels(given.config, given.root), given.is_own)
+    return given._replace(config=given.config.model_copy(update={"partial_labels": None}))

@@ -121,8 +121,6 @@ def _changes(recipe: Recipe | str | Path, plain: Mapping[str, Any], overrides: S
 
 def _put_data(plain: dict[str, Any], config: DataConfig, root: Root, told: str) -> None:
     """Let a recipe learn from other data, and say so in its name and description."""
-    if "max_bad_images" in config.model_fields_set:
-        plain["data"]["max_bad_images"] = config.max_bad_images
     new = {"holdout": None} | config.model_dump(
         mode="json", include={"source", "holdout", "long_tail", "subset"}
     )

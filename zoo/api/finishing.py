@@ -78,7 +78,6 @@ def finish(
         std=recipe.data.std,
         device=pick_device(recipe.training.device),
         workers=recipe.views.workers,
-        max_bad_images=recipe.data.max_bad_images,
         cache=recipe.views.cache,
     )
     # all training images, also where a part was for validation: as `zoo evaluate` will have it

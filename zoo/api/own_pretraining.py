@@ -218,7 +218,7 @@ def data_in_place(
     config, root, is_own = resolve(data, as_recipe(recipe, overrides).data)
     if is_own:
         return root, overrides
-    keys = ["source", "holdout", "long_tail", "subset", *(config.model_fields_set & {"max_bad_images"})]
+    keys = ["source", "holdout", "long_tail", "subset"]
     plain = config.model_dump(mode="json")
     return root, [*as_overrides({f"data.{key}": plain.get(key) for key in keys}), *overrides]
 

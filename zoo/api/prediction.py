@@ -11,7 +11,7 @@ from PIL import Image
 
 from zoo.api.encoding import encode, opened
 from zoo.api.given import check_number
-from zoo.data.any_data import Data, open_images
+from zoo.data.any_data import TABLES, Data, open_images
 from zoo.evaluation.center_loss import CenterLoss, center_loss
 from zoo.files import is_dir, is_file
 from zoo.functional.checks import check_features
@@ -70,9 +70,9 @@ def predict(
         images = list(images)
     path = Path(images) if isinstance(images, str | Path) else None
     single = isinstance(images, Image.Image) or (
-        path is not None and is_file(path) and path.suffix != ".parquet"
+        path is not None and is_file(path) and path.suffix.lower() not in TABLES
     )
-    dataset, _, limit = open_images([images] if single else images)
+    dataset, _ = open_images([images] if single else images)
     folder = path if path is not None and is_dir(path) else Path()  # names are relative to it
     features, places, _ = encode(
         dataset,
@@ -81,7 +81,7 @@ def predict(
         release=found,
         device=device,
         workers=workers,
-        max_bad_images=max(max_bad_images, limit),
+        max_bad_images=max_bad_images,
         doing="classifying",
     )
     check_features(features, "features", dim=centers.weight.shape[1])

@@ -11,10 +11,10 @@ from zoo import release as releases
 from zoo.api.finishing import Finished, finish
 from zoo.config import plain_kind
 from zoo.data import DataConfig, ImageDataset, open_dataset
+from zoo.data.cifar import from_archive
 from zoo.data.memory import Root
-from zoo.data.recognition import from_archive
 from zoo.errors import DataError, Interrupted, RecipeError, TrainingError, ZooError, ZooWarning
-from zoo.files import RUNS
+from zoo.files import RUNS, write_text
 from zoo.image_list import ImageList
 from zoo.launch import handed_on, others_waiting, restarted
 from zoo.ranks import ALONE, Ranks
@@ -37,6 +37,9 @@ from zoo.training.run_stages import train_stages
 from zoo.training.signals import interruptible
 from zoo.training.stages import beginning
 from zoo.training.tracking import require_trackers
+
+DATA_FOLDER = "data_folder.txt"
+"""File of a run's own folder that says where its data lie, for `zoo.snapshot`; it is never published."""
 
 
 def pretrain(
@@ -97,6 +100,8 @@ def _pretrain(
         objective = build_objective(beginning(recipe), train_set)
     release = None
     with cpu_threads(recipe.training.threads), run.locked() if ranks.rank == 0 else nullcontext():
+        if ranks.rank == 0 and isinstance(data, str | Path):
+            write_text(run.path / DATA_FOLDER, f"{Path(data).resolve()}\n")
         stages = train_stages(
             objective, train_set, recipe, run, resume=resume, ranks=ranks, at=at, begun=begun
         )

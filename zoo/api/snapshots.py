@@ -6,11 +6,11 @@ from pathlib import Path
 
 from zoo.api.finishing import finish
 from zoo.api.given import check_path
-from zoo.api.pretraining import open_sets
+from zoo.api.pretraining import DATA_FOLDER, open_sets
 from zoo.catalog import recipe_text
 from zoo.data.any_data import Data, own_root
 from zoo.errors import TrainingError
-from zoo.files import RUNS, is_file
+from zoo.files import RUNS, is_dir, is_file
 from zoo.recipe import Recipe
 from zoo.recipe.overrides import Overrides, as_overrides
 from zoo.release import Release
@@ -40,7 +40,7 @@ def snapshot(
             several trainings, whose release tells of all of them.
         out: the release folder to make, `runs/NAME_epN` when None: NAME of the recipe, N the epoch, or
             `runs/NAME_stepN` where the checkpoint is not of an epoch's end.
-        data: those of the training, where they need to be given.
+        data: those of the training; the folder that it was given when None.
         step: after which the checkpoint was written; the newest when None.
         overrides: changes of the recipe; only those with which a training could be resumed, e.g.
             `{"evaluation": []}`.
@@ -69,6 +69,8 @@ def snapshot(
     checkpoint = checkpoint_of(folder, step)
     if out is not None:
         _require_free(Path(out), folder)  # before the data are read
+    if data is None:
+        data = _folder_of_data(folder)
     train_set, test_set = open_sets(recipe, own_root(data, recipe.data))
     with cpu_threads(recipe.training.threads):
         trained = trained_until(checkpoint, recipe, folder, train_set)
@@ -102,6 +104,13 @@ def _require_free(out: Path, run: RunFolder) -> None:
     for other in (place / "run", place, *place.parents):
         if RunFolder(other).is_one():  # whose own release could not be written any more
             raise TrainingError(f'out: "{out}" has another training, in "{other}"; choose another --out')
+
+
+def _folder_of_data(run: RunFolder) -> Path | None:
+    """Return the folder of data that a training was given; None: none, or it lies there no more."""
+    file = run.path / DATA_FOLDER
+    place = Path(file.read_text("utf-8").strip()) if is_file(file) else None
+    return place if place is not None and is_dir(place) else None
 
 
 def _run_in(folder: Path) -> RunFolder:

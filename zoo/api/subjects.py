@@ -13,9 +13,8 @@ from zoo import release as releases
 from zoo.catalog import recipe_text
 from zoo.config import parse
 from zoo.data import EvalView, open_dataset
-from zoo.data.any_data import Data
-from zoo.data.embedded import folder_for
-from zoo.data.words import data_words
+from zoo.data.any_data import Data, folder_for
+from zoo.data.config import data_words
 from zoo.errors import ReleaseError, TrainingError, ZooError
 from zoo.files import is_dir, is_file, names_in
 from zoo.modules import Centers

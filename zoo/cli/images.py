@@ -38,9 +38,9 @@ def embed(
         str | None, typer.Option("--split", help="train or test. Default: all of a folder, else test.")
     ] = None,
     max_bad_images: Annotated[
-        int | None,
+        int,
         typer.Option("--max-bad-images", min=0, help="Leave out so many unreadable images, and name them."),
-    ] = None,
+    ] = 0,
     workers: Workers = None,
     device: Device = "auto",
 ) -> None:

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from zoo.config import plain_kind
-from zoo.data.config import DataConfig, Folder, Holdout
+from zoo.data.cifar import COPIES, from_archive
+from zoo.data.config import (
+    DataConfig,
+    Digits,
+    Folder,
+    Holdout,
+    HubDataset,
+    ListFiles,
+    Memory,
+    Parquet,
+    TorchvisionSource,
+)
 from zoo.data.dataset import ImageDataset, Split
-from zoo.data.embedded import reads_folder
-from zoo.data.image_files import image_files
-from zoo.data.memory import MemoryImages, Root
-from zoo.data.recognition import folder_in, holds, parquet_config, source_in
+from zoo.data.folder import first_image, folders_in, image_files, is_visible
+from zoo.data.memory import TEST_PARTS, MemoryImages, Root
 from zoo.data.sources import open_dataset
 from zoo.data.spec import parse_data_spec
 from zoo.data.stores import FileStore
+from zoo.data.table import parquet_config, split_files, split_matches
 from zoo.errors import DataError, ZooError
 from zoo.files import is_dir, is_file, names_in
 
@@ -24,6 +35,7 @@ Data = Any
 - a folder, `CLASS/IMAGE`, `train/CLASS/IMAGE` with a folder of test images beside it (`val`, `valid`,
   `validation` or `test`), images alone, or parquet files, as Hugging Face's `Dataset.to_parquet` writes them;
   or one or several such files;
+- a list, lines "path label" (.txt) or columns path,label (.csv), of images relative to its folder;
 - a spec, see `zoo.data.spec.parse_data_spec`;
 - a Hugging Face `Dataset` or `DatasetDict`;
 - a torch `Dataset` of (image, label), or of images; a dict of such, by the names of their parts;
@@ -32,6 +44,11 @@ Data = Any
 
 Of labelled images without a test part a fifth of each class is held out for testing.
 """
+
+TABLES = (".parquet", ".csv", ".txt")
+"""Endings of files that name or hold many images."""
+TREES = "CLASS/IMAGE, train/CLASS/IMAGE with val/CLASS/IMAGE, images alone, or parquet files"
+_EXPECTED = "a folder, a .parquet, .csv or .txt file, or a spec such as folder:DIR"
 
 
 class Given(NamedTuple):
@@ -74,12 +91,12 @@ def _named(data: str | Path) -> Given:
     if is_dir(data):
         found = source_in(path)
         if found is None:
-            raise DataError(
-                f'data: found no images in the folder "{data}", expected CLASS/IMAGE, train/CLASS/IMAGE with '
-                "val/CLASS/IMAGE, or parquet files"
-            )
+            raise DataError(_advice(path))
         return Given(found, path)
     if is_file(data):
+        if path.suffix.lower() in (".txt", ".csv"):
+            source = ListFiles(train=path.name, test=path.name)
+            return Given(DataConfig(source=source, holdout=Holdout()), path.parent)
         if path.suffix != ".parquet":
             raise DataError(f'data: found the file "{data}", expected {_EXPECTED}')
         return Given(parquet_config(path.parent, path.name, None), path.parent)
@@ -95,7 +112,113 @@ def _named(data: str | Path) -> Given:
     return Given(config, root)
 
 
-_EXPECTED = "a folder, a .parquet file, or a spec such as folder:DIR"
+def _advice(root: Path) -> str:
+    """Say what lies in a folder in which no images are known, and where they are or how they should lie."""
+    below = None
+    with suppress(DataError):  # a folder there may be ambiguous itself
+        below = next((name for name in folders_in(root) if source_in(root / name) is not None), None)
+    shown = [name for name in names_in(root) if is_visible(name)]
+    found = ", ".join(shown[:5]) + (", ..." if len(shown) > 5 else "") if shown else "nothing"
+    hint = f'. Did you mean "{root / below}"?' if below else ""
+    return f'data: found no images in the folder "{root}" but {found}, expected {TREES}{hint}'
+
+
+def source_in(root: Path) -> DataConfig | None:
+    """Return how the images in a folder are read; None where it has none that are known.
+
+    Looked for are `train/CLASS/IMAGE` and a test folder, CIFAR's archives, parquet files, `CLASS/IMAGE` and
+    images without classes, in this order.
+
+    Raises:
+        DataError: for images beside folders of images, and for parquet files without a column of images, or
+            with several that could be meant.
+    """
+    tree = folder_in(root)
+    if tree is not None and isinstance(tree.source, Folder) and tree.source.train != ".":
+        return tree
+    for kind, copy in COPIES.items():
+        if is_dir(copy.archive_in(root)):
+            return DataConfig(source=TorchvisionSource.model_validate({"kind": kind}))
+    return _parquet_in(root) or tree
+
+
+def folder_in(root: Path) -> DataConfig | None:
+    """Return how a tree of image files is read; None where there is none."""
+    folders = folders_in(root)
+    test = next((name for name in TEST_PARTS if name in folders), None)
+    others = any(first_image(root / name) for name in folders if name not in ("train", *TEST_PARTS))
+    in_classes = _image_below(root / "train") is not None
+    alone = not in_classes and not others and first_image(root / "train") is not None
+    if in_classes or alone:
+        if test is not None:
+            return DataConfig(source=Folder(test=test))
+        return DataConfig(source=Folder(), holdout=Holdout(fraction=0) if alone else Holdout())
+    if test is not None and not others and _image_below(root / test) is not None:
+        return DataConfig(source=Folder(test=test))
+    image, inner = first_image(root), _image_below(root)
+    if image is None:
+        return None if inner is None else DataConfig(source=Folder(train="."), holdout=Holdout())
+    if inner is not None:
+        raise DataError(
+            f'data: found the image "{image.name}" and the folder "{inner.parent.name}" of images beside it '
+            f"in {root}, expected CLASS/IMAGE alone, or images alone"
+        )
+    return DataConfig(source=Folder(train="."), holdout=Holdout(fraction=0))
+
+
+def _image_below(folder: Path) -> Path | None:
+    """Return an image of the folders in a folder."""
+    images = (first_image(folder / name) for name in folders_in(folder))
+    return next((image for image in images if image is not None), None)
+
+
+def _parquet_in(root: Path) -> DataConfig | None:
+    """Return how a folder's parquet files are read: those of its parts, else all of them as one part."""
+    for inside in ("", "data/"):
+        names = [name for name in names_in(root / inside) if name.endswith(".parquet") and is_visible(name)]
+        found = dict[str, str]()
+        for part in ("train", *TEST_PARTS):
+            if any(map(split_matches(part), names)):
+                found[part] = inside + part
+            elif any(name.endswith(".parquet") for name in names_in(root / inside / part)):
+                found[part] = f"{inside}{part}/*.parquet"
+        if "train" in found:
+            test = next((found[name] for name in TEST_PARTS if name in found), None)
+            return parquet_config(root, found["train"], test)
+        if found or names:
+            return parquet_config(root, next(iter(found.values()), f"{inside}*.parquet"), None)
+    return None
+
+
+def reads_folder(config: DataConfig) -> bool:
+    """Whether the images can lie in a folder of the user's."""
+    return not isinstance(config.source, Digits | HubDataset | Memory)
+
+
+def folder_for(config: DataConfig, root: Root) -> Root:
+    """Return the folder that several data share, or None for data that cannot lie in it."""
+    return root if reads_folder(config) or isinstance(root, MemoryImages) else None
+
+
+def lies_in(root: Path, config: DataConfig) -> bool:
+    """Whether a folder is that of a source: what it reads lies there, or may be downloaded to it."""
+    source = config.source
+    if isinstance(source, ListFiles):
+        return is_file(root / source.train) or is_file(root / source.test)
+    if isinstance(source, Parquet):
+        return bool(split_files(root, source.train)) or from_archive(config, root) is not config
+    if isinstance(source, TorchvisionSource):
+        archives = [kind for kind, copy in COPIES.items() if is_dir(copy.archive_in(root))]
+        named = root.name in {copy.archive for copy in COPIES.values()}
+        if source.kind in archives or COPIES[source.kind].parquet_in(root) is not None:
+            return True
+        return bool(archives) and not named  # archives share a folder
+    if not isinstance(source, Folder):
+        return True
+    if source.train != ".":
+        return is_dir(root / source.train) or is_dir(root / source.test)
+    found = folder_in(root)
+    return found is not None and isinstance(found.source, Folder) and found.source.train == "."
 
 
 def resolve(data: Data, own: DataConfig | None) -> Given:
@@ -116,7 +239,7 @@ def resolve(data: Data, own: DataConfig | None) -> Given:
             return Given(own, None, is_own=True)
         if isinstance(data, str | Path) and is_dir(data) and reads_folder(own):
             root = Path(data)
-            if holds(root, own) or source_in(root) is None:
+            if lies_in(root, own) or source_in(root) is None:
                 return Given(own, root, is_own=True)
     elif data is None:
         raise DataError(f"data: found none, expected {_EXPECTED}, or images in Python")
@@ -150,11 +273,10 @@ def whole(config: DataConfig) -> DataConfig:
 
 
 class Opened(NamedTuple):
-    """Images to encode: all, or those of a split; and how many of them may be unreadable."""
+    """Images to encode: all, or those of a split."""
 
     dataset: ImageDataset
     split: Split | None
-    max_bad_images: int = 0
 
 
 def open_images(data: Data, split: Split | None = None) -> Opened:
@@ -170,14 +292,14 @@ def open_images(data: Data, split: Split | None = None) -> Opened:
     if split not in (None, "train", "test"):
         raise ZooError(f"split: found {split!r}, expected train or test")
     if split is None and isinstance(data, str | Path) and is_dir(data):
-        files = [name for name in names_in(Path(data)) if name.endswith(".parquet")]
-        paths = [] if files else image_files(Path(data))
+        tabular = any(name.endswith(".parquet") for name in names_in(Path(data)))
+        paths = [] if tabular else sorted(image_files(Path(data)))
         if paths:
             return Opened(_folder_of_images(Path(data), paths), None)
     config, root, _ = as_data(data)
     told = split or (None if config.holdout is not None else "test")
     config = config if split else whole(config)
-    return Opened(open_dataset(config, split or "test", root, unlabelled=True), told, config.max_bad_images)
+    return Opened(open_dataset(config, split or "test", root, unlabelled=True), told)
 
 
 def _folder_of_images(root: Path, paths: list[str]) -> ImageDataset:

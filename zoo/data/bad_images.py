@@ -1,4 +1,4 @@
-"""Unreadable images: counted, reported and replaced while training, up to a limit."""
+"""Unreadable images: an error that names them, or others in their place up to a limit."""
 
 from __future__ import annotations
 
@@ -48,8 +48,7 @@ class BadImages:
 
     def __init__(self, limit: int, *, all_read: bool) -> None:
         """Allow up to `limit` of them; `all_read`: every image is read before the first are added."""
-        self._limit = limit
-        self._all_read = all_read
+        self._limit, self._all_read = limit, all_read
         self._errors: dict[str, str] = {}
 
     @property
@@ -61,11 +60,12 @@ class BadImages:
         """Record errors by image name.
 
         Raises:
-            DataError: beyond the limit, with the first image's error, the number of others as far as it is
-                known, and what can be done.
+            DataError: beyond the limit, naming the images met so far.
         """
         self._errors.update(errors)
-        self._check()
+        if len(self._errors) > self._limit:
+            more = "" if self._all_read else ", and not all are read yet"
+            raise DataError(_told(self._errors, self._limit) + more)
 
     def merge(self, ranks: Sequence[Mapping[str, str]]) -> None:
         """Record the errors of all ranks, in their order, this one's included.
@@ -73,69 +73,25 @@ class BadImages:
         Raises:
             DataError: beyond the limit, as `add` does, and the same on every rank.
         """
-        self._errors = {name: error for errors in ranks for name, error in errors.items()}
-        self._check()
-
-    def _check(self) -> None:
-        if len(self._errors) <= self._limit:
-            return
-        first, *more = self._errors
-        shown = f" ({_some(more)})" if more else ""
-        if self._all_read:
-            told = f"{others(len(more))} cannot be read either{shown}"
-        elif more:
-            told = f"{others(len(more))} met so far cannot be read either{shown}, and not all are read yet"
-        else:
-            told = "it is the first such image met, and not all are read yet"
-        number = str(len(self._errors)) if self._all_read else "N"
-        raise DataError(
-            f"{self._errors[first]}; {told}; expected at most {self._limit} such "
-            f"image{'' if self._limit == 1 else 's'}; {_way_out(number)}"
-        )
+        merged = {name: error for errors in ranks for name, error in errors.items()}
+        self._errors = {}
+        self.add(merged)
 
 
 def too_many(dataset: ImageDataset, errors: Mapping[int, str], split: Split, limit: int) -> str:
-    """Say of images to evaluate on which cannot be read, and what can be done.
-
-    Args:
-        dataset: all of them.
-        errors: of each unreadable one by its position, more than `limit`.
-        split: which images they are; of test images none can be allowed.
-        limit: how many of the training images are.
-    """
-    names = [f'"{dataset.name_of(index)}"' for index in errors]
-    found = f"found {len(errors):,} of {len(dataset):,} that cannot be read, {_some(names)}"
-    why = next(iter(errors.values()))
-    if split == "test":
-        return f"test images: {found} ({why}); what is measured on leaves none out: delete or mend them"
-    return f"training images: {found} ({why}), expected at most {limit}; {_way_out(str(len(errors)))}"
+    """Say which images to evaluate on cannot be read, by their places in the data set."""
+    named = {dataset.name_of(index): error for index, error in errors.items()}
+    return f"{split} images: {_told(named, 0 if split == 'test' else limit)}"
 
 
 def unreadable(dataset: ImageDataset, errors: Mapping[int, str], limit: int) -> str:
-    """Say of somebody's own images which cannot be read, and what can be done; see `too_many`."""
-    names = [f'"{dataset.name_of(index)}"' for index in errors]
-    first = next(iter(errors.values()))
-    if len(errors) == len(dataset):
-        return f"images: none of the {len(dataset):,} can be read, {_some(names)} ({first})"
-    return (
-        f"images: found {len(errors):,} of {len(dataset):,} that cannot be read, {_some(names)} "
-        f"({first}), expected at most {limit}; delete or mend "
-        f"them, or have them left out: --max-bad-images {len(errors)}, in Python max_bad_images={len(errors)}"
-    )
+    """Say which of somebody's own images cannot be read, by their places in the data set."""
+    named = {dataset.name_of(index): error for index, error in errors.items()}
+    return f"images: {_told(named, limit)}, or leave them out: --max-bad-images {len(named)}"
 
 
-def _some(names: Sequence[str]) -> str:
-    return ", ".join([*names[:_SHOWN], *(["..."] if len(names) > _SHOWN else [])])
-
-
-def _way_out(number: str) -> str:
-    """Say what can be done about unreadable training images, of which `number` would be allowed."""
-    return (
-        f"delete or mend them, or allow them: data.max_bad_images={number} in a recipe, "
-        f"max_bad_images={number} in a data spec"
-    )
-
-
-def others(count: int) -> str:
-    """Return "1 other image" and the like."""
-    return f"{count} other image{'' if count == 1 else 's'}"
+def _told(errors: Mapping[str, str], limit: int) -> str:
+    first, *more = errors
+    shown = f" ({', '.join(more[:_SHOWN])}{', ...' if len(more) > _SHOWN else ''})" if more else ""
+    others = f"; {len(more)} more cannot be read{shown}" if more else ""
+    return f"{errors[first]}{others}; expected at most {limit} such: delete or mend them"

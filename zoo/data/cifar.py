@@ -1,33 +1,44 @@
-"""CIFAR-10 and CIFAR-100: the archives that torchvision reads, or the Hub's parquet files."""
+"""Data sets with a published split: scikit-learn's digits, and CIFAR as an archive or in parquet files."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from zoo.data.config import Parquet, Source, TorchvisionSource
+from zoo.data.config import DataConfig, Digits, Parquet, Source, TorchvisionSource
 from zoo.data.dataset import Split
-from zoo.data.parquet import ParquetStore, check_shards, open_parquet, parquet_schema
-from zoo.data.paths import fetching, require_root
+from zoo.data.folder import require_root
 from zoo.data.stores import ArrayStore, Opened
+from zoo.data.table import open_parquet, split_files
 from zoo.errors import DataError
 from zoo.files import is_dir, names_in
+from zoo.locks import turn
 
-if TYPE_CHECKING:
-    from torchvision.datasets import CIFAR10
-
+DIGITS_TRAIN_PER_CLASS = 125  # the smallest class has 174 images
 TRAIN, TEST = "train-*.parquet", "test-*.parquet"
 IMAGES = {"train": 50_000, "test": 10_000}
-SIZE = (32, 32)
-_DOWNLOAD = "data.source.download: true"
+
+
+def open_digits(source: Digits, split: Split, root: Path | None) -> Opened:
+    """Return the digits, class by class: of a fixed permutation, 125 to train, the rest to test."""
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    random = np.random.RandomState(0)  # the split is part of every published figure
+    part = slice(DIGITS_TRAIN_PER_CLASS) if split == "train" else slice(DIGITS_TRAIN_PER_CLASS, None)
+    chosen = np.concatenate([random.permutation(np.flatnonzero(digits.target == c))[part] for c in range(10)])
+    pixels = np.rint(digits.images[chosen] * (255 / 16)).astype(np.uint8)  # stored as 0..16
+    store = ArrayStore(pixels, "digits", chosen, has_copies=False)
+    return Opened(store, digits.target[chosen], [str(c) for c in range(10)])
 
 
 class Copy(NamedTuple):
-    """How a data set's repository on the Hub is laid out, e.g. uoft-cs/cifar100.
+    """How CIFAR's repository on the Hub is laid out, e.g. uoft-cs/cifar100.
 
     Attributes:
         archive: the folder that torchvision's archive unpacks to.
@@ -40,6 +51,17 @@ class Copy(NamedTuple):
     folder: str
     label: str
     classes: int
+
+    def archive_in(self, root: Path) -> Path:
+        """Return where the unpacked archive is or would be: the folder itself, or one in it."""
+        return root if root.name == self.archive else root / self.archive
+
+    def parquet_in(self, root: Path) -> Path | None:
+        """Return the folder that has parquet files of the Hub's names."""
+        for folder in (root, root / self.folder, root / "data"):
+            if any(fnmatchcase(name, TRAIN) or fnmatchcase(name, TEST) for name in names_in(folder)):
+                return folder
+        return None
 
 
 COPIES = {
@@ -56,13 +78,27 @@ def as_archive(source: Source) -> Source:
     return source
 
 
+def from_archive(config: DataConfig, root: object) -> DataConfig:
+    """Return the same data out of torchvision's archive, if that is what lies in a folder for parquet files.
+
+    The images are the same, their order is not: for those whose content is listed.
+    """
+    wanted = config.source
+    if not isinstance(root, str | Path) or not isinstance(wanted, Parquet):
+        return config
+    for kind, copy in COPIES.items():
+        there = copy.label == wanted.label and is_dir(copy.archive_in(Path(root)))
+        if there and not split_files(Path(root), wanted.train):
+            return config.model_copy(update={"source": TorchvisionSource.model_validate({"kind": kind})})
+    return config
+
+
 def open_cifar(source: TorchvisionSource, split: Split, root: Path | None) -> Opened:
     """Return CIFAR-10 or CIFAR-100 from the data folder.
 
-    The archive's folder comes first where both it and parquet files are there: also if it is damaged, so
+    The archive's folder comes first where both it and parquet files are there, also if it is damaged, so
     that no run moves from one to the other unnoticed. Parquet files lie in the data folder itself, or in the
-    folder that they have in the repository. Where they are nothing is downloaded; a damaged archive alone is
-    downloaded again if the source says so.
+    folder that they have in the repository. Where they are nothing is downloaded.
 
     Rows are in the order of the files. That of the archive is the literature's; a long tail and a subset draw
     by row, so parquet files in another order give as many images of each class, but other ones.
@@ -70,145 +106,61 @@ def open_cifar(source: TorchvisionSource, split: Split, root: Path | None) -> Op
     Raises:
         DataError: naming what is missing, damaged or not this data set, and where it was looked for.
     """
+    from torchvision import datasets
+
     copy = COPIES[source.kind]
     if root is None or not source.download:
         root = require_root(root, source.kind)
-    if root.name != copy.archive and not is_dir(root / copy.archive):
-        found = parquet_folders(root, copy)
-        if len(found) > 1:
-            raise DataError(
-                f"{source.kind}: found parquet files in {' and in '.join(map(str, found))}, expected them in "
-                "one folder; give that one with --data DIR"
-            )
-        if found:
-            try:
-                return _from_parquet(source.kind, copy, split, found[0])
-            except DataError as error:
-                raise DataError(f"{source.kind}: {error}") from None
-    return _from_archive(source, copy, split, root)
-
-
-def _from_archive(source: TorchvisionSource, copy: Copy, split: Split, root: Path) -> Opened:
-    """Read, or download, the archive; its files hold pickles, and each one's checksum is compared first."""
-    from torchvision import datasets
-
-    cls = datasets.CIFAR10 if source.kind == "cifar10" else datasets.CIFAR100
-    folder = root.parent if root.name == copy.archive else root
-    archive = folder / copy.archive
+    archive = copy.archive_in(root)
     present = is_dir(archive)
-    others = parquet_folders(folder, copy) if present else []
-    download = source.download and not others
+    parquet = None if present else copy.parquet_in(root)
+    if parquet is not None:
+        return _from_parquet(source.kind, copy, split, parquet)
+    cls = datasets.CIFAR10 if source.kind == "cifar10" else datasets.CIFAR100
     try:
-        with fetching(archive, download=download):
-            data = cls(str(folder), train=split == "train", download=download)
+        with _one_by_one(archive) if source.download else ExitStack():
+            # its files hold pickles: torchvision compares each one's checksum first
+            data = cls(str(archive.parent), train=split == "train", download=source.download)
     except (RuntimeError, OSError) as error:
-        words = " ".join(str(error).split())
-        if download:
-            what = f'the archive could not be downloaded to "{folder}": {words.rstrip(".")}'
-        elif isinstance(error, OSError):
-            what = f'the archive\'s folder "{archive}" cannot be read: {words.rstrip(".")}'
-        elif present:
-            what = f'the archive\'s folder "{archive}" is not whole: {_damage(archive, cls)}'
-        else:
-            what = "no images found"
-        raise DataError(f"{source.kind}: {what}. {_remedy(source, copy, archive, others)}") from None
-    return Opened(
-        ArrayStore(np.asarray(data.data), f"{source.kind}/{split}"),
-        np.asarray(data.targets, dtype=np.int64),
-        data.classes,
-        copy.archive,
-    )
+        what = f"not whole, by the published checksums: {error}" if present else f"not there: {error}"
+        others = [name for name in names_in(archive.parent) if name.endswith(".parquet")]
+        named = f" (found {', '.join(others[:4])}: of other names)" if others else ""
+        download = "" if source.download else ", or set data.source.download: true"
+        raise DataError(
+            f'{source.kind}: "{archive}" is {" ".join(what.split())} Expected it, or the Hub\'s "{TRAIN}" '
+            f'and "{TEST}"{named}, in the folder that --data gives{download}'
+        ) from None
+    store = ArrayStore(np.asarray(data.data), f"{source.kind}/{split}")
+    return Opened(store, np.asarray(data.targets, dtype=np.int64), data.classes, copy.archive)
 
 
-def _damage(archive: Path, cls: type[CIFAR10]) -> str:
-    """Say which of the archive's files are missing, and which are not the published ones."""
-    from torchvision.datasets.utils import check_integrity
-
-    names = [str(name) for name in names_in(archive)]
-    sums = {str(name): str(md5) for name, md5 in [*cls.train_list, *cls.test_list]}
-    sums[str(cls.meta["filename"])] = str(cls.meta["md5"])
-    missing = [name for name in sums if name not in names]
-    if len(missing) == len(sums):
-        return f"it has none of the {len(sums)} files {', '.join(sums)}"
-    try:
-        damaged = [
-            name for name in sums if name in names and not check_integrity(str(archive / name), sums[name])
-        ]
-    except OSError as error:
-        return str(error)
-    told = [f"without {', '.join(missing)}"] if missing else []
-    told += [f"another checksum than the published one: {', '.join(damaged)}"] if damaged else []
-    return "; ".join(told)
-
-
-def _remedy(source: TorchvisionSource, copy: Copy, archive: Path, others: Sequence[Path]) -> str:
-    """Say what can be done where the archive cannot be read."""
-    if others:
-        files = f"the parquet files in {' or in '.join(map(str, others))}"
-        return f'To read {files}, move "{archive}" away and give their folder with --data DIR'
-    if is_dir(archive) and not source.download:
-        return "Put the whole archive there, give another folder with --data DIR, or set " + _DOWNLOAD
-    unknown = [name for name in names_in(archive.parent) if name.endswith(".parquet")]
-    beside = f" (there are {', '.join(unknown[:4])}: of other names)" if unknown else ""
-    return (
-        f'Looked for "{copy.archive}" in {archive.parent}, and for "{TRAIN}" and "{TEST}", the files of its '
-        f"Hub repository{beside}. Give the folder that holds one of them with --data DIR"
-        + ("" if source.download else f", or set {_DOWNLOAD}")
-    )
-
-
-def parquet_folders(root: Path, copy: Copy) -> list[Path]:
-    """Return the folders that have parquet files of the Hub's names."""
-    return [
-        folder
-        for folder in (root, root / copy.folder, root / "data")
-        if any(fnmatchcase(name, TRAIN) or fnmatchcase(name, TEST) for name in names_in(folder))
-    ]
+@contextmanager
+def _one_by_one(archive: Path) -> Iterator[None]:
+    """Let one process after another fetch the archive: whoever waited finds it there."""
+    with ExitStack() as held:
+        with suppress(OSError):  # where nothing can be written there is nothing to wait for
+            held.enter_context(turn(archive.with_name(f".{archive.name}.lock")))
+        yield
 
 
 def _from_parquet(kind: str, copy: Copy, split: Split, folder: Path) -> Opened:
-    pattern = TRAIN if split == "train" else TEST
-    names = [name for name in names_in(folder) if fnmatchcase(name, pattern)]
-    check_shards([folder / name for name in names])
-    if names:
-        _check_columns(kind, copy, folder / names[0])
+    """Read the Hub's files; what was measured on other images cannot be put beside published figures."""
     section = Parquet(train=TRAIN, test=TEST, image="img", label=copy.label)
-    store, labels, class_names = open_parquet(section, split, folder)
-    counts = np.bincount(labels, minlength=copy.classes)
-    of_each, found = IMAGES[split] // copy.classes, len(class_names)
-    if found != copy.classes or (counts != of_each).any():
-        odd = int(np.argmax(counts != of_each))
+    try:
+        found = open_parquet(section, split, folder)
+    except DataError as error:
+        raise DataError(f"{kind}: {error}") from None
+    each = IMAGES[split] // copy.classes
+    counts = np.bincount(found.labels, minlength=copy.classes)
+    if len(counts) != copy.classes or (counts != each).any():
         raise DataError(
-            f"{folder}: found {len(labels):,} images of {found} classes, {counts[odd]} of class {odd}, in "
-            f"{', '.join(names)}; the data set's {split} split has {IMAGES[split]:,}, {of_each} of each of "
-            f"{copy.classes} classes"
+            f"{kind}: {folder}: found {len(found.labels):,} images of {len(counts)} classes, the {split} "
+            f"split has {each} of each of {copy.classes}"
         )
-    _check_images(store, folder)
-    return Opened(store, labels, class_names, ", ".join(names))
-
-
-def _check_columns(kind: str, copy: Copy, file: Path) -> None:
-    present = parquet_schema(file).names
-    if copy.label not in present:
-        other = next((name for name, each in COPIES.items() if name != kind and each.label in present), None)
-        if other is not None:
-            raise DataError(
-                f"{file} has the columns {', '.join(present)}, which are those of {other}; expected "
-                f'"{copy.label}". Give the folder of {kind} with --data DIR, or set data.source.kind: {other}'
-            )
-
-
-def _check_images(store: ParquetStore, folder: Path) -> None:
-    """Refuse copies that lost something: nothing measured on them can be put beside published figures."""
-    lossy = store.first_lossy()
-    if lossy is not None:
+    if not found.store.has_copies(np.arange(len(found.labels))):
         raise DataError(
-            f'{folder}: image "{store.name(lossy)}" is compressed with loss, so its pixels are not those of '
-            "the data set; read such files with data.source.kind: parquet, under a name of their own"
+            f"{kind}: {folder}: found images that are compressed with loss, so not the data set's pixels; "
+            "expected lossless ones, or data.source.kind: parquet"
         )
-    size = store.size(0)
-    if size != SIZE:
-        raise DataError(
-            f'{folder}: image "{store.name(0)}" has {size[0]} x {size[1]} pixels, expected {SIZE[0]} x '
-            f"{SIZE[1]}; read such files with data.source.kind: parquet"
-        )
+    files = ", ".join(file.name for file in split_files(folder, TRAIN if split == "train" else TEST))
+    return found._replace(files=files)

@@ -5,7 +5,7 @@ Nothing here imports torch. Defaults are the literature's.
 
 from __future__ import annotations
 
-import re
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
@@ -25,14 +25,13 @@ class Digits(Config):
 
 
 class TorchvisionSource(Config):
-    """A data set that torchvision reads from (and can download to) the data folder.
+    """CIFAR, which torchvision reads from (and can download to) the data folder.
 
-    CIFAR-10 and CIFAR-100 are also read from the parquet files of their repositories on the Hub,
-    `train-*.parquet` and `test-*.parquet`, where the data folder holds those and no archive; see
-    `zoo.data.cifar`.
+    It is also read from the parquet files of its repository on the Hub, `train-*.parquet` and
+    `test-*.parquet`, where the data folder holds those and no archive; see `zoo.data.cifar`.
     """
 
-    kind: Literal["cifar10", "cifar100", "fashion_mnist"]
+    kind: Literal["cifar10", "cifar100"]
     download: bool = False
     """Fetch the archive into the data folder where neither it nor parquet files lie there."""
 
@@ -81,14 +80,11 @@ class Parquet(Config):
     """Column of integers."""
 
 
-_REPO = re.compile(r"(?!.*(--|\.\.))[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9_][A-Za-z0-9_.-]*")
-
-
 class HubDataset(Config):
     """The parquet files of a data set on the Hub, fetched into its own cache; see `zoo.data.hub`."""
 
     kind: Literal["hub"] = "hub"
-    repo: str
+    repo: Annotated[str, Field(pattern=r"^[A-Za-z0-9][\w.-]*/[\w.-]+$")]
     """The data set's repository, `org/name`."""
     revision: str | None = None
     """Branch, tag or commit; by default the branch `main` as it is then. Without a network, what the
@@ -104,13 +100,6 @@ class HubDataset(Config):
     """Column of {bytes, path} or of plain bytes; by default `image`, or else `img`."""
     label: str = "label"
     """Column of integers or words."""
-
-    @field_validator("repo")
-    @classmethod
-    def _named(cls, value: str) -> str:
-        if not _REPO.fullmatch(value):
-            raise ValueError(f'found "{value}", expected the name of a repository on the Hub, "org/name"')
-        return value
 
     @field_validator("revision")
     @classmethod
@@ -219,16 +208,7 @@ class GroupedCandidates(Config):
         return self
 
 
-class CandidatesFile(Config):
-    """Candidates made elsewhere."""
-
-    kind: Literal["file"] = "file"
-    path: str
-    """`.npy` file of a matrix `[N, C]`, bool or 0 and 1, below the data folder unless absolute. Its rows are
-    the training images in the order of the data set after `long_tail`."""
-
-
-PartialLabels = Annotated[UniformCandidates | GroupedCandidates | CandidatesFile, Field(discriminator="kind")]
+PartialLabels = Annotated[UniformCandidates | GroupedCandidates, Field(discriminator="kind")]
 
 
 class DataConfig(Config):
@@ -244,7 +224,7 @@ class DataConfig(Config):
     """Few labels: a part of each class of what the long tail keeps; training split only."""
     partial_labels: PartialLabels | None = None
     """Which classes are candidates for the label of each training image, the true one among them; drawn for
-    the images that the long tail keeps. See `zoo.data.partial_labels`."""
+    the images that the long tail keeps. See `zoo.data.long_tail`."""
     mean: Triple = [0.485, 0.456, 0.406]
     """Of the red, green and blue channel, for values in 0..1. Default: ImageNet's."""
     std: Triple = [0.229, 0.224, 0.225]
@@ -252,8 +232,6 @@ class DataConfig(Config):
     image_size: PositiveInt | None = None
     """Training images are scaled to this square when they are decoded (shorter side, then the centre;
     bicubic); None leaves them as stored."""
-    max_bad_images: Annotated[int, Field(ge=0)] = 0
-    """So many unreadable training images are replaced before training stops."""
 
     @model_serializer(mode="wrap")
     def _plain(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -268,6 +246,21 @@ class DataConfig(Config):
         if min(self.std) <= 0:
             raise ValueError(f"std: found {self.std}, expected three positive numbers")
         return self
+
+
+def selection_words(long_tail: Mapping[str, Any] | None, subset: Mapping[str, Any] | None) -> list[str]:
+    """Say in a few words what of a data set is trained on, e.g. `["long tail 50", "1 % of labels"]`."""
+    words = [f"long tail {long_tail['imbalance']:g}"] if long_tail else []
+    if subset and subset.get("per_class"):
+        words.append(f"{subset['per_class']} labels a class")
+    elif subset:
+        words.append(f"{100 * subset['fraction']:g} % of labels")
+    return words
+
+
+def data_words(facts: Mapping[str, Any]) -> str:
+    """Name described data in a few words, e.g. `digits, long tail 50` or `cifar100 fine_label`."""
+    return ", ".join([str(facts["name"]), *selection_words(facts.get("long_tail"), facts.get("subset"))])
 
 
 class EvalView(Config):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from copy import copy
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image
 
-from zoo.data.partial_labels import as_candidates
+from zoo.data.long_tail import as_candidates
 
 Split = Literal["train", "test"]
 
@@ -66,13 +67,8 @@ class ImageDataset:
         *,
         rows: ArrayLike | None = None,
         settings: dict[str, Any] | None = None,
-        candidates: ArrayLike | None = None,
     ) -> None:
-        """Take `labels` `[N]` and, for a part of `store`, its `rows` `[N]` (default: all, in order).
-
-        Raises:
-            DataError: for `candidates` that do not fit; see `with_candidates`.
-        """
+        """Take `labels` `[N]` and, for a part of `store`, its `rows` `[N]` (default: all, in order)."""
         self.labels: NDArray[np.int64] = np.array(labels, dtype=np.int64)
         self.labels.setflags(write=False)
         self.class_names = tuple(class_names)
@@ -81,9 +77,6 @@ class ImageDataset:
         self._rows = np.arange(len(self.labels)) if rows is None else np.array(rows, dtype=np.int64)
         self._known_as: str | None = None
         self.candidates: NDArray[np.bool_] | None = None
-        if candidates is not None:
-            self.candidates = as_candidates(candidates, self.labels, self.num_classes)
-            self.candidates.setflags(write=False)
 
     def __len__(self) -> int:
         """Return the number of images N."""
@@ -127,27 +120,27 @@ class ImageDataset:
         """Return whether other copies of the data set have the same pixels, see `ImageStore`."""
         return self._store.has_copies(self._rows)
 
+    def _copy(self, **changes: Any) -> ImageDataset:
+        """Return the data set with other attributes; what changed is not known by a copy's hash."""
+        other = copy(self)
+        vars(other).update({"settings": dict(self.settings), "_known_as": None, **changes})
+        for array in (other.labels, other.candidates):
+            if array is not None:
+                array.setflags(write=False)
+        return other
+
     def known_as(self, sha256: str) -> ImageDataset:
         """Return the data set under the hash that a copy with the same images and labels is recorded by.
 
         Its parts, and the same images with partial labels, are not known by it.
         """
-        same = self.subset(np.arange(len(self)))
-        same.settings["by_content"] = True
-        same._known_as = sha256
-        return same
+        return self._copy(settings={**self.settings, "by_content": True}, _known_as=sha256)
 
     def subset(self, indices: ArrayLike) -> ImageDataset:
         """Return the data set of the images at `indices` `[M]`, in that order, with the same classes."""
         chosen = np.array(indices, dtype=np.int64)
-        return ImageDataset(
-            self._store,
-            self.labels[chosen],
-            self.class_names,
-            rows=self._rows[chosen],
-            settings=self.settings,
-            candidates=None if self.candidates is None else self.candidates[chosen],
-        )
+        candidates = None if self.candidates is None else self.candidates[chosen]
+        return self._copy(labels=self.labels[chosen], _rows=self._rows[chosen], candidates=candidates)
 
     def with_candidates(
         self, candidates: ArrayLike | None, *, origin: Mapping[str, Any] | None = None
@@ -163,22 +156,16 @@ class ImageDataset:
             DataError: for another shape or other values, or where the true label is missing: in how many
                 rows, and in which first.
         """
-        changed = ImageDataset(
-            self._store,
-            self.labels,
-            self.class_names,
-            rows=self._rows,
-            settings={**self.settings, "partial_labels": dict(origin) if origin else None},
-            candidates=candidates,
-        )
         if candidates is None and self.candidates is None:
-            changed._known_as = self._known_as
-        return changed
+            return self
+        checked = None if candidates is None else as_candidates(candidates, self.labels, self.num_classes)
+        settings = {**self.settings, "partial_labels": dict(origin) if origin else None}
+        return self._copy(candidates=checked, settings=settings)
 
     def with_classes(self, class_names: Sequence[str]) -> ImageDataset:
         """Return the data set with `class_names`, each there once and all of its own among them, for its own.
 
-        Labels and candidates become places among them; the images and their order stay.
+        Labels and candidates become places among them; the images and their order stay, and so does -1.
         """
         if tuple(class_names) == self.class_names:
             return self
@@ -188,20 +175,12 @@ class ImageDataset:
         if self.candidates is not None:
             candidates = np.zeros((len(self), len(known)), dtype=np.bool_)
             candidates[:, places] = self.candidates
-        return ImageDataset(
-            self._store,
-            places[self.labels],
-            class_names,
-            rows=self._rows,
-            settings=self.settings,
-            candidates=candidates,
-        )
+        labels = np.where(self.labels < 0, -1, places[self.labels])
+        return self._copy(labels=labels, class_names=tuple(class_names), candidates=candidates)
 
     def renamed(self, class_names: Sequence[str]) -> ImageDataset:
         """Return the data set with other names for its classes, C in the same order."""
-        same = self.subset(np.arange(len(self)))
-        same.class_names = tuple(class_names)
-        return same
+        return self._copy(class_names=tuple(class_names))
 
     def describe(self) -> dict[str, Any]:
         """Return plain values that identify the data set, for cards and metrics.

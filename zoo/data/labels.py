@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -51,14 +52,13 @@ def class_labels(
             if label not in places:
                 raise DataError(
                     f'{where(row)}: label "{label[:80]}" is none of the {len(classes)} classes of the '
-                    f"training split.{did_you_mean(label, classes)}"
+                    f"training split.{nearest_class(label, classes)}"
                 )
         return np.array([places[label] for label in labels], dtype=np.int64), classes
     numbers = _numbers(labels, where)
     if names is None:
-        largest = int(_numbers(trained, where).max(initial=0))
-        names = [str(c) for c in range(largest + 1)]
-    if len(numbers) and numbers.max() >= len(names):
+        names = [str(c) for c in range(int(_numbers(trained, where).max(initial=0)) + 1)]
+    if numbers.max(initial=0) >= len(names):
         row = int(numbers.argmax())
         raise DataError(
             f"{where(row)}: found label {numbers[row]}, expected 0 to {len(names) - 1}, the classes of the "
@@ -68,15 +68,37 @@ def class_labels(
 
 
 def _numbers(labels: Sequence[Any], where: Callable[[int], str]) -> NDArray[np.int64]:
-    """Return labels `[N]` that are whole numbers from 0."""
+    """Return labels `[N]` that are whole numbers from 0, in any type of number."""
     found = [label.item() if hasattr(label, "item") else label for label in labels]
     for row, label in enumerate(found):
-        if not isinstance(label, int | float) or not label >= 0 or label != label // 1:
-            kinds = ", for all images one kind" if any(isinstance(each, str) for each in found) else ""
-            raise DataError(f"{where(row)}: found {label!r}, expected 0, 1, ... or text{kinds}")
-        if label >= MAX_CLASSES:
-            raise DataError(f"{where(row)}: found label {label}, expected at most {MAX_CLASSES:,} classes")
+        if not isinstance(label, int | float) or not 0 <= label < MAX_CLASSES or label != int(label):
+            raise DataError(
+                f"{where(row)}: found label {label!r}, expected 0, 1, ... below {MAX_CLASSES:,}, or text for "
+                "all images"
+            )
     return np.array(found, dtype=np.int64)
+
+
+def nearest_class(name: str, names: Iterable[str]) -> str:
+    """Suggest the nearest of the `names`; say where it is the same word in another Unicode form."""
+    names = list(names)
+    if _composed(name) in map(_composed, names):
+        return f" {OTHER_FORM}"
+    return did_you_mean(name, names)
+
+
+OTHER_FORM = "It differs in the Unicode form of its letters alone (NFC, or NFD as macOS writes): rename one"
+
+
+def look_alike(names: Sequence[str]) -> str | None:
+    """Return a name that another one equals but for its Unicode form; None: there is none."""
+    different = set(names)
+    seen = dict[str, str]()
+    return next((name for name in different if seen.setdefault(_composed(name), name) != name), None)
+
+
+def _composed(name: str) -> str:
+    return unicodedata.normalize("NFC", name)
 
 
 def require_same_classes(train: Sequence[str], test: Sequence[str], where: str = "") -> None:
@@ -87,17 +109,14 @@ def require_same_classes(train: Sequence[str], test: Sequence[str], where: str =
     """
     if tuple(train) == tuple(test):
         return
-    told = f"{where}training and test split have other classes, {len(train)} and {len(test)}: "
-    lacking = []
-    for ours, theirs, which in ((train, set(test), "training"), (test, set(train), "test")):
-        only = [f'"{name[:80]}"' for name in ours if name not in theirs]
-        if only:
-            lacking.append(f"only {which} has {', '.join(only[:3])}" + (", ..." if len(only) > 3 else ""))
-    if lacking:
-        raise DataError(told + ", ".join(lacking))
-    place = next(
-        (c for c, (ours, theirs) in enumerate(zip(train, test, strict=False)) if ours != theirs), None
-    )
-    if place is None:
-        raise DataError(f"{told}one has names twice")
-    raise DataError(f'{told}class {place} is "{train[place]}" in training and "{test[place]}" in test')
+    told = f"{where}training and test split have other classes, {len(train)} and {len(test)}"
+    if [*map(_composed, train)] == [*map(_composed, test)]:
+        name = next(ours for ours, theirs in zip(train, test, strict=True) if ours != theirs)
+        raise DataError(f'{told}: "{name}". {OTHER_FORM}')
+    for names, others, which in ((train, set(test), "training"), (test, set(train), "test")):
+        only = [f'"{name[:80]}"' for name in names if name not in others]
+        told += f"; only {which} has {', '.join(only[:3])}" if only else ""
+    for place, (ours, theirs) in enumerate(zip(train, test, strict=False)):
+        if ours != theirs:
+            raise DataError(f'{told}; class {place} is "{ours[:80]}" in training, "{theirs[:80]}" in test')
+    raise DataError(told)

@@ -16,9 +16,10 @@ from zoo.config import plain_kind
 from zoo.data.config import Memory
 from zoo.data.dataset import Encoded, Split
 from zoo.data.decode import read_image, read_size
-from zoo.data.image_files import image_files
+from zoo.data.folder import image_files
 from zoo.data.labels import class_labels
 from zoo.data.stores import Opened
+from zoo.data.table import columns_of
 from zoo.errors import DataError
 from zoo.files import is_dir
 from zoo.pixels import EIGHT_BIT, to_rgb
@@ -51,8 +52,7 @@ class MemoryStore:
 
     def __init__(self, items: Any, names: Sequence[str]) -> None:
         """Take N images, which `items[row]` gives one by one, and their names."""
-        self._items = items
-        self._names = names
+        self._items, self._names = items, names
 
     def __len__(self) -> int:
         """Return the number of images N."""
@@ -103,19 +103,14 @@ class MemoryStore:
         """Return a hash of the names of files, or of pixels: a list's all, of others a sample of 256.
 
         Raises:
-            DataError: for an image that is no file and has another form than those that are read.
+            DataError: for an image that cannot be read, or has another form than those that are.
         """
         count, digest = len(self._names), hashlib.sha256()
-        for row in range(0, count, 1 if isinstance(self._items, list) else -(-count // _SAMPLED)):
-            item = self.item(row)
+        in_list = isinstance(self._items, list)
+        for row in range(0, count, 1 if in_list else -(-count // _SAMPLED)):
             digest.update(f"{row} {self._names[row]}\n".encode("utf-8", "surrogateescape"))
-            if isinstance(item, Path) and isinstance(self._items, list):
-                continue
-            try:
+            if not (in_list and isinstance(self.item(row), Path)):
                 digest.update(np.asarray(self.read(row)).tobytes())
-            except DataError:
-                if not isinstance(item, Path | bytes | Image.Image):  # those may be damaged, and left out
-                    raise
         return digest.digest()
 
 
@@ -151,7 +146,13 @@ class _Part(NamedTuple):
 
 
 class MemoryImages:
-    """Images of a program, in one part or in one to train on and one to test on."""
+    """Images of a program, in one part or in one to train on and one to test on.
+
+    Attributes:
+        splits: the parts that are there.
+        labelled: whether the images have labels.
+        source: what a recipe records of them.
+    """
 
     def __init__(self, data: Any) -> None:
         """Take what `zoo.data.any_data.as_data` takes that is neither a path nor a spec.
@@ -159,35 +160,26 @@ class MemoryImages:
         Raises:
             DataError: for anything else, for an ambiguous choice of columns, and for images in other forms.
         """
-        splits: dict[Split, Any] = {"train": data}
+        parts: dict[Split, Any] = {"train": data}
         if isinstance(data, Mapping):
             test = next((name for name in TEST_PARTS if name in data), None)
             if test is None and "train" not in data and len(data) != 1:
                 raise DataError(f"data: found the parts {', '.join(map(str, data))}, expected train and test")
             train = "train" if "train" in data else None if test else next(iter(data))
             keys: dict[Split, Any] = {"train": train, "test": test}
-            splits = {split: data[key] for split, key in keys.items() if key is not None}
-        named = len(splits) > 1
+            parts = {split: data[key] for split, key in keys.items() if key is not None}
         self._parts = {
-            split: _part(part, f"{split}/" if named else "image ") for split, part in splits.items()
+            split: _part(part, f"{split}/" if len(parts) > 1 else "image ") for split, part in parts.items()
         }
         digest = hashlib.sha256()
         for part in self._parts.values():
             digest.update(part.store.content())
             digest.update(repr((list(map(str, part.labels or ())), part.class_names)).encode())
-        first = next(iter(splits.values()))
+        first = next(iter(parts.values()))
         name = "images" if isinstance(first, list | tuple) else type(first).__name__.lower()
+        self.splits = tuple(self._parts)
+        self.labelled = all(part.labels is not None for part in self._parts.values())
         self.source = Memory(name=name, sha256=digest.hexdigest())
-
-    @property
-    def splits(self) -> tuple[Split, ...]:
-        """The parts that are there."""
-        return tuple(self._parts)
-
-    @property
-    def labelled(self) -> bool:
-        """Whether the images have labels."""
-        return all(part.labels is not None for part in self._parts.values())
 
     def opened(self, split: Split) -> Opened:
         """Return the images of a part; their labels are -1 and the classes none where they have no labels.
@@ -234,11 +226,10 @@ def _part(data: Any, prefix: str) -> _Part:
     pairs = {_is_pair(row) for row in data} if isinstance(data, list) else {_is_pair(data[0])}
     if len(pairs) > 1:
         raise DataError("data: found images with and without a label, expected (image, label) for all")
-    images, labels, class_names = data, None, None
-    if pairs == {True}:
-        labels, class_names = _labels_of(data)
-        images = [image for image, _ in data] if isinstance(data, list) else _Column(data, 0)
-    return _Part(MemoryStore(images, names), labels, class_names)
+    if pairs == {False}:
+        return _Part(MemoryStore(data, names), None, None)
+    images = [image for image, _ in data] if isinstance(data, list) else _Column(data, 0)
+    return _Part(MemoryStore(images, names), *_labels_of(data))
 
 
 def _is_pair(row: Any) -> bool:
@@ -251,7 +242,7 @@ def _files_of(data: Sequence[Any], prefix: str) -> tuple[list[Any], list[str]]:
     for place, item in enumerate(data):
         image = item[0] if _is_pair(item) else item
         if isinstance(item, str | Path) and is_dir(item):
-            inside = [Path(item, name) for name in image_files(Path(item))]
+            inside = [Path(item, name) for name in sorted(image_files(Path(item)))]
             if not inside:
                 raise DataError(f'images: found none in the folder "{item}", at any depth')
             found += inside
@@ -264,63 +255,29 @@ def _files_of(data: Sequence[Any], prefix: str) -> tuple[list[Any], list[str]]:
 
 def _labels_of(data: Any) -> tuple[list[Any], list[str] | None]:
     """Return the labels of (image, label), read without the images where the data set has them apart."""
-    indices, whole = None, data
+    rows, whole = range(len(data)), data
     while hasattr(whole, "indices") and hasattr(whole, "dataset"):  # a torch Subset, maybe of another
-        indices = list(whole.indices) if indices is None else [whole.indices[row] for row in indices]
-        whole = whole.dataset
+        rows, whole = [whole.indices[row] for row in rows], whole.dataset  # type: ignore[assignment]
     apart = next((getattr(whole, key) for key in ("targets", "labels") if hasattr(whole, key)), None)
     names = getattr(whole, "classes", None)
     names = [str(name) for name in names] if isinstance(names, list | tuple) else None
     if getattr(whole, "target_transform", None) is not None:
         apart = names = None
     if apart is None or len(apart) != len(whole):
-        return [row[1] for row in (data[index] for index in range(len(data)))], names
+        return [data[row][1] for row in range(len(data))], names
     listed = apart.tolist() if hasattr(apart, "tolist") else list(apart)
-    return [listed[row] for row in indices] if indices is not None else listed, names
+    return [listed[row] for row in rows], names
 
 
 def _of_hugging_face(data: Any, prefix: str) -> _Part:
     """Find image and label by the features; images stay encoded until they are read."""
     from datasets import Image as ImageFeature
 
-    kinds = {
-        name: getattr(feature, "dtype", "") if type(feature).__name__ == "Value" else type(feature).__name__
-        for name, feature in data.features.items()
-    }
-    image, label = columns_of(kinds, "data", "ds.select_columns([IMAGE, LABEL])")
+    image, label = columns_of(data.features, "data", "ds.select_columns([IMAGE, LABEL])")
     data = data.with_format(None)
     pictures = data.select_columns([image]).cast_column(image, ImageFeature(decode=False))
-    names = [f"{prefix}{row}" for row in range(len(data))]
-    labels = None if label is None else list(data.select_columns([label])[:][label])
-    return _Part(
-        MemoryStore(_Column(pictures, image), names),
-        labels,
-        None if label is None else getattr(data.features[label], "names", None),
-    )
-
-
-def columns_of(kinds: Mapping[str, str], where: str, remedy: str) -> tuple[str, str | None]:
-    """Return the column of images, and that of labels if there is one.
-
-    Labels are in the column of class labels, else of whole numbers or text; among several in `label`.
-
-    Args:
-        kinds: of the columns: "Image", "ClassLabel", or the name of a type such as "int64".
-        where: for errors, what has the columns.
-        remedy: for errors, how one column is chosen.
-
-    Raises:
-        DataError: for no image column, or an ambiguous choice, naming the columns.
-    """
-    images = [name for name, kind in kinds.items() if kind == "Image"]
-    labels = [name for name, kind in kinds.items() if kind == "ClassLabel"]
-    labels = labels or [
-        n for n, kind in kinds.items() if kind.strip("u").startswith(("int", "string", "large_s"))
-    ]
-    labels = ["label"] if "label" in labels else labels
-    for what, names in {"images": images, "labels": labels}.items():
-        if len(names) > 1:
-            raise DataError(f"{where}: found {what} in {', '.join(names)}, expected one: {remedy}")
-    if not images:
-        raise DataError(f"{where}: found no image in the columns {', '.join(kinds)}, expected one of images")
-    return images[0], labels[0] if labels else None
+    store = MemoryStore(_Column(pictures, image), [f"{prefix}{row}" for row in range(len(data))])
+    if label is None:
+        return _Part(store, None, None)
+    labels = list(data.select_columns([label])[:][label])
+    return _Part(store, labels, getattr(data.features[label], "names", None))

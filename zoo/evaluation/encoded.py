@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from zoo.data import EvalView, ImageDataset, TrainLoader, ViewsConfig, eval_images
 from zoo.data.dataset import Split
+from zoo.data.image_ids import shared_images
 from zoo.data.labels import require_same_classes
-from zoo.data.overlap import shared_images
 from zoo.errors import DataError, ZooWarning
 from zoo.evaluation.features import Features, extract
 from zoo.recipe.protocols import Augmentation, CropAndFlip

@@ -9,7 +9,7 @@ from typing import Any, TypeGuard
 import torch
 from torch import Tensor
 
-from zoo.data.words import data_words
+from zoo.data.config import data_words
 from zoo.errors import ReleaseError, ZooError, ZooWarning
 from zoo.evaluation.answers import Answer, Classes, Draws, Neighbours, Truth
 from zoo.evaluation.classifier import OwnClassifier, center_logits, own_logits

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from zoo.data import ImageDataset
 from zoo.data.config import Subset
-from zoo.data.subset import select_subset
+from zoo.data.long_tail import select_subset
 from zoo.evaluation.classifier import center_logits
 from zoo.evaluation.encoded import ProbeData
 from zoo.evaluation.trained import ProbeRun, train_classifier

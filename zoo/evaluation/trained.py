@@ -111,7 +111,6 @@ def probe_recipe(
         "mean": data.mean,
         "std": data.std,
         "image_size": None,  # crops are of the images as stored
-        "max_bad_images": data.max_bad_images,
     }
     plain: dict[str, Any] = {
         "name": f"{run.arch}.{protocol.protocol}",

@@ -19,7 +19,6 @@ from zoo.api.pretraining import pretrain
 from zoo.config import Config, is_number, parse
 from zoo.data import DataConfig, ImageDataset, open_dataset, parse_data_spec
 from zoo.data.any_data import Data, own_root
-from zoo.data.embedded import without_partial_labels
 from zoo.data.memory import Root
 from zoo.errors import DataError, Interrupted, RanksLost, ReleaseError, ZooError
 from zoo.experiments import judge
@@ -36,7 +35,7 @@ from zoo.release.provenance import START, origins, sha256_of
 TRAINING = "training"
 """What the figures are of that no evaluation has made."""
 
-_NAMED_BY_KIND = ("digits", "cifar10", "cifar100", "fashion_mnist")
+_NAMED_BY_KIND = ("digits", "cifar10", "cifar100")
 """Sources whose kind says which images they are; for others the record has no columns, lists or folders."""
 
 
@@ -86,8 +85,8 @@ class Sets:
     @classmethod
     def open(cls, config: DataConfig, root: Root) -> Sets:
         """Open both; errors are those of `open_dataset`."""
-        plain, place = without_partial_labels(config, root)
-        return cls(*(open_dataset(plain, split, place) for split in ("train", "test")))
+        plain = config.model_copy(update={"partial_labels": None})
+        return cls(*(open_dataset(plain, split, root) for split in ("train", "test")))
 
 
 def reproduce(

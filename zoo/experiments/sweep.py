@@ -17,8 +17,7 @@ from zoo import catalog, locks
 from zoo.api.diagnosis import Report, diagnose, unseen
 from zoo.api.given import listed
 from zoo.api.pretraining import open_sets, pretrain
-from zoo.data.any_data import own_root
-from zoo.data.embedded import folder_for, reads_folder
+from zoo.data.any_data import folder_for, own_root, reads_folder
 from zoo.errors import Interrupted, InUse, RecipeError, ZooError, did_you_mean
 from zoo.experiments.grid import (
     Run,

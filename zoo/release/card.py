@@ -35,7 +35,6 @@ _ANEW = "zoo.open(FOLDER).render_card() writes the card anew; it keeps the notes
 _HUB_DATASETS = {
     "cifar10": "uoft-cs/cifar10",
     "cifar100": "uoft-cs/cifar100",
-    "fashion_mnist": "zalando-datasets/fashion_mnist",
 }
 # What to cite from `citations.bib`, by the name of an objective that compares images with each other.
 _PAPERS = {

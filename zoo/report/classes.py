@@ -17,9 +17,12 @@ from numpy.typing import NDArray
 from scipy.cluster.hierarchy import leaves_list, linkage
 from scipy.spatial.distance import squareform
 
+from zoo import release as releases
+from zoo.data.config import data_words
 from zoo.errors import DataError
 from zoo.functional import FEW_BELOW, MANY_ABOVE, class_means
 from zoo.modules.centers import Centers
+from zoo.release import Release
 from zoo.report.features import lacks_look
 from zoo.report.overlay import Group, groups_of, legend_of
 from zoo.report.series import Array, is_number
@@ -230,3 +233,22 @@ def _binned(x: Array, y: Array) -> tuple[Array, Array]:
     place = np.clip(np.digitize(x, edges) - 1, 0, _BINS - 1)
     filled = [place == b for b in np.unique(place)]
     return np.array([np.exp(np.log(x[b]).mean()) for b in filled]), np.array([y[b].mean() for b in filled])
+
+
+def class_map(release: Release | str | Path, path: str | Path) -> Path:
+    """Draw the cosine similarity of every two learned class centers of a release, alike ones side by side.
+
+    Args:
+        release: a release, its name or folder.
+        path: .png, .svg or .pdf.
+
+    Returns:
+        The file.
+
+    Raises:
+        ZooError: for a release without centers, or a file that cannot be written.
+    """
+    opened = release if isinstance(release, Release) else releases.open(release)
+    words = data_words(dataset) if (dataset := opened.config["zoo"]["dataset"]).get("name") else ""
+    draw_centers(opened.require_centers(), Path(path), title=f"{opened.name}: class centers\n{words}".strip())
+    return Path(path)

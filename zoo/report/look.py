@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from zoo import backbones, functional
 from zoo.data import EvalView, ImageDataset, TrainLoader, ViewsConfig, eval_images
+from zoo.data.config import data_words
 from zoo.data.labels import require_same_classes
-from zoo.data.words import data_words
 from zoo.errors import DataError
 from zoo.evaluation.encoded import BATCH, ProbeData
 from zoo.evaluation.features import Features, extract

@@ -11,7 +11,7 @@ import torch
 from matplotlib.figure import Figure
 
 from zoo.data import ImageDataset
-from zoo.data.words import data_words
+from zoo.data.config import data_words
 from zoo.errors import ZooWarning
 from zoo.evaluation.features import Features
 from zoo.modules.centers import Centers

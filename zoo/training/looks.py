@@ -51,7 +51,6 @@ class Looked:
             batch_size=min(_BATCH, section.batch_size // section.accumulate),
             device=self._device,
             workers=recipe.views.workers,
-            max_bad_images=recipe.data.max_bad_images,
             split="train",
         )
         if len(self._dataset) * 3 * 4 * recipe.views.eval.size**2 <= _KEEP:

@@ -77,7 +77,6 @@ def open_loader(
         seed=recipe.training.seed,
         device=device,
         image_size=recipe.data.image_size,
-        max_bad_images=recipe.data.max_bad_images,
         rank=ranks.rank,
         world_size=ranks.size,
         sampling=recipe.training.sampling,
