@@ -27,8 +27,8 @@ from zoo import __version__, cli
 from zoo.catalog import list_models, list_recipes, list_sweeps
 from zoo.cli.app import COMMANDS
 from zoo.errors import ZooError, ZooWarning
+from zoo.hub import resolve
 from zoo.release import Release
-from zoo.release.names import resolve
 
 PACO = "cifar_resnet20.paco_digits_lt50"
 CE = "cifar_resnet20.ce_digits_lt50"

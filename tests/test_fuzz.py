@@ -29,7 +29,7 @@ SECONDS, MEMORY = 20.0, 2 << 30
 FEW = dict.fromkeys(("release", "card", "counts", "history"), 4) | dict.fromkeys(
     ("weights", "checkpoint", "safetensors"), 6
 )
-SHORT = dict.fromkeys(KINDS, 10) | dict.fromkeys(("settings", "spec", "override", "list"), 30) | FEW
+SHORT = dict.fromkeys(KINDS, 10) | dict.fromkeys(("spec", "override", "list"), 30) | FEW
 LONG = 3000
 
 
@@ -46,7 +46,6 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty folder for cases, in which the process works, and caches of its own."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.delenv("ZOO_NAMESPACE", raising=False)
     # lightning, once imported by any test, sets it, and torch then looks for GPUs by NVIDIA's own library
     monkeypatch.delenv("PYTORCH_NVML_BASED_CUDA_CHECK", raising=False)
     monkeypatch.chdir(tmp_path)
@@ -91,7 +90,7 @@ PLAIN = st.recursive(
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     choices=st.randoms(use_true_random=False),
-    kind=st.sampled_from(["recipe", "override", "settings", "list"]),
+    kind=st.sampled_from(["recipe", "override", "list"]),
 )
 def test_hypothesis_makes_cases_too(choices: Random, kind: str, alone: Path, guard: Guard) -> None:
     case = KINDS[kind](choices, empty(alone))

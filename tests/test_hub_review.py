@@ -10,13 +10,13 @@ import time
 
 import pytest
 from huggingface_hub import HfApi
+from zoo.release.push import publish
 
 import zoo
 from tests import warm
 from tests.hub_helpers import NAME, REPO
 from zoo.errors import ReleaseError
 from zoo.release import names
-from zoo.release.push import publish
 
 KILLED = """
 import os, pathlib, shutil, signal, sys
@@ -213,7 +213,6 @@ def test_showing_a_release_fetches_no_weights_and_changes_nothing_for_offline_us
 
 def test_a_model_whose_card_data_are_no_mapping_is_listed_without_results() -> None:
     from huggingface_hub import ModelInfo
-
     from zoo.release.hub.browse import _described
 
     found = _described(ModelInfo(id="org/name", cardData=True, tags=[], private=False))

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from zoo.release.push import prepare
 
 import zoo
 from tests.test_training import SHORT
@@ -20,7 +21,6 @@ from zoo.errors import ReleaseError, TrainingError, ZooError
 from zoo.recipe import Recipe
 from zoo.release import Release
 from zoo.release import history as histories
-from zoo.release.push import prepare
 from zoo.training import RunFolder, stages
 
 CLASSIFY = "cifar_resnet20.ce_digits_lt50"

@@ -40,7 +40,6 @@ def own_environment(folder: Path) -> None:
         "HF_HUB_DISABLE_TELEMETRY": "1",
         "MPLCONFIGDIR": str(folder / "matplotlib"),
     }
-    os.environ.pop("ZOO_NAMESPACE", None)
 
 
 def work(connection: Connection, name: str, seed: int, folder: Path, seconds: float, memory: int) -> None:

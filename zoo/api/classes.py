@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from zoo import release as releases
+from zoo import hub
 from zoo.data.words import data_words
 from zoo.release import Release
 from zoo.report.classes import draw_centers
@@ -23,7 +23,7 @@ def class_map(release: Release | str | Path, path: str | Path) -> Path:
     Raises:
         ZooError: for a release without centers, or a file that cannot be written.
     """
-    opened = release if isinstance(release, Release) else releases.open(release)
+    opened = release if isinstance(release, Release) else hub.open(release)
     words = data_words(dataset) if (dataset := opened.config["zoo"]["dataset"]).get("name") else ""
     draw_centers(opened.require_centers(), Path(path), title=f"{opened.name}: class centers\n{words}".strip())
     return Path(path)

@@ -65,13 +65,12 @@ def _fetched(source: HubDataset, split: Split) -> tuple[Path, _Chosen]:
     from zoo import hub_client
 
     where = f'Hub data set "{source.repo}"' + (f' at revision "{source.revision}"' if source.revision else "")
-    troubles = {hub_client.Trouble.UNREACHABLE: _NoAnswer}
     try:
-        with hub_client.talking(where, troubles, DataError):
+        with hub_client.talking(where, DataError, _NoAnswer):
             client, timeout = HfApi(library_name="zoo"), constants.HF_HUB_ETAG_TIMEOUT
             info = client.dataset_info(source.repo, revision=source.revision, timeout=timeout)
         chosen = _choose([file.rfilename for file in info.siblings or ()], source, split, where)
-        with hub_client.talking(where, troubles, DataError):
+        with hub_client.talking(where, DataError, _NoAnswer):
             files = [glob.escape(name) for name in chosen.files]
             fetched = snapshot_download(
                 source.repo,

@@ -12,7 +12,7 @@ from tests.fuzz.kinds.parquet import parquet
 from tests.fuzz.kinds.recipes import built, overrides, recipes
 from tests.fuzz.kinds.releases import cards, histories, releases, weights
 from tests.fuzz.kinds.runs import runs
-from tests.fuzz.kinds.settings import settings, specs
+from tests.fuzz.kinds.specs import specs
 
 KINDS: dict[str, Kind] = {
     "recipe": recipes,
@@ -31,7 +31,6 @@ KINDS: dict[str, Kind] = {
     "legacy": legacy,
     "safetensors": safetensors,
     "run": runs,
-    "settings": settings,
     "spec": specs,
     "decoded": decoded,
     "hub": hub,

@@ -14,7 +14,7 @@ import huggingface_hub
 import zoo
 from tests.fuzz import mutate
 from tests.fuzz.case import Case
-from zoo.release import hub as client
+from zoo.hub.merge import snapshot
 
 _SHA = "0123456789abcdef0123456789abcdef01234567"
 _FILES = ("config.json", "model.safetensors", "recipe.yaml", "metrics.json", "README.md", "curves.png")
@@ -121,7 +121,7 @@ def hub(random: Random, folder: Path) -> Case:
             huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE = template
 
     def repository() -> None:
-        client.listing(client.api(False), "org/name", None)
+        snapshot("org/name", "main", False)
         zoo.open("hf-hub:org/name", cache_dir=folder / "cache", token=False)
 
     return Case(

@@ -22,6 +22,8 @@ from zoo.release.card.tables import tables
 # What stands between these lines is the user's, and survives when evaluations or pictures are added.
 _NOTES_BEGIN = "<!-- Notes of your own go below this line: they stay when zoo writes this card again. -->"
 _NOTES_END = "<!-- End of your notes; zoo writes everything outside them anew. -->"
+NOTES = re.compile(f"({re.escape(_NOTES_BEGIN)}\n)(.*?)({re.escape(_NOTES_END)})", re.DOTALL)
+"""The notes of a card's text, group 2, between their marks."""
 _ADDRESS = re.compile(r'^release = zoo\.open\("([^"]+)"\)', re.MULTILINE)  # every card has it
 _TOP = 5
 
@@ -112,7 +114,5 @@ def notes(card: Path) -> str:
     """Return what a user wrote between the marks of an earlier card, or ''."""
     if not card.is_file():
         return ""
-    found = re.search(
-        f"{re.escape(_NOTES_BEGIN)}\n(.*?){re.escape(_NOTES_END)}", format.read_text(card), re.DOTALL
-    )
-    return found[1] if found else ""
+    found = NOTES.search(format.read_text(card))
+    return found[2] if found else ""
