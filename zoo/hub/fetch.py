@@ -72,7 +72,7 @@ def fetch(
         revision: branch, tag or commit; by default the branch `main`.
         token: access token, by default the one that huggingface_hub has stored.
         cache_dir: another cache.
-        weights: fetch the tensors too, not only what tells about them.
+        weights: fetch the encoder's weights too, not only what tells about them.
 
     Raises:
         ReleaseError: naming the repository, what was found and what to do.
@@ -96,14 +96,13 @@ def fetch(
     if not is_file(folder / format.CONFIG):
         raise ReleaseError(f"{where}: no release, nor a model in timm's format: {format.CONFIG} is missing")
     config = configs.read_config(folder)
-    if not weights:
-        return folder
-    others = [] if configs.is_plain(config) else format.recorded_tensors(config["zoo"])
-    lacking = [name for name in (format.WEIGHTS, *others) if not is_file(folder / name)]
+    needed = [] if configs.is_plain(config) else format.recorded_tensors(config["zoo"])
+    needed += [format.WEIGHTS] if weights else []
+    lacking = [name for name in needed if not is_file(folder / name)]
     if lacking:
         LOG.info("fetching %s from %s", ", ".join(lacking), repo_id)
         get(lacking, folder.name)
-    if not is_file(folder / format.WEIGHTS):
+    if weights and not is_file(folder / format.WEIGHTS):
         raise ReleaseError(f"{where}: {_without_weights(repo_id, folder.name, token)}")
     return folder
 

@@ -11,6 +11,7 @@ import json
 import re
 import shutil
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ from huggingface_hub.utils.sha import git_hash
 
 from zoo.errors import ReleaseError
 from zoo.files import read_object, write_atomic, write_text
-from zoo.hub.fetch import TENSORS, client, fetch, is_release_file, named_repository
+from zoo.hub.fetch import client, fetch, is_release_file, named_repository
 from zoo.hub.source import cached_as
 from zoo.hub_client import COMMIT, talking
 from zoo.release import card, configs, format, licenses
@@ -33,6 +34,7 @@ VERSION = re.compile(r"v([1-9][0-9]*)")
 
 Contents = Mapping[str, Path | bytes]
 _ABSENT = object()
+_RECORDS = ("config", "metrics", "files")
 _CHECKED = ("library_name", "pipeline_tag", "datasets", "base_model", "model-index")
 """Metadata of a card that have to follow from the release's own files, see `card.check_card`."""
 
@@ -111,6 +113,7 @@ def merge(
     theirs: Snapshot,
     token: str | bool | None = None,
     cache_dir: str | Path | None = None,
+    chosen: bool = False,
 ) -> None:
     """Take over into a release's folder what others changed on the Hub since `base`.
 
@@ -125,6 +128,7 @@ def merge(
         theirs: what the repository holds now.
         token: access token.
         cache_dir: another cache of huggingface_hub.
+        chosen: whether somebody chose this base, for this side to replace what is there since.
 
     Raises:
         ReleaseError: naming what both sides changed, and both versions; then the folder is as it was.
@@ -145,21 +149,27 @@ def merge(
     before = fetched(base) if base else {}
     there = fetched(theirs)
     ours = _state(folder, _hashes(contents, theirs, *([base] if base else [])), theirs.repo_id)
-    if base:  # zoo writes a card anew without these: they are removed on the Hub alone
+    written = [side.pop("text", None) for side in (before, ours, there)]
+    if base:
+        old = before["card"]
+        for side, text in ((ours, written[1]), (there, written[2])):
+            if text == written[0]:  # nobody wrote it by hand, say where only a picture was added
+                side["card"]["text"] = old["text"]
+        # what zoo leaves out when it writes a card anew is removed on the Hub alone
         for part in ("metadata", "tags"):
-            ours["card"][part] = {**before["card"][part], **ours["card"][part]}
+            kept = {key: value for key, value in old[part].items() if key not in _CHECKED}
+            ours["card"][part] = {**kept, **ours["card"][part]}
+    texts = [(side, side["card"]["text"]) for side in (ours, there)]
+    if base and not chosen:
+        ours["card"]["text"] = ours["card"]["text"] or before["card"]["text"]
     _join_evaluations(before, ours, there, conflict)
     merged = _three_way("", before, ours, there, conflict)
     for key in _CHECKED:
         if key in merged["card"]["metadata"]:
             raise conflict(f"{key} of {format.CARD}", "as the record says", merged["card"]["metadata"][key])
-    text = merged["card"].get("text")
-    records = ("config", "metrics", "files")
-    for side in (ours, there):
-        if text and side["card"].get("text") == text and all(side[key] == merged[key] for key in records):
-            break
-    else:
-        if text:  # written for other figures than the merged ones
+    if text := merged["card"]["text"]:
+        records = [[side[part] for part in _RECORDS] for side, found in texts if found == text]
+        if [merged[part] for part in _RECORDS] not in records:  # it was written for other figures
             raise conflict(f"{format.CARD} outside its notes", "written by zoo", "written by hand")
     _write(folder, ours, merged, theirs, token, cache_dir)
 
@@ -170,7 +180,7 @@ def _state(folder: Path, hashes: dict[str, str], repo_id: str) -> dict[str, Any]
     Returns:
         `config` and `metrics`, its evaluations by what they measure; of the card the `metadata` and `tags`
         beside what zoo writes, the `notes`, and the `text` around them where it is written by hand; `files`,
-        the hash of each other file.
+        the hash of each other file; and `text`, that around the notes, whoever wrote it.
     """
     config = configs.read_config(folder)
     metrics = format.read_metrics(folder)
@@ -179,7 +189,7 @@ def _state(folder: Path, hashes: dict[str, str], repo_id: str) -> dict[str, Any]
         config["zoo"].pop(format.HASHED[format.IMAGES], None)
     written = ModelCard(card.addressed(format.read_text(folder / format.CARD), repo_id))
     own = ModelCard(card.addressed(card.render(folder, config), repo_id))
-    found, expected = written.data.to_dict(), own.data.to_dict()
+    found, expected = (dict(each.data.to_dict()) for each in (written, own))  # type: ignore[no-untyped-call]
     texts = [_without_notes(own.text)]
     license = config["pretrained_cfg"]["license"]
     said = found.pop("license_name", None) or found.pop("license", license)
@@ -196,11 +206,10 @@ def _state(folder: Path, hashes: dict[str, str], repo_id: str) -> dict[str, Any]
     if notes := card.NOTES.search(written.text):
         parts |= {"notes": notes[2]} if notes[2].strip() else {}
     text = _without_notes(written.text)
-    if not any(text.split() == other.split() for other in texts):
-        parts["text"] = text
+    parts["text"] = "" if any(text.split() == other.split() for other in texts) else text
     parted = (format.CONFIG, format.METRICS, format.CARD)
     files = {name: sha for name, sha in hashes.items() if is_release_file(name) and name not in parted}
-    return {"config": config, "metrics": metrics, "card": parts, "files": files}
+    return {"config": config, "metrics": metrics, "card": parts, "files": files, "text": text}
 
 
 def _without_notes(text: str) -> str:
@@ -221,7 +230,6 @@ def _join_evaluations(
     name = format.WEIGHTS
     mine, new = ours["files"].get(name), there["files"].get(name)
     old = before["files"].get(name) if before else None
-    records = ("config", "metrics", "files")
     if mine == new:
         for key, entry in ours["metrics"]["evaluations"].items():
             other = there["metrics"]["evaluations"].get(key, {})
@@ -229,7 +237,7 @@ def _join_evaluations(
                 there["metrics"]["evaluations"][key] = entry
     elif new == old:
         there["metrics"] = before["metrics"]
-    elif mine != old or any(ours[part] != before[part] for part in records):
+    elif mine != old or any(ours[part] != before[part] for part in _RECORDS):
         raise conflict(name, f"with sha256 {mine}", f"with sha256 {new}")
 
 
@@ -244,7 +252,9 @@ def _three_way(where: str, base: Any, ours: Any, theirs: Any, conflict: Any) -> 
         merged = {
             key: _three_way(
                 f"{where}.{key}" if where else key,
-                *(side.get(key, _ABSENT) for side in (old, ours, theirs)),
+                old.get(key, _ABSENT),
+                ours.get(key, _ABSENT),
+                theirs.get(key, _ABSENT),
                 conflict,
             )
             for key in dict.fromkeys([*ours, *theirs])
@@ -271,10 +281,10 @@ def _write(
     Stopped in between, the same merge again finishes it.
     """
     new = [name for name, found in merged["files"].items() if ours["files"].get(name) != found]
-    weights = not {*TENSORS}.isdisjoint(new)
-    source = fetch(theirs.repo_id, theirs.commit, token=token, cache_dir=cache_dir, weights=weights)
+    options: Any = {"token": token, "cache_dir": cache_dir, "weights": format.WEIGHTS in new}
+    source = fetch(theirs.repo_id, theirs.commit, **options)
     for name in new:
-        write_atomic(folder / name, lambda file, name=name: shutil.copyfile(source / name, file))
+        write_atomic(folder / name, partial(shutil.copyfile, source / name))
     for name in ours["files"].keys() - merged["files"].keys():
         (folder / name).unlink()
     metrics = {**merged["metrics"], "evaluations": list(merged["metrics"]["evaluations"].values())}
@@ -288,7 +298,7 @@ def _write(
     for name, value in merged["card"]["metadata"].items():
         written.data[name] = value
     written.data["tags"] = [*(written.data.get("tags") or []), *merged["card"]["tags"]]
-    if text := merged["card"].get("text"):
+    if text := merged["card"]["text"]:
         written.text = f"\n{text}\n"
     notes = merged["card"].get("notes", "")
     written.text = card.NOTES.sub(lambda found: f"{found[1]}{notes}{found[3]}", written.text)
