@@ -26,11 +26,6 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import yaml
 
 WRITE, READ = "hf_write", "hf_read"
-# A user's own settings: none of them may reach a test.
-FOREIGN_SETTINGS = (
-    *("HF_TOKEN", "HF_TOKEN_PATH", "HUGGING_FACE_HUB_TOKEN", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"),
-    *("HF_XET_CACHE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_ASSETS_CACHE"),
-)
 SETTINGS = {
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
@@ -58,18 +53,15 @@ def as_json(data: Any, status: int = 200, **headers: str) -> Answer:
     return status, body, {"Content-Type": "application/json", **headers}
 
 
-def is_lfs(path: str, data: bytes) -> bool:
-    return bool(data) and (path.endswith((".safetensors", ".png")) or len(data) > 10_000_000)
+def git_sha(data: bytes) -> str:
+    return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
 
 
-def sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
-def facts(path: str, data: bytes) -> dict[str, Any]:
-    """Return what the Hub lists of a file; an LFS file's git object is its pointer, here only by name."""
-    git = hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
-    return {"oid": git, "size": len(data), **({"sha": sha256(data)} if is_lfs(path, data) else {})}
+def lfs(path: str, data: bytes, key: str) -> dict[str, Any]:
+    """Return what is listed of a file that the Hub keeps outside git, its hash under `key`; else nothing."""
+    if not data or not (path.endswith((".safetensors", ".png")) or len(data) > 10_000_000):
+        return {}
+    return {"lfs": {key: hashlib.sha256(data).hexdigest(), "size": len(data), "pointerSize": 1}}
 
 
 @dataclass
@@ -84,7 +76,7 @@ class Repo:
 
     def commit(self, files: dict[str, bytes], branch: str = "main") -> str:
         parent = self.branches.get(branch)
-        sha = hashlib.sha1(f"{self.id} {branch} {len(self.trees)} {os.urandom(8).hex()}".encode()).hexdigest()
+        sha = os.urandom(20).hex()
         self.trees[sha], self.parents[sha], self.branches[branch] = dict(files), parent, sha
         return sha
 
@@ -97,7 +89,11 @@ class Repo:
 
 @dataclass
 class Fault:
-    """What goes wrong with the next `times` requests that match, after `skip` that do not; see Hub.fault."""
+    """What goes wrong with the next `times` requests that match, after `skip` that do not.
+
+    `match` is searched in "METHOD path" (quoted, no query). Answered is `status` instead of doing anything,
+    or `body`; the connection is `cut` "before" or "after" the request is dealt with; `do` is called first.
+    """
 
     match: str
     status: int | None = None
@@ -116,6 +112,16 @@ class Fault:
         return self.skip < 0
 
 
+def described(repo: Repo, commit: str) -> dict[str, Any]:
+    found = re.match(rb"---\n(.*?)\n---", repo.trees[commit].get("README.md", b""), re.DOTALL)
+    card = yaml.safe_load(found[1]) if found else {}
+    return {
+        **{"_id": commit, "id": repo.id.removeprefix("datasets/"), "modelId": repo.id, "sha": commit},
+        **{"lastModified": "2026-01-01T00:00:00.000Z", "private": repo.private, "gated": repo.gated},
+        **{"tags": card.get("tags", []), "cardData": card},
+    }
+
+
 class Hub:
     """The server of this process, and a test's view behind the client's back.
 
@@ -131,33 +137,31 @@ class Hub:
 
     def __init__(self) -> None:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads, self._server.hub = True, self  # type: ignore[attr-defined]
+        self._server.daemon_threads, self._server.hub = True, self
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
         self.home = Path(tempfile.mkdtemp(prefix="zoo-hub-"))
         atexit.register(shutil.rmtree, self.home, ignore_errors=True)
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
-        self._forget()
+        self.reset()
 
-    def _forget(self) -> None:
+    def reset(self) -> None:
+        """Become an empty Hub without faults, and empty the client's caches."""
         self.repos: dict[str, Repo] = {}
         self.objects: dict[str, bytes] = {}  # uploaded by LFS, by SHA-256
         self.faults: list[Fault] = []
         self.requests: list[tuple[str, str]] = []
-
-    def set_environment(self) -> None:
-        """Point huggingface_hub, when it is imported later, and child processes at this server."""
-        assert "huggingface_hub" not in sys.modules, "its settings are read on import: too late"
-        for name in FOREIGN_SETTINGS:
-            os.environ.pop(name, None)
-        os.environ |= {**SETTINGS, "HF_ENDPOINT": self.url, "HF_HOME": str(self.home)}
-
-    def reset(self) -> None:
-        """Become an empty Hub without faults, and empty the client's caches."""
-        self._forget()
         for path in self.home.iterdir():
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         # Otherwise the client asks the Hub for a list of coding agents, once a day.
         (self.home / ".agent_harnesses.json").write_text('{"harnesses": {}, "standardEnvVars": []}')
+
+    def set_environment(self) -> None:
+        """Point huggingface_hub, when it is imported later, and child processes at this server."""
+        assert "huggingface_hub" not in sys.modules, "its settings are read on import: too late"
+        for name in [*os.environ]:  # a user's own settings: none of them may reach a test
+            if name.startswith(("HF_", "HUGGING", "TRANSFORMERS_")):
+                del os.environ[name]
+        os.environ |= {**SETTINGS, "HF_ENDPOINT": self.url, "HF_HOME": str(self.home)}
 
     def create(self, repo_id: str, files: dict[str, bytes], **options: bool) -> str:
         """Make `files` the content of a repository behind the client's back, and return the commit.
@@ -182,28 +186,45 @@ class Hub:
         found, sha = [], self.repos[repo_id].at(revision)
         while sha:
             found.append(sha)
-            sha = self.repos[repo_id].parents[sha]  # type: ignore[assignment]
+            sha = self.repos[repo_id].parents[sha]
         return found
 
     def tags(self, repo_id: str) -> dict[str, str]:
         return dict(self.repos[repo_id].tags)
 
     def fault(self, match: str, status: int | None = None, **what: Any) -> None:
-        """Let something go wrong with coming requests; see `Fault`.
-
-        Args:
-            match: expression searched in "METHOD path" (quoted, no query).
-            status: answer this instead of doing anything.
-            what: `times`, `skip`; `body` and `headers` of the answer; `cut` the connection "before" or
-                "after" the request is answered; `do` something first.
-        """
+        """Let something go wrong with coming requests; see `Fault`."""
         self.faults.append(Fault(match, status, **what))
 
     def mend(self) -> None:
         """Let nothing go wrong any more."""
         self.faults.clear()
 
-    # --- who may do what
+    # --- the API
+
+    def answer(self, ask: Handler, path: str) -> Answer:
+        name = r"((?:datasets/)?[^/]+/[^/]+)"
+        for methods, pattern, function, access in (
+            ("GET", "/api/models", self.list_models, None),
+            ("POST", "/api/validate-yaml", lambda _: as_json({"errors": [], "warnings": []}), None),
+            ("POST", "/api/repos/create", self.create_repo, None),
+            ("GET", f"/api/(?:models/)?{name}(?:/revision/([^/]+))?", self.info, "see"),
+            ("GET", f"/api/(?:models/)?{name}/tree/([^/]+)", self.tree, "see"),
+            ("GET", f"/api/models/{name}/refs", self.refs, "see"),
+            ("POST", f"/api/models/{name}/(tag|branch)/([^/]+)", self.reference, "write"),
+            ("POST", f"/api/models/{name}/preupload/([^/]+)", self.preupload, "write"),
+            ("POST", f"/api/models/{name}/commit/([^/]+)", self.commit, "write"),
+            ("POST", rf"/{name}\.git/info/lfs/objects/batch", self.batch, "write"),
+            ("PUT", "/storage/([0-9a-f]{64})", self.upload, None),
+            ("GET HEAD", f"/{name}/resolve/([^/]+)/(.+)", self.resolve, "read"),
+        ):
+            if ask.command in methods.split() and (found := re.fullmatch(pattern, path)):
+                ask.role = self.role(ask.headers)
+                parts: list[Any] = [part and unquote(part) for part in found.groups()]
+                if access:
+                    parts[0] = self.opened(parts[0], ask.role, access)
+                return function(ask, *parts)
+        raise HubError(404, "Repository not found", "RepoNotFound")
 
     def role(self, headers: Any) -> str | None:
         token = headers.get("Authorization", "").removeprefix("Bearer ")
@@ -211,174 +232,110 @@ class Hub:
             raise HubError(401, "Invalid credentials in Authorization header")
         return token or None
 
-    def open(self, name: str, headers: Any, *, write: bool = False, content: bool = False) -> Repo:
-        role, repo = self.role(headers), self.repos.get(name)
-        foreign = name.startswith("foreign/")
+    def opened(self, name: str, role: str | None, access: str) -> Repo:
+        repo, foreign = self.repos.get(name), name.startswith("foreign/")
         if repo is None or (repo.private and (role is None or foreign)):
             raise HubError(404 if role else 401, "Repository not found", "RepoNotFound")
-        if write and (role != WRITE or foreign):
+        if access == "write" and (role != WRITE or foreign):
             raise HubError(403 if role else 401, "Forbidden: a write token is needed")
-        if content and repo.gated and (role is None or foreign):
-            raise HubError(403 if role else 401, f"Access to model {name} is restricted.", "GatedRepo")
+        if access == "read" and repo.gated and role is None:
+            raise HubError(401, f"Access to model {name} is restricted.", "GatedRepo")
         return repo
 
-    # --- the API: (methods, expression for the path) -> answer
+    def list_models(self, ask: Handler) -> Answer:
+        seen = [repo for repo in self.repos.values() if ask.role or not repo.private]
+        found = [described(repo, repo.at("main")) for repo in seen if "datasets/" not in repo.id]
+        org, tags = ask.query["author"][0], {*ask.query.get("filter", [])}
+        return as_json([m for m in found if m["id"].startswith(f"{org}/") and tags <= {*m["tags"]}])
 
-    def answer(self, method: str, url: str, headers: Any, body: bytes) -> Answer:
-        parts, query = urlsplit(url), parse_qs(urlsplit(url).query)
-        name = r"((?:datasets/)?[^/]+/[^/]+)"
-        for methods, pattern, function in (
-            ("GET", "/api/models", self.list_models),
-            ("POST", "/api/validate-yaml", self.validate),
-            ("POST", "/api/repos/create", self.create_repo),
-            ("GET", f"/api/(?:models/)?{name}(?:/revision/([^/]+))?", self.info),
-            ("GET", f"/api/(?:models/)?{name}/tree/([^/]+)", self.tree),
-            ("GET", f"/api/models/{name}/refs", self.refs),
-            ("POST", f"/api/models/{name}/(tag|branch)/([^/]+)", self.reference),
-            ("POST", f"/api/models/{name}/(preupload|commit)/([^/]+)", self.commit),
-            ("POST", rf"/{name}\.git/info/lfs/objects/batch", self.batch),
-            ("PUT", "/storage/([0-9a-f]{64})", self.upload),
-            ("GET HEAD", f"/{name}/resolve/([^/]+)/(.+)", self.resolve),
-        ):
-            if method in methods.split() and (found := re.fullmatch(pattern, parts.path)):
-                return function(headers, query, body, *(part and unquote(part) for part in found.groups()))
-        raise HubError(404, "Repository not found", "RepoNotFound")
-
-    def described(self, repo: Repo, sha: str) -> dict[str, Any]:
-        found = re.match(rb"---\n(.*?)\n---", repo.trees[sha].get("README.md", b""), re.DOTALL)
-        card = yaml.safe_load(found[1]) if found else {}
-        return {
-            **{"_id": sha, "id": repo.id.removeprefix("datasets/"), "modelId": repo.id, "sha": sha},
-            **{"lastModified": "2026-01-01T00:00:00.000Z", "private": repo.private, "gated": repo.gated},
-            **{"tags": card.get("tags", []), "cardData": card},
-        }
-
-    def list_models(self, headers: Any, query: dict[str, list[str]], body: bytes) -> Answer:
-        role = self.role(headers)
-        seen = [r for r in self.repos.values() if (role or not r.private) and "datasets/" not in r.id]
-        found = [self.described(repo, repo.at("main")) for repo in seen]
-        org, tags = query["author"][0], {*query.get("filter", [])}
-        shown = [each for each in found if each["id"].startswith(f"{org}/") and tags <= {*each["tags"]}]
-        return as_json(shown)
-
-    def validate(self, headers: Any, query: Any, body: bytes) -> Answer:
-        content = json.loads(body)["content"]
-        data = yaml.safe_load(content.split("---\n")[1]) if content.startswith("---\n") else {}
-        sound = isinstance(data, dict) and isinstance(data.get("license", ""), str)
-        errors = [] if sound else [{"message": "metadata are not of the Hub's form"}]
-        return as_json({"errors": errors, "warnings": []}, 400 if errors else 200)
-
-    def create_repo(self, headers: Any, query: Any, body: bytes) -> Answer:
-        asked = json.loads(body)
-        name, role = f"{asked['organization']}/{asked['name']}", self.role(headers)
-        if role != WRITE or name.startswith("foreign/"):
-            raise HubError(403 if role else 401, "You don't have the rights to create a model")
+    def create_repo(self, ask: Handler) -> Answer:
+        name = f"{ask.asked['organization']}/{ask.asked['name']}"
+        if ask.role != WRITE or name.startswith("foreign/"):
+            raise HubError(403 if ask.role else 401, "You don't have the rights to create a model")
         if name in self.repos:
             raise HubError(409, "You already created this model repo")
-        private = bool(asked.get("private")) or asked.get("visibility") == "private"
-        self.create(name, {".gitattributes": b"*.safetensors filter=lfs\n"}, private=private)
+        private = bool(ask.asked.get("private")) or ask.asked.get("visibility") == "private"
+        self.create(name, {".gitattributes": b"*.safetensors filter=lfs"}, private=private)
         return as_json({"url": f"{self.url}/{name}", "name": name, "id": name})
 
-    def info(self, headers: Any, query: Any, body: bytes, name: str, revision: str | None) -> Answer:
-        repo = self.open(name, headers)
-        sha = repo.at(revision or "main")
-        files = [(path, facts(path, data)) for path, data in repo.trees[sha].items()]
+    def info(self, ask: Handler, repo: Repo, revision: str | None) -> Answer:
+        commit = repo.at(revision or "main")
         siblings = [
-            {"rfilename": path, "size": each["size"], "blobId": each["oid"]}
-            | (
-                {"lfs": {"sha256": each["sha"], "size": each["size"], "pointerSize": 1}}
-                if "sha" in each
-                else {}
-            )
-            for path, each in files
+            {"rfilename": path, "size": len(data), "blobId": git_sha(data)} | lfs(path, data, "sha256")
+            for path, data in repo.trees[commit].items()
         ]
-        return as_json({**self.described(repo, sha), "siblings": siblings})
+        return as_json({**described(repo, commit), "siblings": siblings})
 
-    def tree(self, headers: Any, query: Any, body: bytes, name: str, revision: str) -> Answer:
-        repo = self.open(name, headers)
-        files = [(path, facts(path, data)) for path, data in repo.trees[repo.at(revision)].items()]
-        return as_json([
-            {"type": "file", "path": path, "oid": each["oid"], "size": each["size"]}
-            | ({"lfs": {"oid": each["sha"], "size": each["size"], "pointerSize": 1}} if "sha" in each else {})
-            for path, each in files
-        ])  # fmt: skip
-
-    def refs(self, headers: Any, query: Any, body: bytes, name: str) -> Answer:
-        repo = self.open(name, headers)
-        named = [
-            [{"name": ref, "ref": f"refs/{kind}/{ref}", "targetCommit": sha} for ref, sha in known.items()]
-            for kind, known in (("heads", repo.branches), ("tags", repo.tags))
+    def tree(self, ask: Handler, repo: Repo, revision: str) -> Answer:
+        files = repo.trees[repo.at(revision)].items()
+        listed = [
+            {"type": "file", "path": path, "size": len(data), "oid": git_sha(data)} for path, data in files
         ]
-        return as_json({"branches": named[0], "tags": named[1], "converts": []})
+        return as_json([each | lfs(*file, "oid") for each, file in zip(listed, files, strict=True)])
 
-    def reference(self, headers: Any, query: Any, body: bytes, name: str, kind: str, ref: str) -> Answer:
-        repo, asked = self.open(name, headers, write=True), json.loads(body or b"{}")
-        known = repo.tags if kind == "tag" else repo.branches
-        new = asked["tag"] if kind == "tag" else ref
+    def refs(self, ask: Handler, repo: Repo) -> Answer:
+        tags = [{"name": t, "ref": f"refs/tags/{t}", "targetCommit": sha} for t, sha in repo.tags.items()]
+        return as_json({"branches": [], "tags": tags, "converts": []})
+
+    def reference(self, ask: Handler, repo: Repo, kind: str, ref: str) -> Answer:
+        known, new = (repo.tags, ask.asked["tag"]) if kind == "tag" else (repo.branches, ref)
         if new in known:
             raise HubError(409, f"Reference exists already: {new}")
-        known[new] = repo.at(ref if kind == "tag" else asked.get("startingPoint") or "main")
+        known[new] = repo.at(ref if kind == "tag" else "main")
         return as_json({})
 
-    def commit(self, headers: Any, query: Any, body: bytes, name: str, kind: str, branch: str) -> Answer:
-        repo = self.open(name, headers, write=True)
-        files = dict(repo.trees[repo.at(branch)])
-        if kind == "preupload":
-            asked = json.loads(body)["files"]
-            modes = [(f["path"], "lfs" if is_lfs(f["path"], bytes(f["size"])) else "regular") for f in asked]
-            return as_json({"files": [
-                {"path": path, "uploadMode": mode, "shouldIgnore": False} for path, mode in modes
-            ]})  # fmt: skip
-        header, *lines = (json.loads(line) for line in body.splitlines() if line.strip())
+    def preupload(self, ask: Handler, repo: Repo, branch: str) -> Answer:
+        asked = [(file["path"], bytes(file["size"])) for file in ask.asked["files"]]
+        modes = [(path, "lfs" if lfs(path, data, "") else "regular") for path, data in asked]
+        files = [{"path": path, "uploadMode": mode, "shouldIgnore": False} for path, mode in modes]
+        return as_json({"files": files})
+
+    def commit(self, ask: Handler, repo: Repo, branch: str) -> Answer:
+        header, *lines = (json.loads(line) for line in ask.body.splitlines() if line.strip())
         if header["value"].get("parentCommit") not in (None, repo.branches[branch]):
             raise HubError(412, "A commit has happened since. Please refresh and try again.")
+        files = dict(repo.trees[repo.at(branch)])
         for line in lines:
-            path, value = line["value"]["path"], line["value"]
-            if line["key"] == "deletedFile":
-                del files[path]
-            else:
-                lfs = line["key"] == "lfsFile"
-                files[path] = self.objects[value["oid"]] if lfs else base64.b64decode(value["content"])
-        sha = repo.commit(files, branch)
-        return as_json({"success": True, "commitOid": sha, "commitUrl": f"{self.url}/{name}/commit/{sha}"})
+            kind, value = line["key"], line["value"]
+            data = self.objects[value["oid"]] if kind == "lfsFile" else value.get("content")
+            files[value["path"]] = base64.b64decode(data) if kind == "file" else data
+        sha = repo.commit({path: data for path, data in files.items() if data is not None}, branch)
+        return as_json({"success": True, "commitOid": sha, "commitUrl": f"{self.url}/{repo.id}/commit/{sha}"})
 
-    def batch(self, headers: Any, query: Any, body: bytes, name: str) -> Answer:
-        self.open(name, headers, write=True)
-        objects = [
-            {**each, "actions": {"upload": {"href": f"{self.url}/storage/{each['oid']}"}}}
-            if each["oid"] not in self.objects
-            else each
-            for each in json.loads(body)["objects"]
-        ]
-        return as_json({"transfer": "basic", "objects": objects})
+    def batch(self, ask: Handler, repo: Repo) -> Answer:
+        def object_of(each: dict[str, Any]) -> dict[str, Any]:
+            action = {"actions": {"upload": {"href": f"{self.url}/storage/{each['oid']}"}}}
+            return each if each["oid"] in self.objects else each | action
 
-    def upload(self, headers: Any, query: Any, body: bytes, oid: str) -> Answer:
-        if sha256(body) != oid:
+        return as_json({"transfer": "basic", "objects": [object_of(each) for each in ask.asked["objects"]]})
+
+    def upload(self, ask: Handler, oid: str) -> Answer:
+        if hashlib.sha256(ask.body).hexdigest() != oid:
             raise HubError(400, "the content is not what its name says")
-        self.objects[oid] = body
+        self.objects[oid] = ask.body
         return as_json({})
 
-    def resolve(self, headers: Any, query: Any, body: bytes, name: str, revision: str, path: str) -> Answer:
-        repo = self.open(name, headers, content=True)
-        sha = repo.at(revision)
-        data = repo.trees[sha].get(path)
+    def resolve(self, ask: Handler, repo: Repo, revision: str, path: str) -> Answer:
+        commit = repo.at(revision)
+        data = repo.trees[commit].get(path)
         if data is None:
             raise HubError(404, "Entry not found", "EntryNotFound")
-        each = facts(path, data)
-        found = re.fullmatch(r"bytes=(\d+)-", headers.get("Range") or "")
-        start = int(found[1]) if found else 0
-        named = {"X-Repo-Commit": sha, "ETag": f'"{each.get("sha", each["oid"])}"', "Accept-Ranges": "bytes"}
-        return 206 if found else 200, data[start:], named
+        etag = lfs(path, data, "oid").get("lfs", {"oid": git_sha(data)})["oid"]
+        return 200, data, {"X-Repo-Commit": commit, "ETag": f'"{etag}"'}
 
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
+    @property
+    def asked(self) -> Any:
+        return json.loads(self.body)
+
     def handle_request(self) -> None:
-        hub: Hub = self.server.hub  # type: ignore[attr-defined]
-        path = urlsplit(self.path).path
+        hub, url = self.server.hub, urlsplit(self.path)
+        path, self.query = url.path, parse_qs(url.query)
         hub.requests.append((self.command, path))
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         fault = next((each for each in hub.faults if each.applies(f"{self.command} {path}")), Fault(""))
         if fault.do:
             fault.do()
@@ -388,7 +345,7 @@ class Handler(BaseHTTPRequestHandler):
         try:
             if fault.status:
                 raise HubError(fault.status, f"fault {fault.status}", fault.headers.get("X-Error-Code", ""))
-            status, data, headers = hub.answer(self.command, self.path, self.headers, body)
+            status, data, headers = hub.answer(self, path)
         except HubError as error:
             status, data, headers = error.answer
         if fault.cut == "after":
