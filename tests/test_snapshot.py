@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 import torch
-from zoo.release.push import prepare
 
 import zoo
 from tests.test_training import SHORT
 from tests.test_training_stopping import stopping
 from zoo.cli import main
 from zoo.errors import ReleaseError, TrainingError, ZooError
+from zoo.hub.push import prepare
 from zoo.recipe import Recipe
 from zoo.release import Release
 from zoo.release import history as histories
