@@ -148,7 +148,7 @@ def test_pretrain_evaluate_show(tmp_path: Path) -> None:
             ("show", "resnet50.moco_v2_in1kk"),
             'nor is it a recipe or sweep. Did you mean "resnet50.moco_v2_in1k"',
         ),
-        (("show", "resnet50"), "that is an architecture of timm"),
+        (("show", "resnet50"), "timm's own weights are called"),
         (("list", "zzz*"), 'nothing matches "zzz*"'),
         (("pretrain", "cifar_resnet20.paco_cifar100_lt100_short", "--data", "/no/where"), "/no/where"),
         (("demo", "--out", "/proc/version"), "not an empty folder"),

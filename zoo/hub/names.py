@@ -120,7 +120,7 @@ def _implicit(text: str, revision: str | None, cache_dir: str | Path | None) -> 
             if _config(remote, cache_dir) is not None:
                 here.append(remote)
     if not here:
-        raise ReleaseError(f'no release "{text}": {_why_not(text)}', suggests=True)
+        raise _unknown("release", text)
     configs = [_config(ref, cache_dir) for ref in here]
     if any(config != configs[0] for config in configs):
         both = " or ".join(f'the {ref} ("{ref.spelling}")' for ref in here)
@@ -187,7 +187,7 @@ def check_revision(revision: str) -> str:
 
 def _shipped(name: str) -> ModelRef:
     if catalog.release_path(name) is None:
-        raise ReleaseError(f'no shipped release "{name}": {_why_not(name)}', suggests=True)
+        raise _unknown("shipped release", name)
     return ModelRef("shipped", name)
 
 
@@ -203,8 +203,17 @@ def _timms_repository(name: str) -> str:
     return str(cfg.hf_hub_id) if not cfg.hf_hub_id.endswith("/") else f"{cfg.hf_hub_id}{arch}.{cfg.tag}"
 
 
-def _why_not(text: str) -> str:
-    """Say what a name is that no release bears, and what may be meant."""
+def _unknown(what: str, text: str) -> ReleaseError:
+    """Return the error for a name that no release bears, with what may be meant."""
+    if why := _meaning(text):
+        return ReleaseError(f'no {what} "{text}": {why}', suggests=True)
+    near = did_you_mean(text, catalog.list_models())
+    known = 'found neither a folder nor a shipped release of that name, nor is it "org/name" on the Hub'
+    return ReleaseError(f'no {what} "{text}": {known}.{near}', suggests=bool(near))
+
+
+def _meaning(text: str) -> str:
+    """Say what else than a release a name is; '' where that is nothing."""
     if text in catalog.list_recipes():
         return f'its recipe is shipped, its weights are not: "zoo pretrain {text}" makes them'
     if text in importlib.import_module("zoo.release.convert.authors").PUBLISHED:
@@ -214,5 +223,4 @@ def _why_not(text: str) -> str:
         if timm.is_model_pretrained(text):
             weights = timm.get_pretrained_cfg(text)
             return f'timm\'s own weights are called "{TIMM}{weights.architecture}.{weights.tag}"'
-    near = did_you_mean(text, catalog.list_models())
-    return f'neither a folder, nor "org/name" on the Hub, nor a shipped release.{near}'
+    return ""
