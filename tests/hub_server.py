@@ -53,15 +53,16 @@ def as_json(data: Any, status: int = 200, **headers: str) -> Answer:
     return status, body, {"Content-Type": "application/json", **headers}
 
 
-def git_sha(data: bytes) -> str:
-    return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
+def is_lfs(path: str, size: int) -> bool:
+    return size > 0 and (path.endswith((".safetensors", ".png")) or size > 10_000_000)
 
 
-def lfs(path: str, data: bytes, key: str) -> dict[str, Any]:
-    """Return what is listed of a file that the Hub keeps outside git, its hash under `key`; else nothing."""
-    if not data or not (path.endswith((".safetensors", ".png")) or len(data) > 10_000_000):
-        return {}
-    return {"lfs": {key: hashlib.sha256(data).hexdigest(), "size": len(data), "pointerSize": 1}}
+def listed(path: str, data: bytes, git: str, sha256: str) -> dict[str, Any]:
+    """Return what the Hub lists of a file, its hashes under these names."""
+    found = {git: hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest(), "size": len(data)}
+    if is_lfs(path, len(data)):
+        found["lfs"] = {sha256: hashlib.sha256(data).hexdigest(), "size": len(data), "pointerSize": 1}
+    return found
 
 
 @dataclass
@@ -70,14 +71,14 @@ class Repo:
     private: bool = False
     gated: bool = False
     trees: dict[str, dict[str, bytes]] = field(default_factory=dict)  # commit -> path -> content
-    parents: dict[str, str | None] = field(default_factory=dict)
+    parents: dict[str, str] = field(default_factory=dict)
     branches: dict[str, str] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
 
     def commit(self, files: dict[str, bytes], branch: str = "main") -> str:
-        parent = self.branches.get(branch)
         sha = os.urandom(20).hex()
-        self.trees[sha], self.parents[sha], self.branches[branch] = dict(files), parent, sha
+        self.trees[sha], self.parents[sha] = dict(files), self.branches.get(branch, "")
+        self.branches[branch] = sha
         return sha
 
     def at(self, revision: str) -> str:
@@ -189,9 +190,6 @@ class Hub:
             sha = self.repos[repo_id].parents[sha]
         return found
 
-    def tags(self, repo_id: str) -> dict[str, str]:
-        return dict(self.repos[repo_id].tags)
-
     def fault(self, match: str, status: int | None = None, **what: Any) -> None:
         """Let something go wrong with coming requests; see `Fault`."""
         self.faults.append(Fault(match, status, **what))
@@ -243,10 +241,10 @@ class Hub:
         return repo
 
     def list_models(self, ask: Handler) -> Answer:
+        org, (tag,) = ask.query["author"][0], ask.query["filter"]
         seen = [repo for repo in self.repos.values() if ask.role or not repo.private]
-        found = [described(repo, repo.at("main")) for repo in seen if "datasets/" not in repo.id]
-        org, tags = ask.query["author"][0], {*ask.query.get("filter", [])}
-        return as_json([m for m in found if m["id"].startswith(f"{org}/") and tags <= {*m["tags"]}])
+        found = [described(repo, repo.at("main")) for repo in seen if repo.id.startswith(f"{org}/")]
+        return as_json([model for model in found if tag in model["tags"]])
 
     def create_repo(self, ask: Handler) -> Answer:
         name = f"{ask.asked['organization']}/{ask.asked['name']}"
@@ -260,18 +258,15 @@ class Hub:
 
     def info(self, ask: Handler, repo: Repo, revision: str | None) -> Answer:
         commit = repo.at(revision or "main")
-        siblings = [
-            {"rfilename": path, "size": len(data), "blobId": git_sha(data)} | lfs(path, data, "sha256")
-            for path, data in repo.trees[commit].items()
-        ]
+        named = [(path, data, {"rfilename": path}) for path, data in repo.trees[commit].items()]
+        siblings = [each | listed(path, data, "blobId", "sha256") for path, data, each in named]
         return as_json({**described(repo, commit), "siblings": siblings})
 
     def tree(self, ask: Handler, repo: Repo, revision: str) -> Answer:
         files = repo.trees[repo.at(revision)].items()
-        listed = [
-            {"type": "file", "path": path, "size": len(data), "oid": git_sha(data)} for path, data in files
-        ]
-        return as_json([each | lfs(*file, "oid") for each, file in zip(listed, files, strict=True)])
+        return as_json(
+            [{"type": "file", "path": path} | listed(path, data, "oid", "oid") for path, data in files]
+        )
 
     def refs(self, ask: Handler, repo: Repo) -> Answer:
         tags = [{"name": t, "ref": f"refs/tags/{t}", "targetCommit": sha} for t, sha in repo.tags.items()]
@@ -285,10 +280,10 @@ class Hub:
         return as_json({})
 
     def preupload(self, ask: Handler, repo: Repo, branch: str) -> Answer:
-        asked = [(file["path"], bytes(file["size"])) for file in ask.asked["files"]]
-        modes = [(path, "lfs" if lfs(path, data, "") else "regular") for path, data in asked]
-        files = [{"path": path, "uploadMode": mode, "shouldIgnore": False} for path, mode in modes]
-        return as_json({"files": files})
+        for file in ask.asked["files"]:
+            mode = "lfs" if is_lfs(file["path"], file["size"]) else "regular"
+            file |= {"uploadMode": mode, "shouldIgnore": False}
+        return as_json(ask.asked)
 
     def commit(self, ask: Handler, repo: Repo, branch: str) -> Answer:
         header, *lines = (json.loads(line) for line in ask.body.splitlines() if line.strip())
@@ -303,11 +298,10 @@ class Hub:
         return as_json({"success": True, "commitOid": sha, "commitUrl": f"{self.url}/{repo.id}/commit/{sha}"})
 
     def batch(self, ask: Handler, repo: Repo) -> Answer:
-        def object_of(each: dict[str, Any]) -> dict[str, Any]:
-            action = {"actions": {"upload": {"href": f"{self.url}/storage/{each['oid']}"}}}
-            return each if each["oid"] in self.objects else each | action
-
-        return as_json({"transfer": "basic", "objects": [object_of(each) for each in ask.asked["objects"]]})
+        for each in ask.asked["objects"]:
+            if each["oid"] not in self.objects:
+                each["actions"] = {"upload": {"href": f"{self.url}/storage/{each['oid']}"}}
+        return as_json({"transfer": "basic", "objects": ask.asked["objects"]})
 
     def upload(self, ask: Handler, oid: str) -> Answer:
         if hashlib.sha256(ask.body).hexdigest() != oid:
@@ -320,22 +314,20 @@ class Hub:
         data = repo.trees[commit].get(path)
         if data is None:
             raise HubError(404, "Entry not found", "EntryNotFound")
-        etag = lfs(path, data, "oid").get("lfs", {"oid": git_sha(data)})["oid"]
-        return 200, data, {"X-Repo-Commit": commit, "ETag": f'"{etag}"'}
+        found = listed(path, data, "oid", "oid")
+        return 200, data, {"X-Repo-Commit": commit, "ETag": f'"{found.get("lfs", found)["oid"]}"'}
 
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-
-    @property
-    def asked(self) -> Any:
-        return json.loads(self.body)
 
     def handle_request(self) -> None:
         hub, url = self.server.hub, urlsplit(self.path)
         path, self.query = url.path, parse_qs(url.query)
         hub.requests.append((self.command, path))
         self.body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        kind = self.headers.get("Content-Type", "")
+        self.asked = json.loads(self.body or "{}") if kind.endswith("json") and "ndjson" not in kind else None
         fault = next((each for each in hub.faults if each.applies(f"{self.command} {path}")), Fault(""))
         if fault.do:
             fault.do()

@@ -112,6 +112,7 @@ def test_repositories_have_one_spelling(name, revision, spelling, hub):
         ("hf-hub:../../etc/passwd", None, 'expected "org/name"'),
         ("shipped:nothing", None, 'no shipped release "nothing"'),
         ("a/b/c", None, 'no release "a/b/c"'),
+        ("https://example.org/org/name", None, "no release"),
         ("", None, 'no release ""'),
         ("./relaese", None, r'no folder "relaese"\. Did you mean "release"\?'),
         ("cifar_resnet20.recipe", None, '"zoo pretrain cifar_resnet20.recipe" makes them'),

@@ -77,7 +77,7 @@ def test_everything_goes_up_in_one_commit_which_gets_the_first_version(made, rel
     address = zoo.push(release, REPO, token=hub.token)
     assert address == f"{hub.url}/{REPO}/tree/v1"
     assert len(hub.commits(REPO)) == 2, "creating a repository is a commit, and the push is one"
-    assert hub.tags(REPO) == {"v1": hub.commits(REPO)[0]}
+    assert hub.repos[REPO].tags == {"v1": hub.commits(REPO)[0]}
     there = hub.files(REPO)
     assert there.keys() == {".gitattributes"} | {file.name for file in made.path.iterdir()}
     assert all(there[file.name] == file.read_bytes() for file in made.path.glob("*.[jsy]*"))
@@ -94,7 +94,7 @@ def test_a_changed_release_is_the_next_version_and_takes_its_old_files_away(push
     pushed.add_evaluation(EVALUATION)
     published = push(pushed, hub)
     assert (published.version, published.changed) == ("v2", ("README.md", "curves.png", "metrics.json"))
-    assert hub.tags(REPO)["v2"] == hub.commits(REPO)[0]
+    assert hub.repos[REPO].tags["v2"] == hub.commits(REPO)[0]
     assert hub.files(REPO)["LICENSE"] == b"theirs"
     assert "curves.png" in hub.files(REPO, "v1")
     uploads = [path for method, path in hub.requests if method == "PUT"]
@@ -394,10 +394,10 @@ def test_failing_anywhere_it_leaves_all_or_nothing_and_the_same_push_finishes(
     whole = {".gitattributes"} | {file.name for file in made.path.iterdir()}
     if REPO in hub.repos:
         assert hub.files(REPO).keys() in ({".gitattributes"}, whole)
-        assert hub.tags(REPO) in ({}, {"v1": hub.commits(REPO)[0]})
+        assert hub.repos[REPO].tags in ({}, {"v1": hub.commits(REPO)[0]})
     hub.mend()
     assert push(release, hub).version == "v1"
-    assert hub.tags(REPO) == {"v1": hub.commits(REPO)[0]} and len(hub.commits(REPO)) == 2
+    assert hub.repos[REPO].tags == {"v1": hub.commits(REPO)[0]} and len(hub.commits(REPO)) == 2
     assert hub.files(REPO).keys() == whole
 
 
@@ -411,9 +411,9 @@ def test_killed_in_the_upload_the_same_command_finishes(release, hub):
         time.sleep(0.05)
     os.kill(pushing.pid, signal.SIGKILL)
     pushing.wait()
-    assert hub.tags(REPO) == {} and set(hub.files(REPO)) == {".gitattributes"}
+    assert hub.repos[REPO].tags == {} and set(hub.files(REPO)) == {".gitattributes"}
     hub.mend()
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == f'load it:  zoo.load("{REPO}@v1")'
-    assert hub.tags(REPO) == {"v1": hub.commits(REPO)[0]}
+    assert hub.repos[REPO].tags == {"v1": hub.commits(REPO)[0]}

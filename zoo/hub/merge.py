@@ -111,9 +111,9 @@ def merge(
     contents: Contents,
     base: Snapshot | None,
     theirs: Snapshot,
-    token: str | bool | None = None,
-    cache_dir: str | Path | None = None,
+    *,
     chosen: bool = False,
+    **options: Any,
 ) -> None:
     """Take over into a release's folder what others changed on the Hub since `base`.
 
@@ -126,9 +126,8 @@ def merge(
         contents: what a push of it would send.
         base: what both sides come from; None where that is not known: then they may not contradict.
         theirs: what the repository holds now.
-        token: access token.
-        cache_dir: another cache of huggingface_hub.
         chosen: whether somebody chose this base, for this side to replace what is there since.
+        options: of `fetch`, token and cache.
 
     Raises:
         ReleaseError: naming what both sides changed, and both versions; then the folder is as it was.
@@ -143,7 +142,7 @@ def merge(
         )
 
     def fetched(side: Snapshot) -> dict[str, Any]:
-        there = fetch(side.repo_id, side.commit, token=token, cache_dir=cache_dir, weights=False)
+        there = fetch(side.repo_id, side.commit, weights=False, **options)
         return _state(there, dict(side.hashes), side.repo_id)
 
     before = fetched(base) if base else {}
@@ -171,7 +170,13 @@ def merge(
         records = [[side[part] for part in _RECORDS] for side, found in texts if found == text]
         if [merged[part] for part in _RECORDS] not in records:  # it was written for other figures
             raise conflict(f"{format.CARD} outside its notes", "written by zoo", "written by hand")
-    _write(folder, ours, merged, theirs, token, cache_dir)
+    new = [name for name, found in merged["files"].items() if ours["files"].get(name) != found]
+    source = fetch(theirs.repo_id, theirs.commit, weights=format.WEIGHTS in new, **options)
+    for name in new:
+        write_atomic(folder / name, partial(shutil.copyfile, source / name))
+    for name in ours["files"].keys() - merged["files"].keys():
+        (folder / name).unlink()
+    _write(folder, merged, theirs.repo_id, own_images=format.IMAGES not in ours["files"])
 
 
 def _state(folder: Path, hashes: dict[str, str], repo_id: str) -> dict[str, Any]:
@@ -268,33 +273,23 @@ def _short(value: object) -> str:
     return f'"{text}"' if len(text) <= 100 else f'"{text[:100]}..."'
 
 
-def _write(
-    folder: Path,
-    ours: dict[str, Any],
-    merged: dict[str, Any],
-    theirs: Snapshot,
-    token: str | bool | None,
-    cache_dir: str | Path | None,
-) -> None:
-    """Write the merged release; `config.json` last but for the card, each file in one step.
+def _write(folder: Path, merged: dict[str, Any], repo_id: str, *, own_images: bool) -> None:
+    """Write what was merged part by part, each file in one step: stopped in between, a repetition finishes.
 
-    Stopped in between, the same merge again finishes it.
+    Args:
+        folder: of the release.
+        merged: as `_state` describes it.
+        repo_id: the repository, which the card names.
+        own_images: whether a list of images in the folder is kept here.
     """
-    new = [name for name, found in merged["files"].items() if ours["files"].get(name) != found]
-    options: Any = {"token": token, "cache_dir": cache_dir, "weights": format.WEIGHTS in new}
-    source = fetch(theirs.repo_id, theirs.commit, **options)
-    for name in new:
-        write_atomic(folder / name, partial(shutil.copyfile, source / name))
-    for name in ours["files"].keys() - merged["files"].keys():
-        (folder / name).unlink()
     metrics = {**merged["metrics"], "evaluations": list(merged["metrics"]["evaluations"].values())}
     write_text(folder / format.METRICS, format.to_json(metrics))
     config, key = merged["config"], format.HASHED[format.IMAGES]
     own = format.read_json(folder / format.CONFIG)["zoo"].get(key)
-    if own is not None and format.IMAGES not in ours["files"]:  # a list that is kept here
+    if own is not None and own_images:
         config["zoo"][key] = own
     write_text(folder / format.CONFIG, format.to_json(config))
-    written = ModelCard(card.addressed(card.render(folder, config), theirs.repo_id))
+    written = ModelCard(card.addressed(card.render(folder, config), repo_id))
     for name, value in merged["card"]["metadata"].items():
         written.data[name] = value
     written.data["tags"] = [*(written.data.get("tags") or []), *merged["card"]["tags"]]

@@ -24,7 +24,9 @@ from zoo.hub_client import REVISION
 
 HUB, SHIPPED, TIMM = "hf-hub:", "shipped:", "timm:"
 _CONFIG = "config.json"
-_PAGE = re.compile(r"https?://[^/]+/([^/@?#]+/[^/@?#]+?)(?:/tree/([^?#]+?))?/?")
+_PAGE = re.compile(
+    r"https?://(?:www\.)?(?:huggingface\.co|hf\.co)/([^/@?#]+/[^/@?#]+?)(?:/tree/([^?#]+?))?/?"
+)
 """The address of a repository's page, as browsers copy it."""
 _WHAT = {"folder": "folder", "hub": "Hub repository", "shipped": "shipped release"}
 

@@ -106,4 +106,4 @@ def _update(
     known = base_of(out, ref.target, branch_of(ref.revision))
     if there is not None and differing(contents, there):
         old = snapshot(ref.target, known, token) if known else None
-        merge(out, contents, old, there, token, cache_dir)
+        merge(out, contents, old, there, token=token, cache_dir=cache_dir)

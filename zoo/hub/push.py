@@ -132,7 +132,7 @@ def publish(
                 raise ReleaseError(f'{named_repository(repo_id)}: base: there is no revision "{base}"')
             if not release.writable:  # shipped, or in the cache
                 release = Release.at(Path(shutil.copytree(release.path, Path(temporary) / release.path.name)))
-            merge(release.path, contents, old, there, token, chosen=base is not None)
+            merge(release.path, contents, old, there, chosen=base is not None, token=token)
             release, branch, contents = prepare(release, repo_id, revision, images)
         changed, commit, api = differing(contents, there), there.commit, client(token)
         if changed:
