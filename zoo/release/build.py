@@ -35,7 +35,6 @@ NO_ARGUMENTS = frozenset(
 # Bounds on the tensors that a config may ask for beside those in the file. Of timm's 1,378 architectures none
 # makes more than 1.8 for each that its file holds, or has more than 192 MiB of buffers that are in no file.
 SPARE_TENSORS, SPARE_PER_TENSOR = 1_000, 10
-MOST_TENSORS = 50_000  # that a config may ask for while nothing is known of its file
 SPARE_BYTES, SPARE_PER_BYTE = 256 << 20, 4
 
 
@@ -140,17 +139,6 @@ def check_arguments(model_args: Mapping[str, Any], where: str = "") -> None:
     refused = sorted(NO_ARGUMENTS & model_args.keys())
     if refused:
         raise ReleaseError(f"{where}model_args: {', '.join(refused)} cannot be part of a release")
-
-
-def most_bytes(file: Path, config: Mapping[str, Any]) -> int:
-    """Return how large the weights of a release can be, told by its `config.json` alone.
-
-    Raises:
-        ReleaseError: naming `file`, when there is no such architecture, or it is larger than any.
-    """
-    model = _architecture(file, config, config["num_classes"], MOST_TENSORS, SPARE_BYTES)
-    sizes = [8 * tensor.numel() + 1024 for tensor in model.state_dict().values()]  # doubles, and their header
-    return int(sum(sizes)) + (1 << 16)
 
 
 def _architecture(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -54,11 +53,6 @@ def replacing(folder: Path, *, last: str, stale: tuple[str, ...]) -> Iterator[Pa
         mark.unlink()
     finally:
         shutil.rmtree(staging, ignore_errors=True)
-
-
-def is_staging(path: Path, folder: Path) -> bool:
-    """Whether `path` is where `replacing` gathered the new files of `folder` when it was killed."""
-    return re.fullmatch(rf"\.{re.escape(folder.name)}\.[0-9a-f]{{32}}", path.name) is not None
 
 
 def copy(source: Path, target: Path) -> None:
