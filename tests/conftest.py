@@ -61,7 +61,7 @@ def hub() -> Iterator[Hub]:
     """An empty Hub for one test, with the client's caches empty too."""
     HUB.reset()
     yield HUB
-    HUB.close()
+    HUB.mend()
 
 
 @pytest.fixture

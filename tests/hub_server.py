@@ -1,31 +1,126 @@
 """A Hugging Face Hub for tests: real HTTP on loopback, spoken to by the real huggingface_hub client.
 
 One per process. tests/conftest.py makes it before huggingface_hub is imported, because the client reads
-`HF_ENDPOINT` and its like once, on import. Tests take the fixture `hub`. What the server holds is in
-hub_store.py; the API is in hub_api.py and hub_listing.py, files go over LFS and plain HTTP in hub_files.py.
+`HF_ENDPOINT` and its like once, on import. Tests take the fixture `hub`. Large files travel by Git LFS.
 """
 
 from __future__ import annotations
 
 import atexit
+import base64
+import hashlib
 import json
 import os
+import re
 import shutil
 import sys
 import tempfile
 import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
 
-from . import hub_api, hub_files, hub_listing, hub_xet
-from .hub_http import Fault, HubError, Request, Response, Server, as_json, compiled, matched
-from .hub_store import Blob, Store, is_lfs
+import yaml
 
 WRITE, READ = "hf_write", "hf_read"
-# A user's own settings: none of them may reach a test.
-FOREIGN_SETTINGS = (
-    "HF_TOKEN", "HF_TOKEN_PATH", "HUGGING_FACE_HUB_TOKEN", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE",
-    "HF_XET_CACHE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_ASSETS_CACHE",
-)  # fmt: skip
+SETTINGS = {
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "HF_HUB_DISABLE_XET": "1",
+    "HF_HUB_ETAG_TIMEOUT": "3",  # seconds; both are 10 by default
+    "HF_HUB_DOWNLOAD_TIMEOUT": "3",
+    "NO_PROXY": "127.0.0.1,localhost",
+}
+RETRIED = {408, 429, 500, 502, 503, 504}  # statuses on which the client asks again
+
+Answer = tuple[int, bytes, dict[str, str]]
+
+
+class HubError(Exception):
+    """An error answer. `code` is the X-Error-Code by which the client chooses its exception."""
+
+    def __init__(self, status: int, message: str, code: str = "") -> None:
+        self.answer = as_json(
+            {"error": message}, status, **{"X-Error-Code": code, "X-Error-Message": message}
+        )
+
+
+def as_json(data: Any, status: int = 200, **headers: str) -> Answer:
+    body = json.dumps(data, default=str).encode()  # dates of YAML become text, as on the Hub
+    return status, body, {"Content-Type": "application/json", **headers}
+
+
+def is_lfs(path: str, size: int) -> bool:
+    return size > 0 and (path.endswith((".safetensors", ".png")) or size > 10_000_000)
+
+
+def listed(path: str, data: bytes, git: str, sha256: str) -> dict[str, Any]:
+    """Return what the Hub lists of a file, its hashes under these names."""
+    found = {git: hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest(), "size": len(data)}
+    if is_lfs(path, len(data)):
+        found["lfs"] = {sha256: hashlib.sha256(data).hexdigest(), "size": len(data), "pointerSize": 1}
+    return found
+
+
+@dataclass
+class Repo:
+    id: str
+    private: bool = False
+    gated: bool = False
+    trees: dict[str, dict[str, bytes]] = field(default_factory=dict)  # commit -> path -> content
+    parents: dict[str, str] = field(default_factory=dict)
+    branches: dict[str, str] = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict)
+
+    def commit(self, files: dict[str, bytes], branch: str = "main") -> str:
+        sha = os.urandom(20).hex()
+        self.trees[sha], self.parents[sha] = dict(files), self.branches.get(branch, "")
+        self.branches[branch] = sha
+        return sha
+
+    def at(self, revision: str) -> str:
+        sha = self.branches.get(revision) or self.tags.get(revision) or revision
+        if sha not in self.trees:
+            raise HubError(404, f"Invalid rev id: {revision}", "RevisionNotFound")
+        return sha
+
+
+@dataclass
+class Fault:
+    """What goes wrong with the next `times` requests that match, after `skip` that do not.
+
+    `match` is searched in "METHOD path" (quoted, no query). Answered is `status` instead of doing anything,
+    or `body`; the connection is `cut` "before" or "after" the request is dealt with; `do` is called first.
+    """
+
+    match: str
+    status: int | None = None
+    times: int = 1
+    skip: int = 0
+    body: bytes | None = None
+    cut: str = ""
+    headers: dict[str, str] = field(default_factory=dict)
+    do: Callable[[], object] | None = None
+
+    def applies(self, request: str) -> bool:
+        if self.times <= 0 or not re.search(self.match, request):
+            return False
+        self.skip -= 1
+        self.times -= self.skip < 0
+        return self.skip < 0
+
+
+def described(repo: Repo, commit: str) -> dict[str, Any]:
+    found = re.match(rb"---\n(.*?)\n---", repo.trees[commit].get("README.md", b""), re.DOTALL)
+    card = yaml.safe_load(found[1]) if found else {}
+    return {
+        **{"_id": commit, "id": repo.id.removeprefix("datasets/"), "modelId": repo.id, "sha": commit},
+        **{"lastModified": "2026-01-01T00:00:00.000Z", "private": repo.private, "gated": repo.gated},
+        **{"tags": card.get("tags", []), "cardData": card},
+    }
 
 
 class Hub:
@@ -33,147 +128,231 @@ class Hub:
 
     Attributes:
         url: address, as in HF_ENDPOINT.
-        token, read_token: accepted tokens, for writing and for reading only.
-        store: what it holds; `page_size`, `part_size` (LFS uploads above it go in parts), `tells_sizes` (of
-            a model's files) and `foreign` (namespaces in which the tokens have no rights) may be set.
+        token, read_token: accepted tokens, for writing and for reading only; not in the namespace "foreign".
+        repos: the repositories; a data set's name begins with "datasets/".
+        requests: (method, path without query) so far.
         home: HF_HOME of this process and its children; emptied by `reset`.
     """
 
     token, read_token = WRITE, READ
 
     def __init__(self) -> None:
-        self._routes = compiled([*hub_api.ROUTES, *hub_listing.ROUTES, *hub_files.ROUTES, *hub_xet.ROUTES])
-        self._lock = threading.Lock()
-        self._server = Server(self._answer)
-        port = self._server.server_address[1]
-        self.url, self._storage_url = f"http://127.0.0.1:{port}", f"http://localhost:{port}"
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads, self._server.hub = True, self
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
         self.home = Path(tempfile.mkdtemp(prefix="zoo-hub-"))
         atexit.register(shutil.rmtree, self.home, ignore_errors=True)
-        self.store = Store(self.url, self._storage_url, {WRITE: "write", READ: "read"})
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+        self.reset()
+
+    def reset(self) -> None:
+        """Become an empty Hub without faults, and empty the client's caches."""
+        self.repos: dict[str, Repo] = {}
+        self.objects: dict[str, bytes] = {}  # uploaded by LFS, by SHA-256
+        self.faults: list[Fault] = []
+        self.requests: list[tuple[str, str]] = []
+        for path in self.home.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        # Otherwise the client asks the Hub for a list of coding agents, once a day.
+        (self.home / ".agent_harnesses.json").write_text('{"harnesses": {}, "standardEnvVars": []}')
 
     def set_environment(self) -> None:
         """Point huggingface_hub, when it is imported later, and child processes at this server."""
         assert "huggingface_hub" not in sys.modules, "its settings are read on import: too late"
-        for name in FOREIGN_SETTINGS:
-            os.environ.pop(name, None)
-        os.environ |= {
-            "HF_ENDPOINT": self.url,
-            "HF_HOME": str(self.home),
-            "HF_HUB_DISABLE_TELEMETRY": "1",
-            "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-            "HF_HUB_DISABLE_XET": "1",  # until `transport` says otherwise
-            "HF_HUB_ETAG_TIMEOUT": "3",  # seconds; both are 10 by default
-            "HF_HUB_DOWNLOAD_TIMEOUT": "3",
-            "HF_XET_CLIENT_RETRY_BASE_DELAY": "10ms",  # 3 s by default, more with each of 5 tries
-            # Files of tests' size are fetched in blocks too, as by default only those above 256 MB.
-            "HF_XET_RECONSTRUCTION_MIN_RECONSTRUCTION_FETCH_SIZE": "4mb",
-            "HF_XET_RECONSTRUCTION_MAX_RECONSTRUCTION_FETCH_SIZE": "4mb",
-            "NO_PROXY": "127.0.0.1,localhost",
-        }
+        for name in [*os.environ]:  # a user's own settings: none of them may reach a test
+            if name.startswith(("HF_", "HUGGING", "TRANSFORMERS_")):
+                del os.environ[name]
+        os.environ |= {**SETTINGS, "HF_ENDPOINT": self.url, "HF_HOME": str(self.home)}
 
-    def reset(self) -> None:
-        """Become an empty Hub without faults, listen, and empty the client's caches."""
-        self._server.forget()
-        self._server.listen()
-        self.store = Store(self.url, self._storage_url, {WRITE: "write", READ: "read"})
-        self.transport = "lfs"
-        for folder in self.home.iterdir():
-            shutil.rmtree(folder) if folder.is_dir() else folder.unlink()
-        # Otherwise the client asks the Hub for a list of coding agents, once a day.
-        (self.home / ".agent_harnesses.json").write_text(json.dumps({"harnesses": {}, "standardEnvVars": []}))
+    def create(self, repo_id: str, files: dict[str, bytes], **options: bool) -> str:
+        """Make `files` the content of a repository behind the client's back, and return the commit.
 
-    def close(self) -> None:
-        """End what still waits for an answer, and restore the client's settings."""
-        self._server.forget()
-        self.transport = "lfs"
-
-    @property
-    def requests(self) -> list[tuple[str, str]]:
-        """(method, path without query) of all requests so far, in the order of their arrival."""
-        return self._server.requests
-
-    @property
-    def transport(self) -> str:
-        """How large files travel: "lfs" or "xet".
-
-        The client of 2.x uploads over Xet whenever hf_xet is installed and HF_HUB_DISABLE_XET is not set, so
-        that the setting is the client's: this changes it here and for child processes.
+        A repository that exists gets one more commit. Options: `private`, `gated`.
         """
-        return self._transport
+        repo = self.repos.setdefault(repo_id, Repo(repo_id))
+        vars(repo).update(options)
+        return repo.commit(files)
 
-    @transport.setter
-    def transport(self, name: str) -> None:
-        assert name in {"lfs", "xet"}, name
-        self._transport = name
-        os.environ["HF_HUB_DISABLE_XET"] = "1" if name == "lfs" else "0"
-        if (constants := sys.modules.get("huggingface_hub.constants")) is not None:
-            setattr(constants, "HF_HUB_DISABLE_XET", name == "lfs")  # noqa: B010
-
-    def create(
-        self, repo_id: str, files: dict[str, bytes], private: bool = False, gated: bool = False
-    ) -> str:
-        """Make `files` the content of a repository behind the client's back, and return the commit's sha.
-
-        File names are taken as they are, hostile ones too. A repository that exists gets one more commit.
-        """
-        with self._lock:
-            repo = self.store.repos.get(repo_id) or self.store.create(repo_id, private=private, gated=gated)
-            blobs = {path: Blob(data, is_lfs(path, len(data))) for path, data in files.items()}
-            return repo.commit(blobs, "made by the test").sha
+    def edit(self, repo_id: str, **files: bytes | None) -> str:
+        """Change files on the branch main as a colleague does; None removes one. "__" stands for "."."""
+        found = self.files(repo_id) | {name.replace("__", "."): data for name, data in files.items()}
+        return self.create(repo_id, {name: data for name, data in found.items() if data is not None})
 
     def files(self, repo_id: str, revision: str = "main") -> dict[str, bytes]:
         """Return path -> content at a revision."""
-        return {p: blob.data for p, blob in self.store.repos[repo_id].at(revision).files.items()}
+        return dict(self.repos[repo_id].trees[self.repos[repo_id].at(revision)])
 
     def commits(self, repo_id: str, revision: str = "main") -> list[str]:
-        """Return the shas of a revision's history, newest first; a repository's creation is a commit too."""
-        return [commit.sha for commit in self.store.repos[repo_id].history(revision)]
+        """Return a revision's history, newest first; a repository's creation is a commit too."""
+        found, sha = [], self.repos[repo_id].at(revision)
+        while sha:
+            found.append(sha)
+            sha = self.repos[repo_id].parents[sha]
+        return found
 
-    def tags(self, repo_id: str) -> dict[str, str]:
-        """Return tag -> sha."""
-        return dict(self.store.repos[repo_id].tags)
-
-    def fault(
-        self,
-        match: str,
-        status: int | None = None,
-        times: int = 1,
-        delay: float | None = None,
-        cut_after: int | None = None,
-        body: bytes | None = None,
-        skip: int = 0,
-        headers: dict[str, str] | None = None,
-    ) -> None:
-        """Let something go wrong with coming requests.
-
-        Args:
-            match: expression searched in "METHOD path" (quoted, no query). A download of an LFS file is a
-                "GET /storage/org/name/SHA256/FILE", its upload a "PUT /storage/org/name/SHA256"; over Xet
-                "GET /xorbs/HASH" and "POST /cas/v1/xorbs/default/HASH".
-            status: answer this instead of doing anything.
-            times: how many matching requests go wrong, after the first `skip`.
-            delay: seconds before the answer; with `cut_after`, before a download breaks off (it stalls).
-            cut_after: cut the connection after so many bytes: of the request's body where it has one, else
-                of the answer's. A body that is shorter is processed, and its answer lost.
-            body: answer this content, with the true answer's status and headers.
-            headers: added to the answer, e.g. {"X-Error-Code": "GatedRepo"} or {"Retry-After": "2"}.
-        """
-        fault = Fault(match, status, times, delay, cut_after, body, skip, headers or {})
-        self._server.faults.append(fault)
+    def fault(self, match: str, status: int | None = None, **what: Any) -> None:
+        """Let something go wrong with coming requests; see `Fault`."""
+        self.faults.append(Fault(match, status, **what))
 
     def mend(self) -> None:
         """Let nothing go wrong any more."""
-        self._server.faults.clear()
+        self.faults.clear()
 
-    def _answer(self, request: Request) -> Response:
-        found = matched(self._routes, request)
+    # --- the API
+
+    def answer(self, ask: Handler, path: str) -> Answer:
+        name = r"((?:datasets/)?[^/]+/[^/]+)"
+        for methods, pattern, function, access in (
+            ("GET", "/api/models", self.list_models, None),
+            ("POST", "/api/validate-yaml", lambda _: as_json({"errors": [], "warnings": []}), None),
+            ("POST", "/api/repos/create", self.create_repo, None),
+            ("GET", f"/api/(?:models/)?{name}(?:/revision/([^/]+))?", self.info, "see"),
+            ("GET", f"/api/(?:models/)?{name}/tree/([^/]+)", self.tree, "see"),
+            ("GET", f"/api/models/{name}/refs", self.refs, "see"),
+            ("POST", f"/api/models/{name}/(tag|branch)/([^/]+)", self.reference, "write"),
+            ("POST", f"/api/models/{name}/preupload/([^/]+)", self.preupload, "write"),
+            ("POST", f"/api/models/{name}/commit/([^/]+)", self.commit, "write"),
+            ("POST", rf"/{name}\.git/info/lfs/objects/batch", self.batch, "write"),
+            ("PUT", "/storage/([0-9a-f]{64})", self.upload, None),
+            ("GET HEAD", f"/{name}/resolve/([^/]+)/(.+)", self.resolve, "read"),
+        ):
+            if ask.command in methods.split() and (found := re.fullmatch(pattern, path)):
+                ask.role = self.role(ask.headers)
+                parts: list[Any] = [part and unquote(part) for part in found.groups()]
+                if access:
+                    parts[0] = self.opened(parts[0], ask.role, access)
+                return function(ask, *parts)
+        raise HubError(404, "Repository not found", "RepoNotFound")
+
+    def role(self, headers: Any) -> str | None:
+        token = headers.get("Authorization", "").removeprefix("Bearer ")
+        if token not in ("", WRITE, READ):
+            raise HubError(401, "Invalid credentials in Authorization header")
+        return token or None
+
+    def opened(self, name: str, role: str | None, access: str) -> Repo:
+        repo, foreign = self.repos.get(name), name.startswith("foreign/")
+        if repo is None or (repo.private and (role is None or foreign)):
+            raise HubError(404 if role else 401, "Repository not found", "RepoNotFound")
+        if access == "write" and (role != WRITE or foreign):
+            raise HubError(403 if role else 401, "Forbidden: a write token is needed")
+        if access == "read" and repo.gated and role is None:
+            raise HubError(401, f"Access to model {name} is restricted.", "GatedRepo")
+        return repo
+
+    def list_models(self, ask: Handler) -> Answer:
+        org, (tag,) = ask.query["author"][0], ask.query["filter"]
+        seen = [repo for repo in self.repos.values() if ask.role or not repo.private]
+        found = [described(repo, repo.at("main")) for repo in seen if repo.id.startswith(f"{org}/")]
+        return as_json([model for model in found if tag in model["tags"]])
+
+    def create_repo(self, ask: Handler) -> Answer:
+        name = f"{ask.asked['organization']}/{ask.asked['name']}"
+        if ask.role != WRITE or name.startswith("foreign/"):
+            raise HubError(403 if ask.role else 401, "You don't have the rights to create a model")
+        if name in self.repos:
+            raise HubError(409, "You already created this model repo")
+        private = bool(ask.asked.get("private")) or ask.asked.get("visibility") == "private"
+        self.create(name, {".gitattributes": b"*.safetensors filter=lfs"}, private=private)
+        return as_json({"url": f"{self.url}/{name}", "name": name, "id": name})
+
+    def info(self, ask: Handler, repo: Repo, revision: str | None) -> Answer:
+        commit = repo.at(revision or "main")
+        named = [(path, data, {"rfilename": path}) for path, data in repo.trees[commit].items()]
+        siblings = [each | listed(path, data, "blobId", "sha256") for path, data, each in named]
+        return as_json({**described(repo, commit), "siblings": siblings})
+
+    def tree(self, ask: Handler, repo: Repo, revision: str) -> Answer:
+        files = repo.trees[repo.at(revision)].items()
+        return as_json(
+            [{"type": "file", "path": path} | listed(path, data, "oid", "oid") for path, data in files]
+        )
+
+    def refs(self, ask: Handler, repo: Repo) -> Answer:
+        tags = [{"name": t, "ref": f"refs/tags/{t}", "targetCommit": sha} for t, sha in repo.tags.items()]
+        return as_json({"branches": [], "tags": tags, "converts": []})
+
+    def reference(self, ask: Handler, repo: Repo, kind: str, ref: str) -> Answer:
+        known, new = (repo.tags, ask.asked["tag"]) if kind == "tag" else (repo.branches, ref)
+        if new in known:
+            raise HubError(409, f"Reference exists already: {new}")
+        known[new] = repo.at(ref if kind == "tag" else "main")
+        return as_json({})
+
+    def preupload(self, ask: Handler, repo: Repo, branch: str) -> Answer:
+        for file in ask.asked["files"]:
+            mode = "lfs" if is_lfs(file["path"], file["size"]) else "regular"
+            file |= {"uploadMode": mode, "shouldIgnore": False}
+        return as_json(ask.asked)
+
+    def commit(self, ask: Handler, repo: Repo, branch: str) -> Answer:
+        header, *lines = (json.loads(line) for line in ask.body.splitlines() if line.strip())
+        if header["value"].get("parentCommit") not in (None, repo.branches[branch]):
+            raise HubError(412, "A commit has happened since. Please refresh and try again.")
+        files = dict(repo.trees[repo.at(branch)])
+        for line in lines:
+            kind, value = line["key"], line["value"]
+            data = self.objects[value["oid"]] if kind == "lfsFile" else value.get("content")
+            files[value["path"]] = base64.b64decode(data) if kind == "file" else data
+        sha = repo.commit({path: data for path, data in files.items() if data is not None}, branch)
+        return as_json({"success": True, "commitOid": sha, "commitUrl": f"{self.url}/{repo.id}/commit/{sha}"})
+
+    def batch(self, ask: Handler, repo: Repo) -> Answer:
+        for each in ask.asked["objects"]:
+            if each["oid"] not in self.objects:
+                each["actions"] = {"upload": {"href": f"{self.url}/storage/{each['oid']}"}}
+        return as_json({"transfer": "basic", "objects": ask.asked["objects"]})
+
+    def upload(self, ask: Handler, oid: str) -> Answer:
+        if hashlib.sha256(ask.body).hexdigest() != oid:
+            raise HubError(400, "the content is not what its name says")
+        self.objects[oid] = ask.body
+        return as_json({})
+
+    def resolve(self, ask: Handler, repo: Repo, revision: str, path: str) -> Answer:
+        commit = repo.at(revision)
+        data = repo.trees[commit].get(path)
+        if data is None:
+            raise HubError(404, "Entry not found", "EntryNotFound")
+        found = listed(path, data, "oid", "oid")
+        return 200, data, {"X-Repo-Commit": commit, "ETag": f'"{found.get("lfs", found)["oid"]}"'}
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def handle_request(self) -> None:
+        hub, url = self.server.hub, urlsplit(self.path)
+        path, self.query = url.path, parse_qs(url.query)
+        hub.requests.append((self.command, path))
+        self.body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        kind = self.headers.get("Content-Type", "")
+        self.asked = json.loads(self.body or "{}") if kind.endswith("json") and "ndjson" not in kind else None
+        fault = next((each for each in hub.faults if each.applies(f"{self.command} {path}")), Fault(""))
+        if fault.do:
+            fault.do()
+        self.close_connection = self.close_connection or bool(fault.cut)
+        if fault.cut == "before":
+            return
         try:
-            if found is None:
-                # Any other path reads as a repository that does not exist, also "/api/models/one-word".
-                self.store.open(request.path, request)
-                raise AssertionError("no repository has such a name")
-            function, parts = found
-            with self._lock:
-                return function(self.store, request, **parts)
+            if fault.status:
+                raise HubError(fault.status, f"fault {fault.status}", fault.headers.get("X-Error-Code", ""))
+            status, data, headers = hub.answer(self, path)
         except HubError as error:
-            return as_json({"error": error.message}, error.status, **error.headers)
+            status, data, headers = error.answer
+        if fault.cut == "after":
+            return
+        data = data if fault.body is None else fault.body
+        self.send_response(status)
+        # without Retry-After the client waits 1 + 2 + 4 + 8 + 8 s before it gives up
+        extra = {"Retry-After": "0"} if status in RETRIED else {}
+        for name, value in {**headers, **extra, **fault.headers, "Content-Length": str(len(data))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(data)
+
+    do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = handle_request  # noqa: N815 (http.server's names)
+
+    def log_message(self, *_: Any) -> None:
+        pass

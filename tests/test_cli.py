@@ -27,8 +27,8 @@ from zoo import __version__, cli
 from zoo.catalog import list_models, list_recipes, list_sweeps
 from zoo.cli.app import COMMANDS
 from zoo.errors import ZooError, ZooWarning
+from zoo.hub import resolve
 from zoo.release import Release
-from zoo.release.names import resolve
 
 PACO = "cifar_resnet20.paco_digits_lt50"
 CE = "cifar_resnet20.ce_digits_lt50"
@@ -148,7 +148,7 @@ def test_pretrain_evaluate_show(tmp_path: Path) -> None:
             ("show", "resnet50.moco_v2_in1kk"),
             'nor is it a recipe or sweep. Did you mean "resnet50.moco_v2_in1k"',
         ),
-        (("show", "resnet50"), "that is an architecture of timm"),
+        (("show", "resnet50"), "timm's own weights are called"),
         (("list", "zzz*"), 'nothing matches "zzz*"'),
         (("pretrain", "cifar_resnet20.paco_cifar100_lt100_short", "--data", "/no/where"), "/no/where"),
         (("demo", "--out", "/proc/version"), "not an empty folder"),

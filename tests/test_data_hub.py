@@ -144,7 +144,7 @@ def test_the_hubs_layouts_are_read(hub, place):
 
 def test_private_and_gated_ones_need_a_token(hub, monkeypatch):
     hub.create(REPO, FILES, private=True)
-    refused("does not exist, or is private and needs a token.*HF_TOKEN")
+    refused("does not exist, or is private: log in with .*HF_TOKEN")
     monkeypatch.setenv("HF_TOKEN", hub.read_token)
     assert len(opened()) == 3
     monkeypatch.delenv("HF_TOKEN")
@@ -157,4 +157,4 @@ def test_mistakes_are_one_line(hub, tmp_path):
     refused(f'Hub data set "{NAME}": it does not exist')
     hub.create(REPO, {"README.md": b"", "a.csv": b""})
     refused("found no parquet files.*refs/convert/parquet")
-    refused('at revision "v9": the repository has no such revision', revision="v9")
+    refused('at revision "v9": there is no such revision', revision="v9")

@@ -24,6 +24,7 @@ from zoo import backbones, functional
 from zoo.config import dump_yaml
 from zoo.data import open_dataset
 from zoo.errors import ArgumentError, RecipeError, ReleaseError, TrainingError
+from zoo.hub.push import with_start
 from zoo.modules import Centers, Normalization, Teacher
 from zoo.objectives import Batch, Classify
 from zoo.release import Release
@@ -454,8 +455,8 @@ def test_a_teacher_s_folder_is_not_published_and_can_be_renamed(taught: Release,
     with pytest.raises(ReleaseError, match=both):
         zoo.push(folder, "alice/taught", token="hf_none")
     with pytest.raises(ReleaseError, match=r"teachers\.0 or .*teachers\.1: the training began with .*have"):
-        zoo.open(folder).with_start("shipped:cifar_resnet20.moco_v2_ft_digits_lt50")
-    named = zoo.open(folder).with_start(PACO)
+        with_start(zoo.open(folder), "shipped:cifar_resnet20.moco_v2_ft_digits_lt50")
+    named = with_start(zoo.open(folder), PACO)
     assert teachers_in(named) == [PACO, other]
     assert named.name == taught.name
     assert named.recipe["name"] == taught.recipe["name"]
@@ -479,7 +480,7 @@ def test_only_a_name_by_itself_is_renamed_in_a_description(known: Release, tmp_p
         description="A student of a, gata/a and aa.",
         metrics={"training": {"teacher_sha256": [teacher_sha256(zoo.open(PACO).config)]}},
     )
-    named = made.with_start(PACO)
+    named = with_start(made, PACO)
     assert named.recipe["name"] == "cifar_resnet20.a_b"
     assert named.recipe["description"] == f"A student of {PACO}, gata/a and aa."
     assert teachers_in(named) == [PACO]

@@ -22,10 +22,10 @@ from zoo.data import DataConfig, EvalView, TrainLoader, ViewsConfig, open_datase
 from zoo.data.ops import HorizontalFlip, RandomResizedCrop
 from zoo.errors import Interrupted, ZooError
 from zoo.evaluation.measure import Encoded, ProbeRun, measure
+from zoo.hub.fetch import release_files
 from zoo.objectives import Classify
 from zoo.recipe.protocols import LinearFullProtocol
 from zoo.release import Release
-from zoo.release.hub.manifest import local_files
 from zoo.training import RunFolder
 
 MEAN, STD = [0.3, 0.3, 0.3], [0.4, 0.4, 0.4]
@@ -208,7 +208,7 @@ def test_stopped_and_resumed_it_gives_the_same_figures(copied: Path, tmp_path: P
 
 def test_the_result_is_an_entry_and_the_run_no_part_of_the_release(copied: Path) -> None:
     release = zoo.open(copied)
-    before = {file.name for file in local_files(copied)}
+    before = {*release_files(copied)}
     count = len(release.metrics["evaluations"])
     settings = {**SHORT, "epochs": 2, "milestones": []}
     entry = zoo.evaluate(copied, "linear_full", **settings)
@@ -216,7 +216,7 @@ def test_the_result_is_an_entry_and_the_run_no_part_of_the_release(copied: Path)
     assert len(release.metrics["evaluations"]) == count + 1
     assert f"{entry['metrics']['accuracy']:.2f}" in release.card
     assert "- linear_full: the published linear evaluation" in release.card
-    assert {file.name for file in local_files(copied)} == before  # what is pushed
+    assert {*release_files(copied)} == before  # what is pushed
     (folder,) = (copied / "run").glob("linear_full-*")
     assert (folder / "metrics.jsonl").is_file()
     again = zoo.evaluate(copied, "linear_full", resume=True, **settings)

@@ -103,9 +103,7 @@ def test_pushed_weights_compute_the_same_everywhere(hub, tmp_path, arches):
             assert torch.equal(tensors["class_counts"], centers.class_counts), repo
 
 
-@pytest.mark.parametrize("transport", ["lfs", "xet"])
-def test_the_python_of_the_published_card_runs_as_it_stands(hub, tmp_path, transport):
-    hub.transport = transport
+def test_the_python_of_the_published_card_runs_as_it_stands(hub, tmp_path):
     encoder = trained_encoder("resnet10t")
     release = release_of(
         tmp_path / "r",

@@ -72,11 +72,11 @@ def test_timm_knows_the_architectures_after_importing_zoo(imports):
 
 
 def test_public_names_come_from_their_modules():
-    from zoo import catalog, release
+    from zoo import catalog, hub, release
     from zoo.modules.centers import Centers
 
-    assert zoo.load is release.load
-    assert zoo.open is release.open
+    assert zoo.load is hub.load
+    assert zoo.open is hub.open
     assert zoo.Release is release.Release
     assert zoo.Centers is Centers
     assert zoo.list_models is catalog.list_models

@@ -18,8 +18,8 @@ from zoo.api import diagnosis, plan_finetuning
 from zoo.errors import ZooError
 from zoo.experiments.compare import _base
 from zoo.experiments.reading import find
+from zoo.hub import named, portable
 from zoo.recipe.overrides import as_overrides
-from zoo.release import named, portable
 
 PACO, MOCO = "cifar_resnet20.paco_digits_lt50", "cifar_resnet20.moco_v2_ft_digits_lt50"
 

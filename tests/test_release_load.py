@@ -209,7 +209,7 @@ def test_an_unknown_name_gives_the_nearest(released, tmp_path, monkeypatch):
             zoo.open(other)
     with pytest.raises(ReleaseError, match=r'no folder "\.\./cifar'):
         zoo.open("../cifar_resnet20.paco_test")
-    with pytest.raises(ReleaseError, match="no Hub repository, it has no revisions"):
+    with pytest.raises(ReleaseError, match="which has no revisions"):
         zoo.open("cifar_resnet20.paco_test", revision="main")
 
 

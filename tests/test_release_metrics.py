@@ -17,9 +17,9 @@ import torch
 import zoo
 from tests.release_helpers import release_of, some_centers, trained_encoder
 from zoo.errors import ReleaseError
+from zoo.hub.fetch import release_files
 from zoo.release import Release, format
 from zoo.release.card import check_card
-from zoo.release.hub import manifest
 
 KNN: dict[str, Any] = {
     "protocol": "knn",
@@ -132,7 +132,7 @@ def test_evaluations_that_are_added_at_one_time_are_all_kept(
         list(pool.map(lambda entry: zoo.open(release.path).add_evaluation(entry), entries))
     assert len(release.metrics["evaluations"]) == 1 + len(entries)
     assert all(f"{50 + k:.2f}" in release.card for k in range(1, 7))
-    assert ".lock" not in [file.name for file in manifest.local_files(release.path)]
+    assert ".lock" not in release_files(release.path)
     check_card(release.path, release.config)
 
 

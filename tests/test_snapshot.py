@@ -18,10 +18,10 @@ from tests.test_training import SHORT
 from tests.test_training_stopping import stopping
 from zoo.cli import main
 from zoo.errors import ReleaseError, TrainingError, ZooError
+from zoo.hub.push import prepare
 from zoo.recipe import Recipe
 from zoo.release import Release
 from zoo.release import history as histories
-from zoo.release.push import prepare
 from zoo.training import RunFolder, stages
 
 CLASSIFY = "cifar_resnet20.ce_digits_lt50"

@@ -31,12 +31,13 @@ if TYPE_CHECKING:
     from zoo.experiments.reproduce import Reproduction, reproduce
     from zoo.experiments.sweep import Sweep, sweep
     from zoo.experiments.table import Results, table
+    from zoo.hub import HubRelease, list_hub, load
+    from zoo.hub import open as open
+    from zoo.hub.pull import pull
+    from zoo.hub.push import push
     from zoo.modules.centers import Centers
     from zoo.objectives import register_objective
-    from zoo.release import HubRelease, Release, list_hub, load
-    from zoo.release import open as open
-    from zoo.release.pull import pull
-    from zoo.release.push import push
+    from zoo.release import Release
 
 __version__ = "0.1.0"
 
@@ -87,11 +88,12 @@ _HOME_OF = {
         "zoo.experiments": (
             *("Comparison", "Reproduction", "Results", "Sweep", "compare", "reproduce", "sweep", "table"),
         ),
+        "zoo.hub": ("HubRelease", "list_hub", "load", "open"),
+        "zoo.hub.pull": ("pull",),
+        "zoo.hub.push": ("push",),
         "zoo.modules.centers": ("Centers",),
         "zoo.objectives": ("register_objective",),
-        "zoo.release": ("HubRelease", "Release", "list_hub", "load", "open"),
-        "zoo.release.pull": ("pull",),
-        "zoo.release.push": ("push",),
+        "zoo.release": ("Release",),
     }.items()
     for name in names
 }
@@ -106,10 +108,11 @@ _SUBMODULES = frozenset(
         "evaluation",
         "experiments",
         "functional",
+        "hub",
         "modules",
         "objectives",
     }
-    | {"release", "seeding", "settings", "training"}
+    | {"release", "seeding", "training"}
 )
 
 

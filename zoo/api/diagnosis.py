@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 
 import zoo
-from zoo import release as releases
+from zoo import hub
 from zoo.api.evaluation import own_data
 from zoo.api.facts import versions
 from zoo.api.given import check_number, check_workers, listed
@@ -105,7 +105,7 @@ def diagnose(
     check_workers(workers)
     if data is not None and not is_folder(data):
         as_data(data)  # a spec that no data can have is said before anything is opened
-    given = [releases.named(name) for name in listed(names)]
+    given = [hub.named(name) for name in listed(names)]
     opened = _open_all(given)
     if is_folder(data):
         _require_use(opened, data)

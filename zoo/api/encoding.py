@@ -11,7 +11,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from zoo import release as releases
+from zoo import hub
 from zoo.api.given import check_number, check_workers
 from zoo.api.models import check_encoder, preprocess_of, unwrapped
 from zoo.config import Config, parse
@@ -49,7 +49,7 @@ def opened(
     """
     if preprocess is not None and isinstance(release, Release | str | Path):
         raise ZooError("preprocess: a release says itself how its images are made; expected it for a model")
-    return release if isinstance(release, Release) else releases.open(release)
+    return release if isinstance(release, Release) else hub.open(release)
 
 
 A_MODEL = "a model"

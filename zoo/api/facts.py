@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from zoo import release as releases
+from zoo import hub
 from zoo.data import ImageDataset
 from zoo.recipe import Recipe
 from zoo.recipe.methods import CHANGING_AFTERWARDS
@@ -109,7 +109,7 @@ def origin_facts(recipe: Recipe) -> dict[str, Any]:
 
 
 def _sha256_of(key: str, name: str) -> str:
-    return sha256_of(key, releases.open(name).config)
+    return sha256_of(key, hub.open(name).config)
 
 
 def _change(row: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from zoo import release as releases
+from zoo import hub
 from zoo.api.evaluation import resolve_data
 from zoo.api.pretraining import as_recipe, pretrain
 from zoo.config import dump_yaml, parse
@@ -84,7 +84,7 @@ def plan_finetuning(
         ZooError: for a recipe, release or data that cannot be found or do not fit.
     """
     overrides = as_overrides(overrides)
-    init = releases.portable(init)
+    init = hub.portable(init)
     start = templates.find_start(init, opened=recipe is None)
     if recipe is None:
         config, root, _ = resolve_data(data, start.release)

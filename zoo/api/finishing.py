@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from zoo import release as releases
+from zoo import hub
 from zoo.api.evaluation import measure_aloud
 from zoo.api.facts import training_facts
 from zoo.api.own_images import list_splits
@@ -172,7 +172,7 @@ def _license(recipe: Recipe) -> str:
 
 def _license_of(key: str, source: str) -> str:
     try:
-        return str(releases.open(source).config["pretrained_cfg"]["license"])
+        return str(hub.open(source).config["pretrained_cfg"]["license"])
     except ZooError as error:
         raise TrainingError(
             f'{key}: "{source}", which the training began with, cannot be opened any more, and the weights '

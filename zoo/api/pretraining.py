@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
-from zoo import release as releases
+from zoo import hub
 from zoo.api.finishing import Finished, finish
 from zoo.config import plain_kind
 from zoo.data import DataConfig, ImageDataset, open_dataset
@@ -62,7 +62,7 @@ def pretrain(
     out = RUNS / recipe.name if out is None else Path(out)
     resume = resume or restarted()
     if holds_release(out):
-        finished = releases.open(out)
+        finished = hub.open(out)
         if resume and is_same(dict(finished.recipe), recipe):
             return finished
         raise TrainingError(f'"{out}" holds a finished release of "{finished.name}"; choose another --out')
@@ -73,7 +73,7 @@ def pretrain(
         join(pick_device(recipe.training.device).type) as ranks,
     ):
         release = _pretrain(recipe, begun, out, data, ranks, resume=resume, at=at, images=images or {})
-    return release or releases.open(out)
+    return release or hub.open(out)
 
 
 def _saved(run: RunFolder) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from zoo import release as releases
+from zoo import hub
 from zoo.catalog import recipe_text
 from zoo.config import parse
 from zoo.data import EvalView, open_dataset
@@ -121,21 +121,21 @@ def open_subject(name: str | Path | Release) -> Opened:
     Raises:
         ZooError: for what is neither, naming what was found and what is near.
     """
-    name = releases.named(name)
+    name = hub.named(name)
     if not is_dir(name):
-        return _of_release(releases.open(name))
+        return _of_release(hub.open(name))
     folder = Path(name).expanduser()
     if holds_release(folder):
-        return _of_release(releases.open(folder.absolute()))
+        return _of_release(hub.open(folder.absolute()))
     if is_file(folder / "run" / "recipe.yaml"):  # before what else a release leaves that is half written
         return _of_run(RunFolder(folder / "run"))
     if is_file(folder / "recipe.yaml") and not is_file(folder / CONFIG):  # a run's own folder
         above = folder.absolute().parent
         if folder.absolute().name == "run" and holds_release(above):
-            return _of_release(releases.open(above))
+            return _of_release(hub.open(above))
         return _of_run(RunFolder(folder))
     try:
-        return _of_release(releases.open(name))  # a shipped release's name may be that of a folder here
+        return _of_release(hub.open(name))  # a shipped release's name may be that of a folder here
     except ReleaseError as error:
         raise _neither(folder) from error
 

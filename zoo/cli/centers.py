@@ -26,7 +26,7 @@ def centers(
     ] = None,
 ) -> None:
     """Show class centers: images, length, nearest other class of each; or the nearest classes of images."""
-    from zoo.release import open
+    from zoo.hub import open
 
     release = open(name)
     found = release.require_centers()

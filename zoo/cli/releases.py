@@ -23,7 +23,7 @@ from zoo.errors import RecipeError, ReleaseError, did_you_mean
 from zoo.files import is_file
 
 if TYPE_CHECKING:
-    from zoo.release.names import Reading
+    from zoo.hub import ModelRef
 
 
 @app.command("list")
@@ -46,7 +46,7 @@ def list_(
     if hub is not None:
         if shipped:
             raise ReleaseError("--shipped: found with --hub, whose releases are not shipped; give either")
-        from zoo.release import list_hub
+        from zoo.hub import list_hub
 
         shell = catalog.wildcards(pattern)
         found = [each for each in list_hub(hub) if fnmatchcase(each.repo_id.partition("/")[2], shell)]
@@ -87,10 +87,10 @@ def show(
         return
     reading = _release_of(name)
     if reading is not None:
+        from zoo.hub.fetch import folder_of
         from zoo.release import Release
-        from zoo.release.locate import folder_of
 
-        release = Release.at(folder_of(reading, want="facts"))
+        release = Release.at(folder_of(reading, weights=False))
         print_reading(name, reading)
         print_release(release)
         if full and not _is_recipe(name):
@@ -106,15 +106,15 @@ def _values(recipe: Path) -> str:
     return Recipe.load(recipe).to_yaml()
 
 
-def _release_of(name: str) -> Reading | None:
+def _release_of(name: str) -> ModelRef | None:
     """Read `name` as a release, unless it is a recipe's and nothing else is known without the network."""
-    from zoo.release import names
+    from zoo.hub import resolve
 
     if is_file(name):  # though its path could be a folder's
         return None
     is_recipe = _is_recipe(name) or name.endswith((".yaml", ".yml"))
     try:
-        reading = names.resolve(name)
+        reading = resolve(name)
     except ReleaseError as error:
         if is_recipe:
             return None
@@ -124,7 +124,7 @@ def _release_of(name: str) -> Reading | None:
         if not near or error.suggests:
             raise
         raise ReleaseError(f"{str(error).rstrip('.')}; nor is it a recipe or sweep.{near}") from None
-    return None if is_recipe and reading.kind == "hub" and reading.cached is None else reading
+    return None if is_recipe and reading.kind == "hub" else reading
 
 
 def _is_recipe(name: str) -> bool:
@@ -151,32 +151,42 @@ def push(
         str | None,
         typer.Option("--license", metavar="ID", help="Set the weights' licence first, e.g. cc-by-4.0."),
     ] = None,
+    base: Annotated[
+        str | None,
+        typer.Option("--base", metavar="REV", help="The revision that yours is based on, and may replace."),
+    ] = None,
+    images: Annotated[
+        bool, typer.Option("--images", help="Send the hashes of training images of your own, too.")
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check it, and print what would go where; nothing is sent.")
     ] = False,
 ) -> None:
-    """Publish a release on the Hub, after checking it; the same push again changes nothing."""
-    from zoo.release import open as open_release
-    from zoo.release.push import check_destination, check_token, prepare, publish
+    """Publish a release on the Hub, after checking it; the same push again changes nothing.
+
+    What others changed there since it was last pulled or pushed is taken over, or refused.
+    """
+    from zoo.hub import open as open_release
+    from zoo.hub.push import check_destination, check_token, prepare, publish, with_start
 
     if dry_run:
         for option, given in (("--start", start or None), ("--license", license)):
             if given is not None:  # these write into the folder
                 raise ReleaseError(
                     f"--dry-run: found with {option}, which changes the release itself before it is pushed, "
-                    f"expected without; in Python zoo.open(RELEASE).with_{option[2:]}(...) changes it alone"
+                    "expected without"
                 )
-        print_dry_run(prepare(release, repo_id, revision), repo_id, private)
+        print_dry_run(prepare(release, repo_id, revision, images), repo_id, private)
         return
     if start or license is not None:  # these change the folder: not for a push that cannot be
         check_destination(repo_id, revision)
         check_token(repo_id, None)
     opened = open_release(release)
     for published_as in start or ():
-        opened = opened.with_start(published_as)
+        opened = with_start(opened, published_as)
     if license is not None:
         opened = opened.with_license(license)
-    published = publish(opened, repo_id, private=private, revision=revision)
+    published = publish(opened, repo_id, private=private, revision=revision, base=base, images=images)
     if published.changed:
         print(f"pushed {', '.join(published.changed)}")
     else:
@@ -193,7 +203,7 @@ def pull(
     revision: Annotated[str | None, typer.Option("--revision", help="Branch, tag or commit.")] = None,
 ) -> None:
     """Fetch a release whole and check its hashes."""
-    from zoo.release.pull import pull
+    from zoo.hub.pull import pull
 
     release = pull(name, out=out, revision=revision)
     print(f'{release.name}  {release.path}\n\nload it:  zoo.load("{release.path}")')

@@ -15,9 +15,9 @@ from zoo.release.evaluations import PREFERRED, stated_settings
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from zoo.release import HubRelease, Release
-    from zoo.release.names import Reading
-    from zoo.release.push import Ready
+    from zoo.hub import HubRelease, ModelRef
+    from zoo.hub.push import Ready
+    from zoo.release import Release
 
 
 _NO_WEIGHTS = re.compile(r"running_(mean|var)$|num_batches_tracked$|__metadata__")
@@ -116,9 +116,9 @@ def print_hub(releases: Iterable[HubRelease]) -> None:
     print_columns(rows)
 
 
-def print_reading(name: str, reading: Reading) -> None:
-    """Print how a name was read, and what else it could have meant."""
-    print(f'"{name}" is read as the {reading}' + "".join(f"; {other}" for other in reading.others))
+def print_reading(name: str, reading: ModelRef) -> None:
+    """Print how a name was read."""
+    print(f'"{name}" is read as the {reading}')
 
 
 def print_release(release: Release) -> None:
@@ -179,18 +179,22 @@ def _input_words(release: Release) -> str:
 
 def print_dry_run(ready: Ready, repo_id: str, private: bool) -> None:
     """Print what a push would send where, and what it alone can find out."""
+    from huggingface_hub import constants
+
+    from zoo.hub.push import has_token
     from zoo.hub_client import LOG_IN
-    from zoo.release import hub
-    from zoo.release.hub import manifest
 
     release, branch, contents = ready
-    sizes = {name: manifest.size(content) for name, content in contents.items()}
+    sizes = {
+        name: len(content) if isinstance(content, bytes) else content.stat().st_size
+        for name, content in contents.items()
+    }
     print(f"{release.name}  {release.path}\nthe release is fit to be published; a push would send")
-    print(f"  to        {hub.address(repo_id)}, branch {branch}")
+    print(f"  to        {constants.ENDPOINT}/{repo_id}, branch {branch}")
     print(f"  made      {'private' if private else 'public'}, if there is no such repository yet")
     print(f"  licence   {release.config['pretrained_cfg']['license']}")
-    print(f"  token     {'found' if hub.has_token(None) else f'none found, the push needs one: {LOG_IN}'}")
-    print(f"  files     {manifest.amount(sizes.values()).rstrip(',')}")
+    print(f"  token     {'found' if has_token(None) else f'none found, the push needs one: {LOG_IN}'}")
+    print(f"  files     {len(sizes)}, {sum(sizes.values()) / 1e6:,.1f} MB")
     print_columns([(f"    {name}", f"{size:13,} bytes") for name, size in sizes.items()])
     print("nothing was sent, and the Hub was not asked what it holds already")
 

@@ -12,7 +12,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, field_validator, mode
 
 from zoo.config import Config, named_by
 from zoo.data.ops import Cutout, GaussianBlur, Interpolation, Op, PositiveInt
-from zoo.revisions import REVISION
+from zoo.hub_client import REVISION
 
 Seed = Annotated[int, Field(ge=0, lt=2**32)]  # what NumPy's RandomState takes
 Triple = Annotated[list[float], Field(min_length=3, max_length=3)]

@@ -35,7 +35,7 @@ def open_hub(source: HubDataset, split: Split, root: Path | None) -> Opened:
     del root  # nothing of it lies in a data folder
     where = f'Hub data set "{source.repo}"' + (f' at revision "{source.revision}"' if source.revision else "")
     wanted = source.train if split == "train" else source.test
-    with hub_client.talking(where, {}, DataError):
+    with hub_client.talking(where, DataError):
         fetched = snapshot_download(
             source.repo,
             repo_type="dataset",

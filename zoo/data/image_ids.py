@@ -21,7 +21,7 @@ from zoo.image_list import ImageList
 
 MAX_BYTES = 32 << 30  # of pixels: to decode and hash so many takes minutes, at the end of a training of days
 UNREADABLE = -1
-MAX_IMAGES = 4_000_000  # two lists of so many can be pulled, see `zoo.release.hub.manifest`
+MAX_IMAGES = 4_000_000
 
 
 class OtherImages(DataError):

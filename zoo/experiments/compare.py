@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from zoo import release as releases
+from zoo import hub
 from zoo.api.facts import origin_facts
 from zoo.api.finetuning import plan_finetuning
 from zoo.api.pretraining import as_recipe, pretrain
@@ -118,7 +118,7 @@ def compare(
         Interrupted: on a signal; the same call with `resume` goes on.
         ZooError: for anything wrong with recipe, methods, seeds, data or folder.
     """
-    start = init.name if isinstance(init, Release) else releases.named(init)
+    start = init.name if isinstance(init, Release) else hub.named(init)
     out = RUNS / f"{Path(start).name}_compared" if out is None else Path(out)
     resume = resume or restarted() or rank() > 0  # of several ranks the first one looks
     if not resume:
@@ -256,7 +256,7 @@ def _no_centers(recipe: Recipe, train_set: ImageDataset) -> str | None:
     """Return why no head can be made of the centers of what `recipe` starts from, or None if one can."""
     if recipe.init is None or not recipe.init.release:
         return "the recipe starts from random weights, which have no centers"
-    opened = releases.open(recipe.init.release)
+    opened = hub.open(recipe.init.release)
     if opened.centers is None:
         return f"{opened.name} has no centers: its objective learned none"
     if opened.class_names != train_set.class_names:

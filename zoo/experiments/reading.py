@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from zoo import catalog
-from zoo import release as releases
+from zoo import catalog, hub
 from zoo.config import parse
 from zoo.errors import ReleaseError, ZooError
 from zoo.experiments.record import RunRecord, flat, from_release, shipped_leaves
@@ -47,11 +46,11 @@ def find(names: Sequence[str | Path | Release]) -> Found:
         ZooError: for a name that is none of these, a folder without any run, or a damaged file.
     """
     found = Found()
-    for name in (releases.named(each) for each in names):
+    for name in (hub.named(each) for each in names):
         if is_file(name):
             found.records += read_results(Path(name))
         elif not is_dir(name) or _is_release(Path(name)):
-            opened = releases.open(Path(name).absolute() if is_dir(name) else name)
+            opened = hub.open(Path(name).absolute() if is_dir(name) else name)
             found.records.append(from_release(opened, str(name)))
         else:
             below = Found()

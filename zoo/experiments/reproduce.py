@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from zoo import catalog
-from zoo import release as releases
+from zoo import catalog, hub
 from zoo.api.diagnosis import unseen
 from zoo.api.evaluation import evaluate
 from zoo.api.own_images import open_own
@@ -173,7 +172,7 @@ def _rule(entry: Mapping[str, Any], images: Images, seeds: Sequence[RunRecord], 
 
 def _open(name: str | Path) -> Release:
     try:
-        return releases.open(name)
+        return hub.open(name)
     except ReleaseError:
         if name in catalog.list_recipes():
             raise ReleaseError(
@@ -208,7 +207,7 @@ def _check_origins(release: Release) -> None:
     for key, name, expected in origins(release.recipe, release.metrics["training"], release.name):
         did = "started" if key == START else "learned"
         try:
-            found = sha256_of(key, releases.open(name).config)
+            found = sha256_of(key, hub.open(name).config)
         except ZooError as error:
             raise ReleaseError(
                 f'{release.name}: its training {did} from "{name}", which cannot be opened: {error}'

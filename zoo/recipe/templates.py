@@ -11,8 +11,7 @@ import torch
 from timm.data import resolve_data_config
 from torch import nn
 
-from zoo import backbones
-from zoo import release as releases
+from zoo import backbones, hub
 from zoo.config import parse
 from zoo.data import DataConfig, ImageDataset, open_dataset
 from zoo.data.config import Digits, Memory, Source, TorchvisionSource
@@ -21,7 +20,7 @@ from zoo.errors import DataError
 from zoo.modules import has_batchnorm
 from zoo.recipe.naming import words_and_name
 from zoo.recipe.overrides import apply, value_of
-from zoo.release import Preprocess, Release, names
+from zoo.release import Preprocess, Release
 
 SMALL = 64
 """Up to so many pixels a side, images are kept at the input's size and augmented on the device."""
@@ -62,10 +61,10 @@ def find_start(init: str | Path | Release, *, opened: bool = True) -> Start:
     Raises:
         ReleaseError: for a name that means nothing, or two things.
     """
-    init = releases.portable(init)
-    reading = names.resolve(init)
+    init = hub.portable(init)
+    reading = hub.resolve(init)
     own = reading.kind == "folder"
-    release = releases.open(init) if own or opened else None
+    release = hub.open(init) if own or opened else None
     told = f"{release.name} ({_hash(release)})" if own and release is not None else reading.spelling
     return Start(reading.spelling, told, release)
 

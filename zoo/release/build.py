@@ -130,17 +130,6 @@ def check_arguments(model_args: Mapping[str, Any], where: str = "") -> None:
         raise ReleaseError(f"{where}model_args: {', '.join(refused)} cannot be part of a release")
 
 
-def most_bytes(file: Path, config: Mapping[str, Any]) -> int:
-    """Return how large the weights of a release can be, told by its `config.json` alone.
-
-    Raises:
-        ReleaseError: naming `file`, when there is no such architecture, or it is larger than any.
-    """
-    model = _architecture(file, config, config["num_classes"], 50 * _SPARE_TENSORS)
-    sizes = (8 * tensor.numel() + 1024 for tensor in model.state_dict().values())  # doubles, and their header
-    return int(sum(sizes)) + (1 << 16)
-
-
 def _architecture(file: Path, config: Mapping[str, Any], num_classes: int, max_tensors: int) -> nn.Module:
     """Return the architecture that `file` describes, without values, whatever others wrote there."""
     check_arguments(config["model_args"], f"{file}: ")

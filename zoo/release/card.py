@@ -29,6 +29,8 @@ from zoo.release.schema import LIBRARY
 _NOTES_BEGIN = "<!-- Notes of your own go below this line: they stay when zoo writes this card again. -->"
 _NOTES_END = "<!-- End of your notes; zoo writes everything outside them anew. -->"
 _ADDRESS = re.compile(r'^release = zoo\.open\("([^"]+)"\)', re.MULTILINE)  # every card has it
+NOTES = re.compile(f"({re.escape(_NOTES_BEGIN)}\n)(.*?)({re.escape(_NOTES_END)})", re.DOTALL)
+"""The notes of a card's text, group 2, between their marks."""
 _ANEW = "zoo.open(FOLDER).render_card() writes the card anew; it keeps the notes between its marks"
 
 # The Hub's data sets of the sources that are one.
@@ -138,9 +140,8 @@ def addressed(card: str, repo_id: str) -> str:
 
 def _notes(card: Path) -> str:
     """Return what a user wrote between the marks of an earlier card, or ''."""
-    marks = f"{re.escape(_NOTES_BEGIN)}\n(.*?){re.escape(_NOTES_END)}"
-    found = re.search(marks, format.read_text(card), re.DOTALL) if card.is_file() else None
-    return found[1] if found else ""
+    found = NOTES.search(format.read_text(card)) if card.is_file() else None
+    return found[2] if found else ""
 
 
 def check_card(folder: Path, config: Mapping[str, Any]) -> None:

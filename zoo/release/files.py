@@ -6,7 +6,6 @@ the new files count: whoever opens the folder after a crash moves what is left t
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -68,8 +67,3 @@ def complete(folder: Path, last: str) -> None:
             (new / name).replace(folder / name)
     sync(folder)
     shutil.rmtree(new, ignore_errors=True)
-
-
-def is_staging(path: Path, folder: Path) -> bool:
-    """Whether `path` is where `replacing` gathers the new files of `folder`."""
-    return re.fullmatch(rf"\.{re.escape(folder.name)}\.[0-9a-f]{{32}}", path.name) is not None

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from zoo.errors import ReleaseError
-from zoo.release import format, names
+from zoo.files import is_dir
+from zoo.release import format
 
 START, TEACHERS = "init.release", "objective.distill.teachers"
 
@@ -86,32 +87,31 @@ def check_public(folder: Path) -> None:
         told = ", ".join(f'{origin.key} is the folder "{origin.name}"' for origin in private)
         raise ReleaseError(
             f"{folder / format.RECIPE}: {told}: others cannot read it, and its path would be published. "
-            "Push that release first, then this one with --start ORG/NAME, or in Python "
-            f'zoo.open("{folder}").with_start("ORG/NAME"): that repository then stands in the recipe'
+            "Push that release first, then this one with --start ORG/NAME, which then stands in the recipe"
         )
 
 
-def rename(folder: Path, config: Mapping[str, Any], reading: names.Reading, other: Mapping[str, Any]) -> None:
+def rename(folder: Path, config: Mapping[str, Any], new: str, other: Mapping[str, Any]) -> None:
     """Write another name of the start, or of a teacher, into the recipe, which is the same in all else.
 
     Args:
         folder: of the release.
         config: its `config.json`.
-        reading: of the new name.
+        new: the other name, which can mean nothing else (`ModelRef.spelling`).
         other: the `config.json` that bears it: its hashes tell what is renamed. Where that is in a folder and
             has a public name besides, the folder alone is.
 
     Raises:
         ReleaseError: for another folder, or weights that are not those that the training began with.
     """
-    recipe, new, where = format.read_recipe(folder), reading.spelling, folder / format.RECIPE
+    recipe, where = format.read_recipe(folder), folder / format.RECIPE
     own = origins(recipe, format.read_metrics(folder)["training"], folder)
     if not own:
         raise ReleaseError(
             f"{where}: {START}: the training started from random weights, so there is no other name for it"
         )
     keys = " or ".join(origin.key for origin in own)
-    if reading.kind == "folder":
+    if _is_folder(new):
         raise ReleaseError(
             f'{where}: {keys}: found the folder "{new}", expected what others can read: ORG/NAME'
         )
@@ -140,12 +140,7 @@ def rename(folder: Path, config: Mapping[str, Any], reading: names.Reading, othe
 
 
 def _is_folder(name: str) -> bool:
-    if name.startswith(("/", "~", "./", "../")):
-        return True
-    try:
-        return names.resolve(name).kind == "folder"
-    except ReleaseError:  # nothing of this machine; whether anybody has it the Hub knows
-        return False
+    return name.startswith(("/", "~", "./", "../")) or is_dir(name)
 
 
 def _renamed(text: Any, olds: Sequence[str], new: str) -> Any:

@@ -24,11 +24,10 @@ from zoo.image_list import ImageList
 from zoo.locks import turn
 from zoo.modules.centers import Centers
 from zoo.pixels import rgb, shrunk
-from zoo.release import card, configs, files, format, images, names, provenance, tensors, verified
+from zoo.release import card, configs, files, format, images, tensors, verified
 from zoo.release import history as histories
 from zoo.release.build import build
-from zoo.release.evaluations import checked_evaluation, identity
-from zoo.release.locate import folder_of
+from zoo.release.evaluations import checked_evaluation
 from zoo.release.relicense import relicense
 from zoo.release.request import check_request
 
@@ -251,36 +250,6 @@ class Release:
         with self._changing() as config:
             self._add([checked], config)
 
-    def add_evaluations_of(self, other: Release | str | Path, *, token: str | bool | None = None) -> int:
-        """Take over what somebody else has measured on the same weights and this release lacks.
-
-        Args:
-            other: a release, or the name of one, see `zoo.open`; of one on the Hub no weights are fetched.
-            token: as in `zoo.open`.
-
-        Returns:
-            How many evaluations were added.
-
-        Raises:
-            ReleaseError: when the weights are others, or this release cannot be changed.
-        """
-        if not isinstance(other, Release):
-            other = Release.at(folder_of(names.resolve(other), token=token, want="facts"))
-        if other.config["zoo"]["weights_sha256"] != self.config["zoo"]["weights_sha256"]:
-            raise ReleaseError(f"{other.path}: has other weights than {self.path}, so its figures are others")
-        measured = other.metrics["evaluations"]
-        if not self.lacking(measured):
-            return 0  # also of a release that cannot be changed
-        with self._changing() as config:
-            new = self.lacking(measured)
-            self._add(new, config)
-        return len(new)
-
-    def lacking(self, evaluations: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        """Return those of `evaluations` that are not here, told apart as `add_evaluation` does."""
-        here = [identity(entry) for entry in self.metrics["evaluations"]]
-        return [entry for entry in evaluations if identity(entry) not in here]
-
     def without_images(self) -> Release:
         """Delete the list of images, by which whoever has one can tell whether it was trained on.
 
@@ -288,24 +257,6 @@ class Release:
         """
         with self._changing() as config:
             images.delete(self.path, config)
-        return self._renewed()
-
-    def with_start(self, name: str, *, token: str | bool | None = None) -> Release:
-        """Let the recipe name what training started or learned from otherwise: as others can read it.
-
-        Args:
-            name: of that release: `org/name[@revision]`, or a shipped one. It reproduces the same: only what
-                has the weights of the start, or of a teacher, is taken, and takes that one's place.
-            token: as in `zoo.open`.
-
-        Raises:
-            ReleaseError: when the weights of that name are others, it is a folder, or this release started
-                and learned from no release or cannot be changed.
-        """
-        reading = names.resolve(name)
-        other = Release.at(folder_of(reading, token=token, want="facts"))
-        with self._changing() as config:
-            provenance.rename(self.path, config, reading, other.config)
         return self._renewed()
 
     def with_license(self, license: str) -> Release:

@@ -10,14 +10,14 @@ import timm
 import torch
 from torch import nn
 
-from zoo import backbones, release
+from zoo import backbones, hub
 from zoo.data import ImageDataset
 from zoo.errors import DataError, RecipeError, ReleaseError, TrainingError, did_you_mean, few
+from zoo.hub.names import TIMM
 from zoo.modules import Centers
 from zoo.objectives import OBJECTIVES, Classify, DataInfo, Objective
 from zoo.recipe import Recipe
 from zoo.release.build import NO_ARGUMENTS
-from zoo.release.names import TIMM
 from zoo.release.schema import check_words
 from zoo.seeding import derive_seed
 from zoo.training.teachers import open_teachers
@@ -113,7 +113,7 @@ def _encoder(recipe: Recipe, dataset: ImageDataset) -> tuple[nn.Module, Centers 
     if recipe.init is None:
         return backbones.create(recipe.backbone.arch, **recipe.backbone.args), None
     try:
-        opened = release.open(recipe.init.release)
+        opened = hub.open(recipe.init.release)
     except ReleaseError as error:
         raise TrainingError(f"init.release: {error}") from None
     found = opened.config["architecture"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from zoo import backbones, release
+from zoo import backbones, hub
 from zoo.data import ImageDataset
 from zoo.errors import TrainingError, ZooError, few
 from zoo.modules import Centers, Normalization, Teacher
@@ -33,7 +33,7 @@ def open_teachers(recipe: Recipe, dataset: ImageDataset) -> tuple[Teacher, ...]:
     teachers, found = list[Teacher](), dict[str, str]()
     for name in teachers_of(recipe):
         try:
-            opened = release.open(name)
+            opened = hub.open(name)
             centers = _of_classes(opened, dataset.class_names)
             encoder = opened.load()
             for size in {recipe.views.eval.size, *recipe.views.train_sizes}:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from datetime import date
 from typing import NamedTuple
 
-from huggingface_hub import ModelInfo
-from huggingface_hub.repocard_data import EvalResult, model_index_to_eval_results
+from huggingface_hub import EvalResult, HfApi, ModelInfo, constants, get_session
+from huggingface_hub.repocard_data import model_index_to_eval_results
 
 from zoo.errors import ReleaseError
-from zoo.release import hub
+from zoo.hub.names import check_repo_id
+from zoo.hub_client import talking
 from zoo.release.schema import LIBRARY
 
 
@@ -42,17 +43,14 @@ def list_hub(org: str, *, token: str | bool | None = None) -> list[HubRelease]:
     Raises:
         ReleaseError: when `org` can be no name on the Hub, or the Hub cannot be asked.
     """
-    if not hub.is_repo_id(f"{org}/name"):
-        raise ReleaseError(f'"{org}": expected the name of a user or organisation on the Hub')
-    with hub.talking_about(f'Hub namespace "{org}"'):
-        models = list(
-            hub.api(token).list_models(
-                author=org,
-                filter=LIBRARY,
-                expand=["cardData", "lastModified", "model-index", "private"],
-            )
+    check_repo_id(f"{org}/name")
+    with talking(f'Hub namespace "{org}"', ReleaseError):
+        # without a network this fails at once, and the listing only after six tries
+        get_session().head(constants.ENDPOINT, timeout=constants.HF_HUB_ETAG_TIMEOUT)
+        models = HfApi(token=token, library_name=LIBRARY).list_models(
+            author=org, filter=LIBRARY, expand=["cardData", "lastModified", "model-index", "private"]
         )
-    return sorted(_described(model) for model in models)
+        return sorted(map(_described, models))
 
 
 def _described(model: ModelInfo) -> HubRelease:
@@ -71,7 +69,6 @@ def _described(model: ModelInfo) -> HubRelease:
 
 
 def _results(model: ModelInfo) -> list[EvalResult]:
-    # what is no mapping in the answer is passed on by the client as it is
     results = getattr(model.card_data, "eval_results", None)
     if results is None and model.model_index:
         try:

@@ -11,10 +11,10 @@ from torch import nn
 from zoo import catalog
 from zoo.config import plain_kind
 from zoo.errors import ReleaseError
-from zoo.release import names
-from zoo.release.locate import folder_of
-from zoo.release.release import Release
-from zoo.revisions import COMMIT
+from zoo.hub.fetch import folder_of
+from zoo.hub.names import HUB, SHIPPED, resolve
+from zoo.hub_client import COMMIT
+from zoo.release import Release
 
 
 def named(release: Release | str | Path) -> str | Path:
@@ -24,7 +24,7 @@ def named(release: Release | str | Path) -> str | Path:
         ReleaseError: for what is neither, by its kind.
     """
     if isinstance(release, Release):
-        return f"shipped:{release.path.name}" if catalog.is_shipped(release.path) else release.path
+        return f"{SHIPPED}{release.path.name}" if catalog.is_shipped(release.path) else release.path
     if not isinstance(release, str | Path):
         raise ReleaseError(
             f"release: found {plain_kind(release)}, expected a name, a folder (str or Path) or a Release"
@@ -39,12 +39,18 @@ def portable(release: Release | str | Path) -> str | Path:
         ReleaseError: as `named`.
     """
     name = named(release)
-    if isinstance(release, Release) and isinstance(name, Path):
-        repository, snapshots, commit = name.parts[-3:] if len(name.parts) > 3 else ("", "", "")
-        kind, *repo_id = repository.split("--")  # as huggingface_hub's cache calls its folders
-        if (kind, snapshots, len(repo_id)) == ("models", "snapshots", 2) and COMMIT.fullmatch(commit):
-            return f"hf-hub:{'/'.join(repo_id)}@{commit}"
+    if isinstance(release, Release) and isinstance(name, Path) and (cached := cached_as(name)):
+        return f"{HUB}{cached[0]}@{cached[1]}"
     return name
+
+
+def cached_as(folder: Path) -> tuple[str, str] | None:
+    """Return the repository and commit of a folder in huggingface_hub's cache; None for any other folder."""
+    repository, snapshots, commit = folder.parts[-3:] if len(folder.parts) > 3 else ("", "", "")
+    kind, *repo_id = repository.split("--")  # as the cache calls its folders
+    if (kind, snapshots, len(repo_id)) == ("models", "snapshots", 2) and COMMIT.fullmatch(commit):
+        return "/".join(repo_id), commit
+    return None
 
 
 def open(
@@ -56,10 +62,10 @@ def open(
 ) -> Release:
     """Open a release.
 
-    A name is read in this order: a folder; `"org/name[@revision]"`, a repository on the Hub; a shipped
-    release, e.g. `"cifar_resnet32.paco_cifar100_lt100"`; that name in the namespace on the Hub
-    that `ZOO_NAMESPACE` or `~/.config/zoo/config.yaml` gives. A name with two readings that are not the same
-    release is refused; `"./folder"`, `"hf-hub:org/name[@revision]"` and `"shipped:name"` have one.
+    A name is a folder; `"org/name[@revision]"` or the address of its page, a repository on the Hub with a
+    release or a model in timm's format; a shipped release, e.g. `"cifar_resnet32.paco_cifar100_lt100"`; or
+    `"timm:ARCH.TAG"`, timm's own weights. A name that means two different releases is refused; `"./folder"`,
+    `"hf-hub:org/name[@revision]"` and `"shipped:name"` mean one.
 
     Args:
         name: which release; one that is open already is opened anew.
@@ -72,8 +78,8 @@ def open(
     Raises:
         ReleaseError: naming what was looked for and the nearest release, or what the folder lacks.
     """
-    reading = names.resolve(named(name), revision, cache_dir)
-    return Release.at(folder_of(reading, token=token, cache_dir=cache_dir))
+    ref = resolve(named(name), revision, cache_dir)
+    return Release.at(folder_of(ref, token=token, cache_dir=cache_dir))
 
 
 def load(
