@@ -12,21 +12,11 @@ from zoo import _timm_hook
 from zoo.errors import ZooError
 
 if TYPE_CHECKING:
-    from zoo.api import (
-        Embedding,
-        Prediction,
-        Report,
-        class_map,
-        convert,
-        diagnose,
-        embed,
-        evaluate,
-        finetune,
-        predict,
-        pretrain,
-        snapshot,
-    )
+    from zoo.api import Report, class_map, convert, diagnose, finetune, pretrain, snapshot
     from zoo.catalog import list_models, list_recipes, list_sweeps
+    from zoo.evaluation.embed import Embedding, embed
+    from zoo.evaluation.evaluate import evaluate
+    from zoo.evaluation.predict import Prediction, predict
     from zoo.experiments.compare import Comparison, compare
     from zoo.experiments.reproduce import Reproduction, reproduce
     from zoo.experiments.sweep import Sweep, sweep
@@ -78,11 +68,11 @@ __all__ = [  # without `open`: a star would put it in the place of the builtin
 _HOME_OF = {
     name: module
     for module, names in {
-        "zoo.api": (
-            *("Embedding", "Prediction", "Report", "class_map", "convert", "diagnose", "embed"),
-            *("evaluate", "finetune", "predict", "pretrain", "snapshot"),
-        ),
+        "zoo.api": ("Report", "class_map", "convert", "diagnose", "finetune", "pretrain", "snapshot"),
         "zoo.catalog": ("list_models", "list_recipes", "list_sweeps"),
+        "zoo.evaluation.embed": ("Embedding", "embed"),
+        "zoo.evaluation.evaluate": ("evaluate",),
+        "zoo.evaluation.predict": ("Prediction", "predict"),
         "zoo.experiments": (
             *("Comparison", "Reproduction", "Results", "Sweep", "compare", "reproduce", "sweep", "table"),
         ),

@@ -12,8 +12,9 @@ from torch import nn
 from zoo import api, release
 from zoo.data import open_dataset
 from zoo.errors import TrainingError
-from zoo.evaluation.measure import Encoded, measure
-from zoo.evaluation.printed import plain
+from zoo.evaluation.measure import measure
+from zoo.evaluation.metrics import plain
+from zoo.evaluation.probe_data import Encoded
 from zoo.experiments.plot import draw_rows
 from zoo.experiments.statistics import summarize
 from zoo.files import is_unused

@@ -17,7 +17,6 @@ import torch
 
 import zoo
 from zoo import release as releases
-from zoo.api.evaluation import own_data
 from zoo.api.facts import versions
 from zoo.api.given import check_number, check_workers, listed
 from zoo.api.own_images import open_own
@@ -26,6 +25,7 @@ from zoo.config import parse
 from zoo.data import DataConfig, ImageDataset, ViewsConfig, open_dataset
 from zoo.data.any_data import Data, as_data, own_root
 from zoo.errors import RecipeError, ZooError
+from zoo.evaluation.evaluate import own_data
 from zoo.files import RUNS, is_dir, is_file, names_in, replacing, write_text, writing
 from zoo.modules import Centers
 from zoo.release import Release

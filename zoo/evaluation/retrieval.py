@@ -71,14 +71,6 @@ class Retrieval:
         norms = [gallery[i : i + _ROWS].float().norm(dim=1) for i in range(0, len(gallery), _ROWS)]
         self._norms = torch.cat(norms).clamp(min=1e-12)
 
-    def nearest(self, count: int) -> Tensor:
-        """Return the rows of the gallery `[N, count]` that are nearest to each query, nearest first.
-
-        Raises:
-            ZooError: as `ranked`.
-        """
-        return self.ranked(count).index
-
     def ranked(self, count: int) -> Ranked:
         """Return the `count` rows of the gallery that are nearest to each query, and how similar they are.
 

@@ -13,7 +13,6 @@ import numpy as np
 from zoo import catalog
 from zoo import release as releases
 from zoo.api.diagnosis import unseen
-from zoo.api.evaluation import evaluate
 from zoo.api.own_images import open_own
 from zoo.api.pretraining import pretrain
 from zoo.config import Config, is_number, parse
@@ -22,6 +21,7 @@ from zoo.data.any_data import Data, own_root
 from zoo.data.embedded import without_partial_labels
 from zoo.data.memory import Root
 from zoo.errors import DataError, Interrupted, RanksLost, ReleaseError, ZooError
+from zoo.evaluation.evaluate import evaluate
 from zoo.experiments import judge
 from zoo.experiments.judge import Figure, Images, Rule
 from zoo.experiments.reading import find
