@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
+from zoo.evaluation.answers import Answer
+from zoo.evaluation.encoded import Encoded
 
 from zoo.data import ImageDataset
 from zoo.evaluation import measure as measuring
-from zoo.evaluation.answers import Answer
-from zoo.evaluation.encoded import Encoded
 
 
 def permuted(dataset: ImageDataset, seed: int = 0) -> ImageDataset:

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-
 from zoo.evaluation.center_loss import CenterLoss, center_loss
 
 COUNTS = torch.tensor([125, 80, 52, 33, 21, 14, 9, 5, 3, 2])

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from zoo.evaluation.features import extract
 
 from zoo.errors import DataError
-from zoo.evaluation.features import extract
 
 
 def encoder() -> nn.Sequential:

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 import torch
 from pydantic import TypeAdapter
+from zoo.evaluation.answers import Answer, Classes
+from zoo.evaluation.encoded import Encoded, ProbeData
 
 import zoo
 from tests.leaks import check_no_leak, permuted
 from tests.test_evaluation_linear_full import DATA, MEAN, STD, VIEW, encoder, run_of
 from zoo.data import open_dataset
 from zoo.evaluation import measure as measuring
-from zoo.evaluation.answers import Answer, Classes
-from zoo.evaluation.encoded import Encoded, ProbeData
 from zoo.evaluation.linear import fit_linear
 from zoo.evaluation.measure import measure
 from zoo.modules import Centers

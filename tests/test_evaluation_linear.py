@@ -9,11 +9,11 @@ import torch
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
+from zoo.evaluation.solvers import Problem
 
 from zoo.data.stratified import stratified_split
 from zoo.errors import DataError, ZooError
 from zoo.evaluation.linear import fit_linear
-from zoo.evaluation.solvers import Problem
 from zoo.seeding import derive_seed
 
 

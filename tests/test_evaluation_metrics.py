@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, recall_score
+from zoo.evaluation.classifier import center_logits
+from zoo.evaluation.printed import plain
 
 from zoo.errors import DataError
-from zoo.evaluation.classifier import center_logits
 from zoo.evaluation.metrics import classification_metrics
-from zoo.evaluation.printed import plain
 from zoo.modules.centers import Centers
 
 NAMES = [f"c{i}" for i in range(6)]

@@ -16,6 +16,7 @@ import pytest
 import torch
 from huggingface_hub import ModelCard
 from PIL import Image
+from zoo.evaluation.printed import columns, plain
 
 import zoo
 from zoo.cli.show import print_evaluations
@@ -23,7 +24,6 @@ from zoo.data import open_dataset
 from zoo.errors import ZooError, ZooWarning
 from zoo.evaluation.measure import _without_prior
 from zoo.evaluation.metrics import calibration_error
-from zoo.evaluation.printed import columns, plain
 from zoo.experiments.reproduce import _spec
 from zoo.functional.knn import knn_predict
 from zoo.modules import Centers

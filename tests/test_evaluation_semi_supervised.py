@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from zoo.evaluation.semi_supervised import labelled_part
 
 import zoo
 from tests.test_evaluation_linear_full import MEAN, STD, VIEW, encoded, encoder, run_of, state_of
@@ -18,7 +19,6 @@ from zoo.data import TrainLoader, ViewsConfig, open_dataset, parse_data_spec
 from zoo.data.ops import HorizontalFlip, RandomResizedCrop
 from zoo.errors import Interrupted, ZooError
 from zoo.evaluation.measure import measure
-from zoo.evaluation.semi_supervised import labelled_part
 from zoo.recipe.protocols import SemiSupervisedProtocol
 from zoo.release import Release
 

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from zoo.evaluation.classifier import center_logits
+from zoo.evaluation.features import extract
 
 import zoo
 from tests import test_training
@@ -20,8 +22,6 @@ from zoo.api.facts import training_facts
 from zoo.data import ImageDataset, eval_images, open_dataset
 from zoo.data.sources import ArrayStore
 from zoo.errors import DataError, Interrupted, RecipeError, TrainingError
-from zoo.evaluation.classifier import center_logits
-from zoo.evaluation.features import extract
 from zoo.evaluation.metrics import classification_metrics
 from zoo.objectives import Objective
 from zoo.ranks import ALONE

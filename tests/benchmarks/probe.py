@@ -21,6 +21,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from zoo.evaluation.solvers import Problem, _curvature
 
 from tests.benchmarks.harness import Row, gate, synchronize
 from tests.data_fixtures import MEAN, STD, photo
@@ -29,7 +30,6 @@ from zoo.data import EvalView, ImageDataset
 from zoo.data.sources import ArrayStore
 from zoo.evaluation.linear import LinearClassifier, fit_linear
 from zoo.evaluation.measure import Encoded
-from zoo.evaluation.solvers import Problem, _curvature
 from zoo.seeding import derive_seed
 from zoo.training.acceleration import float32_products
 

@@ -82,10 +82,7 @@ def evaluate(
         ZooError: for an unknown protocol or setting, missing data, a release without centers, a model that
             ends in a classifier, or for "classifier" one that does not.
     """
-    if protocol not in PROTOCOLS:
-        hint = did_you_mean(protocol, PROTOCOLS)
-        raise ZooError(f'protocol: found "{protocol}", expected one of {", ".join(PROTOCOLS)}.{hint}')
-    chosen = _protocol(protocol, settings)
+    chosen = parse_protocol(protocol, settings)
     if protocol not in TRAINED and (out is not None or resume):
         raise ZooError(
             f'{"resume" if resume else "out"}: protocol "{protocol}" trains nothing that could be kept; '
@@ -105,7 +102,7 @@ def evaluate(
     centers = OwnClassifier() if release is None else release.centers
     config, root, is_own = resolve_data(data, release)
     if release is not None and is_own:
-        chosen = _protocol(protocol, {**_recorded(release, protocol), **settings})
+        chosen = parse_protocol(protocol, {**_recorded(release, protocol), **settings})
     check_centers(chosen, centers)
     if release is not None and isinstance(chosen, ClassifierProtocol) and chosen.tau is not None:
         _warn_of_prior(release)
@@ -158,7 +155,17 @@ def evaluate(
     return entry
 
 
-def _protocol(name: str, settings: Mapping[str, Any]) -> Any:
+def parse_protocol(name: str, settings: Mapping[str, Any]) -> Any:
+    """Return a protocol with some settings and defaults for the rest.
+
+    Raises:
+        ZooError: for an unknown protocol or setting, with the nearest.
+    """
+    if name not in PROTOCOLS:
+        hint = did_you_mean(name, PROTOCOLS)
+        raise ZooError(f'protocol: found "{name}", expected one of {", ".join(PROTOCOLS)}.{hint}')
+    if "protocol" in settings:
+        raise ZooError(f'protocol {name}: unknown key "protocol"; it is {name}')
     return parse(PROTOCOLS[name], {**settings, "protocol": name}, f"protocol {name}")
 
 
@@ -167,7 +174,7 @@ def _recorded(release: Release, protocol: str) -> dict[str, Any]:
     asked = release.recipe.get("evaluation")
     for each in asked if isinstance(asked, list) else []:
         if isinstance(each, Mapping) and each.get("protocol") == protocol:
-            return dict(each)
+            return {key: value for key, value in each.items() if key != "protocol"}
     for entry in release.metrics["evaluations"]:
         if entry["protocol"] == protocol:
             seed = {} if entry.get("seed") is None else {"seed": entry["seed"]}

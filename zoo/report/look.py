@@ -250,7 +250,7 @@ def _positive_scores(
             image_size=image_size,
         )
         batches = _two_views(loader, len(tested))
-        both = extract(encoder, batches, device=reading["device"], count=2 * len(tested))
+        both = extract(encoder, batches, device=reading["device"])
     except DataError:  # images of several sizes, say, or too small for an operation
         return None
     first, second = F.normalize(both.features[both.labels.argsort()], dim=1).chunk(2)
