@@ -19,12 +19,12 @@ from matplotlib.text import Text
 from PIL import Image
 from safetensors.torch import load_file
 from typer.testing import CliRunner
-from zoo.evaluation.features import Features
 
 import zoo
 from tests.release_helpers import CLASSES, release_of, some_centers, trained_encoder
 from tests.report_helpers import digits
 from zoo.cli import app
+from zoo.evaluation.encode import Features
 from zoo.modules import Centers
 from zoo.recipe import Recipe
 from zoo.release import Release

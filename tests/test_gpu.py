@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import torch
-from zoo.evaluation.features import extract
 
 import zoo
 from tests.objective_helpers import SETTINGS
@@ -21,6 +20,7 @@ from tests.test_training import RECIPES, SHORT, StopAfter
 from zoo import functional
 from zoo.data import TrainLoader, open_dataset
 from zoo.errors import Interrupted
+from zoo.evaluation.encode import extract
 from zoo.modules import convert_ghost_batchnorm, sync_batchnorm
 from zoo.objectives import Objective
 from zoo.recipe import Recipe

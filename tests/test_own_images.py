@@ -21,11 +21,11 @@ from typer.testing import CliRunner
 
 import zoo
 from tests.data_fixtures import photo
-from zoo.api import prior_words
 from zoo.cli import app
 from zoo.data import open_dataset, parse_data_spec
 from zoo.data.image_files import image_files
 from zoo.errors import ZooError, ZooWarning
+from zoo.evaluation.predict import prior_words
 from zoo.training import progress
 
 PACO, MOCO = "cifar_resnet20.paco_digits_lt50", "cifar_resnet20.moco_v2_ft_digits_lt50"
