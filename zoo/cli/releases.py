@@ -16,6 +16,7 @@ from zoo.cli.show import (
     print_conversion,
     print_dry_run,
     print_key,
+    print_loading,
     print_names,
     print_release,
 )
@@ -109,7 +110,8 @@ def show(
 
         release = Release.at(folder_of(reading, want="facts"))
         print(f'"{name}" is read as the {reading}' + "".join(f"; {other}" for other in reading.others))
-        print_release(release, name)
+        print_release(release)
+        print_loading(release, name)
         if full:
             print_centers(release)
             print(f"\n{dump_yaml(release.recipe)}", end="")

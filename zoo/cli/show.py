@@ -108,17 +108,11 @@ def _objective(section: Mapping[str, Any], method: Mapping[str, Any] | None) -> 
     return kind + (" + FT" if section.get("feature_transform") else "")
 
 
-def print_release(release: Release, name: str) -> None:
-    """Print a release's facts and figures, and the lines that load it.
-
-    Args:
-        release: what to print.
-        name: by which it is loaded.
-    """
+def print_release(release: Release) -> None:
+    """Print a release's facts and figures."""
     from zoo.release.format import snapshot_of
 
     zoo, centers = release.config["zoo"], release.centers
-    size = release.preprocess.input_size
     print(f"{release.name}  {release.path}")
     classes = f"{len(release.class_names) or 'no'} classes"
     print(f"{release.config['architecture']}, objective {zoo['objective']}, {classes}")
@@ -137,8 +131,13 @@ def print_release(release: Release, name: str) -> None:
             f"{training['hardware']}, seed {training['seed']}"
         )
     print_evaluations(release.metrics["evaluations"])
+
+
+def print_loading(release: Release, name: str) -> None:
+    """Print the lines that load a release by this name."""
+    size = release.preprocess.input_size
     print(f'\nload it:\n  encoder = zoo.load("{name}").eval()  # images [B, 3, {size}, {size}] to features')
-    if centers is not None:
+    if release.centers is not None:
         print(f'  classifier = zoo.load("{name}", head="centers").eval()  # to logits')
     print(f'  transform = zoo.open("{name}").transform()  # a PIL image to its input')
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from typer import Argument, BadParameter, Option
 
 from zoo.cli.app import DATA, INIT, OUT, RESUME, SET, TRAINED_ON, app, changes, check_early
-from zoo.cli.show import print_release
+from zoo.cli.show import print_loading, print_release
 from zoo.errors import ZooError
 from zoo.files import RUNS
 from zoo.launch import launched, rank
@@ -143,4 +143,5 @@ def snapshot(
 
 def _announce(release: Release) -> None:
     if rank() == 0:  # torchrun's first process speaks for all
-        print_release(release, str(release.path))
+        print_release(release)
+        print_loading(release, str(release.path))
