@@ -15,7 +15,6 @@ from typer.testing import CliRunner
 import zoo
 from tests.test_api import FOLDER, picture_folder
 from zoo import api
-from zoo.api import diagnosis
 from zoo.cli import app
 from zoo.config import parse
 from zoo.data import DataConfig, open_dataset
@@ -23,6 +22,7 @@ from zoo.data.any_data import resolve
 from zoo.data.embedded import reads_folder, without_partial_labels
 from zoo.errors import DataError
 from zoo.recipe import Recipe
+from zoo.report import diagnose as diagnosis
 
 PACO, CE = "cifar_resnet20.paco_digits_lt50", "cifar_resnet20.ce_digits_lt50"
 CIFAR = "cifar_resnet32.paco_cifar100_lt100"  # its recipe may download

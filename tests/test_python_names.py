@@ -14,12 +14,13 @@ from PIL import Image
 from torch import nn
 
 import zoo
-from zoo.api import diagnosis, plan_finetuning
+from zoo.api import plan_finetuning
 from zoo.errors import ZooError
 from zoo.experiments.compare import _base
 from zoo.experiments.reading import find
 from zoo.recipe.overrides import as_overrides
 from zoo.release import named, portable
+from zoo.report import diagnose as diagnosis
 
 PACO, MOCO = "cifar_resnet20.paco_digits_lt50", "cifar_resnet20.moco_v2_ft_digits_lt50"
 

@@ -16,7 +16,6 @@ import zoo
 from tests import test_training
 from tests.test_step import stepper_and_batches
 from tests.test_training import StopAfter, assert_same_state, run
-from zoo.api.facts import training_facts
 from zoo.data import ImageDataset, eval_images, open_dataset
 from zoo.data.sources import ArrayStore
 from zoo.errors import DataError, Interrupted, RecipeError, TrainingError
@@ -26,6 +25,7 @@ from zoo.objectives import Objective
 from zoo.ranks import ALONE
 from zoo.recipe import Recipe
 from zoo.training import RunFolder, Trained, build_objective, train
+from zoo.training.facts import training_facts
 from zoo.training.stopping import Stopping
 from zoo.training.validation import Validation, put_aside
 

@@ -12,7 +12,7 @@ from zoo import _timm_hook
 from zoo.errors import ZooError
 
 if TYPE_CHECKING:
-    from zoo.api import Report, class_map, convert, diagnose, finetune, pretrain, snapshot
+    from zoo.api import class_map, convert, finetune, pretrain, snapshot
     from zoo.catalog import list_models, list_recipes, list_sweeps
     from zoo.evaluation.embed import Embedding, embed
     from zoo.evaluation.evaluate import evaluate
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from zoo.release import open as open
     from zoo.release.pull import pull
     from zoo.release.push import push
+    from zoo.report.diagnose import Report, diagnose
 
 __version__ = "0.1.0"
 
@@ -68,7 +69,7 @@ __all__ = [  # without `open`: a star would put it in the place of the builtin
 _HOME_OF = {
     name: module
     for module, names in {
-        "zoo.api": ("Report", "class_map", "convert", "diagnose", "finetune", "pretrain", "snapshot"),
+        "zoo.api": ("class_map", "convert", "finetune", "pretrain", "snapshot"),
         "zoo.catalog": ("list_models", "list_recipes", "list_sweeps"),
         "zoo.evaluation.embed": ("Embedding", "embed"),
         "zoo.evaluation.evaluate": ("evaluate",),
@@ -78,6 +79,7 @@ _HOME_OF = {
         ),
         "zoo.modules.centers": ("Centers",),
         "zoo.objectives": ("register_objective",),
+        "zoo.report.diagnose": ("Report", "diagnose"),
         "zoo.release": ("HubRelease", "Release", "list_hub", "load", "open"),
         "zoo.release.pull": ("pull",),
         "zoo.release.push": ("push",),

@@ -23,6 +23,7 @@ from zoo.recipe.protocols import LinearProtocol
 from zoo.release import Release
 from zoo.release.evaluations import ACCURACIES
 from zoo.training import build_objective, cpu_threads, pick_device
+from zoo.training.facts import hardware
 
 MOCO = "cifar_resnet20.moco_v2_ft_digits_lt50"
 PACO = "cifar_resnet20.paco_digits_lt50"
@@ -84,7 +85,7 @@ def _introduce(console: Console, recipe: Recipe) -> None:
         f"[bold]Long-tailed digits[/bold]: {len(train_set)} training images, {counts.max()} of the most "
         f"frequent class,\n{counts.min()} of the rarest; {len(test_set)} test images, about as many of each "
         "class.\n"
-        f"Four trainings of {recipe.training.epochs} epochs each on {api.hardware(pick_device('auto'))}:"
+        f"Four trainings of {recipe.training.epochs} epochs each on {hardware(pick_device('auto'))}:"
     )
 
 

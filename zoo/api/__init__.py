@@ -9,8 +9,6 @@ from zoo.lazy import attributes
 if TYPE_CHECKING:
     from zoo.api.classes import class_map
     from zoo.api.conversion import convert
-    from zoo.api.diagnosis import Report, diagnose
-    from zoo.api.facts import hardware
     from zoo.api.finetuning import finetune, plan_finetuning
     from zoo.api.own_pretraining import (
         data_in_place,
@@ -23,13 +21,10 @@ if TYPE_CHECKING:
     from zoo.api.snapshots import snapshot
 
 __all__ = [
-    "Report",
     "class_map",
     "convert",
     "data_in_place",
-    "diagnose",
     "finetune",
-    "hardware",
     "plan_finetuning",
     "plan_own_pretraining",
     "plan_pretraining",
@@ -42,13 +37,10 @@ __all__ = [
 __getattr__ = attributes(
     __name__,
     {
-        "Report": "diagnosis",
         "class_map": "classes",
         "convert": "conversion",
         "data_in_place": "own_pretraining",
-        "diagnose": "diagnosis",
         "finetune": "finetuning",
-        "hardware": "facts",
         "plan_finetuning": "finetuning",
         "plan_own_pretraining": "own_pretraining",
         "plan_pretraining": "pretraining",

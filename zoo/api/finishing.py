@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from zoo import release as releases
-from zoo.api.facts import training_facts
 from zoo.api.own_images import list_splits
 from zoo.data import ImageDataset
 from zoo.errors import DataError, TrainingError, ZooError
@@ -27,6 +26,7 @@ from zoo.release.origins import START, TEACHERS
 from zoo.release.tensors import round_centers_to_half, round_to_half
 from zoo.report.pictures import draw_pictures
 from zoo.training import Stage, pick_device
+from zoo.training.facts import training_facts
 from zoo.training.post_hoc import close
 from zoo.training.progress import show_status
 from zoo.training.run_stages import class_rows_of, rows_of, together

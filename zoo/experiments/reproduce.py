@@ -12,7 +12,6 @@ import numpy as np
 
 from zoo import catalog
 from zoo import release as releases
-from zoo.api.diagnosis import unseen
 from zoo.api.own_images import open_own
 from zoo.api.pretraining import pretrain
 from zoo.config import Config, is_number, parse
@@ -32,6 +31,7 @@ from zoo.recipe import Recipe
 from zoo.recipe.protocols import PROTOCOLS, TRAINED, settings_of
 from zoo.release import Release, format
 from zoo.release.origins import START, origins, sha256_of
+from zoo.report.diagnose import unseen
 
 TRAINING = "training"
 """What the figures are of that no evaluation has made."""

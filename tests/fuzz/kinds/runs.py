@@ -20,7 +20,6 @@ from tests.fuzz import mutate
 from tests.fuzz.case import Case
 from tests.fuzz.kinds import checkpoints
 from tests.report_helpers import subject
-from zoo.api.facts import training_facts
 from zoo.data import ImageDataset, open_dataset
 from zoo.ranks import ALONE
 from zoo.recipe import Recipe
@@ -28,6 +27,7 @@ from zoo.release import history
 from zoo.report.figures import draw_one
 from zoo.training import RunFolder, Trained, build_objective
 from zoo.training.checkpointing import Keeper
+from zoo.training.facts import training_facts
 from zoo.training.run_folder import Checkpoint
 from zoo.training.step import Stepper
 from zoo.training.tracking import NOTES, Notes
