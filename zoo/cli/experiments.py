@@ -9,7 +9,7 @@ from typer import Argument, Option
 
 from zoo.cli.app import DATA, INIT, RESUME, SET, TRAINED_ON, app, changes, check_early, listed
 from zoo.cli.show import print_columns
-from zoo.errors import RecipeError, ZooError
+from zoo.errors import RecipeError, ZooError, few
 from zoo.files import RUNS
 from zoo.launch import rank
 
@@ -202,13 +202,12 @@ def print_reproduction(found: Reproduction) -> None:
     Raises:
         ZooError: as the last line, if a figure differs, or none of an evaluation was compared.
     """
-    head = ("EVALUATION", "METRIC", "RECORDED", "REPRODUCED", "DIFFERENCE", "TOLERANCE", "VERDICT")
-    cells = [
-        (f.of, f.name, *map(_number, (f.recorded, f.reproduced, f.difference, f.tolerance)), f.verdict)
-        for f in found.figures
-        if "." not in f.name or not f.agrees
-    ]
-    print_columns([head, *cells])
+    rows = [("EVALUATION", "METRIC", "RECORDED", "REPRODUCED", "DIFFERENCE", "TOLERANCE", "VERDICT")]
+    for f in found.figures:
+        if "." not in f.name or not f.agrees:
+            numbers = map(_number, (f.recorded, f.reproduced, f.difference, f.tolerance))
+            rows.append((f.of, f.name, *numbers, f.verdict))
+    print_columns(rows)
     spread = f"the spread over {found.seeds} other seeds" if found.seeds else "no spread of training"
     print(f"\nall figures judged together, by the number of test images and {spread}")
     for label, reason in found.not_repeated:
@@ -216,20 +215,16 @@ def print_reproduction(found: Reproduction) -> None:
     print(f"weights: {'the same' if found.same_weights else 'other'} bits (SHA-256)")
     print(f"the new release: {found.made.path}")
     judged = [figure for figure in found.figures if figure.tolerance is not None]
-    wrong = [figure for figure in judged if not figure.agrees]
-    left_out = f"; {len(found.not_repeated)} evaluation(s) not repeated" if found.not_repeated else ""
+    wrong = [f"{figure.of}: {figure.name}" for figure in judged if not figure.agrees]
+    name = found.recorded.name
     if wrong:
         raise ZooError(
-            f"{found.recorded.name} was not reproduced: {len(wrong)} of {len(judged)} figures differ, e.g. "
-            f"{wrong[0].of}: {wrong[0].name}, recorded {_number(wrong[0].recorded)}, reproduced "
-            f"{_number(wrong[0].reproduced)}{left_out}"
+            f"{name} was not reproduced: {len(wrong)} of {len(judged)} figures differ: {few(wrong)}"
         )
     if not found.compared:
-        raise ZooError(
-            f"{found.recorded.name} was not reproduced: no figure of its evaluations could be compared"
-        )
+        raise ZooError(f"{name} was not reproduced: no figure of its evaluations could be compared")
     same = sum(figure.verdict == "same" for figure in judged)
-    print(f"{found.recorded.name} was reproduced: {len(judged)} figures agree, {same} exactly{left_out}")
+    print(f"{name} was reproduced: {len(judged)} figures agree, {same} exactly")
 
 
 def _print_frame(frame: pd.DataFrame) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from zoo.evaluation.linear import LinearClassifier, fit_linear
     from zoo.evaluation.metrics import classification_metrics
     from zoo.evaluation.predict import Prediction
-    from zoo.evaluation.retrieval import Pairs, Ranked, Retrieval
+    from zoo.evaluation.retrieval import Pairs, Retrieval
     from zoo.functional.knn import KnnPrediction, knn_predict
 
 _HOME_OF = {
@@ -25,7 +25,6 @@ _HOME_OF = {
     "LinearClassifier": "linear",
     "Pairs": "retrieval",
     "Prediction": "predict",
-    "Ranked": "retrieval",
     "Retrieval": "retrieval",
     "classification_metrics": "metrics",
     "extract": "encode",
@@ -40,7 +39,6 @@ __all__ = [
     "LinearClassifier",
     "Pairs",
     "Prediction",
-    "Ranked",
     "Retrieval",
     "classification_metrics",
     "extract",
