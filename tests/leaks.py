@@ -10,8 +10,8 @@ import torch
 
 from zoo.data import ImageDataset
 from zoo.evaluation import measure as measuring
-from zoo.evaluation.answers import Answer
-from zoo.evaluation.encoded import Encoded
+from zoo.evaluation.measure import Answer
+from zoo.evaluation.probe_data import Encoded
 
 
 def permuted(dataset: ImageDataset, seed: int = 0) -> ImageDataset:
@@ -39,14 +39,14 @@ def check_no_leak(
         Both entries.
     """
     answers: list[Answer] = []
-    respond = measuring.respond
+    run_protocol = measuring.run_protocol
 
     def spy(*arguments: Any) -> Answer:
-        answers.append(respond(*arguments))
+        answers.append(run_protocol(*arguments))
         return answers[-1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(measuring, "respond", spy)
+        patch.setattr(measuring, "run_protocol", spy)
         entries = [evaluate(encoded(true)) for true in (True, False)]
     first, second = answers
     assert torch.equal(first.predictions, second.predictions), "predictions depend on the test labels"

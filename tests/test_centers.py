@@ -24,7 +24,7 @@ import zoo
 from tests.release_helpers import CLASSES, release_of, some_centers, trained_encoder
 from tests.report_helpers import digits
 from zoo.cli import app
-from zoo.evaluation.features import Features
+from zoo.evaluation.encode import Features
 from zoo.modules import Centers
 from zoo.recipe import Recipe
 from zoo.release import Release
@@ -252,25 +252,22 @@ def test_a_new_release_shows_the_map_in_its_card(paco: Release, moco: Release) -
     assert not (moco.path / "centers.png").exists()
 
 
-def test_the_command_lists_classes_and_nearest_classes_of_images(tmp_path: Path) -> None:
-    done = CliRunner().invoke(app, ["centers", PACO, "--out", str(tmp_path / "map.png")])
+def test_show_lists_the_centers_and_predict_the_nearest_classes_of_an_image(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["show", PACO, "--full"])
     assert done.exit_code == 0, done.output
     lines = [line.split() for line in done.output.splitlines()]
-    assert lines[1][:2] == ["0", "125"]
-    assert lines[4][:2] == ["3", "33"]
+    first = next(place for place, words in enumerate(lines) if words[:1] == ["CLASS"])
+    assert lines[first + 1][:2] == ["0", "125"]
+    assert lines[first + 4][:2] == ["3", "33"]
     unit = torch.nn.functional.normalize(zoo.open(PACO).centers.weight.double())
     cosines = (unit @ unit[3]).index_fill(0, torch.tensor([3]), -2.0)
-    assert lines[4][-2:] == [str(int(cosines.argmax())), f"{float(cosines.max()):.2f}"]
-    assert (tmp_path / "map.png").is_file()
+    assert lines[first + 4][-2:] == [str(int(cosines.argmax())), f"{float(cosines.max()):.2f}"]
 
     digit().save(tmp_path / "x.png")
-    done = CliRunner().invoke(app, ["centers", PACO, "--image", str(tmp_path / "x.png"), "--k", "2"])
+    done = CliRunner().invoke(app, ["predict", PACO, str(tmp_path / "x.png"), "--top", "2"])
     expected = zoo.open(PACO).nearest_classes(digit(), k=2)
-    rows = [line.split() for line in done.output.splitlines()[1:]]
+    rows = [line.split() for line in done.stdout.splitlines()[1:]]
     assert rows == [[str(tmp_path / "x.png"), name, f"{p:.3f}"] for name, p in expected]
-
-    done = CliRunner().invoke(app, ["centers", MOCO])
-    assert "has no centers" in str(done.exception)
-    done = CliRunner().invoke(app, ["centers", PACO, "--image", str(tmp_path / "absent.png")])
-    assert isinstance(done.exception, zoo.ZooError)
-    assert "absent.png" in str(done.exception)
+    for words, message in (([MOCO, "x.png"], "has no centers"), ([PACO, "absent.png"], "absent.png")):
+        done = CliRunner().invoke(app, ["predict", *words])
+        assert isinstance(done.exception, zoo.ZooError) and message in str(done.exception)

@@ -19,8 +19,6 @@ from safetensors.torch import load_file, save_file
 
 import zoo
 from tests.cifar_files import ARCHIVE, IMAGES, drawn, encode, pixels_of, write_archive, write_parquet
-from zoo.api.diagnosis import _open_data
-from zoo.api.subjects import open_subject
 from zoo.config import parse
 from zoo.data import DataConfig, ImageDataset, cifar, open_dataset
 from zoo.data import image_ids as contents
@@ -31,6 +29,8 @@ from zoo.image_list import ImageList
 from zoo.release import Release, images
 from zoo.release.check import check_release
 from zoo.release.format import sha256
+from zoo.report.diagnose import _open_data
+from zoo.report.opened import open_subject
 
 TAIL = {"profile": "exponential", "imbalance": 4.0, "seed": 0}
 ORDER = np.random.default_rng(0).permutation(IMAGES["train"])

@@ -17,12 +17,12 @@ import zoo
 from tests.conftest import BRIEF
 from tests.programs.plain_sweep import draw_nothing
 from tests.test_api import FOLDER, picture_folder
-from zoo.api import diagnosis
-from zoo.api.subjects import open_subject
 from zoo.cli.app import app
 from zoo.errors import ZooError
 from zoo.release import Release
+from zoo.report import diagnose as diagnosis
 from zoo.report import figures
+from zoo.report.opened import open_subject
 
 PACO, MOCO = "cifar_resnet20.paco_digits_lt50", "cifar_resnet20.moco_v2_ft_digits_lt50"
 SAMPLE = 60

@@ -8,22 +8,20 @@ from typing import Any
 
 import pytest
 import torch
-from pydantic import TypeAdapter
 
 import zoo
+from tests.evaluation_helpers import digits, encoder, run_of
 from tests.leaks import check_no_leak, permuted
-from tests.test_evaluation_linear_full import DATA, MEAN, STD, VIEW, encoder, run_of
-from zoo.data import open_dataset
 from zoo.evaluation import measure as measuring
-from zoo.evaluation.answers import Answer, Classes
-from zoo.evaluation.encoded import Encoded, ProbeData
+from zoo.evaluation.evaluate import parse_protocol
 from zoo.evaluation.linear import fit_linear
-from zoo.evaluation.measure import measure
+from zoo.evaluation.measure import Answer, _of_logits, measure
+from zoo.evaluation.probe_data import Encoded, ProbeData
 from zoo.modules import Centers
-from zoo.recipe.protocols import PROTOCOLS, Protocol
+from zoo.recipe.protocols import PROTOCOLS
 
 SETTINGS: dict[str, dict[str, Any]] = {
-    "linear": {"augmentation": {"views": 1}, "l2_grid": [1e-3, 1e-1]},
+    "linear": {"l2_grid": [1e-3, 1e-1]},
     "linear_full": {"epochs": 2, "milestones": [], "lr": 0.1},
     "knn": {},
     "few_shot": {"shots": 2},
@@ -34,14 +32,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 def encoded(true: bool) -> Encoded:
-    train_set, test_set = (open_dataset(DATA, split, None) for split in ("train", "test"))
-    train_set, test_set = train_set.subset(range(0, 1250, 5)), test_set.subset(range(0, 547, 3))
-    labelled = test_set if true else permuted(test_set)
-    return Encoded(encoder(), train_set, labelled, view=VIEW, mean=MEAN, std=STD, device="cpu")
-
-
-def protocol_of(name: str, **settings: Any) -> Any:
-    return TypeAdapter(Protocol).validate_python({"protocol": name, **settings})
+    data = digits(encoder(), every=5)
+    tested = data.test_set.subset(range(0, 547, 3))
+    data.test_set = tested if true else permuted(tested)
+    return data
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
@@ -50,7 +44,7 @@ def test_a_protocol_says_the_same_whatever_the_test_labels_are(name: str, tmp_pa
     weight = torch.randn(10, 64, generator=generator)
     centers = Centers(weight, -weight @ encoded(True).train.features.mean(dim=0), torch.ones(10).long())
     folders = iter((tmp_path / "true", tmp_path / "permuted"))
-    protocol = protocol_of(name, **SETTINGS[name])
+    protocol = parse_protocol(name, SETTINGS[name])
     true, other = check_no_leak(lambda data: measure(protocol, data, centers, run_of(next(folders))), encoded)
     assert true["metrics"] != other["metrics"]  # while the count is another, so the labels did arrive
     assert true["test_set"]["sha256"] != other["test_set"]["sha256"]
@@ -66,19 +60,19 @@ def _on_test_labels(_protocol: Any, data: ProbeData) -> Answer:
     features, targets = data.train
     probes = [fit_linear(features, targets, 10, l2_grid=[l2]) for l2 in (1e-4, 1e-2, 1.0, 10.0)]
     best = max(probes, key=lambda probe: (probe.predict(data.test) == labels).float().mean().item())
-    return Classes.of_logits(best.logits(data.test), {"l2": best.l2})
+    return _of_logits(best.logits(data.test), {"l2": best.l2})
 
 
 def _saying_nothing_of_it(protocol: Any, data: ProbeData) -> Answer:
     answer = _on_test_labels(protocol, data)
-    return Classes(answer.predictions)
+    return answer._replace(chosen={})
 
 
 @pytest.mark.parametrize("leak", [_on_test_labels, _saying_nothing_of_it])
 def test_a_probe_that_chooses_its_penalty_on_the_test_labels_is_caught(
     leak: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    linear = protocol_of("linear")
+    linear = parse_protocol("linear", {"l2_grid": [1e-3, 1e-1]})
     check_no_leak(lambda data: measure(linear, data, None), encoded)
     monkeypatch.setattr(measuring, "_linear", leak)
     with pytest.raises(AssertionError, match="depend on the test labels"):

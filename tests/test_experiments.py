@@ -196,7 +196,7 @@ def test_what_no_table_can_be_made_of_is_one_line(
 @pytest.fixture(autouse=True)
 def _plain_pictures(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr("zoo.api.finishing.draw_pictures", draw_nothing)
-    monkeypatch.setattr("zoo.api.diagnosis.draw", lambda *_: [])
+    monkeypatch.setattr("zoo.report.diagnose.draw", lambda *_: [])
     yield
 
 

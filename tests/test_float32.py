@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
-from zoo.evaluation.features import extract
+from zoo.evaluation.encode import extract
 from zoo.training.acceleration import fastest_kernels, float32_products
 
 CUDNN, MATMUL = torch.backends.cudnn, torch.backends.cuda.matmul

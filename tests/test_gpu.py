@@ -20,7 +20,7 @@ from tests.test_training import RECIPES, SHORT, StopAfter
 from zoo import functional
 from zoo.data import TrainLoader, open_dataset
 from zoo.errors import Interrupted
-from zoo.evaluation.features import extract
+from zoo.evaluation.encode import extract
 from zoo.modules import convert_ghost_batchnorm
 from zoo.objectives import Objective
 from zoo.recipe import Recipe

@@ -11,13 +11,13 @@ from huggingface_hub import constants
 from PIL import Image
 
 import zoo
-from zoo.api.facts import start_facts
 from zoo.data import open_dataset
 from zoo.errors import RecipeError, TrainingError, ZooError
 from zoo.objectives import Objective
 from zoo.recipe import Recipe
 from zoo.release import Release
 from zoo.training import RunFolder, build_objective, train
+from zoo.training.facts import start_facts
 
 CE = "cifar_resnet20.ce_digits_lt50"
 TINY = "test_resnet"  # timm's smallest, with weights of its own

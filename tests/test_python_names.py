@@ -14,12 +14,13 @@ from PIL import Image
 from torch import nn
 
 import zoo
-from zoo.api import diagnosis, plan_finetuning
+from zoo.api import plan_finetuning
 from zoo.errors import ZooError
 from zoo.experiments.compare import _base
 from zoo.experiments.reading import find
 from zoo.hub import named, portable
 from zoo.recipe.overrides import as_overrides
+from zoo.report import diagnose as diagnosis
 
 PACO, MOCO = "cifar_resnet20.paco_digits_lt50", "cifar_resnet20.moco_v2_ft_digits_lt50"
 
@@ -92,21 +93,6 @@ def test_a_table_takes_one_list_of_names_and_of_releases() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "expected"),
-    [
-        ({"workers": "2"}, "workers: found '2', expected 0 or more"),
-        ({"workers": True}, "workers: found True, expected 0 or more"),
-        ({"kk": 5}, 'protocol knn: unknown setting "kk". Did you mean "k"? It has: k, tau'),
-        ({"device": "cuda:1"}, 'device: found "cuda:1"'),
-    ],
-)
-def test_an_evaluation_names_what_it_cannot_take(settings: dict[str, Any], expected: str) -> None:
-    with pytest.raises(ZooError) as error:
-        zoo.evaluate(PACO, "knn", **settings)
-    assert str(error.value).startswith(expected)
-
-
-@pytest.mark.parametrize(
     "use",
     [
         zoo.open,
@@ -150,17 +136,6 @@ def test_lists_are_asked_for_by_a_text_and_recipes_by_a_name() -> None:
             listing(3)  # type: ignore[arg-type]
     with pytest.raises(ZooError, match="recipe: found a Release, expected a name, a file or a Recipe"):
         zoo.pretrain(zoo.open(PACO), out="out")  # type: ignore[arg-type]
-
-
-def test_a_text_without_wildcards_lists_all_names_that_contain_it() -> None:
-    for listing, part in (
-        (zoo.list_models, "paco"),
-        (zoo.list_recipes, "pico_cifar"),
-        (zoo.list_sweeps, "lt"),
-    ):
-        found = listing(part)
-        assert found == [name for name in listing() if part in name] == listing(f"*{part}*") != []
-        assert listing(f"{part}*") == [name for name in found if name.startswith(part)]
 
 
 def test_a_release_is_made_in_runs_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,10 +20,10 @@ from scipy import stats
 
 import zoo
 from tests.report_helpers import COUNTS, MOCO, PACO, class_rows, rows, some_look, subject
-from zoo.api import diagnosis
 from zoo.errors import ZooError
 from zoo.modules.centers import Centers
 from zoo.report import classes, series
+from zoo.report import diagnose as diagnosis
 from zoo.report.features import directions, penalty, tau_of
 from zoo.report.figures import FIGURES, draw, draw_one
 from zoo.report.labels import differences, short_labels

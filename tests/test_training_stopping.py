@@ -16,17 +16,16 @@ import zoo
 from tests import test_training
 from tests.test_step import stepper_and_batches
 from tests.test_training import StopAfter, assert_same_state, run
-from zoo.api.facts import training_facts
 from zoo.data import ImageDataset, eval_images, open_dataset
 from zoo.data.stores import ArrayStore
 from zoo.errors import DataError, Interrupted, RecipeError, TrainingError
-from zoo.evaluation.classifier import center_logits
-from zoo.evaluation.features import extract
+from zoo.evaluation.encode import extract
 from zoo.evaluation.metrics import classification_metrics
 from zoo.objectives import Objective
 from zoo.ranks import ALONE
 from zoo.recipe import Recipe
 from zoo.training import RunFolder, Trained, build_objective, train
+from zoo.training.facts import training_facts
 from zoo.training.stopping import Stopping
 from zoo.training.validation import Validation, put_aside
 
@@ -173,7 +172,7 @@ def test_the_value_is_that_of_the_released_classifier_and_of_equals_the_earlier(
     features, labels = extract(trained.objective.encoder, images, device=CPU)
     centers = trained.objective.centers()
     assert centers is not None
-    logits = center_logits(features, centers)
+    logits = centers.logits(features)
     found = classification_metrics(logits.argmax(dim=1), labels, None, held.class_names)
     assert max(values) == pytest.approx(found[metric])
     row = looks(tmp_path)[values.index(max(values))]

@@ -12,21 +12,12 @@ from zoo import _timm_hook
 from zoo.errors import ZooError
 
 if TYPE_CHECKING:
-    from zoo.api import (
-        Embedding,
-        Prediction,
-        Report,
-        class_map,
-        diagnose,
-        embed,
-        evaluate,
-        finetune,
-        predict,
-        pretrain,
-        snapshot,
-    )
+    from zoo.api import finetune, pretrain, snapshot
     from zoo.catalog import list_models, list_recipes, list_sweeps
     from zoo.conversion.convert import convert
+    from zoo.evaluation.embed import Embedding, embed
+    from zoo.evaluation.evaluate import evaluate
+    from zoo.evaluation.predict import Prediction, predict
     from zoo.experiments.compare import Comparison, compare
     from zoo.experiments.reproduce import Reproduction, reproduce
     from zoo.experiments.sweep import Sweep, sweep
@@ -38,6 +29,8 @@ if TYPE_CHECKING:
     from zoo.modules.centers import Centers
     from zoo.objectives import register_objective
     from zoo.release import Release
+    from zoo.report.classes import class_map
+    from zoo.report.diagnose import Report, diagnose
 
 __version__ = "0.1.0"
 
@@ -79,12 +72,12 @@ __all__ = [  # without `open`: a star would put it in the place of the builtin
 _HOME_OF = {
     name: module
     for module, names in {
-        "zoo.api": (
-            *("Embedding", "Prediction", "Report", "class_map", "diagnose", "embed"),
-            *("evaluate", "finetune", "predict", "pretrain", "snapshot"),
-        ),
+        "zoo.api": ("finetune", "pretrain", "snapshot"),
         "zoo.catalog": ("list_models", "list_recipes", "list_sweeps"),
         "zoo.conversion": ("convert",),
+        "zoo.evaluation.embed": ("Embedding", "embed"),
+        "zoo.evaluation.evaluate": ("evaluate",),
+        "zoo.evaluation.predict": ("Prediction", "predict"),
         "zoo.experiments": (
             *("Comparison", "Reproduction", "Results", "Sweep", "compare", "reproduce", "sweep", "table"),
         ),
@@ -94,6 +87,8 @@ _HOME_OF = {
         "zoo.modules.centers": ("Centers",),
         "zoo.objectives": ("register_objective",),
         "zoo.release": ("Release",),
+        "zoo.report.classes": ("class_map",),
+        "zoo.report.diagnose": ("Report", "diagnose"),
     }.items()
     for name in names
 }

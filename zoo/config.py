@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard, TypeVar, get_args, get_origin
 
 import pydantic
 import yaml
@@ -54,7 +54,8 @@ def _explain(schema: type[Config], item: Any) -> str:
     path, kind, context = ".".join(map(str, place.path)), item["type"], item.get("ctx", {})
     if kind == "extra_forbidden":
         keys = _keys(place.beside)
-        return f'unknown key "{path}".{did_you_mean(place.path[-1], keys)} Valid keys: {", ".join(keys)}'
+        hint = _inside(place) or did_you_mean(place.path[-1], keys)
+        return f'unknown key "{path}".{hint} Valid keys: {", ".join(keys)}'
     if kind == "missing":
         return f'missing key "{path}"'
     if kind == "union_tag_not_found":
@@ -73,6 +74,19 @@ def _explain(schema: type[Config], item: Any) -> str:
     words = re.findall(r"'([^']*)'", expected)
     at = f'"{path}": ' if path else ""
     return f"{at}found {_short(found)}, {expected}.{did_you_mean(found, words)}".rstrip(".")
+
+
+def _inside(place: _Place) -> str:
+    """Return a hint at the section that has the key: `training.epochs` for `epochs`."""
+    *before, key = place.path
+    found = [
+        ".".join(map(str, [*before, name, key]))
+        for section in place.beside
+        for name, field in section.model_fields.items()
+        if get_origin(field.annotation) is not list and type(None) not in get_args(field.annotation)
+        if any(key in member.model_fields for member in _members(field.annotation))
+    ]
+    return f' Did you mean "{found[0]}"?' if len(found) == 1 else ""
 
 
 def _short(value: object) -> str:

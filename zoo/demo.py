@@ -12,8 +12,9 @@ from torch import nn
 from zoo import api, release
 from zoo.data import open_dataset
 from zoo.errors import TrainingError
-from zoo.evaluation.measure import Encoded, measure
-from zoo.evaluation.printed import plain
+from zoo.evaluation.measure import measure
+from zoo.evaluation.metrics import plain
+from zoo.evaluation.probe_data import Encoded
 from zoo.experiments.plot import draw_rows
 from zoo.experiments.statistics import summarize
 from zoo.files import is_unused
@@ -22,6 +23,7 @@ from zoo.recipe.protocols import LinearProtocol
 from zoo.release import Release
 from zoo.release.evaluations import ACCURACIES
 from zoo.training import build_objective, cpu_threads, pick_device
+from zoo.training.facts import hardware
 
 MOCO = "cifar_resnet20.moco_v2_ft_digits_lt50"
 PACO = "cifar_resnet20.paco_digits_lt50"
@@ -83,7 +85,7 @@ def _introduce(console: Console, recipe: Recipe) -> None:
         f"[bold]Long-tailed digits[/bold]: {len(train_set)} training images, {counts.max()} of the most "
         f"frequent class,\n{counts.min()} of the rarest; {len(test_set)} test images, about as many of each "
         "class.\n"
-        f"Four trainings of {recipe.training.epochs} epochs each on {api.hardware(pick_device('auto'))}:"
+        f"Four trainings of {recipe.training.epochs} epochs each on {hardware(pick_device('auto'))}:"
     )
 
 

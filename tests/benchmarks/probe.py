@@ -1,8 +1,8 @@
 """The linear probe on cached features against 100 epochs in which the frozen backbone runs again.
 
-Both sides learn the same: the same images under the evaluation view, the same order of batches, standardised
-features, softmax regression by SGD with Nesterov momentum and a cosine schedule. The peer is a plain training
-loop as it is written without a cache: every epoch decodes and encodes every image; standardisation and rate
+Both sides learn the same: softmax regression with one penalty on standardised features of the same images
+under the evaluation view. The peer is a plain training loop as it is written without a cache, SGD with
+Nesterov momentum and a cosine schedule: every epoch decodes and encodes every image; standardisation and rate
 are given to it, and convolutions that do not round float32 on a GPU, as ours do not. Ours is
 `zoo evaluate linear` up to the fitted weights, decoding included. All 100 epochs of the peer run; between
 them ours is measured again and again.
@@ -28,9 +28,7 @@ from zoo import backbones
 from zoo.data import EvalView, ImageDataset
 from zoo.data.stores import ArrayStore
 from zoo.evaluation.linear import LinearClassifier, fit_linear
-from zoo.evaluation.measure import Encoded
-from zoo.evaluation.solvers import Problem, _curvature
-from zoo.seeding import derive_seed
+from zoo.evaluation.probe_data import Encoded
 from zoo.training.acceleration import float32_products
 
 EPOCHS = 100
@@ -65,12 +63,10 @@ def rows(device: torch.device) -> Iterator[Row]:
         if epoch % 10 == 0:
             ours.append(_seconds(lambda: _ours(model, train_set, test_set, work, device), device))
     probe = _ours(model, train_set, test_set, work, device)
-    weight, bias = peer.problem.unstandardise(peer.parameters.detach())
-    distance = (probe.weight - weight.to(probe.weight)).abs().max() / weight.abs().max().to(probe.weight)
     features = _encoded(model, train_set, test_set, work, device).test.features
-    other = (features.to(weight) @ weight.T + bias).argmax(1).to(probe.weight.device)
+    other = peer.predict(features.to(device)).to(probe.weight.device)
     disagree = (probe.predict(features) != other).float().mean().item()
-    equal = gate("weights, relative,", distance.item(), 1e-3) + "; " + gate("predictions", disagree, 0.005)
+    equal = gate("predictions", disagree, 0.01)
     seconds = statistics.fmean(ours)  # as a sum of 100 epochs is one of means
     yield Row(
         f"linear probe, {EPOCHS} epochs, {work.arch}, {work.images} images of {work.size} px",
@@ -100,9 +96,7 @@ def _ours(
     model: nn.Module, train: ImageDataset, test: ImageDataset, work: Work, device: torch.device
 ) -> LinearClassifier:
     features, labels = _encoded(model, train, test, work, device).train
-    return fit_linear(
-        features.to(device), labels, CLASSES, l2_grid=[L2], solver="sgd", max_iter=EPOCHS, seed=0
-    )
+    return fit_linear(features.to(device), labels, CLASSES, l2_grid=[L2])
 
 
 class _Peer:
@@ -110,30 +104,40 @@ class _Peer:
 
     def __init__(self, model: nn.Module, data: ImageDataset, device: torch.device, encoded: Encoded) -> None:
         features, labels = (tensor.to(device) for tensor in encoded.train)
-        self.problem = Problem.standardised(features, labels, CLASSES, False)  # its mean and scale are used
+        self.scale, self.center = torch.std_mean(features, dim=0, correction=0)
+        self.scale = self.scale.clamp(min=1e-6)
+        x = F.pad((features - self.center) / self.scale, (0, 1), value=1.0)
         self.model, self.data, self.labels, self.device = model, data, labels, device
         self.mean = torch.tensor(MEAN, device=device).view(3, 1, 1)
         self.std = torch.tensor(STD, device=device).view(3, 1, 1)
         self.parameters = torch.zeros(CLASSES, features.shape[1] + 1, device=device, requires_grad=True)
-        rate = 1 / _curvature(self.problem, L2)
+        # the inverse of the loss's largest curvature, at most 1/2 X'X / N + l2 (Böhning 1992)
+        rate = 1 / (0.5 * float(torch.linalg.eigvalsh(x.T @ x / len(x))[-1]) + L2)
         self.optimizer = torch.optim.SGD([self.parameters], lr=rate, momentum=0.9, nesterov=True)
         self.batches = -(-len(data) // 1024)
         self.schedule = torch.optim.lr_scheduler.CosineAnnealingLR(self.optimizer, EPOCHS * self.batches)
-        self.generator = torch.Generator().manual_seed(derive_seed("linear", 0, "refit"))
+        self.generator = torch.Generator().manual_seed(0)
 
     def epoch(self, number: int) -> None:
         """Decode, encode and learn from every image once."""
         for rows in torch.randperm(len(self.data), generator=self.generator).split(1024):
             with torch.no_grad(), float32_products():  # as `extract` does
                 features = torch.cat([self.model(self._images(part)) for part in rows.split(256)])
-            x = (features - self.problem.mean) / self.problem.scale
-            logits = x @ self.parameters[:, :-1].T + self.parameters[:, -1]
+            logits = self._logits(features)
             penalty = 0.5 * L2 * self.parameters[:, :-1].square().sum()
             loss = F.cross_entropy(logits, self.labels[rows.to(self.device)]) + penalty
             self.optimizer.zero_grad()
             loss.backward()
             self.optimizer.step()
             self.schedule.step()
+
+    def predict(self, features: Tensor) -> Tensor:
+        """Return the classes `[N]` of features `[N, D]`."""
+        return self._logits(features).argmax(dim=1)
+
+    def _logits(self, features: Tensor) -> Tensor:
+        x = (features - self.center) / self.scale
+        return x @ self.parameters[:, :-1].T + self.parameters[:, -1]
 
     def _images(self, rows: Tensor) -> Tensor:
         decoded = [torch.from_numpy(np.array(self.data.image(row))) for row in rows.tolist()]

@@ -29,7 +29,8 @@ import yaml
 from torch import Tensor
 
 import zoo
-from zoo.evaluation.measure import Encoded, respond
+from zoo.evaluation.measure import run_protocol
+from zoo.evaluation.probe_data import Encoded
 from zoo.experiments.statistics import paired_images
 from zoo.files import write_text
 
@@ -58,14 +59,14 @@ def answers(release: str, protocol: str, data: str | None, settings: list[str]) 
     found: list[Answers] = []
 
     def keep(chosen: Any, encoded: Encoded, centers: Any, run: Any, **_: Any) -> dict[str, Any]:
-        predictions = respond(chosen, encoded.probe, centers, run).predictions.cpu()
+        predictions = run_protocol(chosen, encoded.probe, centers, run).predictions.cpu()
         labels = torch.from_numpy(encoded.test_set.labels.copy())
         many = torch.as_tensor(encoded.train_set.class_counts)[labels]
         found.append(Answers(predictions == labels, many, encoded.test_set.describe()["sha256"]))
         return {}
 
     given = {key: yaml.safe_load(value) for key, _, value in (text.partition("=") for text in settings + own)}
-    with patch("zoo.api.evaluation.measure", keep):
+    with patch("zoo.evaluation.evaluate.measure", keep):
         zoo.evaluate(name, protocol, data, save=False, **given)
     return found[0]
 

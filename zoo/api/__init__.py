@@ -1,39 +1,52 @@
-"""What users call: pretrain, finetune, evaluate, diagnose, ... Joins the rooms."""
+"""What users call that has no room of its own yet; names are fetched when they are used."""
 
-from zoo.api.diagnosis import Report, diagnose
-from zoo.api.embedding import embed
-from zoo.api.evaluation import evaluate, evaluate_release
-from zoo.api.facts import hardware
-from zoo.api.finetuning import finetune, plan_finetuning
-from zoo.api.own_pretraining import data_in_place, plan_own_pretraining, pretrain, refuse_beside_a_recipe
-from zoo.api.prediction import Prediction, predict, prior_words
-from zoo.api.pretraining import plan_pretraining
-from zoo.api.profiling import profile_step
-from zoo.api.snapshots import snapshot
-from zoo.evaluation.embedding import Embedding
-from zoo.recipe.protocols import PROTOCOLS
-from zoo.report.classes import class_map
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from zoo.lazy import attributes
+
+if TYPE_CHECKING:
+    from zoo.api.classes import class_map
+    from zoo.api.conversion import convert
+    from zoo.api.finetuning import finetune, plan_finetuning
+    from zoo.api.own_pretraining import (
+        data_in_place,
+        plan_own_pretraining,
+        pretrain,
+        refuse_beside_a_recipe,
+    )
+    from zoo.api.pretraining import plan_pretraining
+    from zoo.api.profiling import profile_step
+    from zoo.api.snapshots import snapshot
 
 __all__ = [
-    "PROTOCOLS",
-    "Embedding",
-    "Prediction",
-    "Report",
     "class_map",
+    "convert",
     "data_in_place",
-    "diagnose",
-    "embed",
-    "evaluate",
-    "evaluate_release",
     "finetune",
-    "hardware",
     "plan_finetuning",
     "plan_own_pretraining",
     "plan_pretraining",
-    "predict",
     "pretrain",
-    "prior_words",
     "profile_step",
     "refuse_beside_a_recipe",
     "snapshot",
 ]
+
+__getattr__ = attributes(
+    __name__,
+    {
+        "class_map": "classes",
+        "convert": "conversion",
+        "data_in_place": "own_pretraining",
+        "finetune": "finetuning",
+        "plan_finetuning": "finetuning",
+        "plan_own_pretraining": "own_pretraining",
+        "plan_pretraining": "pretraining",
+        "pretrain": "own_pretraining",
+        "profile_step": "profiling",
+        "refuse_beside_a_recipe": "own_pretraining",
+        "snapshot": "snapshots",
+    },
+)

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from zoo import hub
-from zoo.api.evaluation import resolve_data
 from zoo.api.pretraining import as_recipe, pretrain
 from zoo.config import dump_yaml, parse
 from zoo.data import DataConfig
 from zoo.data.any_data import Data, resolve
 from zoo.data.memory import Root
 from zoo.errors import RecipeError
+from zoo.evaluation.evaluate import resolve_data
 from zoo.files import RUNS
 from zoo.recipe import Recipe, templates
 from zoo.recipe.naming import words_and_name

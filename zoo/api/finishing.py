@@ -10,13 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from zoo import hub
-from zoo.api.evaluation import measure_aloud
-from zoo.api.facts import training_facts
 from zoo.api.own_images import list_splits
 from zoo.data import ImageDataset
 from zoo.errors import DataError, TrainingError, ZooError
-from zoo.evaluation.encoded import ProbeData, Reading
-from zoo.evaluation.measure import Encoded, ProbeRun
+from zoo.evaluation.measure import measure
+from zoo.evaluation.probe_data import Encoded, ProbeData, Reading
+from zoo.evaluation.published import ProbeRun
 from zoo.image_list import ImageList
 from zoo.objectives import Objective
 from zoo.recipe import Recipe
@@ -26,6 +25,7 @@ from zoo.release.provenance import START, TEACHERS, inherited_license
 from zoo.release.tensors import round_centers_to_half, round_to_half
 from zoo.report.pictures import draw_pictures
 from zoo.training import Stage, pick_device
+from zoo.training.facts import training_facts
 from zoo.training.post_hoc import close
 from zoo.training.progress import show_status
 from zoo.training.run_stages import class_rows_of, rows_of, together
@@ -91,7 +91,7 @@ def finish(
     # Its folder is named by the encoder's weights, so what lies there can always be continued.
     probe_run = ProbeRun(recipe.name, recipe.backbone.arch, recipe.data, state, resume=True)
     entries = [
-        measure_aloud(protocol, encoded, centers, probe_run)
+        measure(protocol, encoded, centers, probe_run)
         for protocol in recipe.evaluation
         if encoded is not None
     ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from zoo.api.facts import hardware
 from zoo.api.pretraining import as_recipe
 from zoo.data import open_dataset
 from zoo.data.any_data import Data, own_root
@@ -14,6 +13,7 @@ from zoo.files import write_text, writing
 from zoo.recipe import Recipe
 from zoo.recipe.overrides import Overrides
 from zoo.training import build_objective, cpu_threads, learns_without_labels, stages
+from zoo.training.facts import hardware
 from zoo.training.profile import Profile, describe, profile
 from zoo.training.progress import show_status
 from zoo.training.stages import beginning

@@ -8,14 +8,12 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TextIO
 
-from zoo.cli import centers as centers  # imported for the commands that they add
-from zoo.cli import diagnosis as diagnosis
-from zoo.cli import experiments as experiments
-from zoo.cli import images as images
-from zoo.cli import reference as reference
+from zoo.cli import experiments as experiments  # imported for the commands that they add
+from zoo.cli import measuring as measuring
 from zoo.cli import releases as releases
 from zoo.cli import training as training
 from zoo.cli.app import COMMANDS, READER_GONE, app, who
@@ -32,6 +30,9 @@ app.registered_commands.sort(
 
 def main() -> None:
     """Run the command line; a user's mistake is one line on standard error."""
+    for stream in (sys.stdout, sys.stderr):  # names of classes and files may hold what cp1252 or ASCII cannot
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     if not sys.stderr.isatty():  # plain lines in place of the bars of huggingface_hub
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     try:

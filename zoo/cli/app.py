@@ -1,4 +1,4 @@
-"""The application that commands join, and what several of them take."""
+"""The application that commands join, what several of them take, and what is checked before torch loads."""
 
 from __future__ import annotations
 
@@ -6,18 +6,44 @@ import platform
 import sys
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
+from typer import Option
 from typer.core import TyperGroup
 
 from zoo import __version__
 from zoo.config import load_yaml
-from zoo.errors import RecipeError, ZooError
+from zoo.errors import DataError, RecipeError, ZooError, did_you_mean
+from zoo.files import check_writable, exists, is_file
 from zoo.launch import launched, rank
 
 READER_GONE = 141
 """The exit status of a program that writes to a pipe nobody reads: 128 and the number of SIGPIPE."""
+
+COMMANDS = (
+    *("demo", "list", "show", "pretrain", "finetune", "evaluate", "embed", "predict", "diagnose"),
+    *("sweep", "compare", "table", "reproduce", "push", "pull", "convert", "snapshot"),
+)
+"""In the order in which a user meets them."""
+
+DISTRIBUTED = ("pretrain", "finetune", "compare", "reproduce", "sweep")
+
+NAME = typer.Argument(help="Weights name, folder, org/repo, or timm:ARCH.TAG for timm's own weights.")
+DATA = Option(
+    None,
+    "--data",
+    help="Images: a folder (CLASS/IMAGE, or train/CLASS/IMAGE and val/CLASS/IMAGE, or parquet files), a "
+    'parquet file, or a spec such as "cifar100:DIR". Default: the own ones of recipe or release.',
+    show_default=False,
+)  # text and no Path, which would take the "./" off a folder that is named like a spec
+DEVICE = Option("auto", "--device", help="auto, cpu or cuda.")
+TRAINED_ON = Option(None, "--device", help="auto, cpu or cuda. Default: the recipe's.", show_default=False)
+INIT = Option(None, "--init", help="Release to start from: name, folder, org/repo or timm:ARCH.TAG.")
+OUT = Option(None, "--out", help="Release folder to make. Default: runs/NAME.")
+RESUME = Option(False, "--resume", help="Go on from the last checkpoint, if there is one.")
+SET = Option(None, "--set", metavar="A.B=C", help="Change a value of the recipe; may be given several times.")
+WORKERS = Option(None, "--workers", min=0, help="Processes that decode images. Default: the recipe's.")
 
 
 def who() -> str:
@@ -41,13 +67,6 @@ class _Commands(TyperGroup):
             raise SystemExit(READER_GONE) from None
 
 
-COMMANDS = (
-    *("demo", "list", "show", "keys", "pretrain", "snapshot", "evaluate", "embed", "finetune"),
-    *("compare", "sweep", "diagnose", "centers", "predict", "table", "reproduce", "push", "pull", "convert"),
-)
-"""In the order in which a user meets them."""
-
-
 app = typer.Typer(
     cls=_Commands,
     no_args_is_help=True,
@@ -55,8 +74,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Pretrained contrastive encoders you can load, reproduce, publish and fine-tune.",
 )
-
-DISTRIBUTED = ("pretrain", "finetune", "compare", "reproduce", "sweep")
 
 
 def _print_versions(asked: bool) -> None:
@@ -68,14 +85,13 @@ def _print_versions(asked: bool) -> None:
         raise typer.Exit
 
 
-Versions = Annotated[
-    bool,
-    typer.Option("--version", is_eager=True, callback=_print_versions, help="Print versions and exit."),
-]
-
-
 @app.callback()
-def prepare(context: typer.Context, versions: Versions = False) -> None:
+def prepare(
+    context: typer.Context,
+    versions: bool = Option(
+        False, "--version", is_eager=True, callback=_print_versions, help="Print versions and exit."
+    ),
+) -> None:
     """Refuse to do the same thing in several processes at once."""
     if launched() > 1 and context.invoked_subcommand not in DISTRIBUTED:
         raise ZooError(
@@ -84,20 +100,50 @@ def prepare(context: typer.Context, versions: Versions = False) -> None:
         )
 
 
-Set = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set", metavar="A.B=C", help="Change one value of the recipe; may be given several times."
-    ),
-]
-DATA_HELP = (
-    "Images: a folder (CLASS/IMAGE, or train/CLASS/IMAGE and val/CLASS/IMAGE, or parquet files), a parquet "
-    'file, or a spec such as "cifar100:DIR". Default: the own ones of recipe or release.'
-)
-# no Path, which would take the "./" off a folder that is named like a spec
-Data = Annotated[str | None, typer.Option("--data", help=DATA_HELP, show_default=False)]
-Out = Annotated[Path | None, typer.Option("--out", help="Release folder to make. Default: runs/NAME.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint, if there is one.")]
+def check_early(
+    *names: str, recipe: str | None = None, data: str | None = None, out: Path | None = None
+) -> None:
+    """Refuse what can be seen to be wrong before torch is imported, which takes seconds.
+
+    Args:
+        names: of releases.
+        recipe: a name or file.
+        data: a folder, file or spec.
+        out: a folder to make.
+
+    Raises:
+        ZooError: for a name, folder or spec that is nothing, or a folder that is a file.
+    """
+    if recipe is not None:
+        from zoo import catalog
+
+        catalog.recipe_path(recipe)
+    if data is not None and not exists(data):
+        if "/" in data.partition(":")[0]:
+            raise DataError(f'data: no folder or file "{data}"')
+        from zoo.data.spec import parse_data_spec
+
+        parse_data_spec(data)
+    if out is not None and is_file(out):
+        raise ZooError(f'--out: found the file "{out}", expected a folder to make')
+    if names:
+        from zoo.release.names import resolve
+
+        for name in names:
+            resolve(name)
+
+
+def check_file(file: Path, *endings: str) -> None:
+    """Make sure that a file to write ends in one of `endings` and can be written."""
+    if file.suffix.lower() not in endings:
+        hint = did_you_mean(file.suffix, endings)
+        raise ZooError(f'--out: found "{file}", expected a file that ends in {", ".join(endings)}.{hint}')
+    check_writable(file)
+
+
+def changes(overrides: list[str] | None, device: str | None) -> list[str]:
+    """Return the overrides of a recipe, the device that was asked for among them."""
+    return [*(overrides or []), *([] if device is None else [f"training.device={device}"])]
 
 
 def key_values(pairs: list[str], option: str = "--set") -> dict[str, Any]:
@@ -115,12 +161,7 @@ def key_values(pairs: list[str], option: str = "--set") -> dict[str, Any]:
 
 def listed(option: str, text: str) -> list[Any]:
     """Read the values of an option, with or without the brackets of a list; they are YAML."""
-    return list_of(f'{option} "{text}"', text if text.lstrip().startswith("[") else f"[{text}]")
-
-
-def list_of(where: str, text: str) -> list[Any]:
-    """Read a list in YAML; an error begins with `where`."""
-    values = load_yaml(text, where)
+    values = load_yaml(text if text.lstrip().startswith("[") else f"[{text}]", f'{option} "{text}"')
     if not isinstance(values, list):
-        raise RecipeError(f"{where}: expected values separated by commas, e.g. 0,1,2")
+        raise RecipeError(f'{option} "{text}": expected values separated by commas, e.g. 0,1,2')
     return values

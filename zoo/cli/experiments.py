@@ -1,15 +1,15 @@
-"""Commands about several trainings: compare, sweep, table, reproduce."""
+"""Commands about several trainings: sweep, compare, table, reproduce."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+from typer import Argument, Option
 
-from zoo.cli.app import Data, Resume, Set, app, list_of, listed
+from zoo.cli.app import DATA, INIT, RESUME, SET, TRAINED_ON, app, changes, check_early, listed
 from zoo.cli.show import print_columns
-from zoo.errors import RecipeError, ZooError
+from zoo.errors import RecipeError, ZooError, few
 from zoo.files import RUNS
 from zoo.launch import rank
 
@@ -20,93 +20,37 @@ if TYPE_CHECKING:
 
 
 @app.command()
-def compare(
-    recipe: Annotated[
-        str | None,
-        typer.Argument(
-            help="Recipe of the objective classify. Default: one made for the release.", show_default=False
-        ),
-    ] = None,
-    *,
-    init: Annotated[
-        str, typer.Option("--init", help="Release to start from: name, folder, org/repo or timm:ARCH.TAG.")
-    ],
-    data: Data = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", help="Folder of the comparison. Default: runs/NAME_compared, of the start."),
-    ] = None,
-    methods: Annotated[
-        str | None,
-        typer.Option(
-            "--methods",
-            help='Names, or values of the key method, e.g. "crt,{name: lws, lr: 0.2}". Default: all.',
-        ),
-    ] = None,
-    seeds: Annotated[str, typer.Option("--seeds", help="Of the trainings.")] = "0,1,2",
-    overrides: Set = None,
-    resume: Resume = False,
-) -> None:
-    """Fine-tune a release in several ways to learn from a long tail, over seeds, and print one table."""
-    from zoo import experiments
-
-    found = experiments.compare(
-        recipe,
-        init=init,
-        data=data,
-        out=out,
-        methods=None if methods is None else listed("--methods", methods),
-        seeds=listed("--seeds", seeds),
-        resume=resume,
-        overrides=overrides or [],
-    )
-    if rank() > 0:
-        return
-    print("percent, test split; mean ± standard deviation over seeds; differences are paired by seed\n")
-    _print_frame(found.frame)
-    for name, reason in found.left_out.items():
-        print(f"left out: {name}: {reason}")
-    print(f"\nwritten: {found.folder}")
-
-
-@app.command()
 def sweep(
-    recipes: Annotated[
-        list[str],
-        typer.Argument(help="Recipes to compare, or a sweep (its name or file) and some of its recipes."),
-    ],
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="A.B=C,D,...",
-            help="Several values to sweep over, or one for all runs; values are YAML, sections and lists in "
-            "their brackets; or labels of the sweep. May be given several times.",
-        ),
-    ] = None,
-    seeds: Annotated[
-        str | None, typer.Option("--seeds", help="Default: the sweep's, or 0,1,2.", show_default=False)
-    ] = None,
-    watch: Annotated[
-        str | None,
-        typer.Option("--watch", help="Numbers of the report to show, e.g. features/uniformity,accuracy/knn."),
-    ] = None,
-    data: Data = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", help="Folder of the sweep. Default: runs/sweeps/NAME.")
-    ] = None,
-    resume: Resume = False,
+    recipes: list[str] = Argument(
+        help="Recipes to compare, or a sweep (its name or file) and some of its recipes."
+    ),
+    settings: list[str] | None = Option(
+        None,
+        "--set",
+        metavar="A.B=C,D,...",
+        help="Several values to sweep over, or one for all runs; values are YAML, sections and lists in "
+        "their brackets; or labels of the sweep. May be given several times.",
+    ),
+    seeds: str | None = Option(None, "--seeds", help="Default: the sweep's, or 0,1,2."),
+    watch: str | None = Option(
+        None, "--watch", help="Numbers of the report to show, e.g. features/uniformity,accuracy/knn."
+    ),
+    data: str | None = DATA,
+    out: Path | None = Option(None, "--out", help="Folder of the sweep. Default: runs/sweeps/NAME."),
+    resume: bool = RESUME,
 ) -> None:
     """Train a recipe with every combination of values and seeds, and show what moves with them.
 
     Each run is a release of its own in --out; the report compares them all. Several processes share the runs:
     torchrun's, those of a SLURM array job, or others started with --resume. The status is 1 if a run failed.
     """
-    from zoo import experiments
+    vary = _values(settings or [])
+    check_early(data=data, out=out)
+    import zoo
 
-    found = experiments.sweep(
+    found = zoo.sweep(
         *recipes,
-        vary=_values(settings or []),
+        vary=vary,
         seeds=None if seeds is None else listed("--seeds", seeds),
         watch=None if watch is None else listed("--watch", watch),
         data=data,
@@ -132,43 +76,78 @@ def sweep(
 
 
 @app.command()
+def compare(
+    recipe: str | None = Argument(
+        None, help="Recipe of the objective classify. Default: one made for the release.", show_default=False
+    ),
+    init: str = Option(..., "--init", help=INIT.help),
+    data: str | None = DATA,
+    out: Path | None = Option(
+        None, "--out", help="Folder of the comparison. Default: runs/NAME_compared, of the start."
+    ),
+    methods: str | None = Option(
+        None,
+        "--methods",
+        help='Names, or values of the key method, e.g. "crt,{name: lws, lr: 0.2}". Default: all.',
+    ),
+    seeds: str = Option("0,1,2", "--seeds", help="Of the trainings."),
+    overrides: list[str] | None = SET,
+    device: str | None = TRAINED_ON,
+    resume: bool = RESUME,
+) -> None:
+    """Fine-tune a release in several ways to learn from a long tail, over seeds, and print one table."""
+    check_early(init, recipe=recipe, data=data, out=out)
+    import zoo
+
+    found = zoo.compare(
+        recipe,
+        init=init,
+        data=data,
+        out=out,
+        methods=None if methods is None else listed("--methods", methods),
+        seeds=listed("--seeds", seeds),
+        resume=resume,
+        overrides=changes(overrides, device),
+    )
+    if rank() > 0:
+        return
+    print("percent, test split; mean ± standard deviation over seeds; differences are paired by seed\n")
+    _print_frame(found.frame)
+    for name, reason in found.left_out.items():
+        print(f"left out: {name}: {reason}")
+    print(f"\nwritten: {found.folder}")
+
+
+@app.command()
 def table(
-    names: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="FOLDER_OR_RELEASE...",
-            help="Folders, in which all runs at any depth are taken; releases; files results.json.",
-        ),
-    ],
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", help="Folder for results.md, .json, .png, .svg. Default: runs/table."),
-    ] = None,
-    published: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--published",
-            metavar="SWEEP",
-            help="Sweep with published figures, a shipped name or a file; may be given several times. "
-            "Default: all shipped ones.",
-        ),
-    ] = None,
-    readme: Annotated[
-        Path | None,
-        typer.Option(
-            "--readme", help="Put the table between this file's two marks; then --out has no default."
-        ),
-    ] = None,
+    names: list[str] = Argument(
+        metavar="FOLDER_OR_RELEASE...",
+        help="Folders, in which all runs at any depth are taken; releases; files results.json.",
+    ),
+    out: Path | None = Option(
+        None, "--out", help="Folder for results.md, .json, .png, .svg. Default: runs/table."
+    ),
+    published: list[str] | None = Option(
+        None,
+        "--published",
+        metavar="SWEEP",
+        help="Sweep with published figures, a shipped name or a file; may be given several times. "
+        "Default: all shipped ones.",
+    ),
+    readme: Path | None = Option(
+        None, "--readme", help="Put the table between this file's two marks; then --out has no default."
+    ),
 ) -> None:
     """Put the results of finished trainings into one table: means over seeds, time, published figures.
 
     Runs share a row where recipe, images and evaluation are the same and the seed alone differs; one that is
     found twice is counted once.
     """
-    from zoo import experiments
+    check_early(out=out)
+    import zoo
 
     folder = out or (None if readme is not None else RUNS / "table")
-    found = experiments.table(*names, out=folder, published=published, readme=readme)
+    found = zoo.table(*names, out=folder, published=published, readme=readme)
     print_results(found)
     for place in (folder, readme):
         if place is not None:
@@ -177,37 +156,32 @@ def table(
 
 @app.command()
 def reproduce(
-    name: Annotated[str, typer.Argument(help="Release: weights name, folder or org/repo.")],
-    data: Data = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", help="Release folder to make. Default: runs/reproduced/NAME.")
-    ] = None,
-    tolerance: Annotated[
-        float | None,
-        typer.Option(
-            "--tolerance",
-            metavar="POINTS",
-            help="Points that percentages may differ by; 0: equal. Default: by test images and seeds.",
-        ),
-    ] = None,
-    spread: Annotated[
-        Path | None,
-        typer.Option(
-            "--spread",
-            help="Folder or results.json of the same training with five or more other seeds, which show its "
-            "spread. Default: what is shipped for this release.",
-        ),
-    ] = None,
-    resume: Resume = False,
+    name: str = Argument(help="Release: weights name, folder or org/repo."),
+    data: str | None = DATA,
+    out: Path | None = Option(None, "--out", help="Release folder to make. Default: runs/reproduced/NAME."),
+    tolerance: float | None = Option(
+        None,
+        "--tolerance",
+        metavar="POINTS",
+        help="Points that percentages may differ by; 0: equal. Default: by test images and seeds.",
+    ),
+    spread: Path | None = Option(
+        None,
+        "--spread",
+        help="Folder or results.json of the same training with five or more other seeds, which show its "
+        "spread. Default: what is shipped for this release.",
+    ),
+    resume: bool = RESUME,
 ) -> None:
     """Train a release again by its own recipe, repeat its evaluations, and compare all figures.
 
     The status is 0 if every figure agrees within its tolerance, and 1 if one does not, or if none of an
     evaluation could be compared.
     """
-    from zoo import experiments
+    check_early(data=data, out=out)
+    import zoo
 
-    found = experiments.reproduce(name, data=data, out=out, tolerance=tolerance, spread=spread, resume=resume)
+    found = zoo.reproduce(name, data=data, out=out, tolerance=tolerance, spread=spread, resume=resume)
     if found is not None:  # torchrun's first process speaks for all
         print_reproduction(found)
 
@@ -228,37 +202,31 @@ def print_reproduction(found: Reproduction) -> None:
     Raises:
         ZooError: as the last line, if a figure differs, or none of an evaluation was compared.
     """
-    shown = [figure for figure in found.figures if "." not in figure.name or not figure.agrees]
-    head = ("EVALUATION", "METRIC", "RECORDED", "REPRODUCED", "DIFFERENCE", "TOLERANCE", "VERDICT")
-    cells = [
-        (f.of, f.name, *map(_number, (f.recorded, f.reproduced, f.difference, f.tolerance)), f.verdict)
-        for f in shown
+    rows: list[tuple[str, ...]] = [
+        ("EVALUATION", "METRIC", "RECORDED", "REPRODUCED", "DIFFERENCE", "TOLERANCE", "VERDICT")
     ]
-    print_columns([head, *cells])
-    known = (
-        f"the spread of training over {found.seeds} other seeds" if found.seeds else "no spread of training"
-    )
-    print(f"\nall figures judged together, by the number of test images and {known}")
+    for f in found.figures:
+        if "." not in f.name or not f.agrees:
+            numbers = map(_number, (f.recorded, f.reproduced, f.difference, f.tolerance))
+            rows.append((f.of, f.name, *numbers, f.verdict))
+    print_columns(rows)
+    spread = f"the spread over {found.seeds} other seeds" if found.seeds else "no spread of training"
+    print(f"\nall figures judged together, by the number of test images and {spread}")
     for label, reason in found.not_repeated:
         print(f"not repeated: {label}: {reason}")
     print(f"weights: {'the same' if found.same_weights else 'other'} bits (SHA-256)")
     print(f"the new release: {found.made.path}")
     judged = [figure for figure in found.figures if figure.tolerance is not None]
-    wrong = [figure for figure in judged if not figure.agrees]
-    left_out = f"; {len(found.not_repeated)} evaluation(s) not repeated" if found.not_repeated else ""
+    wrong = [f"{figure.of}: {figure.name}" for figure in judged if not figure.agrees]
+    name = found.recorded.name
     if wrong:
-        first = wrong[0]
         raise ZooError(
-            f"{found.recorded.name} was not reproduced: {len(wrong)} of {len(judged)} figures differ, e.g. "
-            f"{first.of}: {first.name}, recorded {_number(first.recorded)}, reproduced "
-            f"{_number(first.reproduced)}{left_out}"
+            f"{name} was not reproduced: {len(wrong)} of {len(judged)} figures differ: {few(wrong)}"
         )
     if not found.compared:
-        raise ZooError(
-            f"{found.recorded.name} was not reproduced: no figure of its evaluations could be compared"
-        )
+        raise ZooError(f"{name} was not reproduced: no figure of its evaluations could be compared")
     same = sum(figure.verdict == "same" for figure in judged)
-    print(f"{found.recorded.name} was reproduced: {len(judged)} figures agree, {same} exactly{left_out}")
+    print(f"{name} was reproduced: {len(judged)} figures agree, {same} exactly")
 
 
 def _print_frame(frame: pd.DataFrame) -> None:
@@ -280,5 +248,5 @@ def _values(pairs: list[str]) -> dict[str, list[Any]]:
             raise RecipeError(f'--set "{pair}": expected KEY.KEY=VALUE,VALUE,..., e.g. objective.tau=0.1,0.2')
         if key in found:
             raise RecipeError(f'--set: "{key}" is given twice; give all its values at once, e.g. {key}=A,B')
-        found[key] = list_of(f'--set "{pair}"', f"[{text}]")
+        found[key] = listed("--set", f"[{text}]")
     return found

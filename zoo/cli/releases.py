@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+from typer import Argument, Option
 
 from zoo import catalog
-from zoo.cli.app import Out, app, key_values
+from zoo.cli.app import NAME, OUT, app, check_early, key_values
 from zoo.cli.show import (
+    print_centers,
+    print_columns,
     print_conversion,
     print_dry_run,
-    print_hub,
+    print_key,
+    print_loading,
     print_names,
-    print_reading,
     print_release,
 )
-from zoo.config import dump_yaml
 from zoo.errors import RecipeError, ReleaseError, did_you_mean
 from zoo.files import is_file
 
@@ -28,14 +29,13 @@ if TYPE_CHECKING:
 
 @app.command("list")
 def list_(
-    pattern: Annotated[str, typer.Argument(help="Shell pattern for names.")] = "*",
-    hub: Annotated[
-        str | None,
-        typer.Option("--hub", metavar="ORG", help="List the releases of a user or organisation on the Hub."),
-    ] = None,
-    shipped: Annotated[
-        bool, typer.Option("--shipped", help="List the weights alone that zoo.load has without a network.")
-    ] = False,
+    pattern: str = Argument("*", help="Shell pattern for names."),
+    hub: str | None = Option(
+        None, "--hub", metavar="ORG", help="List the releases of a user or organisation on the Hub."
+    ),
+    shipped: bool = Option(
+        False, "--shipped", help="List the weights alone that zoo.load has without a network."
+    ),
 ) -> None:
     """List weights with accuracy and size, recipes with the published figure, and sweeps.
 
@@ -46,18 +46,10 @@ def list_(
     if hub is not None:
         if shipped:
             raise ReleaseError("--shipped: found with --hub, whose releases are not shipped; give either")
-        from zoo.hub import list_hub
-
-        shell = catalog.wildcards(pattern)
-        found = [each for each in list_hub(hub) if fnmatchcase(each.repo_id.partition("/")[2], shell)]
-        if not found:
-            raise ReleaseError(
-                f'nothing of "{hub}" on the Hub matches "{pattern}" and carries the tag contrastive-zoo'
-            )
-        print_hub(found)
+        _list_hub(hub, pattern)
         return
     models, recipes, sweeps = (
-        listed(pattern) for listed in (catalog.list_models, catalog.list_recipes, catalog.list_sweeps)
+        names(pattern) for names in (catalog.list_models, catalog.list_recipes, catalog.list_sweeps)
     )
     if shipped:
         recipes, sweeps = [name for name in recipes if name in models], []
@@ -70,14 +62,34 @@ def list_(
     print_names(models, recipes, sweeps)
 
 
+def _list_hub(org: str, pattern: str) -> None:
+    from zoo.release import list_hub
+
+    shell = catalog.wildcards(pattern)
+    found = [each for each in list_hub(org) if fnmatchcase(each.repo_id.partition("/")[2], shell)]
+    if not found:
+        raise ReleaseError(
+            f'nothing of "{org}" on the Hub matches "{pattern}" and carries the tag contrastive-zoo'
+        )
+    rows = [("NAME", "OBJECTIVE", "ACCURACY", "DATA", "UPDATED", "")]
+    for each in found:
+        updated = f"{each.updated:%Y-%m-%d}" if each.updated else ""
+        visible = "private" if each.private else ""
+        rows.append((each.repo_id, each.objective, each.accuracy, each.data, updated, visible))
+    print_columns(rows)
+
+
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(help="Weights name, folder, org/repo, recipe or sweep.")],
-    full: Annotated[
-        bool, typer.Option("--full", help="Print a recipe's every value, defaults included.")
-    ] = False,
+    name: str = Argument(
+        help="Weights name, folder, org/repo; a recipe, a sweep; or a section or key of recipes, e.g. "
+        "training, paco, training.ema, lr; keys: all sections."
+    ),
+    full: bool = Option(
+        False, "--full", help="Also a release's centers, and every value of a recipe, defaults included."
+    ),
 ) -> None:
-    """Show a release's facts and figures and how its name was read, or a recipe or sweep as it stands.
+    """Show a release's facts, figures and the lines that load it; a recipe or sweep; or what a key means.
 
     A recipe's file states what makes it that recipe; --full also prints what it leaves to the defaults.
     """
@@ -85,25 +97,34 @@ def show(
         path = catalog.sweep_path(name)
         print(f"# {path}\n{catalog.recipe_text(path)}", end="")
         return
-    reading = _release_of(name)
+    try:
+        reading = _release_of(name)
+    except ReleaseError as error:
+        if not _explain_key(name, error):
+            raise
+        return
     if reading is not None:
+        from zoo.config import dump_yaml
         from zoo.hub.fetch import folder_of
         from zoo.release import Release
 
         release = Release.at(folder_of(reading, weights=False))
-        print_reading(name, reading)
+        print(f'"{name}" is read as the {reading}')
         print_release(release)
-        if full and not _is_recipe(name):
-            print(dump_yaml(release.recipe), end="")
-    if reading is None or _is_recipe(name):
-        path = catalog.recipe_path(name)
-        print(f"# {path}\n{_values(path) if full else catalog.recipe_text(path)}", end="")
+        print_loading(release, name)
+        if full:
+            print_centers(release)
+            print(f"\n{dump_yaml(release.recipe)}", end="")
+        else:
+            print(f"\nevery value of its recipe, its class centers:  zoo show {name} --full")
+        return
+    path = catalog.recipe_path(name)
+    text = catalog.recipe_text(path)
+    if full:
+        from zoo.recipe import Recipe  # imports torch
 
-
-def _values(recipe: Path) -> str:
-    from zoo.recipe import Recipe  # imports torch
-
-    return Recipe.load(recipe).to_yaml()
+        text = Recipe.load(path).to_yaml()
+    print(f"# {path}\n{text}", end="")
 
 
 def _release_of(name: str) -> ModelRef | None:
@@ -112,55 +133,61 @@ def _release_of(name: str) -> ModelRef | None:
 
     if is_file(name):  # though its path could be a folder's
         return None
-    is_recipe = _is_recipe(name) or name.endswith((".yaml", ".yml"))
+    is_recipe = name in catalog.list_recipes() or name.endswith((".yaml", ".yml"))
     try:
         reading = resolve(name)
-    except ReleaseError as error:
+    except ReleaseError:
         if is_recipe:
             return None
-        if name in catalog.list_models() or "/" in name or ":" in name:
-            raise
-        near = did_you_mean(name, [*catalog.list_recipes(), *catalog.list_sweeps()])
-        if not near or error.suggests:
-            raise
-        raise ReleaseError(f"{str(error).rstrip('.')}; nor is it a recipe or sweep.{near}") from None
+        raise
     return None if is_recipe and reading.kind == "hub" else reading
 
 
-def _is_recipe(name: str) -> bool:
-    return is_file(name) or name in catalog.list_recipes()
+def _explain_key(name: str, error: ReleaseError) -> bool:
+    """Print what a key or section of recipes means; return False where the name can be none.
+
+    Raises:
+        ReleaseError: naming the nearest of recipes, sweeps and keys, where that is what was meant.
+    """
+    if name in catalog.list_models() or "/" in name or ":" in name:
+        return False
+    from zoo.recipe.keys import find_keys
+
+    try:
+        found = find_keys("" if name == "keys" else name)
+    except RecipeError as unknown:
+        near = did_you_mean(name, [*catalog.list_recipes(), *catalog.list_sweeps()])
+        near = near or (f" {unknown}" if "Did you mean" in str(unknown) else "")
+        if not near or error.suggests:
+            return False
+        raise ReleaseError(f"{str(error).rstrip('.')}; nor is it a recipe, sweep or key.{near}") from None
+    for key in found:
+        print_key(key, deep=name != "keys")
+    return True
 
 
 @app.command()
 def push(
-    release: Annotated[str, typer.Argument(help="Release folder, or the name of a release.")],
-    repo_id: Annotated[
-        str, typer.Argument(help="Repository on the Hub, ORG/NAME; created if there is none.")
-    ],
-    private: Annotated[bool, typer.Option("--private", help="Create the repository private.")] = False,
-    revision: Annotated[str | None, typer.Option("--revision", help="Branch. Default: main.")] = None,
-    start: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--start",
-            metavar="ORG/NAME",
-            help="Where a folder is published that training started or learned from; once for each.",
-        ),
-    ] = None,
-    license: Annotated[
-        str | None,
-        typer.Option("--license", metavar="ID", help="Set the weights' licence first, e.g. cc-by-4.0."),
-    ] = None,
-    base: Annotated[
-        str | None,
-        typer.Option("--base", metavar="REV", help="The revision that yours is based on, and may replace."),
-    ] = None,
-    images: Annotated[
-        bool, typer.Option("--images", help="Send the hashes of training images of your own, too.")
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check it, and print what would go where; nothing is sent.")
-    ] = False,
+    release: str = Argument(help="Release folder, or the name of a release."),
+    repo_id: str = Argument(help="Repository on the Hub, ORG/NAME; created if there is none."),
+    private: bool = Option(False, "--private", help="Create the repository private."),
+    revision: str | None = Option(None, "--revision", help="Branch. Default: main."),
+    start: list[str] | None = Option(
+        None,
+        "--start",
+        metavar="ORG/NAME",
+        help="Where a folder is published that training started or learned from; once for each.",
+    ),
+    license: str | None = Option(
+        None, "--license", metavar="ID", help="Set the weights' licence first, e.g. cc-by-4.0."
+    ),
+    base: str | None = Option(
+        None, "--base", metavar="REV", help="The revision that yours is based on, and may replace."
+    ),
+    images: bool = Option(False, "--images", help="Send the hashes of training images of your own, too."),
+    dry_run: bool = Option(
+        False, "--dry-run", help="Check it, and print what would go where; nothing is sent."
+    ),
 ) -> None:
     """Publish a release on the Hub, after checking it; the same push again changes nothing.
 
@@ -196,122 +223,94 @@ def push(
 
 @app.command()
 def pull(
-    name: Annotated[str, typer.Argument(help=r"Release: org/repo\[@revision], or another name.")],
-    out: Annotated[
-        Path | None, typer.Option("--out", help="Folder of your own for it. Default: the Hub's cache.")
-    ] = None,
-    revision: Annotated[str | None, typer.Option("--revision", help="Branch, tag or commit.")] = None,
+    name: str = NAME,
+    out: Path | None = Option(None, "--out", help="Folder of your own for it. Default: the Hub's cache."),
+    revision: str | None = Option(None, "--revision", help="Branch, tag or commit."),
 ) -> None:
     """Fetch a release whole and check its hashes."""
-    from zoo.hub.pull import pull
+    check_early(out=out)
+    import zoo
 
-    release = pull(name, out=out, revision=revision)
+    release = zoo.pull(name, out=out, revision=revision)
     print(f'{release.name}  {release.path}\n\nload it:  zoo.load("{release.path}")')
 
 
 @app.command()
 def convert(
-    file: Annotated[
-        Path,
-        typer.Argument(
-            help="Checkpoint of torch.save, or .safetensors; or the name of one that its authors publish, "
-            "e.g. resnet50.moco_v2_800ep."
-        ),
-    ],
-    family: Annotated[
-        str | None,
-        typer.Option(
-            "--family",
-            show_default=False,
-            help="Whose layout: moco (v1, v2), moco-v3, paco, gpaco, ft, pico, lightly, solo-learn; "
-            "timm: any timm model, whoever trained it.",
-        ),
-    ] = None,
-    arch: Annotated[
-        str | None,
-        typer.Option(
-            "--arch", help="The encoder's name in timm, e.g. resnet50. Default: what the file tells."
-        ),
-    ] = None,
-    out: Out = None,
-    name: Annotated[str | None, typer.Option("--name", help="Name of the weights, ARCH.TAG.")] = None,
-    encoder: Annotated[
-        str, typer.Option("--encoder", help="query: the trained one; momentum: its moving average.")
-    ] = "query",
-    model_args: Annotated[
-        list[str] | None,
-        typer.Option("--arg", metavar="KEY=VALUE", help="Argument of the architecture, e.g. img_size=32."),
-    ] = None,
-    labels: Annotated[
-        str | None,
-        typer.Option(
-            "--labels",
-            help="The centers' classes: a file, one a line, or a folder or data spec that has them.",
-        ),
-    ] = None,
-    label_order: Annotated[
-        str | None,
-        typer.Option(
-            "--label-order",
-            help="How a folder's classes were numbered: natural (1, 2, 10; timm) or plain (1, 10, 2).",
-        ),
-    ] = None,
-    class_counts: Annotated[
-        str | None,
-        typer.Option(
-            "--class-counts", help="Training images of each class: a file, one a line, or a data spec."
-        ),
-    ] = None,
-    size: Annotated[
-        int | None, typer.Option("--size", help="Pixels of the input. Default, so below: the authors'.")
-    ] = None,
-    crop_pct: Annotated[float | None, typer.Option("--crop-pct", help="Part kept by the crop.")] = None,
-    interpolation: Annotated[
-        str | None,
-        typer.Option("--interpolation", help="bilinear or bicubic."),
-    ] = None,
-    mean: Annotated[
-        str | None, typer.Option("--mean", metavar="R,G,B", help="Mean of the pixels; one number for all.")
-    ] = None,
-    std: Annotated[str | None, typer.Option("--std", metavar="R,G,B", help="Their deviation.")] = None,
-    dataset: Annotated[
-        str | None, typer.Option("--dataset", help="What the encoder was trained on, in words.")
-    ] = None,
-    license: Annotated[
-        str | None, typer.Option("--license", help="Of the weights. Default: of the authors' repository.")
-    ] = None,
-    description: Annotated[str | None, typer.Option("--description", help="The card's paragraph.")] = None,
-    leave_out: Annotated[
-        list[str] | None,
-        typer.Option("--leave-out", metavar="KEY|PATTERN", help="Leave these keys out, though unknown."),
-    ] = None,
+    file: Path = Argument(
+        help="Checkpoint or bare encoder of torch.save, or .safetensors; or the name of one that its "
+        "authors publish, e.g. resnet50.moco_v2_800ep."
+    ),
+    family: str | None = Option(
+        None,
+        "--family",
+        show_default=False,
+        help="Whose layout: moco (v1, v2), moco-v3, paco, gpaco, ft, pico, lightly, solo-learn; "
+        "timm: any timm model, whoever trained it.",
+    ),
+    arch: str | None = Option(
+        None, "--arch", help="The encoder's name in timm, e.g. resnet50. Default: what the file tells."
+    ),
+    out: Path | None = OUT,
+    name: str | None = Option(None, "--name", help="Name of the weights, ARCH.TAG."),
+    encoder: str = Option("query", "--encoder", help="query: the trained one; momentum: its moving average."),
+    model_args: list[str] | None = Option(
+        None, "--arg", metavar="KEY=VALUE", help="Argument of the architecture, e.g. img_size=32."
+    ),
+    labels: str | None = Option(
+        None,
+        "--labels",
+        help="The centers' classes: a file, one a line, or a folder or data spec that has them.",
+    ),
+    label_order: str | None = Option(
+        None,
+        "--label-order",
+        help="How a folder's classes were numbered: natural (1, 2, 10; timm) or plain (1, 10, 2).",
+    ),
+    class_counts: str | None = Option(
+        None, "--class-counts", help="Training images of each class: a file, one a line, or a data spec."
+    ),
+    size: int | None = Option(None, "--size", help="Pixels of the input. Default, so below: the authors'."),
+    crop_pct: float | None = Option(None, "--crop-pct", help="Part kept by the crop."),
+    interpolation: str | None = Option(None, "--interpolation", help="bilinear or bicubic."),
+    mean: str | None = Option(None, "--mean", metavar="R,G,B", help="Mean of the pixels."),
+    std: str | None = Option(None, "--std", metavar="R,G,B", help="Their deviation."),
+    dataset: str | None = Option(None, "--dataset", help="What the encoder was trained on, in words."),
+    license: str | None = Option(
+        None, "--license", help="Of the weights. Default: of the authors' repository."
+    ),
+    description: str | None = Option(None, "--description", help="The card's paragraph."),
+    leave_out: list[str] | None = Option(
+        None, "--leave-out", metavar="KEY|PATTERN", help="Leave these keys out, though unknown."
+    ),
 ) -> None:
     """Make a release of a checkpoint that another project's code has written; nothing in it is executed."""
-    from zoo.conversion.convert import convert
+    arguments = key_values(model_args or [], "--arg")
+    channels = {"mean": _channels(mean, "--mean"), "std": _channels(std, "--std")}
+    check_early(out=out)
+    import zoo
 
-    release = convert(
+    release = zoo.convert(
         file,
         family,
         out,
         arch=arch,
         name=name,
         encoder=encoder,  # type: ignore[arg-type]  # checked there
-        model_args=key_values(model_args or [], "--arg"),
+        model_args=arguments,
         labels=labels,
         label_order=label_order,  # type: ignore[arg-type]
         class_counts=class_counts,
         size=size,
         crop_pct=crop_pct,
         interpolation=interpolation,  # type: ignore[arg-type]
-        mean=_channels(mean, "--mean"),
-        std=_channels(std, "--std"),
+        **channels,
         dataset=dataset,
         license=license,
         description=description,
         leave_out=leave_out or (),
     )
     print_conversion(release, stated=license is None, found=arch is None)
-    print(f'\nload it:  zoo.load("{release.path}")')
 
 
 def _channels(text: str | None, option: str) -> tuple[float, ...] | None:

@@ -1,10 +1,12 @@
-"""What the command line prints: the list of names, a release's facts, a table of results."""
+"""What the command line prints: names, a release's facts, what a key means, tables of results."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
+import shutil
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +17,8 @@ from zoo.release.evaluations import PREFERRED, stated_settings
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from zoo.hub import HubRelease, ModelRef
     from zoo.hub.push import Ready
+    from zoo.recipe.keys import Key
     from zoo.release import Release
 
 
@@ -106,35 +108,19 @@ def _objective(section: Mapping[str, Any], method: Mapping[str, Any] | None) -> 
     return kind + (" + FT" if section.get("feature_transform") else "")
 
 
-def print_hub(releases: Iterable[HubRelease]) -> None:
-    """Print one line for every release on the Hub."""
-    rows = [("NAME", "OBJECTIVE", "ACCURACY", "DATA", "UPDATED", "")]
-    for found in releases:
-        updated = f"{found.updated:%Y-%m-%d}" if found.updated else ""
-        visible = "private" if found.private else ""
-        rows.append((found.repo_id, found.objective, found.accuracy, found.data, updated, visible))
-    print_columns(rows)
-
-
-def print_reading(name: str, reading: ModelRef) -> None:
-    """Print how a name was read."""
-    print(f'"{name}" is read as the {reading}')
-
-
 def print_release(release: Release) -> None:
     """Print a release's facts and figures."""
-    zoo = release.config["zoo"]
+    from zoo.release.format import snapshot_of
+
+    zoo, centers = release.config["zoo"], release.centers
     print(f"{release.name}  {release.path}")
-    told = f"{len(release.class_names) or 'no'} classes"
-    print(f"{release.config['architecture']}, objective {zoo['objective']}, {told}")
-    if release.centers is not None:
-        classes, features = release.centers.weight.shape
-        print(f"centers: {classes} classes x {features} features")
+    classes = f"{len(release.class_names) or 'no'} classes"
+    print(f"{release.config['architecture']}, objective {zoo['objective']}, {classes}")
+    if centers is not None:
+        print(f"centers: {len(centers.weight)} classes x {centers.weight.shape[1]} features")
     print(f"input: {_input_words(release)}")
     print(f"licence: {release.config['pretrained_cfg']['license']}")
     _print_origin(release.recipe)
-    from zoo.release.format import snapshot_of
-
     training = release.metrics["training"]
     if {"epochs", "seconds", "hardware", "seed"} <= training.keys():  # not of a converted checkpoint
         reached = snapshot_of(training)
@@ -145,6 +131,56 @@ def print_release(release: Release) -> None:
             f"{training['hardware']}, seed {training['seed']}"
         )
     print_evaluations(release.metrics["evaluations"])
+
+
+def print_loading(release: Release, name: str) -> None:
+    """Print the lines that load a release by this name."""
+    size = release.preprocess.input_size
+    print(f'\nload it:\n  encoder = zoo.load("{name}").eval()  # images [B, 3, {size}, {size}] to features')
+    if release.centers is not None:
+        print(f'  classifier = zoo.load("{name}", head="centers").eval()  # to logits')
+    print(f'  transform = zoo.open("{name}").transform()  # a PIL image to its input')
+
+
+def print_centers(release: Release) -> None:
+    """Print each class center: its training images, length, bias and nearest other class."""
+    found = release.centers
+    if found is None:
+        return
+    table = [("CLASS", "TRAINING IMAGES", "NORM", "BIAS", "NEAREST OTHER CLASS", "COSINE")]
+    norms, biases, counts = found.weight.norm(dim=1), found.bias.tolist(), found.class_counts.tolist()
+    alone = len(found.class_names) < 2
+    cosines, others = ([0.0], [0]) if alone else (each.tolist() for each in found.nearest_other())
+    for c, label in enumerate(found.class_names):
+        count = f"{counts[c]:,}" if counts[c] >= 0 else "-"
+        other = ("-", "-") if alone else (found.class_names[others[c]], f"{cosines[c]:.2f}")
+        table.append((label, count, f"{norms[c]:.2f}", f"{biases[c]:+.2f}", *other))
+    print()
+    print_columns(table)
+
+
+def print_key(key: Key, *, deep: bool) -> None:
+    """Print what a recipe's key means, its type and default, and where `deep`, the keys inside."""
+    default = "" if key.default is None else f"; default {key.default}"
+    kind = f": {key.kind}{default}" if key.kind else ""
+    print(_wrapped(f"{key.path if key.kind else key.name}{kind}", ""))
+    print(_wrapped(key.text, "    "))
+    if not deep:
+        print(_wrapped(", ".join(each.name.rpartition(".")[2] for each in key.inside), "    "))
+    elif key.inside and not key.inside[0].kind:  # one of several sections, each shown by its own name
+        print(_wrapped(f"one of {', '.join(each.name for each in key.inside)}", "      "))
+    else:
+        for each in key.inside:
+            print_key(each, deep=True)
+
+
+def _wrapped(text: str, indent: str) -> str:
+    width = min(max(shutil.get_terminal_size((110, 24)).columns, 60), 110)
+    lines = (
+        textwrap.wrap(line, width, initial_indent=indent, subsequent_indent=indent, break_long_words=False)
+        for line in text.split("\n")
+    )
+    return "\n".join(each for line in lines for each in line)
 
 
 def _print_origin(recipe: Mapping[str, Any]) -> None:
@@ -221,11 +257,12 @@ def print_conversion(release: Release, *, stated: bool, found: bool) -> None:
     license, own = release.config["pretrained_cfg"]["license"], "; for weights of your own: --license ID"
     of = "" if license == "unknown" else f", that of {source['repository']}"
     print(f"  licence   {license}{of}{own}" if stated else f"  licence   {license}")
+    print(f'\nload it:  zoo.load("{release.path}")')
 
 
 def print_evaluations(entries: Sequence[Mapping[str, Any]]) -> None:
     """Print a table of results for each data set."""
-    from zoo.evaluation.printed import plain
+    from zoo.evaluation.metrics import plain
 
     for data in dict.fromkeys(entry["data"] for entry in entries):
         for what, measured in (("top-1 accuracy", True), ("recall at k", False)):

@@ -1,6 +1,5 @@
-"""Measures of features: linear probe, weighted kNN, learned centers; their metrics, tables and plots.
+"""Measures of features: linear probe, weighted kNN, few-shot, retrieval, learned centers; and their metrics.
 
-Everything here works on plain tensors and modules; what joins it to data sets and releases is `zoo.api`.
 What is named here is for any program's own features; names are fetched when they are used.
 """
 
@@ -11,37 +10,41 @@ from typing import TYPE_CHECKING
 from zoo.lazy import attributes
 
 if TYPE_CHECKING:
-    from zoo.evaluation.features import Features, extract
+    from zoo.evaluation.embed import Embedding
+    from zoo.evaluation.encode import Features, extract
     from zoo.evaluation.linear import LinearClassifier, fit_linear
     from zoo.evaluation.metrics import classification_metrics
-    from zoo.evaluation.retrieval import Pairs, Ranked, Retrieval
+    from zoo.evaluation.predict import Prediction
+    from zoo.evaluation.retrieval import Pairs, Retrieval
     from zoo.functional.knn import KnnPrediction, knn_predict
 
+_HOME_OF = {
+    "Embedding": "embed",
+    "Features": "encode",
+    "KnnPrediction": ".functional.knn",
+    "LinearClassifier": "linear",
+    "Pairs": "retrieval",
+    "Prediction": "predict",
+    "Retrieval": "retrieval",
+    "classification_metrics": "metrics",
+    "extract": "encode",
+    "fit_linear": "linear",
+    "knn_predict": ".functional.knn",
+}
+
 __all__ = [
+    "Embedding",
     "Features",
     "KnnPrediction",
     "LinearClassifier",
     "Pairs",
-    "Ranked",
+    "Prediction",
     "Retrieval",
     "classification_metrics",
     "extract",
     "fit_linear",
     "knn_predict",
 ]
-
-_HOME_OF = {
-    "Features": "features",
-    "KnnPrediction": ".functional.knn",
-    "LinearClassifier": "linear",
-    "Pairs": "retrieval",
-    "Ranked": "retrieval",
-    "Retrieval": "retrieval",
-    "classification_metrics": "metrics",
-    "extract": "features",
-    "fit_linear": "linear",
-    "knn_predict": ".functional.knn",
-}
 
 
 def __dir__() -> list[str]:

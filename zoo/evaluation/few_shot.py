@@ -9,13 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from zoo.data.stratified import rank_in_class
-from zoo.errors import DataError
-from zoo.evaluation.linear import fit_linear
+from zoo.errors import DataError, few
 from zoo.functional import class_means
 from zoo.functional.checks import check_features, check_labels
 from zoo.seeding import derive_seed
-
-_NAMED = 3  # of the classes that have too few images, in a message
 
 
 def few_shot_rows(
@@ -37,23 +34,15 @@ def few_shot_rows(
     """
     check_labels(labels, "few_shot: training labels", count=len(labels), num_classes=len(class_names))
     counts = torch.bincount(labels.cpu(), minlength=len(class_names)).tolist()
-    short = [
-        f'"{name}" has {count}' for name, count in zip(class_names, counts, strict=True) if count < shots
-    ]
+    short = [f'"{name}" has {n}' for name, n in zip(class_names, counts, strict=True) if n < shots]
     if short:
-        more = f" and {len(short) - _NAMED} more classes have too few" if len(short) > _NAMED else ""
         raise DataError(
-            f"few_shot: class {', '.join(short[:_NAMED])}{more}; expected {shots} training images of each "
-            f"class (shots), the largest number that all have is {min(counts)}"
+            f"few_shot: class {few(short)}; expected {shots} training images of each class (shots), the "
+            f"largest number that all have is {min(counts)}"
         )
     for draw in range(draws):
         rank = rank_in_class(labels, derive_seed("few_shot", seed, draw))
         yield (rank < shots).nonzero().flatten()
-
-
-def linear_logits(features: Tensor, labels: Tensor, test: Tensor, *, num_classes: int, l2: float) -> Tensor:
-    """Return the logits `[N, C]` for `test` of logistic regression with a given penalty; see `fit_linear`."""
-    return fit_linear(features, labels, num_classes, l2_grid=[l2]).logits(test)
 
 
 def class_mean_scores(features: Tensor, labels: Tensor, test: Tensor, *, num_classes: int) -> Tensor:

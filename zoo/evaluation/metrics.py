@@ -1,10 +1,10 @@
-"""Accuracy overall, per class, and by how often a class was seen in training; calibration."""
+"""How predictions are scored: accuracy overall, per class, by training frequency; calibration; as a table."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from scipy import stats
@@ -13,6 +13,7 @@ from torch import Tensor
 from zoo.errors import DataError
 from zoo.functional import frequency_groups
 from zoo.functional.checks import check_labels
+from zoo.release.evaluations import ACCURACIES, in_order, recall_k
 
 
 def classification_metrics(
@@ -42,7 +43,9 @@ def classification_metrics(
         raise DataError("accuracy: the test set is empty, expected at least one labelled image")
     check_labels(labels, "test labels", count=len(labels), num_classes=num_classes)
     check_labels(predictions, "predictions", count=len(labels), num_classes=num_classes)
-    correct, total = _count(predictions, labels, num_classes)
+    labels, predictions = labels.cpu(), predictions.cpu()
+    correct = torch.bincount(labels[predictions == labels], minlength=num_classes)
+    total = torch.bincount(labels, minlength=num_classes)
     present = total > 0
     recall = 100.0 * correct.double() / total.clamp(min=1)
     groups: dict[str, float | None] = dict.fromkeys(("many", "medium", "few"))
@@ -85,13 +88,6 @@ def calibration_error(logits: Tensor, labels: Tensor, bins: int = 15) -> float:
     return 100.0 * float(gap.abs().sum()) / len(logits)
 
 
-def _count(predictions: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
-    """Return how many images of each class are right, and how many there are, both `[C]`."""
-    labels, predictions = labels.cpu(), predictions.cpu()
-    hits = torch.bincount(labels[predictions == labels], minlength=num_classes)
-    return hits, torch.bincount(labels, minlength=num_classes)
-
-
 def mean_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float | None]:
     """Return the mean of values and half the width of its interval, t((1 + level) / 2, n - 1) s / sqrt(n).
 
@@ -109,3 +105,80 @@ def mean_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, 
         return mean, None
     deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1))
     return mean, float(stats.t.ppf((1 + level) / 2, count - 1)) * deviation / math.sqrt(count)
+
+
+class Truth(NamedTuple):
+    """What predictions are scored by.
+
+    Attributes:
+        labels: classes of the test images `[N]`.
+        train_counts: training images of each class `[C]`; None where they are not known.
+        class_names: C names.
+    """
+
+    labels: Tensor
+    train_counts: Tensor | None
+    class_names: Sequence[str]
+
+
+def score_logits(logits: Tensor, truth: Truth) -> dict[str, Any]:
+    """Return `classification_metrics` of the largest logits `[N, C]`, and their `calibration_error`."""
+    found = classification_metrics(logits.argmax(dim=1), *truth)
+    return {**found, "calibration_error": calibration_error(logits, truth.labels)}
+
+
+def score_draws(draws: Sequence[Tensor], probable: bool, truth: Truth) -> dict[str, Any]:
+    """Return each draw's accuracy, the means over draws, and the 95 % interval (Student's t) of `accuracy`.
+
+    Many, medium and few are left out: every class was seen equally often.
+
+    Args:
+        draws: scores of each class for each test image `[N, C]`, from several draws of training images.
+        probable: whether the scores' softmax are probabilities, which have a calibration error.
+        truth: what they are scored by.
+    """
+    labels, names = truth.labels, truth.class_names
+    each = [classification_metrics(scores.argmax(dim=1), labels, None, names) for scores in draws]
+    accuracies = [metrics["accuracy"] for metrics in each]
+    accuracy, half_width = mean_interval(accuracies)
+    result: dict[str, Any] = {
+        "accuracy": accuracy,
+        "balanced_accuracy": mean_interval([metrics["balanced_accuracy"] for metrics in each])[0],
+        "accuracy_interval": half_width,
+        "accuracy_of_draws": accuracies,
+        "test_images": len(labels),
+    }
+    if probable:
+        errors = [calibration_error(scores, labels) for scores in draws]
+        result["calibration_error"] = mean_interval(errors)[0]
+    return result
+
+
+def plain(rows: Mapping[str, Mapping[str, Any]], *, first: str = "method") -> str:
+    """Return a table, one line for each row: figures in percent, one decimal, `-` where there is none.
+
+    Accuracies have the same columns in every table; calibration error (ECE), recalls and mean average
+    precision have one where there are some. An interval is shown in brackets.
+
+    Args:
+        rows: metrics by name, as entries of metrics.json have them.
+        first: heading of the names' column.
+    """
+    keys = {key for metrics in rows.values() for key in metrics}
+    if "accuracy" in keys or all(recall_k(key) is None for key in keys):
+        keys |= ACCURACIES.keys()
+    titles = {**ACCURACIES, "calibration_error": "ECE", "map": "mAP"}
+    shown = {key: titles.get(key) or f"R@{recall_k(key)}" for key in in_order(keys)}
+    lines = [[first, *shown.values()]]
+    lines += [[name, *(_cell(metrics, key) for key in shown)] for name, metrics in rows.items()]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]) for line in lines
+    )
+
+
+def _cell(metrics: Mapping[str, Any], key: str) -> str:
+    value, half = metrics.get(key), metrics.get(f"{key}_interval")
+    if value is None:
+        return "-"
+    return f"{value:.1f}" if half is None else f"{value:.1f} [{value - half:.1f}, {value + half:.1f}]"

@@ -18,18 +18,6 @@ _ROWS = 1 << 16  # of the gallery that are looked at together
 _BLOCK = 1 << 24  # similarities at a time: 64 MiB, and as much again while they are sorted
 
 
-class Ranked(NamedTuple):
-    """What of a gallery is nearest to each query, nearest first.
-
-    Attributes:
-        similarity: cosines `[N, K]`.
-        index: rows of the gallery `[N, K]`, int64.
-    """
-
-    similarity: Tensor
-    index: Tensor  # type: ignore[assignment]  # shadows tuple.index, as in `Batch`
-
-
 class Pairs(NamedTuple):
     """Queries and rows of the gallery that are alike, most alike first.
 
@@ -71,27 +59,6 @@ class Retrieval:
         norms = [gallery[i : i + _ROWS].float().norm(dim=1) for i in range(0, len(gallery), _ROWS)]
         self._norms = torch.cat(norms).clamp(min=1e-12)
 
-    def nearest(self, count: int) -> Tensor:
-        """Return the rows of the gallery `[N, count]` that are nearest to each query, nearest first.
-
-        Raises:
-            ZooError: as `ranked`.
-        """
-        return self.ranked(count).index
-
-    def ranked(self, count: int) -> Ranked:
-        """Return the `count` rows of the gallery that are nearest to each query, and how similar they are.
-
-        Raises:
-            ZooError: for a count below 1, or above the rows that there are for a query.
-        """
-        most = len(self.gallery) - self.alone
-        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= most:
-            others = ", the other images" if self.alone else ", the images of the gallery"
-            raise ZooError(f"retrieval: found {count!r} nearest images, expected 1 to {most}{others}")
-        found = [self._similarity(part).topk(count, dim=1) for part in self._parts()]
-        return Ranked(*(torch.cat([each.cpu() for each in column]) for column in zip(*found, strict=True)))
-
     def pairs(self, above: float) -> Pairs:
         """Return every pair with at least that cosine: near duplicates, say.
 
@@ -109,7 +76,7 @@ class Retrieval:
             raise ZooError(f"retrieval: above: found {above!r}, expected a cosine from -1 to 1")
         columns = torch.arange(len(self.gallery), device=self.gallery.device)
         found = []
-        for part in self._parts():
+        for part in torch.split(torch.arange(len(self.queries)), self._rows()):
             similarity = self._similarity(part)
             alike = similarity >= above
             if self.alone:
@@ -198,10 +165,6 @@ class Retrieval:
         if self.alone:
             similarity[torch.arange(len(rows), device=device), rows.to(device)] = -torch.inf
         return similarity
-
-    def _parts(self) -> Sequence[Tensor]:
-        """Return the rows of the queries, as many at a time as a block of similarities has room for."""
-        return torch.split(torch.arange(len(self.queries)), self._rows())
 
     def _rows(self) -> int:
         return max(1, _BLOCK // len(self.gallery))

@@ -11,7 +11,6 @@ from typing import Any
 import pandas as pd
 
 from zoo import hub
-from zoo.api.facts import origin_facts
 from zoo.api.finetuning import plan_finetuning
 from zoo.api.pretraining import as_recipe, pretrain
 from zoo.data import ImageDataset, open_dataset
@@ -31,6 +30,7 @@ from zoo.recipe.methods import FromCenters, NearestCenter
 from zoo.recipe.overrides import Overrides, as_overrides
 from zoo.release import Release
 from zoo.release.evaluations import ACCURACIES
+from zoo.training.facts import origin_facts
 from zoo.training.progress import say
 
 METHODS: dict[str, dict[str, Any]] = {

@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 
 from zoo import catalog, hub
-from zoo.api.diagnosis import unseen
-from zoo.api.evaluation import evaluate
 from zoo.api.own_images import open_own
 from zoo.api.pretraining import pretrain
 from zoo.config import Config, is_number, parse
@@ -20,6 +18,7 @@ from zoo.data import DataConfig, ImageDataset, open_dataset, parse_data_spec
 from zoo.data.any_data import Data, own_root
 from zoo.data.memory import Root
 from zoo.errors import DataError, Interrupted, RanksLost, ReleaseError, ZooError
+from zoo.evaluation.evaluate import evaluate
 from zoo.experiments import judge
 from zoo.experiments.judge import Figure, Images, Rule
 from zoo.experiments.reading import find
@@ -30,6 +29,7 @@ from zoo.recipe import Recipe
 from zoo.recipe.protocols import PROTOCOLS, TRAINED, settings_of
 from zoo.release import Release, format
 from zoo.release.provenance import START, origins, sha256_of
+from zoo.report.diagnose import unseen
 
 TRAINING = "training"
 """What the figures are of that no evaluation has made."""

@@ -14,7 +14,6 @@ import torch
 from filelock import FileLock, Timeout
 
 from zoo import catalog, locks
-from zoo.api.diagnosis import Report, diagnose, unseen
 from zoo.api.given import listed
 from zoo.api.pretraining import open_sets, pretrain
 from zoo.data.any_data import folder_for, own_root, reads_folder
@@ -41,6 +40,7 @@ from zoo.markdown import markdown_table
 from zoo.recipe import Recipe
 from zoo.release import Release
 from zoo.release.format import holds_release
+from zoo.report.diagnose import Report, diagnose, unseen
 from zoo.training import pick_device
 from zoo.training.lock import turn
 from zoo.training.progress import say

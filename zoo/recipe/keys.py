@@ -66,7 +66,7 @@ def find_keys(name: str = "") -> list[Key]:
         words = [word for key in known for word in (key.name, key.path, key.name.rpartition(".")[2])]
         raise RecipeError(
             f'keys: found "{name}", expected a section or a key of a recipe.{did_you_mean(sought, words)} '
-            '"zoo keys" shows the sections'
+            '"zoo show keys" shows the sections'
         )
     found = [*{key[1:-1]: key for key in reversed(found)}.values()][::-1]  # objectives share many
     paths = Counter(key.path for key in found)

@@ -48,31 +48,24 @@ class CropAndFlip(Config):
         return [crop, HorizontalFlip(p=self.flip)]
 
 
-class Augmentation(CropAndFlip):
-    """Augmented copies of the training images, encoded once."""
-
-    views: PositiveInt
-    """Copies of each image, beside the one under the evaluation view."""
-
-
 class LinearProtocol(Config):
-    """Linear probe on cached features; its L2 strength is chosen on a part of the training set."""
+    """Linear probe on cached features; cross-validation over the training set chooses its L2 strength."""
 
     protocol: Literal["linear"]
     l2_grid: Annotated[list[Positive], Field(min_length=1)] = [1e-5, 1e-4, 1e-3, 1e-2, 1e-1]
     """Penalties that are tried: mean cross-entropy + l2 / 2 |W|^2 on standardised features."""
-    validation_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.2
-    """Part of each class of the training set on which the penalty is chosen."""
+    validation_fraction: Annotated[float, Field(gt=0, le=0.5)] = 0.2
+    """Part of each class that is held out at a time: 0.2 are five folds, in which every image is once."""
     select: Literal["accuracy", "balanced_accuracy"] = "balanced_accuracy"
-    """The score on that part that chooses."""
+    """Whether in the cross-entropy of held-out images, which chooses, images count alike or classes do."""
     balanced: bool = False
     """Weight classes inversely to their counts."""
-    solver: Literal["lbfgs", "sgd"] = "lbfgs"
-    """L-BFGS sees all features at once; SGD takes batches, for sets too large for that."""
+    solver: Literal["lbfgs"] = "lbfgs"
+    """Full-batch L-BFGS, in float64; there is no other."""
     seed: Seed = 0
-    """Of the part that is put aside, and of the order of SGD's batches."""
-    augmentation: Augmentation | None = None
-    """Fit on augmented copies too, e.g. `{views: 4}`; null: on the evaluation view alone."""
+    """Of the folds."""
+    augmentation: None = None
+    """Features are of the evaluation view alone; `linear_full` learns from augmented images."""
 
 
 class LinearFullProtocol(CropAndFlip):

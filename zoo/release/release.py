@@ -27,7 +27,7 @@ from zoo.pixels import rgb, shrunk
 from zoo.release import card, configs, files, format, images, tensors, verified
 from zoo.release import history as histories
 from zoo.release.build import build
-from zoo.release.evaluations import checked_evaluation
+from zoo.release.evaluations import checked_evaluation, identity
 from zoo.release.relicense import relicense
 from zoo.release.request import check_request
 

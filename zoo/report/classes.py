@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.cluster.hierarchy import leaves_list, linkage
 from scipy.spatial.distance import squareform
 
-from zoo import release as releases
+from zoo import hub
 from zoo.data.config import data_words
 from zoo.errors import DataError
 from zoo.functional import FEW_BELOW, MANY_ABOVE, class_means
@@ -248,7 +248,7 @@ def class_map(release: Release | str | Path, path: str | Path) -> Path:
     Raises:
         ZooError: for a release without centers, or a file that cannot be written.
     """
-    opened = release if isinstance(release, Release) else releases.open(release)
+    opened = release if isinstance(release, Release) else hub.open(release)
     words = data_words(dataset) if (dataset := opened.config["zoo"]["dataset"]).get("name") else ""
     draw_centers(opened.require_centers(), Path(path), title=f"{opened.name}: class centers\n{words}".strip())
     return Path(path)

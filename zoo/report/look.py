@@ -17,8 +17,8 @@ from zoo.data import EvalView, ImageDataset, TrainLoader, ViewsConfig, eval_imag
 from zoo.data.config import data_words
 from zoo.data.labels import require_same_classes
 from zoo.errors import DataError
-from zoo.evaluation.encoded import BATCH, ProbeData
-from zoo.evaluation.features import Features, extract
+from zoo.evaluation.encode import BATCH, Features, extract
+from zoo.evaluation.probe_data import ProbeData
 from zoo.functional.knn import knn_predict
 from zoo.modules.centers import Centers
 from zoo.seeding import derive_seed
@@ -141,7 +141,7 @@ def look(
         encoder: headless, images `[B, 3, S, S]` to features `[B, D]`.
         train_set: where neighbours come from; of more than ten times `sample` images, a seeded part.
         test_set: what the sample is drawn from.
-        reading: how images become features, see `zoo.evaluation.encoded.Reading`.
+        reading: how images become features, see `zoo.evaluation.probe_data.Reading`.
         views: for two training views of each image; None where the training has none.
         centers: in the space of the features; without (or of another number of classes), kNN classifies.
         sample: test images to look at; all of them when there are fewer.
@@ -250,7 +250,7 @@ def _positive_scores(
             image_size=image_size,
         )
         batches = _two_views(loader, len(tested))
-        both = extract(encoder, batches, device=reading["device"], count=2 * len(tested))
+        both = extract(encoder, batches, device=reading["device"])
     except DataError:  # images of several sizes, say, or too small for an operation
         return None
     first, second = F.normalize(both.features[both.labels.argsort()], dim=1).chunk(2)

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from zoo.data import ImageDataset
 from zoo.data.config import data_words
 from zoo.errors import ZooWarning
-from zoo.evaluation.features import Features
+from zoo.evaluation.encode import Features
 from zoo.modules.centers import Centers
 from zoo.recipe import Recipe
 from zoo.report import classes, features, training

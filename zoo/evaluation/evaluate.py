@@ -4,35 +4,31 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from contextlib import nullcontext
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch import nn
 
-from zoo import backbones, catalog
-from zoo.api.encoding import A_MODEL, opened, reading_of, view_of
+from zoo import backbones
 from zoo.api.given import check_workers
-from zoo.api.models import check_classifier, check_encoder, preprocess_of, unwrapped
+from zoo.api.models import check_classifier, check_encoder
 from zoo.api.own_images import open_own
 from zoo.config import parse
 from zoo.data import DataConfig, ImageDataset, open_dataset
 from zoo.data.any_data import Data, Given, resolve, whole
 from zoo.data.sources import has_training_split
-from zoo.errors import DataError, RecipeError, ZooError, ZooWarning, did_you_mean
-from zoo.evaluation.center_loss import CenterLoss, center_loss
-from zoo.evaluation.classifier import OwnClassifier
-from zoo.evaluation.measure import Encoded, ProbeRun, check_centers, measure
+from zoo.errors import DataError, ZooError, ZooWarning, did_you_mean, few
+from zoo.evaluation.encode import A_MODEL, open_encoder
+from zoo.evaluation.measure import OwnClassifier, check_centers, measure
+from zoo.evaluation.predict import prior_in_loss
+from zoo.evaluation.probe_data import Encoded
+from zoo.evaluation.published import ProbeRun
 from zoo.files import RUNS
-from zoo.modules import Centers
 from zoo.recipe.protocols import PROTOCOLS, TRAINED, ClassifierProtocol, Protocol, RetrievalProtocol
 from zoo.release import Preprocess, Release
-from zoo.release.format import METRICS
 from zoo.training import pick_device
-from zoo.training.progress import show_status
-from zoo.training.signals import interruptible
 
 
 def evaluate(
@@ -72,7 +68,8 @@ def evaluate(
         out: folder for the state of linear_full's or semi_supervised's training. When None, one that is named
             by all that decides the result, in `run` of a release's folder of yours, else in `runs/NAME`.
         resume: go on with that training from its last checkpoint, or begin if there is none.
-        **settings: of the protocol, e.g. `k=200`.
+        **settings: of the protocol, e.g. `k=200`. On a release's own data those that are not given are the
+            recorded ones, so that the recorded figure is repeated; else the protocol's defaults.
 
     Returns:
         The entry of metrics.json: protocol, data, split, metrics (percentages), of these the one that tables
@@ -84,54 +81,7 @@ def evaluate(
         ZooError: for an unknown protocol or setting, missing data, a release without centers, a model that
             ends in a classifier, or for "classifier" one that does not.
     """
-    found = evaluate_release(
-        release_or_model,
-        protocol,
-        data,
-        preprocess=preprocess,
-        device=device,
-        workers=workers,
-        save=save,
-        out=out,
-        resume=resume,
-        settings=settings,
-    )
-    return found.entry
-
-
-class Evaluated(NamedTuple):
-    """What came of an evaluation.
-
-    Attributes:
-        entry: as `evaluate` returns it.
-        record: the release's metrics.json, which has it now, as the card has; None: nothing was recorded.
-        reason: why nothing was.
-    """
-
-    entry: dict[str, Any]
-    record: Path | None
-    reason: str = ""
-
-
-def evaluate_release(
-    release_or_model: Release | nn.Module | str | Path,
-    protocol: str,
-    data: Data,
-    *,
-    preprocess: Preprocess | Mapping[str, Any] | None = None,
-    device: str = "auto",
-    workers: int | None,
-    save: bool,
-    out: str | Path | None,
-    resume: bool,
-    settings: Mapping[str, Any],
-) -> Evaluated:
-    """Do what `evaluate` does, and tell whether the entry is recorded."""
-    if protocol not in PROTOCOLS:
-        hint = did_you_mean(protocol, PROTOCOLS)
-        raise ZooError(f'protocol: found "{protocol}", expected one of {", ".join(PROTOCOLS)}.{hint}')
-    _check_settings(protocol, settings)
-    chosen: Any = parse(PROTOCOLS[protocol], {"protocol": protocol, **settings}, f"protocol {protocol}")
+    chosen = parse_protocol(protocol, settings)
     if protocol not in TRAINED and (out is not None or resume):
         raise ZooError(
             f'{"resume" if resume else "out"}: protocol "{protocol}" trains nothing that could be kept; '
@@ -139,27 +89,27 @@ def evaluate_release(
         )
     check_workers(workers)
     place = pick_device(device, "device")
-    release: Release | None = None
-    centers: Centers | OwnClassifier | None = None
-    outputs = None
-    if isinstance(release_or_model, nn.Module):
-        model, name = unwrapped(release_or_model), A_MODEL
-        view = preprocess_of(model, preprocess)
-        if protocol == "classifier":
-            outputs, centers = check_classifier(model, view.input_size), OwnClassifier()
-        else:
-            check_encoder(model, view.input_size)
-    else:
-        release = opened(release_or_model, preprocess)
-        model, view, centers, name = release.load(), release.preprocess, release.centers, release.name
-    check_centers(chosen, centers)
+    outputs: int | None = None
+
+    def ends_in_classifier(model: nn.Module, size: int) -> None:
+        nonlocal outputs
+        outputs = check_classifier(model, size)
+
+    check = ends_in_classifier if protocol == "classifier" else check_encoder
+    encoder = open_encoder(release_or_model, preprocess, check=check)
+    release, name = encoder.release, encoder.name
+    centers = OwnClassifier() if release is None else release.centers
     config, root, is_own = resolve_data(data, release)
+    if release is not None and is_own:
+        chosen = parse_protocol(protocol, {**_recorded(release, protocol), **settings})
+    check_centers(chosen, centers)
+    if release is not None and isinstance(chosen, ClassifierProtocol) and chosen.tau is not None:
+        _warn_of_prior(release)
     if not is_own and not _reads_training(chosen):
         config = whole(config)
-    reading = reading_of(release)
     open_split = partial(open_own, release) if release is not None and is_own else open_dataset
     test_set = open_split(config, "test", root)
-    by_centers = release if protocol == "classifier" and centers is not None else None
+    by_centers = release if protocol == "classifier" else None
     if by_centers is not None:
         test_set = _with_classes_of(by_centers, test_set)
     if outputs not in (None, test_set.num_classes):
@@ -173,99 +123,72 @@ def evaluate_release(
         train_set = open_split(config, "train", root)
         train_set = train_set if by_centers is None else _with_classes_of(by_centers, train_set)
     encoded = Encoded(
-        model,
+        encoder.model,
         train_set,
         test_set,
-        view=view_of(view),
-        mean=view.mean,
-        std=view.std,
+        view=encoder.view,
+        mean=encoder.preprocess.mean,
+        std=encoder.preprocess.std,
         device=place,
-        workers=reading.workers if workers is None else workers,
-        cache=reading.cache,
+        workers=encoder.workers if workers is None else workers,
+        cache=encoder.cache,
     )
-    kept = None if release is None else _kept_as_it_is(release)
-    own = release is not None and kept is None
+    writable = release is not None and release.writable
+    folder = RUNS / ("model" if name == A_MODEL else name.replace(":", "_"))
+    if release is not None and writable:
+        folder = release.path / "run"
     run = ProbeRun(
         name=name,
-        arch=backbones.name_of(model) if release is None else str(release.config["architecture"]),
+        arch=backbones.name_of(encoder.model) if release is None else str(release.config["architecture"]),
         data=config,
-        folder=Path(out) if out is not None else _runs_of(release, own, name),
+        folder=folder if out is None else Path(out),
         exact=out is not None,
         resume=resume,
     )
-    if release is not None and isinstance(centers, Centers) and _takes_prior_off(chosen):
-        _warn_of_prior(release, centers)
-    entry = measure_aloud(chosen, encoded, centers, run, learned_elsewhere=not is_own)
+    entry = measure(chosen, encoded, centers, run, learned_elsewhere=not is_own)
     if release is None:  # whose own config.json would say it
-        entry["preprocess"] = asdict(view)
-    if release is None or kept is not None or not save:
-        return Evaluated(entry, None, kept or (f"{name} is no release" if release is None else "save is off"))
-    release.add_evaluation(entry)
-    return Evaluated(entry, release.path / METRICS)
+        entry["preprocess"] = asdict(encoder.preprocess)
+    elif save and writable:
+        release.add_evaluation(entry)
+    return entry
 
 
-def _check_settings(protocol: str, settings: Mapping[str, Any]) -> None:
-    """Refuse a setting that the protocol lacks; which protocol it is has been said."""
-    names = sorted({*PROTOCOLS[protocol].model_fields} - {"protocol"})
-    for key in settings:
-        if key not in names:
-            raise RecipeError(
-                f'protocol {protocol}: unknown setting "{key}".{did_you_mean(key, names)} '
-                f"It has: {', '.join(names) or 'none'}"
-            )
+def parse_protocol(name: str, settings: Mapping[str, Any]) -> Any:
+    """Return a protocol with some settings and defaults for the rest.
+
+    Raises:
+        ZooError: for an unknown protocol or setting, with the nearest.
+    """
+    if name not in PROTOCOLS:
+        hint = did_you_mean(name, PROTOCOLS)
+        raise ZooError(f'protocol: found "{name}", expected one of {", ".join(PROTOCOLS)}.{hint}')
+    if "protocol" in settings:
+        raise ZooError(f'protocol {name}: unknown key "protocol"; it is {name}')
+    return parse(PROTOCOLS[name], {**settings, "protocol": name}, f"protocol {name}")
 
 
-def _kept_as_it_is(release: Release) -> str | None:
-    """Say why nothing is added to a release; None: it is a folder of the user's."""
-    if catalog.is_shipped(release.path):
-        return "a shipped release stays as it is"
-    if not release.writable:
-        if release.is_plain:
-            return f"{release.name} is a plain timm model"
-        downloaded = (release.path / METRICS).is_symlink()
-        return "a downloaded release stays as it is" if downloaded else "its folder cannot be written"
-    return None
+def _recorded(release: Release, protocol: str) -> dict[str, Any]:
+    """Return the settings that a release records for a protocol: its recipe's, else its first entry's."""
+    asked = release.recipe.get("evaluation")
+    for each in asked if isinstance(asked, list) else []:
+        if isinstance(each, Mapping) and each.get("protocol") == protocol:
+            return {key: value for key, value in each.items() if key != "protocol"}
+    for entry in release.metrics["evaluations"]:
+        if entry["protocol"] == protocol:
+            seed = {} if entry.get("seed") is None else {"seed": entry["seed"]}
+            return {**(entry.get("settings") or {}), **seed}
+    return {}
 
 
-def measure_aloud(
-    protocol: Protocol,
-    encoded: Encoded,
-    centers: Centers | OwnClassifier | None,
-    run: ProbeRun,
-    *,
-    learned_elsewhere: bool = False,
-) -> dict[str, Any]:
-    """Do what `measure` does, and say so on standard error; a training shows its own progress there."""
-    trains = protocol.protocol in TRAINED
-    text = f"measuring: {protocol.protocol}, {len(encoded.test_set):,} test images"
-    with (
-        interruptible(lambda: "what was trained so far is kept") if trains else nullcontext(),
-        nullcontext() if trains else show_status(text),
-    ):
-        return measure(protocol, encoded, centers, run, learned_elsewhere=learned_elsewhere)
-
-
-def _runs_of(release: Release | None, own: bool, name: str) -> Path:
-    """Return where trainings around an encoder keep their state: never in a release that must not change."""
-    if release is not None and own:
-        return release.path / "run"
-    return RUNS / ("model" if name == A_MODEL else name.replace(":", "_"))
-
-
-def _warn_of_prior(release: Release, centers: Centers) -> None:
+def _warn_of_prior(release: Release) -> None:
     """Say so when the prior that `tau` takes off has been taken off in training already."""
-    loss = center_loss(release.recipe, centers.class_counts)
-    if isinstance(loss, CenterLoss) and (loss.prior != loss.prior[0]).any():
+    if prior_in_loss(release.recipe):
         warnings.warn(
             f"classifier, tau: {release.name} was trained with the log prior in its loss, so its centers are "
             "without it as they are; tau takes it off again. It is for centers of plain cross-entropy",
             ZooWarning,
             stacklevel=3,
         )
-
-
-def _takes_prior_off(protocol: Protocol) -> bool:
-    return isinstance(protocol, ClassifierProtocol) and protocol.tau is not None
 
 
 def _reads_training(protocol: Protocol) -> bool:
@@ -289,14 +212,12 @@ def _with_classes_of(release: Release, dataset: ImageDataset) -> ImageDataset:
             stacklevel=3,
         )
         return dataset.renamed(theirs)
-    known = set(theirs)
-    unknown = next((name for name in ours if name not in known), None)
-    ambiguous = len(known) < len(theirs) or len(set(ours)) < len(ours)
+    unknown = next((name for name in ours if name not in set(theirs)), None)
+    ambiguous = len({*theirs}) < len(theirs) or len({*ours}) < len(ours)
     if ours != theirs and (unknown is not None or ambiguous):
-        found, expected = (", ".join(names[:5]) + ", ..." * (len(names) > 5) for names in (ours, theirs))
         raise DataError(
-            f"data: found {len(ours)} classes ({found}), expected the "
-            f"{len(theirs)} of {release.name}'s centers ({expected}) or some of them"
+            f"data: found {len(ours)} classes ({few(ours)}), expected the {len(theirs)} of {release.name}'s "
+            f"centers ({few(theirs)}) or some of them"
             + (f', of which "{unknown}" is none' if unknown is not None else "")
             + ('; "zoo convert --labels" names them' if "converted" in release.recipe else "")
         )

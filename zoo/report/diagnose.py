@@ -17,24 +17,24 @@ import torch
 
 import zoo
 from zoo import hub
-from zoo.api.evaluation import own_data
-from zoo.api.facts import versions
 from zoo.api.given import check_number, check_workers, listed
 from zoo.api.own_images import open_own
-from zoo.api.subjects import Opened, is_folder, open_subject
 from zoo.config import parse
 from zoo.data import DataConfig, ImageDataset, ViewsConfig, open_dataset
 from zoo.data.any_data import Data, as_data, own_root
 from zoo.errors import RecipeError, ZooError
+from zoo.evaluation.evaluate import own_data
 from zoo.files import RUNS, is_dir, is_file, names_in, replacing, write_text, writing
 from zoo.modules import Centers
 from zoo.release import Release
 from zoo.report.figures import Drawn, draw
 from zoo.report.labels import seed_of, short_labels
 from zoo.report.look import SMALLEST, Look, landmarks_of, look
+from zoo.report.opened import Opened, is_folder, open_subject
 from zoo.report.page import estimates, render
 from zoo.report.subject import Subject, summary
 from zoo.training import pick_device
+from zoo.training.facts import versions
 from zoo.training.progress import show_status
 
 DIAGNOSED = RUNS / "diagnosed"

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from PIL import Image
 
-from zoo.api.encoding import encode, opened
 from zoo.api.given import check_number
+from zoo.config import is_number
 from zoo.data.any_data import TABLES, Data, open_images
-from zoo.evaluation.center_loss import CenterLoss, center_loss
+from zoo.evaluation.encode import encode_images, open_encoder
 from zoo.files import is_dir, is_file
 from zoo.functional.checks import check_features
+from zoo.hub import open as open_release
 from zoo.release import Release
 
 _ROWS = 1 << 14  # of features that are compared with the centers together
@@ -34,7 +35,7 @@ class Prediction(NamedTuple):
 
 def predict(
     release: Release | str | Path,
-    images: Image.Image | Data,
+    data: Image.Image | Data,
     top: int = 1,
     *,
     device: str = "auto",
@@ -45,7 +46,7 @@ def predict(
 
     Args:
         release: a release with centers, its name or folder.
-        images: a PIL image, an image file, or any data, see `zoo.data.any_data.Data`; in a list also folders,
+        data: a PIL image, an image file, or any data, see `zoo.data.any_data.Data`; in a list also folders,
             of which every image at any depth is taken. Files are read in batches: all of them together need
             not fit into memory.
         top: how many classes of each image; all where there are fewer.
@@ -64,21 +65,19 @@ def predict(
             limit, or anything but images.
     """
     check_number("top", top, 1)
-    found = opened(release)
-    centers = found.require_centers()
-    if isinstance(images, Iterator):
-        images = list(images)
-    path = Path(images) if isinstance(images, str | Path) else None
-    single = isinstance(images, Image.Image) or (
+    opened = open_release(release)
+    centers = opened.require_centers()
+    if isinstance(data, Iterator):
+        data = list(data)
+    path = Path(data) if isinstance(data, str | Path) else None
+    single = isinstance(data, Image.Image) or (
         path is not None and is_file(path) and path.suffix.lower() not in TABLES
     )
-    dataset, _ = open_images([images] if single else images)
+    dataset, _ = open_images([data] if single else data)
     folder = path if path is not None and is_dir(path) else Path()  # names are relative to it
-    features, places, _ = encode(
+    (features, places), _ = encode_images(
         dataset,
-        found.load(),
-        found.preprocess,
-        release=found,
+        open_encoder(opened),
         device=device,
         workers=workers,
         max_bad_images=max_bad_images,
@@ -96,20 +95,38 @@ def predict(
     return tuple(predictions)
 
 
-def prior_words(release: Release) -> str:
-    """Say what the probabilities of a release mean: whether its training set's class prior is in them.
+def prior_in_loss(recipe: Mapping[str, Any]) -> bool | None:
+    """Return whether the loss that centers were trained with has the class prior; None: not known.
 
-    A prior that the loss adds to the logits (PaCo, Balanced Softmax, ...) is not in the centers; plain
-    cross-entropy leaves it in them.
+    With it (PaCo's rebalance, Balanced Softmax, ...) the centers are without the prior as they are; plain
+    cross-entropy leaves the training set's prior in them.
+
+    Args:
+        recipe: of a release, as plain values.
     """
-    what = "probability: softmax of the centers' logits"
-    unknown = f"{what}; whether the training set's class prior is in it is not known"
-    if "converted" in release.recipe:
-        return f"{unknown}: the release was converted"
-    loss = center_loss(release.recipe, release.require_centers().class_counts)
-    if not isinstance(loss, CenterLoss):
-        return f"{unknown}: {loss}"
-    scale = "" if loss.tau == 1 else f", which the loss divided by {loss.tau:g}"
-    if bool((loss.prior != 0).any()):
-        return f"{what}{scale}, without the class prior that was in the loss ({loss.words})"
-    return f"{what}{scale}, with the training set's class prior, which they learned from it"
+    objective = recipe.get("objective")
+    objective = objective if isinstance(objective, Mapping) else {}
+    name, loss = objective.get("name"), objective.get("loss")
+    if isinstance(recipe.get("method"), Mapping):  # which trains in stages, with several losses
+        return None
+    if name in ("paco", "gpaco"):
+        rebalance = objective.get("rebalance")
+        return None if rebalance is None else bool(rebalance)
+    if name == "bcl" and objective.get("head") != "cosine":
+        return True
+    if name == "classify":
+        settings = loss if isinstance(loss, Mapping) else {"name": loss}
+        if settings.get("name") == "logit_adjustment":
+            return tau != 0 if is_number(tau := settings.get("tau")) else None
+        return {"cross_entropy": False, "balanced_softmax": True}.get(str(settings.get("name")))
+    return None
+
+
+def prior_words(release: Release) -> str:
+    """Say what the probabilities of a release mean: whether its training set's class prior is in them."""
+    words = {
+        True: "without the class prior that was in the loss",
+        False: "with the training set's class prior, which they learned from it",
+        None: "whether the training set's class prior is in it is not known",
+    }
+    return f"probability: softmax of the centers' logits, {words[prior_in_loss(release.recipe)]}"

@@ -1,4 +1,8 @@
-"""Protocols that train on images, by the one training loop: a classifier on a copy of the encoder."""
+"""Published protocols that train on images: linear evaluation, and fine-tuning on few labels.
+
+Both train the objective `classify` on a copy of the encoder by the one training loop, so they keep a state,
+can be stopped, and go on.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +12,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from zoo.backbones import feature_dim
 from zoo.config import parse
 from zoo.data import DataConfig, ImageDataset
+from zoo.data.config import Subset
+from zoo.data.subset import select_subset
 from zoo.errors import ZooError
-from zoo.evaluation.encoded import ProbeData
+from zoo.evaluation.probe_data import ProbeData
 from zoo.objectives import Classify, DataInfo
 from zoo.recipe import Recipe
 from zoo.recipe.protocols import LinearFullProtocol, SemiSupervisedProtocol
 from zoo.seeding import derive_seed
 from zoo.training import RunFolder, train
-
-LOG_EVERY = 20  # steps
-CHECKPOINT_EVERY = 5  # epochs; a signal saves the state in between
 
 TrainedProtocol = LinearFullProtocol | SemiSupervisedProtocol
 
@@ -48,25 +51,20 @@ class ProbeRun(NamedTuple):
 
 
 def train_classifier(
-    protocol: TrainedProtocol,
-    data: ProbeData,
-    run: ProbeRun,
-    train_set: ImageDataset,
-    sections: dict[str, dict[str, Any]],
-) -> tuple[Classify, Recipe]:
-    """Train a linear layer on a copy of the encoder, frozen or with it.
+    protocol: TrainedProtocol, data: ProbeData, run: ProbeRun
+) -> tuple[Tensor, dict[str, Any]]:
+    """Train a linear layer on a copy of the encoder, frozen or with it, and classify the test images.
 
     The encoder itself is left alone: neither its weights nor where and how it lies in memory change.
 
     Args:
-        protocol: with the settings that both protocols have.
+        protocol: with its settings.
         data: the encoder, and how its images are read.
         run: where the state is kept.
-        train_set: images to train on.
-        sections: see `probe_recipe`.
 
     Returns:
-        The trained objective, and the recipe by which it was trained.
+        Logits of the test images `[N, C]`; and what was found: the backend of the views, and of few labels
+        how many images these are.
 
     Raises:
         Interrupted: on SIGINT or SIGTERM, with the state saved.
@@ -75,37 +73,55 @@ def train_classifier(
     """
     dim = data.test.shape[1]  # first: an unreadable test image shows before hours of training
     encoder = copy.deepcopy(data.model)
-    _check_dim(encoder, dim)
-    encoder.requires_grad_(True)  # the whole network, whatever somebody froze; a frozen one is frozen below
-    recipe = probe_recipe(protocol, data, run, train_set, sections)
+    if not isinstance(getattr(encoder, "num_features", None), int):
+        raise ZooError(
+            'model: found no "num_features", expected an encoder as timm builds them; protocol "linear" '
+            "takes any model"
+        )
+    if feature_dim(encoder) != dim:
+        raise ZooError(f"model: found {dim} features, expected {feature_dim(encoder)}, its num_features")
+    encoder.requires_grad_(True)  # the whole network, whatever somebody froze
+    train_set, chosen = data.train_set, dict[str, Any]()
+    if isinstance(protocol, SemiSupervisedProtocol):
+        train_set = labelled_part(train_set, protocol.fraction, protocol.seed)
+        chosen["train_images"] = len(train_set)
+    recipe = _recipe(protocol, data, run, train_set)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed("weights", recipe.training.seed))
         info = DataInfo(torch.as_tensor(train_set.class_counts))
         objective = Classify(recipe.objective, encoder, info)  # type: ignore[arg-type]
-    folder = run.folder if run.exact else run.folder / f"{protocol.protocol}-{_digest(recipe)}"
+    # the number of decoding processes decides no result
+    same = recipe.model_copy(update={"views": recipe.views.model_copy(update={"workers": 0})})
+    folder = run.folder if run.exact else run.folder / f"{protocol.protocol}-{same.sha256[:12]}"
     trained = train(objective, train_set, recipe, RunFolder(folder), resume=run.resume).objective
     assert isinstance(trained, Classify)
-    return trained, recipe
+    frozen = isinstance(protocol, LinearFullProtocol) or protocol.freeze_encoder
+    features = data.test if frozen else data.encode_test(trained.encoder)
+    logits = trained.centers().logits(features.to(data.device))
+    return logits, {**chosen, "backend": recipe.views.backend}
 
 
-def probe_recipe(
-    protocol: TrainedProtocol,
-    data: ProbeData,
-    run: ProbeRun,
-    train_set: ImageDataset,
-    sections: dict[str, dict[str, Any]],
-) -> Recipe:
-    """Return the recipe of the training: the objective `classify`.
+def labelled_part(train_set: ImageDataset, fraction: float, seed: int) -> ImageDataset:
+    """Return the part of a training set whose labels are used, in the set's order.
 
-    Args:
-        protocol: as for `train_classifier`.
-        data: likewise.
-        run: likewise.
-        train_set: likewise.
-        sections: `objective`, `optimizer`, `schedule` and `training`: what the settings that protocols share
-            leave open.
+    They are those that a recipe's `data.subset` keeps with the same fraction and seed.
     """
-    what = {"linear_full": "Linear evaluation", "semi_supervised": "Fine-tuning on few labels"}
+    part = Subset(fraction=fraction, seed=seed)
+    return train_set.subset(select_subset(part, train_set.labels, train_set.num_classes))
+
+
+def _recipe(protocol: TrainedProtocol, data: ProbeData, run: ProbeRun, train_set: ImageDataset) -> Recipe:
+    """Return the recipe of the training: the objective `classify` with the protocol's settings."""
+    if isinstance(protocol, LinearFullProtocol):
+        what, frozen, optimizer, drop_last = "Linear evaluation", True, "momentum", False
+        name = "multistep" if protocol.milestones else "constant"
+        schedule = {"name": name, "milestones": protocol.milestones, "decay_rate": protocol.decay_rate}
+    else:
+        what, frozen = "Fine-tuning on few labels", protocol.freeze_encoder
+        optimizer = "sgd"  # timm's, with Nesterov momentum
+        schedule = {"name": "cosine", "milestones": [], "decay_rate": 0.0}
+        # so BatchNorm never gets a rest of one image, and a few labels are a batch all the same
+        drop_last = len(train_set) >= protocol.batch_size
     sources = {
         "partial_labels": None,
         "mean": data.mean,
@@ -114,7 +130,7 @@ def probe_recipe(
     }
     plain: dict[str, Any] = {
         "name": f"{run.arch}.{protocol.protocol}",
-        "description": f"{what[protocol.protocol]} of {run.name}, encoder {_fingerprint(data.model)}, "
+        "description": f"{what} of {run.name}, encoder {_fingerprint(data.model)}, "
         f"data {train_set.describe()['sha256']}",
         "backbone": {"arch": run.arch},
         "init": None,
@@ -125,16 +141,16 @@ def probe_recipe(
             "loss": "cross_entropy",
             "label_smoothing": 0.0,
             "head_std": protocol.init_std,
-            **sections["objective"],
+            "freeze_encoder": frozen,
         },
         "optimizer": {
+            "name": optimizer,
             "lr": protocol.lr,
             "weight_decay": protocol.weight_decay,
             "momentum": protocol.momentum,
             "decay_norm_and_bias": True,
-            **sections["optimizer"],
         },
-        "schedule": {"warmup_epochs": 0, "warmup_lr": 0.0, "min_lr": 0.0, **sections["schedule"]},
+        "schedule": {"warmup_epochs": 0, "warmup_lr": 0.0, "min_lr": 0.0, **schedule},
         "training": {
             "epochs": protocol.epochs,
             "batch_size": protocol.batch_size,
@@ -144,26 +160,13 @@ def probe_recipe(
             "precision": protocol.precision,
             "channels_last": protocol.channels_last,
             "clip_grad": None,
-            "log_every": LOG_EVERY,
-            "checkpoint_every": CHECKPOINT_EVERY,
-            **sections["training"],
+            "log_every": 20,
+            "checkpoint_every": 5,  # epochs; a signal saves the state in between
+            "drop_last": drop_last,
         },
         "evaluation": [],
     }
     return parse(Recipe, plain, f"protocol {protocol.protocol}")
-
-
-def _check_dim(encoder: nn.Module, found: int) -> None:
-    """The layer's width is what the encoder says of itself."""
-    if not isinstance(getattr(encoder, "num_features", None), int):
-        raise ZooError(
-            'model: found no "num_features", expected an encoder as timm builds them; protocol "linear" '
-            "takes any model"
-        )
-    if feature_dim(encoder) != found:
-        raise ZooError(
-            f"model: found {found} features, expected {feature_dim(encoder)} as its num_features says"
-        )
 
 
 def _fingerprint(model: nn.Module) -> str:
@@ -174,9 +177,3 @@ def _fingerprint(model: nn.Module) -> str:
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
         digest.update(plain.view(torch.uint8).numpy())
     return digest.hexdigest()
-
-
-def _digest(recipe: Recipe) -> str:
-    """Name a run by all that decides its result, of which the number of decoding processes is no part."""
-    views = recipe.views.model_copy(update={"workers": 0})
-    return recipe.model_copy(update={"views": views}).sha256[:12]

@@ -1,19 +1,24 @@
-"""Features of somebody's images with what tells which is which, and the files that hold both."""
+"""`zoo.embed`: features of images of one's own, and the files that hold them."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from safetensors import SafetensorError
-from torch import Tensor
+from torch import Tensor, nn
 
-from zoo.errors import ZooError, did_you_mean
+from zoo.api.given import check_path
+from zoo.data.any_data import Data, open_images
+from zoo.errors import DataError, ZooError, did_you_mean
+from zoo.evaluation.encode import encode_images, open_encoder
 from zoo.files import check_writable, write_atomic, writing
+from zoo.release import Preprocess, Release
 from zoo.release.tensors import write_tensors
 
 _ROWS = 1 << 16  # of a parquet file that are packed together
@@ -38,6 +43,70 @@ class Embedding(NamedTuple):
     class_names: tuple[str, ...]
     left_out: Mapping[str, str]
     about: Mapping[str, Any]
+
+
+def embed(
+    release_or_model: Release | nn.Module | str | Path,
+    data: Data,
+    *,
+    split: Literal["train", "test"] | None = None,
+    out: str | Path | None = None,
+    preprocess: Preprocess | Mapping[str, Any] | None = None,
+    device: str = "auto",
+    workers: int | None = None,
+    max_bad_images: int = 0,
+) -> Embedding:
+    """Encode images with any encoder: for search, clustering, plots.
+
+    Args:
+        release_or_model: as in `zoo.evaluate`.
+        data: any, see `zoo.data.any_data.Data`. The images of a folder may lie at any depth.
+        split: when None, all images of a folder, or of data in one part; else the test part.
+        out: file that the features are written to as well, see `write_embedding`: .npz, .safetensors or
+            .parquet.
+        preprocess: of a model alone, how its images are made, as in `zoo.evaluate`.
+        device: "auto", "cpu" or "cuda".
+        workers: processes that decode images; those of the release's recipe when None.
+        max_bad_images: so many unreadable images are left out, with a warning that names them.
+
+    Returns:
+        Features, names, labels, class names; see `Embedding`.
+
+    Raises:
+        ZooError: for a model that ends in a classifier, missing data, more unreadable images than the limit,
+            or a file that cannot be written; the latter, as far as can be told, before anything is encoded.
+    """
+    check_path("out", out)
+    if out is not None:
+        check_embedding_file(Path(out))
+    if data is None:
+        raise DataError("data: found nothing, expected a folder of images, a spec, or images in Python")
+    found = open_images(data, split)
+    encoder = open_encoder(release_or_model, preprocess)
+    images = found.dataset
+    (features, places), left_out = encode_images(
+        images,
+        encoder,
+        device=device,
+        workers=workers,
+        max_bad_images=max_bad_images,
+        doing="embedding",
+    )
+    kept = places.tolist()
+    about: dict[str, Any] = {"encoder": encoder.name, "preprocess": asdict(encoder.preprocess)}
+    if encoder.release is not None:
+        about["weights_sha256"] = encoder.release.config["zoo"]["weights_sha256"]
+    embedding = Embedding(
+        features,
+        tuple(map(images.name_of, kept)),
+        torch.from_numpy(images.labels[kept]) if images.class_names else None,
+        images.class_names,
+        left_out,
+        {**about, "data": images.settings["name"], "split": found.split},
+    )
+    if out is not None:
+        write_embedding(embedding, Path(out))
+    return embedding
 
 
 def check_embedding_file(file: Path) -> None:

@@ -1,10 +1,10 @@
-"""The features of a pair of data sets under one encoder, each computed once and shared by every protocol."""
+"""Features of a data set's two parts under one encoder, each computed once and shared by every protocol."""
 
 from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cached_property
 from typing import Literal, Required, TypedDict, Unpack
@@ -12,19 +12,14 @@ from typing import Literal, Required, TypedDict, Unpack
 import torch
 from torch import Tensor, nn
 
-from zoo.data import EvalView, ImageDataset, TrainLoader, ViewsConfig, eval_images
+from zoo.data import EvalView, ImageDataset, ViewsConfig, eval_images
 from zoo.data.dataset import Split
 from zoo.data.image_ids import shared_images
 from zoo.data.labels import require_same_classes
 from zoo.errors import DataError, ZooWarning
-from zoo.evaluation.features import Features, extract
-from zoo.recipe.protocols import Augmentation, CropAndFlip
-from zoo.seeding import derive_seed
+from zoo.evaluation.encode import Features, batch_size, extract
+from zoo.recipe.protocols import CropAndFlip
 
-BATCH = 256
-# On a CPU the activations of so many images stay near its caches: from 32 pixels on 1.2 to 1.5 times as fast
-# as 256 at once (ResNets, one core); of smaller images 256 are as near.
-CPU_BATCH, CPU_BATCH_FROM = 64, 32
 _SAMPLE = 32  # images whose size is looked at before that of all, to choose a backend
 _RESIDENT_SHARE = 4  # at most one part in so many of the memory is filled with decoded images
 
@@ -77,7 +72,6 @@ class ProbeData:
         self.view, self.mean, self.std = reading["view"], list(reading["mean"]), list(reading["std"])
         self.workers, self.max_bad_images = reading.get("workers", 0), reading.get("max_bad_images", 0)
         self._cache = reading.get("cache", False)
-        self._augmented: dict[tuple[str, int], Tensor] = {}
 
     @cached_property
     def train(self) -> Features:
@@ -107,58 +101,13 @@ class ProbeData:
             split=split,
             cache=self._cache,
         )
-        return extract(model, images, device=self.device, count=len(dataset))
-
-    def augmented(self, augmentation: Augmentation, seed: int) -> Tensor:
-        """Return the features `[A, N, D]` of A augmented copies of each of the N images of `train`.
-
-        The copies are the first A epochs of a training loader, so their number changes none of them.
-
-        Raises:
-            DataError: when the images cannot be read or augmented.
-        """
-        key = (augmentation.model_dump_json(exclude={"views"}), seed)
-        known = self._augmented.get(key)
-        if known is None or len(known) < augmentation.views:
-            known = self._augmented[key] = self._augment(augmentation, seed)
-        return known[: augmentation.views]
-
-    def _augment(self, augmentation: Augmentation, seed: int) -> Tensor:
-        loader = TrainLoader(
-            self.train_set,
-            self.views(augmentation),
-            mean=self.mean,
-            std=self.std,
-            batch_size=BATCH,  # not what suits the device: a batch's draws depend on its place
-            drop_last=False,
-            seed=derive_seed("augmented", seed),
-            device=self.device,
-            max_bad_images=self.max_bad_images,
-        )
-        batches = loader.stream(0, augmentation.views * loader.steps_per_epoch)
-        size = batch_size(self.device, self.view.size)
-        parts = (
-            part
-            for batch in batches
-            for part in zip(torch.split(batch.views[0], size), torch.split(batch.index, size), strict=True)
-        )
-        count = len(self.train_set)
-        features, index = extract(self.model, parts, device=self.device, count=augmentation.views * count)
-        placed = features.new_empty(augmentation.views, count, features.shape[1])
-        for number, copy in enumerate(placed):
-            epoch = slice(number * count, (number + 1) * count)
-            copy[index[epoch]] = features[epoch]
-        bad = {*loader.bad_images}  # nothing was placed there: another image came instead
-        if not bad:
-            return placed
-        names = map(self.train_set.name_of, range(count))
-        return placed[:, torch.tensor([name not in bad for name in names])]
+        return extract(model, images, device=self.device)
 
     def views(self, settings: CropAndFlip) -> ViewsConfig:
         """Return the recipe's section for training images that are augmented so."""
-        size = self.view.size
         backend = self.backend if settings.backend == "auto" else settings.backend
-        return ViewsConfig(backend=backend, workers=self.workers, train=[settings.view(size)], eval=self.view)
+        train = [settings.view(self.view.size)]
+        return ViewsConfig(backend=backend, workers=self.workers, train=train, eval=self.view)
 
     @cached_property
     def backend(self) -> Literal["tensor", "torchvision"]:
@@ -169,22 +118,16 @@ class ProbeData:
         """
         count = len(self.train_set)
         for indices in ({i * count // _SAMPLE for i in range(_SAMPLE)}, range(count)):  # most differ at once
-            sizes = self._sizes(indices)
+            sizes: set[tuple[int, int]] = set()
+            for index in indices:
+                with suppress(DataError):  # the loader counts and reports it
+                    sizes.add(self.train_set.size_of(index))
             if len(sizes) != 1:
                 return "torchvision"
             width, height = sizes.pop()
             if 3 * width * height * count * _RESIDENT_SHARE >= total_memory(self.device):
                 return "torchvision"
         return "tensor"
-
-    def _sizes(self, indices: Iterable[int]) -> set[tuple[int, int]]:
-        sizes: set[tuple[int, int]] = set()
-        for index in indices:
-            with suppress(DataError):  # the loader counts and reports it
-                sizes.add(self.train_set.size_of(index))
-            if len(sizes) > 1:
-                break
-        return sizes
 
     @property
     def num_classes(self) -> int:
@@ -247,11 +190,6 @@ class Encoded:
     def test(self) -> Features:
         """Features and labels of the test images."""
         return Features(self.probe.test, torch.from_numpy(self.test_set.labels.copy()))
-
-
-def batch_size(device: torch.device, size: int) -> int:
-    """Return how many images of `size` pixels are encoded at a time."""
-    return CPU_BATCH if device.type == "cpu" and size >= CPU_BATCH_FROM else BATCH
 
 
 def total_memory(device: torch.device) -> int:

@@ -1,0 +1,259 @@
+"""Few-shot, retrieval, metrics and calibration against scikit-learn and plain restatements."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from scipy import stats
+from sklearn.metrics import accuracy_score, average_precision_score, balanced_accuracy_score, recall_score
+from sklearn.neighbors import NearestCentroid
+from torch import Tensor
+
+from tests.evaluation_helpers import digits, entry_of
+from zoo.errors import DataError, ZooError
+from zoo.evaluation import retrieval
+from zoo.evaluation.few_shot import class_mean_scores, few_shot_rows
+from zoo.evaluation.metrics import calibration_error, classification_metrics, plain
+from zoo.evaluation.predict import prior_in_loss
+from zoo.evaluation.retrieval import Retrieval
+
+NAMES = [f"c{i}" for i in range(6)]
+K = (1, 2, 4, 8)
+
+
+def test_accuracies_agree_with_sklearn():
+    rng = np.random.default_rng(0)
+    y = rng.choice(6, 400, p=[0.5, 0.2, 0.1, 0.1, 0.06, 0.04])
+    p = np.where(rng.random(400) < 0.6, y, rng.integers(0, 6, 400))
+    m = classification_metrics(torch.tensor(p), torch.tensor(y), None, NAMES)
+    assert m["accuracy"] == pytest.approx(100 * accuracy_score(y, p))
+    assert m["balanced_accuracy"] == pytest.approx(100 * balanced_accuracy_score(y, p))
+    assert m["per_class"] == pytest.approx((100 * recall_score(y, p, average=None)).tolist())
+    assert (m["many"], m["medium"], m["few"], m["test_images"]) == (None, None, None, 400)
+
+
+def test_groups_are_means_over_classes_with_the_bounds_of_the_literature():
+    labels = torch.tensor([0, 0, 0, 0, 1, 2, 2, 3, 4, 4, 5, 5])
+    right = torch.tensor([1, 1, 1, 0, 0, 1, 1, 0, 1, 0, 1, 1]).bool()
+    counts = torch.tensor([500, 101, 100, 20, 19, 1])  # many, many, medium, medium, few, few
+    m = classification_metrics(torch.where(right, labels, (labels + 1) % 6), labels, counts, NAMES)
+    assert (m["many"], m["medium"], m["few"]) == ((75 + 0) / 2, (100 + 0) / 2, (50 + 100) / 2)
+
+
+def test_classes_absent_from_the_test_set_count_in_no_mean():
+    counts = torch.tensor([200, 50, 50, 5, 5, 200])
+    m = classification_metrics(torch.tensor([0, 1, 5]), torch.tensor([0, 0, 1]), counts, NAMES)
+    assert m["per_class"] == [50.0, 0.0, None, None, None, None]
+    assert (m["balanced_accuracy"], m["many"], m["medium"], m["few"]) == (25.0, 50.0, 0.0, None)
+    assert json.loads(json.dumps(m, allow_nan=False)) == m
+
+
+@pytest.mark.parametrize(
+    ("predictions", "labels", "counts", "message"),
+    [
+        ([], [], None, "the test set is empty"),
+        ([0, 6], [0, 1], None, "predictions: found values from 0 to 6, expected 0 to 5"),
+        ([0, 1], [0, -1], None, "test labels: found values from -1 to 0"),
+        ([0], [0], [1, 2], r"train_counts: found \(2,\), expected \(6,\)"),
+    ],
+)
+def test_impossible_predictions_are_refused(predictions, labels, counts, message):
+    given = (torch.tensor(each, dtype=torch.int64) for each in (predictions, labels))
+    with pytest.raises(DataError, match=message):
+        classification_metrics(*given, None if counts is None else torch.tensor(counts), NAMES)
+
+
+@pytest.mark.parametrize(("scale", "bins"), [(0.0, 1), (0.5, 10), (2.0, 15), (50.0, 15)])
+def test_calibration_error_is_that_of_the_authors_code(scale: float, bins: int) -> None:
+    """github.com/gpleiss/temperature_scaling, on a grid of boundaries."""
+    g = torch.Generator().manual_seed(0)
+    logits, labels = scale * torch.randn(300, 4, generator=g), torch.randint(0, 4, (300,), generator=g)
+    logits[torch.arange(300), labels] += scale
+    confidence, predicted = logits.double().softmax(1).max(1)
+    expected = 0.0
+    for low, high in itertools.pairwise(np.linspace(0, 1, bins + 1)):
+        inside = (confidence > low) & (confidence <= high)
+        if inside.any():
+            right = (predicted == labels)[inside].double().mean()
+            expected += float((confidence[inside].mean() - right).abs() * inside.double().mean())
+    assert calibration_error(logits, labels, bins) == pytest.approx(100 * expected, abs=1e-9)
+    unseen = torch.tensor([[3.0, -torch.inf], [3.0, -torch.inf]])
+    assert calibration_error(unseen, torch.tensor([0, 1])) == pytest.approx(50)
+
+
+def test_a_table_has_the_columns_that_its_rows_need_and_a_dash_for_what_is_missing():
+    old = {"accuracy": 81.25, "balanced_accuracy": 80.0, "many": 99.96, "medium": 7.04, "few": None}
+    assert plain({"PaCo": old, "kNN": {"accuracy": 9.0}}).splitlines() == [
+        "method  accuracy  balanced   many  medium  few",
+        "PaCo        81.2      80.0  100.0     7.0    -",
+        "kNN          9.0         -      -       -    -",
+    ]
+    new = plain({"new": {"accuracy": 50.0, "accuracy_interval": 1.25, "calibration_error": 3.0}})
+    assert new.splitlines()[1].split() == ["new", "50.0", "[48.8,", "51.2]", "-", "-", "-", "-", "3.0"]
+    recalls = plain({"r": {"recall_at_8": 9.0, "recall_at_16": 9.5, "recall_at_1": 5.0, "map": 4.0}})
+    assert recalls.splitlines()[0].split() == ["method", "R@1", "R@8", "R@16", "mAP"]
+
+
+def rows_of(labels: Tensor, shots: int, draws: int = 3, seed: int = 0) -> list[Tensor]:
+    return list(few_shot_rows(labels, NAMES[:3], shots=shots, draws=draws, seed=seed))
+
+
+def test_each_draw_has_n_images_of_each_class_and_depends_on_seed_and_number_alone() -> None:
+    labels = torch.tensor([0] * 40 + [1] * 7 + [2] * 12)
+    drawn = rows_of(labels, 5)
+    for rows in drawn:
+        assert torch.bincount(labels[rows]).tolist() == [5, 5, 5] and len(set(rows.tolist())) == 15
+    assert len({tuple(rows.tolist()) for rows in drawn}) == 3
+    assert all(torch.equal(a, b) for a, b in zip(drawn, rows_of(labels, 5, draws=4), strict=False))
+    assert not torch.equal(drawn[0], rows_of(labels, 5, seed=1)[0])
+    for few, more in zip(rows_of(labels, 2), drawn, strict=True):
+        assert set(few.tolist()) < set(more.tolist())
+    counts = torch.zeros(59)
+    for rows in rows_of(labels, 2, draws=2000):
+        counts[rows] += 1
+    assert stats.chisquare(counts[:40].numpy()).pvalue > 1e-3  # every image of a class is as likely
+
+
+def test_the_class_mean_is_sklearns_nearest_centroid_of_unit_features() -> None:
+    g = torch.Generator().manual_seed(0)
+    x, y = torch.randn(60, 8, generator=g), torch.arange(60) % 3
+    test = torch.randn(200, 8, generator=g) * torch.rand(200, 1, generator=g) * 9
+    theirs = NearestCentroid().fit(F.normalize(x, dim=1).numpy(), y.numpy())
+    scores = class_mean_scores(x, y, test, num_classes=3)
+    assert scores.argmax(dim=1).tolist() == theirs.predict(F.normalize(test, dim=1).numpy()).tolist()
+    distance = torch.cdist(F.normalize(test, dim=1), torch.tensor(theirs.centroids_).float())
+    gaps = scores + 0.5 * distance.square()
+    assert (gaps - gaps[:, :1]).abs().max() < 1e-5  # a constant of each row
+
+
+@pytest.mark.parametrize("classifier", ["linear", "mean"])
+def test_few_shot_has_each_draw_the_mean_and_students_interval(classifier: str) -> None:
+    data = digits()
+    metrics = entry_of("few_shot", data, shots=3, classifier=classifier)["metrics"]
+    each = metrics["accuracy_of_draws"]
+    assert len(each) == 5 and len(set(each)) > 1
+    low, high = stats.t.interval(0.95, 4, loc=np.mean(each), scale=stats.sem(each))
+    assert metrics["accuracy"] == pytest.approx(np.mean(each))
+    assert metrics["accuracy_interval"] == pytest.approx((high - low) / 2)
+    assert ("calibration_error" in metrics) == (classifier == "linear")
+    assert not {"many", "medium", "few"} & set(metrics)
+    one = entry_of("few_shot", data, shots=1, classifier=classifier)["metrics"]["accuracy"]
+    assert one + 5 < metrics["accuracy"] < 95
+
+
+def test_a_class_with_too_few_images_is_named_with_its_count() -> None:
+    with pytest.raises(DataError, match=r'"c1" has 2; expected 3 .* the largest number that all have is 2'):
+        rows_of(torch.tensor([0] * 9 + [1] * 2 + [2] * 9), 3)
+    with pytest.raises(DataError, match='class "c1" has 0, "c2" has 0; expected 1'):
+        rows_of(torch.tensor([0] * 9), 1)
+    for settings in ({"shots": 0}, {"draws": 1}, {"l2": 0.0}, {"classifier": "cosine"}):
+        with pytest.raises(ZooError, match=re.escape(next(iter(settings)))):
+            entry_of("few_shot", digits(), **settings)
+
+
+def features(count: int, seed: int, classes: int = 6) -> tuple[Tensor, Tensor]:
+    g = torch.Generator().manual_seed(seed)
+    labels = torch.randint(0, classes, (count,), generator=g)
+    centers = torch.randn(classes, 12, generator=torch.Generator().manual_seed(0))
+    return centers[labels] + 1.5 * torch.randn(count, 12, generator=g), labels
+
+
+def naive(queries: Tensor, labels: Tensor, gallery: Tensor, others: Tensor, alone: bool) -> dict[str, float]:
+    """One query at a time, in Python and scikit-learn."""
+    found: dict[str, list[float]] = {f"recall_at_{k}": [] for k in K} | {"map": []}
+    for i, query in enumerate(queries):
+        s = F.cosine_similarity(query[None], gallery).tolist()
+        pairs = [(s[j], int(others[j] == labels[i])) for j in range(len(gallery)) if not (alone and i == j)]
+        if not any(relevant for _, relevant in pairs):
+            continue
+        scores, relevant = np.array([a for a, _ in pairs]), np.array([b for _, b in pairs])
+        found["map"].append(100 * average_precision_score(relevant, scores))
+        ranked = sorted(pairs, key=lambda pair: (-pair[0], pair[1]))
+        for k in K:
+            found[f"recall_at_{k}"].append(100.0 * any(b for _, b in ranked[:k]))
+    return {key: float(np.mean(values)) for key, values in found.items()} | {"queries": len(found["map"])}
+
+
+@pytest.mark.parametrize("block", [1, 1000, 1 << 24])
+def test_retrieval_is_scikit_learns_and_the_naive_ranking(
+    block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retrieval, "_BLOCK", block)
+    (x, y), (bank, others) = features(90, 1), features(140, 2)
+    alone = Retrieval(x).metrics(y, None, 6, K)
+    assert alone == pytest.approx({**naive(x, y, x, y, True), "gallery_images": 89}, abs=1e-4)
+    across = Retrieval(x, bank).metrics(y, others, 6, K)
+    assert across == pytest.approx({**naive(x, y, bank, others, False), "gallery_images": 140}, abs=1e-4)
+    assert 30 < across["map"] < 90 and across["recall_at_1"] < across["recall_at_8"]
+
+    cosine = F.cosine_similarity(x[:, None], bank, dim=2)
+    found = Retrieval(x, bank).pairs(0.5)
+    expected = {*map(tuple, (cosine >= 0.5).nonzero().tolist())}
+    assert {*zip(found.query.tolist(), found.other.tolist(), strict=True)} == expected != set()
+    torch.testing.assert_close(found.similarity, cosine[found.query, found.other])
+    assert bool((found.similarity.diff() <= 0).all())
+    copies = torch.cat([x[:16], 3 * x[4:5], x[4:5]])  # of any length: rows 16 and 17 are row 4
+    query, other, similarity = Retrieval(copies).pairs(0.999)
+    assert sorted(zip(query.tolist(), other.tolist(), strict=True)) == [(4, 16), (4, 17), (16, 17)]
+    torch.testing.assert_close(similarity, torch.ones(3))
+
+
+def test_an_encoder_that_maps_all_to_one_point_finds_nothing() -> None:
+    x, y = torch.ones(20, 3), torch.arange(20) % 4
+    metrics = Retrieval(x).metrics(y, None, 4, [1, 8])
+    assert (metrics["recall_at_1"], metrics["recall_at_8"]) == (0, 0)
+    assert metrics["map"] == pytest.approx(100 * 4 / 19)  # the share of relevant images
+
+
+def test_queries_with_nothing_to_find_are_left_out_and_mistakes_are_named() -> None:
+    x, y = features(30, 3, classes=2)
+    y[7] = 5  # the only one of its class, which stays in the way of the others
+    metrics = Retrieval(x).metrics(y, None, 6, [1])
+    assert (metrics["queries"], metrics["gallery_images"]) == (29, 29)
+    for call, message in (
+        (lambda: Retrieval(x[:3]).metrics(torch.arange(3), None, 6, [1]), "no query has another image"),
+        (lambda: Retrieval(x).pairs(95), "above: found 95, expected a cosine from -1 to 1"),
+        (lambda: Retrieval(x).metrics(y, None, 6, [0, 1]), r"found k = \[0, 1\]"),
+        (lambda: Retrieval(x, x[:, 1:]), "gallery features: found 11 dimensions, expected 12"),
+        (lambda: Retrieval(x[:1]), "found 1 image, expected at least 2"),
+        (lambda: Retrieval(x).metrics(y + 1, None, 6, [1]), "retrieval: query labels"),
+    ):
+        with pytest.raises(ZooError, match=message):
+            call()
+
+
+@pytest.mark.parametrize("gallery", ["test", "train"])
+def test_the_retrieval_protocol_is_the_function_on_the_test_images(gallery: str) -> None:
+    data = digits()
+    entry = entry_of("retrieval", data, gallery=gallery, k=[5, 1])
+    (test, labels), (train, train_labels) = data.test, data.train
+    whole = Retrieval(test) if gallery == "test" else Retrieval(test, train)
+    expected = whole.metrics(labels, None if gallery == "test" else train_labels, 10, [1, 5])
+    assert entry["metrics"] == {**expected, "test_images": 547}
+    assert list(entry["metrics"])[:3] == ["recall_at_1", "recall_at_5", "map"]
+    assert entry["metrics"]["recall_at_1"] > 90
+
+
+@pytest.mark.parametrize(
+    ("recipe", "expected"),
+    [
+        ({"objective": {"name": "classify", "loss": "cross_entropy"}}, False),
+        ({"objective": {"name": "classify", "loss": "balanced_softmax"}}, True),
+        ({"objective": {"name": "classify", "loss": {"name": "logit_adjustment", "tau": 0.5}}}, True),
+        ({"objective": {"name": "classify", "loss": {"name": "ldam"}}}, None),
+        ({"objective": {"name": "paco", "rebalance": True}, "method": None}, True),
+        ({"objective": {"name": "gpaco", "rebalance": False}}, False),
+        ({"objective": {"name": "paco"}}, None),
+        ({"objective": {"name": "bcl"}}, True),
+        ({"objective": {"name": "classify", "loss": "cross_entropy"}, "method": {"name": "crt"}}, None),
+        ({}, None),
+    ],
+)
+def test_whether_the_prior_is_in_the_loss_is_told_by_the_recipe(recipe, expected) -> None:
+    assert prior_in_loss(recipe) is expected

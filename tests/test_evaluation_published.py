@@ -1,0 +1,291 @@
+"""Published protocols that train: against plain torch, the encoder untouched, resumed, recorded, refused."""
+
+from __future__ import annotations
+
+import re
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from zoo.release.hub.manifest import local_files
+
+import zoo
+from tests import warm
+from tests.evaluation_helpers import MEAN, STD, VIEW, digits, encoder, entry_of, state_of
+from tests.test_training import StopAfter
+from zoo.data import TrainLoader, ViewsConfig, eval_images, open_dataset, parse_data_spec
+from zoo.data.ops import HorizontalFlip, RandomResizedCrop
+from zoo.errors import Interrupted, ZooError
+from zoo.evaluation.evaluate import parse_protocol
+from zoo.evaluation.published import labelled_part
+from zoo.release import Release
+from zoo.training import RunFolder
+
+SHORT: dict[str, dict[str, Any]] = {  # digits are no photographs: mild crops
+    "linear_full": dict(epochs=20, milestones=[10], lr=0.3, batch_size=16),
+    "semi_supervised": dict(epochs=20, batch_size=16),
+}
+for each in SHORT.values():
+    each.update(scale=[0.8, 1.0], ratio=[1.0, 1.0], flip=0.0)
+
+
+def test_the_defaults_are_those_of_the_published_protocols() -> None:
+    """main_lincls.py: 100 epochs, lr 30, batch 256, momentum 0.9, no decay, x0.1 at 60 and 80.
+
+    SimCLR, arXiv 2002.05709, B.5: Nesterov 0.9, lr 0.05 x batch / 256, no decay, 30 epochs on 10 % of labels.
+    """
+    views = dict(scale=[0.08, 1.0], ratio=[3 / 4, 4 / 3], interpolation="bilinear", flip=0.5, backend="auto")
+    common = dict(
+        batch_size=256, momentum=0.9, weight_decay=0.0, precision="fp32", channels_last=False, seed=0
+    )
+    linear = dict(epochs=100, lr=30.0, milestones=[60, 80], decay_rate=0.1, init_std=0.01)
+    found = parse_protocol("linear_full", {}).model_dump()
+    assert found == {"protocol": "linear_full", **views, **common, **linear}
+    few = dict(epochs=30, lr=0.05, init_std=0.0, fraction=0.1, freeze_encoder=False)
+    found = parse_protocol("semi_supervised", {}).model_dump()
+    assert found == {"protocol": "semi_supervised", **views, **common, **few}
+    assert parse_protocol("semi_supervised", {"fraction": 0.01}).epochs == 60
+    assert parse_protocol("semi_supervised", {"fraction": 0.01, "epochs": 7}).epochs == 7
+
+
+def loader_of(images: Any, batch_size: int, drop_last: bool) -> TrainLoader:
+    view = [RandomResizedCrop(size=8, scale=[0.5, 1.0]), HorizontalFlip(p=0.5)]
+    views = ViewsConfig(backend="tensor", train=[view], eval=VIEW)
+    settings = dict(mean=MEAN, std=STD, batch_size=batch_size, drop_last=drop_last, seed=3, device="cpu")
+    return TrainLoader(images, views, **settings)
+
+
+def test_a_linear_layer_is_that_of_a_restatement_in_plain_torch(tmp_path: Path) -> None:
+    settings = dict(epochs=3, milestones=[1, 2], batch_size=64, lr=0.7, weight_decay=0.01, scale=[0.5, 1.0])
+    data = digits(encoder(), every=5)
+    entry = entry_of("linear_full", data, tmp_path / "run", **settings, seed=3)
+    entry_of("linear_full", data, tmp_path / "start", epochs=1, milestones=[], lr=0.0, seed=3)
+    start = state_of(tmp_path / "start")
+    weight, bias = start["classifier.weight"].clone(), start["classifier.bias"].clone()
+    assert weight.std().item() == pytest.approx(0.01, rel=0.1) and not bias.any()
+    loader = loader_of(data.train_set, 64, drop_last=False)
+    assert loader.steps_per_epoch == 4  # the last batch of an epoch has 58 images
+    model = encoder().eval()
+    velocity = [torch.zeros_like(weight), torch.zeros_like(bias)]
+    for step, batch in enumerate(loader.stream(0, 12)):
+        with torch.no_grad():
+            features = model(batch.views[0])
+        p = F.softmax(features @ weight.T + bias, dim=1) - F.one_hot(batch.labels, 10)
+        gradients = [p.T @ features / len(p) + 0.01 * weight, p.mean(0) + 0.01 * bias]
+        for value, v, g in zip((weight, bias), velocity, gradients, strict=True):
+            v.mul_(0.9).add_(g)
+            value.sub_(0.7 * 0.1 ** (step // 4) * v)
+    found = state_of(tmp_path / "run")
+    assert (weight - start["classifier.weight"]).abs().max() > 0.01  # it has learned something
+    torch.testing.assert_close(found["classifier.weight"], weight, atol=2e-6, rtol=1e-4)
+    torch.testing.assert_close(found["classifier.bias"], bias, atol=2e-6, rtol=1e-4)
+    right = ((data.test.features @ weight.T + bias).argmax(1) == data.test.labels).float().mean()
+    assert entry["metrics"]["accuracy"] == pytest.approx(100 * right.item(), abs=0.2)
+    assert (entry["settings"]["lr"], entry["seed"], entry["chosen"]) == (0.7, 3, {"backend": "tensor"})
+
+
+def test_a_network_on_few_labels_is_that_of_a_restatement_in_plain_torch(tmp_path: Path) -> None:
+    data, model = digits(encoder(), every=5), encoder()
+    settings = dict(epochs=3, batch_size=32, lr=0.02, init_std=0.1, fraction=0.3, scale=[0.5, 1.0], seed=3)
+    entry = entry_of("semi_supervised", data, tmp_path / "run", **settings)
+    entry_of("semi_supervised", data, tmp_path / "start", **{**settings, "epochs": 1, "lr": 0.0})
+    start, found = state_of(tmp_path / "start"), state_of(tmp_path / "run")
+    head = nn.Linear(64, 10)
+    head.load_state_dict({key: start[f"classifier.{key}"] for key in ("weight", "bias")})
+    images = labelled_part(data.train_set, 0.3, 3)
+    assert len(images) % 32  # there is a rest, which is left out
+    loader = loader_of(images, 32, drop_last=True)
+    steps = 3 * loader.steps_per_epoch
+    model.train().requires_grad_(True)
+    optimizer = torch.optim.SGD([*model.parameters(), *head.parameters()], 0.02, momentum=0.9, nesterov=True)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+    for batch in loader.stream(0, steps):
+        optimizer.zero_grad()
+        F.cross_entropy(head(model(batch.views[0])), batch.labels).backward()
+        optimizer.step()
+        schedule.step()
+    torch.testing.assert_close(found["classifier.weight"], head.weight.detach(), atol=1e-4, rtol=1e-3)
+    for name, value in model.state_dict().items():
+        torch.testing.assert_close(found[f"encoder.{name}"], value, atol=1e-3, rtol=1e-2)
+    assert not torch.allclose(found["encoder.layer1.0.conv1.weight"], encoder().layer1[0].conv1.weight)
+    assert entry["chosen"] == {"train_images": len(images), "backend": "tensor"}
+    model.eval()
+    tested = eval_images(data.test_set, VIEW, MEAN, STD, batch_size=100, device="cpu")
+    pixels, labels = (torch.cat(each) for each in zip(*tested, strict=True))
+    with torch.no_grad():  # the fine-tuned encoder counts, under the evaluation view
+        right = (head(model(pixels)).argmax(1) == labels).float().mean().item()
+    assert entry["metrics"]["accuracy"] == pytest.approx(100 * right, abs=0.4)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "frozen"),
+    [
+        ("linear_full", {"milestones": [1], "precision": "bf16", "channels_last": True}, True),
+        ("semi_supervised", {"freeze_encoder": True}, True),
+        ("semi_supervised", {}, False),
+    ],
+)
+def test_the_encoder_is_left_exactly_as_it_was(
+    name: str, settings: dict[str, Any], frozen: bool, tmp_path: Path
+) -> None:
+    model = encoder()
+    weights = {key: value.clone() for key, value in model.state_dict().items()}
+    strides = {key: value.stride() for key, value in model.state_dict().items()}
+    modes = [module.training for module in model.modules()]
+    flags = [parameter.requires_grad for parameter in model.parameters()]
+    entry_of(name, digits(model, every=5), tmp_path / "run", epochs=2, lr=0.1, **settings)
+    trained = state_of(tmp_path / "run")
+    for key, value in weights.items():  # BatchNorm's statistics and counts among them
+        assert torch.equal(model.state_dict()[key], value), key
+        assert not frozen or torch.equal(trained[f"encoder.{key}"], value), key
+    assert frozen == torch.equal(trained["encoder.conv1.weight"], weights["conv1.weight"])
+    assert trained["classifier.weight"].abs().max() > 0
+    assert strides == {key: value.stride() for key, value in model.state_dict().items()}
+    assert modes == [module.training for module in model.modules()]
+    assert flags == [parameter.requires_grad for parameter in model.parameters()]
+
+
+@pytest.mark.parametrize(("fraction", "seed"), [(0.01, 0), (0.25, 3)])
+def test_few_labels_are_those_of_a_recipes_subset(fraction: float, seed: int) -> None:
+    config, _ = parse_data_spec(f"digits?imbalance=50&fraction={fraction}&seed={seed}")
+    tail = open_dataset(parse_data_spec(f"digits?imbalance=50&seed={seed}")[0], "train", None)
+    part = labelled_part(tail, fraction, seed)
+    expected = [min(count, max(1, round(count * fraction))) for count in tail.class_counts.tolist()]
+    assert part.class_counts.tolist() == expected
+    names = [
+        [each.name_of(i) for i in range(len(each))] for each in (part, open_dataset(config, "train", None))
+    ]
+    assert names[0] == names[1]
+    more = labelled_part(tail, 0.5, seed)
+    assert {*names[0]} < {more.name_of(i) for i in range(len(more))}
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_stopped_and_resumed_it_gives_the_same_figures(name: str, copied: Path, tmp_path: Path) -> None:
+    settings = SHORT[name]
+    whole = zoo.evaluate(copied, name, out=tmp_path / "whole", save=False, **settings)
+    StopAfter(tmp_path / "cut", 1, signal.SIGTERM)
+    with pytest.raises(Interrupted, match=r"stopped by SIGTERM after step .*--resume"):
+        zoo.evaluate(copied, name, out=tmp_path / "cut", save=False, **settings)
+    with pytest.raises(ZooError, match="holds a run already; continue it with --resume"):
+        zoo.evaluate(copied, name, out=tmp_path / "cut", save=False, **settings)
+    with pytest.raises(ZooError, match=r"run of another recipe.*optimizer\.lr was"):
+        zoo.evaluate(copied, name, out=tmp_path / "cut", save=False, resume=True, **{**settings, "lr": 0.2})
+    resumed = zoo.evaluate(copied, name, out=tmp_path / "cut", resume=True, **settings)
+    assert resumed["metrics"] == whole["metrics"]
+    first, second = state_of(tmp_path / "whole"), state_of(tmp_path / "cut")
+    assert all(torch.equal(value, second[key]) for key, value in first.items())
+
+
+def test_the_result_is_an_entry_and_the_run_no_part_of_the_release(copied: Path) -> None:
+    release = zoo.open(copied)
+    before = {file.name for file in local_files(copied)}
+    count = len(release.metrics["evaluations"])
+    settings = {**SHORT["linear_full"], "epochs": 2, "milestones": []}
+    entry = zoo.evaluate(copied, "linear_full", **settings)
+    assert release.metrics["evaluations"][count:] == [entry]
+    assert f"{entry['metrics']['accuracy']:.2f}" in release.card
+    assert {file.name for file in local_files(copied)} == before  # what is pushed
+    again = zoo.evaluate(copied, "linear_full", resume=True)  # with the settings that were recorded
+    assert (again["metrics"], again["settings"]) == (entry["metrics"], entry["settings"])
+    assert len(release.metrics["evaluations"]) == count + 1
+    zoo.evaluate(copied, "linear_full", lr=0.2)  # other settings have a folder of their own
+    assert len(list((copied / "run").glob("linear_full-*/metrics.jsonl"))) == 2
+
+
+def test_on_the_command_line_it_stops_with_its_state_saved_and_goes_on(copied: Path, tmp_path: Path) -> None:
+    out = tmp_path / "probe"
+    command = ["-m", "zoo", "evaluate", "linear_full", str(copied), "--out", str(out)]
+    for key, value in {**SHORT["linear_full"], "epochs": 60}.items():
+        command += ["--set", f"{key}={value}"]
+    process = warm.start(*command)
+    deadline = time.monotonic() + 600
+    metrics = out / "metrics.jsonl"
+    while not (metrics.is_file() and metrics.read_text()):  # before its first row the run may not have begun
+        assert time.monotonic() < deadline
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=600)
+    assert process.returncode == 75
+    assert "the state is saved" in stderr and "Traceback" not in stderr
+    done = warm.run(*command, "--resume")
+    assert done.returncode == 0, done.stderr
+    assert "step 1320/1320" in done.stderr  # progress in plain lines
+    assert re.search(r"linear_full +\d+\.\d", done.stdout)
+
+
+def test_of_a_shipped_release_or_a_model_the_run_lies_in_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    name, settings = "cifar_resnet20.moco_v2_ft_digits_lt50", {**SHORT["semi_supervised"], "epochs": 1}
+    before = {file: file.stat().st_mtime_ns for file in zoo.open(name).path.rglob("*")}
+    zoo.evaluate(name, "semi_supervised", **settings)
+    assert {file: file.stat().st_mtime_ns for file in zoo.open(name).path.rglob("*")} == before
+    model = encoder()
+    config = dict(input_size=(3, 8, 8), mean=MEAN, std=STD, crop_pct=1.0, interpolation="bilinear")
+    model.pretrained_cfg = config
+    entry = zoo.evaluate(model, "semi_supervised", "digits", **settings)
+    assert entry["metrics"]["test_images"] == 547
+    for folder in (name, "model"):
+        assert len(list((tmp_path / "runs" / folder).glob("semi_supervised-*/metrics.jsonl"))) == 1
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_pretraining_measures_it_where_the_recipe_asks_for_it(tmp_path: Path) -> None:
+    asked = "{protocol: linear_full, epochs: 2, milestones: [], lr: 0.3, scale: [0.8, 1.0]}"
+    asked += ", {protocol: few_shot, shots: 1}, retrieval"
+    changes = [
+        f"evaluation=[{asked}]",
+        "training.epochs=2",
+        "schedule.warmup_epochs=1",
+        "training.device=cpu",
+    ]
+    release = zoo.pretrain("cifar_resnet20.paco_digits_lt50", out=tmp_path / "out", overrides=changes)
+    found = release.metrics["evaluations"]
+    assert [entry["protocol"] for entry in found] == ["linear_full", "few_shot", "retrieval"]
+    # the same encoder, data and settings: the run that is there is taken, wherever it was asked for
+    again = zoo.evaluate(release, "linear_full", save=False, resume=True)
+    assert again["metrics"] == found[0]["metrics"] and again["settings"]["epochs"] == 2
+    assert len(list((release.path / "run").glob("linear_full-*"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "expected"),
+    [
+        ("linear_full", {"lrr": 1.0}, 'unknown key "lrr". Did you mean "lr"?'),
+        ("linear_full", {"epochs": 3}, "milestones: [60, 80] never reached in epochs (3)"),
+        ("linear_full", {"milestones": [80, 60]}, "milestones: found [80, 60], expected each epoch after"),
+        ("linear_full", {"precision": "fp16"}, '"fp16" needs a GPU'),
+        ("linear_full", {"scale": [0.5, 1.5]}, "scale: found [0.5, 1.5]"),
+        ("linear_ful", {}, 'Did you mean "linear_full"?'),
+        ("semi_supervised", {"fraction": 1.5}, '"fraction": found 1.5'),
+        ("semi_supervised", {"fraction": "0.1"}, '"fraction": found'),
+        ("semi_supervised", {"seed": 2**32}, '"seed": found 4294967296'),
+        ("knn", {"resume": True}, 'resume: protocol "knn" trains nothing that could be kept'),
+        ("linear", {"out": "x"}, 'out: protocol "linear" trains nothing'),
+        ("linear", {"solver": "sgd"}, '"solver": found'),
+        ("knn", {"workers": -1}, "workers: found -1"),
+    ],
+)
+def test_mistakes_are_named(
+    name: str, arguments: dict[str, Any], expected: str, made: Release, tmp_path: Path
+) -> None:
+    where = {} if "out" in arguments or name in ("knn", "linear") else {"out": tmp_path / "run"}
+    with pytest.raises(ZooError) as error:
+        zoo.evaluate(made, name, "digits", save=False, device="cpu", **where, **arguments)
+    assert expected in str(error.value) and "\n" not in str(error.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_model_that_does_not_say_its_width_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ZooError, match=r'found no "num_features".*"linear" takes any model'):
+        entry_of("linear_full", digits(), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    assert RunFolder(tmp_path / "run").load() is None
