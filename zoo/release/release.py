@@ -137,7 +137,7 @@ class Release:
         if isinstance(k, bool) or not isinstance(k, int) or k < 1:
             raise ReleaseError(f"k: found {k!r}, expected 1 or more")
         with torch.no_grad():
-            features = self._encoder(self._transform(image).unsqueeze(0))
+            features = self._encoder(self.transform()(image).unsqueeze(0))
         nearest = centers.nearest(features, k)
         classes = (centers.class_names[index] for index in nearest.index[0].tolist())
         return list(zip(classes, nearest.probability[0].tolist(), strict=True))
@@ -158,10 +158,6 @@ class Release:
     @cached_property
     def _encoder(self) -> nn.Module:
         return self.load().eval().requires_grad_(False)
-
-    @cached_property
-    def _transform(self) -> Callable[[Any], Any]:
-        return self.transform()
 
     @property
     def class_names(self) -> tuple[str, ...]:
