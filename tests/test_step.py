@@ -225,6 +225,16 @@ def test_an_architecture_that_cannot_checkpoint_is_named() -> None:
         Stepper(objective, r, 6, CPU)
 
 
+def test_batchnorm_over_ranks_is_refused_without_a_gpu() -> None:
+    class TwoRanks:
+        alone, size = False, 2
+
+    r = recipe("classify", "training.sync_batchnorm=true")
+    objective = build_objective(r, open_dataset(r.data, "train", None))
+    with pytest.raises(RecipeError, match=r"training\.sync_batchnorm: found true .* expected false"):
+        Stepper(objective, r, 6, CPU, ranks=TwoRanks())  # type: ignore[arg-type]
+
+
 # --- compiled encoders
 
 

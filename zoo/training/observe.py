@@ -78,18 +78,16 @@ class Observation:
 
     def due(self, step: int) -> bool:
         """Whether step number `step` (from 0) is looked at."""
-        if self._every is None:
-            return False
-        return (step + 1) % self._every == 0 or step + 1 == self._last
+        return self._every is not None and ((step + 1) % self._every == 0 or step + 1 == self._last)
 
     @contextmanager
     def watching(self, observed: bool) -> Iterator[None]:
         """Keep the gradients of the encoder's features inside the block, on a step that is looked at."""
-        self._parts, self._features = [], []
-        self._step.zero_()
         if not observed:
             yield
             return
+        self._parts, self._features = [], []
+        self._step.zero_()
 
         def keep(features: Tensor) -> None:
             if self._features:  # of the first view alone
@@ -222,19 +220,18 @@ def _calls(encoder: nn.Module, keep: Callable[[Tensor], None]) -> Iterator[None]
 def center_parameter(objective: Objective) -> Tensor | None:
     """Return the trained weight whose rows, one per class `[C, ...]`, become the centers, or None."""
     owner = getattr(objective, "learned", objective)
-    weight = getattr(getattr(owner, "classifier", None), "weight", None)
-    return weight if isinstance(weight, Tensor) else None
+    return getattr(getattr(owner, "classifier", None), "weight", None)
 
 
 @torch.no_grad()
 def rows_of(objective: Objective, part: Batch, held: Mapping[str, Any]) -> Rows:
     """Return rows of a part's first images, not yet means: see `Observation._of_all_ranks`."""
     rows = {"labels": part.labels[:ROWS]}
-    if "views" in held:
-        q, k = held["views"]
+    q, k = held.get("views") or (held.get("q"), held.get("k"))
+    if q is not None and k is not None:
         rows |= {"q": q[:ROWS], "k": k[:ROWS]}
     if "q" in held:
-        rows |= {"q": held["q"][:ROWS], "k": held["k"][:ROWS], **_scores(held, "")}
+        rows |= _scores(held, "")
     if "q_ft" in held:
         rows |= _scores(held, "_ft")
     if isinstance(objective, PaCo | GPaCo | SupCon):
