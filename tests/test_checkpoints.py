@@ -28,7 +28,7 @@ from zoo.errors import RecipeError, TrainingError, ZooError
 from zoo.files import temporary_files, write_text
 from zoo.training import RunFolder
 from zoo.training.checkpoint import Checkpoint, Checkpoints
-from zoo.training.checkpointing import Saver, to_host
+from zoo.training.loop import Saver, to_host
 
 
 def state(value: float = 1.0, size: int = 1000) -> dict[str, dict[str, Any]]:

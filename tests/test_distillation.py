@@ -30,8 +30,8 @@ from zoo.release import Release
 from zoo.release.card.citations import bibtex
 from zoo.release.origins import teacher_sha256
 from zoo.training import RunFolder, build_objective, train
-from zoo.training.acceleration import encoders
-from zoo.training.average import averaged
+from zoo.training.precision import encoders
+from zoo.training.ema import averaged
 from zoo.training.changes import decisive, is_same
 from zoo.training.profile import profile
 

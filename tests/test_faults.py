@@ -23,7 +23,7 @@ from zoo.errors import Interrupted, TrainingError
 from zoo.objectives import Objective, Output
 from zoo.recipe import Recipe
 from zoo.training import RunFolder, build_objective
-from zoo.training.failures import is_out_of_memory
+from zoo.training.loop import is_out_of_memory
 from zoo.training.prepare import open_loader
 from zoo.training.signals import interruptible, stop_on_signal
 from zoo.training.step import Stepper

@@ -19,9 +19,9 @@ from zoo import backbones
 from zoo.data import Batch
 from zoo.objectives import DataInfo, Objective, ObjectiveConfig, Output
 from zoo.training import RunFolder, observation
-from zoo.training.accumulation import join
-from zoo.training.meter import Meter
-from zoo.training.run_stages import class_rows_of, rows_of
+from zoo.training.step import joined
+from zoo.training.metrics import Metrics
+from zoo.training.stages import class_rows_of, rows_of
 from zoo.training.step import Stepper
 
 VIT = ("name=test_vit.x", "backbone.arch=test_vit", "backbone.args={img_size: 32, patch_size: 8}")
@@ -176,7 +176,7 @@ def test_encoders_of_low_precision_are_seen(precision: str) -> None:
 def test_no_look_waits_for_the_device(kind: str, accumulate: int) -> None:
     r = recipe(kind, *CONSTANT.get(kind, ()), f"training.accumulate={accumulate}", "training.observe_every=1")
     stepper, batches = stepper_and_batches(r, 3)
-    meter = Meter()
+    meter = Metrics()
     for step, each in enumerate(batches):
         if step == 0:
             stepper(step, each)
@@ -295,7 +295,7 @@ def test_parts_and_ranks_without_a_value_are_left_out_of_its_mean() -> None:
     sent = []
     for rows, value in ((3, torch.tensor(4.0)), (1, nan)):
         ranks: Any = Two()
-        meter = Meter(ranks)
+        meter = Metrics(ranks)
         metrics = {"few": value, "all": torch.tensor(float(rows))}
         meter.add(Output(torch.tensor(float(rows)), metrics), rows, 4)
         meter.close({"step": 3})

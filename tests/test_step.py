@@ -24,9 +24,9 @@ from zoo.errors import RecipeError, TrainingError
 from zoo.objectives import Output
 from zoo.recipe import Recipe
 from zoo.training import RunFolder, build_objective
-from zoo.training.acceleration import compiled, frozen_statistics
+from zoo.training.precision import compiled, frozen_statistics
 from zoo.training.accumulation import join, layouts, split
-from zoo.training.meter import Meter
+from zoo.training.metrics import Metrics
 from zoo.training.prepare import open_loader, require_batches
 from zoo.training.step import Stepper
 
@@ -368,7 +368,7 @@ def test_no_step_waits_for_the_device(kind: str, accumulate: int) -> None:
 
 
 def test_means_leave_out_what_is_not_known_yet_but_show_a_bad_loss() -> None:
-    meter = Meter()
+    meter = Metrics()
     nan = torch.tensor(float("nan"))
     meter.add(Output(torch.tensor(1.0), {"score": nan}), 2, 2)
     meter.add(Output(torch.tensor(3.0), {"score": torch.tensor(5.0), "late": torch.tensor(1.0)}), 2, 2)

@@ -23,7 +23,7 @@ from tests.programs.tracked import CHANGES
 from zoo.errors import RecipeError, TrainingError
 from zoo.recipe import Recipe
 from zoo.training import RunFolder, trackers, tracking
-from zoo.training.run_folder import Checkpoint
+from zoo.training.run import Checkpoint
 from zoo.training.trackers import About
 from zoo.training.tracking import Tracking, require_trackers, scalars_of
 

@@ -73,7 +73,7 @@ def test_each_class_gives_its_share_but_never_its_only_image() -> None:
     store = ArrayStore(np.zeros((len(labels), 8, 8), np.uint8), "made")
     dataset = ImageDataset(store, labels, list("abcd"))
     r = recipe("classify", stopping(fraction=0.2))
-    parts = put_aside(dataset, r)
+    parts = split_validation(dataset, r)
     assert parts.validation is not None
     assert parts.validation.class_counts.tolist() == [8, 2, 1, 0]
     assert parts.training.class_counts.tolist() == [32, 8, 1, 1]
@@ -81,8 +81,8 @@ def test_each_class_gives_its_share_but_never_its_only_image() -> None:
     order = {dataset.name_of(i): i for i in range(len(dataset))}
     assert sorted(names[0] + names[1], key=order.__getitem__) == list(order)
     assert all(part == sorted(part, key=order.__getitem__) for part in names)
-    again = put_aside(dataset, r).validation
-    other = put_aside(dataset, recipe("classify", stopping(fraction=0.2), "training.seed=1")).validation
+    again = split_validation(dataset, r).validation
+    other = split_validation(dataset, recipe("classify", stopping(fraction=0.2), "training.seed=1")).validation
     assert again is not None and other is not None
     assert again.describe()["sha256"] == parts.validation.describe()["sha256"]
     assert other.describe()["sha256"] != parts.validation.describe()["sha256"]
@@ -91,13 +91,13 @@ def test_each_class_gives_its_share_but_never_its_only_image() -> None:
 def test_a_class_of_one_image_each_is_refused() -> None:
     dataset = ImageDataset(ArrayStore(np.zeros((3, 8, 8), np.uint8), "made"), [0, 1, 2], list("abc"))
     with pytest.raises(DataError, match=r"each of the 3 classes has a single training image"):
-        put_aside(dataset, recipe("classify", stopping()))
+        split_validation(dataset, recipe("classify", stopping()))
 
 
 def test_objectives_know_of_the_rest_alone() -> None:
     r = recipe("paco", stopping("accuracy"))
     learned = build_objective(r, open_dataset(r.data, "train", None)).learned
-    counts = torch.tensor(put_aside(open_dataset(r.data, "train", None), r).training.class_counts)
+    counts = torch.tensor(split_validation(open_dataset(r.data, "train", None), r).training.class_counts)
     torch.testing.assert_close(learned.log_prior.exp(), counts / counts.sum(), rtol=1e-4, atol=1e-6)
 
 
@@ -107,7 +107,7 @@ def test_planted_validation_images_are_in_no_batch_and_are_all_that_is_looked_at
     """They are white, the others black."""
     r = recipe("classify", stopping(patience=9), "views.train=[[{op: horizontal_flip}]]")
     real = open_dataset(r.data, "train", None)
-    held = put_aside(real, r).validation
+    held = split_validation(real, r).validation
     assert held is not None
     white = {held.name_of(i) for i in range(len(held))}
     is_white = np.array([real.name_of(i) in white for i in range(len(real))])
@@ -148,7 +148,7 @@ def test_it_stops_when_it_gets_worse_and_ends_with_the_best_state(tmp_path: Path
     assert best < len(losses) == best + 2 == facts["stopped_at_epoch"] < 20
     assert facts["best_epoch"] == best and facts["best_value"] == pytest.approx(min(losses), abs=1e-4)
     dataset = open_dataset(r.data, "train", None)
-    parts = put_aside(dataset, r)
+    parts = split_validation(dataset, r)
     assert parts.validation is not None
     assert facts["validation_images"] == len(parts.validation)
     assert trained.steps * 64 >= trained.images == len(parts.training) * facts["stopped_at_epoch"]
@@ -167,7 +167,7 @@ def test_the_value_is_that_of_the_released_classifier_and_of_equals_the_earlier(
     values = [row[f"validation_{metric}"] for row in looks(tmp_path)]
     assert trained.stopping is not None
     assert trained.stopping["best_epoch"] == values.index(max(values)) + 1
-    held = put_aside(open_dataset(r.data, "train", None), r).validation
+    held = split_validation(open_dataset(r.data, "train", None), r).validation
     assert held is not None
     images = eval_images(held, r.views.eval, r.data.mean, r.data.std, batch_size=7, device=CPU)
     features, labels = extract(trained.objective.encoder, images, device=CPU)
@@ -225,7 +225,7 @@ def test_a_moving_average_is_what_is_looked_at_and_kept(tmp_path: Path) -> None:
     trained = go(r, tmp_path / "a")
     assert trained.stopping is not None
     epochs = trained.stopping["best_epoch"]
-    parts = put_aside(open_dataset(r.data, "train", None), r)
+    parts = split_validation(open_dataset(r.data, "train", None), r)
     short = recipe("classify", *OVERFIT, f"training.epochs={epochs}", ema)
     assert_same_state(go(short, tmp_path / "b", parts.training).objective, trained.objective)
 
@@ -238,7 +238,7 @@ def test_looking_changes_no_mode_no_weight_and_no_generator(tmp_path: Path) -> N
     modes = {name: module.training for name, module in objective.named_modules()}
     before = {name: value.clone() for name, value in objective.state_dict().items()}
     state = torch.get_rng_state()
-    held = put_aside(dataset, r).validation
+    held = split_validation(dataset, r).validation
     assert held is not None
     Validation(held, r, CPU, ALONE).measure(objective)
     assert modes == {name: module.training for name, module in objective.named_modules()}
@@ -317,7 +317,7 @@ def test_figures_on_the_trained_state_are_of_the_best_and_of_the_images_learned_
     r = recipe("paco", stopping("accuracy"), ema)
     dataset = open_dataset(r.data, "train", None)
     facts = training_facts(r, go(r, tmp_path / "b", dataset), dataset)
-    assert facts["early_stopping"]["validation_images"] == len(dataset) - len(put_aside(dataset, r).training)
+    assert facts["early_stopping"]["validation_images"] == len(dataset) - len(split_validation(dataset, r).training)
     assert "judged" not in facts["early_stopping"]
 
 
@@ -373,7 +373,7 @@ def test_the_release_says_what_was_chosen_on_what(tmp_path: Path) -> None:
     )
     release = zoo.pretrain(r, out=tmp_path)
     dataset = open_dataset(r.data, "train", None)
-    parts = put_aside(dataset, r)
+    parts = split_validation(dataset, r)
     facts = release.metrics["training"]["early_stopping"]
     assert parts.validation is not None
     assert facts["validation_fraction"] == 0.3 and facts["validation_images"] == len(parts.validation)

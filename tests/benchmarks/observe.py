@@ -21,8 +21,8 @@ from tests.benchmarks.harness import Row, gate, medians, milliseconds
 from zoo.data import ImageDataset, open_dataset
 from zoo.recipe import Recipe
 from zoo.training import build_objective
-from zoo.training.acceleration import fastest_kernels
-from zoo.training.meter import Meter
+from zoo.training.precision import fastest_kernels
+from zoo.training.metrics import Metrics
 from zoo.training.prepare import open_loader, place
 from zoo.training.step import Stepper
 
@@ -123,4 +123,4 @@ def _training(
     keys = torch.randn(queue.keys.shape, device=device, generator=generator)
     labels = torch.randint(len(dataset.class_names), (len(keys),), device=device, generator=generator)
     queue.enqueue(nn.functional.normalize(keys, dim=1), labels)
-    return Stepper(objective, changed, 100, device), Meter()
+    return Stepper(objective, changed, 100, device), Metrics()

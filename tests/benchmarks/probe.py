@@ -31,7 +31,7 @@ from zoo.evaluation.linear import LinearClassifier, fit_linear
 from zoo.evaluation.measure import Encoded
 from zoo.evaluation.solvers import Problem, _curvature
 from zoo.seeding import derive_seed
-from zoo.training.acceleration import float32_products
+from zoo.training.precision import float32_products
 
 EPOCHS = 100
 CLASSES = 10

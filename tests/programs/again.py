@@ -10,7 +10,7 @@ from typing import Any
 
 from zoo import rendezvous
 from zoo.launch import rank
-from zoo.rendezvous import join
+from zoo.training.distributed import join
 
 meet, kept = rendezvous.rendezvous, list[Any]()
 

@@ -6,7 +6,7 @@ import os
 
 import torch
 
-from zoo.rendezvous import join
+from zoo.training.distributed import join
 
 with join("cpu") as ranks:
     rank, size = ranks.rank, ranks.size
@@ -48,9 +48,9 @@ with join("cpu") as ranks:
     means = [torch.full((2,), float(rank)), torch.full((3, 1), 10.0 * rank)]
     ranks.average_(means)
     assert means[0].tolist() == [(size - 1) / 2] * 2 and means[1].flatten().tolist() == [5.0 * (size - 1)] * 3
-    assert ranks.vote(rank, -rank) == (size - 1, 0)
-    assert ranks.sum(torch.ones(2)).tolist() == [size, size]
-    assert ranks.texts("ä" * rank) == ["ä" * each for each in range(size)]
-    assert ranks.texts("") == [""] * size
-    ranks.wait()
+    assert ranks.all_reduce_max(rank, -rank) == (size - 1, 0)
+    assert ranks.all_reduce(torch.ones(2)).tolist() == [size, size]
+    assert ranks.all_gather_object("ä" * rank) == ["ä" * each for each in range(size)]
+    assert ranks.all_gather_object("") == [""] * size
+    ranks.barrier()
     print(f"rank {rank} of {size}: ok")

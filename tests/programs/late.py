@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import time
 
-from zoo.rendezvous import join
+from zoo.training.distributed import join
 
 with join("cpu") as ranks:
     if ranks.rank == 0:
         time.sleep(1.5 * float(os.environ["ZOO_RANK_TIMEOUT"]))
-    ranks.wait()
+    ranks.barrier()
     print("still here", flush=True)

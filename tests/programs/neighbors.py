@@ -12,7 +12,7 @@ from pathlib import Path
 from zoo.data import open_dataset
 from zoo.errors import ZooError
 from zoo.recipe import Recipe
-from zoo.rendezvous import join
+from zoo.training.distributed import join
 from zoo.training import RunFolder, build_objective, train
 from zoo.training.neighbors import Neighbors
 

@@ -22,9 +22,9 @@ from tests.programs import sync_batchnorm
 from zoo.modules import Centers, Normalization, Teacher, running_statistics, synchronize_batchnorm
 from zoo.objectives import OBJECTIVES, Batch, Objective, Output
 from zoo.ranks import Ranks
-from zoo.rendezvous import join
+from zoo.training.distributed import join
 from zoo.seeding import derive_seed
-from zoo.training.accumulation import gathered
+from zoo.training.step import gathered
 
 SIDE = 4  # pixels
 FEW = (
@@ -167,9 +167,9 @@ def backward_joined(objective: Objective, data: Batch, seed: int, ranks: Ranks) 
     (output.loss * share * ranks.size).backward()
     ranks.average_([*gradients(objective).values()])
     ranks.average_(running_statistics(objective))
-    metrics = {name: ranks.sum(value.double() * share) for name, value in output.metrics.items()}
+    metrics = {name: ranks.all_reduce(value.double() * share) for name, value in output.metrics.items()}
     _, everyones = gathered(part, output, ranks)
-    return Output(ranks.sum(output.loss.detach() * share), metrics, everyones.carry)
+    return Output(ranks.all_reduce(output.loss.detach() * share), metrics, everyones.carry)
 
 
 def descend(objective: Objective) -> None:
@@ -245,7 +245,7 @@ def tried(
             worst = max(worst, differences(joined.state_dict(), alone.state_dict()))
     largest = torch.tensor(worst)
     dist.all_reduce(largest, op=dist.ReduceOp.MAX)
-    (unlike,) = ranks.vote(int(not same_bits(joined)))
+    (unlike,) = ranks.all_reduce_max(int(not same_bits(joined)))
     return largest.item(), not unlike
 
 

@@ -19,7 +19,7 @@ from zoo.data import Batch, TrainLoader, open_dataset
 from zoo.objectives import Objective
 from zoo.ranks import ALONE, Ranks
 from zoo.recipe import Recipe
-from zoo.rendezvous import join
+from zoo.training.distributed import join
 from zoo.training import build_objective
 from zoo.training.step import Stepper
 
@@ -101,9 +101,9 @@ def train(recipe: Recipe, ranks: Ranks) -> tuple[list[Tensor], dict[str, Tensor]
         total = len(batch.index)
         own = rows_of(batch, ranks.rows(total))
         output = stepper(step, own, total)
-        losses.append(ranks.sum(output.loss.detach() * len(own.index) / total))
+        losses.append(ranks.all_reduce(output.loss.detach() * len(own.index) / total))
         for name, value in sorted(output.metrics.items()):
-            mean = ranks.sum(value.double() * len(own.index) / total) if name in OWN else value
+            mean = ranks.all_reduce(value.double() * len(own.index) / total) if name in OWN else value
             observed.append(float(mean))
         if step == STEPS // 2:  # as after a resume, with shards put together and cut again
             stepper.load_state(stepper.state())
@@ -137,7 +137,7 @@ with join("cpu") as ranks:
             0.0 if math.isnan(a) and math.isnan(b) else abs(a - b) / (1 + abs(b))  # a group not in the batch
             for a, b in zip(observed, seen.tolist(), strict=True)
         )
-        observation = float(ranks.everywhere(torch.tensor([observation])).max())
+        observation = float(ranks.all_gather(torch.tensor([observation])).max())
         ranks.counts = (1,) * ranks.size
         same = all(
             bool((everywhere == everywhere[:1]).all())

@@ -14,7 +14,7 @@ from zoo.data import open_dataset
 from zoo.errors import Interrupted
 from zoo.ranks import Ranks
 from zoo.recipe import Recipe
-from zoo.rendezvous import join
+from zoo.training.distributed import join
 from zoo.training import RunFolder, Trained, build_objective, train
 from zoo.training.stopping import Stopping
 

@@ -62,7 +62,7 @@ def compare(
         (found.double() * toward[own]).sum().backward()
         close(b.grad, a.grad[own], tolerance)
         for p, q in zip(joined.parameters(), whole.parameters(), strict=True):
-            close(ranks.sum(p.grad), q.grad, tolerance * len(x))
+            close(ranks.all_reduce(p.grad), q.grad, tolerance * len(x))
             p.grad = q.grad = None
         for p, q in zip(joined.buffers(), whole.buffers(), strict=True):
             close(p, q, tolerance)

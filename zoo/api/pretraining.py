@@ -23,7 +23,6 @@ from zoo.recipe.naming import renamed
 from zoo.recipe.overrides import Overrides, as_overrides
 from zoo.release import Release
 from zoo.release.format import holds_release
-from zoo.rendezvous import join
 from zoo.training import (
     RunFolder,
     Stage,
@@ -33,10 +32,10 @@ from zoo.training import (
     pick_device,
 )
 from zoo.training.changes import is_same
-from zoo.training.run_stages import train_stages
+from zoo.training.distributed import join
 from zoo.training.signals import interruptible
-from zoo.training.stages import beginning
-from zoo.training.tracking import require_trackers
+from zoo.training.stages import beginning, train_stages
+from zoo.training.trackers import require_trackers
 
 
 def pretrain(
@@ -117,7 +116,7 @@ def _pretrain(
                 )
                 _track(finished, recipe, stages, run, shared=at is not None)
                 release = finished.release
-        ranks.wait()
+        ranks.barrier()
     return release
 
 

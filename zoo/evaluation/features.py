@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from zoo.config import plain_kind
 from zoo.errors import DataError
 from zoo.modules import evaluating
-from zoo.training.acceleration import float32_products
+from zoo.training.precision import float32_products
 
 LARGE = 1 << 30
 """Bytes from which on features lie in a temporary file instead of memory."""

@@ -136,7 +136,7 @@ class _SyncBatchNorm(torch.autograd.Function):
         kernels, x = _kernels(x), _dense(x)
         mean, inverse = kernels.stats(x, eps)
         count = mean.new_full((1,), x.numel() // x.shape[1])
-        everyones = ranks.everywhere(torch.cat([mean, inverse, count]))
+        everyones = ranks.all_gather(torch.cat([mean, inverse, count]))
         means, inverses, counts = torch.split(everyones, [len(mean), len(mean), 1], dim=1)
         counts = counts.flatten()
         # the kernel wants its tensors as the running statistics are
@@ -157,7 +157,7 @@ class _SyncBatchNorm(torch.autograd.Function):
         )
         of_x = None
         if ctx.needs_input_grad[0]:  # the same on all ranks
-            total, product = ctx.ranks.sum(torch.stack([total, product]))
+            total, product = ctx.ranks.all_reduce(torch.stack([total, product]))
             scale = None if weight is None else weight.to(mean.dtype)
             of_x = kernels.gradient(grad, x, mean, inverse, scale, total, product, counts)
         return (

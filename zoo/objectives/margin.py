@@ -92,5 +92,5 @@ class Margin(Objective):
         distance, apart = (a - b).detach().norm(dim=1), ~same & known
         own = [(distance * chosen).sum() for chosen in (same & known, apart)]
         own += [chosen.sum().to(distance.dtype) for chosen in (same & known, apart)]
-        sums = self.ranks.sum(torch.stack(own))
+        sums = self.ranks.all_reduce(torch.stack(own))
         return Output(loss, {"same_distance": sums[0] / sums[2], "other_distance": sums[1] / sums[3]})

@@ -15,12 +15,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map
 
 from zoo.functional.checks import to_float32
 from zoo.objectives import Objective, Output
 from zoo.objectives.measures import ROWS, Seen, measure
 from zoo.ranks import Ranks
-from zoo.training.nested import map_tensors, tensors_in
 
 MOST_CLASSES = 10_000
 """Of more classes nothing is written class by class."""
@@ -128,14 +128,14 @@ class Observation:
         """
         if seen is None:
             return {}
-        first = map_tensors(seen, lambda rows: rows[:ROWS])
+        first = tree_map(lambda rows: rows[:ROWS], seen)
         ranks, counts = self._ranks, self._ranks.counts
         ranks.counts = tuple(min(count, ROWS) for count in counts)
         try:
-            everyones = iter(ranks.gather_rows(tensors_in(first)))
+            everyones = iter(ranks.gather_rows(tree_leaves(first)))
         finally:
             ranks.counts = counts
-        return measure(map_tensors(first, lambda _: next(everyones)), self._objective.class_groups())
+        return measure(tree_map(lambda _: next(everyones), first), self._objective.class_groups())
 
     def _by_class(
         self, features: Sequence[Tensor], labels: Sequence[Tensor], total: int, scale: Tensor
@@ -151,7 +151,7 @@ class Observation:
                 seen += [norms * (total / self._ranks.size), norms / self._ranks.size]
             place = torch.where(of_part >= 0, of_part, self._classes)
             sums[: len(seen)].index_add_(1, place, torch.stack(seen))
-        return self._ranks.sum(sums)
+        return self._ranks.all_reduce(sums)
 
     def _add_centers(self, sums: Tensor, scale: Tensor) -> None:
         """Add the norm of the gradient of each class's center to `sums` `[C]`."""

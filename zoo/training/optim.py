@@ -100,8 +100,8 @@ def with_own_kernels(optimizer: torch.optim.Optimizer, state: dict[str, Any]) ->
     return {**state, "param_groups": groups}
 
 
-def as_parameters_lie(optimizer: torch.optim.Optimizer) -> None:
-    """Lay state that has a parameter's shape out in memory as the parameter is; values stay.
+def match_memory_format(optimizer: torch.optim.Optimizer) -> None:
+    """Give optimizer state that has a parameter's shape the memory format of its parameter.
 
     Fused kernels walk both in the order of memory, so momentum written under another `channels_last` would
     meet other weights than its own, without a message; torch keeps the layout that was saved.

@@ -27,8 +27,8 @@ from zoo.recipe import Recipe
 from zoo.release import history
 from zoo.report.figures import draw_one
 from zoo.training import RunFolder, Trained, build_objective
-from zoo.training.checkpointing import Keeper
-from zoo.training.run_folder import Checkpoint
+from zoo.training.loop import Keeper
+from zoo.training.run import Checkpoint
 from zoo.training.step import Stepper
 from zoo.training.tracking import NOTES, Notes
 
