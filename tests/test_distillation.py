@@ -30,9 +30,9 @@ from zoo.release import Release
 from zoo.release.card.citations import bibtex
 from zoo.release.origins import teacher_sha256
 from zoo.training import RunFolder, build_objective, train
-from zoo.training.precision import encoders
-from zoo.training.ema import averaged
 from zoo.training.changes import decisive, is_same
+from zoo.training.ema import averaged
+from zoo.training.precision import encoders
 from zoo.training.profile import profile
 
 PACO = "shipped:cifar_resnet20.paco_digits_lt50"

@@ -55,11 +55,9 @@ def test_a_recipe_made_for_a_release_takes_its_architecture_view_and_normalisati
     assert Recipe.from_yaml(recipe.to_yaml(), "again") == recipe
 
 
-def test_without_data_it_is_the_releases_own() -> None:
-    recipe = plan_finetuning(None, init=MOCO).recipe
-    assert recipe.data.source.kind == "digits"
-    assert recipe.data.long_tail is not None
-    assert recipe.data.long_tail.imbalance == 50
+def test_without_recipe_and_data_it_is_refused() -> None:
+    with pytest.raises(DataError, match="expected one of them, e.g. --data DIR"):
+        plan_finetuning(None, init=MOCO)
 
 
 @pytest.mark.parametrize(

@@ -30,8 +30,7 @@ from zoo.recipe.methods import LDAMDRW, NearestCenter, PostHocLogitAdjustment, T
 from zoo.release import Release
 from zoo.training import RunFolder, Stage, build_objective, stages
 from zoo.training.post_hoc import close
-from zoo.training.stages import train_stages
-from zoo.training.stages import beginning
+from zoo.training.stages import beginning, train_stages
 
 BASE = "cifar_resnet20.ce_digits_lt50"
 SHORT = (

@@ -19,10 +19,9 @@ from zoo import backbones
 from zoo.data import Batch
 from zoo.objectives import DataInfo, Objective, ObjectiveConfig, Output
 from zoo.training import RunFolder, observation
-from zoo.training.step import joined
 from zoo.training.metrics import Metrics
 from zoo.training.stages import class_rows_of, rows_of
-from zoo.training.step import Stepper
+from zoo.training.step import Stepper, joined
 
 VIT = ("name=test_vit.x", "backbone.arch=test_vit", "backbone.args={img_size: 32, patch_size: 8}")
 OBSERVED = {
@@ -278,8 +277,8 @@ def test_rows_of_stages_go_on_counting(tmp_path: Path) -> None:
 def test_parts_and_ranks_without_a_value_are_left_out_of_its_mean() -> None:
     nan = torch.tensor(torch.nan)
     outputs = [Output(torch.tensor(1.0), {"a": torch.tensor(2.0)}), Output(torch.tensor(1.0), {"a": nan})]
-    assert join(outputs, [0.25, 0.75]).metrics["a"].item() == 2.0
-    assert join([outputs[1]] * 2, [0.5, 0.5]).metrics["a"].isnan()
+    assert joined(outputs, [0.25, 0.75]).metrics["a"].item() == 2.0
+    assert joined([outputs[1]] * 2, [0.5, 0.5]).metrics["a"].isnan()
 
     class Two:
         """Two ranks with 3 and 1 images, of which the second's numbers are given."""

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 import zoo
+from tests.test_monitor import stopping
 from tests.test_training import SHORT
-from tests.test_training_stopping import stopping
 from zoo.cli import main
 from zoo.errors import ReleaseError, TrainingError, ZooError
 from zoo.recipe import Recipe

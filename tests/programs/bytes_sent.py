@@ -11,11 +11,11 @@ import sys
 from pathlib import Path
 
 import torch
+from zoo.rendezvous import join
 
 from zoo.data import TrainLoader, open_dataset
 from zoo.ranks import Ranks
 from zoo.recipe import Recipe
-from zoo.training.distributed import join
 from zoo.training import build_objective
 from zoo.training.step import Stepper
 
@@ -59,13 +59,13 @@ def measure(recipe: Recipe, ranks: Ranks) -> tuple[float, float]:
     before = lo = 0
     for step, batch in enumerate(loader.stream(0, WARM_UP + STEPS)):
         if step == WARM_UP:
-            ranks.barrier()
+            ranks.wait()
             before, lo = written(), on_loopback()
         stepper(step, batch, size)
     sent = torch.tensor(float(written() - before), dtype=torch.float64)
-    ranks.barrier()
+    ranks.wait()
     seen = on_loopback() - lo
-    return ranks.all_reduce(sent).item() / ranks.size / STEPS, seen / ranks.size / STEPS
+    return ranks.sum(sent).item() / ranks.size / STEPS, seen / ranks.size / STEPS
 
 
 with join("cpu") as ranks:

@@ -13,7 +13,7 @@ from zoo.config import dump_yaml, parse
 from zoo.data import DataConfig
 from zoo.data.any_data import Data, resolve
 from zoo.data.memory import Root
-from zoo.errors import RecipeError
+from zoo.errors import DataError, RecipeError
 from zoo.files import RUNS
 from zoo.recipe import Recipe, templates
 from zoo.recipe.naming import words_and_name
@@ -39,7 +39,7 @@ def finetune(
             `timm:ARCH.TAG`.
         out: the release folder to make; None: `runs/NAME_finetuned`, NAME that of the recipe.
         head: "fresh" or "centers" (made of the release's learned centers); the recipe's own when None.
-        data: see `pretrain`.
+        data: see `pretrain`; needed without a recipe.
         resume: see `pretrain`.
         overrides: see `pretrain`; applied to the recipe with its data in place.
 
@@ -84,6 +84,8 @@ def plan_finetuning(
         ZooError: for a recipe, release or data that cannot be found or do not fit.
     """
     overrides = as_overrides(overrides)
+    if recipe is None and data is None:
+        raise DataError("finetune: found no recipe and no data, expected one of them, e.g. --data DIR")
     init = releases.portable(init)
     start = templates.find_start(init, opened=recipe is None)
     if recipe is None:

@@ -24,7 +24,7 @@ from zoo.training.metrics import Metrics
 from zoo.training.monitor import EarlyStopping, Monitor, Neighbors, split_neighbors, split_validation
 from zoo.training.precision import compiled, fastest_kernels
 from zoo.training.prepare import open_loader, pick_device, place, require_batches
-from zoo.training.progress import Report, show_progress
+from zoo.training.progress import Report, show_first_step, show_progress
 from zoo.training.run import RunFolder
 from zoo.training.signals import StopRequest, stop_on_signal
 from zoo.training.step import Stepper
@@ -201,9 +201,12 @@ class _Loop:
         monitor = self._monitor
         if monitor is not None and monitor.over:
             return
+        start, began = self.done, time.monotonic()
         for step, batch in enumerate(self._loader.stream(self.done, total), self.done):
             self._metrics.add(self._stepper(step, batch), self._images(step))
             self.done = done = step + 1
+            if done == start + 1 and self._first:
+                show_first_step(time.monotonic() - began, total - done)
             signal, late, trouble = self._ranks.all_reduce_max(
                 self._stop.number, int(self._late()), int(bool(self._trouble))
             )

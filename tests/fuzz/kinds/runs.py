@@ -15,6 +15,9 @@ from random import Random
 from typing import Any
 
 import torch
+from zoo.training.checkpointing import Keeper
+from zoo.training.run_folder import Checkpoint
+from zoo.training.tracking import NOTES, Notes
 
 from tests.fuzz import mutate
 from tests.fuzz.case import Case
@@ -27,10 +30,7 @@ from zoo.recipe import Recipe
 from zoo.release import history
 from zoo.report.figures import draw_one
 from zoo.training import RunFolder, Trained, build_objective
-from zoo.training.loop import Keeper
-from zoo.training.run import Checkpoint
 from zoo.training.step import Stepper
-from zoo.training.tracking import NOTES, Notes
 
 _RECIPE = "cifar_resnet20.balanced_softmax_digits_lt50"
 _CHANGE = {"step": 4, "key": "training.log_every", "from": 10, "to": 20}
