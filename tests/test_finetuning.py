@@ -56,7 +56,7 @@ def test_a_recipe_made_for_a_release_takes_its_architecture_view_and_normalisati
 
 
 def test_without_recipe_and_data_it_is_refused() -> None:
-    with pytest.raises(DataError, match="expected one of them, e.g. --data DIR"):
+    with pytest.raises(DataError, match="expected one of them"):
         plan_finetuning(None, init=MOCO)
 
 
@@ -122,7 +122,7 @@ def test_a_start_in_a_folder_is_described_by_name_and_hash(tmp_path: Path) -> No
         planned = plan_finetuning(recipe, init=init, data="digits?fraction=0.1").recipe
         assert told in planned.description and "alice" not in planned.description
         assert planned.init is not None and planned.init.release == str(start), "which reproduces it here"
-    assert f"started from {MOCO};" in plan_finetuning(None, init=MOCO).recipe.description
+    assert f"started from {MOCO};" in plan_finetuning(None, init=MOCO, data="digits").recipe.description
 
 
 def test_a_recipe_with_another_start_or_overrides_says_so() -> None:
@@ -195,7 +195,7 @@ def test_overrides_are_a_list_of_texts_or_a_mapping() -> None:
     "use",
     [
         lambda overrides, out: zoo.pretrain(CE, out=out, overrides=overrides),
-        lambda overrides, out: zoo.finetune(init=PACO, out=out, overrides=overrides),
+        lambda overrides, out: zoo.finetune(init=PACO, data="digits", out=out, overrides=overrides),
         lambda overrides, out: zoo.finetune(CE, init=PACO, out=out, overrides=overrides),
         lambda overrides, out: zoo.compare(None, init=PACO, out=out, overrides=overrides),
         lambda overrides, out: Recipe.load(CE, overrides),

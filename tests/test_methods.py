@@ -19,8 +19,6 @@ import zoo
 from tests.programs.plain_sweep import draw_nothing
 from tests.seeds import assert_one_gains
 from tests.test_training import StopAfter
-from tests.warm import run_ranks
-from zoo.config import dump_yaml
 from zoo.data import open_dataset
 from zoo.errors import Interrupted, RecipeError, TrainingError, ZooError
 from zoo.functional import LOWEST_LOGIT
@@ -420,28 +418,6 @@ def test_a_recipe_of_a_method_cannot_be_profiled_without_training(tmp_path: Path
     changes = [*SHORT, "method={name: nearest_center, centers: means, similarity: cosine}"]
     with pytest.raises(ZooError, match="trains nothing"):
         profile_step(BASE, out=tmp_path, overrides=changes)
-
-
-def test_two_ranks_train_the_stages_that_one_does(tmp_path: Path) -> None:
-    changes = (
-        *SHORT,
-        CRT,
-        "training.sync_batchnorm=true",
-        "training.channels_last=false",
-        "optimizer.lr=0.005",
-    )
-    file = tmp_path / "cifar_resnet20.mine.yaml"
-    plain = Recipe.load(BASE, changes).model_dump(mode="json") | {"name": "cifar_resnet20.mine"}
-    file.write_text(dump_yaml(plain))
-    program = ("tests/programs/plain_sweep.py", "pretrain", file, "--out", tmp_path / "two")
-    done = run_ranks(*program, ranks=2)
-    assert done.returncode == 0, done.stderr
-    two, one = zoo.open(tmp_path / "two"), zoo.pretrain(file, out=tmp_path / "one")
-    assert two.metrics["training"]["ranks"] == 2 and [*two.metrics["training"]["stages"]] == [
-        "cross_entropy",
-        "crt",
-    ]
-    torch.testing.assert_close(two.centers.weight, one.centers.weight, rtol=0.02, atol=5e-3)
 
 
 def test_lists_name_a_recipe_by_its_method(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ from types import FrameType
 from zoo.errors import Interrupted
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
-"""A person, a scheduler that ends a job, a terminal that is closed, a scheduler that warns of the end (SLURM's
+"""A person, a scheduler that ends a job, a closed terminal, a scheduler that warns of the end (SLURM's
 `--signal=USR1@120`)."""
 
 
@@ -33,7 +33,7 @@ class _Stopped(KeyboardInterrupt):
 
 @contextmanager
 def stop_on_signal(*, once: bool = True) -> Iterator[StopRequest]:
-    """Turn the first SIGINT, SIGTERM, SIGHUP or SIGUSR1 into a request that the loop reads; a second acts as usual.
+    """Turn the first SIGINT, SIGTERM, SIGHUP or SIGUSR1 into a request for the loop; a second acts as usual.
 
     Outside the main thread Python allows no handlers, and signals act as usual.
 
