@@ -176,14 +176,12 @@ def _test_set(
 def _track(
     finished: Finished, recipe: Recipe, stages: Sequence[Stage], run: RunFolder, *, shared: bool
 ) -> None:
-    """Tell the recipe's trackers the results; `shared` says that the stages may be other recipes' too."""
+    """Send the trackers the results, to the last training unless it is `shared` with other recipes."""
     _, entries, pictures = finished
-    last = stages[-1] if stages else None
-    if last is not None and not shared and recipe.method is not None and last.name == recipe.method.name:
-        with last.run.locked():  # the method's own training, which trackers show: its results belong there
-            last.run.track_results(last.recipe, entries, pictures, step=last.trained.steps)
-    else:
-        run.track_results(recipe, entries, pictures, step=sum(stage.trained.steps for stage in stages))
+    if stages and not shared:
+        recipe, run = stages[-1].recipe, stages[-1].run
+    with run.locked():
+        run.track_results(recipe, entries, pictures, step=stages[-1].trained.steps if stages else 0)
 
 
 def plan_pretraining(recipe: Recipe | str | Path, *, data: Root = None, overrides: Overrides = ()) -> Recipe:

@@ -88,6 +88,8 @@ def _handled(react: Callable[[int], None], *, once: bool) -> Iterator[None]:
     owner = os.getpid()
     reacted = False
     previous = {number: signal.getsignal(number) for number in _SIGNALS}
+    if previous[signal.SIGHUP] is signal.SIG_IGN:  # under nohup a closed terminal is to change nothing
+        del previous[signal.SIGHUP]
 
     def restore() -> None:
         for number, handler in previous.items():
@@ -107,7 +109,7 @@ def _handled(react: Callable[[int], None], *, once: bool) -> Iterator[None]:
             restore()
         react(number)
 
-    for number in _SIGNALS:
+    for number in previous:
         signal.signal(number, handle)
     try:
         yield

@@ -26,7 +26,6 @@ from zoo.training.optim import (
     build_optimizer,
     build_schedule,
     match_memory_format,
-    with_own_kernels,
 )
 from zoo.training.precision import autocast_dtype, checkpoint_activations, frozen_statistics
 
@@ -166,7 +165,7 @@ class Stepper:
     def load_state(self, state: dict[str, dict[str, Any]]) -> None:
         """Restore what `state` returned, here, on another device or another number of ranks."""
         self.objective.load_state_dict(state["objective"])
-        self.optimizer.load_state_dict(with_own_kernels(self.optimizer, state["optimizer"]))
+        self.optimizer.load_state_dict(state["optimizer"])
         match_memory_format(self.optimizer)
         if self.scaler.is_enabled():
             begin_momentum(self.optimizer)
