@@ -31,7 +31,7 @@ CONSTANT = (  # a rate by which a training of one epoch is the beginning of one 
     "training.keep_checkpoints=9",
     "evaluation=[classifier]",
 )
-AVERAGE = "training.ema={decay: 0.9, warmup: false}"
+AVERAGE = "training.ema={decay: 0.9, warmup: true}"
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
