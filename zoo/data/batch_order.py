@@ -34,19 +34,6 @@ class Position(NamedTuple):
     place: int | None = None
 
 
-def smallest_share(size: int, batch_size: int, *, drop_last: bool, world_size: int) -> int:
-    """Return the fewest rows that a rank has in any batch of an epoch; 0: some rank has none in some batch.
-
-    Args:
-        size: images in the data set.
-        batch_size: images in a batch of all ranks.
-        drop_last: leave out the last batch of an epoch when it is smaller.
-        world_size: number of ranks.
-    """
-    last = 0 if drop_last else size % batch_size
-    return (last or min(size, batch_size)) // world_size
-
-
 def batches_per_epoch(size: int, batch_size: int, *, drop_last: bool) -> int:
     """Return how many batches, of all ranks, one pass over the data has.
 

@@ -80,12 +80,12 @@ def checkpoint_activations(encoder: nn.Module, arch: str) -> None:
 
 
 @contextmanager
-def frozen_statistics(module: nn.Module, enabled: bool) -> Iterator[None]:
-    """Keep BatchNorm's running statistics as they are inside the block.
+def frozen_statistics(module: nn.Module | None) -> Iterator[None]:
+    """Keep BatchNorm's running statistics as they are inside the block; None has none.
 
     For the backward pass of checkpointed activations: its second forward would move them a second time.
     """
-    norms = [child for child in module.modules() if enabled and isinstance(child, _BatchNorm)]
+    norms = [] if module is None else [child for child in module.modules() if isinstance(child, _BatchNorm)]
     kept = [(norm.momentum, norm.num_batches_tracked) for norm in norms]
     for norm in norms:
         norm.momentum, norm.num_batches_tracked = 0.0, None  # the same operations, which change nothing

@@ -60,8 +60,10 @@ class Stepper:
         section = recipe.training
         dtype = autocast_dtype(section.precision, device)
         self.autocast = torch.autocast(device.type, dtype=dtype, enabled=dtype is not None)
+        self.recomputed: nn.Module | None = None  # by the backward pass
         if section.checkpoint_activations:
             checkpoint_activations(objective.encoder, recipe.backbone.arch)
+            self.recomputed = objective.encoder
         objective.join(ranks)
         if section.sync_batchnorm and not ranks.alone:
             synchronize_batchnorm(objective, ranks)
@@ -96,7 +98,7 @@ class Stepper:
                 with self._sending(last=part is parts[-1]):
                     with record_function("forward"), self.autocast:
                         output: Output = self.model(part)
-                    with record_function("backward"), self._frozen():
+                    with record_function("backward"), frozen_statistics(self.recomputed):
                         # a part counts by its images; DDP makes the gradients their mean over the ranks
                         loss = output.loss * (len(part.index) / len(batch.index))
                         self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
@@ -140,9 +142,6 @@ class Stepper:
             return nullcontext()
         return self.model.no_sync()
 
-    def _frozen(self) -> AbstractContextManager[object]:
-        return frozen_statistics(self.objective.encoder, self.section.checkpoint_activations)
-
     def _observe(self, output: Output, features: list[Tensor], labels: list[Tensor]) -> Output:
         total = sum(self.ranks.counts)
         scale = self.scaler.scale(self._unit)
@@ -180,7 +179,9 @@ def split(batch: Batch, wanted: int) -> list[Batch]:
 
     There are fewer than wanted where one would have a single image, too few for BatchNorm.
     """
-    count = max(1, min(wanted, len(batch.index) // 2))
+    count = min(wanted, len(batch.index) // 2)
+    if count <= 1:
+        return [batch]
     views = [view.tensor_split(count) for view in batch.views]
     candidates = [None] * count if batch.candidates is None else batch.candidates.tensor_split(count)
     rest = zip(batch.labels.tensor_split(count), batch.index.tensor_split(count), candidates, strict=True)
