@@ -40,8 +40,8 @@ def test_average_is_timms_bit_for_bit_and_that_of_an_independent_loop(kind: str,
     stepper.ema.apply()
     theirs, moved = timm_average.module.state_dict(), 0
     for name, value in objective.state_dict().items():
-        if name.startswith("contrast."):
-            continue
+        if any(part in name for part in ("contrast.", "queue.", "teacher", "key")):
+            continue  # has a rule of its own
         assert torch.equal(value, theirs[name]), name
         if value.is_floating_point():
             torch.testing.assert_close(value.double(), slow[name], rtol=1e-5, atol=1e-6)
