@@ -234,8 +234,8 @@ class _Loop:
             if signal:
                 self._stop.number = signal
                 raise Interrupted(
-                    f"stopped by {self._stop.signal} after step {done} of {total}; {self.kept()}. "
-                    "Give the same command with --resume to go on"
+                    f"stopped by {self._stop.signal} after step {done} of {total}; the state is saved in "
+                    f'"{self._run.path}". Give the same command with --resume to go on'
                 )
             if over:
                 break
@@ -244,9 +244,7 @@ class _Loop:
         """Say which state is on disk."""
         if self.newest is None:
             return "no state is saved yet"
-        step = self.newest.step
-        which = "" if self.done == step else f" after step {step}"
-        return f'the state{which} is saved in "{self._run.path}"'
+        return f'the state after step {self.newest.step} is saved in "{self._run.path}"'
 
     def where(self) -> str:
         """Say which step is under way."""
