@@ -21,6 +21,7 @@ from zoo.objectives import Objective
 from zoo.recipe import Recipe
 from zoo.training import RunFolder, build_objective, pick_device, train
 from zoo.training.optim import begin_momentum, build_optimizer, build_schedule
+from zoo.training.progress import show_first_step
 
 RECIPES = {
     "bcl": "cifar_resnet20.bcl_digits_lt50",
@@ -403,3 +404,12 @@ def test_a_device_is_one_of_three_words(wanted: object, message: str) -> None:
     with pytest.raises(RecipeError, match=re.escape(message)):
         pick_device(wanted, "device")  # type: ignore[arg-type]
     assert pick_device("cpu").type == "cpu"
+
+
+def test_the_first_step_says_how_long_all_take_where_that_is_more_than_a_minute(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    show_first_step(0.5, 100)
+    assert capsys.readouterr().err == ""
+    show_first_step(2.0, 1800)
+    assert "first step took 2.0 s" in (said := capsys.readouterr().err) and "1:00:00" in said
