@@ -57,7 +57,10 @@ def test_a_recipe_made_for_a_release_takes_its_architecture_view_and_normalisati
 
 def test_without_recipe_and_data_it_is_refused() -> None:
     with pytest.raises(DataError, match="expected one of them"):
-        plan_finetuning(None, init=MOCO)
+        zoo.finetune(init=MOCO)
+    recipe = plan_finetuning(None, init=MOCO).recipe  # a comparison is on the release's own
+    assert recipe.data.source.kind == "digits"
+    assert recipe.data.long_tail is not None and recipe.data.long_tail.imbalance == 50
 
 
 @pytest.mark.parametrize(
@@ -135,8 +138,9 @@ def test_a_recipe_with_another_start_or_overrides_says_so() -> None:
     few = told(CE, data="digits?fraction=0.5", overrides=changes)
     assert few.startswith(f"The recipe {CE} on ")
     assert few.endswith(f", started from {MOCO}, with optimizer.lr=0.5.")
-    assert told(None, overrides=["training.epochs=12"]) == told(None)  # it was made for so many
-    assert told(None, overrides=changes) == f"{told(None)} Changed: optimizer.lr=0.5."
+    made = told(None, data="digits")
+    assert told(None, data="digits", overrides=["training.epochs=12"]) == made  # it was made for so many
+    assert told(None, data="digits", overrides=changes) == f"{made} Changed: optimizer.lr=0.5."
     assert told(CE, overrides=[*changes, "description=Mine."]) == "Mine."
     started = plan_finetuning(CE, init=MOCO).recipe.model_copy(update={"description": "By hand."})
     assert plan_finetuning(started, init=MOCO).recipe.description == "By hand."

@@ -46,6 +46,9 @@ def finetune(
     Raises:
         ZooError: as `pretrain`, and for a release or data that cannot be found.
     """
+    own = any(each.strip().startswith("data.") for each in as_overrides(overrides))
+    if recipe is None and data is None and not own:  # else hours on the release's own would be a surprise
+        raise DataError("finetune: found no recipe and no data, expected one of them, e.g. --data DIR")
     plan = plan_finetuning(recipe, init=init, head=head, data=data, overrides=overrides)
     return pretrain(plan.recipe, out=out or plan.out, data=plan.data, resume=resume)
 
@@ -84,8 +87,6 @@ def plan_finetuning(
         ZooError: for a recipe, release or data that cannot be found or do not fit.
     """
     overrides = as_overrides(overrides)
-    if recipe is None and data is None:
-        raise DataError("finetune: found no recipe and no data, expected one of them, e.g. --data DIR")
     init = releases.portable(init)
     start = templates.find_start(init, opened=recipe is None)
     if recipe is None:

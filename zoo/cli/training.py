@@ -167,8 +167,10 @@ def finetune(
     """Train from a release instead of random weights, on any data."""
     from zoo import api
 
-    plan = api.plan_finetuning(recipe, init=init, head=head, data=data, overrides=overrides or [])
-    _announce(api.pretrain(plan.recipe, out=out or plan.out, data=plan.data, resume=resume))
+    release = api.finetune(
+        recipe, init=init, out=out, head=head, data=data, resume=resume, overrides=overrides or []
+    )
+    _announce(release)
 
 
 def _announce(release: Release) -> None:
