@@ -183,7 +183,7 @@ def test_no_look_waits_for_the_device(kind: str, accumulate: int) -> None:
         with NoWaiting():
             output = stepper(step, each)
         assert output.features is None  # nothing keeps the graph
-        meter.add(output, len(each.index), len(each.index))
+        meter.add(output, len(each.index))
     with NoWaiting():
         meter.close({"step": 3})
 
@@ -281,7 +281,7 @@ def test_parts_and_ranks_without_a_value_are_left_out_of_its_mean() -> None:
     assert joined([outputs[1]] * 2, [0.5, 0.5]).metrics["a"].isnan()
 
     class Two:
-        """Two ranks with 3 and 1 images, of which the second's numbers are given."""
+        """Two ranks, of which the second's numbers are given."""
 
         alone, size = False, 2
 
@@ -292,12 +292,12 @@ def test_parts_and_ranks_without_a_value_are_left_out_of_its_mean() -> None:
             self.sent += [tensor.clone() for tensor in tensors]
 
     sent = []
-    for rows, value in ((3, torch.tensor(4.0)), (1, nan)):
+    for rows, value in ((3.0, torch.tensor(4.0)), (1.0, nan)):
         ranks: Any = Two()
         meter = Metrics(ranks)
-        metrics = {"few": value, "all": torch.tensor(float(rows))}
-        meter.add(Output(torch.tensor(float(rows)), metrics), rows, 4)
+        metrics = {"few": value, "all": torch.tensor(rows)}
+        meter.add(Output(torch.tensor(rows), metrics), 4)
         meter.close({"step": 3})
         sent += ranks.sent
     loss, of_all, of_few, *counts = (sum(sent) / 2).tolist()  # type: ignore[union-attr]
-    assert (loss, of_all / counts[0], of_few / counts[1]) == (2.5, 2.5, 4.0)
+    assert (loss, of_all / counts[0], of_few / counts[1]) == (2.0, 2.0, 4.0)

@@ -64,7 +64,7 @@ def _row(recipe: Recipe, dataset: ImageDataset, device: torch.device, *, rounds:
 
     def do(training: tuple[Stepper, Metrics]) -> None:
         stepper, meter = training
-        meter.add(stepper(step, batch), len(batch.index), len(batch.index))
+        meter.add(stepper(step, batch), len(batch.index))
         meter.close({})
         meter.rows(wait=True)
 
