@@ -242,5 +242,7 @@ def test_a_folder_in_use_is_refused_and_a_killed_process_leaves_nothing_that_ref
     first, second = RunFolder(tmp_path), RunFolder(tmp_path)
     with first.locked(), first.locked(), pytest.raises(InUse), second.locked():
         pass
-    with second.locked():
+    new = RunFolder(tmp_path / "new" / "run")
+    with new.locked():
         pass
+    assert not new.path.parent.exists()  # nothing was begun

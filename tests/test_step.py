@@ -29,6 +29,12 @@ from zoo.training.prepare import open_loader, require_batches
 from zoo.training.step import Stepper, joined, split
 
 CPU = torch.device("cpu")
+CONSTANT = {
+    "moco": ("objective.feature_transform.start_epoch=1",),
+    "moco_v3": ("objective.momentum=0.99",),
+    "pico": ("objective.target_momentum=0.9",),
+}
+"""No momentum changes with the step."""
 NO_FT = "objective.feature_transform=null"  # draws other coefficients for other batches
 
 

@@ -8,7 +8,7 @@ import os
 import socket
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -72,6 +72,7 @@ class RunFolder:
             yield
             return
         lock, holder = FileLock(self.path / ".lock"), self.path / ".holder.json"
+        made = [path for path in (self.path, *self.path.parents) if not path.exists()]
         with self._writing():
             self.path.mkdir(parents=True, exist_ok=True)
             try:
@@ -91,6 +92,12 @@ class RunFolder:
             trackers, self._trackers = self._trackers, None
             if trackers is not None:
                 trackers.close()
+            if made and not self.recipe_file.exists():  # nothing was begun, so nothing is left
+                with suppress(OSError):
+                    holder.unlink()
+                    (self.path / ".lock").unlink()
+                    for path in made:
+                        path.rmdir()
             lock.release()
 
     def start(self, recipe: Recipe, *, resume: bool) -> Checkpoint | None:
