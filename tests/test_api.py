@@ -391,7 +391,7 @@ def test_a_finished_training_that_is_measured_again_keeps_its_date_and_time(
     (tmp_path / "again").mkdir()
     (copied / "run").rename(tmp_path / "again" / "run")
     later = time.time() + 86_400
-    monkeypatch.setattr("zoo.training.checkpointing.time.time", lambda: later)
+    monkeypatch.setattr("zoo.training.loop.time.time", lambda: later)
     after = zoo.pretrain(recipe, out=tmp_path / "again", resume=True).metrics["training"]
     assert {key: after[key] for key in ("date", "seconds", "steps")} == {
         key: before[key] for key in ("date", "seconds", "steps")

@@ -9,7 +9,6 @@ import torch
 from tests.data_fixtures import list_dataset, photo
 from tests.test_data_loader import MOCO, WEAK, digits, make, same
 from zoo.data import Batch, ops
-from zoo.data.batches import Order, smallest_share
 from zoo.data.tensor_views import CPU_PART, color, draws
 from zoo.errors import DataError
 from zoo.ranks import part_of
@@ -123,22 +122,6 @@ def test_rows_are_split_as_tensor_split_does(total, world_size):
     for rank, theirs in enumerate(torch.tensor_split(rows, world_size)):
         start, stop = part_of(total, rank, world_size)
         assert rows[start:stop].tolist() == theirs.tolist()
-
-
-@pytest.mark.parametrize("drop_last", [True, False])
-@pytest.mark.parametrize(("size", "batch_size"), [(10, 4), (12, 4), (9, 4), (3, 4), (4, 4), (65, 64)])
-@pytest.mark.parametrize("world_size", [1, 2, 3, 4, 5])
-def test_the_smallest_share_is_that_of_the_batches_that_come(size, batch_size, drop_last, world_size):
-    if drop_last and size < batch_size:
-        return  # no batch comes
-    keys = {"drop_last": drop_last, "seed": 0, "world_size": world_size}
-    orders = [Order(size, batch_size, rank=rank, **keys) for rank in range(world_size)]
-    shares = [
-        len(position.index)
-        for order in orders
-        for position in order.positions(0, order.steps_per_epoch, torch.device("cpu"))
-    ]
-    assert smallest_share(size, batch_size, drop_last=drop_last, world_size=world_size) == min(shares)
 
 
 @pytest.fixture

@@ -55,11 +55,12 @@ def test_a_recipe_made_for_a_release_takes_its_architecture_view_and_normalisati
     assert Recipe.from_yaml(recipe.to_yaml(), "again") == recipe
 
 
-def test_without_data_it_is_the_releases_own() -> None:
-    recipe = plan_finetuning(None, init=MOCO).recipe
+def test_without_recipe_and_data_it_is_refused() -> None:
+    with pytest.raises(DataError, match="expected one of them"):
+        zoo.finetune(init=MOCO)
+    recipe = plan_finetuning(None, init=MOCO).recipe  # a comparison is on the release's own
     assert recipe.data.source.kind == "digits"
-    assert recipe.data.long_tail is not None
-    assert recipe.data.long_tail.imbalance == 50
+    assert recipe.data.long_tail is not None and recipe.data.long_tail.imbalance == 50
 
 
 @pytest.mark.parametrize(
@@ -114,7 +115,7 @@ def test_a_start_in_a_folder_is_described_by_name_and_hash(tmp_path: Path) -> No
         planned = plan_finetuning(recipe, init=init, data="digits?fraction=0.1").recipe
         assert told in planned.description and "alice" not in planned.description
         assert planned.init is not None and planned.init.release == str(start), "which reproduces it here"
-    assert f"started from {MOCO};" in plan_finetuning(None, init=MOCO).recipe.description
+    assert f"started from {MOCO};" in plan_finetuning(None, init=MOCO, data="digits").recipe.description
 
 
 def test_a_recipe_with_another_start_or_overrides_says_so() -> None:
@@ -127,8 +128,9 @@ def test_a_recipe_with_another_start_or_overrides_says_so() -> None:
     few = told(CE, data="digits?fraction=0.5", overrides=changes)
     assert few.startswith(f"The recipe {CE} on ")
     assert few.endswith(f", started from {MOCO}, with optimizer.lr=0.5.")
-    assert told(None, overrides=["training.epochs=12"]) == told(None)  # it was made for so many
-    assert told(None, overrides=changes) == f"{told(None)} Changed: optimizer.lr=0.5."
+    made = told(None, data="digits")
+    assert told(None, data="digits", overrides=["training.epochs=12"]) == made  # it was made for so many
+    assert told(None, data="digits", overrides=changes) == f"{made} Changed: optimizer.lr=0.5."
     assert told(CE, overrides=[*changes, "description=Mine."]) == "Mine."
     started = plan_finetuning(CE, init=MOCO).recipe.model_copy(update={"description": "By hand."})
     assert plan_finetuning(started, init=MOCO).recipe.description == "By hand."
@@ -187,7 +189,7 @@ def test_overrides_are_a_list_of_texts_or_a_mapping() -> None:
     "use",
     [
         lambda overrides, out: zoo.pretrain(CE, out=out, overrides=overrides),
-        lambda overrides, out: zoo.finetune(init=PACO, out=out, overrides=overrides),
+        lambda overrides, out: zoo.finetune(init=PACO, data="digits", out=out, overrides=overrides),
         lambda overrides, out: zoo.finetune(CE, init=PACO, out=out, overrides=overrides),
         lambda overrides, out: zoo.compare(None, init=PACO, out=out, overrides=overrides),
         lambda overrides, out: Recipe.load(CE, overrides),

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from zoo.evaluation.encode import extract
-from zoo.training.acceleration import fastest_kernels, float32_products
+from zoo.training.precision import fastest_kernels, float32_products
 
 CUDNN, MATMUL = torch.backends.cudnn, torch.backends.cuda.matmul
 CPU = torch.device("cpu")

@@ -18,7 +18,7 @@ from zoo import catalog
 from zoo.data import open_dataset
 from zoo.recipe import Recipe
 from zoo.training import RunFolder, build_objective, train
-from zoo.training.acceleration import encoders
+from zoo.training.precision import encoders
 from zoo.training.stages import beginning
 
 FILE = Path(__file__).with_name("loss_curves.json")

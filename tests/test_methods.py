@@ -17,13 +17,10 @@ from safetensors.torch import load_file, save_file
 
 import zoo
 from tests.programs.plain_sweep import draw_nothing
-from tests.programs.tiny import VIT
 from tests.seeds import assert_one_gains
 from tests.test_training import StopAfter
-from tests.warm import run_ranks
-from zoo.config import dump_yaml
 from zoo.data import open_dataset
-from zoo.errors import Interrupted, RecipeError, TrainingError, ZooError
+from zoo.errors import Interrupted, RecipeError, TrainingError
 from zoo.functional import LOWEST_LOGIT
 from zoo.modules import Centers
 from zoo.recipe import Recipe
@@ -31,8 +28,7 @@ from zoo.recipe.methods import LDAMDRW, NearestCenter, PostHocLogitAdjustment, T
 from zoo.release import Release
 from zoo.training import RunFolder, Stage, build_objective, stages
 from zoo.training.post_hoc import close
-from zoo.training.run_stages import train_stages
-from zoo.training.stages import beginning
+from zoo.training.stages import beginning, train_stages
 
 BASE = "cifar_resnet20.ce_digits_lt50"
 SHORT = (
@@ -116,13 +112,6 @@ def test_stages_say_in_plain_keys_what_a_method_does() -> None:
         assert second.objective.head == {"crt": "linear", "lws": "scaled"}[name]
 
 
-def test_a_head_from_centers_is_cross_entropy_or_balanced_softmax_from_them() -> None:
-    for prior, loss in (("false", "cross_entropy"), ("true", "balanced_softmax")):
-        init = "init={release: cifar_resnet20.paco_digits_lt50}"
-        (stage,) = stages(recipe(f"{{name: from_centers, prior: {prior}}}", init))
-        assert stage.init.head == "centers" and stage.objective.loss == loss
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -149,11 +138,6 @@ def test_what_does_not_fit_a_method_is_refused(changes: list[str], message: str)
         Recipe.load(BASE, ["method={name: crt}", *changes])
 
 
-def test_other_objectives_have_no_method() -> None:
-    with pytest.raises(RecipeError, match='method: needs objective "classify", found "paco"'):
-        Recipe.load("cifar_resnet20.paco_digits_lt50", ["method={name: crt}"])
-
-
 # --- the closing adjustment --------------------------------------------------------------------------------
 
 
@@ -168,43 +152,11 @@ def features() -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(40, 6, generator=g), torch.arange(40) % 3
 
 
-def test_tau_normalised_is_the_weight_over_its_norm_without_bias() -> None:
-    centers = learned(90, 9, 1)
-    found = close(TauNormalized(name="tau_normalized", tau=0.7), centers, features)
-    for row, weight in zip(found.weight, centers.weight, strict=True):
-        torch.testing.assert_close(row, weight / sum(weight**2) ** 0.35)
-    assert found.bias.tolist() == [0, 0, 0]
-
-
-def test_post_hoc_adjustment_moves_the_bias_by_the_prior() -> None:
-    centers = learned(90, 9, 1)
-    found = close(PostHocLogitAdjustment(name="post_hoc_logit_adjustment", tau=2.0), centers, features)
-    expected = centers.bias - 2 * torch.tensor([0.9, 0.09, 0.01]).log()
-    torch.testing.assert_close(found.bias, expected)
-    assert torch.equal(found.weight, centers.weight)
-
-
 def test_ldams_logits_are_those_of_its_cosines_for_features_of_usual_norm() -> None:
     centers = learned(90, 9, 1)
     found = close(LDAMDRW(name="ldam_drw"), centers, features)
     usual = sum(row.norm() for row in features()[0]) / 40
     torch.testing.assert_close(found.weight, centers.weight / usual)
-
-
-@pytest.mark.parametrize("similarity", ["cosine", "euclidean"])
-def test_nearest_mean_is_the_nearest_of_the_classes_means(similarity: str) -> None:
-    method = NearestCenter(name="nearest_center", centers="means", similarity=similarity)  # type: ignore[arg-type]
-    found = close(method, learned(14, 13, 13), features)
-    x, y = features()
-    means = [
-        torch.stack([row for row, label in zip(x, y, strict=True) if label == c]).mean(0) for c in range(3)
-    ]
-    for row in torch.randn(50, 6):
-        if similarity == "cosine":
-            scores = [(row @ mean) / (row.norm() * mean.norm()) for mean in means]
-        else:
-            scores = [-(row - mean).norm() for mean in means]
-        assert (found.weight @ row + found.bias).argmax().item() == max(range(3), key=lambda c: scores[c])
 
 
 @pytest.mark.parametrize(
@@ -414,36 +366,6 @@ def test_methods_that_start_from_centers_say_what_they_miss(moco: Release, tmp_p
     assert not (tmp_path / "none").exists() and not (tmp_path / "moco").exists()
     means = "method={name: nearest_center, centers: means, similarity: cosine}"
     assert zoo.finetune(BASE, init=moco.path, out=tmp_path / "means", overrides=(*SHORT, means)).centers
-
-
-def test_a_recipe_of_a_method_cannot_be_profiled_without_training(tmp_path: Path) -> None:
-    from zoo.api import profile_step
-
-    changes = [*SHORT, "method={name: nearest_center, centers: means, similarity: cosine}"]
-    with pytest.raises(ZooError, match="trains nothing"):
-        profile_step(BASE, out=tmp_path, overrides=changes)
-
-
-def test_two_ranks_train_the_stages_that_one_does(tmp_path: Path) -> None:
-    changes = (
-        *SHORT,
-        CRT,
-        *VIT,
-        "training.channels_last=false",
-        "optimizer.lr=0.005",
-    )
-    file = tmp_path / "test_vit.mine.yaml"
-    plain = Recipe.load(BASE, changes).model_dump(mode="json") | {"name": "test_vit.mine"}
-    file.write_text(dump_yaml(plain))
-    program = ("tests/programs/plain_sweep.py", "pretrain", file, "--out", tmp_path / "two")
-    done = run_ranks(*program, ranks=2)
-    assert done.returncode == 0, done.stderr
-    two, one = zoo.open(tmp_path / "two"), zoo.pretrain(file, out=tmp_path / "one")
-    assert two.metrics["training"]["ranks"] == 2 and [*two.metrics["training"]["stages"]] == [
-        "cross_entropy",
-        "crt",
-    ]
-    torch.testing.assert_close(two.centers.weight, one.centers.weight, rtol=0.02, atol=5e-3)
 
 
 def test_lists_name_a_recipe_by_its_method(capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,10 +19,9 @@ from zoo import backbones
 from zoo.data import Batch
 from zoo.objectives import DataInfo, Objective, ObjectiveConfig, Output
 from zoo.training import RunFolder, observe
-from zoo.training.accumulation import join
-from zoo.training.meter import Meter
-from zoo.training.run_stages import class_rows_of, rows_of
-from zoo.training.step import Stepper
+from zoo.training.metrics import Metrics
+from zoo.training.stages import class_rows_of, rows_of
+from zoo.training.step import Stepper, joined
 
 OBSERVED = {
     "projecting": {"alignment", "uniformity", "tolerance"},
@@ -174,7 +173,7 @@ def test_encoders_of_low_precision_are_seen(precision: str) -> None:
 def test_no_look_waits_for_the_device(kind: str, accumulate: int) -> None:
     r = recipe(kind, *CONSTANT.get(kind, ()), f"training.accumulate={accumulate}", "training.observe_every=1")
     stepper, batches = stepper_and_batches(r, 3)
-    meter = Meter()
+    meter = Metrics()
     for step, each in enumerate(batches):
         if step == 0:
             stepper(step, each)
@@ -182,7 +181,7 @@ def test_no_look_waits_for_the_device(kind: str, accumulate: int) -> None:
         with NoWaiting():
             output = stepper(step, each)
         assert output.held is None  # nothing keeps the graph
-        meter.add(output, len(each.index), len(each.index))
+        meter.add(output, len(each.index))
     with NoWaiting():
         meter.close({"step": 3})
 
@@ -285,11 +284,11 @@ def test_rows_of_stages_go_on_counting(tmp_path: Path) -> None:
 def test_parts_and_ranks_without_a_value_are_left_out_of_its_mean() -> None:
     nan = torch.tensor(torch.nan)
     outputs = [Output(torch.tensor(1.0), {"a": torch.tensor(2.0)}), Output(torch.tensor(1.0), {"a": nan})]
-    assert join(outputs, [0.25, 0.75]).metrics["a"].item() == 2.0
-    assert join([outputs[1]] * 2, [0.5, 0.5]).metrics["a"].isnan()
+    assert joined(outputs, [0.25, 0.75]).metrics["a"].item() == 2.0
+    assert joined([outputs[1]] * 2, [0.5, 0.5]).metrics["a"].isnan()
 
     class Two:
-        """Two ranks with 3 and 1 images, of which the second's numbers are given."""
+        """Two ranks, of which the second's numbers are given."""
 
         alone, size = False, 2
 
@@ -300,12 +299,12 @@ def test_parts_and_ranks_without_a_value_are_left_out_of_its_mean() -> None:
             self.sent += [tensor.clone() for tensor in tensors]
 
     sent = []
-    for rows, value in ((3, torch.tensor(4.0)), (1, nan)):
+    for rows, value in ((3.0, torch.tensor(4.0)), (1.0, nan)):
         ranks: Any = Two()
-        meter = Meter(ranks)
-        metrics = {"few": value, "all": torch.tensor(float(rows))}
-        meter.add(Output(torch.tensor(float(rows)), metrics), rows, 4)
+        meter = Metrics(ranks)
+        metrics = {"few": value, "all": torch.tensor(rows)}
+        meter.add(Output(torch.tensor(rows), metrics), 4)
         meter.close({"step": 3})
         sent += ranks.sent
     loss, of_all, of_few, *counts = (sum(sent) / 2).tolist()  # type: ignore[union-attr]
-    assert (loss, of_all / counts[0], of_few / counts[1]) == (2.5, 2.5, 4.0)
+    assert (loss, of_all / counts[0], of_few / counts[1]) == (2.0, 2.0, 4.0)

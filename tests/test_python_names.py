@@ -30,8 +30,9 @@ def test_a_release_that_is_open_stands_for_its_name(tmp_path: Path) -> None:
     assert zoo.open(release).path == release.path
     weights = (zoo.load(each).state_dict() for each in (PACO, release))
     assert all(torch.equal(a, b) for a, b in zip(*(each.values() for each in weights), strict=True))
-    recipe = plan_finetuning(None, init=release).recipe
-    assert recipe == plan_finetuning(None, init=PACO).recipe  # another computer has it under this name
+    recipe = plan_finetuning(None, init=release, data="digits").recipe
+    # another computer has it under this name
+    assert recipe == plan_finetuning(None, init=PACO, data="digits").recipe
     assert _base(None, release, None, {})[0].init == recipe.init
     assert zoo.class_map(release, tmp_path / "map.png").is_file()
     assert [run.name for run in find([release]).records] == [PACO]
@@ -39,7 +40,7 @@ def test_a_release_that_is_open_stands_for_its_name(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_open_stands_for_its_path(paco: zoo.Release) -> None:
     assert named(zoo.open(paco.path)) == paco.path
-    recipe = plan_finetuning(None, init=paco).recipe
+    recipe = plan_finetuning(None, init=paco, data="digits").recipe
     assert recipe.init is not None and recipe.init.release == str(paco.path)
 
 
@@ -104,7 +105,7 @@ def test_a_table_takes_one_list_of_names_and_of_releases() -> None:
         lambda given: zoo.push(given, "org/name"),
         lambda given: zoo.class_map(given, "map.png"),
         zoo.reproduce,
-        lambda given: zoo.finetune(init=given),
+        lambda given: zoo.finetune(init=given, data="digits"),
         lambda given: zoo.compare(None, init=given, out="out"),
     ],
 )

@@ -1,37 +1,123 @@
-"""Several processes with the environment that torchrun gives them, on this machine."""
+"""Several processes as torchrun starts them: the steps of one, whole trainings, and every kind of end."""
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import signal
+import subprocess
+import time
+from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
-from tests.warm import run_ranks
+from tests.test_training import recipe
+from tests.torchrun import ROOT, command, environment, torchrun
+from tests.warm import Program, run_ranks, start_ranks
+from zoo.data import open_dataset
+from zoo.errors import RecipeError
+from zoo.ranks import Ranks
+from zoo.training import RunFolder, build_objective
+from zoo.training.prepare import require_batches
+
+RECIPE = "cifar_resnet20.moco_v2_ft_digits_lt50"
+SHORT = (
+    *("name=test_vit.x", "backbone.arch=test_vit", "backbone.args={img_size: 32, patch_size: 8}"),
+    "training.epochs=4",
+    "schedule.warmup_epochs=1",
+    "training.batch_size=64",  # 6 steps an epoch, the last of 24 images
+    "training.log_every=1",
+    "training.checkpoint_every=1",
+    "training.device=cpu",
+    "training.channels_last=false",  # its kernels round otherwise than those for a rank's smaller batch
+    "objective.queue_size=100",
+    "objective.key_groups=1",
+    "objective.head_batchnorm=false",
+    "objective.tau=0.5",
+    "objective.feature_transform.start_epoch=0",
+    "optimizer.lr=0.002",  # with more, 24 steps make much of a rounding
+    "evaluation=[]",
+)
+STEPS = 24
+# or torchrun, which looks ten times a second, sends the others SIGTERM before they have noticed themselves
+ENDED = (
+    r"zoo, rank \d: rank \d of \d lost the others: .* The last checkpoint is kept"
+    rf"|zoo, rank \d: stopped by SIGTERM after step \d+ of {STEPS}"
+)
 
 
-@pytest.mark.parametrize("size", [2, 3])
-def test_collectives_give_every_rank_the_rows_in_order_also_of_unequal_shares(size: int) -> None:
-    done = run_ranks("tests/programs/collectives.py", ranks=size)
+def pretrain(out: Path, *more: str) -> list[str]:
+    changes = [text for change in SHORT for text in ("--set", change)]
+    return ["tests/programs/plain_sweep.py", "pretrain", RECIPE, "--out", str(out), *changes, *more]
+
+
+def losses(out: Path) -> list[tuple[int, float]]:
+    return [(row["step"], row["loss"]) for row in RunFolder(out / "run").rows()]
+
+
+def weights(out: Path) -> dict[str, torch.Tensor]:
+    return load_file(out / "model.safetensors")
+
+
+def assert_same_bits(a: Path, b: Path) -> None:
+    assert losses(a) == losses(b)
+    one, other = weights(a), weights(b)
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def assert_close(a: Path, b: Path) -> None:
+    """To what another order of every sum leaves after 24 steps in float32."""
+    one, other = dict(losses(a)), dict(losses(b))
+    assert [*one] == [*other] == list(range(1, STEPS + 1))
+    assert [*one.values()] == pytest.approx([*other.values()], rel=5e-3)
+
+
+def once_at(out: Path, rows: int, process: subprocess.Popen[str] | Program) -> None:
+    """Wait until a run has written so many rows."""
+    file = out / "run" / "metrics.jsonl"
+    for _ in range(300_000):
+        if file.is_file() and len(file.read_text().splitlines()) >= rows:
+            return
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.002)
+    raise AssertionError("the run does not get there")
+
+
+def last_worker(agent: int) -> int:
+    """Return the last process that a torchrun has started."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
+            except OSError:
+                continue
+            if int(parent) == agent:
+                found.append(int(entry.name))
+    return max(found)
+
+
+def start(arguments: list[str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        arguments, cwd=ROOT, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+# --- collectives and steps
+
+
+def test_collectives_give_every_rank_the_rows_in_order_and_ranks_meet_again() -> None:
+    done = run_ranks("tests/programs/collectives.py", ranks=2, ZOO_RANK_TIMEOUT="6")
     assert done.returncode == 0, done.stderr
-    found = re.findall(r"rank \d of \d: ok", done.stdout)
-    assert sorted(found) == [f"rank {rank} of {size}: ok" for rank in range(size)]
-
-
-def test_what_one_rank_does_while_the_others_wait_may_take_longer_than_a_step() -> None:
-    done = run_ranks("tests/programs/late.py", ranks=2, ZOO_RANK_TIMEOUT="6")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("still here") == 2
-
-
-def test_ranks_meet_again_when_the_first_of_them_still_has_the_store_of_the_meeting_before() -> None:
-    """As between the trainings of a comparison, where no agent of torchrun's has the store."""
-    done = run_ranks("tests/programs/again.py", ranks=2)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("met again") == 2
+    assert sorted(re.findall(r"rank \d of \d: ok", done.stdout)) == ["rank 0 of 2: ok", "rank 1 of 2: ok"]
 
 
 def test_the_steps_of_several_ranks_are_those_of_one_with_the_whole_batch() -> None:
-    """In float64: weights, queue, labels, pointer, optimizer."""
+    """In float64: weights, queue, labels, pointer, optimizer, of every objective."""
     done = run_ranks("tests/programs/steps.py", ranks=2)
     assert done.returncode == 0, done.stderr
     line = r"^(.+): loss (\S+) observed (\S+) state (\S+) \((.+?)\) same (\w+)$"
@@ -43,3 +129,98 @@ def test_the_steps_of_several_ranks_are_those_of_one_with_the_whole_batch() -> N
         assert float(observed) < 2e-5, (case, observed)  # in float32, and in six digits
         assert float(state) < 1e-9, (case, worst, state)
         assert same == "True", case
+
+
+@pytest.mark.parametrize(
+    ("images", "batch_size", "fits"), [(344, 64, True), (345, 64, False), (344, 63, False)]
+)
+def test_batches_that_the_ranks_do_not_divide_are_refused(
+    images: int, batch_size: int, fits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    r = recipe("classify", f"training.batch_size={batch_size}", "training.drop_last=false")
+    objective, two = build_objective(r, open_dataset(r.data, "train", None)), Ranks()
+    two.size = 2
+    if fits:
+        require_batches(objective, images, r, two)
+        return
+    with pytest.raises(RecipeError, match=rf"training\.batch_size: found {batch_size}.* the 2 ranks divide"):
+        require_batches(objective, images, r, two)
+
+
+# --- whole trainings
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The release of two ranks that nothing happened to."""
+    out = tmp_path_factory.mktemp("ranks") / "two"
+    done = torchrun("-m", "zoo", *pretrain(out)[1:], ranks=2)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("load it:") == 1  # one rank speaks
+    assert "Traceback" not in done.stderr and "Warning" not in done.stderr, done.stderr
+    return out
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_two_ranks_give_what_one_gives_with_the_same_recipe(undisturbed: Path, tmp_path: Path) -> None:
+    import zoo
+
+    one = zoo.pretrain(RECIPE, out=tmp_path / "one", overrides=SHORT)
+    assert_close(undisturbed, one.path)
+    these, those = weights(undisturbed), weights(one.path)
+    for name, value in these.items():
+        scale = value.abs().max().clamp(min=5e-3)
+        assert ((value - those[name]).abs().max() / scale) < 0.15, name
+    recorded = json.loads((undisturbed / "metrics.json").read_text())["training"]
+    assert recorded["ranks"] == 2 and recorded["images"] == one.metrics["training"]["images"]
+
+
+def test_a_killed_rank_ends_the_others_with_a_message_and_torchrun_resumes_by_itself(
+    undisturbed: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "killed"
+    agent = start(command(2, *pretrain(out), options=("--max-restarts", "1")))
+    once_at(out, 9, agent)
+    os.kill(last_worker(agent.pid), signal.SIGKILL)
+    _, said = agent.communicate(timeout=600)
+    assert agent.returncode == 0, said
+    assert re.search(ENDED, said), said
+    assert_same_bits(undisturbed, out)
+
+
+def test_a_run_stopped_by_a_signal_at_one_rank_goes_on_with_another_number(
+    undisturbed: Path, tmp_path: Path
+) -> None:
+    """All stop after the same step, within an epoch."""
+    out = tmp_path / "moved"
+    both = start_ranks(*pretrain(out), ranks=2)
+    once_at(out, 8, both)
+    os.kill(both.pids[-1], signal.SIGUSR1)
+    _, said = both.communicate(timeout=600)
+    stops = re.findall(r"stopped by SIGUSR1 after step (\d+) of 24", said)
+    assert len(stops) == 2 and len(set(stops)) == 1, said
+    assert losses(out) == losses(undisturbed)[: int(stops[0])]
+    again = run_ranks(*pretrain(out, "--resume"), ranks=4)
+    assert again.returncode == 0, again.stderr
+    assert_close(undisturbed, out)
+
+
+def test_trouble_on_one_rank_stops_all_before_the_same_step(undisturbed: Path, tmp_path: Path) -> None:
+    out = tmp_path / "trouble"
+    done = run_ranks("tests/programs/nan_on_one.py", *pretrain(out)[1:], ranks=2)
+    assert done.returncode != 0
+    said = re.findall(r"zoo, rank (\d): the loss became nan in step 8 at .*; the state after", done.stderr)
+    assert sorted(said) == ["0", "1"], done.stderr
+    again = run_ranks(*pretrain(out, "--resume"), ranks=2)  # as if it had been the machine
+    assert again.returncode == 0, again.stderr
+    assert_same_bits(undisturbed, out)
+
+
+@pytest.mark.slow  # a script's second training, in a process group of its own
+def test_a_script_of_its_own_trains_twice(tmp_path: Path) -> None:
+    done = torchrun("tests/programs/script.py", str(tmp_path), ranks=2)  # the agent's store serves both
+    assert done.returncode == 0, done.stderr
+    assert sorted(re.findall(r"rank \d: trained on 2 ranks, twice", done.stdout)) == [
+        "rank 0: trained on 2 ranks, twice",
+        "rank 1: trained on 2 ranks, twice",
+    ]

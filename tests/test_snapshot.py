@@ -14,8 +14,8 @@ import torch
 
 import zoo
 from tests.test_api import FOLDER, picture_folder
+from tests.test_monitor import stopping
 from tests.test_training import SHORT
-from tests.test_training_stopping import stopping
 from zoo.cli import main
 from zoo.errors import ReleaseError, TrainingError, ZooError
 from zoo.hub.push import prepare
@@ -32,7 +32,7 @@ CONSTANT = (  # a rate by which a training of one epoch is the beginning of one 
     "training.keep_checkpoints=9",
     "evaluation=[classifier]",
 )
-AVERAGE = "training.ema={decay: 0.9, warmup: false}"
+AVERAGE = "training.ema={decay: 0.9, warmup: true}"
 
 
 def files_of(folder: Path) -> dict[str, bytes]:

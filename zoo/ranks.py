@@ -1,15 +1,15 @@
 """The processes that train one model together, as each of them sees them.
 
-`torchrun` starts them and torch.distributed connects them; here is only what the rest needs of it. With one
-process every method is the identity: nothing is sent, copied or drawn anew.
+`torchrun` starts them and torch.distributed connects them (`zoo.training.distributed`). Every rank has the
+same number of rows of a batch. With one process every method is the identity.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -17,32 +17,29 @@ from torch import Tensor
 
 WAIT = timedelta(days=7)  # for what one rank does while the others wait: decoding, measuring
 
+_T = TypeVar("_T")
+
 # torch 2.14 has renamed both, and warns of the names that earlier ones have alone
 _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 _reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
 
 def part_of(total: int, part: int, parts: int) -> tuple[int, int]:
-    """Return where a part of `total` begins, and where it ends, as `torch.tensor_split` cuts it.
-
-    The first `total` mod `parts` parts have one more than the others.
-    """
+    """Return where a part of `total` begins, and where it ends, as `torch.tensor_split` cuts it."""
     each, more = divmod(total, parts)
     start = part * each + min(part, more)
     return start, start + each + (part < more)
 
 
 class Ranks:
-    """One of `size` processes, each with some rows of every batch.
-
-    Rows of all ranks follow each other in rank order, and that is the order of the batch.
+    """One of `size` processes, each with its rows of every batch, in rank order.
 
     Attributes:
         rank: number of this process, from 0.
         size: how many there are.
         generator: for draws that have to be the same on all ranks, made for the whole batch; None with one
             rank, whose default generator it is then.
-        counts: rows of each rank in what is being computed.
+        counts: rows of each rank in what is being computed, all the same.
     """
 
     def __init__(
@@ -54,7 +51,7 @@ class Ranks:
         device: str = "cpu",
         timeout: timedelta | None = None,
     ) -> None:
-        """Describe the place; `join` makes those of several ranks."""
+        """Describe the place; `zoo.training.distributed.join` makes those of several ranks."""
         self.rank, self.size = rank, size
         self.generator: torch.Generator | None = None
         self.counts: tuple[int, ...] = (0,) * size
@@ -77,18 +74,9 @@ class Ranks:
         """Whether there is no other rank."""
         return self.size == 1
 
-    def shares(self, total: int) -> tuple[int, ...]:
-        """Return how many of `total` rows each rank has: as equal as can be, the larger ones first."""
-        parts = (part_of(total, rank, self.size) for rank in range(self.size))
-        return tuple(stop - start for start, stop in parts)
-
-    def rows(self, total: int) -> slice:
-        """Return which of `total` rows are this rank's."""
-        return slice(*part_of(total, self.rank, self.size))
-
     @property
     def own(self) -> slice:
-        """Which of all ranks' rows, as `counts` says, are this rank's."""
+        """Which of all ranks' rows are this rank's."""
         start = sum(self.counts[: self.rank])
         return slice(start, start + self.counts[self.rank])
 
@@ -150,20 +138,20 @@ class Ranks:
         means = [piece.view_as(tensor) for tensor, piece in zip(tensors, pieces, strict=True)]
         torch._foreach_copy_(list(tensors), means)  # in one call: a network has hundreds of small ones
 
-    def everywhere(self, values: Tensor, group: Any = None) -> Tensor:
-        """Return the values `[V]` that each rank has `[W, V]`; `group` is torch's, its default when None."""
+    def all_gather(self, values: Tensor) -> Tensor:
+        """Return the values `[V]` that each rank has `[W, V]`."""
         out = values.new_empty(self.size * len(values))
-        _all_gather(out, values, group=group)
+        _all_gather(out, values)
         return out.view(self.size, -1)
 
-    def sum(self, tensor: Tensor) -> Tensor:
+    def all_reduce(self, tensor: Tensor) -> Tensor:
         """Return the sum over ranks of a tensor that has the same shape on all."""
         if not self.alone:
             tensor = tensor.clone()
             dist.all_reduce(tensor)
         return tensor
 
-    def vote(self, *values: int) -> tuple[int, ...]:
+    def all_reduce_max(self, *values: int) -> tuple[int, ...]:
         """Return the largest of each value over the ranks; the host's, no GPU is waited for.
 
         Since all ranks get the same answer after the same step, they can act on it alike.
@@ -174,16 +162,22 @@ class Ranks:
         dist.all_reduce(ballot, op=dist.ReduceOp.MAX, group=self._host)
         return tuple(ballot.tolist())
 
-    def texts(self, text: str) -> list[str]:
-        """Return every rank's text, in rank order; of any lengths."""
+    def all_gather_object(self, own: _T) -> list[_T]:
+        """Return every rank's object, in rank order."""
         if self.alone:
-            return [text]
-        own = torch.tensor(list(text.encode()), dtype=torch.uint8)
-        lengths = self.everywhere(torch.tensor([len(own)]), self._host)[:, 0].tolist()
-        found = self.everywhere(_padded(own, max(lengths)), self._host)
-        return [bytes(row[:length].tolist()).decode() for row, length in zip(found, lengths, strict=True)]
+            return [own]
+        found: list[Any] = [None] * self.size
+        dist.all_gather_object(found, own, group=self._host)
+        return found
 
-    def wait(self) -> None:
+    def from_first(self, compute: Callable[[], _T]) -> _T:
+        """Return what rank 0 computes, on all ranks; the others wait for it, however long it takes."""
+        found = [compute() if self.rank == 0 else None]
+        if not self.alone:
+            dist.broadcast_object_list(found, src=0, group=self._patient)
+        return found[0]  # type: ignore[return-value]  # every rank has it now
+
+    def barrier(self) -> None:
         """Wait until every rank is here, however long one takes."""
         if not self.alone:
             dist.monitored_barrier(self._patient, timeout=WAIT)
@@ -196,25 +190,18 @@ class Ranks:
         """
         turn = 0 if self.rank == 0 else 1 if self._local_rank == 0 else 2
         for _ in range(turn):
-            self.wait()
+            self.barrier()
         try:
             yield
         finally:
             for _ in range(turn, 2):
-                self.wait()
+                self.barrier()
 
     def _gathered(self, rows: Tensor) -> Tensor:
-        """Return all ranks' rows, whose numbers are `counts`."""
-        most = max(self.counts)
-        if len(rows) != self.counts[self.rank]:
-            raise AssertionError(f"rank {self.rank} has {len(rows)} rows, laid out were {self.counts}")
-        out = rows.new_empty(self.size * most, *rows.shape[1:])
-        _all_gather(out, _padded(rows.contiguous(), most))
-        if len(set(self.counts)) == 1:
-            return out
-        return torch.cat(
-            [part[:count] for part, count in zip(torch.split(out, most), self.counts, strict=True)]
-        )
+        """Return all ranks' rows, of which each has as many."""
+        out = rows.new_empty(self.size * len(rows), *rows.shape[1:])
+        _all_gather(out, rows.contiguous())
+        return out
 
 
 ALONE = Ranks()
@@ -226,20 +213,11 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, ranks: Ranks) -> Tensor:
-        ctx.ranks, ctx.counts = ranks, ranks.counts
+        ctx.size = ranks.size
         return ranks._gathered(rows)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        counts, most = ctx.counts, max(ctx.counts)
-        whole = torch.cat([_padded(part, most) for part in torch.split(grad, list(counts))])
-        own = whole.new_empty(most, *grad.shape[1:])
-        _reduce_scatter(own, whole)
-        return own[: counts[ctx.ranks.rank]], None
-
-
-def _padded(rows: Tensor, count: int) -> Tensor:
-    """Add zero rows up to `count`: collectives take the same shape from every rank."""
-    if len(rows) == count:
-        return rows
-    return torch.cat([rows, rows.new_zeros(count - len(rows), *rows.shape[1:])])
+        own = grad.new_empty(len(grad) // ctx.size, *grad.shape[1:])
+        _reduce_scatter(own, grad.contiguous())
+        return own, None

@@ -27,7 +27,7 @@ from zoo.experiments.sweep_file import read_sweep
 from zoo.objectives import Objective
 from zoo.recipe import Recipe
 from zoo.training import build_objective
-from zoo.training.acceleration import compiled, fastest_kernels, float32_products
+from zoo.training.precision import compiled, fastest_kernels, float32_products
 from zoo.training.prepare import open_loader, place
 from zoo.training.step import Stepper
 

@@ -21,8 +21,8 @@ from tests.benchmarks.harness import Row, gate, medians, milliseconds
 from zoo.data import ImageDataset, open_dataset
 from zoo.recipe import Recipe
 from zoo.training import build_objective
-from zoo.training.acceleration import fastest_kernels
-from zoo.training.meter import Meter
+from zoo.training.metrics import Metrics
+from zoo.training.precision import fastest_kernels
 from zoo.training.prepare import open_loader, place
 from zoo.training.step import Stepper
 
@@ -62,9 +62,9 @@ def _row(recipe: Recipe, dataset: ImageDataset, device: torch.device, *, rounds:
     recorded = plain[0](step, batch).metrics.keys() - AT_HAND
     looked_at[0](step, batch)
 
-    def do(training: tuple[Stepper, Meter]) -> None:
+    def do(training: tuple[Stepper, Metrics]) -> None:
         stepper, meter = training
-        meter.add(stepper(step, batch), len(batch.index), len(batch.index))
+        meter.add(stepper(step, batch), len(batch.index))
         meter.close({})
         meter.rows(wait=True)
 
@@ -112,7 +112,7 @@ def _difference(a: Tensor, b: Tensor) -> float:
 
 def _training(
     recipe: Recipe, dataset: ImageDataset, device: torch.device, every: int | None
-) -> tuple[Stepper, Meter]:
+) -> tuple[Stepper, Metrics]:
     section = recipe.training.model_copy(update={"observe_every": every})
     changed = recipe.model_copy(update={"training": section})
     torch.manual_seed(0)
@@ -123,4 +123,4 @@ def _training(
     keys = torch.randn(queue.keys.shape, device=device, generator=generator)
     labels = torch.randint(len(dataset.class_names), (len(keys),), device=device, generator=generator)
     queue.enqueue(nn.functional.normalize(keys, dim=1), labels)
-    return Stepper(objective, changed, 100, device), Meter()
+    return Stepper(objective, changed, 100, device), Metrics()

@@ -29,7 +29,7 @@ from zoo.data import EvalView, ImageDataset
 from zoo.data.stores import ArrayStore
 from zoo.evaluation.linear import LinearClassifier, fit_linear
 from zoo.evaluation.probe_data import Encoded
-from zoo.training.acceleration import float32_products
+from zoo.training.precision import float32_products
 
 EPOCHS = 100
 CLASSES = 10

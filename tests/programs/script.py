@@ -1,4 +1,4 @@
-"""A user's own script: trains twice, the second time in a process group of its own, then on a used folder."""
+"""A user's own script: trains twice, the second time in a process group of its own."""
 
 import sys
 from pathlib import Path
@@ -6,7 +6,6 @@ from pathlib import Path
 import torch.distributed as dist
 
 import zoo
-from zoo.errors import ZooError
 from zoo.launch import rank
 
 RECIPE = "cifar_resnet20.paco_digits_lt50"
@@ -24,15 +23,6 @@ assert not dist.is_initialized()
 dist.init_process_group("gloo")
 second = zoo.pretrain(RECIPE, out=folder / "second", overrides=SHORT)
 assert dist.is_initialized()  # it is the script's
-used = folder / "used" / "run" / "recipe.yaml"
-if rank() == 0:
-    used.parent.mkdir(parents=True)
-    used.write_text((folder / "first" / "run" / "recipe.yaml").read_text())
-dist.barrier()
 dist.destroy_process_group()
 sizes = {release.metrics["training"]["ranks"] for release in (first, second)}
 print(f"rank {rank()}: trained on {sizes.pop()} ranks, twice\n", end="", flush=True)
-try:
-    zoo.pretrain(RECIPE, out=folder / "used", overrides=SHORT)
-except ZooError as error:
-    print(f"rank {rank()}: {error}\n", end="", flush=True)

@@ -19,12 +19,12 @@ from zoo.data import Batch, TrainLoader, open_dataset
 from zoo.objectives import Objective
 from zoo.ranks import ALONE, Ranks
 from zoo.recipe import Recipe
-from zoo.rendezvous import join
 from zoo.training import build_objective
+from zoo.training.distributed import join
 from zoo.training.step import Stepper
 
 CPU = torch.device("cpu")
-STEPS = 7  # an epoch has six, the last of 24 images: the queue wraps around, a batch is uneven
+STEPS = 7  # an epoch has six, the last of 24 images: the queue wraps around
 SHORT = (
     "training.epochs=3",
     "schedule.warmup_epochs=1",
@@ -90,12 +90,11 @@ def train(recipe: Recipe, ranks: Ranks) -> tuple[list[Tensor], dict[str, Tensor]
     stepper = Stepper(objective, recipe, loader.steps_per_epoch, CPU, ranks=ranks)
     losses, observed = [], []
     for step, batch in enumerate(loader.stream(0, STEPS)):
-        total = len(batch.index)
-        own = rows_of(batch, ranks.rows(total))
-        output = stepper(step, own, total)
-        losses.append(ranks.sum(output.loss.detach() * len(own.index) / total))
+        each = len(batch.index) // ranks.size
+        output = stepper(step, rows_of(batch, slice(ranks.rank * each, (ranks.rank + 1) * each)))
+        losses.append(ranks.all_reduce(output.loss.detach() / ranks.size))
         for name, value in sorted(output.metrics.items()):
-            mean = ranks.sum(value.double() * len(own.index) / total) if name in OWN else value
+            mean = ranks.all_reduce(value.double() / ranks.size) if name in OWN else value
             observed.append(float(mean))
         if step == STEPS // 2:  # as after a resume, with shards put together and cut again
             stepper.load_state(stepper.state())
@@ -129,7 +128,7 @@ with join("cpu") as ranks:
             0.0 if math.isnan(a) and math.isnan(b) else abs(a - b) / (1 + abs(b))  # a group not in the batch
             for a, b in zip(observed, seen.tolist(), strict=True)
         )
-        observation = float(ranks.everywhere(torch.tensor([observation])).max())
+        observation = float(ranks.all_gather(torch.tensor([observation])).max())
         ranks.counts = (1,) * ranks.size
         same = all(
             bool((everywhere == everywhere[:1]).all())

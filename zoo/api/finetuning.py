@@ -12,7 +12,7 @@ from zoo.config import dump_yaml, parse
 from zoo.data import DataConfig
 from zoo.data.any_data import Data, resolve
 from zoo.data.memory import Root
-from zoo.errors import RecipeError
+from zoo.errors import DataError, RecipeError
 from zoo.evaluation.evaluate import resolve_data
 from zoo.files import RUNS
 from zoo.recipe import Recipe, templates
@@ -39,13 +39,16 @@ def finetune(
             `timm:ARCH.TAG`.
         out: the release folder to make; None: `runs/NAME_finetuned`, NAME that of the recipe.
         head: "fresh" or "centers" (made of the release's learned centers); the recipe's own when None.
-        data: see `pretrain`.
+        data: see `pretrain`; needed without a recipe.
         resume: see `pretrain`.
         overrides: see `pretrain`; applied to the recipe with its data in place.
 
     Raises:
         ZooError: as `pretrain`, and for a release or data that cannot be found.
     """
+    own = any(each.strip().startswith("data.") for each in as_overrides(overrides))
+    if recipe is None and data is None and not own:  # else hours on the release's own would be a surprise
+        raise DataError("finetune: found no recipe and no data, expected one of them, e.g. --data DIR")
     plan = plan_finetuning(recipe, init=init, head=head, data=data, overrides=overrides)
     return pretrain(plan.recipe, out=out or plan.out, data=plan.data, resume=resume)
 

@@ -28,7 +28,7 @@ from zoo.training import Stage, pick_device
 from zoo.training.facts import training_facts
 from zoo.training.post_hoc import close
 from zoo.training.progress import show_status
-from zoo.training.run_stages import class_rows_of, rows_of, together
+from zoo.training.stages import class_rows_of, rows_of, together
 from zoo.training.teachers import teachers_of
 
 

@@ -76,7 +76,7 @@ def pretrain(
         The release in `out`.
 
     Raises:
-        Interrupted: on SIGINT, SIGTERM or SIGUSR1, after saving the state.
+        Interrupted: on SIGINT, SIGTERM, SIGHUP or SIGUSR1, after saving the state.
         RanksLost: when another process of several ended.
         ZooError: for anything wrong with recipe, data or folder.
     """

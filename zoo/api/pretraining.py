@@ -23,7 +23,6 @@ from zoo.recipe.naming import renamed
 from zoo.recipe.overrides import Overrides, as_overrides
 from zoo.release import Release
 from zoo.release.format import holds_release
-from zoo.rendezvous import join
 from zoo.training import (
     RunFolder,
     Stage,
@@ -33,10 +32,10 @@ from zoo.training import (
     pick_device,
 )
 from zoo.training.changes import is_same
-from zoo.training.run_stages import train_stages
+from zoo.training.distributed import join
 from zoo.training.signals import interruptible
-from zoo.training.stages import beginning
-from zoo.training.tracking import require_trackers
+from zoo.training.stages import beginning, train_stages
+from zoo.training.trackers import require_trackers
 
 DATA_FOLDER = "data_folder.txt"
 """File of a run's own folder that says where its data lie, for `zoo.snapshot`; it is never published."""
@@ -122,7 +121,7 @@ def _pretrain(
                 )
                 _track(finished, recipe, stages, run, shared=at is not None)
                 release = finished.release
-        ranks.wait()
+        ranks.barrier()
     return release
 
 
@@ -182,14 +181,12 @@ def _test_set(
 def _track(
     finished: Finished, recipe: Recipe, stages: Sequence[Stage], run: RunFolder, *, shared: bool
 ) -> None:
-    """Tell the recipe's trackers the results; `shared` says that the stages may be other recipes' too."""
+    """Send the trackers the results, to the last training unless it is `shared` with other recipes."""
     _, entries, pictures = finished
-    last = stages[-1] if stages else None
-    if last is not None and not shared and recipe.method is not None and last.name == recipe.method.name:
-        with last.run.locked():  # the method's own training, which trackers show: its results belong there
-            last.run.track_results(last.recipe, entries, pictures, step=last.trained.steps)
-    else:
-        run.track_results(recipe, entries, pictures, step=sum(stage.trained.steps for stage in stages))
+    if stages and not shared:
+        recipe, run = stages[-1].recipe, stages[-1].run
+    with run.locked():
+        run.track_results(recipe, entries, pictures, step=stages[-1].trained.steps if stages else 0)
 
 
 def plan_pretraining(recipe: Recipe | str | Path, *, data: Root = None, overrides: Overrides = ()) -> Recipe:

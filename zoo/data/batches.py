@@ -79,15 +79,6 @@ def images_seen(steps: int, size: int, batch_size: int, *, drop_last: bool) -> i
     return epochs * min(size, per_epoch * batch_size) + rest * batch_size
 
 
-def smallest_share(size: int, batch_size: int, *, drop_last: bool, world_size: int) -> int:
-    """Return the fewest rows that one of `world_size` ranks has in any batch of an epoch, possibly 0.
-
-    The other arguments are those of `batches_per_epoch`.
-    """
-    last = 0 if drop_last else size % batch_size
-    return (last or min(size, batch_size)) // world_size
-
-
 def drawn_by(sampling: Sampling, labels: NDArray[np.int64]) -> Draw | None:
     """Return what draws an epoch of the images with `labels` `[N]`, as many as there are; None: each once.
 

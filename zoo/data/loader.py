@@ -73,8 +73,7 @@ class TrainLoader:
             device: where batches are.
             image_size: scale images to this square when they are decoded; None: as stored.
             max_bad_images: so many unreadable images are replaced by the next readable ones.
-            rank: whose rows of each batch: contiguous, as `torch.tensor_split`; none where a batch has fewer
-                than `world_size` images (`zoo.data.batches.smallest_share` tells).
+            rank: whose rows of each batch: contiguous, as `torch.tensor_split`.
             world_size: number of ranks.
             sampling: how the images of an epoch are drawn; see `zoo.data.batches.drawn_by`.
 

@@ -21,7 +21,7 @@ from zoo.errors import DataError, ReleaseError, ZooError, ZooWarning
 from zoo.modules import evaluating
 from zoo.release import Preprocess, Release
 from zoo.training import pick_device
-from zoo.training.acceleration import float32_products
+from zoo.training.precision import float32_products
 from zoo.training.progress import show_images
 
 BATCH = 256

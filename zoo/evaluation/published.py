@@ -18,7 +18,7 @@ from zoo.backbones import feature_dim
 from zoo.config import parse
 from zoo.data import DataConfig, ImageDataset
 from zoo.data.config import Subset
-from zoo.data.subset import select_subset
+from zoo.data.long_tail import select_subset
 from zoo.errors import ZooError
 from zoo.evaluation.probe_data import ProbeData
 from zoo.objectives import Classify, DataInfo

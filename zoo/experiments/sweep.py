@@ -36,13 +36,13 @@ from zoo.experiments.sweep_file import SweepFile, Watched, is_sweep, published_f
 from zoo.experiments.table import Results
 from zoo.files import RUNS, is_file, write_text, writing
 from zoo.launch import alone, handed_on, job, launched, local_rank, rank, restarted
+from zoo.locks import turn
 from zoo.markdown import markdown_table
 from zoo.recipe import Recipe
 from zoo.release import Release
 from zoo.release.format import holds_release
 from zoo.report.diagnose import Report, diagnose, unseen
 from zoo.training import pick_device
-from zoo.training.lock import turn
 from zoo.training.progress import say
 from zoo.training.signals import interruptible
 

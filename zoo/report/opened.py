@@ -23,10 +23,9 @@ from zoo.release import Release
 from zoo.release import history as histories
 from zoo.release.format import CONFIG, holds_release
 from zoo.training import RunFolder
-from zoo.training.checkpoint_reader import step_of
-from zoo.training.run_stages import class_rows_of, rows_of
+from zoo.training.checkpoint import step_of
 from zoo.training.snapshot import objective_at
-from zoo.training.stages import stages, what
+from zoo.training.stages import class_rows_of, rows_of, stages, what
 
 Rows = Sequence[Mapping[str, Any]]
 

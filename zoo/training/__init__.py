@@ -1,11 +1,10 @@
-"""Recipes and the loop that follows them."""
+"""From a recipe to a trained objective: build, loop, and what a run keeps on disk."""
 
 from zoo.training.build import build_objective, learns_without_labels
 from zoo.training.loop import Trained, train
 from zoo.training.prepare import cpu_threads, pick_device
-from zoo.training.run_folder import RunFolder
-from zoo.training.run_stages import Stage
-from zoo.training.stages import stages
+from zoo.training.run import RunFolder
+from zoo.training.stages import Stage, stages
 
 __all__ = [
     "RunFolder",

@@ -20,8 +20,8 @@ from zoo.recipe import Recipe
 from zoo.release.build import NO_ARGUMENTS
 from zoo.release.schema import check_words
 from zoo.seeding import derive_seed
+from zoo.training.monitor import split_validation
 from zoo.training.teachers import open_teachers
-from zoo.training.validation import put_aside
 
 
 def build_objective(recipe: Recipe, dataset: ImageDataset) -> Objective:
@@ -46,7 +46,9 @@ def build_objective(recipe: Recipe, dataset: ImageDataset) -> Objective:
             backbones.check_encoder(encoder, size)
         if recipe.init is not None:
             _freeze(encoder, recipe.init.freeze)
-        info = _info(put_aside(dataset, recipe).training)._replace(teachers=open_teachers(recipe, dataset))
+        info = _info(split_validation(dataset, recipe).training)._replace(
+            teachers=open_teachers(recipe, dataset)
+        )
         objective = OBJECTIVES[recipe.objective.name](recipe.objective, encoder, info)
     if recipe.init is not None and recipe.init.head == "centers":
         assert isinstance(objective, Classify)  # the recipe's schema allows no other

@@ -1,29 +1,50 @@
-"""The checkpoints of a run: written whole, with a record of size and hash, and verified when read."""
+"""Checkpoints of a run: written whole or not at all, with a hash that is compared before they are read."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 import warnings
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, NamedTuple
 
 import torch
 
 from zoo.errors import TrainingError, ZooWarning, first_line
-from zoo.files import temporary_files, write_atomic, write_text
-from zoo.training.checkpoint_reader import CHECKPOINT_FORMAT, Checkpoint, read_checkpoint, record_of, step_of
-from zoo.training.disk import writing
-from zoo.training.nested import tensors_in
+from zoo.files import read_object, sync, temporary_files, write_atomic, write_text, writing
 
-__all__ = ["Checkpoint", "Checkpoints", "state_bytes"]
+CHECKPOINT_FORMAT = 2
+_NAME = re.compile(r"step-(\d{9,18})\.(?:pt|json)")
+
+
+class Checkpoint(NamedTuple):
+    """Everything a run needs to go on as if it had never stopped.
+
+    Attributes:
+        step: updates done.
+        seconds: training time so far.
+        state: state dicts of objective (encoder, head, teacher, queue, centers), optimizer and loss scaler;
+            with them the moving average of the weights and the best state, where there are.
+        written: when, in seconds since 1970.
+    """
+
+    step: int
+    seconds: float
+    state: dict[str, dict[str, Any]]
+    written: float
+
+
+def step_of(file: Path) -> int | None:
+    """Return the step that a checkpoint's or record's name says; None for a file that is neither."""
+    found = _NAME.fullmatch(file.name)
+    return int(found[1]) if found else None
 
 
 class Checkpoints:
-    """`step-NNNNNNNNN.pt` files in a folder, each with a record `step-NNNNNNNNN.json` beside it.
+    """`step-NNNNNNNNN.pt` files in a folder, each with its SHA-256 in `step-NNNNNNNNN.json` beside it.
 
-    The record is in place before the checkpoint is, so a checkpoint without one was not written here. No
-    pickle is read beyond what `torch.load(weights_only=True)` allows, and none before its hash is right.
+    The record is in place before the checkpoint is, so a checkpoint without one is not complete.
 
     Args:
         folder: need not exist until something is written.
@@ -50,9 +71,9 @@ class Checkpoints:
         files = self.files()
         for file in files:
             try:
-                return read_checkpoint(file)
+                return _read(file)
             except Exception as error:  # whatever a damaged archive raises, the one before it may be whole
-                problem = first_line(error)
+                problem = first_line(error)[:200]
                 warnings.warn(
                     f'checkpoint "{file}" is damaged and passed over: {problem}', ZooWarning, stacklevel=2
                 )
@@ -68,9 +89,9 @@ class Checkpoints:
         """
         file = self.file(step)
         try:
-            return read_checkpoint(file)
+            return _read(file)
         except Exception as error:
-            problem = first_line(error)
+            problem = first_line(error)[:200]
             raise TrainingError(f'checkpoint "{file}" cannot be read: {problem}') from None
 
     def write(self, checkpoint: Checkpoint, keep: int) -> None:
@@ -80,21 +101,26 @@ class Checkpoints:
             TrainingError: if it cannot be written; the earlier checkpoints are untouched.
         """
         file = self.file(checkpoint.step)
-        data = {"format": CHECKPOINT_FORMAT, **checkpoint._asdict()}
 
         def write(temporary: Path) -> None:
-            record = {"format": CHECKPOINT_FORMAT, "step": checkpoint.step, **_dump(data, temporary)}
+            with temporary.open("wb") as opened:
+                torch.save({"format": CHECKPOINT_FORMAT, **checkpoint._asdict()}, opened)
+            sync(temporary)
             file.unlink(missing_ok=True)  # a damaged one that was passed over: its record is replaced now
-            write_text(record_of(file), json.dumps(record) + "\n", parents=False)
+            record = {"format": CHECKPOINT_FORMAT, "step": checkpoint.step, "sha256": _sha256(temporary)}
+            write_text(file.with_suffix(".json"), json.dumps(record) + "\n", parents=False)
 
-        with writing(f'checkpoint "{file}"', self.folder, state_bytes(checkpoint.state)):
-            write_atomic(file, write, parents=False)
-            files = self.files()
-            # later ones were passed over as damaged: this run has come from before them
-            later = [old for old in files if (step_of(old) or 0) > checkpoint.step]
-            for old in [*later, *files[len(later) + keep :]]:
-                old.unlink()
-                record_of(old).unlink(missing_ok=True)
+        try:
+            with writing(f'checkpoint "{file}"', TrainingError):
+                write_atomic(file, write, parents=False)
+        except RuntimeError as error:  # torch's own, where a disk is full
+            raise TrainingError(f'checkpoint "{file}" cannot be written: {first_line(error)[:200]}') from None
+        files = self.files()
+        # later ones were passed over as damaged: this run has come from before them
+        later = [old for old in files if (step_of(old) or 0) > checkpoint.step]
+        for old in [*later, *files[len(later) + keep :]]:
+            old.unlink()
+            old.with_suffix(".json").unlink(missing_ok=True)
 
     def sweep(self) -> None:
         """Remove what a killed process left half done; only while the run is locked."""
@@ -105,38 +131,17 @@ class Checkpoints:
                 record.unlink()
 
 
-def state_bytes(state: Any) -> int:
-    """Return the bytes of all tensors in nested dicts, lists and tuples."""
-    return sum(tensor.nbytes for tensor in tensors_in(state))
+def _sha256(file: Path) -> str:
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
-class _Hashed:
-    """A file that keeps the hash and number of the bytes written, and the error that stopped it."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self.file, self.sha256, self.size = file, hashlib.sha256(), 0
-        self.error: OSError | None = None
-
-    def write(self, data: bytes) -> int:
-        try:
-            count = self.file.write(data)
-        except OSError as error:
-            self.error = error
-            raise
-        self.sha256.update(data)
-        self.size += len(data)
-        return count
-
-    def flush(self) -> None:
-        self.file.flush()
-
-
-def _dump(data: dict[str, Any], file: Path) -> dict[str, Any]:
-    """Write `data`; return size and hash of what was meant to reach the disk."""
-    with file.open("wb") as raw:
-        hashed = _Hashed(raw)
-        try:
-            torch.save(data, hashed)  # type: ignore[arg-type]  # asks for write and flush alone
-        except Exception as error:  # torch hides the disk's own error behind "unexpected pos"
-            raise hashed.error or error from None
-    return {"size": hashed.size, "sha256": hashed.sha256.hexdigest()}
+def _read(file: Path) -> Checkpoint:
+    """Read one checkpoint whose hash is right; `weights_only` lets no pickle in it run code."""
+    expected, found = read_object(file.with_suffix(".json")).get("sha256"), _sha256(file)
+    if found != expected:
+        raise ValueError(f"found sha256 {found[:12]}..., its record has {str(expected)[:12]}")
+    data = torch.load(file, map_location="cpu", weights_only=True)
+    if data.pop("format") != CHECKPOINT_FORMAT or data["step"] != step_of(file):
+        raise ValueError("it was written by another version, or for another step")
+    return Checkpoint(**data)

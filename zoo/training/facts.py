@@ -18,8 +18,8 @@ from zoo.recipe import Recipe
 from zoo.recipe.methods import CHANGING_AFTERWARDS
 from zoo.release.provenance import START, TEACHERS, sha256_of
 from zoo.training import Stage, Trained, pick_device
+from zoo.training.monitor import split_validation
 from zoo.training.teachers import teachers_of
-from zoo.training.validation import put_aside
 
 
 def training_facts(
@@ -42,7 +42,7 @@ def training_facts(
     """
     said_elsewhere = ("description", "evaluation")
     changes = [row for row in changes if row["key"] not in said_elsewhere]
-    section, learned_from = recipe.training, put_aside(train_set, recipe).training
+    section, learned_from = recipe.training, split_validation(train_set, recipe).training
     labels = torch.tensor(learned_from.labels, device=next(trained.objective.parameters()).device)
     return {
         **({} if recipe.method is None else {"method": recipe.method.name, "stages": _each(stages)}),

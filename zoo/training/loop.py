@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from contextlib import nullcontext
+import errno
+import math
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
+from torch import nn
 
 from zoo.data import ImageDataset, TrainLoader
 from zoo.data.batches import images_seen
-from zoo.errors import Interrupted
+from zoo.errors import Interrupted, TrainingError, first_line
 from zoo.launch import handed_on
 from zoo.objectives import Objective
 from zoo.ranks import ALONE, Ranks
 from zoo.recipe import Recipe
-from zoo.training.acceleration import compiled, fastest_kernels
-from zoo.training.checkpointing import Keeper
-from zoo.training.failures import check_scale, in_row, in_weights, not_finite, out_of_memory_told
-from zoo.training.meter import Meter
-from zoo.training.neighbors import Neighbors, halves, open_neighbors
+from zoo.training.checkpoint import Checkpoint
+from zoo.training.metrics import Metrics
+from zoo.training.monitor import EarlyStopping, Monitor, Neighbors, split_neighbors, split_validation
+from zoo.training.precision import compiled, fastest_kernels
 from zoo.training.prepare import open_loader, pick_device, place, require_batches
-from zoo.training.progress import Report, show_progress
-from zoo.training.run_folder import RunFolder
+from zoo.training.progress import Report, show_first_step, show_progress
+from zoo.training.run import RunFolder
 from zoo.training.signals import StopRequest, stop_on_signal
 from zoo.training.step import Stepper
-from zoo.training.stopping import Stopping, open_stopping
-from zoo.training.validation import put_aside
+
+LEAST_SCALE = 2.0**-14
+"""Of the loss under float16, which begins at 2^16: 30 updates left out that it did not recover from.
+(fairseq's is as small.)"""
 
 
 class Trained(NamedTuple):
@@ -66,54 +70,59 @@ def train(
 ) -> Trained:
     """Train `objective` on `dataset` as `recipe` says, keeping its state in `run`.
 
-    `dataset` has all training images; with early stopping a part of them is put aside here, as
+    `dataset` has all training images; with early stopping a part of them is held out here, as
     `build_objective` does, and no batch has it.
 
     Views, order and every other random number are functions of (seed, step), so a run that was stopped
     anywhere and resumed ends in the same weights, bit for bit on a CPU, as one that was not.
 
     Raises:
-        Interrupted: after a SIGINT, SIGTERM or SIGUSR1, with the state saved.
+        Interrupted: after a SIGINT, SIGTERM, SIGHUP or SIGUSR1, with the state saved.
         TrainingError: if a loss or weight is not finite, if memory runs out, or if the run's folder is in use
             or cannot be written. Earlier checkpoints are kept.
     """
-    section, parts = recipe.training, put_aside(dataset, recipe)
-    neighbors = halves(parts.training, recipe)
+    section, parts = recipe.training, split_validation(dataset, recipe)
+    neighbors = split_neighbors(parts.training, recipe)
     device, size = pick_device(section.device), len(parts.training)
     first = ranks.rank == 0
     with run.locked() if first else nullcontext():
         place(objective, recipe, device)
         loader = open_loader(parts.training, recipe, device, ranks)
-        ranks.wait()  # one may decode long after the others
+        ranks.barrier()  # one may decode long after the others
         require_batches(objective, size, recipe, ranks)
-        stepper = Stepper(objective, recipe, loader.steps_per_epoch, device, ranks=ranks)
-        stopping = open_stopping(parts.validation, recipe, stepper, device)
-        looker = stopping or open_neighbors(neighbors, recipe, stepper, device)  # no recipe has both
+        stepper = Stepper(objective, recipe, loader.steps_per_epoch, device, ranks)
+        stopping: EarlyStopping | None = None
+        if section.early_stopping is not None and parts.validation is not None:
+            stopping = EarlyStopping(section.early_stopping, parts.validation, recipe, stepper, device)
+        monitor: Monitor | None = stopping  # no recipe has both
+        if neighbors is not None:
+            monitor = Neighbors(neighbors, recipe, stepper, device)
         with (
             fastest_kernels(device, section.precision),
             compiled(objective, section.compile),
             torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
-            Keeper(run, recipe, stepper, ranks, stopping) as keeper,
             stop_on_signal(once=ranks.alone and not handed_on()) as stop,
         ):
-            loop = _Loop(recipe, loader, size, stepper, keeper, stop, looker)
-            with out_of_memory_told(loop.where, keeper.kept):
-                start = keeper.begin(resume=resume)
+            loop = _Loop(recipe, loader, size, stepper, run, stop, monitor)
+            with _out_of_memory_is_one_line(loop):
+                loop.begin(resume=resume)
                 if first:
                     run.keep_to(dataset)
-                with show_progress(recipe.name, loop.total, start) if first else nullcontext(_silent) as show:
-                    loop.go(start, show)
+                show = show_progress(recipe.name, stepper.steps, loop.done) if first else nullcontext(_silent)
+                with show as report:
+                    loop.run_steps(report)
         if stopping is not None:
             stopping.apply()
-        elif stepper.average is not None:
-            stepper.average.apply()
-    seconds, ended = keeper.ended(loop.done)
+        elif stepper.ema is not None:
+            stepper.ema.apply()
+    newest = loop.newest
+    assert newest is not None
     return Trained(
         objective,
         loop.done,
         images_seen(loop.done, size, section.batch_size, drop_last=section.drop_last),
-        seconds,
-        ended,
+        newest.seconds,
+        newest.written,
         loader.bad_images,
         None if stopping is None else stopping.facts(loop.done),
     )
@@ -127,8 +136,8 @@ class _Loop:
     """A run under way. Every rank goes through the same steps and decides alike.
 
     Attributes:
-        total: steps of the whole run.
         done: steps behind it.
+        newest: checkpoint that was written or read, without its state; None before there is one.
     """
 
     def __init__(
@@ -137,104 +146,213 @@ class _Loop:
         loader: TrainLoader,
         dataset_size: int,
         stepper: Stepper,
-        keeper: Keeper,
+        run: RunFolder,
         stop: StopRequest,
-        looker: Stopping | Neighbors | None,
+        monitor: Monitor | None,
     ) -> None:
-        self.total, self.done = stepper.steps, 0
-        self._section, self._loader, self._dataset_size = recipe.training, loader, dataset_size
-        self._stepper, self._keeper, self._stop, self._looker = stepper, keeper, stop, looker
-        self._ranks = keeper.ranks
-        self._meter = Meter(self._ranks)
+        self.done = 0
+        self.newest: Checkpoint | None = None
+        self._recipe, self._loader, self._dataset_size = recipe, loader, dataset_size
+        self._stepper, self._run, self._stop, self._monitor = stepper, run, stop, monitor
+        self._ranks, self._first = stepper.ranks, stepper.ranks.rank == 0
+        self._metrics = Metrics(self._ranks)
         self._trouble = ""  # what is not finite
+        self._began = self._saved_at = time.monotonic()
+        self._seconds_before = 0.0
 
-    def images(self, step: int) -> int:
-        """Return how many images the batch of a step has, on all ranks together."""
-        place = step % self._loader.steps_per_epoch * self._section.batch_size
-        return min(self._section.batch_size, self._dataset_size - place)
+    def begin(self, *, resume: bool) -> None:
+        """Take up the newest checkpoint, or write that of step 0.
 
-    def where(self) -> str:
-        """Say which step is under way."""
-        return f"in step {min(self.done + 1, self.total)} of {self.total}"
-
-    def go(self, start: int, report: Report) -> None:
-        """Do the steps from `start` on, until the end, a signal, or a number that is not finite."""
-        section, keeper, per_epoch = self._section, self._keeper, self._loader.steps_per_epoch
-        looker, self.done = self._looker, start
-        if looker is not None and looker.over:
+        Raises:
+            TrainingError: if the folder cannot be used, or another rank does not see what the first wrote.
+        """
+        run = self._run
+        found = run.start(self._recipe, resume=resume) if self._first else None
+        self._ranks.barrier()  # reading what is large takes its time
+        (step,) = self._ranks.all_reduce_max(-1 if found is None else found.step)
+        if step < 0:
+            self._save()
+            self._ranks.barrier()
+            if not run.holds(0):
+                raise TrainingError(
+                    f'rank {self._ranks.rank} finds no checkpoint in "{run.path}"; expected --out on a file '
+                    "system that all nodes share"
+                )
             return
-        for step, batch in enumerate(self._loader.stream(start, self.total), start):
-            total = self.images(step)
-            self._meter.add(self._stepper(step, batch, total), len(batch.index), total)
+        checkpoint = found or run.load(step)
+        assert checkpoint is not None
+        try:
+            self._stepper.load_state(checkpoint.state)
+            if isinstance(self._monitor, EarlyStopping):
+                self._monitor.load_state(checkpoint.state["stopping"])
+        except (RuntimeError, ValueError, KeyError, TypeError) as error:
+            if is_out_of_memory(error):
+                raise
+            raise TrainingError(
+                f'the checkpoint of step {step} in "{run.path}" does not fit this recipe: {str(error)[:200]}'
+            ) from None
+        self.done, self._seconds_before = step, checkpoint.seconds
+        self.newest = checkpoint._replace(state={})
+        self._ranks.barrier()
+
+    def run_steps(self, report: Report) -> None:
+        """Do the steps that are left, until the end, a signal, or a number that is not finite."""
+        section, per_epoch, total = self._recipe.training, self._stepper.steps_per_epoch, self._stepper.steps
+        monitor = self._monitor
+        if monitor is not None and monitor.over:
+            return
+        start, began = self.done, time.monotonic()
+        for step, batch in enumerate(self._loader.stream(self.done, total), self.done):
+            self._metrics.add(self._stepper(step, batch), self._images(step))
             self.done = done = step + 1
-            keeper.check()
-            signal, trouble, late = self._ranks.vote(
-                self._stop.number, int(bool(self._trouble)), int(keeper.late())
+            if done == start + 1 and self._first:
+                show_first_step(time.monotonic() - began, total - done)
+            signal, late, trouble = self._ranks.all_reduce_max(
+                self._stop.number, int(self._late()), int(bool(self._trouble))
             )
             by_epoch = done % per_epoch == 0 and done // per_epoch % section.checkpoint_every == 0
-            due = signal or late or by_epoch or done == self.total
-            looks = looker is not None and looker.due(done)
+            due = signal or late or by_epoch or done == total
+            looks = monitor is not None and monitor.due(done)
             if due or looks or done % section.log_every == 0:
                 self._close_row()
             self._take_rows(report, wait=bool(due or looks))
             if due or looks:
-                check_scale(self._stepper, done, keeper.kept)
-                self._trouble = self._trouble or in_weights(self._stepper, done)
-                (trouble,) = self._ranks.vote(int(bool(self._trouble)))
+                self._check_weights()
+                (trouble,) = self._ranks.all_reduce_max(int(bool(self._trouble)))
             if trouble:  # on all ranks at once; what is saved is from before it
-                raise not_finite(self._trouble, done, keeper.kept())
-            over = looks and self._look(report)
+                raise TrainingError(
+                    f"{self._trouble or f'another rank found a number that is nan or inf by step {done}'}; "
+                    f"{self.kept()}. Train with a smaller optimizer.lr or a longer schedule.warmup_epochs in "
+                    "another --out, or, where training.precision is not fp32, go on with --resume and "
+                    "--set training.precision=fp32"
+                )
+            if looks:
+                self._look(report)
+            over = monitor is not None and monitor.over
             if due or over:
                 self._save()
             if signal:
                 self._stop.number = signal
                 raise Interrupted(
-                    f"stopped by {self._stop.signal} after step {done} of {self.total}; {keeper.kept(done)}. "
-                    "Give the same command with --resume to go on"
+                    f"stopped by {self._stop.signal} after step {done} of {total}; the state is saved in "
+                    f'"{self._run.path}". Give the same command with --resume to go on'
                 )
             if over:
                 break
-        keeper.wait()
+
+    def kept(self) -> str:
+        """Say which state is on disk."""
+        if self.newest is None:
+            return "no state is saved yet"
+        return f'the state after step {self.newest.step} is saved in "{self._run.path}"'
+
+    def where(self) -> str:
+        """Say which step is under way."""
+        return f"in step {min(self.done + 1, self._stepper.steps)} of {self._stepper.steps}"
+
+    def _images(self, step: int) -> int:
+        """Return how many images the batch of a step has, on all ranks together."""
+        batch_size = self._recipe.training.batch_size
+        return min(batch_size, self._dataset_size - step % self._stepper.steps_per_epoch * batch_size)
+
+    def _late(self) -> bool:
+        """Whether the recipe's time between checkpoints is over."""
+        minutes = self._recipe.training.checkpoint_minutes
+        return minutes is not None and time.monotonic() - self._saved_at >= 60 * minutes
+
+    def _facts(self) -> dict[str, float]:
+        return {"step": self.done, "epoch": self.done / self._stepper.steps_per_epoch}
 
     def _save(self) -> None:
-        """Begin to write the state, and before it what was seen of the classes until here."""
-        facts = {"step": self.done, "epoch": self.done / self._loader.steps_per_epoch}
-        row = self._stepper.observation.class_row(facts)
-        if row is not None:
-            self._keeper.log_classes(row)
-        self._keeper.save(self.done)
+        """Write the state, and before it what was seen of the classes until here."""
+        row = self._stepper.observation.class_row(self._facts())
+        state = self._stepper.state()
+        if isinstance(self._monitor, EarlyStopping):
+            state["stopping"] = self._monitor.state()
+        seconds = self._seconds_before + time.monotonic() - self._began
+        checkpoint = Checkpoint(self.done, seconds, state, time.time())
+        if self._first:
+            if row is not None:
+                self._run.log_classes(row)
+            self._run.save(checkpoint, keep=self._recipe.training.keep_checkpoints)
+        self.newest, self._saved_at = checkpoint._replace(state={}), time.monotonic()
 
-    def _look(self, report: Report) -> bool:
-        """Look at what is not trained on, or by labels that are not; return whether training ends here."""
-        assert self._looker is not None
-        found = self._looker.look(self.done)
-        row = {"step": self.done, "epoch": self.done / self._loader.steps_per_epoch, **found}
-        self._keeper.log(row)
+    def _look(self, report: Report) -> None:
+        """Measure the live state, and record it."""
+        assert self._monitor is not None
+        row = {**self._facts(), **self._monitor.look(self.done)}
+        if self._first:
+            self._run.log(row)
         report(row)
-        self._meter = Meter(self._ranks)  # the next row's throughput is of training alone
-        return self._looker.over
+        self._metrics = Metrics(self._ranks)  # the next row's throughput is of training alone
 
     def _close_row(self) -> None:
-        facts = {
-            "step": self.done,
-            "epoch": self.done / self._loader.steps_per_epoch,
-            "lr": self._stepper.lr,
-        }
-        self._meter.close(facts)
-        self._note_unreadable()
-
-    def _note_unreadable(self) -> None:
-        """Let all ranks know what one of them could not read, so that they count and end alike."""
+        self._metrics.close({**self._facts(), "lr": self._stepper.lr})
         loader = self._loader
-        if not self._ranks.alone and any(self._ranks.vote(len(loader.unreadable))):
-            found = self._ranks.texts(json.dumps(loader.unreadable))
-            loader.note_unreadable([json.loads(text) for text in found])
-        self._keeper.note_unreadable(loader.bad_images)
+        if not self._ranks.alone and any(self._ranks.all_reduce_max(len(loader.unreadable))):
+            # all ranks count, and end, alike
+            loader.note_unreadable(self._ranks.all_gather_object(dict(loader.unreadable)))
+        if self._first:
+            self._run.note_unreadable(loader.bad_images)
 
     def _take_rows(self, report: Report, *, wait: bool) -> None:
         """Log the rows whose values have arrived, up to one that is not finite."""
-        for row in self._meter.rows(wait=wait):
-            self._trouble = self._trouble or in_row(row)
+        for row in self._metrics.rows(wait=wait):
+            if not self._trouble and not math.isfinite(row["loss"]):
+                self._trouble = (
+                    f"the loss became {row['loss']} in step {row['first_bad_step']:g} at learning rate "
+                    f"{row['lr']:g}"
+                )
             if not self._trouble:
-                self._keeper.log(row)
+                if self._first:
+                    self._run.log(row)
                 report(row)
+
+    def _check_weights(self) -> None:
+        """See that what is going to be saved is finite; waits for the device.
+
+        The last update's loss was that of the weights before it. And a loss scaler leaves out an update whose
+        gradients are not finite and halves its scale: with one that only falls nothing is learned.
+        """
+        parameters = [p.detach() for p in self._stepper.parameters]
+        largest = float(nn.utils.get_total_norm(parameters, norm_type=math.inf))
+        if not self._trouble and not math.isfinite(largest):
+            self._trouble = f"a weight became {largest} by step {self.done}"
+        scaler = self._stepper.scaler
+        if scaler.is_enabled() and (scale := scaler.get_scale()) < LEAST_SCALE:
+            raise TrainingError(
+                f"training.precision: fp16 has left out so many updates up to step {self.done}, whose "
+                f"gradients were nan or inf, that its scale of the loss fell from 65536 to {scale:g}; "
+                f"{self.kept()}. Give the same command with --resume and --set training.precision=bf16"
+            )
+
+
+_ALLOCATORS = (
+    "can't allocate memory",  # the CPU's, whose error has no class of its own
+    "not enough memory",
+    "CUDA error: out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an allocation of the GPU's or the host's memory failed."""
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+        return True
+    if isinstance(error, OSError):  # a process for loading data could not be made
+        return error.errno == errno.ENOMEM
+    return isinstance(error, RuntimeError) and any(text in str(error) for text in _ALLOCATORS)
+
+
+@contextmanager
+def _out_of_memory_is_one_line(loop: _Loop) -> Iterator[None]:
+    try:
+        yield
+    except (RuntimeError, MemoryError, OSError) as error:
+        if not is_out_of_memory(error):
+            raise
+        asked = " ".join(first_line(error).split())[:160]
+        raise TrainingError(
+            f"out of memory {loop.where()} ({asked}); {loop.kept()}. Give the same command with --resume and "
+            "--set training.accumulate=2, training.checkpoint_activations=true or training.precision=bf16"
+        ) from None

@@ -135,7 +135,7 @@ class Observation:
             scale: what the loss was multiplied by before the backward pass `[]`.
         """
         norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None]) / scale
-        images, gradients = self._ranks.sum(self._step).unbind()
+        images, gradients = self._ranks.all_reduce(self._step).unbind()
         gradients = gradients / (self._ranks.size * scale)
         sums = torch.stack([images, gradients * total, gradients, self._center_gradients() / scale])
         good = norm.isfinite() & sums.isfinite().all()

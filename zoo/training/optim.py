@@ -16,8 +16,6 @@ from zoo.recipe.sections import OptimizerSection, ScheduleSection
 FUSED = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)
 """Optimizers with one kernel for all parameters, which takes the learning rate from the device."""
 
-_KERNELS = ("fused", "foreach")
-
 
 def build_optimizer(objective: nn.Module, section: OptimizerSection) -> torch.optim.Optimizer:
     """Build timm's optimizer over the objective's trainable parameters.
@@ -88,20 +86,8 @@ def begin_momentum(optimizer: torch.optim.Optimizer) -> None:
                 optimizer.state[parameter].setdefault("momentum_buffer", torch.zeros_like(parameter))
 
 
-def with_own_kernels(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> dict[str, Any]:
-    """Return an optimizer's state with this one's choice of kernels.
-
-    Which do the update follows from device and recipe, not from where the state was written.
-    """
-    groups = [
-        {**group, **{key: own[key] for key in _KERNELS if key in own}}
-        for group, own in zip(state["param_groups"], optimizer.param_groups, strict=True)
-    ]
-    return {**state, "param_groups": groups}
-
-
-def as_parameters_lie(optimizer: torch.optim.Optimizer) -> None:
-    """Lay state that has a parameter's shape out in memory as the parameter is; values stay.
+def match_memory_format(optimizer: torch.optim.Optimizer) -> None:
+    """Give optimizer state that has a parameter's shape the memory format of its parameter.
 
     Fused kernels walk both in the order of memory, so momentum written under another `channels_last` would
     meet other weights than its own, without a message; torch keeps the layout that was saved.

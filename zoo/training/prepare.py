@@ -10,7 +10,6 @@ from typing import get_args
 import torch
 
 from zoo.data import ImageDataset, TrainLoader
-from zoo.data.batches import smallest_share
 from zoo.errors import RecipeError, did_you_mean
 from zoo.modules import has_batchnorm
 from zoo.objectives import Objective
@@ -84,30 +83,29 @@ def open_loader(
 
 
 def require_batches(objective: Objective, images: int, recipe: Recipe, ranks: Ranks = ALONE) -> None:
-    """Refuse a recipe by which BatchNorm would get a single image, or a rank none.
+    """Refuse batches that the ranks do not divide, and such as leave BatchNorm a single image.
 
     Warns of batches of a few images, and of such as are larger than the data.
 
     Raises:
         RecipeError: naming the batch size.
     """
-    section = recipe.training
-    least = smallest_share(images, section.batch_size, drop_last=section.drop_last, world_size=ranks.size)
-    joint = section.sync_batchnorm and getattr(recipe.objective, "key_groups", 1) == 1
-    needed = 2 if has_batchnorm(objective) and not joint else 1
-    if not ranks.alone and least < needed:
-        raise RecipeError(
-            f"training.batch_size: found {section.batch_size}, which leaves a rank with {least} image(s) of "
-            f"some batch of the {images} images on {ranks.size} ranks, expected at least {needed}; change "
-            "it, or set training.drop_last: true"
+    section, found = recipe.training, f"training.batch_size: found {recipe.training.batch_size}"
+    batch = min(section.batch_size, images)
+    last = 0 if section.drop_last else images % section.batch_size
+    if batch % ranks.size or last % ranks.size:
+        size = (
+            f"a last batch of {last} of the {images} images" if last % ranks.size else f"batches of {batch}"
         )
-    batchnorm, last = has_batchnorm(objective), images % section.batch_size
-    if batchnorm and section.batch_size == 1:
-        raise RecipeError("training.batch_size: found 1, expected at least 2: BatchNorm needs two images")
-    if batchnorm and not section.drop_last and last == 1:
         raise RecipeError(
-            f"training.batch_size: found {section.batch_size}, which leaves a last batch of 1 of the "
-            f"{images} images, too few for BatchNorm; change it by one, or set training.drop_last: true"
+            f"{found}, which makes {size}, expected what the {ranks.size} ranks divide; change it, or set "
+            "training.drop_last: true"
+        )
+    batchnorm = has_batchnorm(objective)
+    if batchnorm and 1 in (batch // ranks.size, last // ranks.size):
+        raise RecipeError(
+            f"{found}, which leaves BatchNorm a single image of the {images} images on {ranks.size} rank(s), "
+            "expected at least two; change it, or set training.drop_last: true"
         )
     if section.drop_last or ranks.rank != 0:
         return

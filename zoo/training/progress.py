@@ -67,6 +67,16 @@ def show_progress(name: str, total: int, start: int) -> Iterator[Report]:
     yield plain
 
 
+def show_first_step(seconds: float, left: int) -> None:
+    """Say at once how long a step takes, where all that are `left` take more than a minute.
+
+    The first one is the slowest: workers start in it, kernels are chosen or compiled.
+    """
+    if seconds * left > 60:
+        most = timedelta(seconds=round(seconds * left))
+        say(f"the first step took {seconds:.1f} s, start included; {left:,} more take at most {most}")
+
+
 @contextmanager
 def show_images(text: str, total: int) -> Iterator[Callable[[int], None]]:
     """Yield what is told how many more of `total` images are done; `text` says what is done with them."""

@@ -11,8 +11,9 @@ from types import FrameType
 
 from zoo.errors import Interrupted
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-"""A person, a scheduler that ends a job, a scheduler that warns of it (SLURM's `--signal=USR1@120`)."""
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+"""A person, a scheduler that ends a job, a closed terminal, a scheduler that warns of the end (SLURM's
+`--signal=USR1@120`)."""
 
 
 class StopRequest:
@@ -32,7 +33,7 @@ class _Stopped(KeyboardInterrupt):
 
 @contextmanager
 def stop_on_signal(*, once: bool = True) -> Iterator[StopRequest]:
-    """Turn the first SIGINT, SIGTERM or SIGUSR1 into a request that the loop reads; a second acts as usual.
+    """Turn the first SIGINT, SIGTERM, SIGHUP or SIGUSR1 into a request for the loop; a second acts as usual.
 
     Outside the main thread Python allows no handlers, and signals act as usual.
 
@@ -87,6 +88,8 @@ def _handled(react: Callable[[int], None], *, once: bool) -> Iterator[None]:
     owner = os.getpid()
     reacted = False
     previous = {number: signal.getsignal(number) for number in _SIGNALS}
+    if previous[signal.SIGHUP] is signal.SIG_IGN:  # under nohup a closed terminal is to change nothing
+        del previous[signal.SIGHUP]
 
     def restore() -> None:
         for number, handler in previous.items():
@@ -106,7 +109,7 @@ def _handled(react: Callable[[int], None], *, once: bool) -> Iterator[None]:
             restore()
         react(number)
 
-    for number in _SIGNALS:
+    for number in previous:
         signal.signal(number, handle)
     try:
         yield

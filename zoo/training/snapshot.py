@@ -11,13 +11,10 @@ from zoo.errors import TrainingError, first_line
 from zoo.objectives import Objective
 from zoo.recipe import Recipe
 from zoo.training.build import build_objective
-from zoo.training.checkpoint import Checkpoint
-from zoo.training.checkpoint_reader import step_of
+from zoo.training.checkpoint import Checkpoint, step_of
 from zoo.training.loop import Trained
-from zoo.training.records import lines
-from zoo.training.run_folder import RunFolder
-from zoo.training.stopping import Best, stopping_facts
-from zoo.training.validation import put_aside
+from zoo.training.monitor import Best, split_validation, stopping_facts
+from zoo.training.run import RunFolder
 
 
 def checkpoint_of(run: RunFolder, step: int | None = None) -> Checkpoint:
@@ -75,7 +72,7 @@ def trained_until(checkpoint: Checkpoint, recipe: Recipe, run: RunFolder, train_
             training has ended with it; with early stopping also for one from before the first look.
     """
     run.check_images(train_set)
-    section, parts = recipe.training, put_aside(train_set, recipe)
+    section, parts = recipe.training, split_validation(train_set, recipe)
     size = len(parts.training)
     per_epoch = batches_per_epoch(size, section.batch_size, drop_last=section.drop_last)
     waited, patience = checkpoint.state.get("stopping", {}).get("waited", 0), section.early_stopping
@@ -99,7 +96,7 @@ def trained_until(checkpoint: Checkpoint, recipe: Recipe, run: RunFolder, train_
         images_seen(checkpoint.step, size, section.batch_size, drop_last=section.drop_last),
         checkpoint.seconds,
         checkpoint.written,
-        lines(run.unreadable_file),
+        run.unreadable(),
         stopping,
         epoch=epochs_of(checkpoint.step, per_epoch),
     )

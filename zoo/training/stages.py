@@ -1,13 +1,23 @@
-"""What a recipe's `method` stands for: one or two plain trainings, as recipes."""
+"""What a recipe's `method` for long-tailed data stands for: one or two plain trainings, one after another.
+
+Each is resumable, and shared where methods begin alike.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import hashlib
+import json
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from zoo import release
 from zoo.config import Config, parse
+from zoo.data import ImageDataset
 from zoo.errors import RecipeError, TrainingError
+from zoo.objectives import Classify, Objective
+from zoo.ranks import ALONE, Ranks
 from zoo.recipe import Recipe
 from zoo.recipe.methods import (
     LDAMDRW,
@@ -19,6 +29,14 @@ from zoo.recipe.methods import (
     LogitAdjustment,
     NearestCenter,
 )
+from zoo.recipe.overrides import COMPUTATION
+from zoo.release.provenance import teacher_sha256
+from zoo.training.build import build_objective
+from zoo.training.changes import decisive
+from zoo.training.checkpoint import step_of
+from zoo.training.loop import Trained, train
+from zoo.training.run import RunFolder
+from zoo.training.teachers import teachers_of
 
 Changes = dict[str, dict[str, Any]]
 """New values for keys of a recipe's sections."""
@@ -159,3 +177,148 @@ def _plain(recipe: Recipe, name: str, changes: Mapping[str, Mapping[str, Any]]) 
         "evaluation": [],
     }
     return parse(Recipe, plain, f"{recipe.name}: {name}")
+
+
+class Stage(NamedTuple):
+    """A finished stage: its recipe, the folder of its run, and what the loop left in memory."""
+
+    recipe: Recipe
+    run: RunFolder
+    trained: Trained
+
+    @property
+    def name(self) -> str:
+        """What it trains, in a word."""
+        return what(self.recipe)
+
+    @property
+    def epochs(self) -> float:
+        """How long it took; early stopping may have ended it, or nothing yet."""
+        epoch, stopping = self.trained.epoch, self.trained.stopping
+        if epoch is not None:
+            return epoch
+        return self.recipe.training.epochs if stopping is None else int(stopping["stopped_at_epoch"])
+
+
+def train_stages(
+    objective: Objective,
+    dataset: ImageDataset,
+    recipe: Recipe,
+    run: RunFolder,
+    *,
+    resume: bool,
+    ranks: Ranks = ALONE,
+    at: Path | None = None,
+    begun: list[RunFolder] | None = None,
+) -> list[Stage]:
+    """Train the stages of a recipe, each from what the one before it has learned.
+
+    Without a method there is one, with its state in `run`. Those of a method lie in folders of `run`, or of
+    `at`, that are named by all that decides their result: so they are continued, or taken as they are when
+    they are finished, whatever method they were trained for.
+
+    Args:
+        objective: of `beginning(recipe)`.
+        dataset: the training images.
+        recipe: with or without a method.
+        run: where state is kept.
+        resume: go on with what is in `run`.
+        ranks: the processes that train together.
+        at: where to look for stages, and train them, instead of `run`.
+        begun: gets the folder of each stage when it begins.
+
+    Returns:
+        The finished stages. None for `nearest_center`.
+
+    Raises:
+        Interrupted: as `train` does; the state of the stage is saved.
+        TrainingError: if `run` holds a run and `resume` is off, or that of another recipe.
+    """
+    if recipe.method is None:
+        return [Stage(recipe, run, train(objective, dataset, recipe, run, resume=resume, ranks=ranks))]
+    planned, digest = list[tuple[Recipe, RunFolder]](), ""
+    for stage in stages(recipe):
+        digest = _digest(stage, dataset, digest)
+        planned.append((stage, RunFolder((at or run.path) / f"{what(stage)}-{digest}")))
+    if ranks.rank == 0:
+        run.claim(recipe, [folder for _, folder in planned], resume=resume)
+    done: list[Stage] = []
+    for stage, folder in planned:
+        if begun is not None:
+            begun.append(folder)
+        if done:
+            objective = _following(stage, dataset, done[-1].trained.objective)
+        done.append(Stage(stage, folder, train(objective, dataset, stage, folder, resume=True, ranks=ranks)))
+    return done
+
+
+def _following(recipe: Recipe, dataset: ImageDataset, before: Objective) -> Objective:
+    """Build a second stage's objective: with the first's encoder, and its classifier where that is scaled."""
+    objective = build_objective(recipe, dataset)
+    assert isinstance(objective, Classify) and isinstance(before, Classify)
+    objective.encoder.load_state_dict(before.encoder.state_dict())
+    if objective.config.head == "scaled":
+        objective.start_from(before.centers())
+    return objective
+
+
+def _digest(recipe: Recipe, dataset: ImageDataset, before: str) -> str:
+    """Name a stage by all that decides its result: recipe, images, first weights, and the stage before it."""
+    start = [] if recipe.init is None else _weights(recipe.init.release)
+    start += [teacher_sha256(release.open(name).config) for name in teachers_of(recipe)]
+    facts = [
+        decisive(recipe.model_dump(mode="json"), COMPUTATION),
+        dataset.describe()["sha256"],
+        start,
+        before,
+    ]
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _weights(name: str) -> list[str | None]:
+    """Return the hashes of a release's weights and centers: a folder may be trained anew."""
+    zoo = release.open(name).config["zoo"]
+    return [zoo["weights_sha256"], zoo["centers_sha256"]]
+
+
+def together(objective: Objective, stages: Sequence[Stage]) -> Trained:
+    """Return what all stages leave as one training's result; `objective` is the last one's."""
+    return Trained(
+        objective,
+        sum(stage.trained.steps for stage in stages),
+        sum(stage.trained.images for stage in stages),
+        sum(stage.trained.seconds for stage in stages),
+        max((stage.trained.ended for stage in stages), default=time.time()),  # a method may train nothing
+        list(dict.fromkeys(name for stage in stages for name in stage.trained.bad_images)),
+        next((stage.trained.stopping for stage in stages if stage.trained.stopping), None),
+        stages[-1].trained.epoch if stages else None,
+    )
+
+
+def rows_of(runs: Sequence[RunFolder]) -> list[dict[str, Any]]:
+    """Return the metrics of all stages as one run's: steps and epochs go on counting."""
+    return _as_one(runs, [run.rows() for run in runs])
+
+
+def class_rows_of(runs: Sequence[RunFolder]) -> list[dict[str, Any]]:
+    """Return what was recorded of the classes in all stages as one run's."""
+    return _as_one(runs, [run.class_rows() for run in runs])
+
+
+def _as_one(runs: Sequence[RunFolder], rows_of_each: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    joined, steps, epochs = list[dict[str, Any]](), 0, 0.0
+    for run, rows in zip(runs, rows_of_each, strict=True):
+        joined += [
+            {**row, "step": row["step"] + steps, "epoch": row.get("epoch", 0) + epochs} for row in rows
+        ]
+        length = _length(run)
+        steps, epochs = steps + length[0], epochs + length[1]
+    return joined
+
+
+def _length(run: RunFolder) -> tuple[int, float]:
+    """Return how many steps and epochs a run has behind it, by what it has recorded and saved."""
+    last = max(run.rows(), key=lambda row: row["step"], default={"step": 0})
+    newest = next(iter(run.checkpoints()), None)
+    steps: int = max(last["step"], (0 if newest is None else step_of(newest)) or 0)
+    return steps, last.get("epoch", 0) * steps / max(last["step"], 1)

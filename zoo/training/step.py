@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import inspect
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.profiler import record_function
+from torch.utils._pytree import tree_leaves, tree_map
 
 from zoo.data import Batch
 from zoo.errors import RecipeError
@@ -15,26 +18,17 @@ from zoo.modules import running_statistics, synchronize_batchnorm
 from zoo.objectives import Objective, Output
 from zoo.ranks import ALONE, Ranks
 from zoo.recipe import Recipe
-from zoo.recipe.sections import ON_GPU_ALONE
 from zoo.seeding import derive_seed
-from zoo.training.acceleration import checkpoint_activations, frozen_statistics
-from zoo.training.accumulation import gathered, join, layouts, split
-from zoo.training.average import Average
+from zoo.training.ema import EMA
 from zoo.training.observe import Observation
 from zoo.training.optim import (
-    as_parameters_lie,
     base_rate,
     begin_momentum,
     build_optimizer,
     build_schedule,
-    with_own_kernels,
+    match_memory_format,
 )
-from zoo.training.parallel import Parallel, distributed
-
-_AUTOCAST = {"fp32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
-
-Span = Callable[[str], AbstractContextManager[object]]
-"""Opens a context around a named part of the step, for who wants to know how long it takes."""
+from zoo.training.precision import autocast_dtype, checkpoint_activations, frozen_statistics
 
 
 class Stepper:
@@ -45,13 +39,15 @@ class Stepper:
         recipe: optimiser, schedule and numerics.
         steps_per_epoch: batches in one pass over the data.
         device: of the training.
-        span: is told when a part of the step begins and ends.
         ranks: that do the step together, each with its rows of the batch. After it every tensor of the state
             is the same on all of them.
 
+    Attributes:
+        lr: learning rate in the last step, of what `layer_decay` does not lower.
+
     Raises:
         RecipeError: for an optimiser that timm refuses; for fp16, or `sync_batchnorm` over several ranks,
-            without a GPU.
+            without a GPU; for a moving average that is too long for the training.
     """
 
     def __init__(
@@ -60,17 +56,15 @@ class Stepper:
         recipe: Recipe,
         steps_per_epoch: int,
         device: torch.device,
-        span: Span = nullcontext,
         ranks: Ranks = ALONE,
     ) -> None:
         section = recipe.training
-        if section.precision in ON_GPU_ALONE and device.type == "cpu":
-            raise RecipeError(
-                f'training.precision: "{section.precision}" needs a GPU, and torch sees none; use "fp32" or '
-                '"bf16"'
-            )
+        dtype = autocast_dtype(section.precision, device)
+        self.autocast = torch.autocast(device.type, dtype=dtype, enabled=dtype is not None)
+        self.recomputed: nn.Module | None = None  # by the backward pass
         if section.checkpoint_activations:
             checkpoint_activations(objective.encoder, recipe.backbone.arch)
+            self.recomputed = objective.encoder
         objective.join(ranks)
         if section.sync_batchnorm and not ranks.alone:
             if device.type == "cpu":
@@ -81,102 +75,82 @@ class Stepper:
             synchronize_batchnorm(objective)
         self.objective = objective
         self.ranks = ranks
-        self.parallel: Parallel = distributed(objective, ranks)
+        self.model = objective if ranks.alone else _replicated(objective, device)
         self.statistics = running_statistics(objective)
-        self.average = None if section.ema is None else Average(objective, section.ema)
         self.optimizer = build_optimizer(objective, recipe.optimizer)
         self.schedule = build_schedule(self.optimizer, recipe.schedule, section.epochs, steps_per_epoch)
         self.scaler = torch.amp.GradScaler(device.type, enabled=section.precision == "fp16")
         if self.scaler.is_enabled():
             begin_momentum(self.optimizer)
         self.parameters = [p for p in objective.parameters() if p.requires_grad]
-        self.clip_grad = section.clip_grad
-        self.accumulate = section.accumulate
-        self.checkpointing = section.checkpoint_activations
-        self.seed = section.seed
+        self.section = section
         self.steps_per_epoch = steps_per_epoch
         self.steps = section.epochs * steps_per_epoch
-        dtype = _AUTOCAST[section.precision]
-        self.autocast = torch.autocast(device.type, dtype=dtype, enabled=dtype is not None)
-        self.span = span
+        self.ema = None if section.ema is None else EMA(objective, section.ema, self.steps)
         self.lr = 0.0
-        """Learning rate in the last step, of what `layer_decay` does not lower."""
         self.observation = Observation(objective, section.observe_every, ranks, self.steps)
         self._unit = torch.ones((), device=device)
         self._replays = section.compile == "reduce-overhead" and device.type == "cuda"
 
-    def __call__(self, step: int, batch: Batch, total: int | None = None) -> Output:
-        """Do update number `step` (from 0); nothing in it waits for the device.
+    def __call__(self, step: int, batch: Batch) -> Output:
+        """Do update number `step` (from 0) on this rank's rows; nothing in it waits for the device."""
+        self._begin(step)
+        objective, ranks, outputs = self.objective, self.ranks, list[Output]()
+        parts = split(batch, self.section.accumulate)
+        observed = self.observation.due(step)
+        with self.observation.watching(observed):
+            for part in parts:
+                ranks.counts = (len(part.index),) * ranks.size
+                with self._sending(last=part is parts[-1]):
+                    with record_function("forward"), self.autocast:
+                        output: Output = self.model(part)
+                    with record_function("backward"), frozen_statistics(self.recomputed):
+                        # a part counts by its images; DDP makes the gradients their mean over the ranks
+                        loss = output.loss * (len(part.index) / len(batch.index))
+                        self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+                if observed:
+                    self.observation.take(part, output)
+                outputs.append(output._replace(loss=output.loss.detach(), held=None))
+        ranks.counts = (len(batch.index),) * ranks.size
+        output = joined(outputs, [len(part.index) / len(batch.index) for part in parts])
+        if observed:  # before clipping, which changes the gradients
+            scale = self.scaler.scale(self._unit)
+            figures = self.observation.figures(self.parameters, sum(ranks.counts), scale)
+            output = output._replace(metrics={**output.metrics, **figures})
+        with record_function("optimizer"):
+            if self.section.clip_grad is not None:
+                self.scaler.unscale_(self.optimizer)  # the limit is of the gradients themselves
+                nn.utils.clip_grad_norm_(self.parameters, self.section.clip_grad)
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+        with record_function("update"):
+            # key encoder and queue follow the weights that the step has made, on all ranks' keys
+            ranks.average_(self.statistics)
+            objective.update(*gathered(batch, output, ranks))
+        if self.ema is not None:
+            with record_function("ema"):
+                self.ema.update()
+        return output
 
-        Args:
-            step: its number.
-            batch: this rank's rows.
-            total: images of all ranks' rows together; None: there is one rank.
-        """
-        # rate, random numbers and schedules follow from the step's number: a resumed run repeats them
+    def _begin(self, step: int) -> None:
+        """Set rate, random numbers and schedules by the step's number: a resumed run repeats them."""
         self.schedule.step_update(step)
         self.lr = base_rate(self.optimizer)
-        self._seed(step)
+        seed = derive_seed("step", self.section.seed, step)
+        if self.ranks.generator is not None:  # what ranks draw alike, and what each draws for itself
+            self.ranks.generator.manual_seed(seed)
+            seed = derive_seed("step", self.section.seed, step, self.ranks.rank)
+        torch.manual_seed(seed)
         self.objective.epoch, self.objective.progress = step / self.steps_per_epoch, step / self.steps
         if self._replays:  # what torch.compile's graphs returned in the step before may be overwritten now
             torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
         self.optimizer.zero_grad(set_to_none=True)
-        ranks, total = self.ranks, len(batch.index) if total is None else total
-        rows = ranks.shares(total)
-        places = layouts(rows, self.accumulate)
-        parts = split(batch, len(places))
-        shares = [len(part.index) / len(batch.index) for part in parts]
-        # gradients become the mean over ranks, of which each has its rows
-        of_rank = [] if ranks.alone else [ranks.size * len(batch.index) / total]
-        outputs = []
-        observed = self.observation.due(step)
-        with self.observation.watching(observed):
-            for part, share, counts in zip(parts, shares, places, strict=True):
-                ranks.counts = counts
-                weights = of_rank if len(parts) == 1 else [share, *of_rank]
-                output = self._gradients(part, weights, last=part is parts[-1])
-                if observed:
-                    self.observation.take(part, output)
-                outputs.append(output._replace(held=None))
-        ranks.counts = rows
-        output = join(outputs, shares)
-        if observed:  # before clipping, which changes the gradients
-            figures = self.observation.figures(self.parameters, total, self.scaler.scale(self._unit))
-            output = output._replace(metrics={**output.metrics, **figures})
-        with self.span("optimizer"):
-            if self.clip_grad is not None:
-                self.scaler.unscale_(self.optimizer)  # the limit is of the gradients themselves
-                nn.utils.clip_grad_norm_(self.parameters, self.clip_grad)
-            self.scaler.step(self.optimizer)
-            self.scaler.update()
-        with self.span("update"):
-            # key encoder and queue follow the weights that the step has made, on all ranks' keys
-            ranks.average_(self.statistics)
-            self.objective.update(*gathered(batch, output, ranks))
-        if self.average is not None:
-            with self.span("ema"):
-                self.average.update()
-        return output
 
-    def _seed(self, step: int) -> None:
-        """Seed what ranks draw alike as one rank's generator, and what each draws for itself apart."""
-        seed = derive_seed("step", self.seed, step)
-        if self.ranks.generator is not None:
-            self.ranks.generator.manual_seed(seed)
-            seed = derive_seed("step", self.seed, step, self.ranks.rank)
-        torch.manual_seed(seed)
-
-    def _gradients(self, part: Batch, weights: Sequence[float], *, last: bool) -> Output:
-        """Add one part's gradients, of its loss times `weights`, to those that are there."""
-        with self.parallel.sending(last):
-            with self.span("forward"), self.autocast:
-                output: Output = self.parallel.forward(part)
-            with self.span("backward"), frozen_statistics(self.objective.encoder, self.checkpointing):
-                loss = output.loss
-                for weight in weights:
-                    loss = loss * weight
-                self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
-        return output._replace(loss=output.loss.detach())
+    def _sending(self, *, last: bool) -> AbstractContextManager[object]:
+        """Let gradients travel to the other ranks with the last part of the batch alone."""
+        if last or not isinstance(self.model, DistributedDataParallel):
+            return nullcontext()
+        return self.model.no_sync()
 
     def state(self) -> dict[str, dict[str, Any]]:
         """Return all state; the schedule has none, it follows from the step.
@@ -188,16 +162,81 @@ class Stepper:
             "optimizer": self.optimizer.state_dict(),
             "scaler": self.scaler.state_dict(),
         }
-        return state if self.average is None else {**state, "average": self.average.state()}
+        return state if self.ema is None else {**state, "average": self.ema.state()}
 
     def load_state(self, state: dict[str, dict[str, Any]]) -> None:
         """Restore what `state` returned, here, on another device or another number of ranks."""
         self.objective.load_state_dict(state["objective"])
-        self.optimizer.load_state_dict(with_own_kernels(self.optimizer, state["optimizer"]))
-        as_parameters_lie(self.optimizer)
+        self.optimizer.load_state_dict(state["optimizer"])
+        match_memory_format(self.optimizer)
         if self.scaler.is_enabled():
             begin_momentum(self.optimizer)
         self.scaler.load_state_dict(state["scaler"])
-        if self.average is not None:
-            self.average.load_state(state["average"])
+        if self.ema is not None:
+            self.ema.load_state(state["average"])
         self.observation.forget()
+
+
+def split(batch: Batch, wanted: int) -> list[Batch]:
+    """Cut a batch into parts as equal as can be, the larger ones first.
+
+    There are fewer than wanted where one would have a single image, too few for BatchNorm.
+    """
+    count = min(wanted, len(batch.index) // 2)
+    if count <= 1:
+        return [batch]
+    views = [view.tensor_split(count) for view in batch.views]
+    candidates = [None] * count if batch.candidates is None else batch.candidates.tensor_split(count)
+    rest = zip(batch.labels.tensor_split(count), batch.index.tensor_split(count), candidates, strict=True)
+    return [Batch(tuple(view[part] for view in views), *row) for part, row in enumerate(rest)]
+
+
+def joined(outputs: list[Output], shares: list[float]) -> Output:
+    """Join the outputs of a batch's parts, whose shares of its images are `shares`.
+
+    Loss and metrics are weighted means, of metrics over the parts in which they are not NaN (a class, say, is
+    not in all of them); rows to carry follow each other as they did in the batch.
+    """
+    if len(outputs) == 1:
+        return outputs[0]
+
+    def mean(values: list[Tensor]) -> Tensor:
+        # by numbers: a tensor of them would be copied from the host, which waits
+        weighted = torch.stack([value * share for value, share in zip(values, shares, strict=True)])
+        known = torch.stack([~value.isnan() * share for value, share in zip(values, shares, strict=True)])
+        return weighted.nansum() / known.sum()
+
+    def rows(first: Any, *others: Any) -> Any:
+        return None if first is None else torch.cat([first, *others])
+
+    losses = [output.loss * share for output, share in zip(outputs, shares, strict=True)]
+    return Output(
+        torch.stack(losses).sum(),
+        {name: mean([output.metrics[name] for output in outputs]) for name in outputs[0].metrics},
+        tree_map(rows, *(output.carry for output in outputs)),
+    )
+
+
+def gathered(batch: Batch, output: Output, ranks: Ranks) -> tuple[Batch, Output]:
+    """Return what `Objective.update` needs of all ranks' rows: labels, places and what the step carries."""
+    if ranks.alone:
+        return batch, output
+    carried = [tensor for tensor in tree_leaves(output.carry) if tensor is not None]
+    labels, index, *rest = ranks.gather_rows([batch.labels, batch.index, *carried])
+    everyones = iter(rest)
+    carry = tree_map(lambda own: None if own is None else next(everyones), output.carry)
+    return Batch((), labels, index), output._replace(carry=carry)
+
+
+def _replicated(objective: Objective, device: torch.device) -> DistributedDataParallel:
+    """Let every rank have the whole model; gradients are averaged while the backward pass runs."""
+    known = inspect.signature(DistributedDataParallel).parameters
+    keep = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
+    return DistributedDataParallel(
+        objective,
+        **{keep: False},  # type: ignore[arg-type]  # buffers are equal already; torch has renamed it
+        gradient_as_bucket_view=True,
+        # without, buckets are filled anew after the first step, so that a resumed run would add in
+        # another order than one that never stopped: a CPU's results are promised to be the same bits
+        find_unused_parameters=device.type == "cpu",
+    )

@@ -1,235 +1,194 @@
-"""TensorBoard, Weights & Biases and Trackio: what each is told of a run, in its own terms.
+"""TensorBoard, Weights & Biases and Trackio beside metrics.jsonl, each by its own few calls.
 
-What none of them is told here is where to write, or whether to be online: their environment variables decide
-(WANDB_MODE, WANDB_DIR, WANDB_PROJECT, TRACKIO_DIR, TRACKIO_PROJECT, ...). Each module is imported when it is
-used; each of the classes is one run, whose methods are called one after another.
+Where they write and whether they are online is decided by their environment variables (WANDB_MODE,
+WANDB_PROJECT, TRACKIO_PROJECT, ...). A tracker that fails is warned of and left out; training goes on.
 """
 
 from __future__ import annotations
 
+import importlib.util
+import math
 import os
-import subprocess
-import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
+import uuid
+import warnings
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-_FLUSH = "x_transaction_log_flush_interval"  # of wandb, from 0.31 on
+from zoo.errors import TrainingError, ZooWarning, first_line
+from zoo.recipe import Recipe
+
 PROJECT = "contrastive-zoo"
 """Where the runs are, unless WANDB_PROJECT or TRACKIO_PROJECT says otherwise."""
 
-# In a process of its own, which has no terminal to ask at: wandb settles its mode for good when it is first
-# asked, and what it reads (variables, two settings files, netrc) is its own affair.
-_LOGIN = """
-import sys, wandb
-try:
-    wandb.login(verify=False)
-except Exception as error:
-    sys.exit(" ".join(str(error).split())[:300])
-"""
-_LOGIN_SECONDS = 60.0
 
-
-@dataclass(frozen=True)
-class About:
-    """What a tracker is told of a run when it begins or goes on.
-
-    Attributes:
-        name: the recipe's.
-        id: tells this run from others of the recipe; the same when it goes on.
-        folder: of the run.
-        recipe: as plain values, which the tracker keeps as the run's configuration.
-        text: the recipe as YAML.
-        step: the run goes on after it; 0 at the beginning.
-    """
-
-    name: str
-    id: str
-    folder: Path
-    recipe: Mapping[str, Any]
-    text: str
-    step: int
-
-
-class Tracker:
-    """A run that a tracker shows.
-
-    Attributes:
-        can_drop: whether rows that it has can be taken back; if not, they must not be sent again.
-        keeps_late: whether it keeps a step's values only when those of a later step come, or at the end.
-    """
-
-    can_drop = False
-    keeps_late = False
-
-    def __init__(self, about: About) -> None:
-        """Begin the run, or go on with it."""
+class Tracker(Protocol):
+    """A run that a tracker shows."""
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         """Take in the values after a step."""
-        raise NotImplementedError
 
-    def results(self, step: int, values: Mapping[str, float], pictures: Mapping[str, Path]) -> None:
-        """Take in what was measured and drawn at the end."""
-        raise NotImplementedError
-
-    def drop_after(self, step: int) -> None:
-        """Forget what came after a step, where that can be."""
-
-    def flush(self) -> None:
-        """Write what it holds back, where that is not out soon by itself."""
+    def show(self, step: int, name: str, picture: Path) -> None:
+        """Take in a PNG file."""
 
     def close(self) -> None:
         """End for now; the run may go on later."""
-        raise NotImplementedError
 
 
-class TensorBoard(Tracker):
-    """Event files in `run/tensorboard`, by torch's own writer."""
+class TensorBoard:
+    """Event files in `run/tensorboard`, by torch's own writer; readers forget rows that come again."""
 
-    can_drop = True
-
-    def __init__(self, about: About) -> None:
-        self._folder = about.folder / "tensorboard"
-        begun = self._folder.exists()
-        self._open(about.step + 1 if begun else None)
-        if not begun:
-            indented = "\n".join(f"    {line}" for line in about.text.splitlines())  # Markdown's code
-            self._writer.add_text("recipe", indented, 0)
-
-    def _open(self, purge_step: int | None) -> None:
+    def __init__(self, recipe: Recipe, folder: Path, run_id: str, step: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        # readers forget what earlier files have from `purge_step` on
-        self._writer = SummaryWriter(str(self._folder), purge_step=purge_step, flush_secs=10)
+        self._writer = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1 if step else None)
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         for name, value in values.items():
             self._writer.add_scalar(name, value, step)
 
-    def results(self, step: int, values: Mapping[str, float], pictures: Mapping[str, Path]) -> None:
-        self.log(step, values)
-        for name, file in pictures.items():
-            self._writer.add_image(f"pictures/{name}", _pixels(file), step, dataformats="HWC")
+    def show(self, step: int, name: str, picture: Path) -> None:
+        import numpy as np
+        from PIL import Image
 
-    def drop_after(self, step: int) -> None:
-        self.close()
-        self._open(step + 1)
-
-    def flush(self) -> None:
-        self._writer.flush()
+        with Image.open(picture, formats=["PNG"]) as image:
+            self._writer.add_image(name, np.asarray(image.convert("RGB")), step, dataformats="HWC")
 
     def close(self) -> None:
         self._writer.close()
 
 
-class _WithRun(Tracker):
-    """wandb's and Trackio's: rows go to a run, which passes them on at once or within half a second."""
+class Wandb:
+    """A run of Weights & Biases, found again by its id."""
 
-    _run: Any
+    def __init__(self, recipe: Recipe, folder: Path, run_id: str, step: int) -> None:
+        import wandb
+
+        self._image: Any = wandb.Image
+        self._run = wandb.init(
+            project=os.environ.get("WANDB_PROJECT", PROJECT),
+            name=os.environ.get("WANDB_NAME", recipe.name),
+            id=run_id,
+            dir=os.environ.get("WANDB_DIR", str(folder)),
+            config=recipe.model_dump(mode="json"),
+            allow_val_change=True,  # how it is computed may change when it goes on
+            resume="allow",
+            reinit="create_new",  # beside a run of the program that calls zoo
+        )
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         self._run.log(dict(values), step=step)
+
+    def show(self, step: int, name: str, picture: Path) -> None:
+        self._run.log({name: self._image(str(picture))}, step=step)
 
     def close(self) -> None:
         self._run.finish()
 
 
-class Wandb(_WithRun):
-    """A run of Weights & Biases; offline its files lie in `run/wandb`, unless WANDB_DIR says otherwise."""
+class Trackio(Wandb):
+    """A run of Trackio, found again by its name; it is called as wandb is."""
 
-    keeps_late = True
-
-    def __init__(self, about: About) -> None:
-        import wandb
-
-        if (lack := wandb_lacks()) is not None:  # it would ask at the terminal, from this thread
-            raise RuntimeError(lack)
-        self._wandb = wandb
-        settings: dict[str, Any] = {}
-        if "WANDB_CONSOLE" not in os.environ:
-            settings["console"] = "off"  # what zoo prints is no log
-        if _FLUSH in wandb.Settings.model_fields:
-            settings[_FLUSH] = 1.0  # seconds; of the default 15 a killed process takes all rows with it
-        self._run = wandb.init(
-            project=os.environ.get("WANDB_PROJECT", PROJECT),
-            name=os.environ.get("WANDB_NAME", about.name),
-            id=about.id,
-            dir=os.environ.get("WANDB_DIR", str(about.folder)),
-            config=dict(about.recipe),
-            allow_val_change=True,  # how it is computed may change when it goes on
-            resume="allow",
-            reinit="create_new",  # beside a run of the program that calls zoo
-            settings=settings,
-        )
-
-    def results(self, step: int, values: Mapping[str, float], pictures: Mapping[str, Path]) -> None:
-        self._run.summary.update(dict(values))
-        images = {f"pictures/{name}": self._wandb.Image(str(file)) for name, file in pictures.items()}
-        if images:
-            self._run.log(images, step=step)
-
-
-class Trackio(_WithRun):
-    """A run of Trackio, in its own local database unless its environment variables say otherwise."""
-
-    def __init__(self, about: About) -> None:
+    def __init__(self, recipe: Recipe, folder: Path, run_id: str, step: int) -> None:
         import trackio
 
-        self._trackio = trackio
+        self._image = trackio.Image
         self._run = trackio.init(
             project=os.environ.get("TRACKIO_PROJECT", PROJECT),
-            name=f"{about.name}-{about.id}",  # by its name it is found again
-            config=dict(about.recipe),
+            name=f"{recipe.name}-{run_id}",
+            config=recipe.model_dump(mode="json"),
             resume="allow",
             embed=False,
         )
 
-    def results(self, step: int, values: Mapping[str, float], pictures: Mapping[str, Path]) -> None:
-        images = {f"pictures/{name}": self._trackio.Image(str(file)) for name, file in pictures.items()}
-        self._run.log({**values, **images}, step=step)
 
-
-TRACKERS: Mapping[str, type[Tracker]] = {
+TRACKERS: Mapping[str, type[TensorBoard | Wandb]] = {
     "tensorboard": TensorBoard,
     "wandb": Wandb,
     "trackio": Trackio,
 }
-"""By the name of the recipe, of the package and of the extra that brings it."""
+"""By the name in the recipe, which is that of the package."""
 
 
-def wandb_lacks() -> str | None:
-    """Say why wandb could not begin a run without asking, e.g. that no API key is known; None if it could.
+def require_trackers(recipe: Recipe) -> None:
+    """Make sure that the packages of the recipe's trackers are installed.
 
-    Nothing is sent to its server, so a key may still be refused.
+    Raises:
+        TrainingError: naming the package.
     """
-    if os.environ.get("WANDB_MODE") in ("offline", "dryrun", "disabled"):
-        return None
-    if getattr(sys.modules.get("wandb"), "run", None) is not None:
-        return None  # the program that calls zoo has one already
-    try:
-        tried = subprocess.run(
-            [sys.executable, "-P", "-c", _LOGIN],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_LOGIN_SECONDS,
-            env=os.environ | {"WANDB_SILENT": "true"},
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return f"wandb.login() has not ended after {_LOGIN_SECONDS:g} s"
-    if tried.returncode == 0:
-        return None
-    said = tried.stderr.strip().splitlines() or [f"wandb.login() ended with status {tried.returncode}"]
-    return said[-1].strip()
+    for name in recipe.training.trackers:
+        if importlib.util.find_spec(name) is None:
+            raise TrainingError(
+                f'training.trackers: "{name}" needs the package {name}. Expected pip install {name}, or '
+                "training.trackers without it; metrics.jsonl is written in any case"
+            )
 
 
-def _pixels(file: Path) -> Any:
-    import numpy as np
-    from PIL import Image
+class Trackers:
+    """The trackers of one run; `run/tracker_id` is by what a resumed run is found again.
 
-    with Image.open(file) as image:
-        return np.asarray(image.convert("RGB"))
+    Args:
+        recipe: names the trackers.
+        folder: of the run; exists.
+        step: the run goes on after it.
+    """
+
+    def __init__(self, recipe: Recipe, folder: Path, step: int) -> None:
+        self._open: dict[str, Tracker] = {}
+        names = dict.fromkeys(recipe.training.trackers)
+        if not names:
+            return
+        id_file = folder / "tracker_id"
+        if not id_file.is_file():
+            id_file.write_text(uuid.uuid4().hex[:8])
+        for name in names:
+            try:
+                self._open[name] = TRACKERS[name](recipe, folder, id_file.read_text().strip(), step)
+            except Exception as error:  # whatever a library of others raises
+                _warn(name, error)
+
+    def log(self, row: Mapping[str, float | int | None]) -> None:
+        """Send a row of metrics.jsonl."""
+        self._send(int(row["step"] or 0), {name: row[name] for name in row if name != "step"})
+
+    def results(self, entries: Sequence[Mapping[str, Any]], pictures: Mapping[str, Path], step: int) -> None:
+        """Send the evaluations of a release as `evaluation/PROTOCOL/METRIC`, and its pictures."""
+        values = {
+            f"evaluation/{entry['protocol']}/{name}": value
+            for entry in reversed(entries)  # of two entries of a protocol the first one stands
+            for name, value in entry["metrics"].items()
+        }
+        self._send(step, values, {f"pictures/{name}": file for name, file in pictures.items()})
+
+    def close(self) -> None:
+        """End for now."""
+        for name, tracker in self._open.items():
+            try:
+                tracker.close()
+            except Exception as error:
+                _warn(name, error)
+
+    def _send(self, step: int, values: Mapping[str, Any], pictures: Mapping[str, Path] = {}) -> None:
+        finite = {
+            name: value
+            for name, value in values.items()
+            if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        }
+        for name, tracker in [*self._open.items()]:
+            try:
+                if finite:
+                    tracker.log(step, finite)
+                for title, file in pictures.items():
+                    tracker.show(step, title, file)
+            except Exception as error:
+                del self._open[name]
+                _warn(name, error)
+
+
+def _warn(name: str, error: Exception) -> None:
+    warnings.warn(
+        f"training.trackers: {name} has failed and gets nothing more: {first_line(error)[:300]}. The "
+        "training goes on; metrics.jsonl has every row",
+        ZooWarning,
+        stacklevel=2,
+    )

@@ -1,10 +1,9 @@
-"""Means of metrics over an interval of steps, fetched from the device without waiting for it."""
+"""Means of a step's scalars over an interval of steps, fetched from the device without waiting for it."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections import deque
 from typing import NamedTuple
 
 import torch
@@ -26,7 +25,7 @@ class _Underway(NamedTuple):
     arrived: torch.cuda.Event | None
 
 
-class Meter:
+class Metrics:
     """Collects each step's detached scalars and averages them over intervals, and over ranks.
 
     Args:
@@ -35,23 +34,20 @@ class Meter:
 
     def __init__(self, ranks: Ranks = ALONE) -> None:
         self._ranks = ranks
-        self._steps: list[tuple[float, dict[str, Tensor]]] = []
+        self._steps: list[dict[str, Tensor]] = []
         self._images = 0
         self._began = time.monotonic()
-        self._underway: deque[_Underway] = deque()
+        self._underway: list[_Underway] = []
 
-    def add(self, output: Output, rows: int, total: int) -> None:
-        """Take in one step's loss and metrics; no value is read back to the host.
+    def add(self, output: Output, images: int) -> None:
+        """Take in one step's loss and metrics, means over this rank's images; no value is read back.
 
         Args:
-            output: means over this rank's images.
-            rows: how many these are.
-            total: images of all ranks.
+            output: of the step.
+            images: of all ranks.
         """
-        # so that the mean over ranks is the mean over images
-        weight = 1.0 if self._ranks.alone else rows * self._ranks.size / total
-        self._steps.append((weight, {"loss": output.loss.detach(), **output.metrics}))
-        self._images += total
+        self._steps.append({"loss": output.loss.detach(), **output.metrics})
+        self._images += images
 
     def close(self, facts: Row) -> None:
         """End the interval: a row of `facts`, `images_per_second` and the means is to come; begin anew.
@@ -65,31 +61,28 @@ class Meter:
         now = time.monotonic()
         first = facts["step"] - len(self._steps) + 1
         row = {**facts, "images_per_second": self._images / max(now - self._began, 1e-9)}
-        names = tuple(sorted({name for _, step in self._steps for name in step} - {"loss"}))
-        nothing = torch.full_like(self._steps[0][1]["loss"], torch.nan, dtype=torch.float32)
-        losses, table, found = list[Tensor](), list[Tensor](), list[Tensor]()
-        for weight, step in self._steps:
-            losses.append(step["loss"] * weight)
-            # a row of the table for each step: few operations, however many metrics there are
-            row_of_step = torch.stack([nothing, *(step.get(name, nothing).float() for name in names)])
-            found.append(~row_of_step.isnan() * weight)
-            table.append(row_of_step * weight)
+        names = tuple(sorted({name for step in self._steps for name in step} - {"loss"}))
+        nothing = torch.full_like(self._steps[0]["loss"], torch.nan, dtype=torch.float32)
+        # a row of the table for each step: few operations, however many metrics there are
+        table = torch.stack(
+            [
+                torch.stack([nothing, *(step.get(name, nothing).float() for name in names)])
+                for step in self._steps
+            ]
+        )
+        losses = torch.stack([step["loss"] for step in self._steps]).float()
         self._steps, self._images, self._began = [], 0, now
-        each = torch.stack(losses).float()
-        sums, counts = torch.stack(table).nansum(dim=0), torch.stack(found).sum(dim=0)
-        both = torch.cat([each, sums[1:], counts[1:]])
+        both = torch.cat([losses, table.nansum(dim=0)[1:], (~table.isnan()).float().sum(dim=0)[1:]])
         self._ranks.average_([both])
-        each, sums, counts = torch.split(both, [len(each), len(names), len(names)])
-        finite = each.isfinite().cumprod(dim=0).sum()  # steps before the first loss that is not
-        together = torch.cat([torch.stack([each.mean(), finite.float()]), sums / counts])
+        losses, sums, counts = torch.split(both, [len(losses), len(names), len(names)])
+        finite = losses.isfinite().cumprod(dim=0).sum()  # steps before the first loss that is not
+        means = torch.cat([torch.stack([losses.mean(), finite.float()]), sums / counts])
         arrived = None
-        if together.device.type == "cuda":
-            together = torch.empty_like(together, device="cpu", pin_memory=True).copy_(
-                together, non_blocking=True
-            )
+        if means.device.type == "cuda":
+            means = torch.empty_like(means, device="cpu", pin_memory=True).copy_(means, non_blocking=True)
             arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
             arrived.record()
-        self._underway.append(_Underway(row, first, ("loss", *names), together, arrived))
+        self._underway.append(_Underway(row, first, ("loss", *names), means, arrived))
 
     def rows(self, *, wait: bool) -> list[Row]:
         """Return the rows that have arrived since the last call, oldest first; with `wait`, all.
@@ -103,7 +96,7 @@ class Meter:
                 if not wait:
                     break
                 arrived.synchronize()
-            self._underway.popleft()
+            del self._underway[0]
             loss, finite, *others = means.tolist()
             row = {**facts, **dict(zip(names, [loss, *others], strict=True))}
             if not math.isfinite(loss):

@@ -1,4 +1,4 @@
-"""What makes the encoders cheaper without changing what is computed: compilation, checkpointing, kernels."""
+"""In which precision a step computes, and what makes it cheaper: compilation, checkpointing, kernels."""
 
 from __future__ import annotations
 
@@ -13,6 +13,22 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from zoo.errors import RecipeError, TrainingError
 from zoo.modules import MomentumEncoder, Teacher
 from zoo.objectives import Objective
+from zoo.recipe.sections import ON_GPU_ALONE
+
+_AUTOCAST = {"fp32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def autocast_dtype(precision: str, device: torch.device) -> torch.dtype | None:
+    """Return what `training.precision` computes matrix products in; None: what they are given in.
+
+    Raises:
+        RecipeError: for a precision that the device does not have.
+    """
+    if precision in ON_GPU_ALONE and device.type == "cpu":
+        raise RecipeError(
+            f'training.precision: "{precision}" needs a GPU, and torch sees none; use "fp32" or "bf16"'
+        )
+    return _AUTOCAST[precision]
 
 
 def encoders(objective: Objective) -> list[nn.Module]:
@@ -64,12 +80,12 @@ def checkpoint_activations(encoder: nn.Module, arch: str) -> None:
 
 
 @contextmanager
-def frozen_statistics(module: nn.Module, enabled: bool) -> Iterator[None]:
-    """Keep BatchNorm's running statistics as they are inside the block.
+def frozen_statistics(module: nn.Module | None) -> Iterator[None]:
+    """Keep BatchNorm's running statistics as they are inside the block; None has none.
 
     For the backward pass of checkpointed activations: its second forward would move them a second time.
     """
-    norms = [child for child in module.modules() if enabled and isinstance(child, _BatchNorm)]
+    norms = [] if module is None else [child for child in module.modules() if isinstance(child, _BatchNorm)]
     kept = [(norm.momentum, norm.num_batches_tracked) for norm in norms]
     for norm in norms:
         norm.momentum, norm.num_batches_tracked = 0.0, None  # the same operations, which change nothing

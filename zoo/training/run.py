@@ -1,30 +1,33 @@
-"""The folder of a run: its recipe, its metrics and its checkpoints."""
+"""The folder of a run: its lock, its recipe, what was recorded, and its checkpoints."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
+import socket
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
+from zoo import locks
 from zoo.catalog import recipe_text
 from zoo.data import ImageDataset
-from zoo.errors import TrainingError, ZooWarning
-from zoo.files import is_file, sync, temporary_files, write_text
+from zoo.errors import InUse, TrainingError, ZooWarning
+from zoo.files import is_file, read_object, read_text, sync, temporary_files, write_text, writing
 from zoo.recipe import Recipe
 from zoo.training.changes import Change, allowed_changes
 from zoo.training.checkpoint import Checkpoint, Checkpoints
-from zoo.training.disk import gone, writing
-from zoo.training.lock import hold
-from zoo.training.records import LARGEST, json_lines, lines
-from zoo.training.tracking import Tracking, scalars_of
+from zoo.training.trackers import Trackers
 
-__all__ = ["Checkpoint", "RunFolder"]
+LOCK_SECONDS = 10.0
+"""For how long a lock is waited for: data workers of a killed process hold it until they notice."""
+_LARGEST = 256 << 20  # bytes of a record: a million rows of metrics
 
 
 class RunFolder:
@@ -48,8 +51,7 @@ class RunFolder:
         self.unreadable_file = path / "unreadable.txt"
         self._checkpoints = Checkpoints(path / "checkpoints")
         self._locked = False
-        self._tracking: Tracking | None = None
-        self._identity: tuple[int, int] | None = None
+        self._trackers: Trackers | None = None
 
     def is_one(self) -> bool:
         """Return whether a run has been here: its recipe, and something of its training."""
@@ -63,49 +65,40 @@ class RunFolder:
         Within the block it may be entered again. Of several ranks only the first may.
 
         Raises:
-            TrainingError: naming process, host and since when, if the folder is in use.
+            InUse: naming process and host, if the folder is in use.
+            TrainingError: if it cannot be written.
         """
         if self._locked:
             yield
             return
-        with hold(self.path, used=self.recipe_file):
-            self._locked = True
+        lock, holder = FileLock(self.path / ".lock"), self.path / ".holder.json"
+        made = [path for path in (self.path, *self.path.parents) if not path.exists()]
+        with self._writing():
+            self.path.mkdir(parents=True, exist_ok=True)
             try:
-                yield
-            finally:
-                self._locked = False
-                tracking, self._tracking = self._tracking, None
-                if tracking is not None:
-                    tracking.close()
-
-    def claim(self, recipe: Recipe, *, resume: bool) -> None:
-        """Claim the folder for `recipe`, whose trainings keep their state elsewhere.
-
-        Raises:
-            TrainingError: as `start` does.
-        """
-        self._changes(recipe, resume=resume)
-        with writing(f'run folder "{self.path}"', self.path):
-            write_text(self.recipe_file, recipe.to_yaml())
-
-    def note_stages(self, stages: Sequence[RunFolder]) -> None:
-        """Note where the trainings of the recipe's method lie, in their order, whether begun or not.
-
-        Raises:
-            TrainingError: if it cannot be written.
-        """
-        places = [_relative(stage.path, self.path) for stage in stages]
-        with writing(f'"{self.stages_file}"', self.path):
-            write_text(self.stages_file, json.dumps(places) + "\n")
-
-    def stages(self) -> list[RunFolder]:
-        """Return where the trainings of the recipe's method lie, as far as they are begun, in their order."""
+                locks.acquire(lock, timeout=LOCK_SECONDS)
+            except Timeout:
+                found = read_object(holder)
+                raise InUse(
+                    f'run folder "{self.path}" is in use by process {found.get("pid")} on '
+                    f"{found.get('host')}; wait for it or stop it, or choose another --out"
+                ) from None
+            write_text(holder, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}))
+        self._locked = True
         try:
-            places = json.loads("".join(lines(self.stages_file)))
-            found = [RunFolder((self.path / place).resolve()) for place in places]
-        except (ValueError, RecursionError, TypeError):  # damaged, as by a crash, or there is none
-            return []
-        return list(takewhile(lambda stage: is_file(stage.recipe_file), found))
+            yield
+        finally:
+            self._locked = False
+            trackers, self._trackers = self._trackers, None
+            if trackers is not None:
+                trackers.close()
+            if made and not self.recipe_file.exists():  # nothing was begun, so nothing is left
+                with suppress(OSError):
+                    holder.unlink()
+                    (self.path / ".lock").unlink()
+                    for path in made:
+                        path.rmdir()
+            lock.release()
 
     def start(self, recipe: Recipe, *, resume: bool) -> Checkpoint | None:
         """Claim the folder for `recipe`; return the checkpoint to go on from, or None to begin.
@@ -117,19 +110,36 @@ class RunFolder:
                 cannot be written; if it has checkpoints and none is readable.
         """
         changes = self._changes(recipe, resume=resume)
-        with writing(f'run folder "{self.path}"', self.path):
+        with self._writing():
             self._checkpoints.folder.mkdir(parents=True, exist_ok=True)
             self._checkpoints.sweep()
             for file in temporary_files(self.path):
                 file.unlink()
             checkpoint = self.load()
-            self._record(changes, checkpoint.step if checkpoint else 0)
-            write_text(self.recipe_file, recipe.to_yaml())
-            self.drop_rows_after(checkpoint.step if checkpoint else 0)
-            self._identity = self._found()
             step = checkpoint.step if checkpoint else 0
-            self._tracking = Tracking(recipe, self.path, step, self.rows())
+            self._record(changes, step)
+            write_text(self.recipe_file, recipe.to_yaml())
+            self._drop_rows_after(step)
+            self._trackers = Trackers(recipe, self.path, step)
         return checkpoint
+
+    def claim(self, recipe: Recipe, stages: Sequence[RunFolder], *, resume: bool) -> None:
+        """Claim the folder for a recipe with a method, and note where its trainings lie, begun or not.
+
+        Raises:
+            TrainingError: as `start` does.
+        """
+        self._changes(recipe, resume=resume)
+        places = [os.path.relpath(stage.path.resolve(), self.path.resolve()) for stage in stages]
+        with self._writing():
+            write_text(self.recipe_file, recipe.to_yaml())
+            write_text(self.stages_file, json.dumps(places) + "\n")
+
+    def stages(self) -> list[RunFolder]:
+        """Return where the trainings of the recipe's method lie, as far as they are begun, in their order."""
+        places = json.loads("".join(_lines(self.stages_file)) or "[]")
+        found = [RunFolder((self.path / place).resolve()) for place in places]
+        return list(takewhile(lambda stage: is_file(stage.recipe_file), found))
 
     def _changes(self, recipe: Recipe, *, resume: bool) -> list[Change]:
         """Return in what `recipe` differs from that of the run in the folder, if there is one."""
@@ -156,7 +166,7 @@ class RunFolder:
             TrainingError: if the run began on others.
         """
         found = self.check_images(dataset)
-        with self._own(), writing(f'"{self.data_file}"', self.path):
+        with self._writing():
             write_text(self.data_file, json.dumps(found) + "\n", parents=False)
 
     def check_images(self, dataset: ImageDataset) -> dict[str, Any]:
@@ -167,11 +177,8 @@ class RunFolder:
         """
         facts = dataset.describe()
         found = {key: facts[key] for key in ("num_images", "sha256")}
-        try:
-            begun = json.loads("".join(lines(self.data_file)))
-        except (ValueError, RecursionError):
-            begun = None
-        if isinstance(begun, dict) and begun.get("sha256") not in (None, found["sha256"]):
+        begun = read_object(self.data_file)
+        if begun.get("sha256") not in (None, found["sha256"]):
             raise TrainingError(
                 f'"{self.path}" holds a run on {_images(begun)}, which cannot be continued on '
                 f"{_images(found)}: names, labels or order differ. Give it the data it began with, or choose "
@@ -184,16 +191,23 @@ class RunFolder:
         # a run that has fallen back to an earlier checkpoint comes by the later changes again
         rows = [{**row, "step": min(step, row["step"])} for row in self.changes()]
         for key, before, now in changes:
-            row = {"step": step, "key": key, "from": before, "to": now}
             warnings.warn(f"from step {step} on: {key} was {before!r}, is {now!r}", ZooWarning, stacklevel=2)
-            rows.append(row)
+            rows.append({"step": step, "key": key, "from": before, "to": now})
         unique = [row for i, row in enumerate(rows) if row not in rows[:i]]
         if unique:
             write_text(self.changes_file, "".join(json.dumps(row) + "\n" for row in unique))
 
+    def changes(self) -> list[dict[str, Any]]:
+        """Return what was changed in the recipe while the run went on: rows of step, key, from and to."""
+        return _rows(self.changes_file)
+
     def checkpoints(self) -> list[Path]:
         """Return the checkpoint files, newest first."""
         return self._checkpoints.files()
+
+    def holds(self, step: int) -> bool:
+        """Whether there is a checkpoint of `step`."""
+        return self._checkpoints.file(step).is_file()
 
     def load(self, step: int | None = None) -> Checkpoint | None:
         """Read the newest good checkpoint, or that of `step`; a damaged newest is passed over with a warning.
@@ -203,22 +217,16 @@ class RunFolder:
         """
         return self._checkpoints.newest() if step is None else self._checkpoints.read(step)
 
-    def holds(self, step: int) -> bool:
-        """Whether there is a checkpoint of `step`."""
-        return self._checkpoints.file(step).is_file()
-
     def save(self, checkpoint: Checkpoint, *, keep: int = 2) -> None:
         """Write a checkpoint, whole or not at all, and remove all but the newest `keep`.
 
         Raises:
             TrainingError: if it cannot be written; earlier checkpoints are untouched.
         """
-        with self._own(), writing(f'"{self.metrics_file}"', self.path):
+        with self._writing():
             for file in filter(Path.exists, (self.metrics_file, self.classes_file)):
                 sync(file)  # so that rows of finished steps outlive the machine as well
             self._checkpoints.write(checkpoint, keep)
-        if self._tracking is not None:
-            self._tracking.flush()
 
     def log(self, row: Mapping[str, float | int]) -> None:
         """Append one row to metrics.jsonl; values that are not finite become null.
@@ -228,8 +236,16 @@ class RunFolder:
         """
         clean = {k: v if math.isfinite(v) else None for k, v in row.items()}
         self._append(self.metrics_file, clean)
-        if self._tracking is not None:
-            self._tracking.log(clean)
+        if self._trackers is not None:
+            self._trackers.log(clean)
+
+    def log_classes(self, row: Mapping[str, Any]) -> None:
+        """Append one row to classes.jsonl.
+
+        Raises:
+            TrainingError: if it cannot be written.
+        """
+        self._append(self.classes_file, row)
 
     def track_results(
         self,
@@ -239,7 +255,7 @@ class RunFolder:
         *,
         step: int = 0,
     ) -> None:
-        """Tell the recipe's trackers what was measured and drawn in the end; the folder has to be locked.
+        """Send the recipe's trackers what was measured and drawn in the end; the folder has to be locked.
 
         Args:
             recipe: of a training here, or of a method whose trainings lie elsewhere.
@@ -247,47 +263,33 @@ class RunFolder:
             pictures: PNG files by name.
             step: the training's last.
         """
-        if self._tracking is None:
-            self._tracking = Tracking(recipe, self.path, step, self.rows())
-        self._tracking.results(scalars_of(entries), pictures)
-
-    def log_classes(self, row: Mapping[str, Any]) -> None:
-        """Append one row to classes.jsonl, unless it has grown so large that it might not be read again.
-
-        Raises:
-            TrainingError: if it cannot be written.
-        """
-        file = self.classes_file
-        if not file.exists() or file.stat().st_size < LARGEST // 2:
-            self._append(file, row)
-
-    def _append(self, to: Path, row: Mapping[str, Any]) -> None:
-        with self._own(), writing(f'"{to}"', self.path), to.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
+        if self._trackers is None:
+            self._trackers = Trackers(recipe, self.path, step)
+        self._trackers.results(entries, pictures, step)
 
     def note_unreadable(self, names: Sequence[str]) -> None:
         """Keep the names of unreadable images in `unreadable.txt` and say when there are new ones."""
-        file = self.unreadable_file
-        known = lines(file)
+        known = self.unreadable()
         # a file's name need not be text
         texts = [name.encode(errors="backslashreplace").decode() for name in names]
         new = [text for text in texts if text not in known]
         if new:
-            with self._own(), writing(f'"{file}"', self.path):
-                write_text(file, "\n".join([*known, *new]) + "\n", parents=False)
-            count = len(known) + len(new)
-            found = (
-                "1 image cannot be read and is" if count == 1 else f"{count} images cannot be read and are"
-            )
+            with self._writing():
+                write_text(self.unreadable_file, "\n".join([*known, *new]) + "\n", parents=False)
             warnings.warn(
-                f'{found} replaced, e.g. "{new[0]}"; all in {file}',
+                f'images that cannot be read and are replaced: {len(known) + len(new)}, e.g. "{new[0]}"; '
+                f"all in {self.unreadable_file}",
                 ZooWarning,
                 stacklevel=2,
             )
 
+    def unreadable(self) -> list[str]:
+        """Return the names of images that could not be read."""
+        return _lines(self.unreadable_file)
+
     def rows(self) -> list[dict[str, Any]]:
         """Return the rows of metrics.jsonl; a last line cut off by a crash is left out."""
-        return json_lines(self.metrics_file)
+        return _rows(self.metrics_file)
 
     def class_rows(self) -> list[dict[str, Any]]:
         """Return the rows of classes.jsonl, one of each checkpoint before which there was a look.
@@ -300,53 +302,49 @@ class RunFolder:
         the batch size; `center_gradient`, the mean norm of the gradient of the class's center. Of the last
         three each is None as a whole where the objective does not say, or has no centers.
         """
-        return [row for row in json_lines(self.classes_file) if isinstance(row.get("images"), list)]
+        return _rows(self.classes_file)
 
-    def changes(self) -> list[dict[str, Any]]:
-        """Return what was changed in the recipe while the run went on: rows of step, key, from and to."""
-        return [row for row in json_lines(self.changes_file) if row.keys() >= {"key", "from", "to"}]
+    def _append(self, to: Path, row: Mapping[str, Any]) -> None:
+        with self._writing(), to.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
 
-    def drop_rows_after(self, step: int) -> None:
+    def _drop_rows_after(self, step: int) -> None:
         """Forget recorded rows that the steps after the checkpoint will write again."""
-        self._write_rows(self.metrics_file, [row for row in self.rows() if row["step"] <= step])
-        if self.classes_file.exists():
-            self._write_rows(self.classes_file, [row for row in self.class_rows() if row["step"] <= step])
-        if self._tracking is not None:
-            self._tracking.drop_after(step)
+        for file in (self.metrics_file, self.classes_file):
+            rows = [row for row in _rows(file) if row["step"] <= step]
+            if file.exists() or file == self.metrics_file:
+                write_text(file, "".join(json.dumps(row) + "\n" for row in rows))
 
-    def _write_rows(self, file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-        with self._own(), writing(f'"{file}"', self.path):
-            write_text(file, "".join(json.dumps(row) + "\n" for row in rows), parents=False)
+    def _writing(self) -> AbstractContextManager[None]:
+        return writing(f'run folder "{self.path}"', TrainingError)
 
-    @contextmanager
-    def _own(self) -> Iterator[None]:
-        """Refuse to write into a folder that has taken the place of this run's, or takes it meanwhile."""
-        if self._identity not in (None, self._found()):
-            raise gone(self.path)
+
+def _rows(file: Path) -> list[dict[str, Any]]:
+    """Return the JSON objects of a file, one a line; what a crash has cut off is left out, with a warning."""
+    lines, rows = _lines(file), list[dict[str, Any]]()
+    for number, line in enumerate(lines, 1):
         try:
-            yield
-        except TrainingError:
-            if self._identity not in (None, self._found()):
-                raise gone(self.path) from None
-            raise
-
-    def _found(self) -> tuple[int, int] | None:
-        try:
-            found = self.path.stat()
-        except OSError:
-            return None
-        return found.st_dev, found.st_ino
+            row = json.loads(line)
+        except ValueError:
+            row = None
+        if isinstance(row, dict) and isinstance(row.get("step"), int):
+            rows.append(row)
+        elif number < len(lines):
+            warnings.warn(
+                f'"{file}" is damaged: line {number} is no row and is left out', ZooWarning, stacklevel=2
+            )
+    return rows
 
 
-def _relative(path: Path, folder: Path) -> str:
-    """Return the way from a folder to a path, which stays true where both are moved together."""
+def _lines(file: Path) -> list[str]:
+    """Return the lines of a file of the run; none if it is not there."""
+    if not file.exists():
+        return []
     try:
-        # links resolved: the way up from a linked folder is that from where it lies
-        return Path(os.path.relpath(path.resolve(), folder.resolve())).as_posix()
-    except ValueError:  # on another drive of Windows
-        return str(path.resolve())
+        return read_text(file, _LARGEST, errors="replace").splitlines()
+    except OSError as error:
+        raise TrainingError(f'"{file}" cannot be read: {error}') from None
 
 
 def _images(facts: Mapping[str, Any]) -> str:
-    digest = str(facts.get("sha256"))[:12]
-    return f"{str(facts.get('num_images'))[:20]} images (sha256 {digest}...)"
+    return f"{facts.get('num_images')} images (sha256 {str(facts.get('sha256'))[:12]}...)"

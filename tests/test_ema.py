@@ -1,0 +1,106 @@
+"""The moving average of the weights: against timm's own, an independent loop, and every way a run can go."""
+
+from __future__ import annotations
+
+import copy
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+from timm.utils import ModelEmaV3
+from torch import Tensor
+
+from tests.test_step import stepper_and_batches
+from tests.test_training import StopAfter, assert_same_state, recipe, run
+from zoo.errors import Interrupted, RecipeError
+from zoo.training import RunFolder
+
+EMA = "training.ema={decay: 0.8, warmup: false}"
+WARM = "training.ema={decay: 0.8, warmup: true}"
+STEPS = 12
+
+
+@pytest.mark.parametrize(("kind", "section"), [("classify", EMA), ("classify", WARM), ("gpaco", WARM)])
+def test_average_is_timms_bit_for_bit_and_that_of_an_independent_loop(kind: str, section: str) -> None:
+    stepper, batches = stepper_and_batches(recipe(kind, section), STEPS)
+    assert stepper.ema is not None
+    objective = stepper.objective
+    timm_average = ModelEmaV3(objective, decay=0.8, use_warmup=section == WARM)
+    slow: dict[str, Tensor] = {}
+    for step, batch in enumerate(batches):
+        stepper(step, batch)
+        timm_average.update(objective, step=step + 1)
+        warm = 1 - (step + 1) ** (-2 / 3)
+        decay = 0.0 if step == 0 else min(0.8, warm) if section == WARM else 0.8
+        for name, value in objective.state_dict().items():
+            before = slow.get(name, value.double())
+            slow[name] = decay * before + (1 - decay) * value.double()
+    raw = {name: value.clone() for name, value in objective.state_dict().items()}
+    stepper.ema.apply()
+    theirs, moved = timm_average.module.state_dict(), 0
+    for name, value in objective.state_dict().items():
+        if any(part in name for part in ("contrast.", "queue.", "teacher", "key")):
+            continue  # has a rule of its own
+        assert torch.equal(value, theirs[name]), name
+        if value.is_floating_point():
+            torch.testing.assert_close(value.double(), slow[name], rtol=1e-5, atol=1e-6)
+            moved += not torch.equal(value, raw[name])
+    assert moved > 50  # weights, biases and both running statistics of every layer
+
+
+@pytest.mark.parametrize("kind", ["moco", "pico", "paco"])
+def test_queue_key_encoder_prototypes_and_targets_stay_those_of_the_training(kind: str) -> None:
+    stepper, batches = stepper_and_batches(recipe(kind, EMA), 5)
+    for step, batch in enumerate(batches):
+        stepper(step, batch)
+    objective = stepper.objective
+    raw = {name: value.clone() for name, value in objective.state_dict().items()}
+    own_rule = {
+        f"{name}.{key}"
+        for name, module in objective.named_modules()
+        for key in module.state_dict()
+        if type(module).__name__ in ("MomentumEncoder", "KeyQueue")
+    }
+    assert own_rule and stepper.ema is not None
+    with stepper.ema.applied():
+        inside = {name: value.clone() for name, value in objective.state_dict().items()}
+    changed = {name for name in raw if not torch.equal(raw[name], inside[name])}
+    assert {"encoder.conv1.weight", "encoder.bn1.running_var"} <= changed
+    assert not changed & (own_rule | {"targets", "prototypes", "class_counts", "learned.log_prior"})
+    for name, value in objective.state_dict().items():
+        assert torch.equal(value, raw[name]), name  # and after the block all is as before it
+
+
+def test_training_takes_no_notice_and_resumes_to_the_same_average_bit_for_bit(tmp_path: Path) -> None:
+    plain, r = run(recipe("paco"), tmp_path / "plain"), recipe("paco", WARM)
+    undisturbed = run(r, tmp_path / "a")
+    saved = RunFolder(tmp_path / "a").load()
+    assert saved is not None
+    for name, value in plain.state_dict().items():
+        assert torch.equal(saved.state["objective"][name], value), name
+    assert not torch.equal(undisturbed.encoder.conv1.weight, plain.encoder.conv1.weight)
+    StopAfter(tmp_path / "b", 3, signal.SIGTERM)
+    with pytest.raises(Interrupted):
+        run(r, tmp_path / "b")
+    for _ in range(2):  # and a finished one, opened again
+        assert_same_state(undisturbed, run(r, tmp_path / "b", resume=True))
+
+
+def test_an_update_that_a_loss_scaler_throws_away_leaves_a_finite_average() -> None:
+    stepper, batches = stepper_and_batches(recipe("classify", EMA), 3)
+    stepper.scaler = torch.amp.GradScaler("cpu", init_scale=torch.inf)
+    before = copy.deepcopy(stepper.objective.state_dict())
+    for step, batch in enumerate(batches):
+        stepper(step, batch)
+    assert stepper.ema is not None and stepper.ema.updates == 3
+    stepper.ema.apply()
+    for name, parameter in stepper.objective.named_parameters():
+        assert torch.allclose(parameter, before[name]), name  # nothing was trained yet
+
+
+def test_an_average_longer_than_the_training_is_refused_with_the_share_of_its_start() -> None:
+    """0.999^11: what the weights after the first of 12 steps would be of what is released."""
+    with pytest.raises(RecipeError, match=r"training\.ema: after all 12 steps 98\.9% of the average"):
+        stepper_and_batches(recipe("classify", "training.ema={decay: 0.999, warmup: false}"), 1)
+    stepper_and_batches(recipe("classify", "training.ema={decay: 0.999, warmup: true}"), 1)

@@ -1,0 +1,330 @@
+"""Evaluation while training: what is held out, when training ends, what is released, exact resume."""
+
+from __future__ import annotations
+
+import math
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from zoo.evaluation.classifier import center_logits
+
+import zoo
+from tests import test_training
+from tests.objective_helpers import eval_batches
+from tests.test_step import stepper_and_batches
+from tests.test_training import StopAfter, assert_same_state
+from zoo.data import ImageDataset, eval_images, open_dataset
+from zoo.data.sources import ArrayStore
+from zoo.errors import DataError, Interrupted, RecipeError
+from zoo.evaluation.encode import extract
+from zoo.evaluation.metrics import classification_metrics
+from zoo.objectives import Objective
+from zoo.recipe import Recipe
+from zoo.training import RunFolder, Trained, build_objective, train
+from zoo.training.monitor import IMAGES, TAU, EarlyStopping, Images, K, split_neighbors, split_validation
+
+CPU = torch.device("cpu")
+# a constant rate on 240 images: the validation loss turns up after a few epochs
+OVERFIT = (
+    "training.epochs=20",
+    "schedule.name=constant",
+    "schedule.warmup_epochs=0",
+    "objective.loss=cross_entropy",
+    "optimizer.lr=0.02",
+    "optimizer.weight_decay=0.0",
+    "training.threads=1",
+)
+EVERY = "training.knn_every=1"
+
+
+def recipe(name: str, *overrides: str) -> Recipe:
+    """Of a classifier the one whose loss is that of the images as they come, which may be looked at."""
+    plain = ("objective.loss=cross_entropy",) if name == "classify" else ()
+    return test_training.recipe(name, *plain, *overrides)
+
+
+def stopping(metric: str = "loss", *, every: int = 1, patience: int = 2, fraction: float = 0.3) -> str:
+    return (
+        f"training.early_stopping={{validation_fraction: {fraction}, metric: {metric}, every: {every}, "
+        f"patience: {patience}}}"
+    )
+
+
+def go(r: Recipe, folder: Path, dataset: ImageDataset | None = None, *, resume: bool = False) -> Trained:
+    dataset = dataset or open_dataset(r.data, "train", None)
+    return train(build_objective(r, dataset), dataset, r, RunFolder(folder), resume=resume)
+
+
+def looks(folder: Path, name: str = "validation_loss") -> list[dict[str, float]]:
+    return [row for row in RunFolder(folder).rows() if name in row]
+
+
+def made(labels: list[int], classes: int) -> ImageDataset:
+    pixels = np.random.default_rng(0).integers(0, 256, (len(labels), 8, 8), dtype=np.uint8)
+    return ImageDataset(ArrayStore(pixels, "made"), np.array(labels), [f"class {c}" for c in range(classes)])
+
+
+def names_of(dataset: ImageDataset) -> list[str]:
+    return [dataset.name_of(i) for i in range(len(dataset))]
+
+
+# --- which images
+
+
+def test_each_class_gives_its_share_but_never_its_only_image() -> None:
+    dataset = made([0] * 40 + [1] * 10 + [2] * 2 + [3], 4)
+    r = recipe("classify", stopping(fraction=0.2))
+    training, held = split_validation(dataset, r)
+    assert held is not None
+    assert held.class_counts.tolist() == [8, 2, 1, 0]
+    assert training.class_counts.tolist() == [32, 8, 1, 1]
+    assert sorted(names_of(training) + names_of(held)) == sorted(names_of(dataset))
+    again = split_validation(dataset, r).validation
+    other = split_validation(
+        dataset, recipe("classify", stopping(fraction=0.2), "training.seed=1")
+    ).validation
+    assert again is not None and other is not None
+    assert names_of(again) == names_of(held) != names_of(other)
+    with pytest.raises(DataError, match=r"each of the 3 classes has a single training image"):
+        split_validation(made([0, 1, 2], 3), r)
+
+
+def test_half_of_each_class_votes_on_the_other_half_and_its_only_image_votes() -> None:
+    r = recipe("moco", EVERY)
+    found = split_neighbors(made([0] * 40 + [1] * 10 + [2] * 3 + [3] + [-1] * 30, 4), r)
+    assert found is not None
+    assert found.voters.class_counts.tolist() == [20, 5, 1, 1]
+    assert found.queries.class_counts.tolist() == [20, 5, 2, 0]
+    assert not {*names_of(found.voters)} & {*names_of(found.queries)}
+    many = split_neighbors(made([i % 7 for i in range(IMAGES + 5000)], 7), r)
+    assert many is not None and len(many.voters) + len(many.queries) == IMAGES
+    assert split_neighbors(made([0, 0], 1), recipe("moco")) is None
+    for labels, missing in (([-1] * 9, "no class"), ([0, 1, 2], "no two of one class")):
+        with pytest.raises(DataError, match=rf"^training\.knn_every: .*of which {missing} is known"):
+            split_neighbors(made(labels, 3), r)
+
+
+def test_held_out_images_are_in_no_batch_no_count_and_are_all_that_is_looked_at(tmp_path: Path) -> None:
+    """They are white, the others black."""
+    r = recipe("classify", stopping(patience=9), "views.train=[[{op: horizontal_flip}]]")
+    real = open_dataset(r.data, "train", None)
+    held = split_validation(real, r).validation
+    assert held is not None
+    white = {*names_of(held)}
+    is_white = np.array([name in white for name in names_of(real)])
+    pixels = np.where(is_white, 255, 0).astype(np.uint8)[:, None, None] * np.ones((1, 8, 8), np.uint8)
+    planted = ImageDataset(ArrayStore(pixels, "planted"), real.labels, real.class_names)
+    seen: dict[bool, list[Tensor]] = {True: [], False: []}
+
+    class Spy(nn.Module):
+        num_features = 64
+
+        def __init__(self, encoder: nn.Module) -> None:
+            super().__init__()
+            self.inner = encoder
+
+        def forward(self, images: Tensor) -> Tensor:
+            seen[self.training].append(images.amax(dim=(1, 2, 3)).clone())
+            return self.inner(images)
+
+    objective = build_objective(r, planted)
+    objective.encoder = Spy(objective.encoder)
+    train(objective, planted, r, RunFolder(tmp_path), resume=False)
+    trained_on, looked_at = torch.cat(seen[True]), torch.cat(seen[False])
+    assert (len(trained_on), len(looked_at)) == (2 * (len(real) - len(held)), 2 * len(held))
+    assert trained_on.max() < 0 < looked_at.min()
+    paco = recipe("paco", stopping("accuracy"))
+    learned = build_objective(paco, real).learned
+    counts = torch.tensor(split_validation(real, paco).training.class_counts)
+    torch.testing.assert_close(learned.log_prior.exp(), counts / counts.sum(), rtol=1e-4, atol=1e-6)
+
+
+# --- when training ends, and with what
+
+
+def test_it_stops_when_it_gets_worse_and_ends_with_the_best_state(tmp_path: Path) -> None:
+    r = recipe("classify", *OVERFIT, stopping())
+    trained = go(r, tmp_path / "a")
+    losses = [row["validation_loss"] for row in looks(tmp_path / "a")]
+    best, facts = int(np.argmin(losses)) + 1, trained.stopping
+    assert facts is not None
+    assert best < len(losses) == best + 2 == facts["stopped_at_epoch"] < 20
+    assert facts["best_epoch"] == best and facts["best_value"] == pytest.approx(min(losses), abs=1e-4)
+    parts = split_validation(open_dataset(r.data, "train", None), r)
+    assert trained.images == len(parts.training) * facts["stopped_at_epoch"]
+    # the same training of the rest alone, which knows of no validation and ends there
+    plain = go(recipe("classify", *OVERFIT, f"training.epochs={best}"), tmp_path / "b", parts.training)
+    assert_same_state(plain.objective, trained.objective)
+
+
+def test_the_value_is_that_of_the_released_classifier(tmp_path: Path) -> None:
+    r = recipe("classify", *OVERFIT, stopping("accuracy", patience=3))
+    trained = go(r, tmp_path)
+    values = [row["validation_accuracy"] for row in looks(tmp_path)]
+    held = split_validation(open_dataset(r.data, "train", None), r).validation
+    assert held is not None and trained.stopping is not None
+    assert trained.stopping["best_epoch"] == values.index(max(values)) + 1
+    images = eval_images(held, r.views.eval, r.data.mean, r.data.std, batch_size=7, device=CPU)
+    features, labels = extract(trained.objective.encoder, images, device=CPU)
+    centers = trained.objective.centers()
+    assert centers is not None
+    logits = center_logits(features, centers)
+    found = classification_metrics(logits.argmax(dim=1), labels, None, held.class_names)
+    row = looks(tmp_path)[values.index(max(values))]
+    for name in ("accuracy", "balanced_accuracy"):
+        assert row[f"validation_{name}"] == pytest.approx(found[name])
+    expected = nn.functional.cross_entropy(logits, labels).item()
+    assert row["validation_loss"] == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("metric", "values", "best"),
+    [
+        ("accuracy", [50.0, 60.0, 60.0, 60.0], 2),  # of equals the earlier
+        ("accuracy", [50.0, 40.0, 51.0, 30.0, 51.0], 3),
+        ("loss", [2.0, 1.0, 1.0, 3.0], 2),
+        ("loss", [math.nan, 4.0, math.nan, math.inf], 2),
+    ],
+)
+def test_the_best_of_given_values(
+    metric: str, values: list[float], best: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    r, script = recipe("classify", stopping(metric)), iter(values)
+    stepper, _ = stepper_and_batches(r, 1)
+    monkeypatch.setattr(EarlyStopping, "_measure", lambda self, objective: {metric: next(script)})
+    assert r.training.early_stopping is not None
+    monitor = EarlyStopping(r.training.early_stopping, made([0], 1), r, stepper, CPU)
+    over = []
+    for look in range(1, len(values) + 1):
+        monitor.look(6 * look)
+        over.append(monitor.over)
+    assert over == [False] * (len(values) - 1) + [True]
+    assert monitor.best is not None and monitor.best.step == 6 * best
+
+
+def test_it_looks_every_so_many_epochs_and_at_the_end_and_changes_nothing(tmp_path: Path) -> None:
+    plain = go(recipe("moco", "training.epochs=3"), tmp_path / "plain").objective
+    looked = go(recipe("moco", "training.epochs=3", "training.knn_every=2"), tmp_path / "looked").objective
+    assert_same_state(plain, looked)
+    assert all(module.training for module in looked.encoder.modules())
+    assert [row["epoch"] for row in looks(tmp_path / "looked", "knn_accuracy")] == [2, 3]
+    losses = [[row["loss"] for row in looks(tmp_path / name, "loss")] for name in ("plain", "looked")]
+    assert losses[0] == losses[1]
+
+
+@pytest.mark.parametrize("rows", [2, 13])
+def test_a_run_stopped_anywhere_ends_as_one_that_was_not(rows: int, tmp_path: Path) -> None:
+    r = recipe("classify", *OVERFIT, stopping(), "training.ema={decay: 0.9, warmup: true}")
+    undisturbed = go(r, tmp_path / "a")
+    StopAfter(tmp_path / "b", rows, signal.SIGTERM)
+    with pytest.raises(Interrupted):
+        go(r, tmp_path / "b")
+    for _ in range(2):  # the second finds a finished training
+        resumed = go(r, tmp_path / "b", resume=True)
+        assert_same_state(undisturbed.objective, resumed.objective)
+        assert resumed.stopping == undisturbed.stopping
+        values = [
+            [(row["step"], row.get("loss"), row.get("validation_loss")) for row in RunFolder(folder).rows()]
+            for folder in (tmp_path / "a", tmp_path / "b")
+        ]
+        assert values[0] == values[1]
+
+
+def test_the_checkpoint_keeps_of_the_best_state_only_what_is_released(tmp_path: Path) -> None:
+    go(recipe("paco", stopping("accuracy")), tmp_path)
+    saved = RunFolder(tmp_path).load()
+    assert saved is not None
+    names = set(saved.state["stopping"]["best"]["weights"])
+    assert {"encoder.conv1.weight", "learned.classifier.weight"} <= names
+    queue_or_teacher = {n for n in saved.state["objective"] if ".queue." in n or "key" in n}
+    assert queue_or_teacher and not names & queue_or_teacher
+
+
+# --- neighbours
+
+
+def encoded(objective: Objective, dataset: ImageDataset, r: Recipe) -> tuple[Any, Any]:
+    """Return unit features in float64 and labels, one image at a time."""
+    features, labels = [], []
+    objective.encoder.eval()
+    with torch.no_grad():
+        for images, targets in eval_batches(dataset, r, 1):
+            features.append(objective.encoder(images)[0].double().numpy())
+            labels.append(int(targets))
+    rows = np.stack(features)
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True), labels
+
+
+@pytest.mark.parametrize("ema", [False, True])
+def test_the_last_look_is_at_the_released_encoder(ema: bool, tmp_path: Path) -> None:
+    r = recipe("moco", "training.knn_every=2", *(["training.ema={decay: 0.9, warmup: true}"] if ema else []))
+    dataset = open_dataset(r.data, "train", None)
+    objective = go(r, tmp_path, dataset).objective
+    images = split_neighbors(dataset, r)
+    assert images is not None
+    voters, classes = encoded(objective, images.voters, r)
+    queries, labels = encoded(objective, images.queries, r)
+    right: dict[int, list[bool]] = {}
+    for row, label in zip(queries, labels, strict=True):
+        cosines, votes = voters @ row, np.zeros(dataset.num_classes)
+        for i in np.argsort(-cosines)[:K]:
+            votes[classes[i]] += math.exp(cosines[i] / TAU)
+        right.setdefault(label, []).append(int(votes.argmax()) == label)
+    accuracy = 100 * float(np.mean([hit for hits in right.values() for hit in hits]))
+    balanced = 100 * float(np.mean([np.mean(hits) for hits in right.values()]))
+    found = looks(tmp_path, "knn_accuracy")[-1]
+    # float32 and batches round: an image whose votes are almost equal may fall to the other side
+    assert found["knn_accuracy"] == pytest.approx(accuracy, abs=100 / len(labels) + 1e-6)
+    if found["knn_accuracy"] == pytest.approx(accuracy):
+        assert found["knn_balanced_accuracy"] == pytest.approx(balanced)
+    assert accuracy != pytest.approx(balanced, abs=3), "a long tail: the two differ"
+
+
+def test_features_that_are_not_finite_are_recorded_as_none_and_end_no_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches = Images.batches
+    monkeypatch.setattr(Images, "batches", lambda self: [(x * torch.nan, y) for x, y in batches(self)])
+    go(recipe("moco", EVERY), tmp_path)
+    row = looks(tmp_path, "knn_accuracy")[-1]
+    assert row["knn_accuracy"] is None and row["knn_balanced_accuracy"] is None
+
+
+# --- what is refused, and the release
+
+
+def test_objectives_that_have_nothing_to_look_at_are_refused() -> None:
+    with pytest.raises(RecipeError, match=r'training\.early_stopping: .* objective "moco" learns none'):
+        recipe("moco", stopping())
+    for kind in ("paco", "sup_con", "pico", "classify"):
+        with pytest.raises(RecipeError, match=r"training\.knn_every: .*learns from.*; expected null"):
+            test_training.recipe(kind, EVERY)
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_the_release_says_what_was_chosen_on_what(tmp_path: Path) -> None:
+    r = Recipe.load(
+        "cifar_resnet20.ce_digits_lt50",
+        [
+            *(*OVERFIT, stopping(), "training.batch_size=64", "training.device=cpu"),
+            *("method={name: tau_normalized, tau: 1.0}", "evaluation=[{protocol: classifier}]"),
+        ],
+    )
+    release = zoo.pretrain(r, out=tmp_path)
+    dataset = open_dataset(r.data, "train", None)
+    parts = split_validation(dataset, r)
+    training = release.metrics["training"]
+    facts = training["early_stopping"]
+    assert parts.validation is not None
+    assert facts["validation_images"] == len(parts.validation)
+    assert training["epochs"] == facts["stopped_at_epoch"] < 20
+    assert "tau_normalized" in facts["judged"]
+    assert release.centers is not None
+    assert release.centers.class_counts.tolist() == parts.training.class_counts.tolist()
+    # many, medium, few and the probes are of the whole long-tailed set
+    assert {entry["train_set"]["num_images"] for entry in release.metrics["evaluations"]} == {len(dataset)}
