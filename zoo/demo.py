@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from torch import nn
 
-from zoo import api, release
+from zoo import api, hub
 from zoo.data import open_dataset
 from zoo.errors import TrainingError
 from zoo.evaluation.measure import measure
@@ -56,7 +56,7 @@ def run(out: Path, seed: int = 0, overrides: tuple[str, ...] = ()) -> dict[str, 
     made: dict[str, Release] = {}
     for name, recipe in recipes.items():
         api.pretrain(recipe, out=out / name)
-        made[name] = release.open(out / name)  # everything below is read back from what was written
+        made[name] = hub.open(out / name)  # everything below is read back from what was written
     rows = {
         "raw pixels": _probe(nn.Flatten(), recipes[MOCO]),
         "random encoder": _probe(_random_encoder(recipes[MOCO]), recipes[MOCO]),

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from zoo import release
+from zoo import hub
 from zoo.config import Config, parse
 from zoo.data import ImageDataset
 from zoo.errors import RecipeError, TrainingError
@@ -99,7 +99,7 @@ def _require_start(recipe: Recipe, method: FromCenters | NearestCenter) -> None:
     if _head(method) == "fresh":
         return
     name = recipe.init.release
-    if not release.open(name).config["zoo"]["has_centers"]:
+    if not hub.open(name).config["zoo"]["has_centers"]:
         raise TrainingError(
             f'method "{method.name}": init.release "{name}" has no learned centers; expected a release of an '
             "objective that learns them (bcl, classify, gpaco, paco, pico), or another method"
@@ -265,7 +265,7 @@ def _following(recipe: Recipe, dataset: ImageDataset, before: Objective) -> Obje
 def _digest(recipe: Recipe, dataset: ImageDataset, before: str) -> str:
     """Name a stage by all that decides its result: recipe, images, first weights, and the stage before it."""
     start = [] if recipe.init is None else _weights(recipe.init.release)
-    start += [teacher_sha256(release.open(name).config) for name in teachers_of(recipe)]
+    start += [teacher_sha256(hub.open(name).config) for name in teachers_of(recipe)]
     facts = [
         decisive(recipe.model_dump(mode="json"), COMPUTATION),
         dataset.describe()["sha256"],
@@ -277,7 +277,7 @@ def _digest(recipe: Recipe, dataset: ImageDataset, before: str) -> str:
 
 def _weights(name: str) -> list[str | None]:
     """Return the hashes of a release's weights and centers: a folder may be trained anew."""
-    zoo = release.open(name).config["zoo"]
+    zoo = hub.open(name).config["zoo"]
     return [zoo["weights_sha256"], zoo["centers_sha256"]]
 
 
