@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -202,9 +203,8 @@ def print_reproduction(found: Reproduction) -> None:
     Raises:
         ZooError: as the last line, if a figure differs, or none of an evaluation was compared.
     """
-    rows: list[tuple[str, ...]] = [
-        ("EVALUATION", "METRIC", "RECORDED", "REPRODUCED", "DIFFERENCE", "TOLERANCE", "VERDICT")
-    ]
+    head = ("EVALUATION", "METRIC", "RECORDED", "REPRODUCED", "DIFFERENCE", "TOLERANCE", "VERDICT")
+    rows: list[Sequence[str]] = [head]
     for f in found.figures:
         if "." not in f.name or not f.agrees:
             numbers = map(_number, (f.recorded, f.reproduced, f.difference, f.tolerance))
