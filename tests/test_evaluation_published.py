@@ -12,7 +12,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from zoo.release.hub.manifest import local_files
 
 import zoo
 from tests import warm
@@ -23,6 +22,7 @@ from zoo.data.ops import HorizontalFlip, RandomResizedCrop
 from zoo.errors import Interrupted, ZooError
 from zoo.evaluation.evaluate import parse_protocol
 from zoo.evaluation.published import labelled_part
+from zoo.hub.fetch import release_files
 from zoo.release import Release
 from zoo.training import RunFolder
 
@@ -184,13 +184,13 @@ def test_stopped_and_resumed_it_gives_the_same_figures(name: str, copied: Path, 
 
 def test_the_result_is_an_entry_and_the_run_no_part_of_the_release(copied: Path) -> None:
     release = zoo.open(copied)
-    before = {file.name for file in local_files(copied)}
+    before = {*release_files(copied)}
     count = len(release.metrics["evaluations"])
     settings = {**SHORT["linear_full"], "epochs": 2, "milestones": []}
     entry = zoo.evaluate(copied, "linear_full", **settings)
     assert release.metrics["evaluations"][count:] == [entry]
     assert f"{entry['metrics']['accuracy']:.2f}" in release.card
-    assert {file.name for file in local_files(copied)} == before  # what is pushed
+    assert {*release_files(copied)} == before  # what is pushed
     again = zoo.evaluate(copied, "linear_full", resume=True)  # with the settings that were recorded
     assert (again["metrics"], again["settings"]) == (entry["metrics"], entry["settings"])
     assert len(release.metrics["evaluations"]) == count + 1

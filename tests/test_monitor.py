@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from zoo.evaluation.classifier import center_logits
 
 import zoo
 from tests import test_training
@@ -19,7 +18,7 @@ from tests.objective_helpers import eval_batches
 from tests.test_step import stepper_and_batches
 from tests.test_training import StopAfter, assert_same_state
 from zoo.data import ImageDataset, eval_images, open_dataset
-from zoo.data.sources import ArrayStore
+from zoo.data.stores import ArrayStore
 from zoo.errors import DataError, Interrupted, RecipeError
 from zoo.evaluation.encode import extract
 from zoo.evaluation.metrics import classification_metrics
@@ -173,7 +172,7 @@ def test_the_value_is_that_of_the_released_classifier(tmp_path: Path) -> None:
     features, labels = extract(trained.objective.encoder, images, device=CPU)
     centers = trained.objective.centers()
     assert centers is not None
-    logits = center_logits(features, centers)
+    logits = centers.logits(features)
     found = classification_metrics(logits.argmax(dim=1), labels, None, held.class_names)
     row = looks(tmp_path)[values.index(max(values))]
     for name in ("accuracy", "balanced_accuracy"):

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 from zoo.lazy import attributes
 
 if TYPE_CHECKING:
-    from zoo.api.classes import class_map
-    from zoo.api.conversion import convert
     from zoo.api.finetuning import finetune, plan_finetuning
     from zoo.api.own_pretraining import (
         data_in_place,
@@ -21,8 +19,6 @@ if TYPE_CHECKING:
     from zoo.api.snapshots import snapshot
 
 __all__ = [
-    "class_map",
-    "convert",
     "data_in_place",
     "finetune",
     "plan_finetuning",
@@ -37,8 +33,6 @@ __all__ = [
 __getattr__ = attributes(
     __name__,
     {
-        "class_map": "classes",
-        "convert": "conversion",
         "data_in_place": "own_pretraining",
         "finetune": "finetuning",
         "plan_finetuning": "finetuning",

@@ -127,7 +127,7 @@ def check_early(
     if out is not None and is_file(out):
         raise ZooError(f'--out: found the file "{out}", expected a folder to make')
     if names:
-        from zoo.release.names import resolve
+        from zoo.hub import resolve
 
         for name in names:
             resolve(name)

@@ -63,7 +63,7 @@ def list_(
 
 
 def _list_hub(org: str, pattern: str) -> None:
-    from zoo.release import list_hub
+    from zoo.hub import list_hub
 
     shell = catalog.wildcards(pattern)
     found = [each for each in list_hub(org) if fnmatchcase(each.repo_id.partition("/")[2], shell)]

@@ -218,7 +218,7 @@ def _meaning(text: str) -> str:
     """Say what else than a release a name is; '' where that is nothing."""
     if text in catalog.list_recipes():
         return f'its recipe is shipped, its weights are not: "zoo pretrain {text}" makes them'
-    if text in importlib.import_module("zoo.release.convert.authors").PUBLISHED:
+    if text in importlib.import_module("zoo.conversion.fetch").PUBLISHED:
         return f'its authors publish these weights in their own format: "zoo convert {text}" makes a release'
     if re.fullmatch(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)?", text):
         timm = importlib.import_module("timm")  # only here, where the answer is an error in any case
