@@ -194,7 +194,7 @@ def test_evaluate_warns_where_nobody_says_how_a_models_images_are_made() -> None
         ({key: value for key, value in PIXELS.items() if key != "std"}, 'preprocess: missing key "std"'),
         (PIXELS | {"interpolation": "bicubik"}, 'Did you mean "bicubic"'),
         (PIXELS | {"std": (0.5, 0.5, 0.0)}, 'preprocess: "std.2": found 0.0'),
-        (PIXELS | {"crop_pct": 1e-5}, "preprocess: crop_pct: images would be resized to"),
+        (PIXELS | {"crop_pct": 1e-5}, 'preprocess: "crop_pct": found 1e-05'),
         (PIXELS | {"input_size": 5000}, 'preprocess: "input_size": found 5000'),
     ],
 )

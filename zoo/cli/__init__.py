@@ -44,6 +44,10 @@ def main() -> None:
     except ZooError as error:
         print(f"{who()}: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+    except OSError as error:  # of a folder or disk, which the system's own words name
+        place = f'"{error.filename}": ' if error.filename else ""
+        print(f"{who()}: {place}{error.strerror or error}", file=sys.stderr)
+        sys.exit(1)
     finally:
         _write_what_is_left()
 

@@ -2,13 +2,13 @@
 
 from zoo.modules.batchnorm import (
     convert_ghost_batchnorm,
-    evaluating,
     has_batchnorm,
     running_statistics,
     synchronize_batchnorm,
 )
 from zoo.modules.centers import Centers, Nearest
 from zoo.modules.heads import CosineClassifier, ScaledClassifier, full_logits, projection_head
+from zoo.modules.modes import evaluating
 from zoo.modules.momentum import MomentumEncoder
 from zoo.modules.pyramid import FeatureMaps, FeaturePyramid
 from zoo.modules.queue import KeyQueue

@@ -12,8 +12,6 @@ Source: https://arxiv.org/abs/1911.05722, section 3.3; ghost statistics: https:/
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -222,19 +220,3 @@ def running_statistics(module: nn.Module) -> list[Tensor]:
         for buffer in (norm.running_mean, norm.running_var)
         if buffer is not None
     ]
-
-
-@contextmanager
-def evaluating(module: nn.Module) -> Iterator[None]:
-    """Put a module into evaluation mode inside the block, and restore the mode of each of its parts.
-
-    `train(True)` alone would unfreeze BatchNorm layers that are kept in evaluation mode.
-    """
-    modes = [(part, part.training) for part in module.modules()]
-    try:
-        module.eval()
-        yield
-    finally:
-        for part, training in modes:  # parents come first, so a child of another mode has the last word
-            if part.training != training:
-                part.train(training)  # not the flag alone: what a class does there, it undoes
