@@ -266,20 +266,6 @@ def parquet(random: Random, folder: Path) -> Callable[[], object]:
     return lambda: images_of(f"parquet:{folder}")
 
 
-def candidate_labels(random: Random, folder: Path) -> Callable[[], object]:
-    stream = io.BytesIO()
-    matrix = np.array([Payload()]) if random.random() < 0.3 else np.eye(4, dtype=bool)
-    np.save(stream, matrix, allow_pickle=True)
-    for number in range(4):
-        written(folder / f"{number}.png", picture("PNG"))
-    written(folder / "train.txt", b"".join(b"%d.png %d\n" % (number, number) for number in range(4)))
-    file = written(folder / "train.npy", changed_bytes(random, stream.getvalue()))
-    change = [f"data.partial_labels={{kind: file, path: {file.name}}}", "data.long_tail=null"]
-    change += ["data.source={kind: list, train: train.txt, test: train.txt}"]
-    recipe = Recipe.load("cifar_resnet20.pico_digits_q05", change)
-    return lambda: open_dataset(recipe.data, "train", folder)
-
-
 @cache
 def picture(form: str) -> bytes:
     stream = io.BytesIO()
@@ -325,7 +311,6 @@ KINDS: dict[str, tuple[Callable[[Random, Path], Callable[[], object]], tuple[str
     "list": (image_list, ("train.txt", "list", "image "), 20),
     "image": (image, ("0.png",), 15),
     "parquet": (parquet, ("train.parquet", "parquet"), 10),
-    "candidates": (candidate_labels, ("train.npy", "partial_labels"), 10),
 }
 
 

@@ -228,7 +228,7 @@ def test_unreadable_images_are_remembered(data, tmp_path, monkeypatch):
         assert same(batch, reference)
         assert sorted(batch.index.tolist()) == [0, 1, 4, 4, 4, 5, 6]  # the next readable one stands for each
         refuse_to_decode(monkeypatch, but=("2.png", "3.png"))  # what failed is tried again, nothing else
-    with pytest.raises(DataError, match=r'image "2.png" cannot be read: .*1 other image .*at most 1'):
+    with pytest.raises(DataError, match=r'image "2.png" cannot be read: .*1 more cannot be read .*at most 1'):
         make(reopened(tmp_path), max_bad_images=1, cache=True, **keys)
 
 

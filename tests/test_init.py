@@ -77,7 +77,7 @@ def test_a_start_of_another_architecture_is_refused(timms: str) -> None:
         (
             "cifar_resnet20",
             "{width: 20000}",
-            'backbone.args: "model_args.width": found 20000, expected at most 16384',
+            'backbone.args: "model_args.width": found 20000, expected a number of at most 16384',
         ),
         (
             TINY,
