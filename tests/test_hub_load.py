@@ -276,7 +276,7 @@ def test_list_hub_reads_the_cards(made, hub, tmp_path):
     release = zoo.open(shutil.copytree(made.path, tmp_path / "r"))
     release.add_evaluation(EVALUATION)
     zoo.push(release, REPO, token=hub.token)
-    zoo.push(made.path, "alice/hidden", private=True, token=hub.token)
+    zoo.push(shutil.copytree(made.path, tmp_path / "hidden"), "alice/hidden", private=True, token=hub.token)
     hub.create("alice/unrelated", {"README.md": b"---\ntags: [timm]\n---\n"})
     hub.create("bob/other", hub.files(REPO))
     hostile = b'---\ntags: [contrastive-zoo, "\\e[31mred"]\nmodel-index: 3\n---\n'
