@@ -192,7 +192,7 @@ def test_folders_are_refused_before_the_data_are_read(finished: Release, tmp_pat
     for out in (run.path.parent, run.path / "first-0" / "x"):
         with pytest.raises(TrainingError, match=r"has another training, in .*; choose another --out"):
             zoo.snapshot(finished.path, step=6, out=out)
-    with pytest.raises(ZooError, match=r"unfinished training of .*, in stages. If it was stopped"):
+    with pytest.raises(ZooError, match=r"unfinished training of .*\. If it was stopped"):
         zoo.open(tmp_path / "crt")
 
 
