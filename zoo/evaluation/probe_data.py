@@ -33,7 +33,6 @@ class Reading(TypedDict, total=False):
         std: channel standard deviations.
         device: where to encode.
         workers: processes that decode; 0: this one.
-        max_bad_images: so many unreadable training images are left out; of test images, none ever.
         cache: use decoded images that a training with `views.cache` has kept.
     """
 
@@ -42,7 +41,6 @@ class Reading(TypedDict, total=False):
     std: Required[Sequence[float]]
     device: Required[torch.device | str]
     workers: int
-    max_bad_images: int
     cache: bool
 
 
@@ -70,8 +68,7 @@ class ProbeData:
         self.train_set = train_set.with_candidates(None)  # probes read true labels
         self.encode_test = encode_test
         self.view, self.mean, self.std = reading["view"], list(reading["mean"]), list(reading["std"])
-        self.workers, self.max_bad_images = reading.get("workers", 0), reading.get("max_bad_images", 0)
-        self._cache = reading.get("cache", False)
+        self.workers, self._cache = reading.get("workers", 0), reading.get("cache", False)
 
     @cached_property
     def train(self) -> Features:
@@ -87,7 +84,7 @@ class ProbeData:
         """Encode a data set, all or some images of `split`, under the evaluation view.
 
         Raises:
-            DataError: for an unreadable test image, or more training images than `max_bad_images`.
+            DataError: for an unreadable image.
         """
         images = eval_images(
             dataset,
@@ -97,7 +94,6 @@ class ProbeData:
             batch_size=batch_size(self.device, self.view.size),
             device=self.device,
             workers=self.workers,
-            max_bad_images=self.max_bad_images if split == "train" else 0,
             split=split,
             cache=self._cache,
         )

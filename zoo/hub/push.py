@@ -33,7 +33,7 @@ from zoo.release import Release, card, check, configs, format, provenance
 
 _MAIN = constants.DEFAULT_REVISION
 _WEIGHTS = {".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".onnx", ".gguf", ".msgpack"}
-_PUBLIC = {"digits", "cifar10", "cifar100", "fashion_mnist"}
+_PUBLIC = {"digits", "cifar10", "cifar100"}
 
 
 class Ready(NamedTuple):
