@@ -271,13 +271,7 @@ def problems(draw: st.DrawFn) -> Problem:
 
 
 @every_loss
-@settings(
-    max_examples=60,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_equals_reference_whatever_the_settings(name: str, data: st.DataObject) -> None:
     p = data.draw(problems())
@@ -354,13 +348,7 @@ def test_autocast_changes_nothing(name: str) -> None:
     torch.testing.assert_close(inside, outside, rtol=1e-6, atol=1e-6)
 
 
-@settings(
-    max_examples=40,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     n=st.integers(0, 6),
     c=st.integers(1, 4),
@@ -385,13 +373,7 @@ def test_prototypes_move_row_after_row(
     assert torch.equal(prototypes, before)
 
 
-@settings(
-    max_examples=40,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     n=st.integers(1, 5),
     c=st.integers(1, 6),
