@@ -16,7 +16,7 @@ from zoo.cli import experiments as experiments  # imported for the commands that
 from zoo.cli import measuring as measuring
 from zoo.cli import releases as releases
 from zoo.cli import training as training
-from zoo.cli.app import COMMANDS, READER_GONE, app, who
+from zoo.cli.app import COMMANDS, READER_GONE, app, say
 from zoo.errors import ZooError, ZooWarning, one_line
 from zoo.launch import launched, rank
 
@@ -42,11 +42,11 @@ def main() -> None:
             warnings.showwarning = _show_warning
             app()
     except ZooError as error:
-        print(f"{who()}: {error}", file=sys.stderr)
+        say(str(error))
         sys.exit(error.exit_code)
     except OSError as error:  # of a folder or disk, which the system's own words name
         place = f'"{error.filename}": ' if error.filename else ""
-        print(f"{who()}: {place}{error.strerror or error}", file=sys.stderr)
+        say(f"{place}{error.strerror or error}")
         sys.exit(1)
     finally:
         _write_what_is_left()
@@ -92,7 +92,7 @@ def _show_warning(
     line: str | None = None,
 ) -> None:
     """Print a warning as one line; those of other libraries say of which category they are."""
-    del filename, lineno, line  # of whom reads the code
+    del filename, lineno, file, line  # of whom reads the code
     text = one_line(" ".join(str(message).split()))
     shown = text if issubclass(category, ZooWarning) else f"{category.__name__}: {text}"
-    print(f"{who()}: warning: {shown}", file=sys.stderr if file is None else file)
+    say(f"warning: {shown}")

@@ -54,6 +54,11 @@ def who() -> str:
         return "zoo"
 
 
+def say(text: str) -> None:
+    """Write one line on standard error, in one call: ranks that share it then never share a line."""
+    sys.stderr.write(f"{who()}: {text}\n")
+
+
 class _Commands(TyperGroup):
     """Ends a command that was stopped from outside, before typer does, which says nothing of it."""
 
@@ -61,7 +66,7 @@ class _Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:  # trainings, which save first, raise `Interrupted` instead
-            print(f"{who()}: interrupted", file=sys.stderr)
+            say("interrupted")
             raise SystemExit(130) from None
         except BrokenPipeError:
             raise SystemExit(READER_GONE) from None
