@@ -41,19 +41,22 @@ def sklearn_fit(x, y, l2, balanced=False):
 
 
 @pytest.mark.parametrize("balanced", [False, True])
+@pytest.mark.parametrize("classes", [2, 10])
 @pytest.mark.parametrize("l2", [1.0, 1e-2, 1e-4])
-def test_it_finds_the_coefficients_of_sklearn(digits, l2, balanced):
-    x, y, test, _ = digits
-    keep = torch.cat([(y == c).nonzero()[:, 0][: 100 // (c + 1)] for c in range(10)])  # a long tail
-    ours = fit_linear(x[keep], y[keep], 10, l2_grid=[l2], balanced=balanced)
-    scaler, theirs = sklearn_fit(x[keep].numpy(), y[keep].numpy(), l2, balanced)
-    coefficients, expected = ours.weight * torch.tensor(scaler.scale_), torch.tensor(theirs.coef_)
-    torch.testing.assert_close(
-        coefficients - coefficients.mean(0), expected - expected.mean(0), atol=2e-4, rtol=2e-3
-    )
-    logits = torch.tensor(theirs.decision_function(scaler.transform(test.numpy())))
-    torch.testing.assert_close(ours.logits(test).softmax(1), logits.softmax(1), atol=1e-4, rtol=1e-3)
-    assert ours.converged
+def test_the_stated_loss_is_at_its_minimum(digits, l2, classes, balanced):
+    x, y, _, _ = digits
+    keep = torch.cat([(y == c).nonzero()[:, 0][: 100 // (c + 1)] for c in range(classes)])  # a long tail
+    x, y = x[keep].double(), y[keep]
+    probe = fit_linear(x, y, classes, l2_grid=[l2], balanced=balanced)
+    scale = x.std(dim=0, correction=0)
+    scale = torch.where(scale > 0, scale, 1)
+    standard = (x - x.mean(dim=0)) / scale
+    weight = (probe.weight * scale).requires_grad_()
+    bias = (probe.bias + probe.weight @ x.mean(dim=0)).requires_grad_()
+    share = 1 / torch.bincount(y).double()[y] / classes if balanced else torch.full((len(y),), 1 / len(y))
+    losses = torch.nn.functional.cross_entropy(standard @ weight.T + bias, y, reduction="none")
+    (share * losses).sum().add(l2 / 2 * weight.square().sum()).backward()
+    assert max(weight.grad.abs().max(), bias.grad.abs().max()) < 2e-7
 
 
 @pytest.mark.parametrize("select", ["accuracy", "balanced_accuracy"])
@@ -152,7 +155,6 @@ def test_constant_and_unscaled_features_do_no_harm(digits):
         ({"select": "balanced_acuracy"}, 'Did you mean "balanced_accuracy"'),
         ({"l2_grid": [0.0]}, "l2_grid"),
         ({"folds": 1}, "found folds 1"),
-        ({"max_iter": 0}, "max_iter 0"),
     ],
 )
 def test_mistakes_are_named(change, message):

@@ -155,7 +155,7 @@ def _of_logits(logits: Tensor, chosen: dict[str, Any] | None = None) -> Answer:
 def _linear(protocol: LinearProtocol, data: ProbeData) -> Answer:
     features, labels = data.train
     probe = fit_linear(
-        features.to(_near(data, features)),
+        features,
         labels,
         data.num_classes,
         l2_grid=protocol.l2_grid,
