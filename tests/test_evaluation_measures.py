@@ -21,7 +21,7 @@ from zoo.evaluation import retrieval
 from zoo.evaluation.few_shot import class_mean_scores, few_shot_rows
 from zoo.evaluation.metrics import calibration_error, classification_metrics, plain
 from zoo.evaluation.predict import prior_in_loss
-from zoo.evaluation.retrieval import Retrieval
+from zoo.evaluation.retrieval import retrieval_metrics
 
 NAMES = [f"c{i}" for i in range(6)]
 K = (1, 2, 4, 8)
@@ -186,27 +186,16 @@ def test_retrieval_is_scikit_learns_and_the_naive_ranking(
 ) -> None:
     monkeypatch.setattr(retrieval, "_BLOCK", block)
     (x, y), (bank, others) = features(90, 1), features(140, 2)
-    alone = Retrieval(x).metrics(y, None, 6, K)
+    alone = retrieval_metrics(x, y, num_classes=6, k=K)
     assert alone == pytest.approx({**naive(x, y, x, y, True), "gallery_images": 89}, abs=1e-4)
-    across = Retrieval(x, bank).metrics(y, others, 6, K)
+    across = retrieval_metrics(x, y, bank, others, num_classes=6, k=K)
     assert across == pytest.approx({**naive(x, y, bank, others, False), "gallery_images": 140}, abs=1e-4)
     assert 30 < across["map"] < 90 and across["recall_at_1"] < across["recall_at_8"]
-
-    cosine = F.cosine_similarity(x[:, None], bank, dim=2)
-    found = Retrieval(x, bank).pairs(0.5)
-    expected = {*map(tuple, (cosine >= 0.5).nonzero().tolist())}
-    assert {*zip(found.query.tolist(), found.other.tolist(), strict=True)} == expected != set()
-    torch.testing.assert_close(found.similarity, cosine[found.query, found.other])
-    assert bool((found.similarity.diff() <= 0).all())
-    copies = torch.cat([x[:16], 3 * x[4:5], x[4:5]])  # of any length: rows 16 and 17 are row 4
-    query, other, similarity = Retrieval(copies).pairs(0.999)
-    assert sorted(zip(query.tolist(), other.tolist(), strict=True)) == [(4, 16), (4, 17), (16, 17)]
-    torch.testing.assert_close(similarity, torch.ones(3))
 
 
 def test_an_encoder_that_maps_all_to_one_point_finds_nothing() -> None:
     x, y = torch.ones(20, 3), torch.arange(20) % 4
-    metrics = Retrieval(x).metrics(y, None, 4, [1, 8])
+    metrics = retrieval_metrics(x, y, num_classes=4, k=[1, 8])
     assert (metrics["recall_at_1"], metrics["recall_at_8"]) == (0, 0)
     assert metrics["map"] == pytest.approx(100 * 4 / 19)  # the share of relevant images
 
@@ -214,18 +203,16 @@ def test_an_encoder_that_maps_all_to_one_point_finds_nothing() -> None:
 def test_queries_with_nothing_to_find_are_left_out_and_mistakes_are_named() -> None:
     x, y = features(30, 3, classes=2)
     y[7] = 5  # the only one of its class, which stays in the way of the others
-    metrics = Retrieval(x).metrics(y, None, 6, [1])
+    metrics = retrieval_metrics(x, y, num_classes=6, k=[1])
     assert (metrics["queries"], metrics["gallery_images"]) == (29, 29)
-    for call, message in (
-        (lambda: Retrieval(x[:3]).metrics(torch.arange(3), None, 6, [1]), "no query has another image"),
-        (lambda: Retrieval(x).pairs(95), "above: found 95, expected a cosine from -1 to 1"),
-        (lambda: Retrieval(x).metrics(y, None, 6, [0, 1]), r"found k = \[0, 1\]"),
-        (lambda: Retrieval(x, x[:, 1:]), "gallery features: found 11 dimensions, expected 12"),
-        (lambda: Retrieval(x[:1]), "found 1 image, expected at least 2"),
-        (lambda: Retrieval(x).metrics(y + 1, None, 6, [1]), "retrieval: query labels"),
+    for change, message in (
+        ({"queries": x[:3], "labels": torch.arange(3)}, "no query has another image"),
+        ({"k": [0, 1]}, r"found k = \[0, 1\]"),
+        ({"gallery": x[:, 1:], "gallery_labels": y}, "gallery features: found 11 dimensions, expected 12"),
+        ({"labels": y + 1}, "retrieval: query labels"),
     ):
         with pytest.raises(ZooError, match=message):
-            call()
+            retrieval_metrics(**{"queries": x, "labels": y, "num_classes": 6, "k": [1]} | change)
 
 
 @pytest.mark.parametrize("gallery", ["test", "train"])
@@ -233,8 +220,8 @@ def test_the_retrieval_protocol_is_the_function_on_the_test_images(gallery: str)
     data = digits()
     entry = entry_of("retrieval", data, gallery=gallery, k=[5, 1])
     (test, labels), (train, train_labels) = data.test, data.train
-    whole = Retrieval(test) if gallery == "test" else Retrieval(test, train)
-    expected = whole.metrics(labels, None if gallery == "test" else train_labels, 10, [1, 5])
+    bank = () if gallery == "test" else (train, train_labels)
+    expected = retrieval_metrics(test, labels, *bank, num_classes=10, k=[1, 5])
     assert entry["metrics"] == {**expected, "test_images": 547}
     assert list(entry["metrics"])[:3] == ["recall_at_1", "recall_at_5", "map"]
     assert entry["metrics"]["recall_at_1"] > 90

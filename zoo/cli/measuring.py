@@ -88,7 +88,7 @@ def evaluate(
 def embed(
     name: str = NAME,
     data: str = Option(..., "--data", help=DATA.help),
-    out: Path = Option(..., "--out", help="File to write: .npz, .safetensors or .parquet (needs pyarrow)."),
+    out: Path = Option(..., "--out", help="File to write: .npz or .parquet (needs pyarrow)."),
     split: str | None = Option(
         None, "--split", help="train or test. Default: all of a folder, else test.", show_default=False
     ),
@@ -102,7 +102,7 @@ def embed(
     (paths relative to the folder), and labels with class names where there are any. A folder of folders of
     images, DIR/CLASS/IMAGE, has classes; any other has none.
     """
-    check_file(out, ".npz", ".safetensors", ".parquet")
+    check_file(out, ".npz", ".parquet")
     check_early(name, data=data)
     import zoo
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from zoo.evaluation.linear import LinearClassifier, fit_linear
     from zoo.evaluation.metrics import classification_metrics
     from zoo.evaluation.predict import Prediction
-    from zoo.evaluation.retrieval import Pairs, Retrieval
+    from zoo.evaluation.retrieval import retrieval_metrics
     from zoo.functional.knn import KnnPrediction, knn_predict
 
 _HOME_OF = {
@@ -23,13 +23,12 @@ _HOME_OF = {
     "Features": "encode",
     "KnnPrediction": ".functional.knn",
     "LinearClassifier": "linear",
-    "Pairs": "retrieval",
     "Prediction": "predict",
-    "Retrieval": "retrieval",
     "classification_metrics": "metrics",
     "extract": "encode",
     "fit_linear": "linear",
     "knn_predict": ".functional.knn",
+    "retrieval_metrics": "retrieval",
 }
 
 __all__ = [
@@ -37,13 +36,12 @@ __all__ = [
     "Features",
     "KnnPrediction",
     "LinearClassifier",
-    "Pairs",
     "Prediction",
-    "Retrieval",
     "classification_metrics",
     "extract",
     "fit_linear",
     "knn_predict",
+    "retrieval_metrics",
 ]
 
 

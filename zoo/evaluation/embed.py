@@ -10,7 +10,6 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from zoo.api.given import check_path
@@ -19,7 +18,6 @@ from zoo.errors import DataError, ZooError, did_you_mean
 from zoo.evaluation.encode import encode_images, open_encoder
 from zoo.files import check_writable, write_atomic, writing
 from zoo.release import Preprocess, Release
-from zoo.release.tensors import write_tensors
 
 _ROWS = 1 << 16  # of a parquet file that are packed together
 
@@ -62,8 +60,7 @@ def embed(
         release_or_model: as in `zoo.evaluate`.
         data: any, see `zoo.data.any_data.Data`. The images of a folder may lie at any depth.
         split: when None, all images of a folder, or of data in one part; else the test part.
-        out: file that the features are written to as well, see `write_embedding`: .npz, .safetensors or
-            .parquet.
+        out: file that the features are written to as well, see `write_embedding`: .npz or .parquet.
         preprocess: of a model alone, how its images are made, as in `zoo.evaluate`.
         device: "auto", "cpu" or "cuda".
         workers: processes that decode images; those of the release's recipe when None.
@@ -136,8 +133,6 @@ def write_embedding(found: Embedding, file: Path) -> None:
 
     - `.npz`: arrays `features`, `names`, and where there are classes `labels`, `class_names`; `about` is a
       text, JSON. Nothing is pickled.
-    - `.safetensors`: tensors `features` and `labels`; `names` and `class_names` are JSON lists in UTF-8, as
-      uint8: `json.loads(bytes(tensors["names"].numpy()))`. The header's metadata have `about`.
     - `.parquet`: a row an image, columns `file`, `label` (the class's name) and `feature`, a list of D
       float32. The schema's metadata have `about`.
 
@@ -151,10 +146,7 @@ def write_embedding(found: Embedding, file: Path) -> None:
     names = tuple(map(_utf8, found.names))
     shown = found._replace(names=names, class_names=tuple(map(_utf8, found.class_names)))
     with writing(f'"{file}"'):
-        try:
-            write_atomic(file, lambda temporary: write(shown, temporary))
-        except SafetensorError as error:
-            raise OSError(str(error)) from None
+        write_atomic(file, lambda temporary: write(shown, temporary))
 
 
 def _utf8(name: str) -> str:
@@ -167,18 +159,6 @@ def _npz(found: Embedding, file: Path) -> None:
         arrays |= {"labels": found.labels.numpy(), "class_names": np.array(found.class_names)}
     with file.open("wb") as stream:  # given a name, NumPy would add ".npz" to it
         np.savez(stream, **arrays, about=np.array(json.dumps(found.about)))
-
-
-def _safetensors(found: Embedding, file: Path) -> None:
-    tensors = {"features": found.features.contiguous(), "names": _text(found.names)}
-    if found.labels is not None:
-        tensors |= {"labels": found.labels, "class_names": _text(found.class_names)}
-    write_tensors(tensors, file, {"about": json.dumps(found.about)})
-
-
-def _text(names: tuple[str, ...]) -> Tensor:
-    """Return names as a tensor: those of a million images would not fit into a header."""
-    return torch.frombuffer(bytearray(json.dumps(names, ensure_ascii=False).encode()), dtype=torch.uint8)
 
 
 def _parquet(found: Embedding, file: Path) -> None:
@@ -197,6 +177,5 @@ def _parquet(found: Embedding, file: Path) -> None:
 
 _WRITERS: Mapping[str, Callable[[Embedding, Path], None]] = {
     ".npz": _npz,
-    ".safetensors": _safetensors,
     ".parquet": _parquet,
 }

@@ -22,7 +22,7 @@ from zoo.evaluation.linear import fit_linear
 from zoo.evaluation.metrics import Truth, classification_metrics, score_draws, score_logits
 from zoo.evaluation.probe_data import Encoded, ProbeData, total_memory
 from zoo.evaluation.published import ProbeRun, train_classifier
-from zoo.evaluation.retrieval import Retrieval
+from zoo.evaluation.retrieval import retrieval_metrics
 from zoo.functional import knn_predict, mask_classes, post_hoc_adjusted
 from zoo.functional.checks import check_features
 from zoo.modules import Centers
@@ -210,17 +210,17 @@ def _few_shot(protocol: FewShotProtocol, data: ProbeData) -> Answer:
 
 
 def _retrieval(protocol: RetrievalProtocol, data: ProbeData) -> Answer:
-    if protocol.gallery == "test":
-        found, others = Retrieval(data.test.to(_near(data, data.test))), None
-    else:
-        features, others = data.train
-        found = Retrieval(data.test, features.to(_near(data, features)))
+    test, gallery, others = data.test, None, None
+    if protocol.gallery == "train":
+        gallery, others = data.train
+        gallery = gallery.to(_near(data, gallery))
 
     def score(truth: Truth) -> dict[str, Any]:
-        metrics = found.metrics(truth.labels, others, len(truth.class_names), protocol.k)
-        return {**metrics, "test_images": len(truth.labels)}
+        count = len(truth.class_names)
+        found = retrieval_metrics(test, truth.labels, gallery, others, num_classes=count, k=protocol.k)
+        return {**found, "test_images": len(truth.labels)}
 
-    return Answer(data.test, score)
+    return Answer(test, score)
 
 
 def check_centers(protocol: Protocol, centers: Centers | OwnClassifier | None) -> None:
