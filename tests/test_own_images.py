@@ -302,12 +302,3 @@ def test_progress_off_a_terminal_is_a_line_now_and_then(monkeypatch, capsys) -> 
     first, second = capsys.readouterr().err.splitlines()
     assert first == "embedding: 6 images"
     assert re.fullmatch(r"embedding: 4 of 6 images  [\d,]+ images/s  0:00:0\d left", second)
-
-
-def test_near_duplicates_are_found_by_their_cosine(photos: Path) -> None:
-    Image.open(photos / "b.png").save(photos / "copy of b.png")
-    found = zoo.embed(PACO, photos)
-    pairs = zoo.evaluation.Retrieval(found.features).pairs(above=0.9999)
-    assert [{found.names[a], found.names[b]} for a, b, _ in zip(*pairs, strict=True)] == [
-        {"b.png", "copy of b.png"}
-    ]
