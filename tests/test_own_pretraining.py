@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from zoo.api.own_pretraining import data_in_place
 
 import zoo
 from tests import warm
 from tests.data_fixtures import photo
 from zoo.api import plan_own_pretraining
-from zoo.api.own_pretraining import data_in_place
 from zoo.errors import DataError, RecipeError, ZooError
 from zoo.recipe import Recipe
 from zoo.recipe.templates import batch_for, epochs_for
