@@ -324,7 +324,7 @@ def test_images_that_a_teacher_cannot_take_are_refused(tmp_path: Path) -> None:
                 "objective.loss=cross_entropy",
                 "method={name: nearest_center, centers: learned, similarity: logit}",
             ],
-            r'objective\.distill: method "nearest_center" trains nothing; expected null',
+            r'objective\.distill: found "a section", expected null: method "nearest_center"',
         ),
     ],
 )

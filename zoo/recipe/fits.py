@@ -65,12 +65,12 @@ def _of_method(recipe: Recipe, method: Method) -> Iterator[Row]:
 
 
 def _of_training(recipe: Recipe) -> Iterator[Row]:
-    training, schedule = recipe.training, recipe.schedule
-    at_once, groups = training.batch_size // training.accumulate, getattr(recipe.objective, "key_groups", 1)
+    training, schedule, batch = recipe.training, recipe.schedule, recipe.training.batch_size
+    at_once, groups = batch // training.accumulate, getattr(recipe.objective, "key_groups", 1)
     if training.precision in ON_GPU_ALONE and training.device == "cpu":
         yield "training.precision", training.precision, '"fp32" or "bf16" on the CPU'
-    if training.batch_size % training.accumulate:
-        yield "training.accumulate", training.accumulate, f"a divisor of the batch, {training.batch_size}"
+    if batch % training.accumulate:
+        yield "training.accumulate", training.accumulate, f"a divisor of training.batch_size ({batch})"
     if training.checkpoint_activations and training.compile is not None:
         yield "training.checkpoint_activations", True, "false with training.compile, which decides it itself"
     if groups > 1 and 2 * groups > at_once:
