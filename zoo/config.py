@@ -62,11 +62,8 @@ def _explain(schema: type[Config], item: Any) -> str:
     if kind == "value_error":
         return f"{place}: {expected}" if place else expected
     if kind == "union_tag_invalid":
-        place, found, expected = (
-            f"{place}.{tag}",
-            context["tag"],
-            f"expected one of {context['expected_tags']}",
-        )
+        place, found = f"{place}.{tag}", context["tag"]
+        expected = f"expected one of {context['expected_tags']}"
     if kind == "model_type":
         expected = f"expected a mapping with the keys {', '.join(_keys(sections))}"
     text = repr(found)
@@ -152,9 +149,8 @@ def leaves(plain: Any, path: str = "") -> list[tuple[str, Any]]:
 if TYPE_CHECKING:
     _Parser = yaml.SafeLoader
 else:
-    _Parser = getattr(
-        yaml, "CSafeLoader", yaml.SafeLoader
-    )  # libyaml's is ten times as fast; most builds have it
+    # libyaml's is ten times as fast; most builds have it
+    _Parser = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _Loader(_Parser):

@@ -7,7 +7,7 @@ compared with papers.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, PositiveFloat, model_validator
 
@@ -213,13 +213,7 @@ Protocol = Annotated[
 ]
 
 PROTOCOLS: dict[str, type[Config]] = {
-    "linear": LinearProtocol,
-    "linear_full": LinearFullProtocol,
-    "knn": KNNProtocol,
-    "few_shot": FewShotProtocol,
-    "semi_supervised": SemiSupervisedProtocol,
-    "retrieval": RetrievalProtocol,
-    "classifier": ClassifierProtocol,
+    get_args(each.model_fields["protocol"].annotation)[0]: each for each in get_args(get_args(Protocol)[0])
 }
 
 TRAINED = ("linear_full", "semi_supervised")
