@@ -169,13 +169,9 @@ def test_an_unfinished_training_is_called_so_with_what_to_do(
     with (copied / "run" / "metrics.jsonl").open("a") as rows:
         rows.write('{"step": 9')  # a crash
     monkeypatch.chdir(copied.parent.parent)
-    could_be_of_the_hub = f"{copied.parent.name}/{copied.name}"
-    for name in (could_be_of_the_hub, copied, copied / "run"):
-        with pytest.raises(zoo.ZooError) as caught:
+    for name in (f"{copied.parent.name}/{copied.name}", copied, copied / "run"):  # the first could be a Hub's
+        with pytest.raises(zoo.ZooError, match=rf"no release yet, but an unfinished training of {PACO}"):
             zoo.open(name)
-        said = f"{name}: no release yet, but an unfinished training of {PACO}"
-        assert str(caught.value).startswith(said)
-        assert f'--resume continues it; "zoo diagnose {name}"' in str(caught.value)
     shutil.rmtree(copied / "run")  # what is left may be a damaged release
     with pytest.raises(zoo.ZooError, match=r"no release, config\.json is missing"):
         zoo.load(copied)
@@ -196,17 +192,14 @@ def test_a_finished_training_that_is_measured_again_keeps_its_date_and_time(
     }
 
 
-def test_a_backbone_that_cannot_take_the_images_is_refused_before_training(tmp_path: Path) -> None:
-    with pytest.raises(zoo.ZooError, match="img_size"):
-        zoo.pretrain(
-            PACO,
-            out=tmp_path / "x",
-            overrides=["backbone.arch=vit_tiny_patch16_224", "name=vit_tiny_patch16_224.x"],
-        )
-    with pytest.raises(zoo.ZooError, match="Did you mean"):
-        zoo.pretrain(
-            PACO, out=tmp_path / "x", overrides=["backbone.arch=cifar_resnet21", "name=cifar_resnet21.x"]
-        )
+@pytest.mark.parametrize(
+    ("arch", "expected"), [("vit_tiny_patch16_224", "img_size"), ("cifar_resnet21", "Did you mean")]
+)
+def test_a_backbone_that_cannot_take_the_images_is_refused_before_training(
+    arch: str, expected: str, tmp_path: Path
+) -> None:
+    with pytest.raises(zoo.ZooError, match=expected):
+        zoo.pretrain(PACO, out=tmp_path / "x", overrides=[f"backbone.arch={arch}", f"name={arch}.x"])
     assert not (tmp_path / "x").exists()
 
 
@@ -265,7 +258,7 @@ FOLDER = (
 )
 
 
-FLAT = (*FOLDER, "data={source: {kind: folder}}", "training.observe_every=1", "training.device=cpu")
+FLAT = (*FOLDER, "training.observe_every=1", "training.device=cpu")
 
 
 @pytest.fixture
@@ -282,19 +275,13 @@ def flat(tmp_path: Path) -> Path:
 def test_images_without_classes_are_enough_for_moco(flat: Path, tmp_path: Path, backend: str) -> None:
     crop = "[{op: random_resized_crop, size: 8}]"
     views = f"views={{backend: {backend}, train: [{crop}, {crop}], eval: {{size: 8}}}}"
-    changes = [
-        *FLAT,
-        views,
-        "data.image_size=8",
-        "evaluation=[]",
-        "objective.feature_transform.start_epoch=1",
-    ]
+    start = "objective.feature_transform.start_epoch=1"
+    changes = [*FLAT, views, "data.image_size=8", "evaluation=[]", start]
     release = zoo.pretrain(MOCO, out=tmp_path / "out", data=flat, overrides=changes)
     assert release.class_names == ()
     assert "20 images without classes" in release.card and "moco, no classes" in repr(release)
-    assert (
-        (result := from_release(release, "out")).classes == result.largest == 0
-    )  # tables of results take it
+    result = from_release(release, "out")  # tables of results take it
+    assert result.classes == result.largest == 0
     assert {"curves.png", "scores.png"} <= {file.name for file in release.path.iterdir()}
 
 
@@ -423,23 +410,6 @@ def test_load_names_bad_arguments(paco: Release, arguments: dict, expected: str)
     with pytest.raises(zoo.ZooError) as error:
         zoo.load(paco.path, **arguments)
     assert expected in str(error.value)
-
-
-@pytest.mark.usefixtures("no_pictures")
-def test_channels_last_training_with_large_features_is_released(tmp_path: Path) -> None:
-    changes = [
-        "name=efficientnet_b0.x",
-        "backbone.arch=efficientnet_b0",
-        "training.epochs=1",
-        "schedule.warmup_epochs=0",
-    ]
-    changes += [
-        "evaluation=[]",
-        "views.eval.size=32",
-        "views.train.0.0={op: pad_crop, size: 32, padding: 12}",
-    ]
-    release = zoo.pretrain("cifar_resnet20.ce_digits_lt50", out=tmp_path / "e", overrides=changes)
-    assert release.load(head="centers").num_classes == 10
 
 
 def test_the_record_of_the_training_and_its_pictures_are_in_release_and_card(

@@ -136,12 +136,7 @@ def test_what_cannot_be_is_refused_by_its_key(name: str, override: str, expected
     [
         (["training.precision=fp16", "training.device=cpu"], "training.precision"),
         (["training.checkpoint_activations=true", "training.compile=default"], "training.checkpoint_act"),
-        (["method=crt", "objective.loss=balanced_softmax"], "objective.loss"),
-        (["method=crt", "objective.head=scaled"], "objective.head"),
-        (["method=crt", "training.sampling=class_balanced"], "training.sampling"),
         (["method=ldam_drw", "objective.mix={mixup: 0.2}"], "objective.mix"),
-        (["method=ldam_drw", "objective.label_smoothing=0.1"], "objective.label_smoothing"),
-        (["method={name: nearest_center, centers: means, similarity: logit}"], "method.similarity"),
         (["objective.loss={name: ldam}", "objective.head=cosine", START], "init.head"),
     ],
 )

@@ -18,7 +18,7 @@ MAX_YAML_DEPTH = 32
 class Config(pydantic.BaseModel):
     """Base of every section of a recipe: no unknown keys, no silent conversions, immutable.
 
-    The text below a field is its description, which `zoo keys` shows.
+    The text below a field is its description, which `zoo show KEY` shows.
     """
 
     model_config = pydantic.ConfigDict(
