@@ -111,9 +111,7 @@ def pretraining(
     way; where there are test images, too, those and a linear probe after the training, else nothing.
 
     Args:
-        config: of the images.
-        root: their place.
-        overrides: `a.b=c`, applied last; `init.release` stays.
+        config, root, overrides: see `finetuning`.
         init: the release to start from.
         arch: or an architecture of timm's, with new weights.
         objective: "moco", also for None, or "simclr".
