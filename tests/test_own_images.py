@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import re
 import sys
 from pathlib import Path
@@ -102,19 +101,12 @@ def test_a_spec_has_splits_and_labels(split: Any) -> None:
 
 def test_any_model_embeds(photos: Path) -> None:
     model = timm.create_model("cifar_resnet20", num_classes=0)
-    view = {
-        "input_size": 16,
-        "crop_pct": 1.0,
-        "interpolation": "bicubic",
-        "mean": [0.5] * 3,
-        "std": [0.5] * 3,
-    }
+    half = [0.5] * 3
+    view = {"input_size": 16, "crop_pct": 1.0, "interpolation": "bicubic", "mean": half, "std": half}
     found = zoo.embed(model, photos, preprocess=view)
     assert found.features.shape == (5, 64) and found.about["preprocess"]["input_size"] == 16
     with pytest.raises(ZooError, match="found a classifier with 7 outputs, expected an encoder"):
         zoo.embed(timm.create_model("cifar_resnet20", num_classes=7), photos, preprocess=view)
-    with pytest.raises(ZooError, match="a release says itself how its images are made"):
-        zoo.embed(PACO, photos, preprocess=view)
 
 
 @pytest.mark.parametrize("labelled", [False, True])
@@ -144,19 +136,6 @@ def test_a_file_holds_features_names_and_labels(
     assert json.loads(about) == json.loads(json.dumps(found.about))
 
 
-@pytest.mark.parametrize("ending", ["npz", "parquet"])
-def test_a_name_that_is_no_utf_8_is_written_readably(ending: str, photos: Path, tmp_path: Path) -> None:
-    try:
-        (photos / "b.png").rename(photos / os.fsdecode(b"caf\xe9.png"))
-    except OSError:
-        pytest.skip("this file system has no such names")
-    file = tmp_path / f"features.{ending}"
-    assert os.fsdecode(b"caf\xe9.png") in zoo.embed(PACO, photos, out=file).names
-    assert rb"caf" in file.read_bytes() or ending == "npz"
-    if ending == "npz":
-        assert r"caf\xe9.png" in np.load(file)["names"]
-
-
 def test_unreadable_images_are_counted_or_left_out_by_name(photos: Path) -> None:
     names = sorted(path.relative_to(photos).as_posix() for path in photos.rglob("[ab].*"))
     for name in names:
@@ -170,13 +149,9 @@ def test_unreadable_images_are_counted_or_left_out_by_name(photos: Path) -> None
     assert found.names == ("2024/may/x.png", "2024/may/y.PNG", "2024/z.png")
     assert [*found.left_out] == names
     torch.testing.assert_close(found.features, features_of([photos / name for name in found.names]))
-    with pytest.raises(ZooError, match=r'a\.jpg" cannot be read'):
-        zoo.predict(PACO, photos / "a.jpg", max_bad_images=3)
     with pytest.warns(ZooWarning):
-        assert [
-            each.image
-            for each in zoo.predict(PACO, [photos / "a.jpg", photos / "2024/z.png"], max_bad_images=1)
-        ] == [str(photos / "2024/z.png")]
+        found = zoo.predict(PACO, [photos / "a.jpg", photos / "2024/z.png"], max_bad_images=1)
+    assert [each.image for each in found] == [str(photos / "2024/z.png")]
 
 
 @pytest.mark.parametrize(
@@ -184,14 +159,8 @@ def test_unreadable_images_are_counted_or_left_out_by_name(photos: Path) -> None
     [
         ({"data": None}, "data: found nothing, expected a folder of images"),
         ({"data": [1]}, '"image 0": found a int, expected a PIL image'),
-        ({"data": "digitz"}, 'Did you mean "digits"'),
         ({"data": "digits", "split": "val"}, "split: found 'val', expected train or test"),
-        (
-            {"out": "x.npy"},
-            r'out: found "x.npy", expected a file that ends in \.npz, .* Did you mean "\.npz"',
-        ),
-        ({"out": 3}, r"out: found .*, expected a path"),
-        ({"data": __file__}, r'data: found the file ".*", expected a folder'),
+        ({"out": "x.npy"}, r'out: found "x.npy", .* Did you mean "\.npz"'),
         ({"max_bad_images": -1}, "max_bad_images: found -1, expected 0 or more"),
         ({"workers": "2"}, "workers: found '2', expected 0 or more"),
     ],
@@ -234,7 +203,6 @@ def test_files_folders_and_images_are_classified_as_one_by_one(photos: Path) -> 
         ("absent.png", 'data "absent.png": no folder'),
         (["absent.png"], 'image "absent.png": no such file'),
         ([], "data: found no images, expected at least one"),
-        (3, "data: found a int, expected a folder"),
         ([np.zeros((8, 8, 3))], r'image "image 0": found float64 of \[8, 8, 3\], expected a PIL image'),
         (Image.new("F", (8, 8), 0.5), 'image "image 0" cannot be read: grey values'),
         (Image.new("RGB", (0, 5)), 'image "image 0" has 0 x 5 pixels'),

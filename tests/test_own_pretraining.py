@@ -10,12 +10,12 @@ import pytest
 import zoo
 from tests import warm
 from tests.data_fixtures import photo
-from zoo.api import plan_own_pretraining
-from zoo.api.own_pretraining import data_in_place
-from zoo.errors import DataError, RecipeError, ZooError
+from zoo.api import plan_pretraining
+from zoo.errors import DataError, ZooError
 from zoo.recipe import Recipe
 from zoo.recipe.templates import batch_for, epochs_for
 
+CE = "cifar_resnet20.ce_digits_lt50"
 MOCO = "shipped:cifar_resnet20.moco_v2_ft_digits_lt50"
 TINY = ("training.epochs=1", "objective.head_hidden=16", "training.threads=1", "training.device=cpu")
 
@@ -43,8 +43,12 @@ def classes(tmp_path: Path) -> Path:
     return tmp_path / "insects"
 
 
+def planned(**arguments: Any) -> Any:
+    return plan_pretraining(**{"data": "digits", **arguments})[0]
+
+
 def test_the_recipe_is_moco_v2_for_the_images_and_the_architecture(flat: Path) -> None:
-    recipe: Any = plan_own_pretraining(arch="resnet18", data=f"folder:{flat}").recipe
+    recipe = planned(arch="resnet18", data=f"folder:{flat}")
     assert recipe.name == "resnet18.moco_v2_holiday"
     assert recipe.init is None and recipe.data.source.train == "." and recipe.evaluation == []
     assert recipe.views.eval.size == 224 and recipe.data.mean == [0.485, 0.456, 0.406]
@@ -52,51 +56,38 @@ def test_the_recipe_is_moco_v2_for_the_images_and_the_architecture(flat: Path) -
     assert view == recipe.views.train[1] and view[0].scale == [0.2, 1.0]
     assert [op.op for op in view[1:]] == ["color_jitter", "grayscale", "gaussian_blur", "horizontal_flip"]
     assert (view[3].kernel_size, view[3].sigma) == (23, [0.1, 2.0])
-    assert (recipe.objective.name, recipe.objective.queue_size, recipe.objective.key_groups) == (
-        "moco",
-        20,
-        2,
-    )
-    assert (recipe.training.batch_size, recipe.training.drop_last) == (20, True)
-    assert (recipe.training.epochs, recipe.schedule.warmup_epochs) == (200, 10)
+    learned, training = recipe.objective, recipe.training
+    assert (learned.name, learned.queue_size, learned.key_groups) == ("moco", 20, 2)
+    assert (training.batch_size, training.drop_last) == (20, True)
+    assert (training.epochs, recipe.schedule.warmup_epochs) == (200, 10)
     assert (recipe.optimizer.name, recipe.optimizer.lr) == ("momentum", 0.02344)
     assert Recipe.from_yaml(recipe.to_yaml(), "again") == recipe
 
 
 def test_size_batch_and_epochs_that_are_asked_for_decide_the_rest() -> None:
     wanted = {"views.eval.size": 96, "training.batch_size": 100, "training.epochs": 40}
-    recipe: Any = plan_own_pretraining(arch="convnext_atto", data="digits", overrides=wanted).recipe
+    recipe = planned(arch="convnext_atto", overrides=wanted)
     (crop, *_, blur) = recipe.views.train[0]
     assert (crop.size, blur.kernel_size, blur.sigma[1]) == (96, 9, 0.857), "digits are not mirrored"
     assert recipe.objective.queue_size == 300 and recipe.schedule.warmup_epochs == 4
-    assert recipe.optimizer.name == "adamw" and recipe.optimizer.lr == pytest.approx(
-        5e-4 * 100 / 256, rel=1e-3
-    )
-    args: Any = ("backbone.args={img_size: 32, patch_size: 8}", "views.eval.size=32")
-    small: Any = plan_own_pretraining(arch="vit_tiny_patch16_224", data="digits", overrides=args).recipe
+    rate = pytest.approx(5e-4 * 100 / 256, rel=1e-3)
+    assert (recipe.optimizer.name, recipe.optimizer.lr) == ("adamw", rate)
+    args = ("backbone.args={img_size: 32, patch_size: 8}", "views.eval.size=32")
+    small = planned(arch="vit_tiny_patch16_224", overrides=args)
     assert small.backbone.args == {"img_size": 32, "patch_size": 8}
     assert small.views.backend == "tensor" and small.data.image_size == 32
+    for arch, built in (("vit_tiny_patch16_224", {"img_size": 32}), ("resnet18", {})):
+        assert planned(arch=arch, overrides={"views.eval.size": 32}).backbone.args == built
 
 
 def test_a_start_gives_architecture_size_and_normalisation_and_a_tenth_of_the_rate() -> None:
-    recipe: Any = plan_own_pretraining(init=MOCO, data="digits", objective="simclr").recipe
-    fresh: Any = plan_own_pretraining(arch="cifar_resnet20", data="digits", objective="simclr").recipe
+    recipe = planned(init=MOCO, objective="simclr", overrides=["init.release=x", "objective.tau=0.1"])
+    fresh = planned(arch="cifar_resnet20", objective="simclr")
     assert recipe.init.release == MOCO and recipe.views.eval.size == zoo.open(MOCO).preprocess.input_size == 8
     assert (recipe.name, recipe.objective.name) == ("cifar_resnet20.simclr_digits", "simclr")
     assert recipe.optimizer.lr == pytest.approx(fresh.optimizer.lr / 10)
     assert [each.protocol for each in recipe.evaluation] == ["linear", "knn"]
-    told = f"SimCLR on digits, without labels, started from {MOCO}; a recipe made for these images."
-    assert recipe.description == told
-    changed = plan_own_pretraining(init=MOCO, data="digits", overrides=["objective.tau=0.1"]).recipe
-    assert changed.description.endswith("a recipe made for these images. Changed: objective.tau=0.1.")
-
-
-def test_another_size_is_one_that_the_architecture_is_built_for() -> None:
-    changes = {"views.eval.size": 32}
-    vit = plan_own_pretraining(data="digits", arch="vit_tiny_patch16_224", overrides=changes).recipe
-    assert vit.backbone.args == {"img_size": 32}
-    resnet = plan_own_pretraining(data="digits", arch="resnet18", overrides=changes).recipe
-    assert resnet.backbone.args == {}
+    assert recipe.description.endswith("Changed: objective.tau.")
 
 
 @pytest.mark.parametrize(
@@ -104,7 +95,7 @@ def test_another_size_is_one_that_the_architecture_is_built_for() -> None:
     [("resnet18", "momentum"), ("vit_tiny_patch16_224", "adamw"), ("levit_128s", "adamw")],
 )
 def test_attention_learns_by_adamw_also_beside_batchnorm(arch: str, optimizer: str) -> None:
-    assert plan_own_pretraining(data="digits", arch=arch).recipe.optimizer.name == optimizer
+    assert planned(arch=arch).optimizer.name == optimizer
 
 
 def test_few_images_get_small_batches_and_many_fewer_epochs() -> None:
@@ -114,7 +105,7 @@ def test_few_images_get_small_batches_and_many_fewer_epochs() -> None:
 
 def test_images_are_found_by_looking(flat: Path, classes: Path, tmp_path: Path) -> None:
     def source(folder: Path, query: str = "") -> Any:
-        return plan_own_pretraining(arch="cifar_resnet20", data=f"folder:{folder}{query}").recipe
+        return planned(arch="cifar_resnet20", data=f"folder:{folder}{query}")
 
     assert source(flat).data.source.train == "."
     flat.rename(tmp_path / "train")
@@ -136,7 +127,7 @@ def test_images_are_found_by_looking(flat: Path, classes: Path, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ({}, "found no recipe and no data, expected a recipe's name or file"),
+        ({}, "found no recipe and no data"),
         ({"data": "digits"}, "found no recipe and neither init nor arch, expected one of them"),
         ({"data": "digits", "init": MOCO, "arch": "resnet18"}, "found no recipe and both init and arch"),
         ({"data": ".", "arch": "resnet18"}, r'found no images in the folder "\."'),
@@ -145,14 +136,8 @@ def test_images_are_found_by_looking(flat: Path, classes: Path, tmp_path: Path) 
         ({"data": "digits", "arch": "resnet18.a1_in1k"}, "expected the architecture without the tag"),
         ({"data": "digits", "init": "timm:resnet18.a1"}, 'timm has no weights "resnet18.a1"'),
         ({"data": "digits", "arch": "resnet18", "objective": "moko"}, 'found "moko".*Did you mean "moco"'),
-        (
-            {"data": "digits", "arch": "resnet18", "overrides": {"objective.name": "classify"}},
-            'found "objective.name=.*classify.*" without a recipe, expected --objective',
-        ),
-        (
-            {"data": "digits", "init": MOCO, "overrides": ["init=null"]},
-            'found "init=null" without a recipe, expected --init',
-        ),
+        ({"recipe": CE, "init": MOCO}, f'init: found "{MOCO}" beside a recipe'),
+        ({"recipe": CE, "arch": "resnet18"}, 'arch: found "resnet18" beside a recipe'),
     ],
 )
 def test_each_missing_piece_is_one_clear_error(
@@ -160,31 +145,26 @@ def test_each_missing_piece_is_one_clear_error(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ZooError, match=expected):
-        zoo.pretrain(None, **arguments)
-
-
-def test_what_makes_a_recipe_is_refused_beside_one() -> None:
-    for key, value in (("init", MOCO), ("arch", "resnet18"), ("objective", "moco")):
-        with pytest.raises(RecipeError, match=f'{key}: found "{value}" beside a recipe'):
-            zoo.pretrain("cifar_resnet20.ce_digits", **{key: value})  # type: ignore[arg-type]
+        zoo.pretrain(**arguments)
 
 
 @pytest.mark.usefixtures("no_pictures")
 def test_a_spec_takes_the_place_of_a_recipes_data(classes: Path, tmp_path: Path) -> None:
     changes = ("training.epochs=1", "schedule.warmup_epochs=0", "evaluation=[]", "data.image_size=8")
     spec = f"folder:{classes}?per_class=5"
-    base = "cifar_resnet20.ce_digits_lt50"
-    made = zoo.pretrain(base, data=spec, out=tmp_path / "out", overrides=changes)
-    assert made.name == f"{base}_changed"
+    made = zoo.pretrain(CE, data=spec, out=tmp_path / "out", overrides=changes)
+    assert made.name == f"{CE}_changed"
     data = made.recipe["data"]
     assert data["source"] == {"kind": "folder", "train": "train", "test": "val"}
     assert (data["long_tail"], data["subset"]["per_class"]) == (None, 5)
     assert made.class_names == ("ant", "bee")
     own = ["data.source={kind: folder}", "data.long_tail=null"]
-    assert data_in_place(base, classes, own) == (classes, own), "a folder is the recipe's own source's"
-    root, overrides = data_in_place(base, f"folder:{classes / 'train'}", ["data.subset={per_class: 2}"])
-    assert root == classes / "train" and '"train": "."' in overrides[0]
-    assert overrides[-1] == "data.subset={per_class: 2}", "which comes after the spec's"
+    recipe, root = plan_pretraining(CE, data=classes, overrides=own)
+    assert (recipe.data.source.train, root) == ("train", classes), "a folder is the recipe's own source's"
+    changes = ["data.subset={per_class: 2}"]  # which come after the spec's
+    recipe, root = plan_pretraining(CE, data=f"folder:{classes / 'train'}", overrides=changes)
+    assert root == classes / "train" and recipe.data.source.train == "."
+    assert recipe.data.subset is not None and recipe.data.subset.per_class == 2
 
 
 @pytest.mark.usefixtures("no_pictures")

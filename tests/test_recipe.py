@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 import re
 import sys
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+import numpy as np
 import pytest
 from pydantic import create_model
 
@@ -17,26 +17,29 @@ from zoo.config import load_yaml
 from zoo.errors import RecipeError
 from zoo.objectives import OBJECTIVES, ObjectiveConfig
 from zoo.recipe import Recipe, keys
+from zoo.recipe.overrides import as_overrides
 from zoo.recipe.protocols import PROTOCOLS
 
 PACO = "cifar_resnet20.paco_digits_lt50"
-LATE = (
-    "schedule={name: multistep, warmup_epochs: 0, warmup_lr: 0.0, min_lr: 0.0, milestones: [10, 1000], "
-    "decay_rate: 0.1}"
-)
 PICO = "cifar_resnet20.pico_digits_q05"
 MOCO = "cifar_resnet20.moco_v2_ft_digits_lt50"
 
 
 @pytest.mark.parametrize("name", catalog.list_recipes())
-def test_shipped_recipe_is_a_page_and_survives_a_round_trip(name: str) -> None:
+def test_shipped_recipe_is_a_page_with_a_header_and_survives_a_round_trip(name: str) -> None:
     text = catalog.recipe_path(name).read_text()
     recipe = Recipe.load(name)
     assert recipe.name == name
     assert load_yaml(recipe.to_yaml(), name) == recipe.model_dump(mode="json")  # no value is left out
     assert Recipe.from_yaml(recipe.to_yaml(), "again") == recipe
-    assert text.startswith("#")  # the header
     assert len(text.splitlines()) <= 45
+    header = "\n".join(line for line in text.splitlines() if line.startswith("#"))
+    assert f"zoo pretrain {name}" in header
+    facts = catalog.recipe_header(text)
+    assert {"Target", "Here", "Takes", "Expect"} <= set(facts)
+    assert re.match(r"(none|[\d.]+ [\w -]+);", facts["Target"]), facts["Target"]
+    ran = r"(not run$|not run[:;]|run 20\d\d-\d\d, seeds? [\d ]+[:;])"
+    assert re.match(ran, facts["Here"]), facts["Here"]
 
 
 def test_the_fewest_keys_make_a_recipe_of_the_literatures_values() -> None:
@@ -61,116 +64,85 @@ def test_the_fewest_keys_make_a_recipe_of_the_literatures_values() -> None:
         Recipe.from_yaml(without, "mine.yaml", ["training.seed=1"])
 
 
-@pytest.mark.parametrize("name", catalog.list_recipes())
-def test_shipped_recipe_has_a_header_that_says_what_a_person_needs(name: str) -> None:
-    header = [line for line in catalog.recipe_path(name).read_text().splitlines() if line.startswith("#")]
-    text = "\n".join(header)
-    for part in (f"zoo pretrain {name}", "Takes:", "Expect:"):
-        assert part in text, part
-    facts = catalog.recipe_header(text)
-    assert {"Target", "Here", "Takes", "Expect"} <= set(facts)
-    assert re.match(r"(none|[\d.]+ [\w -]+);", facts["Target"]), facts["Target"]
-    assert re.match(r"(not run$|not run[:;]|run 20\d\d-\d\d, seeds? [\d ]+[:;])", facts["Here"]), facts[
-        "Here"
-    ]
-
-
-def refusal(change: Any, name: str = PACO, overrides: tuple[str, ...] = ()) -> str:
-    data = copy.deepcopy(Recipe.load(name).model_dump(mode="json"))
-    change(data)
-    from zoo.config import dump_yaml
-
-    with pytest.raises(RecipeError) as error:
-        Recipe.from_yaml(dump_yaml(data), "my.yaml", overrides)
-    assert str(error.value).startswith("my.yaml: ")
-    assert "\n" not in str(error.value)
-    return str(error.value)
-
-
-def test_unknown_key_in_an_objective_names_the_nearest() -> None:
-    text = refusal(lambda d: d["objective"].update(tua=0.1))
-    assert 'unknown key "objective.tua". Did you mean "tau"?' in text
-    assert 'unknown key "views.train.0.0.szie". Did you mean "size"?' in refusal(
-        lambda d: d["views"]["train"][0].insert(0, {"op": "pad_crop", "size": 8, "szie": 8})
-    )
-
-
-def test_a_field_of_its_objectives_name_does_not_confuse_the_path() -> None:
-    name = "cifar_resnet20.margin_digits_lt50"
-    with pytest.raises(RecipeError) as error:
-        Recipe.load(name, ["objective.pair=class"])
-    assert 'unknown key "objective.pair". Did you mean "pairs"?' in str(error.value)
-    with pytest.raises(RecipeError, match=r'"objective\.margin": found 0 '):
-        Recipe.load(name, ["objective.margin=0"])
-
-
-def test_unknown_objective_and_wrong_types_name_the_path() -> None:
-    assert "\"objective.name\": found 'pacco' (str), expected one of" in refusal(
-        lambda d: d["objective"].update(name="pacco")
-    )
-    assert "\"optimizer.lr\": found '0.1' (str), expected a valid number" in refusal(
-        lambda d: d["optimizer"].update(lr="0.1")
-    )
-    assert '"training.epochs": found 2.5 (float)' in refusal(lambda d: d["training"].update(epochs=2.5))
-    assert 'missing key "optimizer.lr"' in refusal(lambda d: d["optimizer"].pop("lr"))
-    assert 'missing key "objective.name"' in refusal(lambda d: d["objective"].pop("name"))
+MARGIN = "cifar_resnet20.margin_digits_lt50"
+CE = "cifar_resnet20.ce_digits_lt50"
+START = "init={release: x, head: centers}"
+STOP = "training.early_stopping={validation_fraction: 0.2, metric: %s, every: 1, patience: 1}"
 
 
 @pytest.mark.parametrize(
     ("name", "override", "expected"),
     [
-        (PACO, "views.train=[[]]", "views.train: found 1 view(s)"),
-        (PACO, "objective.key_groups=17", "objective.key_groups: found 17, expected at most 16"),
-        (PACO, "schedule.warmup_epochs=1000", "schedule.warmup_epochs: found 1000"),
-        (
-            PACO,
-            LATE,
-            "schedule.milestones: [1000] never reached",
-        ),
-        (PACO, "schedule.milestones=[10]", "expected some for"),
-        (PACO, "schedule.milestones=[20, 10]", "milestones: found [20, 10], expected each epoch"),
-        (PACO, "schedule.milestones=[10, 10]", "milestones: found [10, 10], expected each epoch"),
-        (PACO, "backbone.arch=resnet18", 'expected "resnet18.TAG"'),
+        (PACO, "objective.tua=0.1", 'unknown key "objective.tua". Did you mean "tau"?'),
+        (PACO, "objektive.tau=0.1", 'unknown key "objektive". Did you mean "objective"?'),
+        (PACO, "epochs=1", 'unknown key "epochs". Did you mean "training.epochs"?'),
+        (PACO, "views.train.0.0.degres=1", 'key "views.train.0.0.degres". Did you mean "degrees"?'),
+        (MARGIN, "objective.pair=class", 'unknown key "objective.pair". Did you mean "pairs"?'),
+        (MARGIN, "objective.margin=0", '"objective.margin": found 0 '),
+        (PACO, "objective.name=pacco", "\"objective.name\": found 'pacco' (str), expected one of"),
+        (PACO, "objective={tau: 0.1}", 'missing key "objective.name"'),
+        (PACO, "optimizer={name: sgd}", 'missing key "optimizer.lr"'),
+        (PACO, "optimizer.lr='0.1'", "\"optimizer.lr\": found '0.1' (str), expected a valid number"),
+        (PACO, "training.epochs=2.5", '"training.epochs": found 2.5 (float)'),
+        (PACO, "objective.tau", "expected KEY.KEY=VALUE"),
+        (PACO, "objective.tau=high", "\"objective.tau\": found 'high' (str)"),
+        (PACO, "views.train.7.0.size=3", "expected an index below 2"),
+        (PACO, "objective.tau.start=0.2", '"objective.tau" is 0.1 and has no keys'),
+        (PACO, "init.head=fresh", 'missing key "init.release"'),
+        (PACO, "name=a/b", '"name": found'),
         (PACO, f"name=cifar_resnet20.{'x' * 82}", '"name": found'),
         (
             PACO,
             "backbone.arch=resnet18.a1_in1k",
-            'backbone.arch: found "resnet18.a1_in1k", expected the architecture without the tag, "resnet18"; '
-            'weights are named by init: {release: "timm:resnet18.a1_in1k"}',
+            'without the tag, "resnet18"; weights are named by init: {rel',
         ),
-        (PACO, "schedule.name=multistep", "schedule.milestones: found []"),
-        (
-            PACO,
-            "schedule={name: constant, warmup_epochs: 1, warmup_lr: 0.0, warmup_prefix: true, min_lr: 0.0, "
-            "milestones: [], decay_rate: 0.1}",
-            "schedule.warmup_prefix: found true",
-        ),
-        (PACO, "init={release: x, head: centers}", 'init.head: "centers" needs objective "classify"'),
+        (PACO, "schedule.milestones=[20, 10]", "milestones: found [20, 10], expected each epoch"),
         (
             MOCO,
-            "evaluation=[{protocol: classifier}]",
-            'evaluation.0: protocol "classifier" needs class centers',
+            "objective.feature_transform={positives: null, negatives: null}",
+            "found neither positives nor",
         ),
-        (PACO, "name=a/b", '"name": found'),
+        # combinations
+        (PACO, "views.train=[[]]", "views.train: found 1, expected 2 view(s)"),
+        (PACO, "backbone.arch=resnet18", 'expected "resnet18.TAG"'),
+        (PACO, "objective.key_groups=17", "objective.key_groups: found 17, expected at most 16"),
+        (PACO, "training.accumulate=5", "training.accumulate: found 5, expected a divisor"),
+        (PACO, "schedule.milestones=[10]", "schedule.milestones: found [10], expected some for"),
+        (PACO, "schedule={name: constant, warmup_prefix: true}", "schedule.warmup_prefix: found true"),
+        (PACO, START, 'init.head: found "centers", expected "fresh"'),
+        (PACO, "data.partial_labels={kind: uniform, rate: 0.1}", 'found "uniform", expected null'),
+        (PICO, "data.partial_labels=null", "data.partial_labels: found null, expected candidate sets"),
         (
-            MOCO,
-            "training.epochs=20",
-            "objective.feature_transform.start_epoch: 20 never reached in training.epochs (20)",
+            PICO,
+            "training.sampling=class_balanced",
+            'training.sampling: found "class_balanced", expected "inst',
         ),
-        (PICO, "data.partial_labels=null", 'found null with objective "pico", expected candidate sets'),
-        (PACO, "data.partial_labels={kind: uniform, rate: 0.1}", "expected null: only pico learns from"),
-        (PICO, "objective.prototype_start=99", "objective.prototype_start: 99 never reached"),
-        (
-            MOCO,
-            "objective.feature_transform={positives: null, negatives: null, renormalize: true, start_epoch: 0}",  # noqa: E501
-            "objective.feature_transform: found neither positives nor negatives",
-        ),
+        (PICO, STOP % "accuracy", "training.early_stopping: found"),
+        (MOCO, STOP % "accuracy", "training.early_stopping: found"),
+        (PACO, STOP % "loss", 'training.early_stopping.metric: found "loss"'),
+        (PACO, "training.knn_every=1", "training.knn_every: found 1, expected null"),
+        (MOCO, "evaluation=[classifier]", 'evaluation.0: found "classifier", expected another protocol'),
+        (MOCO, "method=crt", 'method: found "crt", expected null with objective "moco"'),
     ],
 )
-def test_impossible_combinations_are_refused(name: str, override: str, expected: str) -> None:
+def test_what_cannot_be_is_refused_by_its_key(name: str, override: str, expected: str) -> None:
     with pytest.raises(RecipeError) as error:
         Recipe.load(name, [override])
-    assert expected in str(error.value)
+    assert expected in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        (["training.precision=fp16", "training.device=cpu"], "training.precision"),
+        (["training.checkpoint_activations=true", "training.compile=default"], "training.checkpoint_act"),
+        (["method=ldam_drw", "objective.mix={mixup: 0.2}"], "objective.mix"),
+        (["objective.loss={name: ldam}", "objective.head=cosine", START], "init.head"),
+    ],
+)
+def test_two_values_that_exclude_each_other_are_refused(changes: list[str], key: str) -> None:
+    with pytest.raises(RecipeError, match=f"{key}.*: found .*, expected"):
+        Recipe.load(CE, changes)
 
 
 @pytest.mark.parametrize(
@@ -181,27 +153,10 @@ def test_impossible_combinations_are_refused(name: str, override: str, expected:
     ],
 )
 def test_one_error_says_all_that_one_epoch_needs(name: str) -> None:
-    with pytest.raises(RecipeError, match=r"never reached in|expected fewer than training\.epochs") as caught:
+    with pytest.raises(RecipeError, match=r"expected fewer than training\.epochs") as caught:
         Recipe.load(name, ["training.epochs=1"])
     mended = str(caught.value).partition("; add --set ")[2].split(" --set ")
     Recipe.load(name, ["training.epochs=1", *mended])
-
-
-def test_what_one_epoch_needs_stands_in_one_message() -> None:
-    with pytest.raises(RecipeError) as caught:
-        Recipe.load(MOCO, ["training.epochs=1"])
-    assert str(caught.value).endswith(
-        "schedule.warmup_epochs: found 5, expected fewer than training.epochs (1); "
-        "objective.feature_transform.start_epoch: 20 never reached in training.epochs (1); "
-        "add --set schedule.warmup_epochs=0 --set objective.feature_transform.start_epoch=0"
-    )
-    with pytest.raises(RecipeError, match=r"; add --set schedule\.milestones=\[10\]$"):
-        Recipe.load(PACO, [LATE])
-
-
-def test_fp16_on_the_cpu_is_refused() -> None:
-    with pytest.raises(RecipeError, match=r'training\.precision: "fp16" needs a GPU'):
-        Recipe.load(PACO, ["training.precision=fp16", "training.device=cpu"])
 
 
 def test_overrides_reach_into_lists_and_are_recorded() -> None:
@@ -215,47 +170,44 @@ def test_overrides_reach_into_lists_and_are_recorded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("overrides", "expected"),
+    ("overrides", "changed"),
     [
-        (["objective.tau=0.2", "training.epochs=70"], "objective.tau=0.2, training.epochs=70"),
-        (["objective.tau=0.1", "objective.tau=2e-1", "training.seed=3"], "objective.tau=0.2"),
-        ({"data.source": {"kind": "folder"}}, "data.source={kind: folder}"),
-        (["data.source={kind: folder, train: /home/alice/own}"], "another data.source"),  # no paths
-        (["views.train.0.0.degrees=1.0"], "views.train.0.0.degrees=1.0"),
+        (["objective.tau=0.2", "training.epochs=70", "training.seed=3"], "objective.tau, training.epochs"),
+        ({"data.source": {"kind": "folder"}}, "data.source"),
+        (["views.train.0.0.degrees=1.0"], "views.train.0.0.degrees"),
+        (["training.threads=1", "training.accumulate=2", "evaluation=[]", "name=cifar_resnet20.other"], None),
+        (["objective.tau=0.1"], None),  # its own value
+        (["objective.tau=0.2", "description=Mine."], "Mine."),
     ],
 )
-def test_a_recipe_with_overrides_says_what_they_change(overrides: Any, expected: str) -> None:
-    own, changed = Recipe.load(PACO).description, Recipe.load(PACO, overrides)
-    assert changed.description == f"{own} Changed: {expected}."
-    again = Recipe.from_yaml(changed.to_yaml(), "again", ["training.clip_grad=1.0", "training.seed=9"])
-    assert again.description == f"{own} Changed: {expected}. Changed: training.clip_grad=1.0."
-
-
-def test_a_description_stays_where_it_is_true_or_given() -> None:
+def test_a_description_ends_with_the_keys_that_change_what_is_learned(
+    overrides: Any, changed: str | None
+) -> None:
     own = Recipe.load(PACO).description
-    computed = ["training.seed=3", "training.threads=1", "training.accumulate=2", "evaluation=[]"]
-    assert Recipe.load(PACO, computed).description == own
-    same = f"objective.tau={Recipe.load(PACO).objective.tau}"
-    assert Recipe.load(PACO, [same, "name=cifar_resnet20.other"]).description == own
-    assert Recipe.load(PACO, ["objective.tau=0.2", "description=Mine."]).description == "Mine."
+    expected = own if changed is None else f"{own} Changed: {changed}."
+    assert Recipe.load(PACO, overrides).description == ("Mine." if changed == "Mine." else expected)
 
 
 @pytest.mark.parametrize(
-    ("override", "expected"),
+    ("overrides", "found"),
     [
-        ("objective.tua=0.1", 'unknown key "objective.tua". Did you mean "tau"?'),
-        ("objektive.tau=0.1", 'unknown key "objektive". Did you mean "objective"?'),
-        ("objective.tau", "expected KEY.KEY=VALUE"),
-        ("objective.tau=high", "\"objective.tau\": found 'high' (str)"),
-        ("views.train.7.0.size=3", "expected an index below 2"),
-        ("objective.tau.start=0.2", '"objective.tau" is 0.1 and has no keys'),
-        ("init.head=fresh", 'missing key "init.release"'),
+        ("training.epochs=1", "found 'training.epochs=1', expected a list"),
+        (5, "found 5, expected a list"),
+        ([("training.epochs", 1)], r"found \[\('training.epochs', 1\)\], expected a list"),
+        ({"training.epochs": {1}}, r'"training.epochs": found \{1\}, expected a plain value'),
     ],
 )
-def test_bad_overrides_name_the_key(override: str, expected: str) -> None:
-    with pytest.raises(RecipeError) as error:
-        Recipe.load(PACO, [override])
-    assert expected in str(error.value)
+def test_other_overrides_are_refused_in_words_of_python(overrides: Any, found: str) -> None:
+    with pytest.raises(RecipeError, match=rf"^overrides: .*{found}") as error:
+        Recipe.load(CE, overrides)
+    assert "--set" not in str(error.value)
+
+
+def test_numbers_of_numpy_and_paths_may_be_overrides() -> None:
+    given = {"a": np.float64(0.1), "b": np.int64(3), "c": np.bool_(True), "d": Path("x") / "y"}
+    assert as_overrides(given) == ["a=0.1", "b=3", "c=true", 'd="x/y"']
+    text = {"name": "cifar_resnet20.mine", "description": "no: \u00e9 \U0001f600"}
+    assert Recipe.load(CE, text).description == text["description"]
 
 
 def test_unknown_recipe_names_the_nearest(tmp_path) -> None:
@@ -266,7 +218,7 @@ def test_unknown_recipe_names_the_nearest(tmp_path) -> None:
     with pytest.raises(RecipeError, match="cannot be read"):
         Recipe.load(binary)
     binary.write_text("- 1\n")
-    with pytest.raises(RecipeError, match="found list, expected a mapping"):
+    with pytest.raises(RecipeError, match="found a list, expected a mapping"):
         Recipe.load(binary)
 
 
@@ -280,19 +232,12 @@ def test_every_key_of_every_section_has_a_text() -> None:
         for schema in schemas:
             (word,) = get_args(schema.model_fields[tag].annotation)
             assert {f"{place}.{word}.{field}" for field in schema.model_fields} <= known.keys()
-    inherited = known["objective.paco.momentum"]
-    assert inherited[1:-1] == (
-        "objective.momentum",
-        "number or section",
-        "0.999",
-        "m of the key encoder: a number or a schedule.",
-    )
+    assert known["objective.paco.momentum"][1:4] == ("objective.momentum", "number or section", "0.999")
     assert known["evaluation.knn.k"].path == "evaluation.N.k"
     kinds = {
-        "training.seed": "whole number from 0, below 9.22337e+18",
+        "training.epochs": "integer, minimum 1",
         "training.ema": "section or null",
-        "views.train": "list of list of section",
-        "views.train.pad_crop.size": "whole number above 0",
+        "views.train": "list of list of section, minItems 1",
         "schedule.name": "constant, cosine, multistep",
         "objective.paco.tau": "number or section",
     }
@@ -348,7 +293,7 @@ def test_an_objective_of_ones_own_is_registered_at_any_time(own_objectives: None
     assert Recipe.from_yaml(recipe.to_yaml(), "r") == recipe
     with pytest.raises(RecipeError, match=r'unknown key "objective.scael". Did you mean "scale"'):
         Recipe.load(SIMCLR, [*SAY_OWN, "objective.scael=1.0"])
-    with pytest.raises(RecipeError, match=r'views.train: found 2 view\(s\), objective "own" expects 1'):
+    with pytest.raises(RecipeError, match=r"views.train: found 2, expected 1 view"):
         own.num_views = 1
         Recipe.load(SIMCLR, SAY_OWN)
     assert Recipe.load(PACO).objective.name == "paco"
@@ -362,13 +307,7 @@ def test_an_objective_of_ones_own_is_registered_at_any_time(own_objectives: None
         (own_objective(Config=ObjectiveConfig), "with the name None, expected a subclass of ObjectiveConfig"),
         (own_objective(num_views=0), "objective Own: found num_views = 0"),
         (own_objective(Config=OBJECTIVES["moco"].Config), 'objective Own: "moco" is an objective of zoo'),
-        *(
-            (
-                own_objective(Config=own_config(name)),
-                f"with the name {name!r}, expected",
-            )
-            for name in ("my obj", "", "../x", "x" * 97)
-        ),
+        (own_objective(Config=own_config("../x")), "with the name '../x', expected"),
     ],
 )
 def test_what_is_no_objective_is_not_registered(wrong: object, expected: str, own_objectives: None) -> None:

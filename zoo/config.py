@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard, TypeVar, get_args, get_origin
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, get_args, get_origin
 
 import pydantic
 import yaml
@@ -13,13 +13,12 @@ from zoo.errors import RecipeError, ZooError, did_you_mean
 
 MAX_YAML_BYTES = 1 << 18  # a recipe is a page; anything near this size is a mistake or an attack
 MAX_YAML_DEPTH = 32
-_TOO_DEEP = f"nested deeper than {MAX_YAML_DEPTH} levels"
 
 
 class Config(pydantic.BaseModel):
     """Base of every section of a recipe: no unknown keys, no silent conversions, immutable.
 
-    The text below a field is its description, which `zoo keys` shows.
+    The text below a field is its description, which `zoo show KEY` shows.
     """
 
     model_config = pydantic.ConfigDict(
@@ -50,38 +49,36 @@ def parse(schema: type[ConfigT], data: Any, where: str, error_type: type[ZooErro
 
 
 def _explain(schema: type[Config], item: Any) -> str:
-    place = _locate(schema, item["loc"])
-    path, kind, context = ".".join(map(str, place.path)), item["type"], item.get("ctx", {})
+    path, beside, sections = _locate(schema, item["loc"])
+    place, kind, found, context = ".".join(map(str, path)), item["type"], item["input"], item.get("ctx", {})
+    expected = item["msg"].removeprefix("Value error, ").replace("Input should be ", "expected ")
+    tag = context.get("discriminator", "")[1:-1]
     if kind == "extra_forbidden":
-        keys = _keys(place.beside)
-        hint = _inside(place) or did_you_mean(place.path[-1], keys)
-        return f'unknown key "{path}".{hint} Valid keys: {", ".join(keys)}'
-    if kind == "missing":
-        return f'missing key "{path}"'
-    if kind == "union_tag_not_found":
-        return f'missing key "{path}.{context["discriminator"][1:-1]}"'
+        keys = _keys(beside)
+        hint = _inside(path, beside) or did_you_mean(path[-1], keys)
+        return f'unknown key "{place}".{hint} Valid keys: {", ".join(keys)}'
+    if kind in ("missing", "union_tag_not_found"):
+        return f'missing key "{f"{place}.{tag}" if tag else place}"'
     if kind == "value_error":
-        message = item["msg"].removeprefix("Value error, ")
-        return f"{path}: {message}" if path else message
-    found, expected = item["input"], item["msg"].replace("Input should be ", "expected ")
+        return f"{place}: {expected}" if place else expected
     if kind == "union_tag_invalid":
-        path, found = f"{path}.{context['discriminator'][1:-1]}", context["tag"]
+        place, found = f"{place}.{tag}", context["tag"]
         expected = f"expected one of {context['expected_tags']}"
     if kind == "model_type":
-        expected = f"expected a mapping with the keys {', '.join(_keys(place.sections))}"
-    if item["loc"] and item["loc"][-1] in ("<word>", "<number>"):
-        expected += " or a section, {key: value, ...}"
+        expected = f"expected a mapping with the keys {', '.join(_keys(sections))}"
+    text = repr(found)
+    shown = f"{text if len(text) <= 80 else text[:77] + '...'} ({type(found).__name__})"
     words = re.findall(r"'([^']*)'", expected)
-    at = f'"{path}": ' if path else ""
-    return f"{at}found {_short(found)}, {expected}.{did_you_mean(found, words)}".rstrip(".")
+    at = f'"{place}": ' if place else ""
+    return f"{at}found {shown}, {expected}.{did_you_mean(found, words)}".rstrip(".")
 
 
-def _inside(place: _Place) -> str:
+def _inside(path: list[int | str], beside: list[type[Config]]) -> str:
     """Return a hint at the section that has the key: `training.epochs` for `epochs`."""
-    *before, key = place.path
+    *before, key = path
     found = [
         ".".join(map(str, [*before, name, key]))
-        for section in place.beside
+        for section in beside
         for name, field in section.model_fields.items()
         if get_origin(field.annotation) is not list and type(None) not in get_args(field.annotation)
         if any(key in member.model_fields for member in _members(field.annotation))
@@ -89,27 +86,10 @@ def _inside(place: _Place) -> str:
     return f' Did you mean "{found[0]}"?' if len(found) == 1 else ""
 
 
-def _short(value: object) -> str:
-    text = repr(value)
-    return f"{text if len(text) <= 80 else text[:77] + '...'} ({type(value).__name__})"
-
-
-class _Place(NamedTuple):
-    """Where in a schema an error is.
-
-    Attributes:
-        path: as the user wrote it.
-        beside: sections that have its last key, or could.
-        sections: that may stand there.
-    """
-
-    path: list[int | str]
-    beside: list[type[Config]]
-    sections: list[type[Config]]
-
-
-def _locate(schema: type[Config], loc: tuple[int | str, ...]) -> _Place:
-    """Follow an error's location from `schema`.
+def _locate(
+    schema: type[Config], loc: tuple[int | str, ...]
+) -> tuple[list[int | str], list[type[Config]], list[type[Config]]]:
+    """Return an error's path as the user wrote it, the sections with its last key, and those that it may be.
 
     pydantic puts the tag of a union's member into it, which no user wrote: `(objective, paco, tau)`. Of
     several sections it chooses one; in angle brackets it tells a section from a word or a number.
@@ -117,7 +97,10 @@ def _locate(schema: type[Config], loc: tuple[int | str, ...]) -> _Place:
     path: list[int | str] = []
     beside, sections = [schema], [schema]
     for part in loc:
-        chosen = [each for each in sections if part in _words(each)]
+        words = {
+            each: [get_args(field.annotation) for field in each.model_fields.values()] for each in sections
+        }
+        chosen = [each for each in sections if any(part in few for few in words[each])]
         if len(sections) > 1 and chosen:  # though a field may have the same name
             sections = chosen
         elif isinstance(part, int):
@@ -126,16 +109,11 @@ def _locate(schema: type[Config], loc: tuple[int | str, ...]) -> _Place:
             path.append(part)
             fields = [each.model_fields[part] for each in sections if part in each.model_fields]
             beside, sections = sections, [each for field in fields for each in _members(field.annotation)]
-    return _Place(path, beside, sections)
+    return path, beside, sections
 
 
 def _keys(sections: list[type[Config]]) -> list[str]:
     return [*dict.fromkeys(name for section in sections for name in section.model_fields)]
-
-
-def _words(section: type[Config]) -> list[Any]:
-    """Return the words that may stand in a section's keys, its tag's among them."""
-    return [word for field in section.model_fields.values() for word in get_args(field.annotation)]
 
 
 def _members(annotation: Any) -> list[type[Config]]:
@@ -143,6 +121,11 @@ def _members(annotation: Any) -> list[type[Config]]:
     if isinstance(annotation, type) and issubclass(annotation, Config):
         return [annotation]
     return [member for argument in get_args(annotation) for member in _members(argument)]
+
+
+def listed(given: Sequence[Any]) -> Sequence[Any]:
+    """Return what `*names` holds: each by itself, or all in one list."""
+    return given[0] if len(given) == 1 and isinstance(given[0], list | tuple) else given
 
 
 def plain_kind(value: object) -> str:
@@ -166,9 +149,8 @@ def leaves(plain: Any, path: str = "") -> list[tuple[str, Any]]:
 if TYPE_CHECKING:
     _Parser = yaml.SafeLoader
 else:
-    _Parser = getattr(
-        yaml, "CSafeLoader", yaml.SafeLoader
-    )  # libyaml's is ten times as fast; most builds have it
+    # libyaml's is ten times as fast; most builds have it
+    _Parser = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _Loader(_Parser):
@@ -217,8 +199,6 @@ def load_yaml(text: str, where: str, error_type: type[ZooError] = RecipeError) -
         mark = getattr(error, "problem_mark", None)
         at = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         problem = getattr(error, "problem", None) or (str(error).splitlines() or ["unreadable"])[0]
-        if "nesting depth" in problem:  # libyaml's own bound since PyYAML 6.0.4, met while it looks ahead
-            problem = _TOO_DEEP
         raise error_type(f"{where}: not valid YAML{at}: {problem}") from None
 
 
@@ -226,21 +206,13 @@ def _check_structure(text: str) -> None:
     """Refuse, before anything is built, what lets a small file expand to gigabytes or exhaust the stack."""
     depth = 0
     for event in yaml.parse(text, Loader=_Parser):
-        problem = ""
-        if isinstance(event, yaml.AliasEvent):
-            problem = "aliases are not allowed"
-        elif getattr(event, "anchor", None):
-            problem = "anchors are not allowed"
-        elif tag := getattr(event, "tag", None):  # `!!binary`, `!!python/name:...`: plain values need none
-            problem = f"tags are not allowed, found {tag}"
-        elif isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-            if depth > MAX_YAML_DEPTH:
-                problem = _TOO_DEEP
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
-        if problem:
-            mark: Any = event.start_mark  # of libyaml or of PyYAML
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        mark: Any = event.start_mark  # of libyaml or of PyYAML
+        if depth > MAX_YAML_DEPTH:
+            problem = f"nested deeper than {MAX_YAML_DEPTH} levels"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=mark)
+        if getattr(event, "anchor", None) or getattr(event, "tag", None):  # an alias has its anchor's name
+            problem = "anchors, aliases and tags are not allowed"
             raise yaml.MarkedYAMLError(problem=problem, problem_mark=mark)
 
 
@@ -276,11 +248,3 @@ _Dumper.add_representer(str, _represent_str)
 def dump_yaml(data: Mapping[str, Any]) -> str:
     """Write plain values as YAML that `load_yaml` (and any YAML 1.1 reader) reads back unchanged."""
     return yaml.dump(dict(data), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
-
-
-def yaml_in_line(value: Any) -> str:
-    """Write one plain value as YAML in a single line."""
-    text = yaml.dump(
-        value, Dumper=_Dumper, default_flow_style=True, sort_keys=False, allow_unicode=True, width=1 << 20
-    )
-    return str(text).removesuffix("...\n").strip()  # its mark of the end after a bare number or word

@@ -1,4 +1,4 @@
-"""What users call that has no room of its own yet; names are fetched when they are used."""
+"""What users call to train; names are fetched when they are used."""
 
 from __future__ import annotations
 
@@ -7,40 +7,21 @@ from typing import TYPE_CHECKING
 from zoo.lazy import attributes
 
 if TYPE_CHECKING:
-    from zoo.api.finetuning import finetune, plan_finetuning
-    from zoo.api.own_pretraining import (
-        data_in_place,
-        plan_own_pretraining,
-        pretrain,
-        refuse_beside_a_recipe,
-    )
-    from zoo.api.pretraining import plan_pretraining
+    from zoo.api.planning import plan_finetuning, plan_pretraining
+    from zoo.api.pretraining import finetune, pretrain
     from zoo.api.profiling import profile_step
     from zoo.api.snapshots import snapshot
 
-__all__ = [
-    "data_in_place",
-    "finetune",
-    "plan_finetuning",
-    "plan_own_pretraining",
-    "plan_pretraining",
-    "pretrain",
-    "profile_step",
-    "refuse_beside_a_recipe",
-    "snapshot",
-]
+__all__ = ["finetune", "plan_finetuning", "plan_pretraining", "pretrain", "profile_step", "snapshot"]
 
 __getattr__ = attributes(
     __name__,
     {
-        "data_in_place": "own_pretraining",
-        "finetune": "finetuning",
-        "plan_finetuning": "finetuning",
-        "plan_own_pretraining": "own_pretraining",
-        "plan_pretraining": "pretraining",
-        "pretrain": "own_pretraining",
+        "finetune": "pretraining",
+        "plan_finetuning": "planning",
+        "plan_pretraining": "planning",
+        "pretrain": "pretraining",
         "profile_step": "profiling",
-        "refuse_beside_a_recipe": "own_pretraining",
         "snapshot": "snapshots",
     },
 )

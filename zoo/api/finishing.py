@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from zoo import hub
-from zoo.api.own_images import list_splits
 from zoo.data import ImageDataset
+from zoo.data.image_ids import list_images
 from zoo.errors import DataError, TrainingError, ZooError
 from zoo.evaluation.measure import measure
 from zoo.evaluation.probe_data import Encoded, ProbeData, Reading
@@ -19,7 +19,7 @@ from zoo.evaluation.published import ProbeRun
 from zoo.image_list import ImageList
 from zoo.objectives import Objective
 from zoo.recipe import Recipe
-from zoo.release import Preprocess, Release, write_release
+from zoo.release import Preprocess, write_release
 from zoo.release import history as histories
 from zoo.release.provenance import START, TEACHERS, inherited_license
 from zoo.release.tensors import round_centers_to_half, round_to_half
@@ -30,14 +30,6 @@ from zoo.training.post_hoc import close
 from zoo.training.progress import show_status
 from zoo.training.stages import class_rows_of, rows_of, together
 from zoo.training.teachers import teachers_of
-
-
-class Finished(NamedTuple):
-    """A release that was just written, and what was measured and drawn for it."""
-
-    release: Release
-    entries: list[dict[str, Any]]
-    pictures: dict[str, Path]
 
 
 def finish(
@@ -51,7 +43,7 @@ def finish(
     out: Path,
     ranks: int = 1,
     images: Mapping[str, ImageList] | None = None,
-) -> Finished:
+) -> tuple[list[dict[str, Any]], dict[str, Path]]:
     """Measure what was trained as the recipe says, draw it, and write its release.
 
     Args:
@@ -64,6 +56,9 @@ def finish(
         out: the release folder to make.
         ranks: how many trained together.
         images: the lists of images that were given; made from the data when None or empty.
+
+    Returns:
+        The evaluations, and the pictures by name.
     """
     license = _license(recipe)  # of a start that has gone it is not known: said before hours of measuring
     encoder, centers = objective.encoder, objective.centers()
@@ -103,12 +98,7 @@ def finish(
         [row for row in found if row["step"] <= trained.steps]
         for found in (rows_of(runs), class_rows_of(runs))
     )
-    drawn = ["curves"]
-    if entries:
-        drawn.append("accuracies")
-    if encoded is not None:
-        drawn.append("a map of the test features")
-    with show_status(f"drawing: {', '.join(drawn)}"):
+    with show_status("drawing the release's pictures"):
         pictures = draw_pictures(
             recipe,
             train_set,
@@ -125,7 +115,7 @@ def finish(
         row for stage in stages for row in stage.run.changes() if row.get("step", 0) <= stage.trained.steps
     ]
     eval_view = recipe.views.eval
-    release = write_release(
+    write_release(
         out,
         name=recipe.name,
         encoder=encoder,
@@ -149,32 +139,37 @@ def finish(
             "evaluations": entries,
         },
         history=histories.gather(rows, class_rows),
-        images=images or list_splits(train_set, test_set),
+        images=images or _list_images(train_set, test_set),
         pictures=pictures,
         description=recipe.description,
         license=license,
         dtype=recipe.training.release_dtype,
     )
-    return Finished(release, entries, pictures)
+    return entries, pictures
 
 
 def _no_test_images(encoder: nn.Module) -> Tensor:
     raise DataError("there are no test images")
 
 
+def _list_images(train_set: ImageDataset, test_set: ImageDataset | None) -> dict[str, ImageList]:
+    """List the images that were trained and measured on; empty where `list_images` lists none."""
+    train = list_images(train_set)
+    test = None if train is None or test_set is None else list_images(test_set)
+    return {split: each for split, each in (("train", train), ("test", test)) if each is not None}
+
+
 def _license(recipe: Recipe) -> str:
     """Return the licence of the weights, that of those they were trained or distilled from."""
-    found = [_license_of(TEACHERS, name) for name in teachers_of(recipe)]
-    if recipe.init is not None:
-        found.append(_license_of(START, recipe.init.release))
+    sources = [(TEACHERS, name) for name in teachers_of(recipe)]
+    sources += [] if recipe.init is None else [(START, recipe.init.release)]
+    found = []
+    for key, source in sources:
+        try:
+            found.append(str(hub.open(source).config["pretrained_cfg"]["license"]))
+        except ZooError as error:
+            raise TrainingError(
+                f'{key}: "{source}", which the training began with, cannot be opened any more, and the '
+                f"weights keep its licence; put it there again (a link will do): {error}"
+            ) from None
     return inherited_license(found)
-
-
-def _license_of(key: str, source: str) -> str:
-    try:
-        return str(hub.open(source).config["pretrained_cfg"]["license"])
-    except ZooError as error:
-        raise TrainingError(
-            f'{key}: "{source}", which the training began with, cannot be opened any more, and the weights '
-            f"keep its licence; put it there again (a link will do): {error}"
-        ) from None

@@ -1,36 +1,29 @@
-"""`zoo.pretrain`: train, measure, draw, write the release."""
+"""`zoo.pretrain` and `zoo.finetune`: train, measure, draw, write the release."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from zoo import hub
-from zoo.api.finishing import Finished, finish
-from zoo.config import plain_kind
-from zoo.data import DataConfig, ImageDataset, open_dataset
+from zoo.api.finishing import finish
+from zoo.api.planning import plan_finetuning, plan_pretraining
+from zoo.data import ImageDataset, open_dataset
+from zoo.data.any_data import Data
 from zoo.data.cifar import from_archive
 from zoo.data.memory import Root
-from zoo.errors import DataError, Interrupted, RecipeError, TrainingError, ZooError, ZooWarning
+from zoo.errors import DataError, Interrupted, TrainingError, ZooError, ZooWarning
 from zoo.files import RUNS, write_text
 from zoo.image_list import ImageList
 from zoo.launch import handed_on, others_waiting, restarted
 from zoo.ranks import ALONE, Ranks
 from zoo.recipe import Recipe
-from zoo.recipe.naming import renamed
 from zoo.recipe.overrides import Overrides, as_overrides
 from zoo.release import Release
 from zoo.release.format import holds_release
-from zoo.training import (
-    RunFolder,
-    Stage,
-    build_objective,
-    cpu_threads,
-    learns_without_labels,
-    pick_device,
-)
+from zoo.training import RunFolder, build_objective, cpu_threads, learns_without_labels, pick_device
 from zoo.training.changes import is_same
 from zoo.training.distributed import join
 from zoo.training.signals import interruptible
@@ -42,37 +35,104 @@ DATA_FOLDER = "data_folder.txt"
 
 
 def pretrain(
-    recipe: Recipe | str | Path,
+    recipe: Recipe | str | Path | None = None,
     *,
     out: str | Path | None = None,
-    data: Root = None,
+    data: Data = None,
     resume: bool = False,
     overrides: Overrides = (),
+    init: str | Path | Release | None = None,
+    arch: str | None = None,
+    objective: str | None = None,
     stages_at: str | Path | None = None,
     images: Mapping[str, ImageList] | None = None,
 ) -> Release:
-    """Do what `zoo.api.own_pretraining.pretrain` does, which takes the same arguments, with a given recipe.
+    """Train as a recipe says, measure the result and write its release.
+
+    Started by torchrun, all its processes train together; `out` has to be a folder that all of them see. Then
+    the first one measures and writes.
+
+    Args:
+        recipe: a shipped recipe's name, a file, or a `Recipe`; None: one made for the images of `data`, see
+            `zoo.recipe.templates.pretraining`.
+        out: the release folder to make, `runs/NAME` when None; the run's own state lies in its sub-folder
+            `run`.
+        data: the folder of the recipe's own data, where it needs one, or any other data, which take the place
+            of the recipe's source, long tail and subset; see `zoo.data.any_data.Data`.
+        resume: go on from the last checkpoint in `out`, or begin if there is none. A restart by torchrun
+            does so in any case.
+        overrides: changes, recorded in the released recipe: a list of `a.b=c`, or a mapping `{"a.b": c}`.
+            With other data or another objective the release is called NAME_changed, unless they set a name.
+        init: without a recipe, the weights to start from: a release, its name or folder, or `timm:ARCH.TAG`.
+        arch: without a recipe, in place of `init`: the architecture, with new weights.
+        objective: without a recipe "moco", which is the default, or "simclr".
+        stages_at: for a recipe with a `method`, where its trainings lie instead of in `run`. Several recipes
+            may share the folder: a training that another one has finished is taken as it is, and one that was
+            stopped is continued.
+        images: which to train ("train") and measure on ("test"), as `Release.images` of another release lists
+            them: out of another copy of the data, where long tail and subset would draw others.
+
+    Returns:
+        The release in `out`.
 
     Raises:
-        Interrupted, RanksLost, ZooError: as there.
+        Interrupted: on SIGINT, SIGTERM, SIGHUP or SIGUSR1, after saving the state.
+        RanksLost: when another process of several ended.
+        ZooError: for anything wrong with recipe, data or folder.
     """
-    recipe = plan_pretraining(recipe, data=data, overrides=overrides)
-    require_trackers(recipe)
-    out = RUNS / recipe.name if out is None else Path(out)
+    planned, root = plan_pretraining(
+        recipe, data=data, overrides=overrides, init=init, arch=arch, objective=objective
+    )
+    require_trackers(planned)
+    out = RUNS / planned.name if out is None else Path(out)
     resume = resume or restarted()
     if holds_release(out):
         finished = hub.open(out)
-        if resume and is_same(dict(finished.recipe), recipe):
+        if resume and is_same(dict(finished.recipe), planned):
             return finished
         raise TrainingError(f'"{out}" holds a finished release of "{finished.name}"; choose another --out')
     begun = [RunFolder(out / "run")]
     at = None if stages_at is None else Path(stages_at)
     with (
         interruptible(lambda: _saved(begun[-1]), once=not handed_on()),
-        join(pick_device(recipe.training.device).type) as ranks,
+        join(pick_device(planned.training.device).type) as ranks,
     ):
-        release = _pretrain(recipe, begun, out, data, ranks, resume=resume, at=at, images=images or {})
-    return release or hub.open(out)
+        _pretrain(planned, begun, out, root, ranks, resume=resume, at=at, images=images or {})
+    return hub.open(out)
+
+
+def finetune(
+    recipe: Recipe | str | Path | None = None,
+    *,
+    init: str | Path | Release,
+    out: str | Path | None = None,
+    head: str | None = None,
+    data: Data = None,
+    resume: bool = False,
+    overrides: Overrides = (),
+) -> Release:
+    """Train from a release instead of random weights; otherwise `pretrain`.
+
+    Args:
+        recipe: usually of the objective `classify`; None: one made for the release, see
+            `zoo.recipe.templates.finetuning`.
+        init: the release to start from: a weights name, `org/repo[@rev]`, a folder, a `Release`, or
+            `timm:ARCH.TAG`.
+        out: the release folder to make; None: `runs/NAME_finetuned`, NAME that of the recipe.
+        head: "fresh" or "centers" (made of the release's learned centers); the recipe's own when None.
+        data: see `pretrain`; needed without a recipe.
+        resume: see `pretrain`.
+        overrides: see `pretrain`.
+
+    Raises:
+        ZooError: as `pretrain`, and for a release or data that cannot be found.
+    """
+    own = any(each.strip().startswith("data.") for each in as_overrides(overrides))
+    if recipe is None and data is None and not own:  # else hours on the release's own would be a surprise
+        raise DataError("finetune: found no recipe and no data, expected one of them, e.g. --data DIR")
+    planned, root = plan_finetuning(recipe, init=init, head=head, data=data, overrides=overrides)
+    suffix = "" if "finetuned" in planned.name else "_finetuned"
+    return pretrain(planned, out=out or RUNS / f"{planned.name}{suffix}", data=root, resume=resume)
 
 
 def _saved(run: RunFolder) -> str:
@@ -91,13 +151,12 @@ def _pretrain(
     resume: bool,
     at: Path | None,
     images: Mapping[str, ImageList],
-) -> Release | None:
-    """Do what `pretrain` does; only rank 0 measures, and has the release then."""
+) -> None:
+    """Do what `pretrain` does with a planned recipe; of several ranks the first one measures and writes."""
     (run,) = begun
     with ranks.in_turn():  # what one fetches or decodes, the others find
         train_set, test_set = open_sets(recipe, data, images, ranks)
         objective = build_objective(beginning(recipe), train_set)
-    release = None
     with cpu_threads(recipe.training.threads), run.locked() if ranks.rank == 0 else nullcontext():
         if ranks.rank == 0 and isinstance(data, str | Path):
             write_text(run.path / DATA_FOLDER, f"{Path(data).resolve()}\n")
@@ -119,10 +178,12 @@ def _pretrain(
                     ranks=ranks.size,
                     images=images,
                 )
-                _track(finished, recipe, stages, run, shared=at is not None)
-                release = finished.release
+                # to the trackers of the last training, unless other recipes share it
+                last = (stages[-1].recipe, stages[-1].run) if stages and at is None else (recipe, run)
+                with last[1].locked():
+                    step = stages[-1].trained.steps if stages else 0
+                    last[1].track_results(last[0], *finished, step=step)
         ranks.barrier()
-    return release
 
 
 def open_sets(
@@ -141,81 +202,22 @@ def open_sets(
     """
     images = images or {}
     config = from_archive(recipe.data, data) if images else recipe.data
-    train_set = open_dataset(
-        config, "train", data, images.get("train"), unlabelled=learns_without_labels(recipe)
-    )
-    if recipe.evaluation and not train_set.num_classes:
+    unlabelled = learns_without_labels(recipe)
+    train_set = open_dataset(config, "train", data, images.get("train"), unlabelled=unlabelled)
+    classes = train_set.num_classes
+    if recipe.evaluation and classes < 2:
         raise DataError(
-            "evaluation: the training images have no classes, by which protocols measure; expected "
-            "--set 'evaluation=[]'"
+            f"evaluation: the training images have {classes or 'no'} class{'es' if classes != 1 else ''}, "
+            "by which protocols measure; expected --set 'evaluation=[]'"
         )
-    test_set = _test_set(recipe, config, data, images.get("test"), ranks, classes=train_set.num_classes)
-    if recipe.evaluation and train_set.num_classes < 2:
-        raise DataError(
-            f"evaluation: the data have {train_set.num_classes} class, expected at least 2; "
-            'set "evaluation: []"'
-        )
-    return train_set, test_set
-
-
-def _test_set(
-    recipe: Recipe,
-    config: DataConfig,
-    data: Root,
-    listed: ImageList | None,
-    ranks: Ranks,
-    *,
-    classes: int,
-) -> ImageDataset | None:
-    """Return the test images; None where there are none, and nothing is to be measured on them."""
     try:
-        return open_dataset(config, "test", data, listed)
+        return train_set, open_dataset(config, "test", data, images.get("test"))
     except DataError as error:
         if recipe.evaluation:
             raise
         if ranks.rank == 0 and classes:  # who has images alone expects no test images of them
             warnings.warn(f"the release gets no map of test features: {error}", ZooWarning, stacklevel=2)
-        return None
-
-
-def _track(
-    finished: Finished, recipe: Recipe, stages: Sequence[Stage], run: RunFolder, *, shared: bool
-) -> None:
-    """Send the trackers the results, to the last training unless it is `shared` with other recipes."""
-    _, entries, pictures = finished
-    if stages and not shared:
-        recipe, run = stages[-1].recipe, stages[-1].run
-    with run.locked():
-        run.track_results(recipe, entries, pictures, step=stages[-1].trained.steps if stages else 0)
-
-
-def plan_pretraining(recipe: Recipe | str | Path, *, data: Root = None, overrides: Overrides = ()) -> Recipe:
-    """Return the recipe of a training without running it; the arguments are those of `pretrain`.
-
-    Where overrides change the data or the kind of objective, and not the name, it is called NAME_changed.
-
-    Raises:
-        RecipeError: for a recipe or overrides that are none.
-    """
-    overrides = as_overrides(overrides)
-    made = as_recipe(recipe, overrides)
-    if not overrides:
-        return made
-    try:
-        before = as_recipe(recipe, ())
-    except RecipeError:  # whole only with its overrides: there is nothing to compare with
-        return made
-    return renamed(made, before, overrides)
-
-
-def as_recipe(recipe: Recipe | str | Path, overrides: Overrides) -> Recipe:
-    """Read what a caller gave as a recipe, with the overrides applied."""
-    overrides = as_overrides(overrides)
-    if isinstance(recipe, Recipe):
-        return Recipe.from_yaml(recipe.to_yaml(), recipe.name, overrides) if overrides else recipe
-    if not isinstance(recipe, str | Path):
-        raise RecipeError(f"recipe: found {plain_kind(recipe)}, expected a name, a file or a Recipe")
-    return Recipe.load(recipe, overrides)
+        return train_set, None
 
 
 @contextmanager

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from zoo.api.pretraining import as_recipe
 from zoo.data import open_dataset
 from zoo.data.any_data import Data, own_root
 from zoo.errors import RecipeError, TrainingError
@@ -40,7 +39,7 @@ def profile_step(
     Raises:
         ZooError: for anything wrong with recipe or data.
     """
-    recipe, out = as_recipe(recipe, overrides), Path(out)
+    recipe, out = Recipe.load(recipe, overrides), Path(out)
     if not stages(recipe):
         raise RecipeError(f"{recipe.name}: a method that trains nothing has no step to measure")
     recipe = beginning(recipe)  # of a method its first training, which is most of it

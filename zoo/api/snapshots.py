@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from zoo import hub
 from zoo.api.finishing import finish
-from zoo.api.given import check_path
 from zoo.api.pretraining import DATA_FOLDER, open_sets
 from zoo.catalog import recipe_text
 from zoo.data.any_data import Data, own_root
 from zoo.errors import TrainingError
-from zoo.files import RUNS, is_dir, is_file
+from zoo.files import RUNS, is_file
 from zoo.recipe import Recipe
 from zoo.recipe.overrides import Overrides, as_overrides
 from zoo.release import Release
@@ -52,11 +52,7 @@ def snapshot(
         ZooError: if there is no run or no such checkpoint, for other data than it trains on, or if `out`
             holds a release.
     """
-    for name, given in {"run": run, "out": out}.items():
-        check_path(name, given)
     folder = _run_in(Path(run))
-    if step is not None and (not isinstance(step, int) or isinstance(step, bool) or step < 1):
-        raise TrainingError(f"step: found {step!r}, expected that of a checkpoint, a whole number from 1")
     found = Recipe.from_yaml(recipe_text(folder.recipe_file), str(folder.recipe_file))
     if found.method is not None or is_stage(found):
         of = "a stage of a method" if found.method is None else f'of the method "{found.method.name}"'
@@ -64,53 +60,36 @@ def snapshot(
             f'"{folder.path}" is {of}, whose release tells of all its trainings: the same command with '
             "--resume ends them; snapshots are of a single training"
         )
-    recipe = Recipe.from_yaml(found.to_yaml(), found.name, as_overrides(overrides))
+    recipe = Recipe.load(found, as_overrides(overrides))
     allowed_changes(found, recipe, str(folder.path))
     checkpoint = checkpoint_of(folder, step)
     if out is not None:
-        _require_free(Path(out), folder)  # before the data are read
-    if data is None:
-        data = _folder_of_data(folder)
+        _require_free(Path(out))  # before the data are read
+    if data is None and is_file(folder.path / DATA_FOLDER):
+        data = Path((folder.path / DATA_FOLDER).read_text("utf-8").strip())
     train_set, test_set = open_sets(recipe, own_root(data, recipe.data))
     with cpu_threads(recipe.training.threads):
         trained = trained_until(checkpoint, recipe, folder, train_set)
         reached = f"ep{trained.epoch}" if isinstance(trained.epoch, int) else f"step{trained.steps}"
         recipe = recipe.model_copy(update={"name": f"{recipe.name}_{reached}"})
         out = RUNS / recipe.name if out is None else Path(out)
-        _require_free(out, folder)
+        _require_free(out)
         trained.objective.to(pick_device(recipe.training.device))
         state = RunFolder(out / "run")
         with state.locked():
-            return finish(
-                recipe,
-                trained.objective,
-                [Stage(recipe, folder, trained)],
-                train_set,
-                test_set,
-                state=state.path,
-                out=out,
-            ).release
+            stages = [Stage(recipe, folder, trained)]
+            finish(recipe, trained.objective, stages, train_set, test_set, state=state.path, out=out)
+    return hub.open(out)
 
 
-def _require_free(out: Path, run: RunFolder) -> None:
-    own = run.path.resolve()
-    if out.resolve() in (own, own.parent) or own in out.resolve().parents:
-        raise TrainingError(
-            f'out: "{out}" is the training\'s own folder, which goes on; choose another --out'
-        )
+def _require_free(out: Path) -> None:
+    """Refuse the folder of a release, or of a training whose own release could not be written any more."""
+    place = out.resolve()
     if holds_release(out):
         raise TrainingError(f'"{out}" holds a release already; choose another --out')
-    place = out.resolve()
     for other in (place / "run", place, *place.parents):
-        if RunFolder(other).is_one():  # whose own release could not be written any more
-            raise TrainingError(f'out: "{out}" has another training, in "{other}"; choose another --out')
-
-
-def _folder_of_data(run: RunFolder) -> Path | None:
-    """Return the folder of data that a training was given; None: none, or it lies there no more."""
-    file = run.path / DATA_FOLDER
-    place = Path(file.read_text("utf-8").strip()) if is_file(file) else None
-    return place if place is not None and is_dir(place) else None
+        if RunFolder(other).is_one():
+            raise TrainingError(f'out: "{out}" has a training, in "{other}"; choose another --out')
 
 
 def _run_in(folder: Path) -> RunFolder:

@@ -58,15 +58,9 @@ def pretrain(
     check_early(recipe=recipe, data=data, out=out)
     from zoo import api
 
-    given = changes(overrides, device)
-    if recipe is None:
-        parsed, root = api.plan_own_pretraining(
-            data=data, init=init, arch=arch, objective=objective, overrides=given
-        )
-    else:
-        api.refuse_beside_a_recipe(init=init, arch=arch, objective=objective)
-        root, planned = api.data_in_place(recipe, data, given)
-        parsed = api.plan_pretraining(recipe, data=root, overrides=planned)
+    parsed, root = api.plan_pretraining(
+        recipe, data=data, overrides=changes(overrides, device), init=init, arch=arch, objective=objective
+    )
     if profile:
         if launched() > 1:
             raise ZooError(f"--profile: started as {launched()} processes, expected one")
@@ -111,10 +105,10 @@ def finetune(
 ) -> None:
     """Train from a release instead of random weights, on any data."""
     check_early(init, recipe=recipe, data=data, out=out)
-    from zoo import api
+    import zoo
 
-    plan = api.plan_finetuning(recipe, init=init, head=head, data=data, overrides=changes(overrides, device))
-    _announce(api.pretrain(plan.recipe, out=out or plan.out, data=plan.data, resume=resume))
+    given = changes(overrides, device)
+    _announce(zoo.finetune(recipe, init=init, head=head, data=data, out=out, overrides=given, resume=resume))
 
 
 @app.command()

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from zoo.api.given import check_path
 from zoo.data.any_data import Data, open_images
 from zoo.errors import DataError, ZooError, did_you_mean
 from zoo.evaluation.encode import encode_images, open_encoder
@@ -73,7 +72,6 @@ def embed(
         ZooError: for a model that ends in a classifier, missing data, more unreadable images than the limit,
             or a file that cannot be written; the latter, as far as can be told, before anything is encoded.
     """
-    check_path("out", out)
     if out is not None:
         check_embedding_file(Path(out))
     if data is None:

@@ -12,12 +12,11 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from zoo import hub
-from zoo.api.given import check_number, check_workers
-from zoo.api.models import check_encoder, preprocess_of, unwrapped
 from zoo.config import Config, parse, plain_kind
 from zoo.data import EvalView, ImageDataset, eval_images
 from zoo.data.bad_images import unreadable
 from zoo.errors import DataError, ReleaseError, ZooError, ZooWarning
+from zoo.evaluation.models import check_encoder, preprocess_of, unwrapped
 from zoo.modules import evaluating
 from zoo.release import Preprocess, Release
 from zoo.training import pick_device
@@ -205,7 +204,7 @@ def encode_images(
         DataError: for more unreadable images than the limit, with the first one's error, or nothing else.
         ZooError: for a device, number of workers or limit that cannot be.
     """
-    check_workers(workers)
+    check_number("workers", workers or 0, 0)
     check_number("max_bad_images", max_bad_images, 0)
     place = pick_device(device, "device")
     errors: dict[int, str] = {}
@@ -240,3 +239,13 @@ def encode_images(
             stacklevel=3,
         )
     return Features(features, read), left_out
+
+
+def check_number(name: str, value: object, least: int) -> None:
+    """Make sure that an argument is a whole number, of at least so many.
+
+    Raises:
+        ZooError: naming the argument and what was found.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ZooError(f"{name}: found {value!r}, expected {least} or more")

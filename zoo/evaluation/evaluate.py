@@ -12,16 +12,18 @@ from typing import Any
 from torch import nn
 
 from zoo import backbones
-from zoo.api.given import check_workers
-from zoo.api.models import check_classifier, check_encoder
-from zoo.api.own_images import open_own
 from zoo.config import parse
 from zoo.data import DataConfig, ImageDataset, open_dataset
 from zoo.data.any_data import Data, Given, resolve, whole
+from zoo.data.cifar import from_archive
+from zoo.data.dataset import Split
+from zoo.data.image_ids import OtherImages
+from zoo.data.memory import Root
 from zoo.data.sources import has_training_split
 from zoo.errors import DataError, ZooError, ZooWarning, did_you_mean, few
-from zoo.evaluation.encode import A_MODEL, open_encoder
+from zoo.evaluation.encode import A_MODEL, check_number, open_encoder
 from zoo.evaluation.measure import OwnClassifier, check_centers, measure
+from zoo.evaluation.models import check_classifier, check_encoder
 from zoo.evaluation.predict import prior_in_loss
 from zoo.evaluation.probe_data import Encoded
 from zoo.evaluation.published import ProbeRun
@@ -87,7 +89,7 @@ def evaluate(
             f'{"resume" if resume else "out"}: protocol "{protocol}" trains nothing that could be kept; '
             f"{' and '.join(TRAINED)} do"
         )
-    check_workers(workers)
+    check_number("workers", workers or 0, 0)
     place = pick_device(device, "device")
     outputs: int | None = None
 
@@ -229,6 +231,32 @@ def _with_classes_of(release: Release, dataset: ImageDataset) -> ImageDataset:
             stacklevel=3,
         )
     return dataset.with_classes(theirs)
+
+
+def open_own(release: Release, config: DataConfig, split: Split, root: Root) -> ImageDataset:
+    """Open a split of the data that a release names: where it lists its images these, in their order.
+
+    Raises:
+        DataError: see `open_dataset`; where the images are listed also for a copy that lacks some of them, or
+            whose classes have other names.
+    """
+    images = release.images
+    if not images:
+        return open_dataset(config, split, root)
+    word = "trained" if split == "train" else "measured"
+    try:
+        found = open_dataset(from_archive(config, root), split, root, images.get(split))
+    except OtherImages as error:
+        raise DataError(
+            f"{release.name} was {word} on other images: {error}. Data that are not its own are given as a "
+            "spec, e.g. --data cifar100:DIR"
+        ) from None
+    if found.class_names != release.class_names:
+        raise DataError(
+            f"{release.name} was {word} on these images with the classes {few(release.class_names)}, found "
+            f"{few(found.class_names)}"
+        )
+    return found
 
 
 def resolve_data(data: Data, release: Release | None) -> Given:

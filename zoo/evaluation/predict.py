@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 import torch
 from PIL import Image
 
-from zoo.api.given import check_number
 from zoo.config import is_number
 from zoo.data.any_data import TABLES, Data, open_images
-from zoo.evaluation.encode import encode_images, open_encoder
+from zoo.evaluation.encode import check_number, encode_images, open_encoder
 from zoo.files import is_dir, is_file
 from zoo.functional.checks import check_features
 from zoo.hub import open as open_release

@@ -18,7 +18,7 @@ from zoo.data.image_ids import shared_images
 from zoo.data.labels import require_same_classes
 from zoo.errors import DataError, ZooWarning
 from zoo.evaluation.encode import Features, batch_size, extract
-from zoo.recipe.protocols import CropAndFlip
+from zoo.recipe.protocols import Trained
 
 _SAMPLE = 32  # images whose size is looked at before that of all, to choose a backend
 _RESIDENT_SHARE = 4  # at most one part in so many of the memory is filled with decoded images
@@ -99,7 +99,7 @@ class ProbeData:
         )
         return extract(model, images, device=self.device)
 
-    def views(self, settings: CropAndFlip) -> ViewsConfig:
+    def views(self, settings: Trained) -> ViewsConfig:
         """Return the recipe's section for training images that are augmented so."""
         backend = self.backend if settings.backend == "auto" else settings.backend
         train = [settings.view(self.view.size)]

@@ -11,8 +11,8 @@ from typing import Any
 import pandas as pd
 
 from zoo import hub
-from zoo.api.finetuning import plan_finetuning
-from zoo.api.pretraining import as_recipe, pretrain
+from zoo.api.planning import plan_finetuning
+from zoo.api.pretraining import pretrain
 from zoo.data import ImageDataset, open_dataset
 from zoo.data.any_data import Data
 from zoo.data.memory import Root
@@ -140,7 +140,7 @@ def compare(
     records: dict[str, list[RunRecord]] = {name: [] for name in made}
     for number, (name, seed) in enumerate(planned, 1):
         say(f"{number} of {len(planned)}: {name}, seed {seed}")
-        run = as_recipe(made[name], [f"training.seed={seed}"])
+        run = Recipe.load(made[name], [f"training.seed={seed}"])
         folder = out / name / f"seed_{seed}"
         release = pretrain(run, out=folder, data=root, resume=True, stages_at=out / "stages")
         records[name].append(from_release(release, f"{name}/seed_{seed}"))
@@ -187,7 +187,7 @@ def _base(
     where = "overrides:" if isinstance(overrides, Mapping) else "--set"
     overrides = as_overrides(overrides)
     if recipe is not None:
-        recipe = as_recipe(recipe, ())
+        recipe = Recipe.load(recipe)
         if recipe.objective.name != "classify":
             raise ZooError(
                 f'a comparison needs a recipe of objective "classify", found "{recipe.objective.name}" in '
@@ -199,8 +199,7 @@ def _base(
         if decided:
             raise ZooError(f'{where} "{override}": {_DECIDED[decided]}')
     common = [*(f"{key}={value}" for key, value in _PLAIN.items()), *overrides]
-    planned = plan_finetuning(recipe, init=init, head="fresh", data=data, overrides=common)
-    return planned.recipe, planned.data
+    return plan_finetuning(recipe, init=init, head="fresh", data=data, overrides=common)
 
 
 def _chosen(methods: Iterable[str | Mapping[str, Any]] | None) -> dict[str, dict[str, Any]]:
@@ -238,7 +237,7 @@ def _recipes(
     for name, method in methods.items():
         changes = [f"method={json.dumps(method)}", "evaluation=[{protocol: classifier}]"]
         try:
-            found = as_recipe(base, changes)
+            found = Recipe.load(base, changes)
         except RecipeError as error:
             refused[name] = str(error).removeprefix(f"{base.name}: ")
             continue

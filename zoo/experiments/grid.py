@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from zoo.api.pretraining import as_recipe
 from zoo.errors import RecipeError, TrainingError, ZooError, did_you_mean
 from zoo.files import is_unused
 from zoo.recipe import Recipe
@@ -85,11 +84,11 @@ def lay_out(
         ]
         changes += _name_of(base, changes)
         words = [label if key == RECIPE else f"{title(key, axes)}_{label}" for key, label in chosen.items()]
-        point = _safe("-".join(words) or as_recipe(base, ()).name.partition(".")[2])
+        point = _safe("-".join(words) or Recipe.load(base).name.partition(".")[2])
         taken[point.lower()] = number = taken.get(point.lower(), 0) + 1
         point += f"_{number}" if number > 1 else ""
         for seed in seeds:
-            recipe = as_recipe(base, [*changes, f"training.seed={seed}"])
+            recipe = Recipe.load(base, [*changes, f"training.seed={seed}"])
             runs.append(Run(point, chosen, seed, recipe, out / point / f"seed_{seed}"))
     return runs
 
@@ -150,7 +149,7 @@ def require_same(folder: Path, images: str, weights: Mapping[str, Any] | None = 
 def _name_of(base: Recipe | str | Path, changes: Sequence[str]) -> list[str]:
     """Return the override of the name, which begins with the architecture, where that is changed."""
     archs = [change.partition("=")[2].strip('"') for change in changes if change.startswith("backbone.arch=")]
-    _, dot, tag = as_recipe(base, ()).name.partition(".")
+    _, dot, tag = Recipe.load(base).name.partition(".")
     # of what is no architecture the recipe's own check tells
     return [f"name={arch}{dot}{tag}" for arch in archs if re.fullmatch(r"\w+", arch)]
 
@@ -186,7 +185,7 @@ def _bases(recipes: Sequence[Recipe | str | Path]) -> dict[str, Recipe | str | P
     """Return the recipes by their labels: the tags where those tell them apart, else the names."""
     if not recipes:
         raise RecipeError('sweep: found no recipe, expected one or several; "zoo list" shows them')
-    names = [as_recipe(each, ()).name for each in recipes]
+    names = [Recipe.load(each, ()).name for each in recipes]
     if len({*names}) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise RecipeError(f'sweep: the recipe "{twice}" is given twice; expected recipes of different names')

@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 
 from zoo import catalog, hub
-from zoo.api.own_images import open_own
 from zoo.api.pretraining import pretrain
 from zoo.config import Config, is_number, parse
 from zoo.data import DataConfig, ImageDataset, open_dataset, parse_data_spec
 from zoo.data.any_data import Data, own_root
 from zoo.data.memory import Root
 from zoo.errors import DataError, Interrupted, RanksLost, ReleaseError, ZooError
-from zoo.evaluation.evaluate import evaluate
+from zoo.evaluation.evaluate import evaluate, open_own
 from zoo.experiments import judge
 from zoo.experiments.judge import Figure, Images, Rule
 from zoo.experiments.reading import find

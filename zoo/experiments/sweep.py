@@ -14,8 +14,8 @@ import torch
 from filelock import FileLock, Timeout
 
 from zoo import catalog, locks
-from zoo.api.given import listed
 from zoo.api.pretraining import open_sets, pretrain
+from zoo.config import listed
 from zoo.data.any_data import folder_for, own_root, reads_folder
 from zoo.errors import Interrupted, InUse, RecipeError, ZooError, did_you_mean
 from zoo.experiments.grid import (

@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from zoo.api.given import listed
+from zoo.config import listed
 from zoo.errors import ZooError, capital
 from zoo.experiments.plot import plot_rows
 from zoo.experiments.reading import RESULTS, as_json, find, read_results

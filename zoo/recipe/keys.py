@@ -1,29 +1,17 @@
-"""The reference of a recipe's keys: from the schema, and from the texts below its fields."""
+"""The reference of a recipe's keys, read from the JSON schema and the texts below its fields."""
 
 from __future__ import annotations
 
 import functools
-import inspect
 import json
 from collections import Counter
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
+from typing import Any, NamedTuple
 
-from pydantic import TypeAdapter
-from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined, to_jsonable_python
-
-from zoo.config import Config
 from zoo.errors import RecipeError, did_you_mean
 from zoo.recipe.recipe import Recipe
 
-_BOUNDS = {
-    "minimum": "from",
-    "exclusiveMinimum": "above",
-    "maximum": "up to",
-    "exclusiveMaximum": "below",
-}
-_NOUNS = {"boolean": "true or false", "integer": "whole number", "number": "number", "string": "text"}
+_BOUNDS = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum", "minItems", "maxItems")
 
 
 class Key(NamedTuple):
@@ -32,7 +20,7 @@ class Key(NamedTuple):
     Attributes:
         name: with the words that choose sections, `objective.paco.tau`.
         path: as `--set` takes it, `objective.tau`; N stands for a place in a list.
-        kind: its type in words; empty for one of several sections.
+        kind: its type in JSON schema's words; empty for one of several sections.
         default: as JSON; None where a recipe has to state it.
         text: what it means.
         inside: the keys of a section, or the sections that may stand there.
@@ -81,73 +69,49 @@ def _with_all_inside(key: Key) -> Iterator[Key]:
 
 @functools.cache
 def _top() -> tuple[Key, ...]:
-    return _keys_of(Recipe, "", "")
+    schema = Recipe.model_json_schema()
+    return _keys_of(schema, "", "", schema["$defs"])
 
 
-def _keys_of(schema: type[Config], name: str, path: str) -> tuple[Key, ...]:
-    fields = schema.model_fields.items()
-    return tuple(_key(info, f"{name}{field}", f"{path}{field}") for field, info in fields)
+def _keys_of(section: dict[str, Any], name: str, path: str, defs: dict[str, Any]) -> tuple[Key, ...]:
+    found = []
+    for field, facts in section["properties"].items():
+        own, here = f"{name}{field}", f"{path}{field}"
+        place = f"{here}.N." if facts.get("type") == "array" else f"{here}."
+        sections = {word: defs[ref.rpartition("/")[2]] for word, ref in _sections(facts)}
+        text, inside = facts.get("description", "Which one it is."), list[Key]()
+        for word, each in sections.items():
+            about = " ".join(each["description"].split())
+            if word:
+                keys = _keys_of(each, f"{own}.{word}.", place, defs)
+                inside.append(Key(f"{own}.{word}", here, "", None, about, keys))
+            else:  # the only one that may stand here
+                text = facts.get("description", about)
+                inside += _keys_of(each, f"{own}.", place, defs)
+        default = json.dumps(facts["default"]) if "default" in facts else None
+        found.append(Key(own, here, _kind(facts), default, " ".join(text.split()), tuple(inside)))
+    return tuple(found)
 
 
-def _key(info: FieldInfo, name: str, path: str) -> Key:
-    annotation: Any = Annotated[info.annotation, *info.metadata] if info.metadata else info.annotation
-    sections = [*dict.fromkeys(_sections(info.annotation))]
-    place = f"{path}.N." if get_origin(info.annotation) is list else f"{path}."
-    text, inside = info.description, tuple[Key, ...]()
-    if len(sections) == 1:
-        text, inside = text or _about(sections[0]), _keys_of(sections[0], f"{name}.", place)
+def _sections(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the sections that may stand at a key, each with the word that chooses it of several."""
+    if "discriminator" in facts:
+        yield from facts["discriminator"]["mapping"].items()
+    elif "$ref" in facts:
+        yield "", facts["$ref"]
     else:
-        inside = tuple(
-            Key(f"{name}.{word}", path, "", None, _about(each), _keys_of(each, f"{name}.{word}.", place))
-            for each, words in _chosen_by(sections)
-            for word in words
-        )
-    default = None if info.default is PydanticUndefined else _as_json(info.default)
-    kind = _kind(TypeAdapter(annotation).json_schema())
-    return Key(name, path, kind, default, " ".join((text or "Which one it is.").split()), inside)
+        several = [*facts.get("anyOf", ()), *facts.get("oneOf", ())]
+        for inner in [*several, facts["items"]] if "items" in facts else several:
+            yield from _sections(inner)
 
 
-def _sections(annotation: Any) -> Iterator[type[Config]]:
-    if inspect.isclass(annotation) and issubclass(annotation, Config):
-        yield annotation
-    for argument in get_args(annotation):
-        yield from _sections(argument)
-
-
-def _chosen_by(sections: list[type[Config]]) -> Iterator[tuple[type[Config], list[str]]]:
-    """Yield each of several sections with the words that choose it: those of the key that all have."""
-    keys = [
-        {field for field, info in each.model_fields.items() if get_origin(info.annotation) is Literal}
-        for each in sections
-    ]
-    for each in sections:
-        (tag, *_) = [field for field in each.model_fields if field in set.intersection(*keys)]
-        yield each, [str(word) for word in get_args(each.model_fields[tag].annotation)]
-
-
-def _kind(schema: dict[str, Any]) -> str:
-    """Return a type in words, `whole number from 1 or null`, from its JSON schema."""
-    several = schema.get("anyOf") or schema.get("oneOf")
-    if several:
-        return " or ".join(dict.fromkeys(map(_kind, several)))
-    if "enum" in schema or "const" in schema:
-        return ", ".join(map(str, schema.get("enum", [schema.get("const")])))
-    if schema.get("type") == "array":
-        least, most = schema.get("minItems", 0), schema.get("maxItems")
-        return f"list of {f'{least} ' if least == most else ''}{_kind(schema.get('items', {}))}"
-    if "$ref" in schema or schema.get("type") == "object":
+def _kind(facts: dict[str, Any]) -> str:
+    """Return a type in words, `integer, minimum 1 or null`."""
+    if "$ref" in facts or "discriminator" in facts:
         return "section"
-    bounds = [f"{word} {schema[bound]:g}" for bound, word in _BOUNDS.items() if bound in schema]
-    noun = _NOUNS.get(schema.get("type", ""), schema.get("type", "value"))
-    return " ".join([noun, ", ".join(bounds)]).strip()
-
-
-def _as_json(value: Any) -> str:
-    text = json.dumps(to_jsonable_python(value))
-    return json.dumps(json.loads(text, parse_float=lambda number: float(f"{float(number):g}")))
-
-
-def _about(schema: type[Config]) -> str:
-    """Return the docstring of a section, a line for each paragraph."""
-    paragraphs = inspect.cleandoc(schema.__doc__ or "").split("\n\n")
-    return "\n".join(" ".join(each.split()) for each in paragraphs)
+    if several := facts.get("anyOf") or facts.get("oneOf"):
+        return " or ".join(dict.fromkeys(map(_kind, several)))
+    if "enum" in facts or "const" in facts:
+        return ", ".join(map(str, facts.get("enum", [facts.get("const")])))
+    noun = f"list of {_kind(facts['items'])}" if "items" in facts else facts.get("type", "value")
+    return ", ".join([noun, *(f"{bound} {facts[bound]:g}" for bound in _BOUNDS if bound in facts)])

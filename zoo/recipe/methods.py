@@ -7,9 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from zoo.config import Config, named_by
-
-PositiveInt = Annotated[int, Field(ge=1)]
-NonNegative = Annotated[float, Field(ge=0)]
+from zoo.recipe.sections import NonNegative, PositiveInt
 
 
 class CrossEntropy(Config):

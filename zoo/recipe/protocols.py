@@ -7,21 +7,21 @@ compared with papers.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, PositiveFloat, model_validator
 
 from zoo.config import Config, named_by
 from zoo.data.config import Seed as DataSeed
 from zoo.data.ops import HorizontalFlip, Interpolation, Op, PositiveRange, Probability, RandomResizedCrop
-from zoo.recipe.sections import Milestones, PositiveInt, Precision
+from zoo.recipe.sections import Milestones, NonNegative, PositiveInt, Precision
 
 Seed = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
 
 
-class CropAndFlip(Config):
-    """The views that linear classifiers are trained on; defaults are those of MoCo's `main_lincls.py`."""
+class Trained(Config):
+    """How `linear_full` and `semi_supervised` train: views as in MoCo's `main_lincls.py`, SGD, precision."""
 
     scale: PositiveRange = [0.08, 1.0]
     """Area of the crop as a share of the image's."""
@@ -34,8 +34,20 @@ class CropAndFlip(Config):
     backend: Literal["auto", "tensor", "stream", "torchvision"] = "auto"
     """See the recipe's `views.backend`; auto: tensor where images are equally large and fit into memory."""
 
+    batch_size: PositiveInt = 256
+    """Images of one update. Of `semi_supervised` the rest of an epoch that is no whole batch is left out,
+    where there is a whole one."""
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    """Of SGD; of `semi_supervised` Nesterov's."""
+    weight_decay: NonNegative = 0.0
+    """L2 of SGD, on weights and biases."""
+    precision: Precision = "fp32"
+    """See the recipe's `training.precision`."""
+    channels_last: bool = False
+    """See the recipe's `training.channels_last`."""
+
     @model_validator(mode="after")
-    def _within_image(self) -> CropAndFlip:
+    def _within_image(self) -> Trained:
         if self.scale[1] > 1:
             raise ValueError(f"scale: found {self.scale}, expected shares of the image's area, at most 1")
         return self
@@ -68,7 +80,7 @@ class LinearProtocol(Config):
     """Features are of the evaluation view alone; `linear_full` learns from augmented images."""
 
 
-class LinearFullProtocol(CropAndFlip):
+class LinearFullProtocol(Trained):
     """The published linear evaluation: a linear layer on the frozen encoder, trained on augmented images.
 
     Defaults are MoCo's (arXiv 1911.05722, section 4.1; github.com/facebookresearch/moco, main_lincls.py) for
@@ -79,24 +91,14 @@ class LinearFullProtocol(CropAndFlip):
     protocol: Literal["linear_full"]
     epochs: PositiveInt = 100
     """Passes over the training images."""
-    batch_size: PositiveInt = 256
-    """Images of one update."""
-    lr: Annotated[float, Field(ge=0)] = 30.0
+    lr: NonNegative = 30.0
     """Used as given: never scaled by the batch size."""
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    """Of SGD."""
-    weight_decay: Annotated[float, Field(ge=0)] = 0.0
-    """L2 of SGD, on weights and bias."""
     milestones: Milestones = [60, 80]
     """Epochs after which the rate is multiplied by `decay_rate`; an empty list for a constant rate."""
-    decay_rate: Annotated[float, Field(ge=0)] = 0.1
+    decay_rate: NonNegative = 0.1
     """Factor of the rate at each of `milestones`."""
-    init_std: Annotated[float, Field(ge=0)] = 0.01
+    init_std: NonNegative = 0.01
     """Standard deviation of the layer's initial weights; its bias starts at 0."""
-    precision: Precision = "fp32"
-    """Of the encoder: bf16 and fp16 are autocast, and faster on a GPU."""
-    channels_last: bool = False
-    """See the recipe's `training.channels_last`."""
     seed: Seed = 0
     """Of initial weights, order and augmentation."""
 
@@ -140,7 +142,7 @@ class FewShotProtocol(Config):
     """Of the draws."""
 
 
-class SemiSupervisedProtocol(CropAndFlip):
+class SemiSupervisedProtocol(Trained):
     """The whole network trained on the labels of a few training images, the rest left out.
 
     Defaults are SimCLR's (arXiv 2002.05709, section 4.4 and appendix B.5): random crops and flips, SGD with
@@ -160,20 +162,10 @@ class SemiSupervisedProtocol(CropAndFlip):
     """Train the layer on the encoder alone, with the encoder in evaluation mode."""
     epochs: PositiveInt = 30
     """Where it is not given, 60 for fractions up to 0.01."""
-    batch_size: PositiveInt = 256
-    """The rest of an epoch that is no whole batch is left out, where there is a whole one."""
-    lr: Annotated[float, Field(ge=0)] = 0.05
+    lr: NonNegative = 0.05
     """Used as given: never scaled by the batch size."""
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    """Nesterov's, of SGD."""
-    weight_decay: Annotated[float, Field(ge=0)] = 0.0
-    """L2 of SGD."""
-    init_std: Annotated[float, Field(ge=0)] = 0.0
+    init_std: NonNegative = 0.0
     """Standard deviation of the layer's initial weights; its bias starts at 0."""
-    precision: Precision = "fp32"
-    """See the recipe's `training.precision`."""
-    channels_last: bool = False
-    """See the recipe's `training.channels_last`."""
     seed: DataSeed = 0
     """Of the labels that are drawn, of initial weights, order and augmentation."""
 
@@ -221,13 +213,7 @@ Protocol = Annotated[
 ]
 
 PROTOCOLS: dict[str, type[Config]] = {
-    "linear": LinearProtocol,
-    "linear_full": LinearFullProtocol,
-    "knn": KNNProtocol,
-    "few_shot": FewShotProtocol,
-    "semi_supervised": SemiSupervisedProtocol,
-    "retrieval": RetrievalProtocol,
-    "classifier": ClassifierProtocol,
+    get_args(each.model_fields["protocol"].annotation)[0]: each for each in get_args(get_args(Protocol)[0])
 }
 
 TRAINED = ("linear_full", "semi_supervised")

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Self, Union
 from pydantic import Field, model_validator
 
 from zoo import catalog
-from zoo.config import Config, dump_yaml, load_yaml, named_by, parse
+from zoo.config import Config, dump_yaml, load_yaml, named_by, parse, plain_kind
 from zoo.data import DataConfig, ViewsConfig
 from zoo.errors import RecipeError
 from zoo.objectives import OBJECTIVES, ObjectiveConfig, look_up
 from zoo.recipe.fits import problems
 from zoo.recipe.methods import Method
-from zoo.recipe.overrides import Overrides, apply, as_overrides, described
+from zoo.recipe.overrides import Overrides, apply, as_overrides, changed_keys, value_of
 from zoo.recipe.protocols import Protocol
 from zoo.recipe.sections import (
     BackboneSection,
@@ -47,7 +47,7 @@ class Recipe(Config):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]+(\.[A-Za-z0-9_\-]+)?$", max_length=MAX_NAME)]
     """timm's `arch.tag`; also the name of the file, the release and its repository."""
     description: str
-    """A paragraph for the card, written by hand; overrides that change what is learned are added to it."""
+    """A paragraph for the card, written by hand; keys of overrides that change what is learned are added."""
     backbone: BackboneSection
     init: InitSection | None = None
     """Start from a release, or from timm's own weights; null: from random weights."""
@@ -65,7 +65,7 @@ class Recipe(Config):
 
     @model_validator(mode="after")
     def _fits(self) -> Recipe:
-        if found := [*problems(self)]:
+        if found := problems(self):
             raise ValueError("; ".join(found))
         return self
 
@@ -77,15 +77,14 @@ class Recipe(Config):
     def from_yaml(cls, text: str, where: str, overrides: Overrides = ()) -> Recipe:
         """Read a recipe, with overrides (`a.b=c`, or a mapping) applied to it first.
 
-        Where they change what is learned, the description says so.
+        Where they change what is learned, the description ends with their keys.
 
         Raises:
             RecipeError: naming `where` and the key's path.
         """
         data = load_yaml(text, where)
         if not isinstance(data, dict):
-            found = "nothing" if data is None else type(data).__name__
-            raise RecipeError(f"{where}: found {found}, expected a mapping of recipe sections")
+            raise RecipeError(f"{where}: found {plain_kind(data)}, expected a mapping of recipe sections")
         if "converted" in data:
             raise RecipeError(
                 f"{where}: the record of a converted release, which cannot be trained; to start from its"
@@ -100,13 +99,25 @@ class Recipe(Config):
         for override in overrides:
             apply(data, override, where)
         recipe = parse(cls, data, where)
-        told = described(before, recipe.model_dump(mode="json"), overrides)
-        return recipe.model_copy(update={"description": told})
+        changed = changed_keys(before, recipe.model_dump(mode="json"), overrides)
+        if not changed or value_of(overrides, "description") is not None:
+            return recipe
+        return recipe.model_copy(
+            update={"description": f"{recipe.description} Changed: {', '.join(changed)}."}
+        )
 
     @classmethod
-    def load(cls, name_or_file: str | Path, overrides: Overrides = ()) -> Recipe:
-        """Read a shipped recipe by name, or any file."""
-        path = catalog.recipe_path(name_or_file)
+    def load(cls, recipe: Recipe | str | Path, overrides: Overrides = ()) -> Recipe:
+        """Read a shipped recipe by name, or any file, and apply overrides; also to one that was read before.
+
+        Raises:
+            RecipeError: as `from_yaml`, and for what names no recipe, with the nearest name.
+        """
+        if isinstance(recipe, Recipe):
+            return cls.from_yaml(recipe.to_yaml(), recipe.name, overrides) if overrides else recipe
+        if not isinstance(recipe, str | Path):
+            raise RecipeError(f"recipe: found {plain_kind(recipe)}, expected a name, a file or a Recipe")
+        path = catalog.recipe_path(recipe)
         return cls.from_yaml(catalog.recipe_text(path), path.name, overrides)
 
     @classmethod

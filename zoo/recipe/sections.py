@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field
 from zoo.config import Config
 
 PositiveInt = Annotated[int, Field(ge=1)]
+NonNegative = Annotated[float, Field(ge=0)]
 
 
 def _rising(epochs: list[int]) -> list[int]:
@@ -21,8 +22,6 @@ def _rising(epochs: list[int]) -> list[int]:
 
 Milestones = Annotated[list[PositiveInt], AfterValidator(_rising)]
 """Epochs after which a learning rate falls, in order."""
-NonNegative = Annotated[float, Field(ge=0)]
-
 
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 ON_GPU_ALONE = ("tf32", "fp16")

@@ -2,156 +2,243 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import torch
 from timm.data import resolve_data_config
 from torch import nn
 
 from zoo import backbones, hub
-from zoo.config import parse
+from zoo.config import dump_yaml, parse
 from zoo.data import DataConfig, ImageDataset, open_dataset
-from zoo.data.config import Digits, Memory, Source, TorchvisionSource
+from zoo.data.config import Digits, Holdout, Memory, TorchvisionSource, selection_words
 from zoo.data.memory import Root
-from zoo.errors import DataError
+from zoo.data.sources import data_name
+from zoo.errors import DataError, RecipeError, did_you_mean
 from zoo.modules import has_batchnorm
-from zoo.recipe.naming import words_and_name
-from zoo.recipe.overrides import apply, value_of
+from zoo.recipe.overrides import apply, override_of, value_of
+from zoo.recipe.recipe import Recipe
+from zoo.recipe.sections import BackboneSection
 from zoo.release import Preprocess, Release
+from zoo.release.schema import MAX_NAME
 
 SMALL = 64
 """Up to so many pixels a side, images are kept at the input's size and augmented on the device."""
 
+TITLES = {"moco": ("MoCo v2", "moco_v2"), "simclr": ("SimCLR", "simclr")}
+"""Objectives that recipes are made for: what they are called in a description, and in a name."""
+
 _WORKERS = 4  # that decode images; not the machine's number of cores, for recipes are to be the same anywhere
-
-MadeFor = Literal["moco", "simclr"]
-"""Objectives that recipes are made for; both learn without labels."""
-
-TITLES: dict[MadeFor, tuple[str, str]] = {"moco": ("MoCo v2", "moco_v2"), "simclr": ("SimCLR", "simclr")}
-"""What they are called in a description, and in a name."""
-
-_STEPS, _FINETUNING_BATCH, _FINETUNING_EPOCHS = 600, 64, (5, 50)  # aimed at; fewest and most epochs
-_EPOCHS, _SEEN, _FEWEST = 200, 10_000_000, 50  # at most, images seen in all, epochs at least
-_BATCH, _SMALLEST, _STEPS_OF_EPOCH = 256, 32, 16  # images of a step at most and at least, steps of an epoch
-_QUEUE, _PART = 65_536, 4  # keys at most; images for each key
 _LOOKS = 20  # at the neighbours, and checkpoints that are written
-_GROUP = 32  # keys with BatchNorm statistics of their own: those of one of the authors' GPUs
 
 
-class Start(NamedTuple):
-    """The weights that a training starts from.
+def finetuning(
+    init: str | Path | Release, config: DataConfig, root: Root, overrides: Sequence[str]
+) -> Recipe:
+    """Return a recipe for fine-tuning a release on labelled images.
 
-    Attributes:
-        spelling: what means them and nothing else, as a recipe's `init.release` has it.
-        told: how a description names them, wherever they lie.
-        release: None for one that was not opened.
-    """
+    It is cross-entropy with a new head on the release's architecture, evaluation view, mean and std. Up to 64
+    pixels images are scaled to the size, padded, cropped and mirrored (digits are not), above they are
+    cropped, resized and mirrored. Architectures with BatchNorm get SGD, others AdamW with layer-wise decay;
+    both a cosine over 600 steps of 64 images, but no fewer than 5 epochs nor more than 50, or over as many
+    epochs as an override asks for. A tenth of them warm up.
 
-    spelling: str
-    told: str
-    release: Release | None
-
-
-def find_start(init: str | Path | Release, *, opened: bool = True) -> Start:
-    """Find a start by its name; a release in a folder is opened in any case.
-
-    Raises:
-        ReleaseError: for a name that means nothing, or two things.
-    """
-    init = hub.portable(init)
-    reading = hub.resolve(init)
-    own = reading.kind == "folder"
-    release = hub.open(init) if own or opened else None
-    told = f"{release.name} ({_hash(release)})" if own and release is not None else reading.spelling
-    return Start(reading.spelling, told, release)
-
-
-def _hash(release: Release) -> str:
-    """Say which weights a release in a folder has: where that lies is nobody's business but its owner's."""
-    return f"weights of sha256 {release.config['zoo']['weights_sha256'][:12]}"
-
-
-class Backbone(NamedTuple):
-    """An architecture, how it takes images, and of what kind it is.
-
-    Attributes:
-        arch: as timm spells it.
-        args: of the architecture.
-        preprocess: of an image at test time.
-        convolutional: whether it has BatchNorm and no attention between places: such learn by SGD, all
-            others by AdamW.
-        layered: whether timm knows its layers, as layer-wise decay needs.
-    """
-
-    arch: str
-    args: dict[str, Any]
-    preprocess: Preprocess
-    convolutional: bool
-    layered: bool
-
-    @property
-    def section(self) -> dict[str, Any]:
-        """The recipe's `backbone`."""
-        return {"arch": self.arch, "args": self.args}
-
-
-def backbone_of(start: Start) -> Backbone:
-    """Return the backbone of an opened start."""
-    assert start.release is not None
-    config = start.release.config
-    return _backbone(str(config["architecture"]), dict(config["model_args"]), start.release.preprocess)
-
-
-def new_backbone(arch: str, args: Mapping[str, Any]) -> Backbone:
-    """Return a backbone without weights, with the size, mean and std that timm states for it.
+    Args:
+        init: the release to start from.
+        config: of the images.
+        root: their place.
+        overrides: `a.b=c`, applied last; `init.release` stays.
 
     Raises:
-        ZooError: for an unknown architecture, or arguments that it refuses.
+        ZooError: for a release or data that cannot be found or do not fit.
     """
-    return _backbone(arch, dict(args), None)
+    config = _overridden(config, overrides)
+    images = len(open_dataset(config, "train", root))
+    epochs = _asked(overrides, "training.epochs", min(max(-(-600 * 64 // images), 5), 50))
+    batch = _asked(overrides, "training.batch_size", min(64, images))
+    plain = _of_architecture(config, overrides, init, None)
+    size, arch = plain["views"]["eval"]["size"], plain["backbone"]["arch"]
+    crop: dict[str, Any] = {"op": "pad_crop", "size": size, "padding": size // 8}
+    if size > SMALL:
+        crop = {"op": "random_resized_crop", "size": size}
+    words = _words(config, root)
+    plain |= {
+        "name": _named(f"{arch}.finetuned", words),
+        "description": f"Cross-entropy on {words}, started from {hub.open(init).name}; a recipe made for it.",
+        "objective": "classify",
+        "schedule": {"name": "cosine", "warmup_epochs": epochs // 10},
+        "evaluation": ["classifier"],
+    }
+    plain["views"]["train"] = [[crop, *_mirrored(config)]]
+    plain["optimizer"]["lr"] = 0.03 if plain["optimizer"]["name"] == "momentum" else 5e-4
+    plain["training"] |= {
+        "epochs": epochs,
+        "batch_size": batch,
+        "drop_last": images % batch == 1,  # BatchNorm needs two images
+        "checkpoint_every": max(1, epochs // 4),
+    }
+    return _made(plain, overrides, init)
 
 
-def at_size(backbone: Backbone, size: int) -> Backbone:
-    """Return a backbone for images of another size: one that is built for a single size is built for that.
+def pretraining(
+    config: DataConfig,
+    root: Root,
+    overrides: Sequence[str],
+    *,
+    init: str | Path | Release | None = None,
+    arch: str | None = None,
+    objective: str | None = None,
+) -> Recipe:
+    """Return a recipe for pretraining on images, whose classes, if they have any, are only measured by.
+
+    - Input size, mean and std are the start's, or timm's for the architecture (`views.eval.size` changes the
+      size). Views are MoCo v2's: crops of a fifth of the image or more, colours, grey, mirrored; above 64
+      pixels blurred by up to 2 pixels in 224.
+    - 200 epochs for up to 50,000 images; for more as many as see 10 million images, but no fewer than 50.
+      A tenth of them, at most 10, warm up; the rest of the cosine goes to 0.
+    - Batches of 256; for fewer than 4,096 images the power of two, at least 32, that leaves 16 steps in an
+      epoch. For fewer than 32 images all of them.
+    - MoCo's queue has one key for four images, in whole batches, at most 65,536: a longer one often has
+      an older key of the image itself among the negatives.
+    - SGD where there is BatchNorm, else AdamW, at 0.3 and 0.0005 for 256 images, in proportion to the batch,
+      and a tenth of it from a start. The heads have BatchNorm, which short trainings need.
+
+    What depends on the numbers of epochs and of images in a batch follows those that overrides ask for.
+    Where there are classes, nearest neighbours among the training images are measured twenty times on the
+    way; where there are test images, too, those and a linear probe after the training, else nothing.
+
+    Args:
+        config, root, overrides: see `finetuning`.
+        init: the release to start from.
+        arch: or an architecture of timm's, with new weights.
+        objective: "moco", also for None, or "simclr".
 
     Raises:
-        ZooError: for a size that the architecture refuses.
+        ZooError: for a start, architecture, objective or data that are missing, unknown or do not fit.
     """
-    args = backbone.args
-    if size != backbone.preprocess.input_size:
-        built_for = backbones.size_built_for(_without_weights(backbone))
-        args = args if built_for in (None, size) else args | {"img_size": size}
-    found = backbone._replace(args=args, preprocess=replace(backbone.preprocess, input_size=size))
-    _without_weights(found)
-    return found
+    if (init is None) == (arch is None):
+        found = "neither init nor arch" if init is None else "both init and arch"
+        raise RecipeError(
+            f"pretrain: found no recipe and {found}, expected one of them: init, the release or "
+            "timm:ARCH.TAG to start from, or arch, an architecture with new weights"
+        )
+    learned = objective or "moco"
+    if learned not in TITLES:
+        hint = did_you_mean(learned, TITLES)
+        raise RecipeError(
+            f'objective: found "{learned}", expected {" or ".join(TITLES)} without a recipe.{hint}'
+        )
+    config = _overridden(config, overrides)
+    plain = _of_architecture(config, overrides, init, arch)
+    train_set = open_dataset(config, "train", root, unlabelled=True)
+    classes = train_set.num_classes > 1 and bool((train_set.class_counts > 1).any())
+    if config.holdout is not None and not classes:  # nothing could be measured by what is held out
+        config = config.model_copy(update={"holdout": Holdout(fraction=0)})
+        train_set = open_dataset(config, "train", root, unlabelled=True)
+        plain["data"]["holdout"] = {"fraction": 0}
+    images, sgd = len(train_set), plain["optimizer"]["name"] == "momentum"
+    epochs = _asked(overrides, "training.epochs", epochs_for(images))
+    batch = _asked(overrides, "training.batch_size", batch_for(images))
+    rate = (0.3 if sgd else 5e-4) * (0.1 if init is not None else 1.0) * batch / 256
+    (title, tag), words = TITLES[learned], _words(config, root)
+    start = "from random weights" if init is None else f"started from {hub.open(init).name}"
+    plain |= {
+        "name": _named(f"{plain['backbone']['arch']}.{tag}", words),
+        "description": f"{title} on {words}, without labels, {start}; a recipe made for these images.",
+        "objective": _objective(learned, images, batch),
+        "schedule": {"name": "cosine", "warmup_epochs": min(10, epochs // 10)},
+        "evaluation": ["linear", "knn"] if classes and _can_be_measured(config, root, train_set) else [],
+    }
+    size = plain["views"]["eval"]["size"]
+    plain["views"]["train"] = [_view(config, size), _view(config, size)]
+    plain["optimizer"] |= {"lr": float(f"{rate:.4g}"), "layer_decay": None}
+    plain["training"] |= {
+        "epochs": epochs,
+        "batch_size": batch,
+        "drop_last": batch <= images,
+        "checkpoint_every": max(1, epochs // _LOOKS),
+        "sync_batchnorm": learned == "simclr",
+        "knn_every": max(1, epochs // _LOOKS) if classes else None,
+    }
+    return _made(plain, overrides, init)
 
 
-def _without_weights(backbone: Backbone) -> nn.Module:
-    with torch.device("meta"):
-        return backbones.create(backbone.arch, **backbone.args)
+def epochs_for(images: int) -> int:
+    """Return the epochs of a pretraining on so many images."""
+    return max(50, min(200, 10_000_000 // images))
 
 
-def _backbone(arch: str, args: dict[str, Any], preprocess: Preprocess | None) -> Backbone:
-    with torch.device("meta"):  # only its kind is asked for
-        model: Any = backbones.create(arch, **args)
-    known = preprocess or _timms(model.pretrained_cfg)
+def batch_for(images: int) -> int:
+    """Return the images of a step of a pretraining on so many images."""
+    power = 1 << max(0, (images // 16).bit_length() - 1)
+    return min(256, images, max(32, power))
+
+
+def _of_architecture(
+    config: DataConfig, overrides: Sequence[str], init: str | Path | Release | None, arch: str | None
+) -> dict[str, Any]:
+    """Return what of a recipe follows from the architecture, its input and the kind of images alone."""
+    args = value_of(overrides, "backbone.args") or {}
+    if init is not None:
+        release = hub.open(init)
+        arch, args = str(release.config["architecture"]), dict(release.config["model_args"])
+    section = parse(BackboneSection, {"arch": arch, "args": args}, "backbone")
+    model = _without_weights(section.arch, args)
+    view = _timms(model) if init is None else release.preprocess
+    size = _asked(overrides, "views.eval.size", view.input_size)
+    if size != view.input_size:
+        if backbones.size_built_for(model) not in (None, size):
+            args = args | {"img_size": size}
+        _without_weights(section.arch, args)  # refuses a size
     # a pooling by attention stands behind convolutions
     names = {type(module).__name__.lower() for module in model.modules()}
     attends = any("attention" in name and "pool" not in name for name in names)
-    return Backbone(arch, args, known, has_batchnorm(model) and not attends, hasattr(model, "group_matcher"))
+    convolutional, layered = has_batchnorm(model) and not attends, hasattr(model, "group_matcher")
+    small, decoded = size <= SMALL, isinstance(config.source, Digits | TorchvisionSource | Memory)
+    return {
+        "backbone": {"arch": section.arch, "args": args},
+        "data": config.model_dump(mode="json")
+        | {
+            "partial_labels": None,
+            "mean": list(view.mean),
+            "std": list(view.std),
+            "image_size": size if small else None,
+        },
+        "views": {
+            "backend": "tensor" if small else "stream",
+            "workers": 0 if decoded and small else _WORKERS,
+            "eval": {"size": size, "crop_pct": view.crop_pct, "interpolation": view.interpolation},
+        },
+        "optimizer": {
+            "name": "momentum" if convolutional else "adamw",
+            "weight_decay": 1e-4 if convolutional else 0.05,
+            "decay_norm_and_bias": convolutional,
+            "layer_decay": None if convolutional or not layered else 0.75,
+        },
+        "training": {
+            "channels_last": convolutional,
+            "clip_grad": None if convolutional else 1.0,
+            "observe_every": 20,
+            "log_every": 10,
+        },
+    }
 
 
-def _timms(pretrained_cfg: dict[str, Any]) -> Preprocess:
-    cfg = resolve_data_config({}, pretrained_cfg=pretrained_cfg)
-    return Preprocess(
-        cfg["input_size"][-1], cfg["crop_pct"], cfg["interpolation"], tuple(cfg["mean"]), tuple(cfg["std"])
-    )
+def _without_weights(arch: str, args: dict[str, Any]) -> nn.Module:
+    with torch.device("meta"):
+        return backbones.create(arch, **args)
 
 
-def overridden_data(config: DataConfig, overrides: Sequence[str]) -> DataConfig:
+def _timms(model: nn.Module) -> Preprocess:
+    cfg = resolve_data_config({}, pretrained_cfg=model.pretrained_cfg)
+    mean, std = tuple(cfg["mean"]), tuple(cfg["std"])
+    return Preprocess(cfg["input_size"][-1], cfg["crop_pct"], cfg["interpolation"], mean, std)
+
+
+def _overridden(config: DataConfig, overrides: Sequence[str]) -> DataConfig:
     """Return the data as overrides of `data` have it, by which the rest of a recipe is made."""
     plain = {"data": config.model_dump(mode="json")}
     for each in overrides:
@@ -160,158 +247,36 @@ def overridden_data(config: DataConfig, overrides: Sequence[str]) -> DataConfig:
     return parse(DataConfig, plain["data"], "data")
 
 
-def finetuning(start: Start, config: DataConfig, root: Root, overrides: Sequence[str]) -> dict[str, Any]:
-    """Return the plain recipe that `plan_finetuning` describes, without its `init`."""
-    backbone = backbone_of(start)
-    preprocess, convolutional = backbone.preprocess, backbone.convolutional
-    size = preprocess.input_size
-    images = len(open_dataset(config, "train", root))
-    epochs = min(max(-(-_STEPS * _FINETUNING_BATCH // images), _FINETUNING_EPOCHS[0]), _FINETUNING_EPOCHS[1])
-    epochs = asked(overrides, "training.epochs", epochs)
-    batch = asked(overrides, "training.batch_size", min(_FINETUNING_BATCH, images))
-    words, name = words_and_name(config, root, f"{backbone.arch}.finetuned_")
-    crop: dict[str, Any] = {"op": "pad_crop", "size": size, "padding": size // 8}
-    if size > SMALL:
-        crop = {"op": "random_resized_crop", "size": size}
-    return {
-        "name": name,
-        "description": f"Cross-entropy on {words}, started from {start.told}; a recipe made for the release.",
-        "backbone": backbone.section,
-        "data": _data(config, preprocess),
-        "views": _views(config.source, preprocess, [[crop, *_mirrored(config.source)]]),
-        "objective": {"name": "classify"},
-        "optimizer": {
-            "name": "momentum" if convolutional else "adamw",
-            "lr": 0.03 if convolutional else 5e-4,
-            "weight_decay": 1e-4 if convolutional else 0.05,
-            "decay_norm_and_bias": convolutional,
-            "layer_decay": None if convolutional or not backbone.layered else 0.75,
-        },
-        "schedule": {"name": "cosine", "warmup_epochs": epochs // 10},
-        "training": _training(
-            backbone,
-            epochs=epochs,
-            batch_size=batch,
-            drop_last=images % batch == 1,  # BatchNorm needs two images
-            checkpoint_every=max(1, epochs // 4),
-        ),
-        "evaluation": ["classifier"],
-    }
-
-
-def pretraining(
-    objective: MadeFor,
-    backbone: Backbone,
-    told: str,
-    config: DataConfig,
-    root: Root,
-    train_set: ImageDataset,
-    overrides: Sequence[str],
-    *,
-    started: bool,
-) -> dict[str, Any]:
-    """Return the plain recipe that `plan_own_pretraining` describes, without its `init`."""
-    images, convolutional = len(train_set), backbone.convolutional
-    epochs = asked(overrides, "training.epochs", epochs_for(images))
-    batch = asked(overrides, "training.batch_size", batch_for(images))
-    title, tag = TITLES[objective]
-    words, name = words_and_name(config, root, f"{backbone.arch}.{tag}_")
-    views = [_view(config, backbone.preprocess.input_size) for _ in range(2)]
-    rate = (0.3 if convolutional else 5e-4) * (0.1 if started else 1.0) * batch / _BATCH
-    training = _training(
-        backbone,
-        epochs=epochs,
-        batch_size=batch,
-        drop_last=batch <= images,
-        checkpoint_every=max(1, epochs // _LOOKS),
-    )
-    return {
-        "name": name,
-        "description": f"{title} on {words}, without labels, {told}; a recipe made for these images.",
-        "backbone": backbone.section,
-        "data": _data(config, backbone.preprocess),
-        "views": _views(config.source, backbone.preprocess, views),
-        "objective": _objective(objective, images, batch),
-        "optimizer": {
-            "name": "momentum" if convolutional else "adamw",
-            "lr": float(f"{rate:.4g}"),
-            "weight_decay": 1e-4 if convolutional else 0.05,
-            "decay_norm_and_bias": convolutional,
-        },
-        "schedule": {"name": "cosine", "warmup_epochs": min(10, epochs // 10)},
-        "training": training
-        | {
-            "sync_batchnorm": objective == "simclr",
-            "knn_every": max(1, epochs // _LOOKS) if has_classes(train_set) else None,
-        },
-        "evaluation": _protocols(config, root, train_set),
-    }
-
-
-def has_classes(train_set: ImageDataset) -> bool:
-    """Whether neighbours can be asked for them: there are several, and of one at least two images."""
-    counts = train_set.class_counts
-    return train_set.num_classes > 1 and bool((counts > 1).any())
-
-
-def asked(overrides: Sequence[str], key: str, otherwise: int) -> int:
+def _asked(overrides: Sequence[str], key: str, otherwise: int) -> int:
     """Return the positive number that an override asks for; any other value is the schema's to refuse."""
     value = value_of(overrides, key)
     return value if type(value) is int and value > 0 else otherwise
 
 
-def _data(config: DataConfig, preprocess: Preprocess) -> dict[str, Any]:
-    """Return these images, in numbers as the backbone takes them."""
-    size = preprocess.input_size
-    return config.model_dump(mode="json") | {
-        "partial_labels": None,
-        "mean": list(preprocess.mean),
-        "std": list(preprocess.std),
-        "image_size": size if size <= SMALL else None,
-    }
+def _words(config: DataConfig, root: Root) -> str:
+    """Name the training data: `digits, long tail 50`."""
+    plain = config.model_dump(mode="json")
+    return ", ".join([data_name(config.source, root), *selection_words(plain["long_tail"], plain["subset"])])
 
 
-def _mirrored(source: Source) -> list[str]:
+def _named(beginning: str, words: str) -> str:
+    """Return the name of a recipe for data that are called so."""
+    tag = re.sub(r"[^A-Za-z0-9]+", "_", words).strip("_") or "data"
+    return f"{beginning}_{tag}"[:MAX_NAME]
+
+
+def _made(plain: dict[str, Any], overrides: Sequence[str], init: str | Path | Release | None) -> Recipe:
+    """Return the recipe with overrides, none of which replaces the start."""
+    last = [*overrides]
+    if init is not None:
+        plain["init"] = {"release": hub.resolve(hub.portable(init)).spelling}
+        last.append(override_of("init.release", plain["init"]["release"]))
+    return Recipe.from_yaml(dump_yaml(plain), str(plain["name"]), last)
+
+
+def _mirrored(config: DataConfig) -> list[str]:
     """Return the operation that mirrors every other image, where a mirror image shows the same."""
-    return [] if isinstance(source, Digits) else ["horizontal_flip"]
-
-
-def _views(source: Source, preprocess: Preprocess, train: list[list[Any]]) -> dict[str, Any]:
-    size = preprocess.input_size
-    small, decoded = size <= SMALL, isinstance(source, Digits | TorchvisionSource | Memory)
-    return {
-        "backend": "tensor" if small else "stream",
-        "workers": 0 if decoded and small else _WORKERS,
-        "train": train,
-        "eval": {
-            "size": size,
-            "crop_pct": preprocess.crop_pct,
-            "interpolation": preprocess.interpolation,
-        },
-    }
-
-
-def _training(backbone: Backbone, **settings: Any) -> dict[str, Any]:
-    return {
-        **settings,
-        "channels_last": backbone.convolutional,
-        "clip_grad": None if backbone.convolutional else 1.0,
-        "observe_every": 20,
-        "log_every": 10,
-    }
-
-
-def epochs_for(images: int) -> int:
-    """Return the epochs of a pretraining on so many images."""
-    return max(_FEWEST, min(_EPOCHS, _SEEN // images))
-
-
-def batch_for(images: int) -> int:
-    """Return the images of a step of a pretraining on so many images."""
-    if images < _SMALLEST:
-        return images
-    power = 1 << max(0, (images // _STEPS_OF_EPOCH).bit_length() - 1)
-    return min(_BATCH, max(_SMALLEST, power))
+    return [] if isinstance(config.source, Digits) else ["horizontal_flip"]
 
 
 def _view(config: DataConfig, size: int) -> list[Any]:
@@ -321,27 +286,26 @@ def _view(config: DataConfig, size: int) -> list[Any]:
         widest = float(f"{2.0 * size / 224:.3g}")
         kernel = 2 * (size // 20) + 1  # a tenth of a side, as SimCLR has it: 23 of 224
         view.append({"op": "gaussian_blur", "sigma": [widest / 20, widest], "kernel_size": kernel})
-    return [*view, *_mirrored(config.source)]
+    return [*view, *_mirrored(config)]
 
 
-def _objective(objective: MadeFor, images: int, batch: int) -> dict[str, Any]:
+def _objective(objective: str, images: int, batch: int) -> dict[str, Any]:
     if objective == "simclr":
         return {"name": "simclr", "tau": 0.2}
     return {
         "name": "moco",
         "head_batchnorm": True,
-        "queue_size": max(batch, min(_QUEUE, images // _PART) // batch * batch),
+        "queue_size": max(batch, min(65_536, images // 4) // batch * batch),
         "momentum": {"kind": "cosine", "start": 0.99, "end": 0.999},  # short trainings need the faster start
-        "key_groups": max(2, batch // _GROUP) if batch >= 4 else 1,
+        "key_groups": max(2, batch // 32) if batch >= 4 else 1,  # 32 images on each of the authors' GPUs
     }
 
 
-def _protocols(config: DataConfig, root: Root, train_set: ImageDataset) -> list[str]:
-    """Return what can be measured: without classes, or images to test on, nothing."""
-    if not has_classes(train_set) or bool((train_set.labels < 0).any()):
-        return []
+def _can_be_measured(config: DataConfig, root: Root, train_set: ImageDataset) -> bool:
+    if bool((train_set.labels < 0).any()):
+        return False
     try:
         open_dataset(config, "test", root)
     except DataError:  # said once more, as a warning, when the training begins
-        return []
-    return ["linear", "knn"]
+        return False
+    return True

@@ -17,13 +17,12 @@ import torch
 
 import zoo
 from zoo import hub
-from zoo.api.given import check_number, check_workers, listed
-from zoo.api.own_images import open_own
-from zoo.config import parse
+from zoo.config import listed, parse
 from zoo.data import DataConfig, ImageDataset, ViewsConfig, open_dataset
 from zoo.data.any_data import Data, as_data, own_root
 from zoo.errors import RecipeError, ZooError
-from zoo.evaluation.evaluate import own_data
+from zoo.evaluation.encode import check_number
+from zoo.evaluation.evaluate import open_own, own_data
 from zoo.files import RUNS, is_dir, is_file, names_in, replacing, write_text, writing
 from zoo.modules import Centers
 from zoo.release import Release
@@ -102,7 +101,7 @@ def diagnose(
     """
     check_number("sample", sample, SMALLEST)
     check_number("seed", seed, 0)
-    check_workers(workers)
+    check_number("workers", workers or 0, 0)
     if data is not None and not is_folder(data):
         as_data(data)  # a spec that no data can have is said before anything is opened
     given = [hub.named(name) for name in listed(names)]
