@@ -15,7 +15,6 @@ if TYPE_CHECKING:
         refuse_beside_a_recipe,
     )
     from zoo.api.pretraining import plan_pretraining
-    from zoo.api.profiling import profile_step
     from zoo.api.snapshots import snapshot
 
 __all__ = [
@@ -25,7 +24,6 @@ __all__ = [
     "plan_own_pretraining",
     "plan_pretraining",
     "pretrain",
-    "profile_step",
     "refuse_beside_a_recipe",
     "snapshot",
 ]
@@ -39,7 +37,6 @@ __getattr__ = attributes(
         "plan_own_pretraining": "own_pretraining",
         "plan_pretraining": "pretraining",
         "pretrain": "own_pretraining",
-        "profile_step": "profiling",
         "refuse_beside_a_recipe": "own_pretraining",
         "snapshot": "snapshots",
     },

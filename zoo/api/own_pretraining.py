@@ -44,7 +44,6 @@ def pretrain(
     init: str | Path | Release | None = None,
     arch: str | None = None,
     objective: str | None = None,
-    stages_at: str | Path | None = None,
     images: Mapping[str, ImageList] | None = None,
 ) -> Release:
     """Train as a recipe says, measure the result and write its release.
@@ -66,9 +65,6 @@ def pretrain(
         init: without a recipe, the weights to start from: a release, its name or folder, or `timm:ARCH.TAG`.
         arch: without a recipe, in place of `init`: the architecture, with new weights.
         objective: without a recipe "moco", which is the default, or "simclr".
-        stages_at: for a recipe with a `method`, where its trainings lie instead of in `run`. Several recipes
-            may share the folder: a training that another one has finished is taken as it is, and one that was
-            stopped is continued.
         images: which to train ("train") and measure on ("test"), as `Release.images` of another release lists
             them: out of another copy of the data, where long tail and subset would draw others.
 
@@ -87,9 +83,7 @@ def pretrain(
     else:
         refuse_beside_a_recipe(init=init, arch=arch, objective=objective)
         data, overrides = data_in_place(recipe, data, overrides)
-    return pretrain_by_recipe(
-        recipe, out=out, data=data, resume=resume, overrides=overrides, stages_at=stages_at, images=images
-    )
+    return pretrain_by_recipe(recipe, out=out, data=data, resume=resume, overrides=overrides, images=images)
 
 
 class Pretraining(NamedTuple):

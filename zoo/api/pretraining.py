@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from zoo import hub
-from zoo.api.finishing import Finished, finish
+from zoo.api.finishing import finish
 from zoo.config import plain_kind
 from zoo.data import DataConfig, ImageDataset, open_dataset
 from zoo.data.cifar import from_archive
@@ -25,17 +25,16 @@ from zoo.release import Release
 from zoo.release.format import holds_release
 from zoo.training import (
     RunFolder,
-    Stage,
     build_objective,
     cpu_threads,
     learns_without_labels,
     pick_device,
 )
-from zoo.training.changes import is_same
 from zoo.training.distributed import join
+from zoo.training.logging import require_trackers
+from zoo.training.run import is_same
 from zoo.training.signals import interruptible
 from zoo.training.stages import beginning, train_stages
-from zoo.training.trackers import require_trackers
 
 DATA_FOLDER = "data_folder.txt"
 """File of a run's own folder that says where its data lie, for `zoo.snapshot`; it is never published."""
@@ -48,7 +47,6 @@ def pretrain(
     data: Root = None,
     resume: bool = False,
     overrides: Overrides = (),
-    stages_at: str | Path | None = None,
     images: Mapping[str, ImageList] | None = None,
 ) -> Release:
     """Do what `zoo.api.own_pretraining.pretrain` does, which takes the same arguments, with a given recipe.
@@ -66,12 +64,11 @@ def pretrain(
             return finished
         raise TrainingError(f'"{out}" holds a finished release of "{finished.name}"; choose another --out')
     begun = [RunFolder(out / "run")]
-    at = None if stages_at is None else Path(stages_at)
     with (
         interruptible(lambda: _saved(begun[-1]), once=not handed_on()),
         join(pick_device(recipe.training.device).type) as ranks,
     ):
-        release = _pretrain(recipe, begun, out, data, ranks, resume=resume, at=at, images=images or {})
+        release = _pretrain(recipe, begun, out, data, ranks, resume=resume, images=images or {})
     return release or hub.open(out)
 
 
@@ -89,7 +86,6 @@ def _pretrain(
     ranks: Ranks,
     *,
     resume: bool,
-    at: Path | None,
     images: Mapping[str, ImageList],
 ) -> Release | None:
     """Do what `pretrain` does; only rank 0 measures, and has the release then."""
@@ -101,14 +97,12 @@ def _pretrain(
     with cpu_threads(recipe.training.threads), run.locked() if ranks.rank == 0 else nullcontext():
         if ranks.rank == 0 and isinstance(data, str | Path):
             write_text(run.path / DATA_FOLDER, f"{Path(data).resolve()}\n")
-        stages = train_stages(
-            objective, train_set, recipe, run, resume=resume, ranks=ranks, at=at, begun=begun
-        )
+        stages = train_stages(objective, train_set, recipe, run, resume=resume, ranks=ranks, begun=begun)
         if stages:
             objective = stages[-1].trained.objective
         if ranks.rank == 0:
             with _trained_already(run), others_waiting():
-                finished = finish(
+                release = finish(
                     recipe,
                     objective,
                     stages,
@@ -118,9 +112,7 @@ def _pretrain(
                     out=out,
                     ranks=ranks.size,
                     images=images,
-                )
-                _track(finished, recipe, stages, run, shared=at is not None)
-                release = finished.release
+                ).release
         ranks.barrier()
     return release
 
@@ -176,17 +168,6 @@ def _test_set(
         if ranks.rank == 0 and classes:  # who has images alone expects no test images of them
             warnings.warn(f"the release gets no map of test features: {error}", ZooWarning, stacklevel=2)
         return None
-
-
-def _track(
-    finished: Finished, recipe: Recipe, stages: Sequence[Stage], run: RunFolder, *, shared: bool
-) -> None:
-    """Send the trackers the results, to the last training unless it is `shared` with other recipes."""
-    _, entries, pictures = finished
-    if stages and not shared:
-        recipe, run = stages[-1].recipe, stages[-1].run
-    with run.locked():
-        run.track_results(recipe, entries, pictures, step=stages[-1].trained.steps if stages else 0)
 
 
 def plan_pretraining(recipe: Recipe | str | Path, *, data: Root = None, overrides: Overrides = ()) -> Recipe:
