@@ -46,9 +46,35 @@ def stepper_and_batches(
     return stepper, [each._replace(views=tuple(view.to(dtype) for view in each.views)) for each in batches]
 
 
-def in_float64(r: Recipe, steps: int) -> tuple[Stepper, list[Batch]]:
-    """Small networks make ten times as much of a last bit with every step; of float64's it stays small."""
-    return stepper_and_batches(r, steps, torch.float64)
+def distance(*changes: str) -> float:
+    """How far two updates of a classifier move its weights."""
+    stepper, batches = stepper_and_batches(recipe("classify", *changes), 2)
+    before = [p.detach().clone() for p in stepper.parameters]
+    for step, each in enumerate(batches):
+        stepper(step, each)
+    return float(sum((a - b).square().sum() for a, b in zip(stepper.parameters, before, strict=True)) ** 0.5)
+
+
+def test_step_uses_clipping_momentum_and_the_schedule_from_its_first_update() -> None:
+    plain = (
+        "optimizer.weight_decay=0.0",
+        "schedule.name=constant",
+        "schedule.warmup_epochs=0",
+        "optimizer.lr=0.1",
+    )
+    # clipped to norm c, two steps of SGD without momentum move at most 2 * lr * c
+    clipped = distance(*plain, "optimizer.momentum=0.0", "training.clip_grad=0.001")
+    assert 0 < clipped <= 2 * 0.1 * 0.001 * 1.001
+    assert distance(*plain, "optimizer.momentum=0.9") > distance(*plain, "optimizer.momentum=0.0")
+    # a warm-up from 0 over one epoch of 6 steps: updates 0 and 1 have 0/6 and 1/6 of the rate
+    warm = (
+        "schedule.warmup_epochs=1",
+        "schedule.warmup_lr=0.0",
+        "optimizer.momentum=0.0",
+        "training.clip_grad=0.001",
+    )
+    warmed = distance(*plain[:2], "optimizer.lr=0.1", *warm)
+    assert warmed == pytest.approx(0.1 / 6 * 0.001, rel=0.05)
 
 
 # --- batches of a few images

@@ -275,55 +275,6 @@ def test_bf16_trains_and_keeps_losses_and_queue_in_float32(tmp_path: Path) -> No
     assert rows[-1]["loss"] < rows[0]["loss"]
 
 
-def first_update(tmp_path: Path, *overrides: str) -> float:
-    """Distance that the first update of a classifier moves its weights."""
-    r = recipe("classify", "training.epochs=2", "training.threads=1", *overrides)
-    dataset = open_dataset(r.data, "train", None)
-    before, objective = build_objective(r, dataset), build_objective(r, dataset)
-    from zoo.data import TrainLoader
-    from zoo.training.step import Stepper
-
-    loader = TrainLoader(
-        dataset,
-        r.views,
-        mean=r.data.mean,
-        std=r.data.std,
-        batch_size=64,
-        drop_last=False,
-        seed=0,
-        device=torch.device("cpu"),
-    )
-    stepper = Stepper(objective.train(), r, loader.steps_per_epoch, torch.device("cpu"))
-    for step, b in enumerate(loader.stream(0, 2)):
-        stepper(step, b)
-    moved = [(a - b).square().sum() for a, b in zip(objective.parameters(), before.parameters(), strict=True)]
-    return float(torch.stack(moved).sum().sqrt().detach())
-
-
-def test_step_uses_clipping_momentum_and_the_schedule_from_its_first_update(tmp_path: Path) -> None:
-    plain = (
-        "optimizer.weight_decay=0.0",
-        "schedule.name=constant",
-        "schedule.warmup_epochs=0",
-        "optimizer.lr=0.1",
-    )
-    # clipped to norm c, two steps of SGD without momentum move at most 2 * lr * c
-    clipped = first_update(tmp_path, *plain, "optimizer.momentum=0.0", "training.clip_grad=0.001")
-    assert 0 < clipped <= 2 * 0.1 * 0.001 * 1.001
-    assert first_update(tmp_path, *plain, "optimizer.momentum=0.9") > first_update(
-        tmp_path, *plain, "optimizer.momentum=0.0"
-    )
-    # a warm-up from 0 over one epoch of 6 steps: updates 0 and 1 have 0/6 and 1/6 of the rate
-    warm = (
-        "schedule.warmup_epochs=1",
-        "schedule.warmup_lr=0.0",
-        "optimizer.momentum=0.0",
-        "training.clip_grad=0.001",
-    )
-    warmed = first_update(tmp_path, *plain[:2], "optimizer.lr=0.1", *warm)
-    assert warmed == pytest.approx(0.1 / 6 * 0.001, rel=0.05)
-
-
 @pytest.mark.parametrize(
     ("wanted", "message"),
     [

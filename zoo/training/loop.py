@@ -197,9 +197,9 @@ class _Loop:
             self.done = done = step + 1
             if done == start + 1 and self._first:
                 show_first_step(time.monotonic() - began, total - done)
-            late = time.monotonic() - self._saved_at >= 60 * (section.checkpoint_minutes or math.inf)
+            since, minutes = time.monotonic() - self._saved_at, section.checkpoint_minutes or math.inf
             signal, late, trouble = self._ranks.all_reduce_max(  # all ranks decide alike
-                self._stop.number, int(late), int(bool(self._trouble))
+                self._stop.number, int(since >= 60 * minutes), int(bool(self._trouble))
             )
             by_epoch = done % per_epoch == 0 and done // per_epoch % section.checkpoint_every == 0
             save = bool(signal or late or by_epoch or done == total)

@@ -93,8 +93,8 @@ class Stepper:
             for part, share in zip(parts, shares, strict=True):
                 ranks.counts = (len(part.index),) * ranks.size
                 # DDP averages the gradients over the ranks, once, with the last part of the batch
-                alone = not isinstance(self.model, DistributedDataParallel) or part is parts[-1]
-                with nullcontext() if alone else self.model.no_sync():
+                more = isinstance(self.model, DistributedDataParallel) and part is not parts[-1]
+                with self.model.no_sync() if more else nullcontext():  # type: ignore[operator]
                     with record_function("forward"), self.autocast:
                         output: Output = self.model(part)
                     with record_function("backward"), frozen_statistics(self.recomputed):
