@@ -85,8 +85,7 @@ class Monitor:
     """Evaluates the live objective every few epochs, and keeps the best state where the recipe stops early.
 
     With `training.early_stopping` it measures the classifier (encoder and centers, before a method's closing
-    step) on the validation part; of equal values the earlier is the best. With `training.knn_every` it
-    measures kNN accuracy. No recipe has both.
+    step) on the validation part; with `training.knn_every` kNN accuracy. No recipe has both.
 
     Args:
         training: images of the training part.
@@ -96,7 +95,7 @@ class Monitor:
         device: of the training.
 
     Attributes:
-        best: step, value and weights of the best state so far, `{"step", "value", "weights"}`; None before
+        best: the best state so far, of equal ones the earlier, as `{"step", "value", "weights"}`; None before
             the first evaluation, and always without early stopping.
         waited: evaluations since then.
     """
@@ -200,9 +199,9 @@ def stopping_facts(
     Args:
         recipe: with `training.early_stopping`.
         best: `Monitor.best`, the state that is released.
-        images: of the validation part.
+        images: in the validation part.
         done: steps of the training.
-        steps_per_epoch: batches in one pass over the data.
+        steps_per_epoch: of the training.
     """
     section = recipe.training.early_stopping
     assert section is not None
