@@ -91,7 +91,8 @@ def test_the_packages_take_what_they_are_given(
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
     tracker = trackers.TRACKERS[name](RECIPE, tmp_path, "0123abcd", 0)
-    tracker.log(1, {"some_loss": 0.25})
+    for step in (1, 2):
+        tracker.log(step, {"some_loss": 0.25})
     tracker.close()
     if name == "trackio":  # reads once where its folder is
         tmp_path = Path(importlib.import_module("trackio.utils").TRACKIO_DIR)
