@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import signal
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from torch import Tensor, nn
 
 import zoo
 from tests import test_training
-from tests.objective_helpers import eval_batches
 from tests.test_step import stepper_and_batches
 from tests.test_training import StopAfter, assert_same_state
 from zoo.data import ImageDataset, eval_images, open_dataset
@@ -22,10 +20,9 @@ from zoo.data.stores import ArrayStore
 from zoo.errors import DataError, Interrupted
 from zoo.evaluation.encode import extract
 from zoo.evaluation.metrics import classification_metrics
-from zoo.objectives import Objective
 from zoo.recipe import Recipe
 from zoo.training import RunFolder, Trained, build_objective, train
-from zoo.training.monitor import IMAGES, TAU, K, Monitor, neighbor_accuracy, split_neighbors, split_validation
+from zoo.training.monitor import IMAGES, Monitor, neighbor_accuracy, split_neighbors, split_validation
 
 CPU = torch.device("cpu")
 # a constant rate on 240 images: the validation loss turns up after a few epochs
@@ -158,8 +155,9 @@ def test_it_stops_when_it_gets_worse_and_ends_with_the_best_state(tmp_path: Path
     assert_same_state(plain.objective, trained.objective)
 
 
-def test_the_value_is_that_of_the_released_classifier(tmp_path: Path) -> None:
-    r = recipe("classify", *OVERFIT, stopping("accuracy", patience=3))
+@pytest.mark.parametrize("ema", ["null", "{decay: 0.9, warmup: true}"])
+def test_the_value_is_that_of_the_released_classifier(ema: str, tmp_path: Path) -> None:
+    r = recipe("classify", *OVERFIT, stopping("accuracy", patience=3), f"training.ema={ema}")
     trained = go(r, tmp_path)
     values = [row["validation_accuracy"] for row in looks(tmp_path)]
     _, held = split_validation(open_dataset(r.data, "train", None), r)
@@ -240,48 +238,12 @@ def test_the_checkpoint_keeps_of_the_best_state_only_what_is_released(tmp_path: 
     assert queue_or_teacher and not names & queue_or_teacher
 
 
-# --- neighbours
-
-
-def encoded(objective: Objective, dataset: ImageDataset, r: Recipe) -> tuple[Any, Any]:
-    """Return unit features in float64 and labels, one image at a time."""
-    features, labels = [], []
-    objective.encoder.eval()
-    with torch.no_grad():
-        for images, targets in eval_batches(dataset, r, 1):
-            features.append(objective.encoder(images)[0].double().numpy())
-            labels.append(int(targets))
-    rows = np.stack(features)
-    return rows / np.linalg.norm(rows, axis=1, keepdims=True), labels
-
-
-@pytest.mark.parametrize("ema", [False, True])
-def test_the_last_look_is_at_the_released_encoder(ema: bool, tmp_path: Path) -> None:
-    r = recipe("moco", "training.knn_every=2", *(["training.ema={decay: 0.9, warmup: true}"] if ema else []))
-    dataset = open_dataset(r.data, "train", None)
-    objective = go(r, tmp_path, dataset).objective
-    (voters, classes), (queries, labels) = (
-        encoded(objective, part, r) for part in split_neighbors(dataset, r)
-    )
-    right: dict[int, list[bool]] = {}
-    for row, label in zip(queries, labels, strict=True):
-        cosines, votes = voters @ row, np.zeros(dataset.num_classes)
-        for i in np.argsort(-cosines)[:K]:
-            votes[classes[i]] += math.exp(cosines[i] / TAU)
-        right.setdefault(label, []).append(int(votes.argmax()) == label)
-    accuracy = 100 * float(np.mean([hit for hits in right.values() for hit in hits]))
-    balanced = 100 * float(np.mean([np.mean(hits) for hits in right.values()]))
-    found = looks(tmp_path, "knn_accuracy")[-1]
-    # float32 and batches round: an image whose votes are almost equal may fall to the other side
-    assert found["knn_accuracy"] == pytest.approx(accuracy, abs=100 / len(labels) + 1e-6)
-    if found["knn_accuracy"] == pytest.approx(accuracy):
-        assert found["knn_balanced_accuracy"] == pytest.approx(balanced)
-    assert accuracy != pytest.approx(balanced, abs=3), "a long tail: the two differ"
-
-
-def test_features_that_are_not_finite_have_no_accuracy() -> None:
-    labels = torch.zeros(3, dtype=torch.long)
-    found = neighbor_accuracy(torch.rand(3, 2), labels, torch.full((3, 2), torch.nan), labels, 1)
+def test_neighbours_by_hand_and_features_that_are_not_finite() -> None:
+    bank, classes = torch.eye(2), torch.tensor([0, 1])
+    features, labels = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]]), torch.tensor([0, 1, 1])
+    found = neighbor_accuracy(bank, classes, features, labels, 3)  # the second is taken for the first class
+    assert (found["accuracy"], found["balanced_accuracy"]) == pytest.approx((200 / 3, 75.0))
+    found = neighbor_accuracy(bank, classes, features * torch.nan, labels, 3)
     assert all(math.isnan(value) for value in found.values())
 
 

@@ -89,17 +89,13 @@ def start_facts(recipe: Recipe) -> dict[str, str]:
     """Return the hash of the weights that training started from: their name may come to mean others."""
     if recipe.init is None:
         return {}
-    return {"init_weights_sha256": _sha256_of(START, recipe.init.release)}
+    return {"init_weights_sha256": sha256_of(START, hub.open(recipe.init.release).config)}
 
 
 def origin_facts(recipe: Recipe) -> dict[str, Any]:
     """Return `start_facts`, and `teacher_sha256` as the objective will record it."""
-    teachers = [_sha256_of(TEACHERS, name) for name in teachers_of(recipe)]
+    teachers = [sha256_of(TEACHERS, hub.open(name).config) for name in teachers_of(recipe)]
     return {**start_facts(recipe), **({"teacher_sha256": teachers} if teachers else {})}
-
-
-def _sha256_of(key: str, name: str) -> str:
-    return sha256_of(key, hub.open(name).config)
 
 
 def hardware(device: torch.device, ranks: int = 1) -> str:

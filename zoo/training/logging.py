@@ -8,7 +8,7 @@ import os
 import time
 import uuid
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -111,66 +111,58 @@ PROJECT = "contrastive-zoo"
 """Where the runs are, unless WANDB_PROJECT or TRACKIO_PROJECT says otherwise."""
 
 
-class TensorBoard:
-    """Event files in `run/tensorboard`, by torch's own writer; readers forget rows that come again."""
+class Tracker(NamedTuple):
+    """A run that a tracker shows: `log(step, values)` adds to it, `close()` ends it for now."""
 
-    def __init__(self, recipe: Recipe, folder: Path, run_id: str, step: int) -> None:
-        from torch.utils.tensorboard import SummaryWriter
+    log: Callable[[int, Mapping[str, float]], object]
+    close: Callable[[], object]
 
-        self._writer = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1 if step else None)
 
-    def log(self, step: int, values: Mapping[str, float]) -> None:
+def _tensorboard(recipe: Recipe, folder: Path, run_id: str, step: int) -> Tracker:
+    """Write event files into `run/tensorboard`; readers forget rows that come again."""
+    from torch.utils.tensorboard import SummaryWriter
+
+    writer = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1 if step else None)
+
+    def log(step: int, values: Mapping[str, float]) -> None:
         for name, value in values.items():
-            self._writer.add_scalar(name, value, step)
+            writer.add_scalar(name, value, step)
 
-    def close(self) -> None:
-        self._writer.close()
-
-
-class Wandb:
-    """A run of Weights & Biases, found again by its id; WANDB_MODE=offline keeps it here."""
-
-    def __init__(self, recipe: Recipe, folder: Path, run_id: str, step: int) -> None:
-        import wandb
-
-        self._run = wandb.init(
-            project=os.environ.get("WANDB_PROJECT", PROJECT),
-            name=os.environ.get("WANDB_NAME", recipe.name),
-            id=run_id,
-            dir=os.environ.get("WANDB_DIR", str(folder)),
-            config=recipe.model_dump(mode="json"),
-            allow_val_change=True,  # how it is computed may change when it goes on
-            resume="allow",
-            reinit="create_new",  # beside a run of the program that calls zoo
-        )
-
-    def log(self, step: int, values: Mapping[str, float]) -> None:
-        self._run.log(dict(values), step=step)
-
-    def close(self) -> None:
-        self._run.finish()
+    return Tracker(log, writer.close)
 
 
-class Trackio(Wandb):
-    """A run of Trackio, found again by its name; its calls are those of wandb."""
+def _wandb(recipe: Recipe, folder: Path, run_id: str, step: int) -> Tracker:
+    """Open a run of Weights & Biases, found again by its id; WANDB_MODE=offline keeps it here."""
+    import wandb
 
-    def __init__(self, recipe: Recipe, folder: Path, run_id: str, step: int) -> None:
-        import trackio
+    run = wandb.init(
+        project=os.environ.get("WANDB_PROJECT", PROJECT),
+        name=os.environ.get("WANDB_NAME", recipe.name),
+        id=run_id,
+        dir=os.environ.get("WANDB_DIR", str(folder)),
+        config=recipe.model_dump(mode="json"),
+        allow_val_change=True,  # how it is computed may change when it goes on
+        resume="allow",
+        reinit="create_new",  # beside a run of the program that calls zoo
+    )
+    return Tracker(lambda step, values: run.log(dict(values), step=step), run.finish)
 
-        self._run = trackio.init(
-            project=os.environ.get("TRACKIO_PROJECT", PROJECT),
-            name=f"{recipe.name}-{run_id}",
-            config=recipe.model_dump(mode="json"),
-            resume="allow",
-            embed=False,
-        )
+
+def _trackio(recipe: Recipe, folder: Path, run_id: str, step: int) -> Tracker:
+    """Open a run of Trackio, found again by its name."""
+    import trackio
+
+    run = trackio.init(
+        project=os.environ.get("TRACKIO_PROJECT", PROJECT),
+        name=f"{recipe.name}-{run_id}",
+        config=recipe.model_dump(mode="json"),
+        resume="allow",
+        embed=False,
+    )
+    return Tracker(lambda step, values: run.log(dict(values), step=step), run.finish)
 
 
-TRACKERS: dict[str, type[TensorBoard | Wandb]] = {
-    "tensorboard": TensorBoard,
-    "wandb": Wandb,
-    "trackio": Trackio,
-}
+TRACKERS = {"tensorboard": _tensorboard, "wandb": _wandb, "trackio": _trackio}
 """By the name in the recipe, which is that of the package."""
 
 
@@ -198,7 +190,7 @@ class Trackers:
     """
 
     def __init__(self, recipe: Recipe, folder: Path, step: int) -> None:
-        self._open: dict[str, TensorBoard | Wandb] = {}
+        self._open: dict[str, Tracker] = {}
         id_file = folder / "tracker_id"
         if recipe.training.trackers and not id_file.is_file():
             id_file.write_text(uuid.uuid4().hex[:8])
