@@ -10,8 +10,6 @@ those of a run that was left alone.
 from __future__ import annotations
 
 import argparse
-import hashlib
-import json
 import os
 import random
 import shutil
@@ -26,6 +24,7 @@ from pathlib import Path
 os.environ["OMP_NUM_THREADS"] = "1"
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from zoo.data import open_dataset
 from zoo.recipe import Recipe
@@ -78,30 +77,13 @@ def finish(pid: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def result(out: Path) -> str:
-    """Return a hash of what a finished run leaves: all state and all rows."""
-    run, digest = RunFolder(out), hashlib.sha256()
+def result(out: Path) -> list[object]:
+    """Return what a finished run leaves: all state and all rows."""
+    run = RunFolder(out)
     saved = run.load()
     assert saved is not None
-    _hash(saved.state, digest)
-    rows = [{k: v for k, v in row.items() if k != "images_per_second"} for row in run.rows()]
-    digest.update(json.dumps(rows).encode())
-    return digest.hexdigest()
-
-
-def _hash(value: object, digest: hashlib._Hash) -> None:
-    if isinstance(value, torch.Tensor):
-        digest.update(f"{value.dtype}{tuple(value.shape)}".encode())
-        digest.update(value.contiguous().reshape(-1).view(torch.uint8).numpy())
-    elif isinstance(value, dict):
-        for key, each in value.items():
-            digest.update(str(key).encode())
-            _hash(each, digest)
-    elif isinstance(value, (list, tuple)):
-        for each in value:
-            _hash(each, digest)
-    else:
-        digest.update(repr(value).encode())
+    leaves = [each.tolist() if isinstance(each, torch.Tensor) else each for each in tree_leaves(saved.state)]
+    return leaves + [{k: v for k, v in row.items() if k != "images_per_second"} for row in run.rows()]
 
 
 def half_written(out: Path) -> bool:
@@ -125,7 +107,7 @@ def kill(pid: int, out: Path, seconds: float, in_writing: bool) -> bool:
 def campaign(count: int, seed: int, work: Path) -> tuple[Counter[str], list[int]]:
     """Disturb runs; return how many were killed where, and which did not end in the same bits."""
     drawn, counts, failed = random.Random(seed), Counter[str](), list[int]()
-    references: dict[int, tuple[str, float]] = {}
+    references: dict[int, tuple[list[object], float]] = {}
     for number in range(count):
         key = number % len(RECIPES)
         if key not in references:

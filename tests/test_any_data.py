@@ -16,7 +16,6 @@ from torchvision.datasets import ImageFolder
 
 import zoo
 from tests.test_api import picture_folder
-from zoo import api
 from zoo.config import parse
 from zoo.data import DataConfig, open_dataset
 from zoo.data.any_data import as_data, resolve
@@ -308,7 +307,6 @@ USES: list[Callable[[Any, Path], Any]] = [
     lambda data, out: zoo.sweep(CIFAR, out=out, data=data, vary={"optimizer.lr": [0.1]}),
     lambda data, out: zoo.diagnose(CIFAR, out=out, data=data),
     lambda data, out: zoo.reproduce(CIFAR, out=out, data=data),
-    lambda data, out: api.profile_step(Recipe.load(CIFAR), out=out, data=data),
 ]
 
 
@@ -330,7 +328,6 @@ def test_a_folder_that_is_not_there_is_one_line_and_is_not_made(
         lambda data, out: zoo.reproduce(PACO, out=out, data=data),
         lambda data, out: zoo.diagnose(PACO, begun(out), out=out, data=data),
         lambda data, out: zoo.sweep(CE, PACO, out=out, data=data, vary=TINY),
-        lambda data, out: api.profile_step(Recipe.load(CIFAR), out=out, data=data),
     ],
 )
 def test_other_images_are_refused_where_a_recipes_own_are_meant(

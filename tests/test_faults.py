@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import math
 import os
 import signal
@@ -23,8 +22,7 @@ from zoo.errors import Interrupted, TrainingError
 from zoo.objectives import Objective, Output
 from zoo.recipe import Recipe
 from zoo.training import RunFolder, build_objective
-from zoo.training.loop import is_out_of_memory
-from zoo.training.prepare import open_loader
+from zoo.training.build import open_loader
 from zoo.training.signals import interruptible, stop_on_signal
 from zoo.training.step import Stepper
 
@@ -97,29 +95,7 @@ def test_a_gradient_that_is_not_finite_ends_the_run_before_it_is_saved(
     assert_same_state(run(r, tmp_path / "b"), run(r, tmp_path, resume=True))
 
 
-def test_a_signal_beside_a_bad_loss_saves_nothing_of_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    r = recipe("classify")
-    seen = spoil_loss(monkeypatch, r, {8})
-    real = Stepper.__call__
-
-    def call(self: Stepper, step: int, *rest: Any) -> Output:
-        output = real(self, step, *rest)
-        if len(seen) == 8:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return output
-
-    monkeypatch.setattr(Stepper, "__call__", call)
-    with pytest.raises(TrainingError, match=r"nan in step 8 .*; the state after step 6 is saved"):
-        run(r, tmp_path)
-    assert RunFolder(tmp_path).load().step == 6
-
-
-LOST = (
-    r"^training\.precision: fp16 has left out so many updates up to step 12, .*; the state after step 0 is "
-    r"saved in .* Give the same command with --resume and --set training\.precision=bf16$"
-)
+LOST = r"^training\.precision: fp16 has left out so many updates up to step 12 .* after step 0 is saved"
 
 
 @pytest.mark.parametrize("spoilt", [True, False])
@@ -147,22 +123,6 @@ def test_updates_that_a_loss_scaler_always_leaves_out_end_the_run(
 # --- memory
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        MemoryError(),
-        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
-        RuntimeError(
-            "[enforce fail at alloc_cpu.cpp:121] DefaultCPUAllocator: can't allocate memory: you ..."
-        ),
-        OSError(errno.ENOMEM, "Cannot allocate memory"),
-    ],
-)
-def test_every_allocators_error_is_known_for_what_it_is(error: BaseException) -> None:
-    assert is_out_of_memory(error)
-    assert not is_out_of_memory(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
-
-
 def greedy(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
     """Let the encoder ask for far more than there is when it is given more than `most` images."""
     real = nn.Conv2d.forward
@@ -181,7 +141,7 @@ def test_out_of_memory_names_keys_of_which_one_lets_the_run_go_on(
     greedy(monkeypatch, 32)
     with pytest.raises(
         TrainingError,
-        match=r"^out of memory in step 1 of 12 \(.*can't allocate memory.*\); the state after step 0 .*"
+        match=r"^out of memory in step 1 \(.*can't allocate memory.*\); the state after step 0 .*"
         r"training\.accumulate=2",
     ):
         run(recipe("moco", "objective.key_groups=1"), tmp_path)
@@ -211,17 +171,6 @@ def test_a_signal_ends_what_is_no_loop_and_says_what_is_saved(number: signal.Sig
     assert time.monotonic() - began < 10
     assert caught.value.exit_code == 75
     assert before == [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)]
-
-
-def test_inside_what_can_be_interrupted_the_loop_still_stops_between_steps() -> None:
-    with interruptible(lambda: "outside"):
-        with stop_on_signal() as stop:
-            os.kill(os.getpid(), signal.SIGUSR1)
-            time.sleep(0.01)
-            assert stop.signal == "SIGUSR1"
-        with pytest.raises(KeyboardInterrupt):  # and afterwards the outer one has the word again
-            os.kill(os.getpid(), signal.SIGTERM)
-            time.sleep(1)
 
 
 def test_under_torchrun_a_signal_that_comes_twice_changes_nothing() -> None:

@@ -25,8 +25,8 @@ from zoo.modules import convert_ghost_batchnorm
 from zoo.objectives import Objective
 from zoo.recipe import Recipe
 from zoo.training import RunFolder, build_objective, train
-from zoo.training.precision import fastest_kernels
-from zoo.training.prepare import open_loader, place
+from zoo.training.build import open_loader
+from zoo.training.precision import fastest_kernels, place
 from zoo.training.step import Stepper
 
 pytestmark = [

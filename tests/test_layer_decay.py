@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import math
-from pathlib import Path
-
 import pytest
 import timm
 import torch
 from timm.optim import param_groups_layer_decay
 from torch import nn
 
-from tests.test_training import assert_same_state, recipe, run
 from zoo.data import open_dataset
 from zoo.errors import RecipeError
 from zoo.objectives.base import DataInfo, Objective
 from zoo.recipe import Recipe
-from zoo.recipe.sections import OptimizerSection, ScheduleSection
-from zoo.training import RunFolder, build_objective
-from zoo.training.optim import base_rate, build_optimizer, build_schedule
+from zoo.recipe.sections import OptimizerSection
+from zoo.training import build_objective
+from zoo.training.optim import build_optimizer
 
 CE = "cifar_resnet20.ce_digits_lt50"
 
@@ -74,14 +70,6 @@ def test_what_timm_exempts_by_name_is_exempt_from_decay_and_not_from_its_layer(e
     assert found["encoder.norm.weight"] == (0.5, norm_decay), "timm counts the last norm to the last block"
 
 
-def test_frozen_parameters_are_in_no_group() -> None:
-    shipped = "shipped:cifar_resnet20.paco_digits_lt50"
-    objective, recipe_ = built(f'init={{release: "{shipped}", head: fresh, freeze: ["layer1.*", conv1.*]}}')
-    found = settings_by_name(objective, build_optimizer(objective, recipe_.optimizer))
-    assert not any(name.startswith(("encoder.layer1", "encoder.conv1")) for name in found)
-    assert found["encoder.layer2.0.conv1.weight"][0] == 0.5**6
-
-
 @pytest.mark.parametrize(
     "arch",
     ["resnet18", "resnet18_cifar", "vit_tiny_patch16_224", "convnext_atto", "efficientnet_b0", "test_nfnet",
@@ -104,53 +92,6 @@ def test_layers_are_those_of_timm_for_the_same_model_with_a_classifier(arch: str
     assert {name.removeprefix("encoder."): scale for name, scale in ours.items()} == {
         name: scale for name, scale in theirs.items() if f"encoder.{name}" in ours
     }
-
-
-def test_rates_after_warm_up_and_along_the_cosine_are_the_layers_share() -> None:
-    objective, recipe_ = built()
-    optimizer = build_optimizer(objective, recipe_.optimizer.model_copy(update={"lr": 0.8}))
-    section = ScheduleSection(
-        name="cosine", warmup_epochs=2, warmup_lr=0.0, min_lr=0.0, milestones=[], decay_rate=0.1
-    )
-    schedule = build_schedule(optimizer, section, epochs=10, steps_per_epoch=5)
-    for step in (0, 4, 10, 25, 49):
-        schedule.step_update(step)
-        rate = 0.8 * step / 10 if step < 10 else 0.8 * (1 + math.cos(math.pi * step / 50)) / 2
-        assert base_rate(optimizer) == pytest.approx(rate)
-        for group in optimizer.param_groups:
-            assert group["lr"] == pytest.approx(rate * group["lr_scale"])
-    assert len({group["lr_scale"] for group in optimizer.param_groups}) == 11
-
-
-def test_a_step_moves_each_layer_by_its_share_of_what_it_moves_without() -> None:
-    """SGD's first step is rate x gradient, so the ratio is the scale."""
-    moved = {}
-    for changes in (["optimizer.layer_decay=null"], ["optimizer.layer_decay=0.5"]):
-        objective, recipe_ = built(*changes, "optimizer.weight_decay=0.0")
-        optimizer = build_optimizer(objective, recipe_.optimizer)
-        build_schedule(optimizer, recipe_.schedule, 10, 5).step_update(6)
-        generator = torch.Generator().manual_seed(0)
-        for parameter in objective.parameters():
-            parameter.grad = torch.randn(parameter.shape, generator=generator)
-        before = {name: p.detach().double() for name, p in objective.named_parameters()}
-        optimizer.step()
-        moved[len(moved)] = {n: p.detach().double() - before[n] for n, p in objective.named_parameters()}
-    name = "encoder.layer2.1.conv1.weight"
-    torch.testing.assert_close(moved[1][name], moved[0][name] * 0.5**5, rtol=1e-3, atol=1e-8)
-    torch.testing.assert_close(moved[1]["classifier.weight"], moved[0]["classifier.weight"])
-
-
-def test_a_run_with_layer_decay_resumes_bit_for_bit_and_logs_the_heads_rate(tmp_path: Path) -> None:
-    changed = recipe("classify", "optimizer.layer_decay=0.5")
-    undisturbed = run(changed, tmp_path / "a")
-    run(changed, tmp_path / "b")
-    RunFolder(tmp_path / "b").checkpoints()[0].unlink()  # as if killed before the last one was written
-    assert_same_state(undisturbed, run(changed, tmp_path / "b", resume=True))
-    rows = RunFolder(tmp_path / "b").rows()
-    plain = tmp_path / "c"
-    run(recipe("classify"), plain)
-    assert [row["lr"] for row in rows] == [row["lr"] for row in RunFolder(plain).rows()]
-    assert rows[-1]["loss"] != RunFolder(plain).rows()[-1]["loss"]
 
 
 def test_an_encoder_without_layers_is_refused_in_one_line() -> None:

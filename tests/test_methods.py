@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import re
-import shutil
 import signal
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 import zoo
 from tests.programs.plain_sweep import draw_nothing
 from tests.seeds import assert_one_gains
 from tests.test_training import StopAfter
-from zoo.data import open_dataset
 from zoo.errors import Interrupted, RecipeError, TrainingError
 from zoo.functional import LOWEST_LOGIT
 from zoo.modules import Centers
 from zoo.recipe import Recipe
 from zoo.recipe.methods import LDAMDRW, NearestCenter, PostHocLogitAdjustment, TauNormalized
 from zoo.release import Release
-from zoo.training import RunFolder, Stage, build_objective, stages
-from zoo.training.post_hoc import close
-from zoo.training.stages import beginning, train_stages
+from zoo.training import RunFolder, stages
+from zoo.training.stages import close, rows_of
 
 BASE = "cifar_resnet20.ce_digits_lt50"
 SHORT = (
@@ -71,23 +66,9 @@ def assert_same_bits(a: Release, b: Release) -> None:
 # --- what a method stands for ----------------------------------------------------------------------------
 
 
-def test_a_recipe_without_method_is_its_own_stage() -> None:
-    plain = Recipe.load(BASE)
-    assert stages(plain) == [plain]
-
-
-def test_methods_that_begin_alike_share_their_first_stage() -> None:
-    first = {name: stages(recipe(name))[0] for name in METHODS}
-    shared = {name for name, stage in first.items() if stage.sha256 == first["cross_entropy"].sha256}
-    assert shared == {"cross_entropy", "post_hoc_logit_adjustment", "crt", "tau_normalized", "lws"}
-    assert all(stage.method is None and stage.evaluation == [] for stage in first.values())
-    named = Recipe.load(BASE, [*SHORT, "name=cifar_resnet20.other", "description=another", "evaluation=[]"])
-    other = Recipe.model_validate(named.model_copy(update={"method": recipe("crt").method}).model_dump())
-    assert stages(other)[0] == first["crt"]  # whatever the recipe is called
-    assert [len(stages(recipe(name))) for name in METHODS] == [1, 1, 1, 1, 1, 2, 1, 2, 1]
-
-
 def test_stages_say_in_plain_keys_what_a_method_does() -> None:
+    assert stages(Recipe.load(BASE)) == [Recipe.load(BASE)]  # without a method
+    assert [len(stages(recipe(name))) for name in METHODS] == [1, 1, 1, 1, 1, 2, 1, 2, 1]
     adjusted = stages(recipe("logit_adjustment"))[0]
     assert adjusted.objective.model_dump()["loss"] == {"name": "logit_adjustment", "tau": 1.5}
     assert stages(recipe("balanced_softmax"))[0].objective.model_dump()["loss"] == "balanced_softmax"
@@ -179,15 +160,14 @@ def test_a_class_without_training_images_is_never_predicted(method: Any) -> None
 
 
 @pytest.mark.usefixtures("no_pictures")
-@pytest.mark.parametrize(("method", "rows"), [(CRT, 5), (CRT, 16), (LWS, 16)])
+@pytest.mark.parametrize(("method", "number", "rows"), [(CRT, 1, 5), (CRT, 2, 4), (LWS, 2, 4)])
 def test_a_run_stopped_in_either_stage_goes_on_to_the_same_bits(
-    method: str, rows: int, tmp_path: Path
+    method: str, number: int, rows: int, tmp_path: Path
 ) -> None:
     changes = (*SHORT, method)
     undisturbed = zoo.pretrain(BASE, out=tmp_path / "a", overrides=changes)
     out = tmp_path / "b"
-    at = next((undisturbed.path / "run").glob("cross_entropy-*" if rows < 12 else f"{method[14:17]}-*"))
-    StopAfter(out / "run" / at.name, rows % 12, signal.SIGTERM)
+    StopAfter(out / "run" / f"stage-{number}", rows, signal.SIGTERM)
     with pytest.raises(Interrupted, match=r"stopped by SIGTERM after step .*--resume"):
         zoo.pretrain(BASE, out=out, overrides=changes)
     with pytest.raises(TrainingError, match="holds a run already; continue it with --resume"):
@@ -196,20 +176,19 @@ def test_a_run_stopped_in_either_stage_goes_on_to_the_same_bits(
         zoo.pretrain(BASE, out=out, overrides=(*SHORT, "method={name: cross_entropy}"), resume=True)
     resumed = zoo.pretrain(BASE, out=out, overrides=changes, resume=True)
     assert_same_bits(undisturbed, resumed)
-    for folder in (undisturbed.path / "run").glob("*-*"):
-        again = RunFolder(out / "run" / folder.name).rows()
-        assert [r["loss"] for r in RunFolder(folder).rows()] == [r["loss"] for r in again]
+    runs = [RunFolder(folder / "run").stages() for folder in (tmp_path / "a", out)]
+    losses = [[row["loss"] for stage in stages for row in stage.rows()] for stages in runs]
+    assert losses[0] == losses[1] and len(losses[0]) == 24
+    assert [row["step"] for row in rows_of(runs[0])] == list(range(1, 25))
+    assert rows_of(runs[0])[-1]["epoch"] == 4
 
 
 @pytest.mark.usefixtures("no_pictures")
 def test_the_second_stage_trains_the_classifier_of_a_frozen_encoder(tmp_path: Path) -> None:
-    at = tmp_path / "stages"
-
     def trained(method: str) -> Release:
-        return zoo.pretrain(BASE, out=tmp_path / method[13:17], overrides=(*SHORT, method), stages_at=at)
+        return zoo.pretrain(BASE, out=tmp_path / method[13:17], overrides=(*SHORT, method))
 
     plain, crt, lws = trained("method={name: cross_entropy}"), trained(CRT), trained(LWS)
-    assert sorted(path.name.split("-")[0] for path in at.iterdir()) == ["cross_entropy", "crt", "lws"]
     encoders = [load_file(r.path / "model.safetensors") for r in (plain, crt, lws)]
     for name, value in encoders[0].items():
         if not name.startswith("fc."):  # BatchNorm's statistics included
@@ -230,49 +209,9 @@ def test_the_second_stage_trains_the_classifier_of_a_frozen_encoder(tmp_path: Pa
     assert "kang2020decoupling" in crt.card and "kang2020decoupling" not in plain.card
 
 
-def trained_stages(r: Recipe, out: Path, at: Path) -> list[Stage]:
-    dataset = open_dataset(r.data, "train", None)
-    first = build_objective(beginning(r), dataset)
-    return train_stages(first, dataset, r, RunFolder(out), resume=False, at=at)
-
-
-def test_a_shared_stage_is_trained_once_and_by_another_seed_or_other_images_anew(tmp_path: Path) -> None:
-    at, short = tmp_path / "stages", ("training.epochs=1", "schedule.warmup_epochs=0")
-    (first,) = trained_stages(recipe("cross_entropy", *short), tmp_path / "1", at)
-    (folder,) = at.iterdir()
-    written = [path.stat().st_mtime_ns for path in folder.glob("checkpoints/*")]
-    with pytest.warns(UserWarning, match="training.log_every was 1, is 5"):  # how it is watched
-        (second,) = trained_stages(
-            recipe("tau_normalized", *short, "training.log_every=5"), tmp_path / "2", at
-        )
-    assert [*at.iterdir()] == [folder]
-    assert [path.stat().st_mtime_ns for path in folder.glob("checkpoints/*")] == written
-    other = second.trained.objective.state_dict()
-    assert all(torch.equal(v, other[k]) for k, v in first.trained.objective.state_dict().items())
-    for number, change in enumerate(("training.seed=1", "data.long_tail.imbalance=20.0"), 3):
-        trained_stages(recipe("cross_entropy", *short, change), tmp_path / str(number), at)
-        assert len([*at.iterdir()]) == number - 1
-
-
-def test_stages_of_a_release_that_was_trained_anew_are_not_taken(made: Release, tmp_path: Path) -> None:
-    at, start = tmp_path / "stages", tmp_path / "start"
-    shutil.copytree(made.path, start)
-    short = ("training.epochs=1", "schedule.warmup_epochs=0", f"init={{release: {start}}}")
-    r = recipe("cross_entropy", *short)
-    trained_stages(r, tmp_path / "1", at)
-    weights = load_file(start / "model.safetensors")
-    weights["conv1.weight"] *= 1.5
-    save_file(weights, start / "model.safetensors")
-    config = json.loads((start / "config.json").read_text())
-    config["zoo"]["weights_sha256"] = sha256((start / "model.safetensors").read_bytes()).hexdigest()
-    (start / "config.json").write_text(json.dumps(config))
-    trained_stages(r, tmp_path / "2", at)
-    assert len([*at.iterdir()]) == 2
-
-
 @pytest.fixture(scope="module")
 def longer(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the methods that are trained to learn share their first stage."""
+    """Folder of the trainings that are long enough to learn."""
     return tmp_path_factory.mktemp("longer")
 
 
@@ -292,7 +231,6 @@ def measured(method: str, folder: Path, *changes: str, init: Release | None = No
         BASE,
         out=folder / re.sub(r"\W+", "_", " ".join((method, *changes))),
         overrides=(*LONGER, f"method={method}", *start, *changes),
-        stages_at=folder / "stages",
     )
     (entry,) = made.metrics["evaluations"]
     return dict(entry["metrics"])
@@ -366,11 +304,3 @@ def test_methods_that_start_from_centers_say_what_they_miss(moco: Release, tmp_p
     assert not (tmp_path / "none").exists() and not (tmp_path / "moco").exists()
     means = "method={name: nearest_center, centers: means, similarity: cosine}"
     assert zoo.finetune(BASE, init=moco.path, out=tmp_path / "means", overrides=(*SHORT, means)).centers
-
-
-def test_lists_name_a_recipe_by_its_method(capsys: pytest.CaptureFixture[str]) -> None:
-    from zoo.cli.show import print_names
-
-    print_names([], ["cifar_resnet20.crt_digits_lt50", "cifar_resnet20.ldam_drw_digits_lt50", BASE])
-    rows = capsys.readouterr().out.splitlines()
-    assert [row.split()[1] for row in rows[1:]] == ["cross_entropy", "crt", "ldam_drw"]

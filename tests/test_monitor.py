@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import signal
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,18 +13,16 @@ from torch import Tensor, nn
 
 import zoo
 from tests import test_training
-from tests.objective_helpers import eval_batches
 from tests.test_step import stepper_and_batches
 from tests.test_training import StopAfter, assert_same_state
 from zoo.data import ImageDataset, eval_images, open_dataset
 from zoo.data.stores import ArrayStore
-from zoo.errors import DataError, Interrupted, RecipeError
+from zoo.errors import DataError, Interrupted
 from zoo.evaluation.encode import extract
 from zoo.evaluation.metrics import classification_metrics
-from zoo.objectives import Objective
 from zoo.recipe import Recipe
 from zoo.training import RunFolder, Trained, build_objective, train
-from zoo.training.monitor import IMAGES, TAU, EarlyStopping, Images, K, split_neighbors, split_validation
+from zoo.training.monitor import IMAGES, Monitor, neighbor_accuracy, split_neighbors, split_validation
 
 CPU = torch.device("cpu")
 # a constant rate on 240 images: the validation loss turns up after a few epochs
@@ -83,10 +80,8 @@ def test_each_class_gives_its_share_but_never_its_only_image() -> None:
     assert held.class_counts.tolist() == [8, 2, 1, 0]
     assert training.class_counts.tolist() == [32, 8, 1, 1]
     assert sorted(names_of(training) + names_of(held)) == sorted(names_of(dataset))
-    again = split_validation(dataset, r).validation
-    other = split_validation(
-        dataset, recipe("classify", stopping(fraction=0.2), "training.seed=1")
-    ).validation
+    _, again = split_validation(dataset, r)
+    _, other = split_validation(dataset, recipe("classify", stopping(fraction=0.2), "training.seed=1"))
     assert again is not None and other is not None
     assert names_of(again) == names_of(held) != names_of(other)
     with pytest.raises(DataError, match=r"each of the 3 classes has a single training image"):
@@ -96,15 +91,14 @@ def test_each_class_gives_its_share_but_never_its_only_image() -> None:
 def test_half_of_each_class_votes_on_the_other_half_and_its_only_image_votes() -> None:
     r = recipe("moco", EVERY)
     found = split_neighbors(made([0] * 40 + [1] * 10 + [2] * 3 + [3] + [-1] * 30, 4), r)
-    assert found is not None
-    assert found.voters.class_counts.tolist() == [20, 5, 1, 1]
-    assert found.queries.class_counts.tolist() == [20, 5, 2, 0]
-    assert not {*names_of(found.voters)} & {*names_of(found.queries)}
+    voters, queries = found
+    assert voters.class_counts.tolist() == [20, 5, 1, 1]
+    assert queries.class_counts.tolist() == [20, 5, 2, 0]
+    assert not {*names_of(voters)} & {*names_of(queries)}
     many = split_neighbors(made([i % 7 for i in range(IMAGES + 5000)], 7), r)
-    assert many is not None and len(many.voters) + len(many.queries) == IMAGES
-    assert split_neighbors(made([0, 0], 1), recipe("moco")) is None
-    for labels, missing in (([-1] * 9, "no class"), ([0, 1, 2], "no two of one class")):
-        with pytest.raises(DataError, match=rf"^training\.knn_every: .*of which {missing} is known"):
+    assert sum(map(len, many)) == IMAGES
+    for labels in ([-1] * 9, [0, 1, 2]):
+        with pytest.raises(DataError, match=r"^training\.knn_every: found no two .*of one class"):
             split_neighbors(made(labels, 3), r)
 
 
@@ -112,7 +106,7 @@ def test_held_out_images_are_in_no_batch_no_count_and_are_all_that_is_looked_at(
     """They are white, the others black."""
     r = recipe("classify", stopping(patience=9), "views.train=[[{op: horizontal_flip}]]")
     real = open_dataset(r.data, "train", None)
-    held = split_validation(real, r).validation
+    _, held = split_validation(real, r)
     assert held is not None
     white = {*names_of(held)}
     is_white = np.array([name in white for name in names_of(real)])
@@ -139,7 +133,7 @@ def test_held_out_images_are_in_no_batch_no_count_and_are_all_that_is_looked_at(
     assert trained_on.max() < 0 < looked_at.min()
     paco = recipe("paco", stopping("accuracy"))
     learned = build_objective(paco, real).learned
-    counts = torch.tensor(split_validation(real, paco).training.class_counts)
+    counts = torch.tensor(split_validation(real, paco)[0].class_counts)
     torch.testing.assert_close(learned.log_prior.exp(), counts / counts.sum(), rtol=1e-4, atol=1e-6)
 
 
@@ -154,18 +148,19 @@ def test_it_stops_when_it_gets_worse_and_ends_with_the_best_state(tmp_path: Path
     assert facts is not None
     assert best < len(losses) == best + 2 == facts["stopped_at_epoch"] < 20
     assert facts["best_epoch"] == best and facts["best_value"] == pytest.approx(min(losses), abs=1e-4)
-    parts = split_validation(open_dataset(r.data, "train", None), r)
-    assert trained.images == len(parts.training) * facts["stopped_at_epoch"]
+    training, _ = split_validation(open_dataset(r.data, "train", None), r)
+    assert trained.images == len(training) * facts["stopped_at_epoch"]
     # the same training of the rest alone, which knows of no validation and ends there
-    plain = go(recipe("classify", *OVERFIT, f"training.epochs={best}"), tmp_path / "b", parts.training)
+    plain = go(recipe("classify", *OVERFIT, f"training.epochs={best}"), tmp_path / "b", training)
     assert_same_state(plain.objective, trained.objective)
 
 
-def test_the_value_is_that_of_the_released_classifier(tmp_path: Path) -> None:
-    r = recipe("classify", *OVERFIT, stopping("accuracy", patience=3))
+@pytest.mark.parametrize("ema", ["null", "{decay: 0.9, warmup: true}"])
+def test_the_value_is_that_of_the_released_classifier(ema: str, tmp_path: Path) -> None:
+    r = recipe("classify", *OVERFIT, stopping("accuracy", patience=3), f"training.ema={ema}")
     trained = go(r, tmp_path)
     values = [row["validation_accuracy"] for row in looks(tmp_path)]
-    held = split_validation(open_dataset(r.data, "train", None), r).validation
+    _, held = split_validation(open_dataset(r.data, "train", None), r)
     assert held is not None and trained.stopping is not None
     assert trained.stopping["best_epoch"] == values.index(max(values)) + 1
     images = eval_images(held, r.views.eval, r.data.mean, r.data.std, batch_size=7, device=CPU)
@@ -195,15 +190,14 @@ def test_the_best_of_given_values(
 ) -> None:
     r, script = recipe("classify", stopping(metric)), iter(values)
     stepper, _ = stepper_and_batches(r, 1)
-    monkeypatch.setattr(EarlyStopping, "_measure", lambda self, objective: {metric: next(script)})
-    assert r.training.early_stopping is not None
-    monitor = EarlyStopping(r.training.early_stopping, made([0], 1), r, stepper, CPU)
+    monkeypatch.setattr(Monitor, "_measure", lambda self, objective: {metric: next(script)})
+    monitor = Monitor(made([0], 1), made([0], 1), r, stepper, CPU)
     over = []
     for look in range(1, len(values) + 1):
-        monitor.look(6 * look)
+        monitor.evaluate(6 * look)
         over.append(monitor.over)
     assert over == [False] * (len(values) - 1) + [True]
-    assert monitor.best is not None and monitor.best.step == 6 * best
+    assert monitor.best is not None and monitor.best["step"] == 6 * best
 
 
 def test_it_looks_every_so_many_epochs_and_at_the_end_and_changes_nothing(tmp_path: Path) -> None:
@@ -244,54 +238,13 @@ def test_the_checkpoint_keeps_of_the_best_state_only_what_is_released(tmp_path: 
     assert queue_or_teacher and not names & queue_or_teacher
 
 
-# --- neighbours
-
-
-def encoded(objective: Objective, dataset: ImageDataset, r: Recipe) -> tuple[Any, Any]:
-    """Return unit features in float64 and labels, one image at a time."""
-    features, labels = [], []
-    objective.encoder.eval()
-    with torch.no_grad():
-        for images, targets in eval_batches(dataset, r, 1):
-            features.append(objective.encoder(images)[0].double().numpy())
-            labels.append(int(targets))
-    rows = np.stack(features)
-    return rows / np.linalg.norm(rows, axis=1, keepdims=True), labels
-
-
-@pytest.mark.parametrize("ema", [False, True])
-def test_the_last_look_is_at_the_released_encoder(ema: bool, tmp_path: Path) -> None:
-    r = recipe("moco", "training.knn_every=2", *(["training.ema={decay: 0.9, warmup: true}"] if ema else []))
-    dataset = open_dataset(r.data, "train", None)
-    objective = go(r, tmp_path, dataset).objective
-    images = split_neighbors(dataset, r)
-    assert images is not None
-    voters, classes = encoded(objective, images.voters, r)
-    queries, labels = encoded(objective, images.queries, r)
-    right: dict[int, list[bool]] = {}
-    for row, label in zip(queries, labels, strict=True):
-        cosines, votes = voters @ row, np.zeros(dataset.num_classes)
-        for i in np.argsort(-cosines)[:K]:
-            votes[classes[i]] += math.exp(cosines[i] / TAU)
-        right.setdefault(label, []).append(int(votes.argmax()) == label)
-    accuracy = 100 * float(np.mean([hit for hits in right.values() for hit in hits]))
-    balanced = 100 * float(np.mean([np.mean(hits) for hits in right.values()]))
-    found = looks(tmp_path, "knn_accuracy")[-1]
-    # float32 and batches round: an image whose votes are almost equal may fall to the other side
-    assert found["knn_accuracy"] == pytest.approx(accuracy, abs=100 / len(labels) + 1e-6)
-    if found["knn_accuracy"] == pytest.approx(accuracy):
-        assert found["knn_balanced_accuracy"] == pytest.approx(balanced)
-    assert accuracy != pytest.approx(balanced, abs=3), "a long tail: the two differ"
-
-
-def test_features_that_are_not_finite_are_recorded_as_none_and_end_no_training(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    batches = Images.batches
-    monkeypatch.setattr(Images, "batches", lambda self: [(x * torch.nan, y) for x, y in batches(self)])
-    go(recipe("moco", EVERY), tmp_path)
-    row = looks(tmp_path, "knn_accuracy")[-1]
-    assert row["knn_accuracy"] is None and row["knn_balanced_accuracy"] is None
+def test_neighbours_by_hand_and_features_that_are_not_finite() -> None:
+    bank, classes = torch.eye(2), torch.tensor([0, 1])
+    features, labels = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]]), torch.tensor([0, 1, 1])
+    found = neighbor_accuracy(bank, classes, features, labels, 3)  # the second is taken for the first class
+    assert (found["accuracy"], found["balanced_accuracy"]) == pytest.approx((200 / 3, 75.0))
+    found = neighbor_accuracy(bank, classes, features * torch.nan, labels, 3)
+    assert all(math.isnan(value) for value in found.values())
 
 
 # --- what is refused, and the release
@@ -316,14 +269,12 @@ def test_the_release_says_what_was_chosen_on_what(tmp_path: Path) -> None:
     )
     release = zoo.pretrain(r, out=tmp_path)
     dataset = open_dataset(r.data, "train", None)
-    parts = split_validation(dataset, r)
+    rest, held = split_validation(dataset, r)
     training = release.metrics["training"]
     facts = training["early_stopping"]
-    assert parts.validation is not None
-    assert facts["validation_images"] == len(parts.validation)
+    assert held is not None and facts["validation_images"] == len(held)
     assert training["epochs"] == facts["stopped_at_epoch"] < 20
-    assert "tau_normalized" in facts["judged"]
     assert release.centers is not None
-    assert release.centers.class_counts.tolist() == parts.training.class_counts.tolist()
+    assert release.centers.class_counts.tolist() == rest.class_counts.tolist()
     # many, medium, few and the probes are of the whole long-tailed set
     assert {entry["train_set"]["num_images"] for entry in release.metrics["evaluations"]} == {len(dataset)}

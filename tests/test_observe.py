@@ -18,9 +18,8 @@ from tests.test_training import RECIPES, recipe, run
 from zoo import backbones
 from zoo.data import Batch
 from zoo.objectives import DataInfo, Objective, ObjectiveConfig, Output
-from zoo.training import RunFolder, observe
-from zoo.training.metrics import Metrics
-from zoo.training.stages import class_rows_of, rows_of
+from zoo.training import RunFolder
+from zoo.training.logging import Metrics
 from zoo.training.step import Stepper, joined
 
 OBSERVED = {
@@ -159,15 +158,6 @@ def test_a_step_whose_scaled_gradients_overflow_counts_for_nothing() -> None:
     assert row is not None and sum(row["images"]) == 64 and math.isfinite(sum(row["class_gradient"]))
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_encoders_of_low_precision_are_seen(precision: str) -> None:
-    r = recipe("paco", "training.observe_every=1", f"training.precision={precision}")
-    stepper, (batch, *_) = stepper_and_batches(r, 1)
-    metrics = stepper(0, batch).metrics
-    assert all(value.isfinite() for name, value in metrics.items() if "gradient" in name)
-    assert metrics["feature_gradient_many"] > 0
-
-
 @pytest.mark.parametrize("accumulate", [1, 2])
 @pytest.mark.parametrize("kind", SETTINGS)
 def test_no_look_waits_for_the_device(kind: str, accumulate: int) -> None:
@@ -249,33 +239,6 @@ def test_rows_are_written_with_the_checkpoints_and_again_after_a_kill(tmp_path: 
     run(r, tmp_path / "a", resume=True)
     assert folder.class_rows() == rows
     assert "gradient_norm" in folder.rows()[3] and "gradient_norm" not in folder.rows()[4]
-
-
-def test_without_looks_nothing_is_written(tmp_path: Path) -> None:
-    run(recipe("classify", "training.observe_every=null"), tmp_path / "a")
-    assert not RunFolder(tmp_path / "a").classes_file.exists()
-    assert RunFolder(tmp_path / "a").class_rows() == []
-
-
-def test_too_many_classes_are_not_written_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(observe, "MOST_CLASSES", 9)
-    stepper, (batch, *_) = stepper_and_batches(recipe("classify", *PLAIN), 1)
-    assert "feature_gradient_many" in stepper(0, batch).metrics
-    assert stepper.observation.class_row({}) is None
-
-
-def test_rows_of_stages_go_on_counting(tmp_path: Path) -> None:
-    stages = []
-    for name in "ab":
-        folder = RunFolder(tmp_path / name)
-        folder.path.mkdir()
-        folder.log({"step": 5, "epoch": 1.0, "loss": 1.0})
-        folder.log_classes({"step": 5, "epoch": 1.0, "images": [1, 2]})
-        (folder.path / "checkpoints").mkdir()
-        (folder.path / "checkpoints" / "step-000000010.pt").touch()  # the last steps were left out
-        stages.append(folder)
-    assert [(row["step"], row["epoch"]) for row in class_rows_of(stages)] == [(5, 1.0), (15, 3.0)]
-    assert [(row["step"], row["epoch"]) for row in rows_of(stages)] == [(5, 1.0), (15, 3.0)]
 
 
 # --- means of what is not in every part, step or rank

@@ -21,7 +21,7 @@ from zoo.data import open_dataset
 from zoo.errors import RecipeError
 from zoo.ranks import Ranks
 from zoo.training import RunFolder, build_objective
-from zoo.training.prepare import require_batches
+from zoo.training.build import require_batches
 
 RECIPE = "cifar_resnet20.moco_v2_ft_digits_lt50"
 SHORT = (
@@ -214,13 +214,3 @@ def test_trouble_on_one_rank_stops_all_before_the_same_step(undisturbed: Path, t
     again = run_ranks(*pretrain(out, "--resume"), ranks=2)  # as if it had been the machine
     assert again.returncode == 0, again.stderr
     assert_same_bits(undisturbed, out)
-
-
-@pytest.mark.slow  # a script's second training, in a process group of its own
-def test_a_script_of_its_own_trains_twice(tmp_path: Path) -> None:
-    done = torchrun("tests/programs/script.py", str(tmp_path), ranks=2)  # the agent's store serves both
-    assert done.returncode == 0, done.stderr
-    assert sorted(re.findall(r"rank \d: trained on 2 ranks, twice", done.stdout)) == [
-        "rank 0: trained on 2 ranks, twice",
-        "rank 1: trained on 2 ranks, twice",
-    ]

@@ -16,8 +16,7 @@ from zoo import catalog
 from zoo.data import open_dataset
 from zoo.data.any_data import folder_for
 from zoo.recipe import Recipe
-from zoo.training.build import build_objective
-from zoo.training.prepare import open_loader
+from zoo.training.build import build_objective, open_loader
 from zoo.training.stages import beginning
 from zoo.training.step import Stepper
 

@@ -12,8 +12,8 @@ from tests.programs import paired
 from tests.release_helpers import plain_timm
 from zoo.recipe import Recipe
 from zoo.release import card, format
-from zoo.training.changes import differences
 from zoo.training.optim import build_optimizer, build_schedule
+from zoo.training.run import differences
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 DIGITS = [name for name in zoo.list_models() if "_digits" in name]

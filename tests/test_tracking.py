@@ -12,14 +12,11 @@ import pytest
 import zoo
 from zoo.errors import RecipeError, TrainingError, ZooWarning
 from zoo.recipe import Recipe
-from zoo.training import RunFolder, trackers
+from zoo.training import RunFolder
+from zoo.training import logging as trackers
 
 PACO = "cifar_resnet20.paco_digits_lt50"
 RECIPE = Recipe.load(PACO, ["training.trackers=[wandb]"])
-ENTRIES = [
-    {"protocol": "knn", "metrics": {"accuracy": 90.0, "per_class": [1.0], "many": None}},
-    {"protocol": "knn", "metrics": {"accuracy": 80}},
-]
 
 
 class Fake:
@@ -39,9 +36,6 @@ class Fake:
     def log(self, step: int, values: Mapping[str, float]) -> None:
         self._do("log", step, dict(values))
 
-    def show(self, step: int, name: str, picture: Path) -> None:
-        self._do("show", step, name, picture)
-
     def close(self) -> None:
         self._do("close")
 
@@ -53,9 +47,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> type[Fake]:
     return kind
 
 
-def test_a_run_goes_on_as_the_same_one_with_its_rows_results_and_pictures(
-    fake: type[Fake], tmp_path: Path
-) -> None:
+def test_a_run_goes_on_as_the_same_one_with_its_rows(fake: type[Fake], tmp_path: Path) -> None:
     run = RunFolder(tmp_path)
     with run.locked():
         run.start(RECIPE, resume=False)
@@ -64,15 +56,10 @@ def test_a_run_goes_on_as_the_same_one_with_its_rows_results_and_pictures(
     assert fake.calls[1] == ("log", 1, {"loss": 0.1})  # what is no number is left out
     with run.locked():
         run.start(RECIPE, resume=True)
-        run.track_results(RECIPE, ENTRIES, {"curves": tmp_path / "x.png"}, step=5)
     assert fake.calls[3] == fake.calls[0]  # found again by its id
-    assert fake.calls[4:6] == [
-        ("log", 5, {"evaluation/knn/accuracy": 90.0}),
-        ("show", 5, "pictures/curves", tmp_path / "x.png"),
-    ]
 
 
-@pytest.mark.parametrize("what", ["open", "log", "show", "close"])
+@pytest.mark.parametrize("what", ["open", "log", "close"])
 def test_one_that_fails_is_warned_of_and_the_training_goes_on(
     what: str, fake: type[Fake], tmp_path: Path
 ) -> None:
@@ -81,7 +68,6 @@ def test_one_that_fails_is_warned_of_and_the_training_goes_on(
         run.start(RECIPE, resume=False)
         run.log({"step": 1, "loss": 0.1})
         run.log({"step": 2, "loss": 0.2})
-        run.track_results(RECIPE, ENTRIES, {"curves": tmp_path / "x.png"})
     assert [row["step"] for row in run.rows()] == [1, 2]
 
 
@@ -105,11 +91,11 @@ def test_the_packages_take_what_they_are_given(
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
     tracker = trackers.TRACKERS[name](RECIPE, tmp_path, "0123abcd", 0)
-    tracker.log(1, {"some_loss": 0.25})
-    tracker.show(1, "pictures/curves", Path(zoo.open(PACO).path) / "curves.png")
+    for step in (1, 2):
+        tracker.log(step, {"some_loss": 0.25})
     tracker.close()
     if name == "trackio":  # reads once where its folder is
         tmp_path = Path(importlib.import_module("trackio.utils").TRACKIO_DIR)
     files = [file for file in tmp_path.rglob("*") if file.is_file()]
     written = b"".join(str(file).encode() + file.read_bytes() for file in files)
-    assert b"some_loss" in written and b"curves" in written
+    assert b"some_loss" in written

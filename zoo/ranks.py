@@ -138,12 +138,6 @@ class Ranks:
         means = [piece.view_as(tensor) for tensor, piece in zip(tensors, pieces, strict=True)]
         torch._foreach_copy_(list(tensors), means)  # in one call: a network has hundreds of small ones
 
-    def all_gather(self, values: Tensor) -> Tensor:
-        """Return the values `[V]` that each rank has `[W, V]`."""
-        out = values.new_empty(self.size * len(values))
-        _all_gather(out, values)
-        return out.view(self.size, -1)
-
     def all_reduce(self, tensor: Tensor) -> Tensor:
         """Return the sum over ranks of a tensor that has the same shape on all."""
         if not self.alone:

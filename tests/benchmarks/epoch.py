@@ -27,8 +27,8 @@ from zoo.experiments.sweep_file import read_sweep
 from zoo.objectives import Objective
 from zoo.recipe import Recipe
 from zoo.training import build_objective
-from zoo.training.precision import compiled, fastest_kernels, float32_products
-from zoo.training.prepare import open_loader, place
+from zoo.training.build import open_loader
+from zoo.training.precision import compiled, fastest_kernels, float32_products, place
 from zoo.training.step import Stepper
 
 RECIPE = "cifar_resnet32.paco_cifar100_lt100"

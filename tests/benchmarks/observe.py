@@ -21,9 +21,9 @@ from tests.benchmarks.harness import Row, gate, medians, milliseconds
 from zoo.data import ImageDataset, open_dataset
 from zoo.recipe import Recipe
 from zoo.training import build_objective
-from zoo.training.metrics import Metrics
-from zoo.training.precision import fastest_kernels
-from zoo.training.prepare import open_loader, place
+from zoo.training.build import open_loader
+from zoo.training.logging import Metrics
+from zoo.training.precision import fastest_kernels, place
 from zoo.training.step import Stepper
 
 DIGITS = ("cifar_resnet20.paco_digits_lt50", "cifar_resnet20.moco_v2_ft_digits_lt50")

@@ -22,8 +22,7 @@ from tests.benchmarks.harness import Row, gate, medians, milliseconds
 from zoo.data import Batch, ImageDataset
 from zoo.recipe import Recipe
 from zoo.training import build_objective
-from zoo.training.precision import compiled, fastest_kernels
-from zoo.training.prepare import place
+from zoo.training.precision import compiled, fastest_kernels, place
 from zoo.training.step import Stepper
 
 

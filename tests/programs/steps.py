@@ -128,7 +128,7 @@ with join("cpu") as ranks:
             0.0 if math.isnan(a) and math.isnan(b) else abs(a - b) / (1 + abs(b))  # a group not in the batch
             for a, b in zip(observed, seen.tolist(), strict=True)
         )
-        observation = float(ranks.all_gather(torch.tensor([observation])).max())
+        observation = float(ranks.gather_rows([torch.tensor([observation])])[0].max())
         ranks.counts = (1,) * ranks.size
         same = all(
             bool((everywhere == everywhere[:1]).all())

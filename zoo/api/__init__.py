@@ -9,10 +9,9 @@ from zoo.lazy import attributes
 if TYPE_CHECKING:
     from zoo.api.planning import plan_finetuning, plan_pretraining
     from zoo.api.pretraining import finetune, pretrain
-    from zoo.api.profiling import profile_step
     from zoo.api.snapshots import snapshot
 
-__all__ = ["finetune", "plan_finetuning", "plan_pretraining", "pretrain", "profile_step", "snapshot"]
+__all__ = ["finetune", "plan_finetuning", "plan_pretraining", "pretrain", "snapshot"]
 
 __getattr__ = attributes(
     __name__,
@@ -21,7 +20,6 @@ __getattr__ = attributes(
         "plan_finetuning": "planning",
         "plan_pretraining": "planning",
         "pretrain": "pretraining",
-        "profile_step": "profiling",
         "snapshot": "snapshots",
     },
 )

@@ -25,11 +25,10 @@ from zoo.release.provenance import START, TEACHERS, inherited_license
 from zoo.release.tensors import round_centers_to_half, round_to_half
 from zoo.report.pictures import draw_pictures
 from zoo.training import Stage, pick_device
+from zoo.training.build import teachers_of
 from zoo.training.facts import training_facts
-from zoo.training.post_hoc import close
 from zoo.training.progress import show_status
-from zoo.training.stages import class_rows_of, rows_of, together
-from zoo.training.teachers import teachers_of
+from zoo.training.stages import class_rows_of, close, rows_of, together
 
 
 def finish(

@@ -24,11 +24,11 @@ from zoo.recipe.overrides import Overrides, as_overrides
 from zoo.release import Release
 from zoo.release.format import holds_release
 from zoo.training import RunFolder, build_objective, cpu_threads, learns_without_labels, pick_device
-from zoo.training.changes import is_same
 from zoo.training.distributed import join
+from zoo.training.logging import require_trackers
+from zoo.training.run import is_same
 from zoo.training.signals import interruptible
 from zoo.training.stages import beginning, train_stages
-from zoo.training.trackers import require_trackers
 
 DATA_FOLDER = "data_folder.txt"
 """File of a run's own folder that says where its data lie, for `zoo.snapshot`; it is never published."""
@@ -44,7 +44,6 @@ def pretrain(
     init: str | Path | Release | None = None,
     arch: str | None = None,
     objective: str | None = None,
-    stages_at: str | Path | None = None,
     images: Mapping[str, ImageList] | None = None,
 ) -> Release:
     """Train as a recipe says, measure the result and write its release.
@@ -66,9 +65,6 @@ def pretrain(
         init: without a recipe, the weights to start from: a release, its name or folder, or `timm:ARCH.TAG`.
         arch: without a recipe, in place of `init`: the architecture, with new weights.
         objective: without a recipe "moco", which is the default, or "simclr".
-        stages_at: for a recipe with a `method`, where its trainings lie instead of in `run`. Several recipes
-            may share the folder: a training that another one has finished is taken as it is, and one that was
-            stopped is continued.
         images: which to train ("train") and measure on ("test"), as `Release.images` of another release lists
             them: out of another copy of the data, where long tail and subset would draw others.
 
@@ -92,12 +88,11 @@ def pretrain(
             return finished
         raise TrainingError(f'"{out}" holds a finished release of "{finished.name}"; choose another --out')
     begun = [RunFolder(out / "run")]
-    at = None if stages_at is None else Path(stages_at)
     with (
         interruptible(lambda: _saved(begun[-1]), once=not handed_on()),
         join(pick_device(planned.training.device).type) as ranks,
     ):
-        _pretrain(planned, begun, out, root, ranks, resume=resume, at=at, images=images or {})
+        _pretrain(planned, begun, out, root, ranks, resume=resume, images=images or {})
     return hub.open(out)
 
 
@@ -149,7 +144,6 @@ def _pretrain(
     ranks: Ranks,
     *,
     resume: bool,
-    at: Path | None,
     images: Mapping[str, ImageList],
 ) -> None:
     """Do what `pretrain` does with a planned recipe; of several ranks the first one measures and writes."""
@@ -160,14 +154,12 @@ def _pretrain(
     with cpu_threads(recipe.training.threads), run.locked() if ranks.rank == 0 else nullcontext():
         if ranks.rank == 0 and isinstance(data, str | Path):
             write_text(run.path / DATA_FOLDER, f"{Path(data).resolve()}\n")
-        stages = train_stages(
-            objective, train_set, recipe, run, resume=resume, ranks=ranks, at=at, begun=begun
-        )
+        stages = train_stages(objective, train_set, recipe, run, resume=resume, ranks=ranks, begun=begun)
         if stages:
             objective = stages[-1].trained.objective
         if ranks.rank == 0:
             with _trained_already(run), others_waiting():
-                finished = finish(
+                finish(
                     recipe,
                     objective,
                     stages,
@@ -178,11 +170,6 @@ def _pretrain(
                     ranks=ranks.size,
                     images=images,
                 )
-                # to the trackers of the last training, unless other recipes share it
-                last = (stages[-1].recipe, stages[-1].run) if stages and at is None else (recipe, run)
-                with last[1].locked():
-                    step = stages[-1].trained.steps if stages else 0
-                    last[1].track_results(last[0], *finished, step=step)
         ranks.barrier()
 
 

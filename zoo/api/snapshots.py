@@ -16,7 +16,7 @@ from zoo.recipe.overrides import Overrides, as_overrides
 from zoo.release import Release
 from zoo.release.format import holds_release
 from zoo.training import RunFolder, Stage, cpu_threads, pick_device
-from zoo.training.changes import allowed_changes
+from zoo.training.run import allowed_changes
 from zoo.training.snapshot import checkpoint_of, trained_until
 from zoo.training.stages import is_stage
 

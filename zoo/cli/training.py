@@ -9,11 +9,11 @@ from typer import Argument, BadParameter, Option
 
 from zoo.cli.app import DATA, INIT, OUT, RESUME, SET, TRAINED_ON, app, changes, check_early
 from zoo.cli.show import print_loading, print_release
-from zoo.errors import ZooError
 from zoo.files import RUNS
-from zoo.launch import launched, rank
+from zoo.launch import rank
 
 if TYPE_CHECKING:
+    from zoo.data.memory import Root
     from zoo.recipe import Recipe
     from zoo.release import Release
 
@@ -62,15 +62,30 @@ def pretrain(
         recipe, data=data, overrides=changes(overrides, device), init=init, arch=arch, objective=objective
     )
     if profile:
-        if launched() > 1:
-            raise ZooError(f"--profile: started as {launched()} processes, expected one")
-        folder = out or RUNS / parsed.name / "profile"
-        print("\n".join(api.profile_step(parsed, out=folder, data=root)[1]))
-        print(f"\ntorch's table: {folder / 'operations.txt'}")
+        _print_step_times(parsed, root)
         return
     if recipe is None:
         _tell_made(parsed, out or RUNS / parsed.name)
     _announce(api.pretrain(parsed, out=out, data=root, resume=resume))
+
+
+def _print_step_times(recipe: Recipe, data: Root) -> None:
+    """Print how long each part of a step takes; of a method's first training."""
+    from zoo.data import open_dataset
+    from zoo.data.any_data import own_root
+    from zoo.training import learns_without_labels
+    from zoo.training.profile import step_times
+    from zoo.training.progress import show_status
+    from zoo.training.stages import beginning
+
+    plain = beginning(recipe)
+    dataset = open_dataset(
+        plain.data, "train", own_root(data, plain.data), unlabelled=learns_without_labels(plain)
+    )
+    with show_status(f"measuring steps of {recipe.name}"):
+        times = step_times(plain, dataset)
+    for part, seconds in times.items():
+        print(f"{part:10} {1e3 * seconds:10,.1f} ms {seconds / times['step']:7.1%}")
 
 
 def _tell_made(recipe: Recipe, out: Path) -> None:

@@ -142,7 +142,7 @@ def compare(
         say(f"{number} of {len(planned)}: {name}, seed {seed}")
         run = Recipe.load(made[name], [f"training.seed={seed}"])
         folder = out / name / f"seed_{seed}"
-        release = pretrain(run, out=folder, data=root, resume=True, stages_at=out / "stages")
+        release = pretrain(run, out=folder, data=root, resume=True)
         records[name].append(from_release(release, f"{name}/seed_{seed}"))
     summaries = by_method(records)
     found = Comparison(summaries, side_by_side(summaries), records, left_out, out)

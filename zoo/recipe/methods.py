@@ -133,9 +133,6 @@ Method = Annotated[
 ]
 """The recipe's key `method`."""
 
-CHANGING_AFTERWARDS = (PostHocLogitAdjustment, ClassifierRetraining, TauNormalized, LearnableWeightScaling)
-"""Methods whose classifier is not the one that the first stage trains, where early stopping looks at it."""
-
 
 def balances(method: Method | None) -> bool:
     """Whether the first stage's classifier is trained for classes alike, not for images as they come."""

@@ -15,7 +15,7 @@ from zoo.errors import ZooError
 from zoo.files import is_dir, is_file, read_text
 
 _RECIPE, _METRICS, _CHECKPOINTS = "recipe.yaml", "metrics.jsonl", "checkpoints"
-_STAGES = "stages.json"  # of a method with several trainings, which have folders of their own
+_STAGES = "stage-1"  # folder of the first of a method's trainings
 _LARGEST = 1 << 26  # bytes of the file of rows
 
 
@@ -40,10 +40,10 @@ def unfinished(folder: Path) -> str:
     )
     return (
         f"no release yet, but an unfinished training{of}{step}. If it was stopped, the same command with "
-        f"--resume continues it{'' if is_file(run / _STAGES) else more}"
+        f"--resume continues it{'' if is_dir(run / _STAGES) else more}"
     )
 
 
 def _is_run(folder: Path) -> bool:
-    begun = is_dir(folder / _CHECKPOINTS) or is_file(folder / _METRICS) or is_file(folder / _STAGES)
+    begun = is_dir(folder / _CHECKPOINTS) or is_file(folder / _METRICS) or is_dir(folder / _STAGES)
     return is_file(folder / _RECIPE) and begun

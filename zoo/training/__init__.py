@@ -2,7 +2,7 @@
 
 from zoo.training.build import build_objective, learns_without_labels
 from zoo.training.loop import Trained, train
-from zoo.training.prepare import cpu_threads, pick_device
+from zoo.training.precision import cpu_threads, pick_device
 from zoo.training.run import RunFolder
 from zoo.training.stages import Stage, stages
 

@@ -1,40 +1,43 @@
-"""From a recipe to an objective that can be trained."""
+"""From a recipe to what is trained: the objective with its start and teachers, and the batches."""
 
 from __future__ import annotations
 
 import fnmatch
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import timm
 import torch
 from torch import nn
 
 from zoo import backbones, hub
-from zoo.data import ImageDataset
-from zoo.errors import DataError, RecipeError, ReleaseError, TrainingError, did_you_mean, few
+from zoo.data import ImageDataset, TrainLoader
+from zoo.errors import DataError, RecipeError, ReleaseError, TrainingError, ZooError, did_you_mean, few
 from zoo.hub.names import TIMM
-from zoo.modules import Centers
+from zoo.modules import Centers, Normalization, Teacher, has_batchnorm
 from zoo.objectives import OBJECTIVES, Classify, DataInfo, Objective
+from zoo.ranks import ALONE, Ranks
 from zoo.recipe import Recipe
+from zoo.release import Release
 from zoo.release.build import NO_ARGUMENTS
+from zoo.release.provenance import TEACHERS, teacher_sha256
 from zoo.release.schema import check_words
 from zoo.seeding import derive_seed
 from zoo.training.monitor import split_validation
-from zoo.training.teachers import open_teachers
+
+LOG = logging.getLogger("zoo.training")
+_FEW = 8  # images, of which BatchNorm's mean and variance are mostly chance
 
 
 def build_objective(recipe: Recipe, dataset: ImageDataset) -> Objective:
     """Build the recipe's backbone, from random weights or a release, and the objective around it.
 
-    What the objective knows of the data is of the part that it learns from, without the validation part.
-    Initial weights are a function of the recipe's seed alone, whatever the global generator holds.
+    Class counts are those of the training part, without the validation images of early stopping. Initial
+    weights are a function of the recipe's seed alone, whatever the global generator holds.
 
     Raises:
-        ZooError: for an unknown architecture, one that cannot take the views' size or makes no pooled
-            features, arguments that no release can have, a release that does not fit it, or a teacher that
-            cannot be asked about the data; a DataError
-            where an objective that learns classes finds a single one, or no image of one of them.
+        ZooError: for an architecture, its arguments, a start or a teacher that cannot be used, and for data
+            without the classes that the objective learns.
     """
     _check_arguments(recipe.backbone.arch, recipe.backbone.args)
     if OBJECTIVES[recipe.objective.name].centers is not Objective.centers:
@@ -46,9 +49,10 @@ def build_objective(recipe: Recipe, dataset: ImageDataset) -> Objective:
             backbones.check_encoder(encoder, size)
         if recipe.init is not None:
             _freeze(encoder, recipe.init.freeze)
-        info = _info(split_validation(dataset, recipe).training)._replace(
-            teachers=open_teachers(recipe, dataset)
-        )
+        training, _ = split_validation(dataset, recipe)
+        candidates = None if training.candidates is None else torch.tensor(training.candidates)
+        counts = torch.as_tensor(training.class_counts)
+        info = DataInfo(counts, candidates, open_teachers(recipe, dataset))
         objective = OBJECTIVES[recipe.objective.name](recipe.objective, encoder, info)
     if recipe.init is not None and recipe.init.head == "centers":
         assert isinstance(objective, Classify)  # the recipe's schema allows no other
@@ -65,50 +69,30 @@ def learns_without_labels(recipe: Recipe) -> bool:
 
 def _check_arguments(arch: str, args: Mapping[str, Any]) -> None:
     """Refuse what could not be released; writing the release would find out after the training."""
-    refused = sorted(NO_ARGUMENTS & args.keys())
-    if not refused:
-        check_words({"model_args": args}, "backbone.args")
-        return
-    told = f"backbone.args: {', '.join(refused)} cannot be part of a release; expected arguments of {arch}"
-    if "pretrained" in refused:
-        known = timm.list_pretrained(f"{arch}.*")
-        told += (
-            f'. To start from timm\'s own weights write init: {{release: "{TIMM}{_default_of(arch, known)}"}}'
-            if known
-            else f". timm has no weights of {arch}"
+    if refused := sorted(NO_ARGUMENTS & args.keys()):
+        raise RecipeError(
+            f"backbone.args: {', '.join(refused)} cannot be part of a release; expected arguments of {arch}. "
+            f'To start from timm\'s weights write init: {{release: "{TIMM}{arch}.TAG"}}'
         )
-    raise RecipeError(told)
-
-
-def _default_of(arch: str, known: Sequence[str]) -> str:
-    """Return which of an architecture's weights timm takes where none are named."""
-    name = f"{arch}.{timm.get_pretrained_cfg(arch).tag}"
-    return name if name in known else known[0]
+    check_words({"model_args": args}, "backbone.args")
 
 
 def _check_classes(objective: str, dataset: ImageDataset) -> None:
+    """Make sure that there are images of at least two classes, of each one, and none without a class."""
     names, counts = dataset.class_names, dataset.class_counts
-    if len(names) < 2:
-        raise DataError(
-            f'data: found {len(names)} class ({few(names)}), expected at least 2: objective "{objective}" '
-            "tells classes apart"
-        )
-    if unknown := int((dataset.labels < 0).sum()):
-        raise DataError(
-            f"data: {unknown:,} of the {len(dataset):,} training images have no label (-1), expected a class "
-            f'of each: objective "{objective}" tells classes apart'
-        )
+    unknown = int((dataset.labels < 0).sum())
     lacking = tuple(name for name, count in zip(names, counts, strict=True) if count == 0)
-    if lacking:
-        raise DataError(
-            f"data: the training split has no image of {len(lacking)} of its {len(names)} classes "
-            f'({few(lacking)}), expected at least one of each: objective "{objective}" learns every class'
+    if len(names) < 2:
+        found = f"found {len(names)} class ({few(names)}), expected at least 2"
+    elif unknown:
+        found = f"{unknown:,} of the {len(dataset):,} training images have no label (-1), expected a class"
+    elif lacking:
+        found = (
+            f"the training split has no image of {len(lacking)} of its {len(names)} classes ({few(lacking)})"
         )
-
-
-def _info(dataset: ImageDataset) -> DataInfo:
-    candidates = None if dataset.candidates is None else torch.tensor(dataset.candidates)
-    return DataInfo(torch.as_tensor(dataset.class_counts), candidates)
+    else:
+        return
+    raise DataError(f'data: {found}: objective "{objective}" learns every class')
 
 
 def _encoder(recipe: Recipe, dataset: ImageDataset) -> tuple[nn.Module, Centers | None]:
@@ -148,3 +132,110 @@ def _freeze(encoder: nn.Module, patterns: list[str]) -> None:
             )
         for name in matching:
             parameters[name].requires_grad_(False)
+
+
+def teachers_of(recipe: Recipe) -> list[str]:
+    """Return the names of the releases, none where labels alone teach."""
+    section = recipe.objective
+    return section.distill.teachers if isinstance(section, Classify.Config) and section.distill else []
+
+
+def open_teachers(recipe: Recipe, dataset: ImageDataset) -> tuple[Teacher, ...]:
+    """Build the recipe's teachers, each a classifier of the data's classes in their order.
+
+    Raises:
+        TrainingError: naming the teacher that cannot be opened, is there twice, or cannot classify the data.
+    """
+    given = Normalization(tuple(recipe.data.mean), tuple(recipe.data.std))
+    teachers, found = list[Teacher](), dict[str, str]()
+    for name in teachers_of(recipe):
+        try:
+            opened = hub.open(name)
+            centers = _of_classes(opened, dataset.class_names)
+            encoder = opened.load()
+            for size in {recipe.views.eval.size, *recipe.views.train_sizes}:
+                backbones.check_input(encoder, size)
+        except ZooError as error:
+            raise TrainingError(f'{TEACHERS}: "{name}": {error}') from None
+        own = Normalization(tuple(opened.preprocess.mean), tuple(opened.preprocess.std))
+        sha256 = teacher_sha256(opened.config)
+        if sha256 in found:
+            raise TrainingError(f'{TEACHERS}: "{name}" is the same as "{found[sha256]}", expected each once')
+        found[sha256] = name
+        teachers.append(Teacher(encoder, centers, own=own, given=given, sha256=sha256))
+    return tuple(teachers)
+
+
+def _of_classes(opened: Release, class_names: Sequence[str]) -> Centers:
+    centers = opened.require_centers()
+    if unscaled := _without_scale(opened.recipe):
+        raise TrainingError(
+            f"has {unscaled}, which tell classes apart but not how probable they are, expected "
+            "centers that a softmax of linear logits has trained"
+        )
+    place = {name: row for row, name in enumerate(centers.class_names)}
+    unknown = [name for name in class_names if name not in place]
+    if unknown:
+        raise TrainingError(
+            f"does not know {len(unknown)} of the data's {len(class_names)} classes ({few(unknown)}), "
+            f"expected all of them; it knows {few(centers.class_names)}"
+        )
+    rows = [place[name] for name in class_names]
+    return Centers(centers.weight[rows], centers.bias[rows], centers.class_counts[rows])
+
+
+def _without_scale(recipe: Mapping[str, Any]) -> str:
+    """Describe centers whose logits give no probabilities; '' for others. See `Classify.centers`."""
+    objective, method = (recipe.get(key) or {} for key in ("objective", "method"))
+    if objective.get("head") == "cosine" or method.get("name") == "ldam_drw":
+        return "centers made of a cosine classifier"
+    if method.get("name") == "nearest_center" and method.get("similarity") != "logit":
+        return "centers that no loss has trained"
+    return ""
+
+
+def open_loader(
+    dataset: ImageDataset, recipe: Recipe, device: torch.device, ranks: Ranks = ALONE
+) -> TrainLoader:
+    """Prepare the recipe's training batches, of which each rank has its rows."""
+    return TrainLoader(
+        dataset,
+        recipe.views,
+        mean=recipe.data.mean,
+        std=recipe.data.std,
+        batch_size=recipe.training.batch_size,
+        drop_last=recipe.training.drop_last,
+        seed=recipe.training.seed,
+        device=device,
+        image_size=recipe.data.image_size,
+        rank=ranks.rank,
+        world_size=ranks.size,
+        sampling=recipe.training.sampling,
+    )
+
+
+def require_batches(objective: Objective, images: int, recipe: Recipe, ranks: Ranks = ALONE) -> None:
+    """Refuse batches that the ranks do not divide or that leave BatchNorm a single image; warn of a few.
+
+    Raises:
+        RecipeError: naming the batch size.
+    """
+    section = recipe.training
+    last = 0 if section.drop_last else images % section.batch_size
+    sizes = {min(section.batch_size, images), last} - {0}
+    text = " and ".join(map(str, sorted(sizes, reverse=True)))
+    found = f"training.batch_size: found {section.batch_size}, so batches of {text} of the {images} images"
+    if any(size % ranks.size for size in sizes):
+        raise RecipeError(
+            f"{found}, expected what the {ranks.size} ranks divide, or training.drop_last: true"
+        )
+    fewest = min(sizes) // ranks.size
+    if not has_batchnorm(objective) or fewest >= min(_FEW, section.batch_size // ranks.size):
+        return
+    if fewest == 1:
+        raise RecipeError(
+            f"{found}, expected at least two on each of {ranks.size} rank(s) for BatchNorm, or "
+            "training.drop_last: true"
+        )
+    if ranks.rank == 0:
+        LOG.warning("%s: to BatchNorm so few are mostly chance; see training.drop_last", found)

@@ -1,4 +1,4 @@
-"""How the processes that torchrun has started are connected, and what is said when one of them is lost."""
+"""Connects the processes that torchrun has started, and says so when one of them is lost."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from zoo.errors import RanksLost, TrainingError, first_line
-from zoo.launch import launched, local_rank
+from zoo.launch import launched, local_rank, rank
 from zoo.ranks import ALONE, Ranks
 
 TIMEOUT_VARIABLE = "ZOO_RANK_TIMEOUT"
@@ -34,9 +34,6 @@ _joined = 0
 def join(device: str) -> Iterator[Ranks]:
     """Join the processes that torchrun has started, for as long as the block lasts.
 
-    A script may have connected them already (`torch.distributed.init_process_group`): then its group is used,
-    and left as it is.
-
     Args:
         device: "cpu" or "cuda", of the training; each process of a node takes the GPU of its number there.
 
@@ -44,19 +41,20 @@ def join(device: str) -> Iterator[Ranks]:
         RanksLost: when another rank ended, or did not answer in time.
         TrainingError: when the processes cannot meet, or are more than a node has GPUs.
     """
-    connected = dist.is_initialized()
-    if (dist.get_world_size() if connected else launched()) == 1:
+    if launched() == 1:
         yield ALONE
         return
-    if device == "cuda" and launched() > 1:
-        _take_gpu()
-    timeout = _timeout()
+    if device == "cuda":
+        if (gpus := torch.cuda.device_count()) <= local_rank():
+            raise TrainingError(
+                f"torchrun --nproc-per-node: found more than {local_rank()} processes, expected at most "
+                f"{gpus}, the GPUs of the node"
+            )
+        torch.cuda.set_device(local_rank())
+    timeout = timedelta(seconds=float(os.environ.get(TIMEOUT_VARIABLE, TIMEOUT)))
     try:
-        if not connected:
-            _connect(device, timeout)
-        ranks = Ranks(
-            dist.get_rank(), dist.get_world_size(), local_rank=local_rank(), device=device, timeout=timeout
-        )
+        _connect(device, timeout)
+        ranks = Ranks(rank(), launched(), local_rank=local_rank(), device=device, timeout=timeout)
     except (RuntimeError, ValueError) as error:
         raise TrainingError(f"the {launched()} ranks cannot meet: {_reason(error)}") from None
     try:
@@ -70,26 +68,14 @@ def join(device: str) -> Iterator[Ranks]:
             f"checkpoint is kept: the same command with --resume goes on from it ({_reason(error)})"
         ) from None
     else:
-        if not connected:
-            dist.destroy_process_group()
-
-
-def _take_gpu() -> None:
-    """Let this process compute on the GPU that has its number."""
-    place, gpus = local_rank(), torch.cuda.device_count()
-    if place >= gpus:
-        raise TrainingError(
-            f"torchrun --nproc-per-node: found at least {place + 1} processes on a node with {gpus} "
-            f"GPU(s), expected at most {gpus}"
-        )
-    torch.cuda.set_device(place)
+        dist.destroy_process_group()
 
 
 def _connect(device: str, timeout: timedelta) -> None:
     """Make the process group, under a prefix of its own in the launcher's store.
 
-    torchrun's restarts, and the next training of a script, go on with the store of the start before, where
-    they would find the addresses of processes that are gone.
+    torchrun's restarts, and the next training of a script, go on with the same store, where they would find
+    the addresses of processes that are gone.
     """
     global _store, _joined  # noqa: PLW0603  # a process meets the others in one store, as long as it lives
     if _store is None:
@@ -100,24 +86,11 @@ def _connect(device: str, timeout: timedelta) -> None:
     dist.init_process_group(
         "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo",
         store=PrefixStore(f"zoo/{restart}/{_joined}", _store),
-        rank=int(os.environ["RANK"]),
+        rank=rank(),
         world_size=launched(),
         timeout=timeout,
     )
 
 
-def _timeout() -> timedelta:
-    text = os.environ.get(TIMEOUT_VARIABLE, str(TIMEOUT))
-    try:
-        seconds = float(text)
-        if not 0 < seconds < 1e6:
-            raise ValueError
-    except ValueError:
-        raise TrainingError(
-            f'the variable {TIMEOUT_VARIABLE}: found "{text}", expected seconds, e.g. {TIMEOUT:g}'
-        ) from None
-    return timedelta(seconds=seconds)
-
-
 def _reason(error: Exception) -> str:
-    return first_line(error).partition(". This is typically")[0]  # gloo's advice, and its wishes
+    return first_line(error).partition(". This is typically")[0]  # without gloo's advice

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import math
 import time
 from collections.abc import Iterator, Mapping
@@ -19,11 +18,11 @@ from zoo.launch import handed_on
 from zoo.objectives import Objective
 from zoo.ranks import ALONE, Ranks
 from zoo.recipe import Recipe
+from zoo.training.build import open_loader, require_batches
 from zoo.training.checkpoint import Checkpoint
-from zoo.training.metrics import Metrics
-from zoo.training.monitor import EarlyStopping, Monitor, Neighbors, split_neighbors, split_validation
-from zoo.training.precision import compiled, fastest_kernels
-from zoo.training.prepare import open_loader, pick_device, place, require_batches
+from zoo.training.logging import Metrics
+from zoo.training.monitor import Monitor, split_validation, stopping_facts
+from zoo.training.precision import compiled, fastest_kernels, pick_device, place
 from zoo.training.progress import Report, show_first_step, show_progress
 from zoo.training.run import RunFolder
 from zoo.training.signals import StopRequest, stop_on_signal
@@ -39,7 +38,7 @@ class Trained(NamedTuple):
 
     Attributes:
         objective: with the weights to release, on the training device: the last ones, their moving average,
-            or the best state that early stopping has found.
+            or the best state of early stopping.
         steps: updates done.
         images: training images seen, repetitions counted.
         seconds: training time, interruptions left out.
@@ -81,22 +80,18 @@ def train(
         TrainingError: if a loss or weight is not finite, if memory runs out, or if the run's folder is in use
             or cannot be written. Earlier checkpoints are kept.
     """
-    section, parts = recipe.training, split_validation(dataset, recipe)
-    neighbors = split_neighbors(parts.training, recipe)
-    device, size = pick_device(section.device), len(parts.training)
+    section, (training, validation) = recipe.training, split_validation(dataset, recipe)
+    device, size = pick_device(section.device), len(training)
     first = ranks.rank == 0
     with run.locked() if first else nullcontext():
         place(objective, recipe, device)
-        loader = open_loader(parts.training, recipe, device, ranks)
+        loader = open_loader(training, recipe, device, ranks)
         ranks.barrier()  # one may decode long after the others
         require_batches(objective, size, recipe, ranks)
         stepper = Stepper(objective, recipe, loader.steps_per_epoch, device, ranks)
-        stopping: EarlyStopping | None = None
-        if section.early_stopping is not None and parts.validation is not None:
-            stopping = EarlyStopping(section.early_stopping, parts.validation, recipe, stepper, device)
-        monitor: Monitor | None = stopping  # no recipe has both
-        if neighbors is not None:
-            monitor = Neighbors(neighbors, recipe, stepper, device)
+        monitor: Monitor | None = None
+        if section.early_stopping is not None or section.knn_every is not None:
+            monitor = Monitor(training, validation, recipe, stepper, device)
         with (
             fastest_kernels(device, section.precision),
             compiled(objective, section.compile),
@@ -107,12 +102,15 @@ def train(
             with _out_of_memory_is_one_line(loop):
                 loop.begin(resume=resume)
                 if first:
-                    run.keep_to(dataset)
-                show = show_progress(recipe.name, stepper.steps, loop.done) if first else nullcontext(_silent)
-                with show as report:
+                    run.check_images(dataset, record=True)
+                with show_progress(recipe.name, stepper.steps, loop.done) as report:
                     loop.run_steps(report)
-        if stopping is not None:
-            stopping.apply()
+        stopping = None
+        if monitor is not None and monitor.best is not None:  # that of early stopping
+            objective.load_state_dict(monitor.best["weights"], strict=False)
+            stopping = stopping_facts(
+                recipe, monitor.best, len(validation or ()), loop.done, stepper.steps_per_epoch
+            )
         elif stepper.ema is not None:
             stepper.ema.apply()
     newest = loop.newest
@@ -124,12 +122,8 @@ def train(
         newest.seconds,
         newest.written,
         loader.bad_images,
-        None if stopping is None else stopping.facts(loop.done),
+        stopping,
     )
-
-
-def _silent(_row: Mapping[str, float]) -> None:
-    """Of several ranks the first one speaks."""
 
 
 class _Loop:
@@ -144,7 +138,7 @@ class _Loop:
         self,
         recipe: Recipe,
         loader: TrainLoader,
-        dataset_size: int,
+        size: int,
         stepper: Stepper,
         run: RunFolder,
         stop: StopRequest,
@@ -152,19 +146,19 @@ class _Loop:
     ) -> None:
         self.done = 0
         self.newest: Checkpoint | None = None
-        self._recipe, self._loader, self._dataset_size = recipe, loader, dataset_size
+        self._recipe, self._loader, self._size = recipe, loader, size
         self._stepper, self._run, self._stop, self._monitor = stepper, run, stop, monitor
         self._ranks, self._first = stepper.ranks, stepper.ranks.rank == 0
         self._metrics = Metrics(self._ranks)
-        self._trouble = ""  # what is not finite
+        self._trouble = ""  # why the run cannot go on
         self._began = self._saved_at = time.monotonic()
         self._seconds_before = 0.0
 
     def begin(self, *, resume: bool) -> None:
-        """Take up the newest checkpoint, or write that of step 0.
+        """Load the newest checkpoint, or write that of step 0.
 
         Raises:
-            TrainingError: if the folder cannot be used, or another rank does not see what the first wrote.
+            TrainingError: if the folder cannot be used.
         """
         run = self._run
         found = run.start(self._recipe, resume=resume) if self._first else None
@@ -173,19 +167,14 @@ class _Loop:
         if step < 0:
             self._save()
             self._ranks.barrier()
-            if not run.holds(0):
-                raise TrainingError(
-                    f'rank {self._ranks.rank} finds no checkpoint in "{run.path}"; expected --out on a file '
-                    "system that all nodes share"
-                )
             return
         checkpoint = found or run.load(step)
         assert checkpoint is not None
         try:
             self._stepper.load_state(checkpoint.state)
-            if isinstance(self._monitor, EarlyStopping):
+            if self._monitor is not None and "stopping" in checkpoint.state:
                 self._monitor.load_state(checkpoint.state["stopping"])
-        except (RuntimeError, ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, RuntimeError) as error:
             if is_out_of_memory(error):
                 raise
             raise TrainingError(
@@ -203,33 +192,36 @@ class _Loop:
             return
         start, began = self.done, time.monotonic()
         for step, batch in enumerate(self._loader.stream(self.done, total), self.done):
-            self._metrics.add(self._stepper(step, batch), self._images(step))
+            images = min(section.batch_size, self._size - step % per_epoch * section.batch_size)
+            self._metrics.add(self._stepper(step, batch), images)
             self.done = done = step + 1
             if done == start + 1 and self._first:
                 show_first_step(time.monotonic() - began, total - done)
-            signal, late, trouble = self._ranks.all_reduce_max(
-                self._stop.number, int(self._late()), int(bool(self._trouble))
+            since, minutes = time.monotonic() - self._saved_at, section.checkpoint_minutes or math.inf
+            signal, late, trouble = self._ranks.all_reduce_max(  # all ranks decide alike
+                self._stop.number, int(since >= 60 * minutes), int(bool(self._trouble))
             )
             by_epoch = done % per_epoch == 0 and done // per_epoch % section.checkpoint_every == 0
-            due = signal or late or by_epoch or done == total
-            looks = monitor is not None and monitor.due(done)
-            if due or looks or done % section.log_every == 0:
+            save = bool(signal or late or by_epoch or done == total)
+            evaluate = monitor is not None and monitor.due(done)
+            if save or evaluate or done % section.log_every == 0:
                 self._close_row()
-            self._take_rows(report, wait=bool(due or looks))
-            if due or looks:
+            self._take_rows(report, wait=save or evaluate)
+            if save or evaluate:
                 self._check_weights()
                 (trouble,) = self._ranks.all_reduce_max(int(bool(self._trouble)))
             if trouble:  # on all ranks at once; what is saved is from before it
+                found = self._trouble or f"another rank found a number that is nan or inf by step {done}"
                 raise TrainingError(
-                    f"{self._trouble or f'another rank found a number that is nan or inf by step {done}'}; "
-                    f"{self.kept()}. Train with a smaller optimizer.lr or a longer schedule.warmup_epochs in "
-                    "another --out, or, where training.precision is not fp32, go on with --resume and "
+                    f"{found}; {self.kept()}. Train with a smaller optimizer.lr or a longer "
+                    "schedule.warmup_epochs in another --out, or go on with --resume and "
                     "--set training.precision=fp32"
                 )
-            if looks:
-                self._look(report)
+            if evaluate and monitor is not None:
+                self._log({**self._facts(), **monitor.evaluate(done)}, report)
+                self._metrics = Metrics(self._ranks)  # the next row's throughput is of training alone
             over = monitor is not None and monitor.over
-            if due or over:
+            if save or over:
                 self._save()
             if signal:
                 self._stop.number = signal
@@ -246,28 +238,14 @@ class _Loop:
             return "no state is saved yet"
         return f'the state after step {self.newest.step} is saved in "{self._run.path}"'
 
-    def where(self) -> str:
-        """Say which step is under way."""
-        return f"in step {min(self.done + 1, self._stepper.steps)} of {self._stepper.steps}"
-
-    def _images(self, step: int) -> int:
-        """Return how many images the batch of a step has, on all ranks together."""
-        batch_size = self._recipe.training.batch_size
-        return min(batch_size, self._dataset_size - step % self._stepper.steps_per_epoch * batch_size)
-
-    def _late(self) -> bool:
-        """Whether the recipe's time between checkpoints is over."""
-        minutes = self._recipe.training.checkpoint_minutes
-        return minutes is not None and time.monotonic() - self._saved_at >= 60 * minutes
-
     def _facts(self) -> dict[str, float]:
         return {"step": self.done, "epoch": self.done / self._stepper.steps_per_epoch}
 
     def _save(self) -> None:
-        """Write the state, and before it what was seen of the classes until here."""
+        """Write the state, and before it what was observed of the classes until here."""
         row = self._stepper.observation.class_row(self._facts())
         state = self._stepper.state()
-        if isinstance(self._monitor, EarlyStopping):
+        if self._recipe.training.early_stopping is not None and self._monitor is not None:
             state["stopping"] = self._monitor.state()
         seconds = self._seconds_before + time.monotonic() - self._began
         checkpoint = Checkpoint(self.done, seconds, state, time.time())
@@ -276,15 +254,6 @@ class _Loop:
                 self._run.log_classes(row)
             self._run.save(checkpoint, keep=self._recipe.training.keep_checkpoints)
         self.newest, self._saved_at = checkpoint._replace(state={}), time.monotonic()
-
-    def _look(self, report: Report) -> None:
-        """Measure the live state, and record it."""
-        assert self._monitor is not None
-        row = {**self._facts(), **self._monitor.look(self.done)}
-        if self._first:
-            self._run.log(row)
-        report(row)
-        self._metrics = Metrics(self._ranks)  # the next row's throughput is of training alone
 
     def _close_row(self) -> None:
         self._metrics.close({**self._facts(), "lr": self._stepper.lr})
@@ -295,21 +264,22 @@ class _Loop:
         if self._first:
             self._run.note_unreadable(loader.bad_images)
 
+    def _log(self, row: Mapping[str, float], report: Report) -> None:
+        if self._first:
+            self._run.log(row)
+        report(row)
+
     def _take_rows(self, report: Report, *, wait: bool) -> None:
         """Log the rows whose values have arrived, up to one that is not finite."""
         for row in self._metrics.rows(wait=wait):
-            if not self._trouble and not math.isfinite(row["loss"]):
-                self._trouble = (
-                    f"the loss became {row['loss']} in step {row['first_bad_step']:g} at learning rate "
-                    f"{row['lr']:g}"
-                )
+            if not math.isfinite(row["loss"]) and not self._trouble:
+                bad, rate = row["first_bad_step"], row["lr"]
+                self._trouble = f"the loss became {row['loss']} in step {bad:g} at learning rate {rate:g}"
             if not self._trouble:
-                if self._first:
-                    self._run.log(row)
-                report(row)
+                self._log(row, report)
 
     def _check_weights(self) -> None:
-        """See that what is going to be saved is finite; waits for the device.
+        """Make sure that what is going to be saved is finite; waits for the device.
 
         The last update's loss was that of the weights before it. And a loss scaler leaves out an update whose
         gradients are not finite and halves its scale: with one that only falls nothing is learned.
@@ -319,40 +289,30 @@ class _Loop:
         if not self._trouble and not math.isfinite(largest):
             self._trouble = f"a weight became {largest} by step {self.done}"
         scaler = self._stepper.scaler
-        if scaler.is_enabled() and (scale := scaler.get_scale()) < LEAST_SCALE:
-            raise TrainingError(
-                f"training.precision: fp16 has left out so many updates up to step {self.done}, whose "
-                f"gradients were nan or inf, that its scale of the loss fell from 65536 to {scale:g}; "
-                f"{self.kept()}. Give the same command with --resume and --set training.precision=bf16"
+        if not self._trouble and scaler.is_enabled() and scaler.get_scale() < LEAST_SCALE:
+            self._trouble = (
+                f"training.precision: fp16 has left out so many updates up to step {self.done} that its "
+                f"scale of the loss fell from 65536 to {scaler.get_scale():g}"
             )
-
-
-_ALLOCATORS = (
-    "can't allocate memory",  # the CPU's, whose error has no class of its own
-    "not enough memory",
-    "CUDA error: out of memory",
-    "CUBLAS_STATUS_ALLOC_FAILED",
-)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an allocation of the GPU's or the host's memory failed."""
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return True
-    if isinstance(error, OSError):  # a process for loading data could not be made
-        return error.errno == errno.ENOMEM
-    return isinstance(error, RuntimeError) and any(text in str(error) for text in _ALLOCATORS)
+    # the CPU's allocator has no error class of its own
+    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
 
 
 @contextmanager
 def _out_of_memory_is_one_line(loop: _Loop) -> Iterator[None]:
     try:
         yield
-    except (RuntimeError, MemoryError, OSError) as error:
+    except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
-        asked = " ".join(first_line(error).split())[:160]
         raise TrainingError(
-            f"out of memory {loop.where()} ({asked}); {loop.kept()}. Give the same command with --resume and "
-            "--set training.accumulate=2, training.checkpoint_activations=true or training.precision=bf16"
+            f"out of memory in step {loop.done + 1} ({first_line(error)[:160]}); {loop.kept()}. Give the "
+            "same command with --resume and --set training.accumulate=2, "
+            "training.checkpoint_activations=true or training.precision=bf16"
         ) from None

@@ -1,10 +1,8 @@
 """Figures of a training, computed every n steps from what the objective's forward pass holds anyway.
 
-On such a step the gradient of the loss with respect to every image's pooled features is kept, which the
-backward pass computes in any case, and added up by class on the device. Scores, geometry and probabilities
-are of the first rows of the batch. Nothing here changes the training, draws a random number or waits for the
-device, and which figures there are never depends on values: what a batch lacks (two images of one class,
-say) is NaN.
+Nothing here changes the training, draws a random number or waits for the device. Which figures there are
+never depends on values: what a batch lacks (two images of one class, say) is NaN. Scores, geometry and
+probabilities are of the first rows of the batch; gradients of all, added up by class.
 
 Names that are read of `Output.held`, all optional:
 
@@ -44,7 +42,6 @@ SCORED_KEYS = 4096
 MOST_CLASSES = 10_000
 """Of more classes nothing is written class by class."""
 
-ClassRow = dict[str, Any]
 Rows = dict[str, Tensor]
 """Of some images, in their order: `labels` `[n]`, unit rows `q` and `k` `[n, D]`, and by a figure's name one
 value of each image `[n]`, or mean, variance and number of its scores `[n, 3]`."""
@@ -55,19 +52,18 @@ class Observation:
 
     Args:
         objective: already on its device.
-        every: steps between looks; None: none.
+        every: steps between observed ones; None: none is.
         ranks: that do the step together; all figures are over all of them.
-        steps: of the whole training, the last of which is looked at in any case.
+        steps: of the whole training, the last of which is observed in any case.
     """
 
     def __init__(self, objective: Objective, every: int | None, ranks: Ranks, steps: int) -> None:
         self._objective, self._every, self._ranks, self._last = objective, every, ranks, steps
         counts = objective.class_counts
         self._classes = len(counts)
-        groups = functional.frequency_groups(counts)
-        members = {name: chosen & (counts > 0) for name, chosen in groups.items()}
-        self._groups = {name: chosen for name, chosen in members.items() if bool(chosen.any())}
-        self._features: list[Tensor] = []
+        members = {name: of & (counts > 0) for name, of in functional.frequency_groups(counts).items()}
+        self._groups = {name: of for name, of in members.items() if bool(of.any())}
+        self._features: Tensor | None = None  # of the encoder's first call
         self._parts: list[Rows] = []
         self._has_features = self._has_centers = False
         # Float64 counts up to any number of images; the last column is for images of no known class. Rows:
@@ -77,26 +73,25 @@ class Observation:
         self._steps = torch.zeros_like(self._sums[0, 0])
 
     def due(self, step: int) -> bool:
-        """Whether step number `step` (from 0) is looked at."""
+        """Whether step number `step` (from 0) is observed."""
         return self._every is not None and ((step + 1) % self._every == 0 or step + 1 == self._last)
 
     @contextmanager
     def watching(self, observed: bool) -> Iterator[None]:
-        """Keep the gradients of the encoder's features inside the block, on a step that is looked at."""
+        """Keep the gradient of the encoder's features inside the block, on an observed step."""
         if not observed:
             yield
             return
-        self._parts, self._features = [], []
+        self._parts, self._features = [], None
         self._step.zero_()
 
         def keep(features: Tensor) -> None:
-            if self._features:  # of the first view alone
-                return
-            if features.requires_grad:
-                features.retain_grad()
-            else:  # of a frozen encoder: its own gradient has no other use
-                features.requires_grad_()
-            self._features.append(features)
+            if self._features is None:
+                self._features = features
+                if features.requires_grad:
+                    features.retain_grad()
+                else:  # of a frozen encoder: its own gradient has no other use
+                    features.requires_grad_()
 
         with _calls(self._objective.encoder, keep):
             yield
@@ -105,29 +100,28 @@ class Observation:
     def take(self, part: Batch, output: Output) -> None:
         """Take in a part of the batch, this rank's rows, whose backward pass is done.
 
-        The features are those of the encoder's first call. Where that had several views of the images, one
-        view's rows after the other's, an image's gradient is that of all of them.
+        Where the encoder's first call had several views of the images, one view's rows after the other's, an
+        image's gradient is that of all of them.
         """
         self._parts.append(rows_of(self._objective, part, output.held or {}))
         labels = part.labels
         values = [torch.ones_like(labels, dtype=self._step.dtype)]
-        gradient = self._features[0].grad if self._features else None
+        gradient = None if self._features is None else self._features.grad
         if gradient is not None and len(gradient) % len(labels) == 0 and not self._objective.mixes_images:
             self._has_features = True
             views = to_float32(gradient).reshape(-1, len(labels), *gradient.shape[1:])
             values.append(views.transpose(0, 1).flatten(start_dim=1).norm(dim=1).to(self._step.dtype))
-        place = torch.where(labels >= 0, labels, self._classes)
-        self._step[: len(values)].index_add_(1, place, torch.stack(values))
-        self._features = []
+        classes = torch.where(labels >= 0, labels, self._classes)
+        self._step[: len(values)].index_add_(1, classes, torch.stack(values))
+        self._features = None
 
     @torch.no_grad()
     def figures(self, parameters: Sequence[Tensor], total: int, scale: Tensor) -> dict[str, Tensor]:
         """Return what to record of this step, the same on every rank; its gradients are there, not clipped.
 
-        An image's gradient is that of the whole batch's loss with respect to its features: also of what it is
-        to others, as a contrast. The loss, a mean over the batch, is taken times `total`, so that an image
-        that is in its own term alone has that term's gradient, whatever the size of the batch. A step whose
-        gradients are not finite, as fp16 has them now and then, counts for nothing.
+        An image's gradient is that of the whole batch's loss, also of what the image is to others in a
+        contrast. The loss, a mean over the batch, is taken times `total`, so that the size of the batch does
+        not matter. A step whose gradients are not finite, as fp16 has them now and then, counts for nothing.
 
         Args:
             parameters: that are trained.
@@ -153,36 +147,35 @@ class Observation:
         return found | figures_of(self._of_all_ranks(), self._groups)
 
     def _of_all_ranks(self) -> Rows:
-        """Join the rows of all parts, and those of all ranks: however the batch was cut, its first ones."""
+        """Join the rows of all parts and ranks; of any division of the batch, its first ones."""
         own = {name: torch.cat([part[name] for part in self._parts])[:ROWS] for name in self._parts[0]}
         ranks, counts = self._ranks, self._ranks.counts
         ranks.counts = tuple(min(count, ROWS) for count in counts)
-        try:
-            everyones = ranks.gather_rows([*own.values()])
-        finally:
-            ranks.counts = counts
-        return {name: rows[:ROWS] for name, rows in zip(own, everyones, strict=True)}
+        gathered = ranks.gather_rows([*own.values()])
+        ranks.counts = counts
+        return {name: rows[:ROWS] for name, rows in zip(own, gathered, strict=True)}
 
     def _center_gradients(self) -> Tensor:
         """Return the norm of the gradient of each class's center `[C + 1]`; zeros where there is none."""
-        weight = center_parameter(self._objective)
+        # the trained weight whose rows, one per class `[C, ...]`, become the centers
+        owner = getattr(self._objective, "learned", self._objective)
+        weight = getattr(getattr(owner, "classifier", None), "weight", None)
         norms = torch.zeros_like(self._sums[3])
         if weight is not None and weight.grad is not None:
             self._has_centers = True
             norms[: self._classes] = to_float32(weight.grad).flatten(start_dim=1).norm(dim=1)
         return norms
 
-    def class_row(self, facts: Mapping[str, float]) -> ClassRow | None:
-        """Return the row of what was seen since the last one, and begin anew; None if nothing was.
+    def class_row(self, facts: Mapping[str, float]) -> dict[str, Any] | None:
+        """Return what was observed since the last row, see `RunFolder.class_rows`; None if nothing was.
 
         Waits for the device: for when a checkpoint is due, which waits for it as well.
         """
         steps = float(self._steps)
-        sums = self._sums[:, : self._classes].tolist()
+        images, gradients, contributions, centers = self._sums[:, : self._classes].tolist()
         self.forget()
         if steps == 0 or self._classes > MOST_CLASSES or not (self._has_features or self._has_centers):
             return None
-        images, gradients, contributions, centers = sums
         means = [_short(g / n) if n else None for g, n in zip(gradients, images, strict=True)]
         return {
             **facts,
@@ -217,23 +210,16 @@ def _calls(encoder: nn.Module, keep: Callable[[Tensor], None]) -> Iterator[None]
         encoder._compiled_call_impl = before
 
 
-def center_parameter(objective: Objective) -> Tensor | None:
-    """Return the trained weight whose rows, one per class `[C, ...]`, become the centers, or None."""
-    owner = getattr(objective, "learned", objective)
-    return getattr(getattr(owner, "classifier", None), "weight", None)
-
-
 @torch.no_grad()
 def rows_of(objective: Objective, part: Batch, held: Mapping[str, Any]) -> Rows:
-    """Return rows of a part's first images, not yet means: see `Observation._of_all_ranks`."""
+    """Return the rows of a part's first images."""
     rows = {"labels": part.labels[:ROWS]}
     q, k = held.get("views") or (held.get("q"), held.get("k"))
     if q is not None and k is not None:
         rows |= {"q": q[:ROWS], "k": k[:ROWS]}
-    if "q" in held:
-        rows |= _scores(held, "")
-    if "q_ft" in held:
-        rows |= _scores(held, "_ft")
+    for ft in ("", "_ft"):
+        if f"q{ft}" in held:
+            rows |= _scores(held, ft)
     if isinstance(objective, PaCo | GPaCo | SupCon):
         rows |= _probabilities(objective, held)
     return rows
@@ -306,15 +292,10 @@ def _probabilities(objective: PaCo | GPaCo | SupCon, held: Mapping[str, Any]) ->
 def figures_of(rows: Rows, groups: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return what to record of rows of the whole batch.
 
-    Args:
-        rows: of images.
-        groups: which classes have many, medium and few training images `[C]`, bool, by name; P_sup is
-            recorded of each.
-
-    Returns:
-        `NAME_score` and `NAME_variance` of all scores of a name, the mean of every value; of views the
-        alignment, and the first's uniformity and tolerance (Wang and Isola 2020,
-        https://arxiv.org/abs/2005.10242; Wang and Liu 2021, https://arxiv.org/abs/2012.09740).
+    That is `NAME_score` and `NAME_variance` of all scores of a name, the mean of every other value, P_sup
+    also for each of the `groups` of classes `[C]` (bool, by name); of the views alignment, and the first's
+    uniformity and tolerance (Wang and Isola 2020, https://arxiv.org/abs/2005.10242; Wang and Liu 2021,
+    https://arxiv.org/abs/2012.09740).
     """
     found = dict[str, Tensor]()
     labels = rows["labels"]
@@ -336,14 +317,9 @@ def figures_of(rows: Rows, groups: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def moments(scores: Tensor, chosen: Tensor) -> Tensor:
-    """Mean, variance and number of the chosen ones of each anchor's scores.
+    """Mean, variance and number `[N, 3]` of the `chosen` (bool) of each anchor's `scores` `[N, K]`.
 
-    Args:
-        scores: of pairs `[N, K]`.
-        chosen: which of them count `[N, K]`, bool.
-
-    Returns:
-        `[N, 3]`, in this order; mean and variance, of the population, are NaN where none counts.
+    Mean and variance, of the population, are NaN where none is chosen.
     """
     count = chosen.sum(dim=1)
     mean = scores.masked_fill(~chosen, 0).sum(dim=1) / count
@@ -363,13 +339,9 @@ def pooled(values: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def group_means(name: str, values: Tensor, labels: Tensor, groups: Mapping[str, Tensor]) -> Rows:
-    """Return `NAME_GROUP`, the mean `[]` of the values `[N]` of each group's classes; NaN without any.
+    """Return `NAME_GROUP`, the mean `[]` of the values `[N]` whose classes `labels` `[N]` are in each group.
 
-    Args:
-        name: of the figure.
-        values: `[N]`.
-        labels: their classes `[N]`; negative ones are in no group.
-        groups: which classes `[C]`, bool, by name.
+    NaN for a group without any; negative labels are in no group, which is given as classes `[C]`, bool.
     """
     found = {}
     for group, members in groups.items():

@@ -1,7 +1,10 @@
-"""Optimiser and learning-rate schedule, both from timm."""
+"""Optimizer and learning-rate schedule, both from timm, and the moving average of the weights (EMA)."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import timm.optim
@@ -10,8 +13,11 @@ from timm.scheduler import CosineLRScheduler, MultiStepLRScheduler, StepLRSchedu
 from timm.scheduler.scheduler import Scheduler
 from torch import Tensor, nn
 
+from zoo import functional
 from zoo.errors import RecipeError, did_you_mean
-from zoo.recipe.sections import OptimizerSection, ScheduleSection
+from zoo.modules import APART
+from zoo.objectives import Objective
+from zoo.recipe.sections import AverageSection, OptimizerSection, ScheduleSection
 
 FUSED = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)
 """Optimizers with one kernel for all parameters, which takes the learning rate from the device."""
@@ -20,21 +26,19 @@ FUSED = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)
 def build_optimizer(objective: nn.Module, section: OptimizerSection) -> torch.optim.Optimizer:
     """Build timm's optimizer over the objective's trainable parameters.
 
-    With `layer_decay`, each group has the factor `lr_scale` of its layer, which timm's schedules multiply the
-    rate by: 1 for the head and all else around the encoder, `layer_decay`^n for the encoder's n-th layer from
-    its end. Layers are timm's own: see `Objective.group_matcher`.
+    With `layer_decay` timm's schedules multiply each group's rate by its `lr_scale`: 1 around the encoder,
+    `layer_decay`^n for the encoder's n-th layer from its end (see `Objective.group_matcher`).
 
     Raises:
-        RecipeError: for a name that timm lacks, `args` that it refuses, or `layer_decay` for an encoder that
-            timm does not divide into layers.
+        RecipeError: for what timm refuses.
     """
     matcher = getattr(objective, "group_matcher", None)
-    if section.layer_decay is not None and (matcher is None or matcher() is None):
+    layered = section.layer_decay is not None
+    if layered and (matcher is None or matcher() is None):
         raise RecipeError(
             f"optimizer.layer_decay: found {section.layer_decay}, but timm does not say which layers the "
             "architecture has (group_matcher); expected null"
         )
-    layered = section.layer_decay is not None
     names = timm.optim.list_optimizers()
     if section.name not in names:
         hint = did_you_mean(section.name, names)
@@ -65,18 +69,14 @@ def build_optimizer(objective: nn.Module, section: OptimizerSection) -> torch.op
         raise RecipeError(
             f'optimizer.args: timm\'s "{section.name}" refuses {section.args}: {error}'
         ) from None
-    if getattr(optimizer, "is_second_order", False):
-        raise RecipeError(
-            f'optimizer.name: "{section.name}" needs second derivatives, which the loop does not compute'
-        )
     return optimizer
 
 
 def begin_momentum(optimizer: torch.optim.Optimizer) -> None:
-    """Give torch's SGD its momentum buffers now, zeros, where it has none yet; its first update is the same.
+    """Give torch's SGD momentum buffers of zeros where it has none yet; its first update is the same.
 
-    Its fused kernel makes them in the first update, and where GradScaler has that one left out, since
-    gradients were not finite, what was in memory before becomes momentum.
+    Its fused kernel allocates them in the first update. If GradScaler skips that one, whose gradients are not
+    finite, uninitialised memory becomes momentum.
     """
     if not isinstance(optimizer, torch.optim.SGD):
         return
@@ -84,20 +84,6 @@ def begin_momentum(optimizer: torch.optim.Optimizer) -> None:
         if group["momentum"] and not group["dampening"]:  # which changes the first update, and is never fused
             for parameter in group["params"]:
                 optimizer.state[parameter].setdefault("momentum_buffer", torch.zeros_like(parameter))
-
-
-def match_memory_format(optimizer: torch.optim.Optimizer) -> None:
-    """Give optimizer state that has a parameter's shape the memory format of its parameter.
-
-    Fused kernels walk both in the order of memory, so momentum written under another `channels_last` would
-    meet other weights than its own, without a message; torch keeps the layout that was saved.
-    """
-    for parameter, state in optimizer.state.items():
-        for key, value in state.items():
-            if not isinstance(value, Tensor) or value.shape != parameter.shape:
-                continue
-            if value.stride() != parameter.stride():
-                state[key] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
 
 
 def base_rate(optimizer: torch.optim.Optimizer) -> float:
@@ -142,3 +128,100 @@ def build_schedule(
         milestones = [m * steps_per_epoch + 1 for m in section.milestones]
         return MultiStepLRScheduler(optimizer, decay_t=milestones, decay_rate=section.decay_rate, **common)
     return StepLRScheduler(optimizer, decay_t=1, decay_rate=1.0, **common)
+
+
+MOST_OF_THE_START = 0.5
+"""Largest share of the final average that the weights after the first step may have."""
+
+
+class EMA:
+    """An exponential moving average of the trained weights and BatchNorm's running statistics.
+
+    Queue, key encoder, prototypes and counters stay as they are in the training: timm's own `ModelEmaV3`
+    would copy and average them as well. The average moves after every step, also after one whose gradients a
+    loss scaler has thrown away, as in timm.
+
+    Args:
+        objective: being trained; the average begins as its weights.
+        section: the recipe's `training.ema`.
+        steps: of the whole training.
+
+    Attributes:
+        updates: done so far.
+
+    Raises:
+        RecipeError: if the training is too short for the decay: its beginning would be released.
+
+    Source: `timm.utils.ModelEmaV3` of timm 1.0 (`use_warmup` with its defaults, gamma 1 and power 2/3).
+    """
+
+    def __init__(self, objective: Objective, section: AverageSection, steps: int) -> None:
+        self.updates = 0
+        self._section = section
+        self._live = averaged(objective)
+        self._mean = {name: tensor.detach().clone() for name, tensor in self._live.items()}
+        start = math.prod(self.decay(update) for update in range(2, min(steps, 100_000) + 1))
+        if steps > 1 and start > MOST_OF_THE_START:
+            raise RecipeError(
+                f"training.ema: after all {steps} steps {start:.1%} of the average would still be the weights"
+                f" after the first step; expected at most {MOST_OF_THE_START:.0%}: a decay lower than "
+                f"{section.decay:g}, warmup: true, or more epochs"
+            )
+
+    def decay(self, update: int) -> float:
+        """Return the share of the average that update number `update`, from 1, keeps.
+
+        The first update copies the weights. From then on it is `section.decay`; with warm-up the smaller of
+        it and 1 - n^(-2/3) in update n.
+        """
+        if update <= 1:
+            return 0.0
+        limit = 1 - update ** (-2 / 3) if self._section.warmup else 1.0
+        return min(self._section.decay, limit)
+
+    def update(self) -> None:
+        """Move the average toward the weights; waits for nothing."""
+        self.updates += 1
+        live = [tensor.detach() for tensor in self._live.values()]
+        functional.ema_update([*self._mean.values()], live, self.decay(self.updates))
+
+    def apply(self) -> None:
+        """Replace the objective's weights by the average."""
+        _copy(self._live, self._mean)
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """Replace the objective's weights by the average inside the block."""
+        own = {name: tensor.detach().clone() for name, tensor in self._live.items()}
+        self.apply()
+        try:
+            yield
+        finally:
+            _copy(self._live, own)
+
+    def state(self) -> dict[str, Any]:
+        """Return all that `load_state` needs."""
+        return {"updates": self.updates, "mean": self._mean}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state` returned."""
+        _copy(self._mean, state["mean"])
+        self.updates = int(state["updates"])
+
+
+def averaged(objective: Objective) -> dict[str, Tensor]:
+    """Return by name what is averaged of an objective's state, the live tensors."""
+    apart = tuple(f"{name}." for name, module in objective.named_modules() if isinstance(module, APART))
+    trained = {name: p for name, p in objective.named_parameters() if p.requires_grad}
+    statistics = {
+        name: buffer
+        for name, buffer in objective.named_buffers()
+        if name.endswith(("running_mean", "running_var")) and not name.startswith(apart)
+    }
+    return {**trained, **statistics}
+
+
+@torch.no_grad()
+def _copy(to: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
+    for name, tensor in to.items():
+        tensor.copy_(values[name])

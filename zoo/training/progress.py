@@ -1,4 +1,4 @@
-"""What a person sees of a training: a bar on a terminal, plain lines elsewhere."""
+"""What a person sees of a training on standard error: a bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -15,60 +15,37 @@ from zoo.launch import crowd, rank
 
 PLAIN_INTERVAL = 10.0  # seconds between lines where there is no terminal
 
-
-_LOOKS = {"knn_accuracy": "kNN", "validation_accuracy": "validation"}
-"""What is shown of a look at images, in percent, and how it is called."""
-
 Report = Callable[[Mapping[str, float]], None]
 """Receives each row of metrics.jsonl as it is written."""
 
 
 @contextmanager
 def show_progress(name: str, total: int, start: int) -> Iterator[Report]:
-    """Yield a reporter for a run of `total` steps that begins at `start`; it writes to standard error."""
-    console = Console(stderr=True)
+    """Yield a reporter for a run of `total` steps that begins at `start`."""
     began = time.monotonic()
-    newest: Mapping[str, float] = {}  # of the training itself
-    seen = ""  # of the last look
+    measured = ""  # the newest kNN or validation accuracy
+    with _bar(name, total, start) as show:
 
-    def describe(row: Mapping[str, float]) -> str:
-        nonlocal newest, seen
-        found = [f"{called} {row[each]:.1f} %" for each, called in _LOOKS.items() if each in row]
-        if found:
-            seen, row = found[0], newest
-        newest = row
-        if not row:  # before the first of the training, after it went on
-            return f"{seen}  starting"
-        per_step = (time.monotonic() - began) / max(row["step"] - start, 1)
-        left = timedelta(seconds=round(per_step * (total - row["step"])))
-        epochs = row["epoch"] * total / row["step"]
-        middle = seen or f"lr {row['lr']:.2g}"  # not both: with the bar they would not fit into 80 columns
-        return (
-            f"epoch {row['epoch']:.1f}/{epochs:.0f}  loss {row['loss']:.3f}  {middle}  "
-            f"{row['images_per_second']:,.0f} images/s  {left} left"
-        )
+        def report(row: Mapping[str, float]) -> None:
+            nonlocal measured
+            for key, called in (("knn_accuracy", "kNN"), ("validation_accuracy", "validation")):
+                if key in row:
+                    measured = f"{called} {row[key]:.1f} %"
+                    return
+            step = int(row["step"])
+            middle = measured or f"lr {row['lr']:.2g}"  # both would not fit into 80 columns beside the bar
+            epochs = row["epoch"] * total / step
+            text = (
+                f"epoch {row['epoch']:.1f}/{epochs:.0f}  loss {row['loss']:.3f}  {middle}  "
+                f"{row['images_per_second']:,.0f} images/s  {_left(began, step - start, total - step)} left"
+            )
+            show(step, text, f"{name}: step {step}/{total}  {text}", step == total)
 
-    if console.is_terminal and crowd() == 1:  # several bars would write over each other
-        console.print(name)  # on a line of its own: with the bar it would not fit into 80 columns
-        with Progress(BarColumn(bar_width=12), TextColumn("{task.description}"), console=console) as bar:
-            task = bar.add_task("starting", total=total, completed=start)
-            yield lambda row: bar.update(task, completed=row["step"], description=describe(row))
-        return
-
-    last = began
-
-    def plain(row: Mapping[str, float]) -> None:
-        nonlocal last
-        described = describe(row)
-        if row["step"] == total or time.monotonic() - last >= PLAIN_INTERVAL:
-            last = time.monotonic()
-            print(f"{name}: step {row['step']}/{total}  {described}", file=sys.stderr, flush=True)
-
-    yield plain
+        yield report
 
 
 def show_first_step(seconds: float, left: int) -> None:
-    """Say at once how long a step takes, where all that are `left` take more than a minute.
+    """Say how long the first step took, where all that are `left` would take more than a minute.
 
     The first one is the slowest: workers start in it, kernels are chosen or compiled.
     """
@@ -79,38 +56,50 @@ def show_first_step(seconds: float, left: int) -> None:
 
 @contextmanager
 def show_images(text: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Yield what is told how many more of `total` images are done; `text` says what is done with them."""
-    console = Console(stderr=True)
-    began = last = time.monotonic()
-    done = 0
-
-    def describe() -> str:
-        speed = done / max(time.monotonic() - began, 1e-9)
-        left = timedelta(seconds=round((total - done) / max(speed, 1e-9)))
-        return f"{text}: {done:,} of {total:,} images  {speed:,.0f} images/s  {left} left"
-
-    if console.is_terminal and crowd() == 1:
-        with Progress(BarColumn(bar_width=12), TextColumn("{task.description}"), console=console) as bar:
-            task = bar.add_task(f"{text}: {total:,} images", total=total)
-
-            def drawn(count: int) -> None:
-                nonlocal done
-                done += count
-                bar.update(task, completed=done, description=describe())
-
-            yield drawn
-        return
-
+    """Yield a function to call with each number of images done; `text` says what is done with them."""
+    began, done = time.monotonic(), 0
     say(f"{text}: {total:,} images")
+    with _bar("", total) as show:
 
-    def plain(count: int) -> None:
-        nonlocal done, last
-        done += count
-        if time.monotonic() - last >= PLAIN_INTERVAL:
+        def report(count: int) -> None:
+            nonlocal done
+            done += count
+            speed = done / max(time.monotonic() - began, 1e-9)
+            left = _left(began, done, total - done)
+            line = f"{text}: {done:,} of {total:,} images  {speed:,.0f} images/s  {left} left"
+            show(done, line, line, False)
+
+        yield report
+
+
+@contextmanager
+def _bar(title: str, total: int, start: int = 0) -> Iterator[Callable[[int, str, str, bool], None]]:
+    """Yield a function of (how many are done, text beside the bar, line without one, print that in any case).
+
+    Without a terminal a line is printed every `PLAIN_INTERVAL` seconds.
+    """
+    console = Console(stderr=True)
+    if console.is_terminal and crowd() == 1:  # several bars would write over each other
+        if title:
+            console.print(title)
+        with Progress(BarColumn(bar_width=12), TextColumn("{task.description}"), console=console) as bar:
+            task = bar.add_task("starting", total=total, completed=start)
+            yield lambda done, text, *_: bar.update(task, completed=done, description=text)
+        return
+    last = time.monotonic()
+
+    def plain(_: int, __: str, line: str, always: bool) -> None:
+        nonlocal last
+        if always or time.monotonic() - last >= PLAIN_INTERVAL:
             last = time.monotonic()
-            say(describe())
+            say(line)
 
     yield plain
+
+
+def _left(began: float, done: int, left: int) -> timedelta:
+    """Return how long what is left will take at the speed of what is done."""
+    return timedelta(seconds=round((time.monotonic() - began) / max(done, 1) * left))
 
 
 def say(text: str) -> None:
@@ -121,16 +110,11 @@ def say(text: str) -> None:
 
 @contextmanager
 def show_status(text: str) -> Iterator[None]:
-    """Say on standard error what takes its time: a spinner on a terminal, one plain line elsewhere.
-
-    Of several ranks the first one speaks.
-    """
+    """Say on standard error what takes its time: a spinner on a terminal, one plain line elsewhere."""
     console = Console(stderr=True)
-    if rank() > 0:
-        yield
-    elif console.is_terminal and crowd() == 1:
+    if rank() == 0 and console.is_terminal and crowd() == 1:
         with console.status(text):
             yield
     else:
-        print(text, file=sys.stderr, flush=True)
+        say(text)
         yield

@@ -12,7 +12,7 @@ from types import FrameType
 from zoo.errors import Interrupted
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
-"""A person, a scheduler that ends a job, a closed terminal, a scheduler that warns of the end (SLURM's
+"""Of a person, a scheduler that ends a job, a closed terminal, a scheduler that warns of the end (SLURM's
 `--signal=USR1@120`)."""
 
 
@@ -28,7 +28,7 @@ class StopRequest:
 
 
 class _Stopped(KeyboardInterrupt):
-    """No `Exception`, which code between here and there may catch; loader processes end on it silently."""
+    """Not an `Exception`, which libraries catch; loader processes end on it silently."""
 
 
 @contextmanager
@@ -38,21 +38,17 @@ def stop_on_signal(*, once: bool = True) -> Iterator[StopRequest]:
     Outside the main thread Python allows no handlers, and signals act as usual.
 
     Args:
-        once: False lets further signals change nothing: torchrun hands on a Ctrl-C that its processes have
-            had from the terminal already, and ends who does not stop by itself.
+        once: False ignores further signals: torchrun forwards a Ctrl-C that its processes have had from the
+            terminal already, and kills what does not stop by itself.
     """
     request = StopRequest()
-
-    def ask(number: int) -> None:
-        request.number = number
-
-    with _handled(ask, once=once):
+    with _handled(lambda number: setattr(request, "number", number), once=once):
         yield request
 
 
 @contextmanager
 def interruptible(saved: Callable[[], str], *, once: bool = True) -> Iterator[None]:
-    """End the block at the first signal, wherever it is: for what is not cut into steps.
+    """End the block at the first signal, wherever it is: for work that is not cut into steps.
 
     A `stop_on_signal` inside takes its place while that lasts.
 
@@ -63,32 +59,28 @@ def interruptible(saved: Callable[[], str], *, once: bool = True) -> Iterator[No
     Raises:
         Interrupted: with the signal's name and what is saved.
     """
-    name = ""
 
     def leave(number: int) -> None:
-        nonlocal name
-        name = signal.Signals(number).name
-        raise _Stopped
+        raise _Stopped(signal.Signals(number).name)
 
     try:
         with _handled(leave, once=once):
             yield
-    except _Stopped:
+    except _Stopped as stopped:
         raise Interrupted(
-            f"stopped by {name}; {saved()}. Give the same command with --resume to go on"
+            f"stopped by {stopped}; {saved()}. Give the same command with --resume to go on"
         ) from None
 
 
 @contextmanager
-def _handled(react: Callable[[int], None], *, once: bool) -> Iterator[None]:
-    """Let `react` have the first signal; `once` says whether the next act as they did before."""
+def _handled(react: Callable[[int], object], *, once: bool) -> Iterator[None]:
+    """Call `react` with the first signal; with `once` the next act as they did before."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    owner = os.getpid()
-    reacted = False
+    owner, reacted = os.getpid(), False
     previous = {number: signal.getsignal(number) for number in _SIGNALS}
-    if previous[signal.SIGHUP] is signal.SIG_IGN:  # under nohup a closed terminal is to change nothing
+    if previous[signal.SIGHUP] is signal.SIG_IGN:  # under nohup a closed terminal changes nothing
         del previous[signal.SIGHUP]
 
     def restore() -> None:
@@ -97,17 +89,15 @@ def _handled(react: Callable[[int], None], *, once: bool) -> Iterator[None]:
 
     def handle(number: int, _frame: FrameType | None) -> None:
         nonlocal reacted
-        if os.getpid() != owner and number == signal.SIGTERM:  # how a parent ends its children
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
-        if (
-            os.getpid() != owner or reacted
-        ):  # a Ctrl-C reaches the loader's processes, too: the run needs them
-            return
-        reacted = True
-        if once:
-            restore()
-        react(number)
+        if os.getpid() != owner:  # in a loader's process, which the run needs after a Ctrl-C as well
+            if number == signal.SIGTERM:  # how a parent ends its children
+                signal.signal(number, signal.SIG_DFL)
+                os.kill(os.getpid(), number)
+        elif not reacted:
+            reacted = True
+            if once:
+                restore()
+            react(number)
 
     for number in previous:
         signal.signal(number, handle)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -19,15 +19,8 @@ from zoo.objectives import Objective, Output
 from zoo.ranks import ALONE, Ranks
 from zoo.recipe import Recipe
 from zoo.seeding import derive_seed
-from zoo.training.ema import EMA
 from zoo.training.observe import Observation
-from zoo.training.optim import (
-    base_rate,
-    begin_momentum,
-    build_optimizer,
-    build_schedule,
-    match_memory_format,
-)
+from zoo.training.optim import EMA, base_rate, begin_momentum, build_optimizer, build_schedule
 from zoo.training.precision import autocast_dtype, checkpoint_activations, frozen_statistics
 
 
@@ -36,7 +29,7 @@ class Stepper:
 
     Args:
         objective: already on `device`.
-        recipe: optimiser, schedule and numerics.
+        recipe: optimizer, schedule and numerics.
         steps_per_epoch: batches in one pass over the data.
         device: of the training.
         ranks: that do the step together, each with its rows of the batch. After it every tensor of the state
@@ -46,8 +39,7 @@ class Stepper:
         lr: learning rate in the last step, of what `layer_decay` does not lower.
 
     Raises:
-        RecipeError: for an optimiser that timm refuses; for fp16, or `sync_batchnorm` over several ranks,
-            without a GPU; for a moving average that is too long for the training.
+        RecipeError: for what timm, the device or the length of the training does not allow.
     """
 
     def __init__(
@@ -70,21 +62,19 @@ class Stepper:
             if device.type == "cpu":
                 raise RecipeError(
                     "training.sync_batchnorm: found true on several ranks without a GPU, expected false: "
-                    "torch joins BatchNorm's statistics on GPUs alone"
+                    "torch synchronises BatchNorm on GPUs alone"
                 )
             synchronize_batchnorm(objective)
-        self.objective = objective
-        self.ranks = ranks
+        self.objective, self.ranks = objective, ranks
         self.model = objective if ranks.alone else _replicated(objective, device)
         self.statistics = running_statistics(objective)
+        self.parameters = [p for p in objective.parameters() if p.requires_grad]
         self.optimizer = build_optimizer(objective, recipe.optimizer)
         self.schedule = build_schedule(self.optimizer, recipe.schedule, section.epochs, steps_per_epoch)
         self.scaler = torch.amp.GradScaler(device.type, enabled=section.precision == "fp16")
         if self.scaler.is_enabled():
             begin_momentum(self.optimizer)
-        self.parameters = [p for p in objective.parameters() if p.requires_grad]
-        self.section = section
-        self.steps_per_epoch = steps_per_epoch
+        self.section, self.steps_per_epoch = section, steps_per_epoch
         self.steps = section.epochs * steps_per_epoch
         self.ema = None if section.ema is None else EMA(objective, section.ema, self.steps)
         self.lr = 0.0
@@ -97,22 +87,24 @@ class Stepper:
         self._begin(step)
         objective, ranks, outputs = self.objective, self.ranks, list[Output]()
         parts = split(batch, self.section.accumulate)
+        shares = [len(part.index) / len(batch.index) for part in parts]
         observed = self.observation.due(step)
         with self.observation.watching(observed):
-            for part in parts:
+            for part, share in zip(parts, shares, strict=True):
                 ranks.counts = (len(part.index),) * ranks.size
-                with self._sending(last=part is parts[-1]):
+                # DDP averages the gradients over the ranks, once, with the last part of the batch
+                more = isinstance(self.model, DistributedDataParallel) and part is not parts[-1]
+                with self.model.no_sync() if more else nullcontext():  # type: ignore[operator]
                     with record_function("forward"), self.autocast:
                         output: Output = self.model(part)
                     with record_function("backward"), frozen_statistics(self.recomputed):
-                        # a part counts by its images; DDP makes the gradients their mean over the ranks
-                        loss = output.loss * (len(part.index) / len(batch.index))
+                        loss = output.loss * share  # a part counts by its images
                         self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
                 if observed:
                     self.observation.take(part, output)
                 outputs.append(output._replace(loss=output.loss.detach(), held=None))
         ranks.counts = (len(batch.index),) * ranks.size
-        output = joined(outputs, [len(part.index) / len(batch.index) for part in parts])
+        output = joined(outputs, shares)
         if observed:  # before clipping, which changes the gradients
             scale = self.scaler.scale(self._unit)
             figures = self.observation.figures(self.parameters, sum(ranks.counts), scale)
@@ -137,7 +129,9 @@ class Stepper:
         self.schedule.step_update(step)
         self.lr = base_rate(self.optimizer)
         seed = derive_seed("step", self.section.seed, step)
-        if self.ranks.generator is not None:  # what ranks draw alike, and what each draws for itself
+        if (
+            self.ranks.generator is not None
+        ):  # for draws of the whole batch; the default one is the rank's own
             self.ranks.generator.manual_seed(seed)
             seed = derive_seed("step", self.section.seed, step, self.ranks.rank)
         torch.manual_seed(seed)
@@ -146,17 +140,8 @@ class Stepper:
             torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
         self.optimizer.zero_grad(set_to_none=True)
 
-    def _sending(self, *, last: bool) -> AbstractContextManager[object]:
-        """Let gradients travel to the other ranks with the last part of the batch alone."""
-        if last or not isinstance(self.model, DistributedDataParallel):
-            return nullcontext()
-        return self.model.no_sync()
-
     def state(self) -> dict[str, dict[str, Any]]:
-        """Return all state; the schedule has none, it follows from the step.
-
-        It is the same for any number of ranks.
-        """
+        """Return all state, the same for any number of ranks; the schedule has none."""
         state = {
             "objective": self.objective.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -168,7 +153,6 @@ class Stepper:
         """Restore what `state` returned, here, on another device or another number of ranks."""
         self.objective.load_state_dict(state["objective"])
         self.optimizer.load_state_dict(state["optimizer"])
-        match_memory_format(self.optimizer)
         if self.scaler.is_enabled():
             begin_momentum(self.optimizer)
         self.scaler.load_state_dict(state["scaler"])
@@ -178,10 +162,7 @@ class Stepper:
 
 
 def split(batch: Batch, wanted: int) -> list[Batch]:
-    """Cut a batch into parts as equal as can be, the larger ones first.
-
-    There are fewer than wanted where one would have a single image, too few for BatchNorm.
-    """
+    """Cut a batch into parts as equal as can be, each of two images or more, for BatchNorm."""
     count = min(wanted, len(batch.index) // 2)
     if count <= 1:
         return [batch]
@@ -195,7 +176,7 @@ def joined(outputs: list[Output], shares: list[float]) -> Output:
     """Join the outputs of a batch's parts, whose shares of its images are `shares`.
 
     Loss and metrics are weighted means, of metrics over the parts in which they are not NaN (a class, say, is
-    not in all of them); rows to carry follow each other as they did in the batch.
+    not in all of them); rows to carry are in the order of the batch.
     """
     if len(outputs) == 1:
         return outputs[0]
@@ -229,7 +210,7 @@ def gathered(batch: Batch, output: Output, ranks: Ranks) -> tuple[Batch, Output]
 
 
 def _replicated(objective: Objective, device: torch.device) -> DistributedDataParallel:
-    """Let every rank have the whole model; gradients are averaged while the backward pass runs."""
+    """Wrap the objective so that gradients are averaged over the ranks during the backward pass."""
     known = inspect.signature(DistributedDataParallel).parameters
     keep = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
     return DistributedDataParallel(
