@@ -22,7 +22,7 @@ from tests.interop_helpers import release_case
 from tests.release_helpers import reads_folders, release_of, some_centers, trained_encoder
 from zoo.errors import ReleaseError
 from zoo.hub.fetch import release_files
-from zoo.release import Release, card, licenses
+from zoo.release import Release, card, provenance
 from zoo.release.card import addressed, check_card
 
 CREDIT = "Photo by danielbuechele, CC BY 2.0, cut down."
@@ -320,13 +320,13 @@ def test_every_licence_of_timms_weights_is_one_that_the_hub_takes() -> None:
     named = {timm.get_pretrained_cfg(name).license for name in timm.list_pretrained()} - {None}
     assert "dinov3-license" in named
     for license in named:
-        licenses.check(license)
-        listed = license in licenses.IDENTIFIERS
-        assert licenses.on_hub(license) == ((license, None) if listed else ("other", license))
+        provenance.check_license(license)
+        listed = license in provenance.LICENSES
+        assert provenance.license_on_hub(license) == ((license, None) if listed else ("other", license))
     for license, identifier in (("Apache License 2.0", "apache-2.0"), ("openrail++", "openrail++")):
-        assert licenses.on_hub(license) == (identifier, None)
+        assert provenance.license_on_hub(license) == (identifier, None)
     for license, name in (("GPL-3.0+", "gpl-3.0-plus"), ("mit*", "mit"), ("Other!", "other")):
-        assert licenses.on_hub(license) == ("other", name), "a sign more makes another licence"
+        assert provenance.license_on_hub(license) == ("other", name), "a sign more makes another licence"
 
 
 def test_every_objective_with_a_paper_is_cited_by_entries_that_exist() -> None:

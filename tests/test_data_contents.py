@@ -27,7 +27,7 @@ from zoo.data.stores import ArrayStore, FileStore
 from zoo.errors import DataError, ReleaseError
 from zoo.image_list import ImageList
 from zoo.release import Release, images
-from zoo.release.check import check_release
+from zoo.release.write import check_release
 from zoo.release.format import sha256
 from zoo.report.diagnose import _open_data
 from zoo.report.opened import open_subject

@@ -13,7 +13,7 @@ import pytest
 from tests.release_helpers import release_of, trained_encoder
 from zoo.errors import ReleaseError
 from zoo.release import Release, history
-from zoo.release.check import check_release
+from zoo.release.write import check_release
 from zoo.report import series
 
 CLASSES = {

@@ -22,8 +22,8 @@ import zoo
 from tests.process_memory import status
 from tests.release_helpers import release_of, some_centers, trained_encoder
 from zoo.errors import ReleaseError
-from zoo.release import Release, format, verified
-from zoo.release.check import check_release
+from zoo.release import Release, format
+from zoo.release.write import check_release
 
 SECONDS, MEGABYTES = 5.0, 64
 WEIGHTS, CENTERS = "model.safetensors", "centers.safetensors"
@@ -292,7 +292,7 @@ def hashed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Begin an empty record of verified files, and note which files are hashed."""
     asked: list[Path] = []
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(verified, "_SETTLED_NS", -1)  # files of this moment count as settled
+    monkeypatch.setattr(format, "_SETTLED_NS", -1)  # files of this moment count as settled
     monkeypatch.setattr(verified, "sha256", lambda file: asked.append(file) or format.sha256(file))
     return asked
 
@@ -332,10 +332,10 @@ def test_a_damaged_record_is_begun_anew_and_a_young_file_is_in_none(
     record = tmp_path / "cache/zoo/verified.json"
     record.parent.mkdir(parents=True)
     record.write_bytes(content)
-    monkeypatch.setattr(verified, "_SETTLED_NS", 10**10)
+    monkeypatch.setattr(format, "_SETTLED_NS", 10**10)
     zoo.load(copied)
     assert record.read_bytes() == content
-    monkeypatch.setattr(verified, "_SETTLED_NS", -1)
+    monkeypatch.setattr(format, "_SETTLED_NS", -1)
     zoo.load(copied)
     zoo.load(copied)
     assert len(hashed) == 2

@@ -1,4 +1,9 @@
-"""How a training went: the rows that its run recorded, thinned, as `history.json` of the release."""
+"""How a training went: the rows that its run recorded, thinned, as `history.json` of the release.
+
+`{"format": 1, "rows": [R], "columns": {"step": [R], "epoch": [R], NAME: [R]}, "classes": [{...}]}`: `rows` says
+of how many recorded rows each one is the mean; null in a column is a value that was not recorded. `classes`
+are rows of classes.jsonl, each with `step`, `epoch`, how many `looks` it is of, and lists of C values, or null.
+"""
 
 from __future__ import annotations
 
@@ -11,28 +16,20 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, ValidationError, model_validator
 
-from zoo.config import Config, is_number, parse
-from zoo.errors import ReleaseError, is_printable
+from zoo.config import Config, is_number
+from zoo.errors import is_printable
 from zoo.release import format, schema
 
-FORMAT = 1
 MOST_ROWS = 400  # more than a figure shows, in 100 kB
 MOST_CLASS_ROWS = 8
-_AT = ("step", "epoch")
 
 _Step = Annotated[int, Field(ge=0, lt=1 << 53)]
 _Positive = Annotated[int, Field(gt=0)]
 _Column = list[float | None]
 
 History = dict[str, Any]
-"""`{"format": 1, "rows": [R], "columns": {"step": [R], "epoch": [R], NAME: [R]}, "classes": [{...}]}`.
-
-`rows` says of how many recorded rows each one is the mean; null in a column is a value that was not recorded.
-`classes` are rows of classes.jsonl, each with `step`, `epoch`, how many `looks` it is of, and lists of C
-values, or null for a list.
-"""
 
 
 class _ClassRow(Config):
@@ -48,20 +45,12 @@ class _ClassRow(Config):
 
     @model_validator(mode="after")
     def _same_length(self) -> _ClassRow:
-        for name, values in self.__pydantic_extra__.items():
-            if values is not None and len(values) != len(self.images):
-                raise ValueError(f'"{name}": found {len(values)} values, expected {len(self.images)}')
+        if any(
+            values is not None and len(values) != len(self.images)
+            for values in self.__pydantic_extra__.values()
+        ):
+            raise ValueError(f"expected {len(self.images)} values in each list, one for each class")
         return self
-
-
-class _Columns(Config):
-    """A list with a value for each row."""
-
-    model_config = ConfigDict(extra="allow")
-    __pydantic_extra__: dict[str, _Column] = Field(init=False)
-
-    step: Annotated[list[_Step], Field(min_length=1, max_length=MOST_ROWS)]
-    epoch: _Column
 
 
 class _History(Config):
@@ -69,18 +58,16 @@ class _History(Config):
 
     format: Literal[1]
     rows: list[_Positive]
-    columns: _Columns
+    columns: dict[str, _Column]
     classes: Annotated[list[_ClassRow], Field(max_length=MOST_CLASS_ROWS)]
 
     @model_validator(mode="after")
     def _same_length(self) -> _History:
-        columns = self.columns
-        lists: list[tuple[str, Sequence[object]]] = [*columns.__pydantic_extra__.items()]
-        for name, values in [*lists, ("epoch", columns.epoch), ("rows", self.rows)]:
-            if len(values) != len(columns.step):
-                raise ValueError(f'"{name}": found {len(values)} values, expected {len(columns.step)}')
-        if any(b <= a for a, b in pairwise(columns.step)):
-            raise ValueError('"step": expected each above the one before')
+        steps = self.columns.get("step", [])
+        if not {"step", "epoch"} <= self.columns.keys() or None in steps or not 0 < len(steps) <= MOST_ROWS:
+            raise ValueError(f'"columns": expected step and epoch, of 1 to {MOST_ROWS} rows')
+        if any(len(values) != len(steps) for values in [self.rows, *self.columns.values()]):
+            raise ValueError(f'"columns": expected {len(steps)} values in each and in "rows"')
         return self
 
 
@@ -97,27 +84,29 @@ def gather(rows: Sequence[Mapping[str, Any]], class_rows: Sequence[Mapping[str, 
     """
     merged: dict[int, dict[str, Any]] = {}
     for row in rows:
-        if type(step := row.get("step")) is int and 0 <= step < 1 << 53:
+        if isinstance(step := row.get("step"), int):
             merged.setdefault(step, {}).update(row)
     taken = [merged[step] for step in sorted(merged)]
     if not taken:
         return None
-    blocks = _blocks(taken)
-    names = dict.fromkeys(
+    blocks = [[row] for row in taken]
+    if len(taken) > MOST_ROWS:
+        blocks = [taken[:1], *_blocks(taken[1:-1], MOST_ROWS - 2), taken[-1:]]
+    known = {
         name
         for row in taken
         for name, value in row.items()
-        if is_printable(name) and _number(value) is not None
-    )
+        if is_printable(name) and _finite(value) is not None
+    }
+    names = dict.fromkeys(name for row in taken for name in row if name in known)
     columns: dict[str, list[Any]] = {
         "step": [block[-1]["step"] for block in blocks],
-        "epoch": [_short(_number(block[-1].get("epoch"))) for block in blocks],
+        "epoch": [_short(_finite(block[-1].get("epoch"))) for block in blocks],
     }
-    for name in names:
-        if name not in columns:
-            columns[name] = [_mean([_number(row.get(name)) for row in block]) for block in blocks]
+    for name in (name for name in names if name not in columns):
+        columns[name] = [_mean([_finite(row.get(name)) for row in block]) for block in blocks]
     return {
-        "format": FORMAT,
+        "format": 1,
         "rows": [len(block) for block in blocks],
         "columns": columns,
         "classes": _class_blocks(class_rows),
@@ -127,10 +116,8 @@ def gather(rows: Sequence[Mapping[str, Any]], class_rows: Sequence[Mapping[str, 
 def rows_of(history: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the rows of a history as metrics.jsonl has them; what was not recorded is left out."""
     columns = history["columns"]
-    return [
-        {name: values[i] for name, values in columns.items() if values[i] is not None}
-        for i in range(len(columns["step"]))
-    ]
+    rows = (dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True))
+    return [{name: value for name, value in row.items() if value is not None} for row in rows]
 
 
 def to_json(history: Mapping[str, Any]) -> str:
@@ -138,7 +125,7 @@ def to_json(history: Mapping[str, Any]) -> str:
     columns = ",\n".join(f"    {_plain(name)}: {_plain(v)}" for name, v in history["columns"].items())
     classes = ",\n".join(f"    {_plain(row)}" for row in history["classes"])
     parts = [
-        f'"format": {FORMAT}',
+        '"format": 1',
         f'"rows": {_plain(history["rows"])}',
         f'"columns": {{\n{columns}\n  }}',
         f'"classes": [\n{classes}\n  ]',
@@ -156,47 +143,29 @@ def read(folder: Path) -> History | None:
     if not os.path.lexists(file):
         return None
     history = format.read_json(file)
-    check(history, str(file))
+    schema.check(_History, history, str(file))
     return history
 
 
-def check(history: Mapping[str, Any], where: str) -> None:
-    """Make sure that `history` is one that `gather` could have made.
-
-    Raises:
-        ReleaseError: beginning with `where`, and naming what was found and what was expected.
-    """
-    schema.check_words(history, where)
-    parse(_History, history, where, ReleaseError)
-
-
-def _blocks(rows: Sequence[Mapping[str, Any]]) -> list[Sequence[Mapping[str, Any]]]:
-    """Part the rows into at most `MOST_ROWS` blocks of neighbours; the first and last row stand alone."""
-    if len(rows) <= MOST_ROWS:
-        return [[row] for row in rows]
-    return [rows[:1], *_parts(rows[1:-1], MOST_ROWS - 2), rows[-1:]]
-
-
-def _parts(rows: Sequence[Mapping[str, Any]], count: int) -> list[Sequence[Mapping[str, Any]]]:
+def _blocks(rows: Sequence[Any], count: int) -> list[Sequence[Any]]:
     edges = [round(i * len(rows) / count) for i in range(count + 1)]
     return [rows[a:b] for a, b in pairwise(edges)]
 
 
 def _class_blocks(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Part the classes' rows into at most `MOST_CLASS_ROWS` blocks, each of which becomes its mean."""
-    rows = [row for row in map(_plain_row, rows) if _is_class_row(row)]
-    rows = [row for row in rows if len(row["images"]) == len(rows[-1]["images"])]
-    count = min(len(rows), MOST_CLASS_ROWS)
-    return [_class_mean(block) for block in _parts(rows, count)] if rows else []
-
-
-def _is_class_row(row: Mapping[str, Any]) -> bool:
-    try:
-        schema.check_words(row, "")
-        parse(_ClassRow, row, "", ReleaseError)
-    except ReleaseError:
-        return False
-    return True
+    sound = []
+    for row in rows:
+        plain = {
+            k: [_finite(v) for v in value] if isinstance(value, list) else value for k, value in row.items()
+        }
+        try:
+            _ClassRow.model_validate(plain)
+        except ValidationError:
+            continue
+        sound.append(plain)
+    sound = [row for row in sound if len(row["images"]) == len(sound[-1]["images"])]
+    return [_class_mean(block) for block in _blocks(sound, min(len(sound), MOST_CLASS_ROWS))] if sound else []
 
 
 def _class_mean(block: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -207,7 +176,7 @@ def _class_mean(block: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """
     images = np.array([row["images"] for row in block], dtype=float)
     looks = np.array([[row["looks"]] for row in block], dtype=float)
-    mean: dict[str, Any] = {name: block[-1][name] for name in _AT}
+    mean: dict[str, Any] = {name: block[-1][name] for name in ("step", "epoch")}
     mean["looks"] = sum(row["looks"] for row in block)
     mean["images"] = [sum(of_class) for of_class in zip(*(row["images"] for row in block), strict=True)]
     for name in dict.fromkeys(name for row in block for name in row if name not in mean):
@@ -220,14 +189,7 @@ def _class_mean(block: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return mean
 
 
-def _plain_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: [_number(v) for v in value] if isinstance(value, list | tuple) else value
-        for name, value in row.items()
-    }
-
-
-def _number(value: object) -> float | int | None:
+def _finite(value: object) -> float | int | None:
     return value if is_number(value) and abs(value) < 1e300 else None  # neither nan nor inf
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,19 +18,16 @@ from torch import nn
 from torchvision import transforms
 
 from zoo import catalog
-from zoo.config import is_number
-from zoo.errors import ReleaseError
+from zoo.errors import ReleaseError, ZooWarning
 from zoo.files import is_dir, is_file, write_atomic, write_text
 from zoo.image_list import ImageList
 from zoo.locks import turn
 from zoo.modules.centers import Centers
 from zoo.pixels import rgb, shrunk
-from zoo.release import card, configs, files, format, images, tensors, verified
+from zoo.release import card, configs, format, provenance, tensors
 from zoo.release import history as histories
 from zoo.release.build import build
 from zoo.release.evaluations import checked_evaluation, identity
-from zoo.release.relicense import relicense
-from zoo.release.request import check_request
 
 _EXAMPLE_BYTES, _EXAMPLE_SIDE = 40_000, 320  # pixels; of the picture on a card, at most
 
@@ -64,18 +62,10 @@ class Release:
         return release
 
     def __repr__(self) -> str:
-        """Say in one line what it is, with the best accuracy that it records, and where it lies."""
-        objective, count = self.config["zoo"]["objective"], len(self.class_names) or "no"
-        facts = [f"{self.config['architecture']}, {objective}, {count} classes"]
-        try:
-            evaluations = self.metrics["evaluations"]
-        except ReleaseError:  # whoever looks at it in a debugger is told by what needs the file
-            evaluations = []
-        measured = [entry for entry in evaluations if is_number(entry["metrics"].get("accuracy"))]
-        if measured:
-            best = max(measured, key=lambda entry: entry["metrics"]["accuracy"])
-            facts.append(f"{best['metrics']['accuracy']:.1f} % by {best['protocol']} on {best['data']}")
-        return f"Release({self.name}: {', '.join(facts)}; {self.path})"
+        """Say in one line what it is, and where it lies."""
+        classes = f"{len(self.class_names) or 'no'} classes"
+        objective, arch = self.config["zoo"]["objective"], self.config["architecture"]
+        return f"Release({self.name}: {arch}, {objective}, {classes}; {self.path})"
 
     @property
     def name(self) -> str:
@@ -101,18 +91,15 @@ class Release:
 
     @property
     def history(self) -> histories.History | None:
-        """How the training went: the recorded rows, thinned, as columns; None where none were recorded.
-
-        See `zoo.release.history.History` for its form; `rows_of` there makes rows of it again.
-        """
+        """How the training went: the recorded rows, thinned, see `zoo.release.history`; None without any."""
         return None if self.is_plain else histories.read(self.path)
 
     @property
     def images(self) -> dict[str, ImageList]:
         """Which images were trained ("train") and measured on ("test"), by content; empty if not listed."""
-        return images.read(self.path, self.config)
+        return tensors.read_images(self.path, self.config)
 
-    @property
+    @cached_property
     def centers(self) -> Centers | None:
         """The learned class centers, or None when the objective has none."""
         return tensors.read_centers(self.path, self.config)
@@ -144,15 +131,11 @@ class Release:
 
     def require_centers(self) -> Centers:
         """Return the learned class centers, or raise an error that says what else there is."""
-        if self._centers is None:
+        if self.centers is None:
             raise ReleaseError(
                 f"{self.name} has no centers: its objective {self.config['zoo']['objective']} learned none. "
                 'To classify with it: "zoo evaluate knn", or learn some with "zoo finetune --init NAME"'
             )
-        return self._centers
-
-    @cached_property
-    def _centers(self) -> Centers | None:
         return self.centers
 
     @cached_property
@@ -189,7 +172,7 @@ class Release:
         Raises:
             DataError: the transform, for what is no PIL image, and grey of more than 8 bits or of fractions.
         """
-        cfg = format.pretrained_cfg_of(self.config)
+        cfg = configs.pretrained_cfg_of(self.config)
         data_config = timm.data.resolve_data_config({}, pretrained_cfg=cfg)
         transform = timm.data.create_transform(**data_config, is_training=training)
         return transforms.Compose([transforms.Lambda(rgb), transform])  # type: ignore[no-any-return]
@@ -206,10 +189,14 @@ class Release:
         """Return the model; the arguments are those of `zoo.load`."""
         if model_kwargs.get("pretrained") is True:  # a habit of timm's, and true of every release
             del model_kwargs["pretrained"]
-        asked: Any = {"num_classes": num_classes, "device": device, "dtype": dtype}
-        check_request(self.config, head=head, model_kwargs=model_kwargs, **asked)
         return build(
-            self.path, self.config, centers_head=head == "centers", model_kwargs=model_kwargs, **asked
+            self.path,
+            self.config,
+            num_classes=num_classes,
+            head=head,
+            device=device,
+            dtype=dtype,
+            model_kwargs=model_kwargs,
         )
 
     def verify(self) -> None:
@@ -221,7 +208,7 @@ class Release:
         for name, key in () if self.is_plain else format.HASHED.items():
             expected = self.config["zoo"].get(key)
             if expected is not None:  # a release without centers, or a list of images
-                verified.check_sha256(self.path / name, expected, every_byte=True)
+                format.check_sha256(self.path / name, expected, every_byte=True)
 
     @property
     def writable(self) -> bool:
@@ -244,19 +231,14 @@ class Release:
         """
         checked = checked_evaluation(entry, f"an evaluation of {self.name}")
         with self._changing() as config:
-            self._add([checked], config)
-
-    def without_images(self) -> Release:
-        """Delete the list of images, by which whoever has one can tell whether it was trained on.
-
-        Returns the release, opened anew, as do the following.
-        """
-        with self._changing() as config:
-            images.delete(self.path, config)
-        return self._renewed()
+            metrics = self.metrics
+            others = [old for old in metrics["evaluations"] if identity(old) != identity(checked)]
+            metrics["evaluations"] = [*others, checked]
+            write_text(self.path / format.METRICS, format.to_json(metrics))
+            self._write_card(config)
 
     def with_license(self, license: str) -> Release:
-        """Set the licence of the weights, in `config.json` and on the card.
+        """Set the licence of the weights, in `config.json` and on the card; return the release opened anew.
 
         Of weights whose training started from others' it is warned: what those ask for holds all the same.
 
@@ -267,9 +249,20 @@ class Release:
         Raises:
             ReleaseError: for no name of a licence, or a release that cannot be changed.
         """
+        provenance.check_license(license)
+        began, old = provenance.began_with(self.recipe), self.config["pretrained_cfg"]["license"]
+        if began and license != old:
+            warnings.warn(
+                f'{self.path}: licence "{license}" in the place of "{old}": the training {began}, and what '
+                "the licence of those weights asks for holds for these, too; the card goes on to say so",
+                ZooWarning,
+                stacklevel=2,
+            )
         with self._changing() as config:
-            relicense(self.path, config, license)
-        return self._renewed()
+            changed = {**config, "pretrained_cfg": {**config["pretrained_cfg"], "license": license}}
+            write_text(self.path / format.CONFIG, format.to_json(changed))
+            self._write_card(changed)
+        return Release.at(self.path)
 
     def add_example(self, image: Image.Image, *, credit: str) -> dict[str, float]:
         """Show on the card a small copy of an image, and the classes that the release itself finds in it.
@@ -301,20 +294,6 @@ class Release:
             self._write_card(config)
             return self.card
 
-    def _renewed(self) -> Release:
-        """Return the release opened anew, with a card made of its changed `config.json`."""
-        release = Release.at(self.path)
-        release.render_card()
-        return release
-
-    def _add(self, entries: Iterable[Mapping[str, Any]], config: Mapping[str, Any]) -> None:
-        metrics = self.metrics
-        for entry in entries:
-            others = [old for old in metrics["evaluations"] if identity(old) != identity(entry)]
-            metrics["evaluations"] = [*others, dict(entry)]
-        write_text(self.path / format.METRICS, format.to_json(metrics))
-        self._write_card(config)
-
     def _write_card(self, config: Mapping[str, Any]) -> None:
         write_text(self.path / format.CARD, card.render(self.path, config))
 
@@ -330,7 +309,7 @@ class Release:
         if not is_dir(self.path):  # which the lock would make
             raise ReleaseError(f"{self.path}: cannot be changed: the folder is not there any more")
         try:
-            with turn(self.path / files.LOCK):
+            with turn(self.path / format.LOCK):
                 yield configs.read_config(self.path)
         except OSError as error:
             raise ReleaseError(

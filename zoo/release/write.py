@@ -1,4 +1,4 @@
-"""`write_release`: from a trained encoder to a release folder."""
+"""`write_release`: from a trained encoder to a release folder; and what must hold before others get one."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from zoo import backbones
 from zoo.errors import ReleaseError
 from zoo.image_list import ImageList
 from zoo.modules.centers import Centers
-from zoo.release import card, files, format, schema
+from zoo.release import card, configs, format, schema
 from zoo.release import history as histories
-from zoo.release import images as image_lists
-from zoo.release.build import check_arguments
-from zoo.release.check import check_release
+from zoo.release.build import check_arguments, check_fit
 from zoo.release.evaluations import checked_evaluation
 from zoo.release.release import Release
-from zoo.release.tensors import to_half, write_tensors
+from zoo.release.tensors import read_centers, read_images, to_half, write_images, write_tensors
+
+# What one release in a folder has, and the next may lack.
+_OPTIONAL = (format.CENTERS, format.IMAGES, format.HISTORY, format.PICTURES)
 
 
 def write_release(
@@ -85,30 +86,24 @@ def write_release(
     encoder.eval().requires_grad_(False)
     backbones.check_input(encoder, preprocess.input_size)
     model = encoder if centers is None else _classifier(encoder, centers, preprocess.input_size) or encoder
-    config = format.timm_config(
-        model,
-        arch=arch,
-        model_args=_with_size(encoder, model_args),
-        preprocess=preprocess,
-        name=name,
-        class_names=class_names,
-        license=license,
-    )
+    config = _timm_config(model, arch, _with_size(encoder, model_args), preprocess, name, license)
+    if model is not encoder:
+        config["label_names"] = list(class_names)
     if dtype == "float16":
         config["dtype"] = "float32"
     evaluations = [checked_evaluation(entry, "metrics") for entry in metrics.get("evaluations", [])]
     record = {"format": schema.FORMAT, "training": {}, **metrics, "evaluations": evaluations}
     # Only an old release's own pictures are leftovers; a folder of the user's may hold others.
-    stale = format.OPTIONAL if (folder / format.CONFIG).exists() else ()
+    stale = _OPTIONAL if (folder / format.CONFIG).exists() else ()
     try:
-        with files.replacing(folder, last=format.CONFIG, stale=stale) as staging:
+        with format.replacing(folder, stale=stale) as staging:
             tensors = {format.WEIGHTS: model.state_dict()}
             if centers is not None:
                 tensors[format.CENTERS] = {k: v for k, v in centers._asdict().items() if v is not None}
             for file, found in tensors.items():
                 write_tensors(_stored(found, dtype), staging / file, {"format": "pt"})
             if images:
-                image_lists.write(images, staging / format.IMAGES)
+                write_images(images, staging / format.IMAGES)
             texts = {format.RECIPE: recipe_text, format.METRICS: format.to_json(record)}
             if history is not None:
                 texts[format.HISTORY] = histories.to_json(history)
@@ -146,11 +141,68 @@ def write_release(
     return Release.at(folder)
 
 
+def check_release(release: Release) -> None:
+    """Make sure that a release is whole: every file can be read, has its hash and fits the others.
+
+    The card is for `card.check_card`.
+
+    Raises:
+        ReleaseError: naming the first file that is not as it should be.
+    """
+    folder, config = release.path, configs.read_config(release.path)
+    format.read_recipe(folder)  # what bounds the files' sizes comes before what reads every byte of them
+    check_fit(folder, config, config["num_classes"])
+    release.verify()
+    read_centers(folder, config)
+    read_images(folder, config)
+    format.read_metrics(folder)
+    histories.read(folder)
+    format.read_text(folder / format.CARD)
+
+
+def _timm_config(
+    model: nn.Module,
+    arch: str,
+    model_args: Mapping[str, Any],
+    preprocess: format.Preprocess,
+    name: str,
+    license: str,
+) -> dict[str, Any]:
+    """Return `config.json` as timm and transformers read it, without classes and the `zoo` key.
+
+    Nothing is taken over from the architecture's default weights except where its first convolution and its
+    classifier are: provenance, licence and preprocessing are this model's own. `num_classes` stands at the
+    top level alone; transformers refuses it in `model_args`.
+    """
+    default: Mapping[str, Any] = model.pretrained_cfg  # type: ignore[assignment]
+    return {
+        "architecture": arch,
+        "num_classes": int(model.num_classes),  # type: ignore[arg-type]
+        "num_features": int(model.num_features),  # type: ignore[arg-type]
+        "model_args": dict(model_args),
+        "pretrained_cfg": {
+            "tag": name.split(".", 1)[1] if "." in name else name,
+            "custom_load": False,
+            "input_size": [3, preprocess.input_size, preprocess.input_size],
+            "fixed_input_size": bool(default.get("fixed_input_size", False)),
+            "interpolation": preprocess.interpolation,
+            "crop_pct": preprocess.crop_pct,
+            "crop_mode": "center",
+            "mean": list(preprocess.mean),
+            "std": list(preprocess.std),
+            "first_conv": default.get("first_conv"),
+            "classifier": default.get("classifier"),
+            "license": license,
+        },
+    }
+
+
 def _with_size(encoder: nn.Module, model_args: Mapping[str, Any]) -> dict[str, Any]:
     """Name the size of an encoder that has a fixed one: timm would take that of the preprocessing instead."""
     default: Mapping[str, Any] = getattr(encoder, "pretrained_cfg", {})
-    size = {"img_size": default["input_size"][-1]} if default.get("fixed_input_size") else {}
-    return {**dict(model_args), **({} if "img_size" in model_args else size)}
+    if not default.get("fixed_input_size") or "img_size" in model_args:
+        return dict(model_args)
+    return {**model_args, "img_size": default["input_size"][-1]}
 
 
 def _classifier(encoder: nn.Module, centers: Centers, size: int) -> nn.Module | None:
