@@ -60,9 +60,7 @@ def build(
             raise
         fits = False  # timm adapts files of its older versions
     with torch.random.fork_rng(devices=[]):  # a load draws nothing, whichever way it takes
-        if not fits or model_kwargs:  # which may change the tensors: timm knows how to adapt those
-            model = _load_by_timm(weights, config, classes, model_kwargs, fits)
-        else:
+        if fits and not model_kwargs:
             expected = model.state_dict()
             state = read_tensors(weights, config["zoo"]["weights_sha256"])
             state = {name: state[name].to(expected[name].dtype) for name in names}
@@ -70,6 +68,15 @@ def build(
             if not _fill_buffers(model):
                 model = _create(config, classes, {})
                 model.load_state_dict(state, assign=True)
+        else:  # arguments may change the tensors, as timm's versions did: it knows how to adapt them
+            check_sha256(weights, config["zoo"]["weights_sha256"])
+            try:
+                if not fits and classes != config["num_classes"]:
+                    # then timm leaves out what does not fit without a word
+                    _create(config, config["num_classes"], model_kwargs, weights)
+                model = _create(config, classes, model_kwargs, weights)
+            except ZooError as error:
+                raise ReleaseError(f"{weights}: {error}") from error
     if num_classes:
         model.reset_classifier(num_classes)  # type: ignore[operator]
     try:
@@ -116,24 +123,6 @@ def _check_request(
         ) from None
 
 
-def _load_by_timm(
-    weights: Path, config: Mapping[str, Any], num_classes: int, model_kwargs: Mapping[str, Any], fits: bool
-) -> nn.Module:
-    """Return the model as timm itself loads it, with initialisation.
-
-    Raises:
-        ReleaseError: when timm takes no such argument, or cannot adapt all of a plain file's tensors.
-    """
-    check_sha256(weights, config["zoo"]["weights_sha256"])
-    try:
-        if not fits and num_classes != config["num_classes"]:
-            # then timm leaves out what does not fit without a word
-            _create(config, config["num_classes"], model_kwargs, weights)
-        return _create(config, num_classes, model_kwargs, weights)
-    except ZooError as error:
-        raise ReleaseError(f"{weights}: {error}") from error
-
-
 def check_fit(folder: Path, config: Mapping[str, Any], num_classes: int) -> tuple[nn.Module, list[str]]:
     """Compare the weights' header with the architecture of `config`; no tensor is read or allocated.
 
@@ -157,11 +146,11 @@ def check_fit(folder: Path, config: Mapping[str, Any], num_classes: int) -> tupl
         header = {name: info for name, info in header.items() if name.rpartition(".")[0] not in layers}
     check_arguments(config["model_args"], f"{folder / CONFIG}: ")
     try:
-        try:
-            with torch.device("meta"), _SkipInit():
-                model = _create(config, num_classes, {})
-        except ZooError:  # some regnets of timm before 1.0.26 compute with values while they are built
-            with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[]):
+            try:
+                with torch.device("meta"), _SkipInit():
+                    model = _create(config, num_classes, {})
+            except ZooError:  # some regnets of timm before 1.0.26 compute with values while they are built
                 model = _create(config, num_classes, {})
     except Exception as error:  # any of 1,400 constructors, given arguments that others chose
         raise ReleaseError(f"{folder / CONFIG}: {config['architecture']}: {first_line(error)}") from error

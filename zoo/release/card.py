@@ -22,7 +22,7 @@ from zoo.config import is_number
 from zoo.errors import ReleaseError, capital
 from zoo.markdown import escaped, markdown_table
 from zoo.release import format, provenance
-from zoo.release.evaluations import ACCURACIES, in_order, metric_title, split_words, stated_settings
+from zoo.release.evaluations import in_order, metric_title, split_words, stated_settings
 from zoo.release.schema import LIBRARY
 
 # What stands between these lines is the user's, and survives when evaluations or pictures are added.
@@ -66,7 +66,7 @@ def render(folder: Path, config: Mapping[str, Any]) -> str:
         snapshot=format.snapshot_of(metrics["training"]),
         start=provenance.start_of(recipe),
         stock=not backbones.is_own(config["architecture"]),
-        tables=_tables(evaluations),
+        table=_table(evaluations),
         teachers=provenance.teachers_of(recipe),
         training=metrics["training"],
     )
@@ -120,7 +120,7 @@ def check_card(folder: Path, config: Mapping[str, Any]) -> None:
             mend = anew
             if key.startswith("license"):
                 said = shlex.quote(str(found.get("license_name") or found.get("license") or "ID"))
-                mend = f"config.json records the licence; to set another: zoo push {folder} ORG/NAME --license {said}"
+                mend = f"To set another licence: zoo push {folder} ORG/NAME --license {said}"
             raise ReleaseError(
                 f"{file}: {key}: found {found.get(key)!r}, expected {expected.get(key)!r}. {mend}"
             )
@@ -235,26 +235,19 @@ def _results(evaluations: Sequence[Mapping[str, Any]]) -> Iterator[EvalResult]:
             )
 
 
-def _tables(evaluations: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """Return tables with their titles, every evaluation a row with its protocol, data and split."""
-    classified = [entry for entry in evaluations if "accuracy" in entry["metrics"]]
-    others = [entry for entry in evaluations if "accuracy" not in entry["metrics"]]
-    found = []
-    for title, entries in (("Top-1 accuracies.", classified), ("Retrieval.", others)):
-        names = in_order(name for entry in entries for name in entry["metrics"])
-        if entries is classified:
-            names = [name for name in names if name in (*ACCURACIES, "calibration_error")]
-        head = ["Protocol", "Data", "Split", *(f"{metric_title(name)} (%)" for name in names), "Settings"]
-        rows = [
-            [
-                *(entry["protocol"], entry["data"], split_words(entry)),
-                *(_percent(entry["metrics"], name) for name in names),
-                "; ".join(_facts(stated_settings(entry))),
-            ]
-            for entry in entries
+def _table(evaluations: Sequence[Mapping[str, Any]]) -> str:
+    """Return a table in which every evaluation is a row with its protocol, data and split."""
+    names = in_order(name for entry in evaluations for name in entry["metrics"])
+    head = ["Protocol", "Data", "Split", *(f"{metric_title(name)} (%)" for name in names), "Settings"]
+    rows = [
+        [
+            *(entry["protocol"], entry["data"], split_words(entry)),
+            *(_percent(entry["metrics"], name) for name in names),
+            "; ".join(_facts(stated_settings(entry))),
         ]
-        found += [(title, markdown_table(head, rows, left=(0, 1, 2, len(head) - 1)))] if entries else []
-    return found
+        for entry in evaluations
+    ]
+    return markdown_table(head, rows, left=(0, 1, 2, len(head) - 1))
 
 
 def _percent(metrics: Mapping[str, Any], name: str) -> str:

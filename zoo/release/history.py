@@ -1,74 +1,29 @@
 """How a training went: the rows that its run recorded, thinned, as `history.json` of the release.
 
-`{"format": 1, "rows": [R], "columns": {"step": [R], "epoch": [R], NAME: [R]}, "classes": [{...}]}`: `rows` says
-of how many recorded rows each one is the mean; null in a column is a value that was not recorded. `classes`
-are rows of classes.jsonl, each with `step`, `epoch`, how many `looks` it is of, and lists of C values, or null.
+`{"format": 1, "rows": [R], "columns": {"step": [R], "epoch": [R], NAME: [R]}, "classes": [{...}]}`: `rows`
+says of how many recorded rows each one is the mean; null in a column is a value that was not recorded.
+`classes` are rows of classes.jsonl: `step`, `epoch`, how many `looks` it is of, lists of C values, or null.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import numpy as np
-from pydantic import ConfigDict, Field, ValidationError, model_validator
 
-from zoo.config import Config, is_number
-from zoo.errors import is_printable
+from zoo.config import is_number
+from zoo.errors import ReleaseError, is_printable
 from zoo.release import format, schema
 
 MOST_ROWS = 400  # more than a figure shows, in 100 kB
 MOST_CLASS_ROWS = 8
 
-_Step = Annotated[int, Field(ge=0, lt=1 << 53)]
-_Positive = Annotated[int, Field(gt=0)]
-_Column = list[float | None]
-
 History = dict[str, Any]
-
-
-class _ClassRow(Config):
-    """A row of classes, whose other keys hold a list with a value for each class, or nothing."""
-
-    model_config = ConfigDict(extra="allow")
-    __pydantic_extra__: dict[str, _Column | None] = Field(init=False)
-
-    step: _Step
-    epoch: float
-    looks: _Positive
-    images: Annotated[list[Annotated[float, Field(ge=0)]], Field(min_length=1)]
-
-    @model_validator(mode="after")
-    def _same_length(self) -> _ClassRow:
-        if any(
-            values is not None and len(values) != len(self.images)
-            for values in self.__pydantic_extra__.values()
-        ):
-            raise ValueError(f"expected {len(self.images)} values in each list, one for each class")
-        return self
-
-
-class _History(Config):
-    """The file as a whole."""
-
-    format: Literal[1]
-    rows: list[_Positive]
-    columns: dict[str, _Column]
-    classes: Annotated[list[_ClassRow], Field(max_length=MOST_CLASS_ROWS)]
-
-    @model_validator(mode="after")
-    def _same_length(self) -> _History:
-        steps = self.columns.get("step", [])
-        if not {"step", "epoch"} <= self.columns.keys() or None in steps or not 0 < len(steps) <= MOST_ROWS:
-            raise ValueError(f'"columns": expected step and epoch, of 1 to {MOST_ROWS} rows')
-        if any(len(values) != len(steps) for values in [self.rows, *self.columns.values()]):
-            raise ValueError(f'"columns": expected {len(steps)} values in each and in "rows"')
-        return self
 
 
 def gather(rows: Sequence[Mapping[str, Any]], class_rows: Sequence[Mapping[str, Any]] = ()) -> History | None:
@@ -80,36 +35,32 @@ def gather(rows: Sequence[Mapping[str, Any]], class_rows: Sequence[Mapping[str, 
 
     Args:
         rows: of metrics.jsonl, in order; rows of one step (a look at the validation part) become one.
-        class_rows: of classes.jsonl, in order; damaged ones are left out.
+        class_rows: of classes.jsonl, in order.
     """
     merged: dict[int, dict[str, Any]] = {}
     for row in rows:
-        if isinstance(step := row.get("step"), int):
-            merged.setdefault(step, {}).update(row)
+        merged.setdefault(row["step"], {}).update(row)
     taken = [merged[step] for step in sorted(merged)]
     if not taken:
         return None
     blocks = [[row] for row in taken]
     if len(taken) > MOST_ROWS:
         blocks = [taken[:1], *_blocks(taken[1:-1], MOST_ROWS - 2), taken[-1:]]
-    known = {
-        name
-        for row in taken
-        for name, value in row.items()
-        if is_printable(name) and _finite(value) is not None
-    }
-    names = dict.fromkeys(name for row in taken for name in row if name in known)
     columns: dict[str, list[Any]] = {
         "step": [block[-1]["step"] for block in blocks],
-        "epoch": [_short(_finite(block[-1].get("epoch"))) for block in blocks],
+        "epoch": [_short(block[-1]["epoch"]) for block in blocks],
     }
-    for name in (name for name in names if name not in columns):
-        columns[name] = [_mean([_finite(row.get(name)) for row in block]) for block in blocks]
+    for name in dict.fromkeys(name for row in taken for name in row if is_printable(name)):
+        values = [_mean([row.get(name) for row in block]) for block in blocks]
+        if name not in columns and any(value is not None for value in values):
+            columns[name] = values
+    classes = len(class_rows[-1]["images"]) if class_rows else 0
+    known = [row for row in class_rows if len(row["images"]) == classes]
     return {
         "format": 1,
         "rows": [len(block) for block in blocks],
         "columns": columns,
-        "classes": _class_blocks(class_rows),
+        "classes": [_class_mean(block) for block in _blocks(known, min(len(known), MOST_CLASS_ROWS))],
     }
 
 
@@ -140,32 +91,22 @@ def read(folder: Path) -> History | None:
         ReleaseError: naming what in it `gather` does not make.
     """
     file = folder / format.HISTORY
-    if not os.path.lexists(file):
+    if not file.exists():
         return None
     history = format.read_json(file)
-    schema.check(_History, history, str(file))
+    schema.check(schema.History, history, str(file))
+    columns, rows = history["columns"], history["rows"]
+    if not {"step", "epoch"} <= columns.keys() or any(
+        len(values) != len(rows) for values in columns.values()
+    ):
+        raise ReleaseError(f"{file}: columns: expected step, epoch and others, {len(rows)} values in each")
     return history
 
 
 def _blocks(rows: Sequence[Any], count: int) -> list[Sequence[Any]]:
-    edges = [round(i * len(rows) / count) for i in range(count + 1)]
+    """Part rows into blocks of neighbours, as even as can be."""
+    edges = [round(i * len(rows) / count) for i in range(count + 1)] if count else []
     return [rows[a:b] for a, b in pairwise(edges)]
-
-
-def _class_blocks(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Part the classes' rows into at most `MOST_CLASS_ROWS` blocks, each of which becomes its mean."""
-    sound = []
-    for row in rows:
-        plain = {
-            k: [_finite(v) for v in value] if isinstance(value, list) else value for k, value in row.items()
-        }
-        try:
-            _ClassRow.model_validate(plain)
-        except ValidationError:
-            continue
-        sound.append(plain)
-    sound = [row for row in sound if len(row["images"]) == len(sound[-1]["images"])]
-    return [_class_mean(block) for block in _blocks(sound, min(len(sound), MOST_CLASS_ROWS))] if sound else []
 
 
 def _class_mean(block: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -189,17 +130,14 @@ def _class_mean(block: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return mean
 
 
-def _finite(value: object) -> float | int | None:
-    return value if is_number(value) and abs(value) < 1e300 else None  # neither nan nor inf
-
-
-def _mean(values: Sequence[float | int | None]) -> float | int | None:
-    known = [value for value in values if value is not None]
+def _mean(values: Sequence[object]) -> float | int | None:
+    """Return the mean of those values that are finite numbers, None where there are none."""
+    known = [value for value in values if is_number(value) and math.isfinite(value)]
     return _short(math.fsum(known) / len(known) if len(known) > 1 else known[0]) if known else None
 
 
-def _short(value: float | int | None) -> float | int | None:
-    return value if value is None or isinstance(value, int) else float(f"{value:.6g}")
+def _short(value: float | int) -> float | int:
+    return value if isinstance(value, int) else float(f"{value:.6g}")
 
 
 def _plain(value: object) -> str:

@@ -16,8 +16,8 @@ from zoo.release import format
 
 START, TEACHERS = "init.release", "objective.distill.teachers"
 
-# https://huggingface.co/docs/hub/repositories-licenses as of June 2026, with openmdw-1.1 as its newest: the Hub
-# refuses a card whose `license` is none of these. Any other one is `other` there, with a name of its own.
+# https://huggingface.co/docs/hub/repositories-licenses as of June 2026, with openmdw-1.1 as its newest. The Hub
+# refuses a card whose `license` is none of these; any other one is `other` there, with a name of its own.
 _LISTED = """
     apache-2.0 mit openrail bigscience-openrail-m creativeml-openrail-m bigscience-bloom-rail-1.0
     bigcode-openrail-m afl-3.0 artistic-2.0 bsl-1.0 bsd bsd-2-clause bsd-3-clause bsd-3-clause-clear c-uda
@@ -47,7 +47,7 @@ def check_license(license: object, where: str = "licence") -> None:
         )
     if license_on_hub(text)[0] == "other" and (near := did_you_mean(text, sorted(LICENSES))):
         warnings.warn(
-            f'licence "{text}" is none of the Hub\'s identifiers, and is written as "other" with that name.{near}',
+            f'licence "{text}" is none of the Hub\'s identifiers, and becomes "other" with that name.{near}',
             ZooWarning,
             stacklevel=2,
         )
@@ -160,11 +160,8 @@ def check_public(folder: Path) -> None:
         ReleaseError: naming each, and how the recipe gets a name that others can read.
     """
     recipe = format.read_recipe(folder)
-    private = [
-        f'{each.key} is the folder "{each.name}"'
-        for each in origins(recipe, {}, folder)
-        if _is_folder(each.name)
-    ]
+    began = [each for each in origins(recipe, {}, folder) if _is_folder(each.name)]
+    private = [f'{each.key} is the folder "{each.name}"' for each in began]
     if private:
         raise ReleaseError(
             f"{folder / format.RECIPE}: {', '.join(private)}: others cannot read it, and its path would be "

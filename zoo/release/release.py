@@ -56,8 +56,7 @@ class Release:
             tensors.read_header(folder / format.WEIGHTS)
             return release
         needed = [format.RECIPE, format.METRICS, *format.recorded_tensors(release.config["zoo"])]
-        absent = [name for name in needed if not is_file(folder / name)]
-        if absent:
+        if absent := [name for name in needed if not is_file(folder / name)]:
             raise ReleaseError(f"{folder}: incomplete release, {', '.join(absent)} is missing")
         return release
 
@@ -104,6 +103,53 @@ class Release:
         """The learned class centers, or None when the objective has none."""
         return tensors.read_centers(self.path, self.config)
 
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The classes of the training data, in the order of their indices."""
+        return tuple(self.config.get("label_names") or self.config["zoo"]["class_names"])
+
+    @property
+    def card(self) -> str:
+        """The model card, Markdown with YAML metadata."""
+        return format.read_text(self.path / format.CARD)
+
+    @property
+    def preprocess(self) -> format.Preprocess:
+        """How images become the encoder's input."""
+        cfg = self.config["pretrained_cfg"]
+        mean, std = tuple(cfg["mean"]), tuple(cfg["std"])
+        return format.Preprocess(cfg["input_size"][-1], cfg["crop_pct"], cfg["interpolation"], mean, std)
+
+    def transform(self, training: bool = False) -> Callable[[Any], Any]:
+        """Return timm's transform from a PIL image of any mode to the encoder's input `[3, H, W]`.
+
+        Modes are converted as timm and the data readers here do it; the rotation that a camera writes into a
+        file (EXIF) is not applied, as in timm. The transform raises a `DataError` for what is no PIL image,
+        and for grey of more than 8 bits or of fractions.
+
+        Args:
+            training: timm's own random crops, flips and colours for this input, e.g. to fine-tune with;
+                they are not the views of the release's recipe.
+        """
+        data_config = timm.data.resolve_data_config({}, pretrained_cfg=configs.pretrained_cfg_of(self.config))
+        transform = timm.data.create_transform(**data_config, is_training=training)
+        return transforms.Compose([transforms.Lambda(rgb), transform])  # type: ignore[no-any-return]
+
+    def load(
+        self,
+        *,
+        num_classes: int = 0,
+        head: Literal["centers"] | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        **model_kwargs: Any,
+    ) -> nn.Module:
+        """Return the model; the arguments are those of `zoo.load`."""
+        if model_kwargs.get("pretrained") is True:  # a habit of timm's, and true of every release
+            del model_kwargs["pretrained"]
+        asked: Any = {"num_classes": num_classes, "head": head, "device": device, "dtype": dtype}
+        return build(self.path, self.config, **asked, model_kwargs=model_kwargs)
+
     def nearest_classes(self, image: Image.Image, k: int = 5) -> list[tuple[str, float]]:
         """Return the k nearest classes of an image, by encoder and learned centers, most probable first.
 
@@ -129,6 +175,10 @@ class Release:
         classes = (centers.class_names[index] for index in nearest.index[0].tolist())
         return list(zip(classes, nearest.probability[0].tolist(), strict=True))
 
+    @cached_property
+    def _encoder(self) -> nn.Module:
+        return self.load().eval().requires_grad_(False)
+
     def require_centers(self) -> Centers:
         """Return the learned class centers, or raise an error that says what else there is."""
         if self.centers is None:
@@ -137,67 +187,6 @@ class Release:
                 'To classify with it: "zoo evaluate knn", or learn some with "zoo finetune --init NAME"'
             )
         return self.centers
-
-    @cached_property
-    def _encoder(self) -> nn.Module:
-        return self.load().eval().requires_grad_(False)
-
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        """The classes of the training data, in the order of their indices."""
-        return tuple(self.config.get("label_names") or self.config["zoo"]["class_names"])
-
-    @property
-    def card(self) -> str:
-        """The model card, Markdown with YAML metadata."""
-        return format.read_text(self.path / format.CARD)
-
-    @property
-    def preprocess(self) -> format.Preprocess:
-        """How images become the encoder's input."""
-        cfg = self.config["pretrained_cfg"]
-        mean, std = tuple(cfg["mean"]), tuple(cfg["std"])
-        return format.Preprocess(cfg["input_size"][-1], cfg["crop_pct"], cfg["interpolation"], mean, std)
-
-    def transform(self, training: bool = False) -> Callable[[Any], Any]:
-        """Return timm's transform from a PIL image to the encoder's input `[3, H, W]`.
-
-        Args:
-            training: timm's own random crops, flips and colours for this input, e.g. to fine-tune with;
-                they are not the views of the release's recipe.
-
-        The transform takes images of any mode, converted as timm and the data readers here do it. The
-        rotation that a camera writes into a file (EXIF) is not applied, as in timm.
-
-        Raises:
-            DataError: the transform, for what is no PIL image, and grey of more than 8 bits or of fractions.
-        """
-        cfg = configs.pretrained_cfg_of(self.config)
-        data_config = timm.data.resolve_data_config({}, pretrained_cfg=cfg)
-        transform = timm.data.create_transform(**data_config, is_training=training)
-        return transforms.Compose([transforms.Lambda(rgb), transform])  # type: ignore[no-any-return]
-
-    def load(
-        self,
-        *,
-        num_classes: int = 0,
-        head: Literal["centers"] | None = None,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-        **model_kwargs: Any,
-    ) -> nn.Module:
-        """Return the model; the arguments are those of `zoo.load`."""
-        if model_kwargs.get("pretrained") is True:  # a habit of timm's, and true of every release
-            del model_kwargs["pretrained"]
-        return build(
-            self.path,
-            self.config,
-            num_classes=num_classes,
-            head=head,
-            device=device,
-            dtype=dtype,
-            model_kwargs=model_kwargs,
-        )
 
     def verify(self) -> None:
         """Compare weights, centers, recipe and images' list with the hashes in `config.json`, every byte.
@@ -213,56 +202,24 @@ class Release:
     @property
     def writable(self) -> bool:
         """Whether evaluations can be added: a folder of the user's, neither shipped nor a download."""
-        return os.access(self.path, os.W_OK) and self._fixed is None
+        return os.access(self.path, os.W_OK) and not self._fixed
 
     def add_evaluation(self, entry: Mapping[str, Any]) -> None:
         """Add an evaluation to `metrics.json` and the card, in place of an equal one made before.
 
         Args:
             entry: `protocol`, `data`, `split`, `metrics` (name -> value; accuracies in percent) and what else
-                describes it: `settings`, `seed`, `date`. Entries are equal when protocol, data, split,
-                settings and seed are. Numbers may be NumPy's or torch's. Recorded with it are `metric` and
-                `value`, the name and number of the one that tables show first, and None for a seed or date
-                that is not given.
+                describes it, see `checked_evaluation`. Entries are equal when protocol, data, split, settings
+                and seed are.
 
         Raises:
-            ReleaseError: when some of it is missing or of another kind, `metric` or `value` is not in its
-                metrics, or the release cannot be changed.
+            ReleaseError: when some of it is missing or of another kind, or the release cannot be changed.
         """
         checked = checked_evaluation(entry, f"an evaluation of {self.name}")
         with self._changing() as config:
-            metrics = self.metrics
-            others = [old for old in metrics["evaluations"] if identity(old) != identity(checked)]
-            metrics["evaluations"] = [*others, checked]
-            write_text(self.path / format.METRICS, format.to_json(metrics))
-            self._write_card(config)
-
-    def with_license(self, license: str) -> Release:
-        """Set the licence of the weights, in `config.json` and on the card; return the release opened anew.
-
-        Of weights whose training started from others' it is warned: what those ask for holds all the same.
-
-        Args:
-            license: an identifier of the Hub's, e.g. "cc-by-4.0", or another licence's name: the card's
-                metadata say `license: other` with that name, as the Hub wants it.
-
-        Raises:
-            ReleaseError: for no name of a licence, or a release that cannot be changed.
-        """
-        provenance.check_license(license)
-        began, old = provenance.began_with(self.recipe), self.config["pretrained_cfg"]["license"]
-        if began and license != old:
-            warnings.warn(
-                f'{self.path}: licence "{license}" in the place of "{old}": the training {began}, and what '
-                "the licence of those weights asks for holds for these, too; the card goes on to say so",
-                ZooWarning,
-                stacklevel=2,
-            )
-        with self._changing() as config:
-            changed = {**config, "pretrained_cfg": {**config["pretrained_cfg"], "license": license}}
-            write_text(self.path / format.CONFIG, format.to_json(changed))
-            self._write_card(changed)
-        return Release.at(self.path)
+            found = self.metrics
+            others = [old for old in found["evaluations"] if identity(old) != identity(checked)]
+            self._write(config, {**found, "evaluations": [*others, checked]})
 
     def add_example(self, image: Image.Image, *, credit: str) -> dict[str, float]:
         """Show on the card a small copy of an image, and the classes that the release itself finds in it.
@@ -279,22 +236,43 @@ class Release:
             DataError: for what is no image of 8 bits.
         """
         small, png = shrunk(image, _EXAMPLE_SIDE, _EXAMPLE_BYTES)
-        top = dict(self.nearest_classes(small))
-        example = {"credit": credit, "top": top}
+        example = {"credit": credit, "top": dict(self.nearest_classes(small))}
         with self._changing() as config:
             metrics = format.checked_metrics({**self.metrics, "example": example}, self.path / format.METRICS)
             write_atomic(self.path / format.EXAMPLE, lambda file: file.write_bytes(png))
-            write_text(self.path / format.METRICS, format.to_json(metrics))
-            self._write_card(config)
-        return top
+            self._write(config, metrics)
+        return dict(example["top"])
+
+    def with_license(self, license: str) -> Release:
+        """Set the licence of the weights, in `config.json` and on the card; return the release opened anew.
+
+        Of weights whose training started from others' it is warned: what those ask for holds all the same.
+
+        Args:
+            license: an identifier of the Hub's, e.g. "cc-by-4.0", or another licence's name.
+
+        Raises:
+            ReleaseError: for no name of a licence, or a release that cannot be changed.
+        """
+        provenance.check_license(license)
+        if began := provenance.began_with(self.recipe):
+            told = f"the training {began}, whose licence also applies, as the card goes on to say"
+            warnings.warn(f'{self.path}: licence "{license}": {told}', ZooWarning, stacklevel=2)
+        with self._changing() as config:
+            changed = {**config, "pretrained_cfg": {**config["pretrained_cfg"], "license": license}}
+            write_text(self.path / format.CONFIG, format.to_json(changed))
+            self._write(changed)
+        return Release.at(self.path)
 
     def render_card(self) -> str:
         """Write the card anew from what the release records, and return it; notes between its marks stay."""
         with self._changing() as config:
-            self._write_card(config)
+            self._write(config)
             return self.card
 
-    def _write_card(self, config: Mapping[str, Any]) -> None:
+    def _write(self, config: Mapping[str, Any], metrics: Mapping[str, Any] | None = None) -> None:
+        if metrics is not None:
+            write_text(self.path / format.METRICS, format.to_json(metrics))
         write_text(self.path / format.CARD, card.render(self.path, config))
 
     @contextmanager
@@ -304,25 +282,21 @@ class Release:
         Raises:
             ReleaseError: if it is shipped or a download, or cannot be written.
         """
-        if self._fixed is not None:
-            raise ReleaseError(f"{self.path}: {self._fixed}. Copy it, then open the copy")
-        if not is_dir(self.path):  # which the lock would make
-            raise ReleaseError(f"{self.path}: cannot be changed: the folder is not there any more")
+        why = self._fixed
+        if why or not is_dir(self.path):  # which the lock would make
+            raise ReleaseError(f"{self.path}: {why or 'is not there any more'}. Copy it, then open the copy")
         try:
             with turn(self.path / format.LOCK):
                 yield configs.read_config(self.path)
         except OSError as error:
-            raise ReleaseError(
-                f"{self.path}: cannot be changed: {error}. Copy the release, then open the copy"
-            ) from None
+            raise ReleaseError(f"{self.path}: cannot be changed: {error}. Copy it, then open it") from None
 
     @property
-    def _fixed(self) -> str | None:
+    def _fixed(self) -> str:
         """Why nothing in the folder may change, if so."""
         if catalog.is_shipped(self.path):
             return "a shipped release does not change"
         if self.is_plain:
             return 'a plain timm model does not change; "zoo convert" makes a release of it'
-        if (self.path / format.METRICS).is_symlink():  # huggingface_hub's cache links to shared blobs
-            return "a downloaded release does not change"
-        return None
+        # huggingface_hub's cache links to shared blobs
+        return "a downloaded release does not change" * (self.path / format.METRICS).is_symlink()

@@ -175,6 +175,15 @@ class Metrics(_Open):
     example: _Example | None = None
 
 
+class History(Config):
+    """`history.json` as a whole; see `zoo.release.history`."""
+
+    format: Literal[1]
+    rows: Annotated[list[_Count], Field(min_length=1)]
+    columns: dict[str, list[float | None]]
+    classes: list[dict[str, Any]]
+
+
 class RecipeSections(_Open):
     """The sections of `recipe.yaml` of which evaluations and cards use parts."""
 

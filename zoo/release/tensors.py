@@ -1,4 +1,4 @@
-"""The tensors of a release: weights, class centers, lists of images; read once header and hash are checked."""
+"""The tensors of a release: weights, class centers, lists of images."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from zoo.release import format
 
 _FLOATS = {"F64", "F32", "F16", "BF16"}
 _NOT_SAFETENSORS = {
-    b"version https://git-lfs": "this is Git LFS's pointer to the file, not the file; run `git lfs pull` there",
+    b"version https://git-lfs": "this is Git LFS's pointer to the file; run `git lfs pull` there",
     b"PK\x03\x04": "this is a pickle of torch.save, which is never run here",
     b"\x80": "this is a pickle, which is never run here",
 }
 
 
 class TensorInfo(NamedTuple):
-    """What a file's header says about one tensor: safetensors' name of its type, e.g. "F32", and its shape."""
+    """What a file's header says of a tensor: safetensors' name of its type, e.g. "F32", and its shape."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -40,13 +40,12 @@ def to_half(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     Raises:
         ReleaseError: naming the tensor with a finite number beyond float16's range.
     """
-    halves = {
-        name: tensor.half() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()
-    }
-    for name, half in halves.items():
-        if half.isinf().any() and not tensors[name].isinf().any():
+    halves = {}
+    for name, tensor in tensors.items():
+        halves[name] = tensor.half() if tensor.is_floating_point() else tensor
+        if halves[name].isinf().any() and not tensor.isinf().any():
             raise ReleaseError(
-                f"{name}: found {float(tensors[name].abs().max()):.4g}, but float16 ends at "
+                f"{name}: found {float(tensor.abs().max()):.4g}, but float16 ends at "
                 f"{torch.finfo(torch.float16).max:.0f}; training.release_dtype=float32 keeps it"
             )
     return halves
@@ -58,9 +57,7 @@ def round_to_half(encoder: nn.Module) -> None:
     Raises:
         ReleaseError: as `to_half`.
     """
-    state = encoder.state_dict()
-    for name, half in to_half(state).items():
-        state[name].copy_(half)
+    encoder.load_state_dict(to_half(encoder.state_dict()))  # which copies into the precision that is there
 
 
 def round_centers_to_half(centers: Centers) -> Centers:
@@ -182,9 +179,9 @@ def read_centers(folder: Path, config: Mapping[str, Any]) -> Centers | None:
         "bias": torch.empty(len(names), device="meta"),
         "class_counts": torch.empty(len(names), dtype=torch.int64, device="meta"),
     }
-    if prototypes := header.pop("prototypes", None):  # as wide as the projection, which is recorded nowhere
-        if prototypes.shape[:1] != (len(names),):
-            raise ReleaseError(f"{file}: prototypes is {list(prototypes.shape)}, expected {len(names)} rows")
+    prototypes = header.pop("prototypes", None)  # as wide as the projection, which is recorded nowhere
+    if prototypes is not None and prototypes.shape[:1] != (len(names),):
+        raise ReleaseError(f"{file}: prototypes is {list(prototypes.shape)}, expected {len(names)} rows")
     if problem := mismatch(expected, header):
         raise ReleaseError(f"{file}: does not fit {len(names)} classes: {problem}")
     tensors = read_tensors(file, zoo["centers_sha256"])

@@ -104,11 +104,10 @@ def write_release(
                 write_tensors(_stored(found, dtype), staging / file, {"format": "pt"})
             if images:
                 write_images(images, staging / format.IMAGES)
-            texts = {format.RECIPE: recipe_text, format.METRICS: format.to_json(record)}
+            (staging / format.RECIPE).write_text(recipe_text, encoding="utf-8")
+            (staging / format.METRICS).write_text(format.to_json(record), encoding="utf-8")
             if history is not None:
-                texts[format.HISTORY] = histories.to_json(history)
-            for file, text in texts.items():
-                (staging / file).write_text(text, encoding="utf-8")
+                (staging / format.HISTORY).write_text(histories.to_json(history), encoding="utf-8")
             for picture, source in (pictures or {}).items():
                 shutil.copyfile(source, staging / f"{picture}.png")
             config["zoo"] = {
@@ -244,22 +243,15 @@ def _stored(tensors: Mapping[str, Tensor], dtype: str) -> dict[str, Tensor]:
     Raises:
         ReleaseError: naming a tensor with numbers that float16 does not hold, if that is `dtype`.
     """
-    plain: dict[str, Tensor] = {}
-    storages: set[int] = set()
-    for name, value in (tensors if dtype == "float32" else to_half(tensors)).items():
-        given = tensors[name]
-        if not torch.equal(value.to(given.dtype).nan_to_num(), given.nan_to_num()):
+    stored = dict(tensors) if dtype == "float32" else to_half(tensors)
+    for name, tensor in tensors.items():
+        if not torch.equal(stored[name].to(tensor.dtype).nan_to_num(), tensor.nan_to_num()):
             raise ReleaseError(f"{name}: found numbers that float16 does not hold, expected rounded ones")
-        tensor = value.detach().cpu().contiguous()
-        if tensor.untyped_storage().data_ptr() in storages:
-            tensor = tensor.clone()
-        storages.add(tensor.untyped_storage().data_ptr())
-        plain[name] = tensor
-    return plain
+    return {name: tensor.detach().cpu().contiguous().clone() for name, tensor in stored.items()}
 
 
 def _check_reload(release: Release, encoder: nn.Module, size: int) -> None:
-    """Make sure that the written weights are this encoder: same tensors, same features."""
+    """Make sure that the written weights make the features of this encoder."""
     loaded = release.load(dtype=next(encoder.parameters()).dtype).eval()
     images = _images(encoder, size)
     with torch.no_grad():
