@@ -94,13 +94,11 @@ def _describe(folder: Path, raw: Mapping[str, Any]) -> dict[str, Any]:
         raise ReleaseError(f"{where}: num_classes: found {str(classes)[:40]!r}, expected 0 or more")
     if is_file(folder / "pytorch_model.bin") and not is_file(weights):
         raise ReleaseError(
-            f"{folder / 'pytorch_model.bin'}: found a pickle, never run here; expected {format.WEIGHTS}: save "
-            "the model with timm.models.save_for_hf(model, FOLDER, safe_serialization=True)"
+            f"{folder / 'pytorch_model.bin'}: found a pickle, never run here; expected {format.WEIGHTS}: "
+            "timm.models.save_for_hf(model, FOLDER, safe_serialization=True) writes it"
         )
-    # the weights may not be fetched yet, where only what tells about them is asked for
-    header, sha256 = (
-        ({}, None) if not is_file(weights) else (read_header(weights), format.known_sha256(weights))
-    )
+    fetched = is_file(weights)  # else only what tells about them was asked for
+    header, sha256 = (read_header(weights), format.known_sha256(weights)) if fetched else ({}, None)
     layer = header.get(f"{cfg.get('classifier')}.weight")
     linear = bool(classes) and layer is not None and len(layer.shape) == 2 and layer.shape[0] == classes
     width = layer.shape[1] if linear and layer is not None else raw.get("num_features")

@@ -86,15 +86,13 @@ def read_text(file: Path) -> str:
     """Read a file of the release.
 
     Raises:
-        ReleaseError: when it is missing, is no UTF-8 text, or is larger than any that belongs there.
+        ReleaseError: when it is missing, is no text, or is larger than any that belongs there.
     """
     if not is_file(file):
         raise ReleaseError(f"{file.parent}: {_unfinished(file) or f'no release, {file.name} is missing'}")
     try:
         return files.read_text(file, _MAX_TEXT_BYTES)
-    except UnicodeDecodeError as error:
-        raise ReleaseError(f"{file}: no UTF-8 text: {error.reason} at byte {error.start}") from None
-    except OSError as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise ReleaseError(f"{file}: cannot be read: {error}") from None
 
 
@@ -105,13 +103,10 @@ def _unfinished(file: Path) -> str:
         run = file.parent  # the run's own folder
     if file.name != CONFIG or not is_file(run / RECIPE):
         return ""
-    try:
-        of = f" of {read_recipe(run).get('name', 'a recipe')}"
-    except ReleaseError:
-        of = ""
+    name = read_recipe(run).get("name", "a recipe")
     return (
-        f"no release yet, but an unfinished training{of}. If it was stopped, the same command with --resume "
-        'continues it; "zoo snapshot" makes a release of what it has learned so far'
+        f"no release yet, but an unfinished training of {name}. If it was stopped, the same command with "
+        '--resume continues it; "zoo snapshot" makes a release of what it has learned so far'
     )
 
 
@@ -230,8 +225,6 @@ def check_sha256(file: Path, expected: str, *, every_byte: bool = False) -> None
     """
     try:
         found = sha256(file) if every_byte else known_sha256(file)
-    except FileNotFoundError:
-        raise ReleaseError(f"{file.parent}: {file.name} is missing") from None
     except OSError as error:
         raise ReleaseError(f"{file}: cannot be read: {error}") from None
     if found != expected:

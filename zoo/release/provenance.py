@@ -5,19 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from zoo.errors import ReleaseError, ZooWarning, did_you_mean, is_printable
+from zoo.errors import ReleaseError, is_printable
 from zoo.files import is_dir
 from zoo.release import format
 
 START, TEACHERS = "init.release", "objective.distill.teachers"
 
-# https://huggingface.co/docs/hub/repositories-licenses as of June 2026, with openmdw-1.1 as its newest. The Hub
-# refuses a card whose `license` is none of these; any other one is `other` there, with a name of its own.
+# The Hub refuses a card whose `license` is none of these; any other one is `other` there, with its own name.
+# https://huggingface.co/docs/hub/repositories-licenses as of June 2026, with openmdw-1.1 as its newest.
 _LISTED = """
     apache-2.0 mit openrail bigscience-openrail-m creativeml-openrail-m bigscience-bloom-rail-1.0
     bigcode-openrail-m afl-3.0 artistic-2.0 bsl-1.0 bsd bsd-2-clause bsd-3-clause bsd-3-clause-clear c-uda
@@ -34,7 +33,7 @@ LICENSES = frozenset(_LISTED.split())
 
 
 def check_license(license: object, where: str = "licence") -> None:
-    """Make sure that a card can name a licence; warn of what may be a slip for one that the Hub lists.
+    """Make sure that a card can name a licence.
 
     Raises:
         ReleaseError: beginning with `where`.
@@ -45,26 +44,11 @@ def check_license(license: object, where: str = "licence") -> None:
             f"{where}: found {license!r:.200}, expected an identifier of the Hub's such as cc-by-4.0, or the "
             "licence's name: letters or digits in one line, at most 200 characters"
         )
-    if license_on_hub(text)[0] == "other" and (near := did_you_mean(text, sorted(LICENSES))):
-        warnings.warn(
-            f'licence "{text}" is none of the Hub\'s identifiers, and becomes "other" with that name.{near}',
-            ZooWarning,
-            stacklevel=2,
-        )
 
 
 def license_on_hub(license: str) -> tuple[str, str | None]:
-    """Return what a card's metadata say of a licence: `license`, and `license_name` where none is listed.
-
-    Another spelling of an identifier is that identifier: "CC BY 4.0" is `cc-by-4.0`, "MIT License" is `mit`.
-    Signs with a meaning, such as the + of "GPL-3.0+", make another licence.
-    """
-    if license.lower() in LICENSES:
-        return license.lower(), None
-    spelling = _slug(re.sub(r"(?i)\blicen[cs]e\b", " ", license))
-    if spelling in LICENSES and spelling != "other" and re.fullmatch(r"[\w. -]*", license, re.ASCII):
-        return spelling, None
-    return "other", _slug(license)
+    """Return what a card's metadata say of a licence: `license`, and `license_name` where none is listed."""
+    return (license.lower(), None) if license.lower() in LICENSES else ("other", _slug(license))
 
 
 def _slug(text: str) -> str:

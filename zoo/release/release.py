@@ -60,12 +60,6 @@ class Release:
             raise ReleaseError(f"{folder}: incomplete release, {', '.join(absent)} is missing")
         return release
 
-    def __repr__(self) -> str:
-        """Say in one line what it is, and where it lies."""
-        classes = f"{len(self.class_names) or 'no'} classes"
-        objective, arch = self.config["zoo"]["objective"], self.config["architecture"]
-        return f"Release({self.name}: {arch}, {objective}, {classes}; {self.path})"
-
     @property
     def name(self) -> str:
         """The weights' name, `arch.tag`."""

@@ -52,37 +52,21 @@ def to_half(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def round_to_half(encoder: nn.Module) -> None:
-    """Round the encoder's tensors to numbers that float16 holds; they stay in the precision that they have.
-
-    Raises:
-        ReleaseError: as `to_half`.
-    """
-    encoder.load_state_dict(to_half(encoder.state_dict()))  # which copies into the precision that is there
+    """Round the encoder's tensors to numbers that float16 holds, see `to_half`; their precision stays."""
+    encoder.load_state_dict(to_half(encoder.state_dict()))
 
 
 def round_centers_to_half(centers: Centers) -> Centers:
-    """Return the centers in numbers that float16 holds, in the precision that they have.
-
-    Raises:
-        ReleaseError: as `to_half`.
-    """
+    """Return the centers in numbers that float16 holds, see `to_half`, in the precision that they have."""
     learned = {name: value for name, value in centers._asdict().items() if value is not None}
     return centers._replace(**{name: half.to(learned[name]) for name, half in to_half(learned).items()})
 
 
 def write_tensors(tensors: Mapping[str, Tensor], file: Path, metadata: Mapping[str, str]) -> None:
-    """Write a safetensors file that whoever may read other new files may read.
+    """Write contiguous CPU tensors, no two of the same memory, as a safetensors file.
 
     safetensors 0.8 leaves its file to the owner alone (mode 600), whatever the umask says; on a machine that
     people share nobody else could then load the release.
-
-    Args:
-        tensors: contiguous, on the CPU, no two of the same memory.
-        file: the file.
-        metadata: of its header.
-
-    Raises:
-        OSError, SafetensorError: when it cannot be written.
     """
     file.touch()
     mode = file.stat().st_mode
@@ -119,30 +103,20 @@ def mismatch(expected: Mapping[str, Tensor], found: Mapping[str, TensorInfo]) ->
 
     A floating-point tensor may be stored in another precision than the model's.
     """
-    both = [name for name in expected if name in found]
-    problems = {
-        "missing": [name for name in expected if name not in found],
-        "unexpected": [name for name in found if name not in expected],
-        "other shape": [
-            f"{name} is {list(found[name].shape)} instead of {list(expected[name].shape)}"
-            for name in both
-            if found[name].shape != expected[name].shape
-        ],
-        "other type": [
-            f"{name} is {found[name].dtype} instead of {expected[name].dtype}"
-            for name in both
-            if (found[name].dtype in _FLOATS) != expected[name].is_floating_point()
-        ],
-    }
+    both = [(name, tensor, found[name]) for name, tensor in expected.items() if name in found]
+    wrong = [
+        f"{name} is {info.dtype} {list(info.shape)} instead of {tensor.dtype} {list(tensor.shape)}"
+        for name, tensor, info in both
+        if info.shape != tensor.shape or (info.dtype in _FLOATS) != tensor.is_floating_point()
+    ]
+    missing = [name for name in expected if name not in found]
+    unexpected = [name for name in found if name not in expected]
+    problems = {"missing": missing, "unexpected": unexpected, "other shape or type": wrong}
     return "; ".join(f"{kind}: {few(names)}" for kind, names in problems.items() if names)[:2000]
 
 
 def read_tensors(file: Path, sha256: str) -> dict[str, Tensor]:
-    """Map a safetensors file into memory, on the CPU.
-
-    Args:
-        file: the file. Whether its tensors are the wanted ones is for `read_header` to say, before.
-        sha256: the recorded hash.
+    """Map a safetensors file, whose header was read before, into memory.
 
     Raises:
         ReleaseError: when it is missing, damaged, or not the recorded one.

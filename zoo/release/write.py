@@ -86,7 +86,17 @@ def write_release(
     encoder.eval().requires_grad_(False)
     backbones.check_input(encoder, preprocess.input_size)
     model = encoder if centers is None else _classifier(encoder, centers, preprocess.input_size) or encoder
-    config = _timm_config(model, arch, _with_size(encoder, model_args), preprocess, name, license)
+    default: Mapping[str, Any] = encoder.pretrained_cfg  # type: ignore[assignment]
+    args = dict(model_args)
+    if default.get("fixed_input_size"):  # else timm would take the size of the preprocessing
+        args.setdefault("img_size", default["input_size"][-1])
+    config: dict[str, Any] = {
+        "architecture": arch,
+        "num_classes": int(model.num_classes),  # type: ignore[arg-type]
+        "num_features": int(model.num_features),  # type: ignore[arg-type]
+        "model_args": args,
+        "pretrained_cfg": _timm_config(model, preprocess, name.split(".", 1)[-1], license),
+    }
     if model is not encoder:
         config["label_names"] = list(class_names)
     if dtype == "float16":
@@ -159,15 +169,8 @@ def check_release(release: Release) -> None:
     format.read_text(folder / format.CARD)
 
 
-def _timm_config(
-    model: nn.Module,
-    arch: str,
-    model_args: Mapping[str, Any],
-    preprocess: format.Preprocess,
-    name: str,
-    license: str,
-) -> dict[str, Any]:
-    """Return `config.json` as timm and transformers read it, without classes and the `zoo` key.
+def _timm_config(model: nn.Module, preprocess: format.Preprocess, tag: str, license: str) -> dict[str, Any]:
+    """Return the part of `config.json` that timm and transformers read, without the architecture.
 
     Nothing is taken over from the architecture's default weights except where its first convolution and its
     classifier are: provenance, licence and preprocessing are this model's own. `num_classes` stands at the
@@ -175,33 +178,19 @@ def _timm_config(
     """
     default: Mapping[str, Any] = model.pretrained_cfg  # type: ignore[assignment]
     return {
-        "architecture": arch,
-        "num_classes": int(model.num_classes),  # type: ignore[arg-type]
-        "num_features": int(model.num_features),  # type: ignore[arg-type]
-        "model_args": dict(model_args),
-        "pretrained_cfg": {
-            "tag": name.split(".", 1)[1] if "." in name else name,
-            "custom_load": False,
-            "input_size": [3, preprocess.input_size, preprocess.input_size],
-            "fixed_input_size": bool(default.get("fixed_input_size", False)),
-            "interpolation": preprocess.interpolation,
-            "crop_pct": preprocess.crop_pct,
-            "crop_mode": "center",
-            "mean": list(preprocess.mean),
-            "std": list(preprocess.std),
-            "first_conv": default.get("first_conv"),
-            "classifier": default.get("classifier"),
-            "license": license,
-        },
+        "tag": tag,
+        "custom_load": False,
+        "input_size": [3, preprocess.input_size, preprocess.input_size],
+        "fixed_input_size": bool(default.get("fixed_input_size", False)),
+        "interpolation": preprocess.interpolation,
+        "crop_pct": preprocess.crop_pct,
+        "crop_mode": "center",
+        "mean": list(preprocess.mean),
+        "std": list(preprocess.std),
+        "first_conv": default.get("first_conv"),
+        "classifier": default.get("classifier"),
+        "license": license,
     }
-
-
-def _with_size(encoder: nn.Module, model_args: Mapping[str, Any]) -> dict[str, Any]:
-    """Name the size of an encoder that has a fixed one: timm would take that of the preprocessing instead."""
-    default: Mapping[str, Any] = getattr(encoder, "pretrained_cfg", {})
-    if not default.get("fixed_input_size") or "img_size" in model_args:
-        return dict(model_args)
-    return {**model_args, "img_size": default["input_size"][-1]}
 
 
 def _classifier(encoder: nn.Module, centers: Centers, size: int) -> nn.Module | None:
