@@ -88,19 +88,14 @@ def test_loading_an_encoder_draws_no_random_numbers(released):
     assert torch.equal(torch.get_rng_state(), state)
 
 
-@pytest.mark.parametrize("loader", ["zoo", "timm"])
-def test_features_only_and_a_new_head_also_by_plain_timm(released, images, loader):
+def test_features_only_and_a_new_head_are_those_of_plain_timm(released, images):
     release, encoder = released
-
-    def load(**kwargs):
-        if loader == "zoo":
-            return zoo.load(release.path, **kwargs).eval()
-        return plain_timm(release.path, **kwargs)
-
-    maps = load(features_only=True)(images)
+    maps = zoo.load(release.path, features_only=True).eval()(images)
     assert [tuple(m.shape[1:]) for m in maps] == [(16, 32, 32), (32, 16, 16), (64, 8, 8)]
     assert torch.equal(maps[-1], encoder.forward_features(images))
-    model = load(num_classes=7)
+    plain = plain_timm(release.path, features_only=True)(images)
+    assert all(torch.equal(one, other) for one, other in zip(maps, plain, strict=True))
+    model = zoo.load(release.path, num_classes=7).eval()
     assert torch.equal(model.forward_features(images), maps[-1])
     assert model(images).shape == (2, 7)
 
@@ -194,23 +189,6 @@ def test_what_cannot_be_loaded_is_refused(released, asked, message):
 def test_a_head_of_centers_needs_centers(released, tmp_path):
     with pytest.raises(ReleaseError, match="has no centers"):
         release_of(tmp_path / "r", released[1]).load(head="centers")
-
-
-def test_a_file_of_a_release_is_no_release(copied):
-    with pytest.raises(ReleaseError, match=r'model\.safetensors": found a file, expected the folder'):
-        zoo.load(copied / "model.safetensors")
-
-
-def test_an_unknown_name_gives_the_nearest(released, tmp_path, monkeypatch):
-    shutil.copytree(released[0].path, tmp_path / "model_cards" / "cifar_resnet20.paco_test")
-    monkeypatch.setattr("zoo.catalog._shared", lambda folder: tmp_path / folder)
-    assert zoo.open("cifar_resnet20.paco_test").name == "cifar_resnet20.paco_test"
-    with pytest.raises(ReleaseError, match=r'Did you mean "cifar_resnet20\.paco_test"\?'):
-        zoo.open("cifar_resnet20.pako_test")
-    with pytest.raises(ReleaseError, match=r'no folder "\.\./cifar'):
-        zoo.open("../cifar_resnet20.paco_test")
-    with pytest.raises(ReleaseError, match="which has no revisions"):
-        zoo.open("cifar_resnet20.paco_test", revision="main")
 
 
 def test_training_a_loaded_model_does_not_change_the_file(copied, images):

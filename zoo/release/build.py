@@ -50,6 +50,8 @@ def build(
         ReleaseError: when it cannot be loaded as asked for, naming the argument; and as `check_fit`.
     """
     _check_request(config, num_classes, head, device, model_kwargs)
+    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        raise ReleaseError(f"dtype: found {dtype!r}, expected a floating-point type, e.g. torch.float16")
     weights, classes = folder / WEIGHTS, config["num_classes"] if head else 0
     check_arguments(config["model_args"], f"{folder / CONFIG}: ")
     try:
@@ -79,12 +81,7 @@ def build(
                 raise ReleaseError(f"{weights}: {error}") from error
     if num_classes:
         model.reset_classifier(num_classes)  # type: ignore[operator]
-    try:
-        return model.to(device=device, dtype=dtype)
-    except (TypeError, RuntimeError) as error:
-        raise ReleaseError(
-            f"dtype: found {dtype!r}, expected e.g. torch.float16: {first_line(error)}"
-        ) from None
+    return model.to(device=device, dtype=dtype)
 
 
 def _check_request(
