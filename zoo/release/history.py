@@ -43,7 +43,7 @@ def gather(rows: Sequence[Mapping[str, Any]], class_rows: Sequence[Mapping[str, 
     taken = [merged[step] for step in sorted(merged)]
     if not taken:
         return None
-    blocks = [[row] for row in taken]
+    blocks: list[Sequence[Any]] = [[row] for row in taken]
     if len(taken) > MOST_ROWS:
         blocks = [taken[:1], *_blocks(taken[1:-1], MOST_ROWS - 2), taken[-1:]]
     columns: dict[str, list[Any]] = {

@@ -230,12 +230,14 @@ class Release:
             DataError: for what is no image of 8 bits.
         """
         small, png = shrunk(image, _EXAMPLE_SIDE, _EXAMPLE_BYTES)
-        example = {"credit": credit, "top": dict(self.nearest_classes(small))}
+        top = dict(self.nearest_classes(small))
         with self._changing() as config:
-            metrics = format.checked_metrics({**self.metrics, "example": example}, self.path / format.METRICS)
+            metrics = format.checked_metrics(
+                {**self.metrics, "example": {"credit": credit, "top": top}}, self.path / format.METRICS
+            )
             write_atomic(self.path / format.EXAMPLE, lambda file: file.write_bytes(png))
             self._write(config, metrics)
-        return dict(example["top"])
+        return top
 
     def with_license(self, license: str) -> Release:
         """Set the licence of the weights, in `config.json` and on the card; return the release opened anew.
