@@ -175,9 +175,7 @@ def test_a_crash_leaves_the_old_release_or_the_new(tmp_path, monkeypatch, moved)
             raise KeyboardInterrupt
         return act(self, target)
 
-    monkeypatch.setattr(
-        format, "_SETTLED_NS", 10**18
-    )  # no record of hashes: it is renamed into place, too
+    monkeypatch.setattr(format, "_SETTLED_NS", 10**18)  # no record of hashes: it is renamed into place, too
     rename, replace = Path.rename, Path.replace
     monkeypatch.setattr(Path, "rename", lambda self, target: count(self, target, rename))
     monkeypatch.setattr(Path, "replace", lambda self, target: count(self, target, replace))
