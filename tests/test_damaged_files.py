@@ -177,24 +177,6 @@ def checkpoint(random: Random, folder: Path) -> Callable[[], object]:
     return lambda: zoo.convert(file, "paco", folder / "out", arch="cifar_resnet20")
 
 
-def image_list(random: Random, folder: Path) -> Callable[[], object]:
-    for number in range(4):
-        written(folder / f"{number}.png", picture("PNG"))
-    rows = b"0.png 0\n1.png 1\n2.png 0\n3.png 1\n"
-    lines = (
-        b"0.png -1\n",
-        b"0.png\n",
-        b"/dev/zero 0\n",
-        b"\xff\xfe 0\n",
-        b"none.png 1\n",
-        b"0.png 99999999999999999999\n",
-    )
-    bad = random.choice((changed_bytes(random, rows), rows + random.choice(lines)))
-    written(folder / "train.txt", bad)
-    written(folder / "test.txt", rows)
-    return lambda: images_of(f"list:{folder}?train=train.txt&test=test.txt")
-
-
 def image(random: Random, folder: Path) -> Callable[[], object]:
     for split in ("train", "val"):
         for label in "ab":
@@ -202,18 +184,6 @@ def image(random: Random, folder: Path) -> Callable[[], object]:
     form = random.choice(("PNG", "JPEG", "GIF", "BMP", "WEBP", "TIFF"))
     written(folder / "train/a/0.png", changed_bytes(random, picture(form)))
     return lambda: images_of(f"folder:{folder}")
-
-
-def parquet(random: Random, folder: Path) -> Callable[[], object]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    stream = io.BytesIO()
-    rows = [{"bytes": picture("PNG"), "path": None}] * 4
-    pq.write_table(pa.table({"image": rows, "label": [0, 1, 0, 1]}), stream)
-    written(folder / "train.parquet", changed_bytes(random, stream.getvalue()))
-    written(folder / "test.parquet", stream.getvalue())
-    return lambda: images_of(f"parquet:{folder}")
 
 
 @cache
@@ -238,9 +208,7 @@ KINDS: dict[str, tuple[Callable[[Random, Path], Callable[[], object]], tuple[str
     "recipe.yaml": (release_file("recipe.yaml", changed_yaml), ("/r", "recipe.yaml"), 8),
     "model.safetensors": (release_file("model.safetensors", changed_bytes), ("/r", "model.safetensors"), 6),
     "checkpoint": (checkpoint, ("given.pth", "out", "family"), 8),
-    "list": (image_list, ("train.txt", "list", "image "), 20),
     "image": (image, ("0.png",), 15),
-    "parquet": (parquet, ("train.parquet", "parquet"), 10),
 }
 
 
