@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -12,45 +11,31 @@ from safetensors.torch import load_file
 import zoo
 from tests.release_helpers import release_of, some_centers, trained_encoder
 from zoo.errors import ReleaseError
-from zoo.release import Release
 from zoo.release.tensors import round_centers_to_half, round_to_half
 
 RECIPE = "cifar_resnet20.balanced_softmax_digits_lt50"
 SHORT = {"training.epochs": 1, "schedule.warmup_epochs": 0, "training.threads": 1, "training.device": "cpu"}
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Release]:
+def test_figures_are_of_the_rounded_weights_that_are_in_the_files(tmp_path: Path) -> None:
     """One training, released in both precisions."""
-    return {
-        dtype: zoo.pretrain(
-            RECIPE,
-            out=tmp_path_factory.mktemp("half") / dtype,
-            overrides={**SHORT, "training.release_dtype": dtype},
-        )
+    whole, half = (
+        zoo.pretrain(RECIPE, out=tmp_path / dtype, overrides={**SHORT, "training.release_dtype": dtype})
         for dtype in ("float32", "float16")
-    }
-
-
-def metrics(release: Release) -> dict[str, Any]:
-    return next(e for e in release.metrics["evaluations"] if e["protocol"] == "classifier")["metrics"]
-
-
-def test_figures_are_of_the_rounded_weights_that_are_in_the_files(trained: dict[str, Release]) -> None:
-    whole, half = trained["float32"], trained["float16"]
-    assert metrics(half)["calibration_error"] != metrics(whole)["calibration_error"]  # what tells them apart
-    assert zoo.evaluate(half, "classifier", save=False)["metrics"] == metrics(half)
+    )
+    figures = [
+        next(each for each in release.metrics["evaluations"] if each["protocol"] == "classifier")["metrics"]
+        for release in (whole, half)
+    ]
+    assert figures[0]["calibration_error"] != figures[1]["calibration_error"]  # what tells them apart
+    assert zoo.evaluate(half, "classifier", save=False)["metrics"] == figures[1]
     for file in ("model.safetensors", "centers.safetensors"):
         ours, theirs = load_file(half.path / file), load_file(whole.path / file)
         for name, tensor in theirs.items():
             expected = tensor.half() if tensor.is_floating_point() else tensor
             assert ours[name].dtype == expected.dtype and torch.equal(ours[name], expected), name
-
-
-def test_what_is_loaded_computes_in_float32(trained: dict[str, Release]) -> None:
-    half = trained["float16"]
-    loaded = [half.load(), half.load(head="centers"), half.load(num_classes=3), half.load(in_chans=1)]
-    for model in loaded:
+    # what is loaded computes in float32
+    for model in (half.load(), half.load(head="centers"), half.load(num_classes=3), half.load(in_chans=1)):
         assert {t.dtype for t in model.state_dict().values() if t.is_floating_point()} == {torch.float32}
     centers = half.require_centers()
     assert centers.weight.dtype == centers.bias.dtype == torch.float32

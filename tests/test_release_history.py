@@ -13,7 +13,7 @@ import pytest
 from tests.release_helpers import release_of, trained_encoder
 from zoo.errors import ReleaseError
 from zoo.release import Release, history
-from zoo.release.check import check_release
+from zoo.release.write import check_release
 from zoo.report import series
 
 CLASSES = {
@@ -31,29 +31,36 @@ def rows(count: int) -> list[dict[str, Any]]:
     return [{"step": 10 * i, "epoch": i / 4, "loss": float(i), "lr": 0.1} for i in range(1, count + 1)]
 
 
-def test_few_rows_stay_as_they_are() -> None:
-    made = history.gather([*rows(3), {"step": 30, "epoch": 0.75, "validation_loss": 0.5}], [CLASSES])
+def gathered(*args: Any) -> history.History:
+    made = history.gather(*args)
     assert made is not None
+    return made
+
+
+def test_few_rows_stay_as_they_are_and_what_is_not_finite_is_left_out() -> None:
+    given = [*rows(3), {"step": 30, "epoch": 0.75, "validation_loss": 0.5, "score": None}]
+    given[1]["lr"] = float("nan")
+    made = gathered(given, [CLASSES])
     assert made["columns"] == {
         "step": [10, 20, 30],
         "epoch": [0.25, 0.5, 0.75],
         "loss": [1.0, 2.0, 3.0],
-        "lr": [0.1, 0.1, 0.1],
+        "lr": [0.1, None, 0.1],
         "validation_loss": [None, None, 0.5],
     }
     assert made["rows"] == [1, 1, 1]
     assert made["classes"] == [CLASSES]
     assert history.rows_of(made)[0] == rows(1)[0]  # without what was not recorded
     assert json.loads(history.to_json(made)) == made
+    assert history.gather([], [CLASSES]) is None
 
 
-@pytest.mark.parametrize("count", [400, 401, 402, 1000, 12_345])
+@pytest.mark.parametrize("count", [400, 401, 402, 12_345])
 def test_many_rows_become_means_that_keep_ends_sum_and_order(count: int) -> None:
     given = rows(count)
     for row in given[::3]:
         row["observed"] = 2.0
-    made = history.gather(given)
-    assert made is not None
+    made = gathered(given)
     columns, sizes = made["columns"], made["rows"]
     assert len(columns["step"]) == min(count, 400) == len(sizes)
     assert sum(sizes) == count
@@ -64,40 +71,9 @@ def test_many_rows_become_means_that_keep_ends_sum_and_order(count: int) -> None
     assert mean == pytest.approx((count + 1) / 2, rel=1e-5)
     assert columns["step"] == [10 * sum(sizes[: i + 1]) for i in range(len(sizes))]  # of a block its last
     assert set(columns["observed"]) <= {2.0, None}  # the mean of those that there are, not over all
-    history.check(made, "history")
 
 
-def test_what_is_not_finite_is_left_out() -> None:
-    given = [{**row, "score": None} for row in rows(1000)]
-    given[5]["loss"] = float("nan")
-    made = history.gather(given)
-    assert made is not None
-    assert "score" not in made["columns"]  # which no row has
-    assert None not in made["columns"]["loss"]
-    history.check(made, "history")
-
-
-def test_few_rows_of_classes_are_kept_with_short_numbers_and_what_is_damaged_is_left_out() -> None:
-    given = [{**CLASSES, "step": i, "class_gradient": [i / 3, 0.0], "looks": i} for i in range(13, 21)]
-    made = history.gather(rows(3), given)
-    assert made is not None
-    assert [row["step"] for row in made["classes"]] == list(range(13, 21))
-    assert made["classes"][0]["class_gradient"] == [4.33333, 0.0] and made["classes"][0]["looks"] == 13
-    assert history.gather([], given) is None
-    odd = [
-        {**CLASSES, "images": []},
-        {**CLASSES, "class_gradient": [1.0]},
-        {"step": 5},
-        {**CLASSES, "x": "y"},
-        {**CLASSES, "looks": 0},
-        {name: value for name, value in CLASSES.items() if name != "looks"},
-    ]
-    made = history.gather(rows(3), [*given, *odd])
-    assert made is not None
-    assert [row["step"] for row in made["classes"]] == list(range(13, 21))
-
-
-@pytest.mark.parametrize("count", [8, 9, 40, 203])
+@pytest.mark.parametrize("count", [8, 9, 203])
 def test_means_over_the_training_are_the_same_with_the_run_and_without(count: int) -> None:
     """Of classes rows with few looks, as interruptions leave them, and without an image of a class."""
     draw = random.Random(0)
@@ -109,10 +85,7 @@ def test_means_over_the_training_are_the_same_with_the_run_and_without(count: in
         row["class_gradient"] = [draw.random() + 100 / (i + 1) for _ in images]
         row["center_gradient"] = None
         given.append(row)
-    made = history.gather(rows(3), given)
-    assert made is not None
-    history.check(made, "history")
-    kept = made["classes"]
+    kept = gathered(rows(3), given)["classes"]
     assert len(kept) == 8 and kept[-1]["step"] == count and kept[0]["step"] == round(count / 8)
     for name in ("images", "looks"):
         assert np.sum([row[name] for row in kept], axis=0).tolist() == (
@@ -128,23 +101,13 @@ def test_means_over_the_training_are_the_same_with_the_run_and_without(count: in
 
 def test_a_release_keeps_it_and_one_without_has_none(tmp_path: Path) -> None:
     encoder = trained_encoder()
-    made = history.gather(rows(1000), [CLASSES])
+    made = gathered(rows(1000), [CLASSES])
     release = release_of(tmp_path / "r", encoder, history=made)
     assert release.history == made
-    check_release(release)
     assert (release.path / "history.json").stat().st_size < 40_000
     # written again without, nothing of the old one is left
     assert release_of(tmp_path / "r", encoder).history is None
     assert not (tmp_path / "r/history.json").exists()
-
-
-def test_what_cannot_be_read_is_not_written(tmp_path: Path) -> None:
-    made = history.gather(rows(3))
-    assert made is not None
-    made["columns"]["loss"].pop()
-    with pytest.raises(ReleaseError, match=r'"loss": found 2 values, expected 3'):
-        release_of(tmp_path / "r", trained_encoder(), history=made)
-    assert not (tmp_path / "r").exists()
 
 
 @pytest.fixture(scope="module")
@@ -153,52 +116,26 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Release:
     return release_of(tmp_path_factory.mktemp("history") / "r", trained_encoder(), history=made)
 
 
-def damaged(change: str) -> Any:
-    made: Any = history.gather(rows(3), [CLASSES])
-    exec(change, {"h": made})
-    return made
-
-
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("changes", "message"),
     [
-        ("h['format'] = 2", '"format": found 2'),
-        ("h['colums'] = h.pop('columns')", 'unknown key "colums". Did you mean "columns"'),
-        ("h['columns'] = 5", '"columns": found 5'),
-        ("del h['columns']['epoch']", 'missing key "columns.epoch"'),
-        ("h['columns']['step'] = []", '"columns.step": found []'),
-        ("h['columns']['step'] = list(range(401))", "at most 400 items"),
-        ("h['columns']['step'][1] = 10", "each above the one before"),
-        ("h['columns']['loss'][1] = 'low'", "\"columns.loss.1\": found 'low'"),
-        ("h['columns']['loss'][1] = float('nan')", '"columns.loss.1": found nan'),
-        ("h['columns']['\\x1b[2J'] = [1, 2, 3]", "control characters"),
-        ("h['rows'] = [1, 0, 1]", '"rows.1": found 0'),
-        ("h['classes'] *= 9", "at most 8"),
-        ("h['classes'][0]['images'][0] = -1", '"classes.0.images.0": found -1'),
-        ("h['classes'][0]['class_gradient'].append(1.0)", '"class_gradient": found 3 values, expected 2'),
-        ("del h['classes'][0]['looks']", 'missing key "classes.0.looks"'),
+        ({"format": 2}, '"format": found 2'),
+        ({"columns": 5}, '"columns": found 5'),
+        ({"columns": {"step": [10, 20, 30]}}, "expected step, epoch and others, 3 values in each"),
+        ({"rows": [1]}, "1 values in each"),
+        ({"columns": {"step": [1, 2, 3], "epoch": ["low", 2, 3]}}, "\"columns.epoch.0\": found 'low'"),
+        ({"columns": {"\x1b[2J": []}}, "control characters"),
+        ({"colums": {}}, 'unknown key "colums". Did you mean "columns"'),
     ],
 )
 def test_a_damaged_one_is_refused_and_nothing_else_of_the_release(
-    release: Release, change: str, message: str
+    release: Release, changes: dict[str, Any], message: str
 ) -> None:
-    file = release.path / "history.json"
-    file.write_text(json.dumps(damaged(change)))
-    with pytest.raises(ReleaseError) as error:
+    made = gathered(rows(3), [CLASSES])
+    (release.path / "history.json").write_text(json.dumps({**made, **changes}))
+    with pytest.raises(ReleaseError, match=r"history\.json") as error:
         _ = release.history
     assert message in str(error.value)
-    assert "history.json" in str(error.value)
     release.load()
     with pytest.raises(ReleaseError, match=r"history\.json"):  # but it is not published
         check_release(release)
-
-
-def test_what_is_no_json_is_refused(release: Release) -> None:
-    for content in (b"", b"{", b"[1]", b"\x80\x04pickle", b'{"format": 1, "columns": {"step": [NaN]}}'):
-        (release.path / "history.json").write_bytes(content)
-        with pytest.raises(ReleaseError, match=r"history\.json"):
-            _ = release.history
-    (release.path / "history.json").unlink()
-    (release.path / "history.json").symlink_to("nowhere")
-    with pytest.raises(ReleaseError, match=r"history\.json"):
-        _ = release.history

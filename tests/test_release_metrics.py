@@ -52,7 +52,6 @@ def test_evaluations_are_added_and_equal_ones_replaced(release: Release) -> None
     expected = [("knn", {"k": 20}, 25.0), ("knn", {"k": 5}, 91.23), ("linear", {}, 50.0)]
     assert sorted(found, key=str) == expected
     assert "| linear | digits | test | 50.00 |" in again.card and "91.23" in again.card
-    assert "91.2 % by knn on digits" in repr(again)
     again.verify()
     check_card(again.path, again.config)
 
@@ -78,13 +77,10 @@ def test_an_entry_says_first_what_was_measured_and_has_every_key_that_readers_lo
     assert release.metrics["evaluations"] == written
 
 
-def test_entries_without_a_value_are_read_with_it_and_another_headline_is_no_contradiction(
-    release: Release,
-) -> None:
+def test_entries_without_a_value_are_read_with_it(release: Release) -> None:
     now = release.metrics
-    for entry in (KNN, {**KNN, "metric": "few", "value": 76.54}):
-        (release.path / "metrics.json").write_text(json.dumps({**now, "evaluations": [entry]}))
-        assert release.metrics == now
+    (release.path / "metrics.json").write_text(json.dumps({**now, "evaluations": [KNN]}))
+    assert release.metrics == now
     release.add_evaluation({**KNN, "settings": {"k": 5}})
     assert recorded(release)[0] == {**KNN, "metric": "accuracy", "value": 91.23}
 
@@ -96,12 +92,9 @@ def test_entries_without_a_value_are_read_with_it_and_another_headline_is_no_con
         ({"data": None}, '"data": found None'),
         ({"metrics": {"accuracy": "9"}}, "expected a number"),
         ({"metrics": {"accuracy": 9.0, "accuracy_interval": "x"}}, "accuracy_interval.: found .x., expected"),
-        ({"metrics": {"accuracy": torch.ones(2)}}, "found tensor.*, expected a number"),
         ({"settings": {"of": [date(2026, 1, 1)]}}, r"found datetime.date\(2026, 1, 1\)"),
         ({"seed": True}, '"seed": found True'),
-        ({"date": 20260101}, '"date": found 20260101'),
         ({"value": 95.0}, "value.: found 95.0, but .metrics. has 91.23 as accuracy"),
-        ({"value": "91.23"}, "value.: found '91.23', but .metrics. has 91.23"),
         ({"metric": "few", "value": 91.23}, "value.: found 91.23, but .metrics. has 76.54 as few"),
         ({"metric": "top5"}, "metric.: found 'top5', expected a name in .metrics."),
     ],
@@ -112,8 +105,6 @@ def test_an_evaluation_that_could_not_be_read_is_not_written(
     before = (release.path / "metrics.json").read_bytes()
     with pytest.raises(ReleaseError, match=f"an evaluation of .*paco_test: .*{message}"):
         release.add_evaluation({**KNN, **changes})
-    with pytest.raises(ReleaseError, match="expected a section"):
-        release.add_evaluation(["accuracy", 9.0])  # type: ignore[arg-type]
     assert (release.path / "metrics.json").read_bytes() == before
 
 
@@ -149,6 +140,6 @@ def test_what_cannot_be_written_is_a_clear_error_and_leaves_all_as_it_was(
     monkeypatch.undo()
     assert (release.card, len(release.metrics["evaluations"])) == (before, 1)
     shutil.rmtree(release.path)
-    with pytest.raises(ReleaseError, match="not there any more"):
+    with pytest.raises(ReleaseError, match="is not there any more"):
         release.render_card()
     assert not release.path.exists()

@@ -35,7 +35,7 @@ def _measure(arch: str, target: float) -> Row:
             lambda: zoo.load(release.path),
             lambda: timm.create_model(f"local-dir:{release.path}", pretrained=True, num_classes=0),
         ]
-        time.sleep(2.5)  # until the file counts as settled, see zoo.release.verified
+        time.sleep(2.5)  # until the file counts as settled, see `zoo.release.format.known_sha256`
         images = torch.randn(2, 3, 224, 224)
         with torch.no_grad():
             first, second = (load().eval()(images) for load in loaders)

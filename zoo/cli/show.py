@@ -185,7 +185,7 @@ def _wrapped(text: str, indent: str) -> str:
 
 def _print_origin(recipe: Mapping[str, Any]) -> None:
     """Print what a release was made of, where it was not trained from random weights."""
-    from zoo.release.format import start_of, teachers_of
+    from zoo.release.provenance import start_of, teachers_of
 
     source, start = recipe.get("converted"), start_of(recipe)
     if isinstance(source, Mapping):  # what others wrote may be anything

@@ -29,9 +29,8 @@ from zoo.conversion.read import Checkpoint, read_checkpoint, summary
 from zoo.errors import ReleaseError, did_you_mean
 from zoo.files import RUNS, is_file
 from zoo.modules.centers import Centers
-from zoo.release import Release, format, licenses
+from zoo.release import Release, format, provenance
 from zoo.release.build import check_arguments
-from zoo.release.relicense import STATED
 from zoo.release.write import write_release
 
 UNKNOWN_COUNT = -1  # of a class whose number of training images is not known
@@ -141,8 +140,7 @@ def convert(
             f' "{arch.partition(".")[0]}"'
         )
     if license is not None:
-        licenses.check(license)
-        licenses.warn_unlisted(license)
+        provenance.check_license(license)
     check_arguments(model_args or {})  # `pretrained` would have timm fetch weights of its own
     target = None if out is None and given.name is None else _target(out, given.name)
 
@@ -170,7 +168,7 @@ def convert(
 
     numbered = order if centers is not None and classes.natural is not None else None
     name = given.name or default_name(taken.arch, family, file.name)
-    text = description or _describe(file.name, known, given, checkpoint, centers, numbered, license)
+    text = description or _describe(file.name, known, given, checkpoint, centers, numbered)
     objective: dict[str, Any] = {"name": known.objective}
     if family == "ft":
         objective["feature_transform"] = True  # the settings are not in the file
@@ -324,7 +322,6 @@ def _describe(
     checkpoint: Checkpoint,
     centers: Centers | None,
     order: Order | None,
-    license: str | None,
 ) -> str:
     text = (
         f"The {given.encoder} encoder of `{file}`, a checkpoint in the layout of {family.repository}, "
@@ -340,8 +337,6 @@ def _describe(
             text += " How many training images each class had is not known: `class_counts` is -1."
         if centers.prototypes is not None:
             text += " `prototypes` are the file's class prototypes, in the space of its projection."
-    if license is None and family.license != "unknown":
-        text += STATED
     return text + " None of its authors' figures was measured again, so none is stated."
 
 

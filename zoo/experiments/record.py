@@ -18,7 +18,7 @@ from zoo.recipe import Recipe
 from zoo.recipe.overrides import COMPUTATION
 from zoo.release import Release, format
 from zoo.release.evaluations import split_words
-from zoo.release.provenance import START, TEACHERS
+from zoo.release.provenance import START, TEACHERS, began_with
 
 _DECIDE = {f"training.{key}" for key in ("precision", "accumulate", "release_dtype")}
 _SAME = tuple(f"{key}." for key in ((COMPUTATION - _DECIDE) | {"training.seed", "data.source.download"}))
@@ -142,7 +142,7 @@ def from_release(release: Release, place: str = "") -> RunRecord:
         raise ReleaseError(f"{release.path}: {what}; a table of results needs the record of a training")
     if format.sha256(release.path / format.RECIPE) != config["recipe_sha256"]:
         raise ReleaseError(f"{release.path}: {format.RECIPE} is not the one that config.json records")
-    data, began = config["dataset"], format.began_with(plain)
+    data, began = config["dataset"], began_with(plain)
     tail, labelled = data.get("long_tail") or {}, data.get("num_classes") != 0
     own = [
         entry

@@ -24,7 +24,7 @@ from zoo.files import read_object, write_atomic, write_text
 from zoo.hub.fetch import client, fetch, is_release_file, named_repository
 from zoo.hub.source import cached_as
 from zoo.hub_client import COMMIT, talking
-from zoo.release import card, configs, format, licenses
+from zoo.release import card, configs, format, provenance
 
 RECORD = ".hub.json"
 """In a release's folder: the commit that it was last pulled or pushed as, by `org/name@branch`."""
@@ -199,7 +199,7 @@ def _state(folder: Path, hashes: dict[str, str], repo_id: str) -> dict[str, Any]
     license = config["pretrained_cfg"]["license"]
     said = found.pop("license_name", None) or found.pop("license", license)
     found.pop("license", None)
-    if said not in (license, *licenses.on_hub(license)):  # changed on the card alone
+    if said not in (license, *provenance.license_on_hub(license)):  # changed on the card alone
         config["pretrained_cfg"]["license"] = said
         own = ModelCard(card.addressed(card.render(folder, config), repo_id))
         texts.append(_without_notes(own.text))

@@ -29,7 +29,8 @@ from zoo.hub.fetch import LOG, client, fetch, folder_of, named_repository, relea
 from zoo.hub.merge import VERSION, Contents, Snapshot, base_of, differing, merge, note_base, snapshot
 from zoo.hub.names import check_repo_id, check_revision, resolve
 from zoo.hub_client import COMMIT, LOG_IN, talking
-from zoo.release import Release, card, check, configs, format, provenance
+from zoo.release import Release, card, configs, format, provenance
+from zoo.release.write import check_release
 
 _MAIN = constants.DEFAULT_REVISION
 _WEIGHTS = {".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".onnx", ".gguf", ".msgpack"}
@@ -159,7 +160,7 @@ def prepare(
         raise ReleaseError(
             f'{release.path}: a plain timm model, of which nothing is recorded; "zoo convert" makes a release'
         )
-    check.check_release(release)
+    check_release(release)
     provenance.check_public(release.path)
     card.check_card(release.path, release.config)
     if reached := format.snapshot_of(release.metrics.get("training", {})):

@@ -14,17 +14,6 @@ if TYPE_CHECKING:
     from zoo.release.release import Release
     from zoo.release.write import write_release
 
-__all__ = [
-    "Preprocess",
-    "Release",
-    "write_release",
-]
+__all__ = ["Preprocess", "Release", "write_release"]
 
-_HOME_OF = {
-    "Preprocess": "format",
-    "Release": "release",
-    "write_release": "write",
-}
-
-
-__getattr__ = attributes(__name__, _HOME_OF)
+__getattr__ = attributes(__name__, {"Preprocess": "format", "Release": "release", "write_release": "write"})

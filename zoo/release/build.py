@@ -17,11 +17,10 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from zoo import backbones
-from zoo.errors import ReleaseError, ZooError
+from zoo.errors import ReleaseError, ZooError, first_line
 from zoo.release import configs
-from zoo.release.format import CONFIG, WEIGHTS, pretrained_cfg_of
+from zoo.release.format import CONFIG, WEIGHTS, check_sha256
 from zoo.release.tensors import mismatch, read_header, read_tensors
-from zoo.release.verified import check_sha256
 
 # What timm's factory and builder take for themselves: sources of weights and code, not the architecture.
 NO_ARGUMENTS = frozenset(
@@ -32,9 +31,7 @@ NO_ARGUMENTS = frozenset(
     }
     - {"kwargs"}
 )
-# How many tensors a constructor may make, at least and for each one in the file: one that makes more was
-# asked for another model, and may not end soon. Of timm's 1,378 architectures none makes more than 1.8.
-_SPARE_TENSORS, _PER_TENSOR = 1_000, 10
+_ASKED = {"features_only", "out_indices", "feature_cls", "feature_cfg", "scriptable", "exportable", "no_jit"}
 
 
 def build(
@@ -42,14 +39,20 @@ def build(
     config: Mapping[str, Any],
     *,
     num_classes: int,
-    centers_head: bool,
+    head: str | None,
     device: torch.device | str | None,
     dtype: torch.dtype | None,
     model_kwargs: Mapping[str, Any],
 ) -> nn.Module:
-    """Return the model of `zoo.load`; see there for the arguments."""
-    weights = folder / WEIGHTS
-    classes = config["num_classes"] if centers_head else 0
+    """Return the model of `zoo.load`; see there for the arguments.
+
+    Raises:
+        ReleaseError: when it cannot be loaded as asked for, naming the argument; and as `check_fit`.
+    """
+    _check_request(config, num_classes, head, device, model_kwargs)
+    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        raise ReleaseError(f"dtype: found {dtype!r}, expected a floating-point type, e.g. torch.float16")
+    weights, classes = folder / WEIGHTS, config["num_classes"] if head else 0
     check_arguments(config["model_args"], f"{folder / CONFIG}: ")
     try:
         model, names = check_fit(folder, config, classes)
@@ -59,9 +62,7 @@ def build(
             raise
         fits = False  # timm adapts files of its older versions
     with torch.random.fork_rng(devices=[]):  # a load draws nothing, whichever way it takes
-        if not fits or model_kwargs:  # which may change the tensors: timm knows how to adapt those
-            model = _load_by_timm(weights, config, classes, model_kwargs, fits)
-        else:
+        if fits and not model_kwargs:
             expected = model.state_dict()
             state = read_tensors(weights, config["zoo"]["weights_sha256"])
             state = {name: state[name].to(expected[name].dtype) for name in names}
@@ -69,27 +70,54 @@ def build(
             if not _fill_buffers(model):
                 model = _create(config, classes, {})
                 model.load_state_dict(state, assign=True)
+        else:  # arguments may change the tensors, as timm's versions did: it knows how to adapt them
+            check_sha256(weights, config["zoo"]["weights_sha256"])
+            try:
+                if not fits and classes != config["num_classes"]:
+                    # then timm leaves out what does not fit without a word
+                    _create(config, config["num_classes"], model_kwargs, weights)
+                model = _create(config, classes, model_kwargs, weights)
+            except ZooError as error:
+                raise ReleaseError(f"{weights}: {error}") from error
     if num_classes:
         model.reset_classifier(num_classes)  # type: ignore[operator]
     return model.to(device=device, dtype=dtype)
 
 
-def _load_by_timm(
-    weights: Path, config: Mapping[str, Any], num_classes: int, model_kwargs: Mapping[str, Any], fits: bool
-) -> nn.Module:
-    """Return the model as timm itself loads it, with initialisation.
-
-    Raises:
-        ReleaseError: when timm takes no such argument, or cannot adapt all of a plain file's tensors.
-    """
-    check_sha256(weights, config["zoo"]["weights_sha256"])
+def _check_request(
+    config: Mapping[str, Any],
+    num_classes: int,
+    head: str | None,
+    device: torch.device | str | None,
+    model_kwargs: Mapping[str, Any],
+) -> None:
+    name = config["zoo"]["name"]
+    if not_asked := sorted(NO_ARGUMENTS - _ASKED & model_kwargs.keys()):
+        raise ReleaseError(
+            f"{not_asked[0]}: weights and architecture are those of {name}, expected arguments of "
+            f"{config['architecture']}, e.g. drop_rate=0.1"
+        )
+    if isinstance(num_classes, bool) or not isinstance(num_classes, int) or num_classes < 0:
+        raise ReleaseError(f"num_classes: found {num_classes!r}, expected 0 or more")
+    if head not in (None, "centers"):
+        raise ReleaseError(f'head: found {head!r}, expected None or "centers"')
+    if bool(head) + bool(num_classes) + bool(model_kwargs.get("features_only")) > 1:
+        raise ReleaseError(
+            f'{name}: num_classes=N, head="centers" and features_only=True go not together; give one'
+        )
+    if head and not config["zoo"]["has_centers"]:
+        raise ReleaseError(f"{name} has no centers: its objective learned none. Use num_classes=N")
+    if head and not config["num_classes"]:
+        raise ReleaseError(
+            f"{name}: the classifier of {config['architecture']} is not one linear layer, so"
+            " the centers are no head for it; zoo.open(...).centers has them"
+        )
     try:
-        if not fits and num_classes != config["num_classes"]:
-            # then timm leaves out what does not fit without a word
-            _create(config, config["num_classes"], model_kwargs, weights)
-        return _create(config, num_classes, model_kwargs, weights)
-    except ZooError as error:
-        raise ReleaseError(f"{weights}: {error}") from error
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, TypeError) as error:  # an accelerator that is not here
+        raise ReleaseError(
+            f'device: found "{device}", which torch cannot use here: {first_line(error)}'
+        ) from None
 
 
 def check_fit(folder: Path, config: Mapping[str, Any], num_classes: int) -> tuple[nn.Module, list[str]]:
@@ -113,7 +141,16 @@ def check_fit(folder: Path, config: Mapping[str, Any], num_classes: int) -> tupl
         ends = config["pretrained_cfg"]["classifier"] or []
         layers = {ends} if isinstance(ends, str) else {*ends}
         header = {name: info for name, info in header.items() if name.rpartition(".")[0] not in layers}
-    model = _architecture(folder / CONFIG, config, num_classes, _SPARE_TENSORS + _PER_TENSOR * len(header))
+    check_arguments(config["model_args"], f"{folder / CONFIG}: ")
+    try:
+        with torch.random.fork_rng(devices=[]):
+            try:
+                with torch.device("meta"), _SkipInit():
+                    model = _create(config, num_classes, {})
+            except ZooError:  # some regnets of timm before 1.0.26 compute with values while they are built
+                model = _create(config, num_classes, {})
+    except Exception as error:  # any of 1,400 constructors, given arguments that others chose
+        raise ReleaseError(f"{folder / CONFIG}: {config['architecture']}: {first_line(error)}") from error
     if problem := mismatch(model.state_dict(), header):
         raise ReleaseError(f"{weights}: does not fit {config['architecture']}: {problem}")
     return model, list(header)
@@ -130,30 +167,11 @@ def check_arguments(model_args: Mapping[str, Any], where: str = "") -> None:
         raise ReleaseError(f"{where}model_args: {', '.join(refused)} cannot be part of a release")
 
 
-def _architecture(file: Path, config: Mapping[str, Any], num_classes: int, max_tensors: int) -> nn.Module:
-    """Return the architecture that `file` describes, without values, whatever others wrote there."""
-    check_arguments(config["model_args"], f"{file}: ")
-    try:
-        try:
-            with torch.device("meta"), _Construction(max_tensors):
-                return _create(config, num_classes, {})
-        except ReleaseError:
-            raise
-        except ZooError:  # some regnets of timm before 1.0.26 compute with values while they are built
-            with torch.random.fork_rng(devices=[]), _Construction(max_tensors):
-                return _create(config, num_classes, {})
-    except ZooError as error:
-        raise ReleaseError(f"{file}: {error}") from error
-    except Exception as error:  # any of 1,400 constructors, given arguments that others chose
-        problem = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-        raise ReleaseError(f"{file}: {config['architecture']} cannot be built: {problem}") from error
-
-
 def _create(
     config: Mapping[str, Any], num_classes: int, model_kwargs: Mapping[str, Any], weights: Path | None = None
 ) -> nn.Module:
     arguments = {**config["model_args"], **model_kwargs}
-    cfg = pretrained_cfg_of(config)
+    cfg = configs.pretrained_cfg_of(config)
     if weights is not None:
         # by file: `local-dir:` of timm below 1.0.29 fails beside a second safetensors file
         arguments["pretrained"], cfg["file"] = True, str(weights)
@@ -164,19 +182,10 @@ _FILLS = frozenset(
     getattr(Tensor, f"{name}_")
     for name in ("zero", "fill", "copy", "normal", "uniform", "erfinv", "mul", "add", "div", "clamp")
 )
-_FACTORIES = frozenset({torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn, torch.eye})
 
 
-class _Construction(TorchFunctionMode):
-    """Leaves out what only fills tensors: on the meta device they have no values, and a file has them all.
-
-    Args:
-        max_tensors: how many may be made.
-    """
-
-    def __init__(self, max_tensors: int) -> None:
-        super().__init__()
-        self.tensors_left = max_tensors
+class _SkipInit(TorchFunctionMode):
+    """Leaves out what only fills tensors: on the meta device they have no values, and a file has them all."""
 
     def __torch_function__(
         self,
@@ -186,10 +195,6 @@ class _Construction(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         kwargs = dict(kwargs or {})
-        if func in _FACTORIES:  # nowhere else: refusing to leave `no_grad` would leave it switched on
-            self.tensors_left -= 1
-            if self.tensors_left < 0:
-                raise ReleaseError("its arguments ask for a far larger model than the weights are")
         if func in _FILLS and args[0].is_meta:
             return args[0]
         if getattr(func, "__module__", None) == "torch.nn.init":

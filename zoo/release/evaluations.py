@@ -23,12 +23,10 @@ ACCURACIES = {
 PREFERRED = ("classifier", "linear_full", "linear", "knn")
 """By which protocol a release is ranked: by the first of these that it was measured by."""
 
-_RECALL = re.compile(r"recall_at_([1-9][0-9]{0,8})")
-
 
 def recall_k(name: str) -> int | None:
     """Return the k of a metric that is a recall@k, `recall_at_8`; None of any other."""
-    recall = _RECALL.fullmatch(name)
+    recall = re.fullmatch(r"recall_at_([1-9][0-9]{0,8})", name)
     return int(recall[1]) if recall else None
 
 
@@ -40,13 +38,11 @@ def in_order(names: Iterable[str]) -> list[str]:
     return [name for name in shown if name in given]
 
 
-def metric_title(name: str) -> str | None:
-    """Return what a card calls a metric, in percent; None for one that it does not show."""
+def metric_title(name: str) -> str:
+    """Return what a card calls a metric of `in_order`, in percent."""
     if (k := recall_k(name)) is not None:
         return f"Recall@{k}"
-    if name in ACCURACIES:
-        return ACCURACIES[name].capitalize()
-    return {"calibration_error": "Calibration error", "map": "mAP"}.get(name)
+    return {"calibration_error": "Calibration error", "map": "mAP"}.get(name) or ACCURACIES[name].capitalize()
 
 
 def headline(metrics: Mapping[str, Any]) -> dict[str, Any]:
@@ -75,16 +71,16 @@ def checked_evaluation(entry: object, where: str) -> dict[str, Any]:
         plain = json.loads(json.dumps(entry, default=_number))
     except (TypeError, ValueError, RecursionError) as error:
         raise ReleaseError(f"{where}: cannot be recorded as JSON: {error}") from None
-    schema.check_evaluation(plain, where)
+    schema.check(schema.Evaluation, plain, where)
     metrics = plain["metrics"]
     for name in (key for shown in in_order(metrics) for key in (shown, f"{shown}_interval")):
         if metrics.get(name) is not None and not is_number(metrics[name]):
             raise ReleaseError(f'{where}: "metrics.{name}": found {metrics[name]!r:.40}, expected a number')
     first = headline(metrics)
     metric = plain.get("metric", first["metric"])
-    if metric is not None and not (isinstance(metric, str) and metric in metrics):
+    if metric is not None and metric not in metrics:
         raise ReleaseError(f'{where}: "metric": found {metric!r:.40}, expected a name in "metrics"')
-    measured = None if metric is None else metrics[metric]
+    measured = metrics.get(metric)
     if plain.get("value", measured) != measured:
         raise ReleaseError(
             f'{where}: "value": found {plain["value"]!r:.40}, but "metrics" has {measured!r:.40} as {metric}'
@@ -120,10 +116,8 @@ def stated_settings(entry: Mapping[str, Any]) -> dict[str, Any]:
 def split_words(entry: Mapping[str, Any]) -> str:
     """Return the split that an evaluation was made on, and what it has too much or too little of."""
     words, about = [str(entry["split"])], entry.get("test_set") or {}
-    for key, whole, what in (
-        ("classes_measured", "num_classes", "classes"),
-        ("shared_images", "num_images", "images from training"),
-    ):
-        if entry.get(key):
-            words.append(f"{entry[key]} of {about.get(whole, '?')} {what}")
+    if entry.get("classes_measured"):
+        words.append(f"{entry['classes_measured']} of {about.get('num_classes', '?')} classes")
+    if entry.get("shared_images"):
+        words.append(f"{entry['shared_images']} of {about.get('num_images', '?')} images from training")
     return ", ".join(words)

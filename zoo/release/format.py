@@ -1,24 +1,29 @@
-"""What lies in a release folder: its file names, and `config.json` in timm's own form."""
+"""What lies in a release folder: names, hashes, and files that are the old ones or the new, never a mixture.
+
+New files are gathered in a folder of their own. Renaming that folder to `.writing` is the moment from which
+the new files count: whoever opens the release after a crash moves what is left there to its place.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
-from collections.abc import Mapping, Sequence
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-
+from zoo import files
 from zoo.config import dump_yaml, load_yaml, plain_kind
 from zoo.errors import ReleaseError
-from zoo.files import is_file
+from zoo.files import is_dir, is_file, read_object, staging, sync, write_text
 from zoo.release import schema
 from zoo.release.evaluations import checked_evaluation
-from zoo.release.files import WRITING, replacing
-from zoo.release.unfinished import unfinished
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
@@ -31,9 +36,8 @@ CARD = "README.md"
 EXAMPLE = "example.png"
 PICTURES = "*.png"
 PICTURE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.png")  # of these, those that a release may have
+LOCK = ".lock"  # of who adds to what a release records; no part of it
 LICENSE = "apache-2.0"
-NEEDED = (CONFIG, WEIGHTS, RECIPE, METRICS)
-OPTIONAL = (CENTERS, IMAGES, HISTORY, PICTURES)  # what one release in a folder has, and the next may lack
 
 HASHED = {
     WEIGHTS: "weights_sha256",
@@ -41,13 +45,10 @@ HASHED = {
     RECIPE: "recipe_sha256",
     IMAGES: "images_sha256",
 }
-RECIPE_SECTIONS = ("data", "init", "objective", "views")  # of which evaluations and cards use parts
-MAX_TEXT_BYTES = 8 << 20  # of config, metrics, history and card: many times what 10,000 classes need
-
-DISGUISE_BYTES = 24
-"""How much of a file's beginning tells what it pretends not to be."""
-PICKLES = tuple(bytes([0x80, protocol]) for protocol in range(2, 6))
-"""How a pickle begins; older protocols torch does not write."""
+_WRITING, _STALE = ".writing", ".stale"  # the new files; among them the names of old ones to remove
+_MAX_TEXT_BYTES = 8 << 20  # of config, metrics, history and card: many times what 10,000 classes need
+_MAX_ENTRIES = 256  # of the record of hashes, the newest; an older file is hashed again
+_SETTLED_NS = 2_000_000_000  # the coarsest clock of a file system: a younger file may change without a trace
 
 
 @dataclass(frozen=True)
@@ -68,61 +69,72 @@ class Preprocess:
     std: tuple[float, ...]
 
 
-def timm_config(
-    model: nn.Module,
-    *,
-    arch: str,
-    model_args: Mapping[str, Any],
-    preprocess: Preprocess,
-    name: str,
-    class_names: Sequence[str],
-    license: str,
-) -> dict[str, Any]:
-    """Return `config.json` as timm and transformers read it, without the `zoo` key.
-
-    Nothing is taken over from the architecture's default weights except where its first convolution and its
-    classifier are: provenance, licence and preprocessing are this model's own. `num_classes` stands at the
-    top level alone; transformers refuses it in `model_args`.
-    """
-    default: Mapping[str, Any] = model.pretrained_cfg  # type: ignore[assignment]
-    size = [3, preprocess.input_size, preprocess.input_size]
-    pretrained_cfg = {
-        "tag": name.split(".", 1)[1] if "." in name else name,
-        "custom_load": False,
-        "input_size": size,
-        "fixed_input_size": bool(default.get("fixed_input_size", False)),
-        "interpolation": preprocess.interpolation,
-        "crop_pct": preprocess.crop_pct,
-        "crop_mode": "center",
-        "mean": list(preprocess.mean),
-        "std": list(preprocess.std),
-        "first_conv": default.get("first_conv"),
-        "classifier": default.get("classifier"),
-        "license": license,
-    }
-    config = {
-        "architecture": arch,
-        "num_classes": int(model.num_classes),  # type: ignore[arg-type]
-        "num_features": int(model.num_features),  # type: ignore[arg-type]
-        "model_args": dict(model_args),
-        "pretrained_cfg": pretrained_cfg,
-    }
-    if config["num_classes"]:
-        config["label_names"] = list(class_names)
-    return config
-
-
-def pretrained_cfg_of(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what timm makes of `config` for `create_model(pretrained_cfg=...)`."""
-    cfg = dict(config["pretrained_cfg"], num_classes=config["num_classes"])
-    if "label_names" in config:
-        cfg["label_names"] = config["label_names"]
-    return cfg
-
-
 def holds_release(folder: Path) -> bool:
     """Whether a release lies in `folder`; also one whose files a crash left on the way to their place."""
-    return is_file(folder / CONFIG) or is_file(folder / WRITING / CONFIG)
+    return is_file(folder / CONFIG) or is_file(folder / _WRITING / CONFIG)
+
+
+def recorded_tensors(zoo: Mapping[str, Any]) -> list[str]:
+    """Return which tensor files beside the weights there have to be, by the key "zoo" of `config.json`."""
+    return [name for name in (CENTERS, IMAGES) if zoo.get(HASHED[name])]
+
+
+# --- texts
+
+
+def read_text(file: Path) -> str:
+    """Read a file of the release.
+
+    Raises:
+        ReleaseError: when it is missing, is no text, or is larger than any that belongs there.
+    """
+    if not is_file(file):
+        raise ReleaseError(f"{file.parent}: {_unfinished(file) or f'no release, {file.name} is missing'}")
+    try:
+        return files.read_text(file, _MAX_TEXT_BYTES)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ReleaseError(f"{file}: cannot be read: {error}") from None
+
+
+def _unfinished(file: Path) -> str:
+    """Say of a folder without `config.json` that a training is under way there; '' for any other file."""
+    run = file.parent / "run"
+    if not is_file(run / RECIPE) and not is_file(file.parent / WEIGHTS):
+        run = file.parent  # the run's own folder
+    if file.name != CONFIG or not is_file(run / RECIPE):
+        return ""
+    name = read_recipe(run).get("name", "a recipe")
+    return (
+        f"no release yet, but an unfinished training of {name}. If it was stopped, the same command with "
+        '--resume continues it; "zoo snapshot" makes a release of what it has learned so far'
+    )
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """Read a JSON object.
+
+    Raises:
+        ReleaseError: when the file is missing, is no JSON object, or holds a key twice.
+    """
+    try:
+        data = json.loads(read_text(file), object_pairs_hook=_unique)
+    except (ValueError, RecursionError) as error:
+        raise ReleaseError(f"{file}: not valid JSON: {error!s:.200}") from None
+    if not isinstance(data, dict):
+        raise ReleaseError(f"{file}: found {plain_kind(data)}, expected a JSON object")
+    return data
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    data = dict(pairs)
+    if len(data) < len(pairs):  # which of the two a reader takes is anybody's guess
+        raise ValueError(f"a key stands twice among {', '.join(key for key, _ in pairs)}")
+    return data
+
+
+def to_json(data: Mapping[str, Any]) -> str:
+    """Return `data` as the release's files hold it."""
+    return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def read_metrics(folder: Path) -> dict[str, Any]:
@@ -137,14 +149,17 @@ def read_metrics(folder: Path) -> dict[str, Any]:
     return checked_metrics(read_json(folder / METRICS), folder / METRICS)
 
 
-def checked_metrics(metrics: dict[str, Any], file: Path) -> dict[str, Any]:
+def checked_metrics(metrics: Mapping[str, Any], file: Path) -> dict[str, Any]:
     """Return the content of `metrics.json`, checked as `read_metrics` says."""
-    metrics.setdefault("training", {})
-    metrics.setdefault("evaluations", [])
-    schema.check_metrics(metrics, str(file))
-    entries = enumerate(metrics["evaluations"])
-    metrics["evaluations"] = [checked_evaluation(entry, f"{file}: evaluation {i}") for i, entry in entries]
-    return metrics
+    found = {
+        **metrics,
+        "training": metrics.get("training", {}),
+        "evaluations": metrics.get("evaluations", []),
+    }
+    schema.check(schema.Metrics, found, str(file))
+    entries = enumerate(found["evaluations"])
+    found["evaluations"] = [checked_evaluation(entry, f"{file}: evaluation {i}") for i, entry in entries]
+    return found
 
 
 def read_recipe(folder: Path) -> dict[str, Any]:
@@ -155,13 +170,8 @@ def read_recipe(folder: Path) -> dict[str, Any]:
     """
     file = folder / RECIPE
     recipe = load_yaml(read_text(file), str(file), ReleaseError)
-    if not isinstance(recipe, dict):
-        raise ReleaseError(f"{file}: found {plain_kind(recipe)}, expected sections of a recipe")
-    schema.check_words(recipe, str(file))
-    for name in RECIPE_SECTIONS:
-        if not isinstance(found := recipe.get(name), dict | None):
-            raise ReleaseError(f'{file}: "{name}": found {plain_kind(found)}, expected a section')
-    return recipe
+    schema.check(schema.RecipeSections, recipe, str(file))
+    return dict(recipe)
 
 
 def snapshot_of(training: Mapping[str, Any]) -> str | None:
@@ -172,90 +182,7 @@ def snapshot_of(training: Mapping[str, Any]) -> str | None:
     return f"epoch {facts.get('epoch')} of {facts.get('of_epochs')}"
 
 
-def start_of(recipe: Mapping[str, Any]) -> str | None:
-    """Return what a recipe's training started from; None for random weights, and of a conversion."""
-    start = (recipe.get("init") or {}).get("release")
-    return start if isinstance(start, str) else None
-
-
-def teachers_of(recipe: Mapping[str, Any]) -> list[str]:
-    """Return the releases that a recipe's student learns from beside the labels, in its order."""
-    distill = _section(_section(recipe, "objective"), "distill")
-    teachers = distill.get("teachers")
-    return [name for name in teachers if isinstance(name, str)] if isinstance(teachers, list) else []
-
-
-def began_with(recipe: Mapping[str, Any]) -> str:
-    """Say what a recipe's training started and learned from; '' where that is random weights and labels."""
-    start, teachers = start_of(recipe), teachers_of(recipe)
-    words = [] if start is None else [f'started from "{start}"']
-    if teachers:
-        words.append("learned from " + ", ".join(f'"{name}"' for name in teachers))
-    return " and ".join(words)
-
-
-def _section(recipe: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    found = recipe.get(key)
-    return found if isinstance(found, Mapping) else {}
-
-
-def read_json(file: Path) -> dict[str, Any]:
-    """Read a JSON object.
-
-    Raises:
-        ReleaseError: when the file is missing, is no JSON object, or holds a key twice.
-    """
-    try:
-        data = json.loads(read_text(file), object_pairs_hook=_unique)
-    except json.JSONDecodeError as error:
-        raise ReleaseError(f"{file}: not valid JSON at line {error.lineno}: {error.msg}") from None
-    except (ValueError, RecursionError) as error:
-        raise ReleaseError(f"{file}: not valid JSON: {error!s:.200}") from None
-    if not isinstance(data, dict):
-        raise ReleaseError(f"{file}: found {plain_kind(data)}, expected a JSON object")
-    return data
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    data: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in data:  # which of the two a reader takes is anybody's guess
-            raise ValueError(f'key "{key}" stands there twice')
-        data[key] = value
-    return data
-
-
-def read_text(file: Path) -> str:
-    """Read a file of the release.
-
-    Raises:
-        ReleaseError: when it is missing, is no UTF-8 text, or is larger than any that belongs there.
-    """
-    if not is_file(file):  # reading a device or a pipe may never end
-        why = unfinished(file.parent) if file.name == CONFIG else ""
-        raise ReleaseError(f"{file.parent}: {why or f'no release, {file.name} is missing'}")
-    try:
-        if (size := file.stat().st_size) > MAX_TEXT_BYTES:
-            raise ReleaseError(f"{file}: found {size:,} bytes, expected at most {MAX_TEXT_BYTES:,}")
-        data = file.read_bytes()
-    except OSError as error:
-        raise ReleaseError(f"{file}: cannot be read: {error}") from None
-    if kind := disguise(data):
-        raise ReleaseError(f"{file}: {kind}")
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ReleaseError(f"{file}: no UTF-8 text: {error.reason} at byte {error.start}") from None
-
-
-def to_json(data: Mapping[str, Any]) -> str:
-    """Return `data` as the release's files hold it."""
-    return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def recorded_tensors(zoo: Mapping[str, Any]) -> list[str]:
-    """Return which tensor files beside the weights there have to be, by the key "zoo" of `config.json`."""
-    return [name for name in (CENTERS, IMAGES) if zoo.get(HASHED[name])]
+# --- hashes
 
 
 def sha256(file: Path) -> str:
@@ -264,36 +191,111 @@ def sha256(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def rewrite(folder: Path, config: Mapping[str, Any], recipe: Mapping[str, Any] | None = None) -> None:
+def known_sha256(file: Path) -> str:
+    """Return the SHA-256 of `file`; one that was hashed by an earlier load is not hashed again.
+
+    It counts as unchanged while inode, size, modification and change time are the same. The record is
+    `$XDG_CACHE_HOME/zoo/verified.json` (default `~/.cache/zoo`); without one that can be read and written,
+    files are hashed every time.
+
+    Raises:
+        OSError: when it is missing or cannot be read.
+    """
+    path, status = str(file.resolve(strict=True)), file.stat()
+    identity = [status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    record = Path(os.path.expanduser(cache)) / "zoo" / "verified.json"  # noqa: PTH111  # which has no error
+    entries = read_object(record)
+    entry = entries.pop(path, None)
+    if isinstance(entry, list) and entry[:-1] == identity:
+        return str(entry[-1])
+    found = sha256(file)
+    if time.time_ns() - max(identity[2:]) > _SETTLED_NS:
+        newest = dict([*entries.items(), (path, [*identity, found])][-_MAX_ENTRIES:])
+        with suppress(OSError, ValueError):
+            write_text(record, json.dumps(newest))
+    return found
+
+
+def check_sha256(file: Path, expected: str, *, every_byte: bool = False) -> None:
+    """Make sure that `file` has the SHA-256 `expected`, by the record or, with `every_byte`, by hashing it.
+
+    Raises:
+        ReleaseError: naming both hashes, or why the file cannot be read.
+    """
+    try:
+        found = sha256(file) if every_byte else known_sha256(file)
+    except OSError as error:
+        raise ReleaseError(f"{file}: cannot be read: {error}") from None
+    if found != expected:
+        cached = file.parent.parent.name == "snapshots"  # of huggingface_hub
+        hint = '; "zoo pull" of the repository mends the cache' if cached else ""
+        raise ReleaseError(f"{file}: sha256 {found}, but {CONFIG} records {expected}{hint}")
+
+
+# --- writing
+
+
+@contextmanager
+def replacing(folder: Path, *, stale: tuple[str, ...] = ()) -> Iterator[Path]:
+    """Yield an empty folder; its files appear in `folder` when the block ends without an error.
+
+    Files are renamed into place and never overwritten: readers that have mapped an old file keep it.
+
+    Args:
+        folder: where the files shall be. Other files and folders in it stay.
+        stale: patterns of files in `folder` to remove when they are not among the new ones.
+    """
+    exists = folder.exists()
+    if exists:
+        complete(folder)
+    with staging(folder, inside=exists) as gathered:
+        yield gathered
+        if exists:
+            new = {file.name for file in gathered.iterdir()}
+            old = {file.name for pattern in stale for file in folder.glob(pattern)} - new
+            (gathered / _STALE).write_text("\n".join(sorted(old)), encoding="utf-8")
+        for file in gathered.iterdir():
+            sync(file)
+        sync(gathered)
+        gathered.rename(folder / _WRITING if exists else folder)
+        sync(folder if exists else folder.parent)
+    complete(folder)
+
+
+def complete(folder: Path) -> None:
+    """Move new files to their place that a stopped writer left, if there are any; `config.json` comes last.
+
+    Two processes may do so at one time.
+
+    Raises:
+        OSError: when the folder cannot be changed.
+    """
+    new = folder / _WRITING
+    if not is_dir(new):
+        return
+    with suppress(FileNotFoundError):
+        for name in (new / _STALE).read_text(encoding="utf-8").splitlines():
+            if Path(name).name == name:  # the folder may be a stranger's
+                (folder / name).unlink(missing_ok=True)
+    names = [file.name for file in new.iterdir() if file.name != _STALE]
+    for name in sorted(names, key=lambda name: (name == CONFIG, name)):
+        with suppress(FileNotFoundError):  # another process has moved it
+            (new / name).replace(folder / name)
+    sync(folder)
+    shutil.rmtree(new, ignore_errors=True)
+
+
+def rewrite(folder: Path, config: Mapping[str, Any], recipe: Mapping[str, Any]) -> None:
     """Write another `config.json` and, with its hash in there, another recipe in the place of the old ones.
 
     Raises:
         ReleaseError: when the folder cannot be changed.
     """
     try:
-        with replacing(folder, last=CONFIG, stale=()) as staging:  # the hash with what it is of
-            if recipe is not None:
-                (staging / RECIPE).write_text(dump_yaml(recipe), encoding="utf-8")
-                config = {**config, "zoo": {**config["zoo"], "recipe_sha256": sha256(staging / RECIPE)}}
+        with replacing(folder) as staging:  # the hash with what it is of
+            (staging / RECIPE).write_text(dump_yaml(recipe), encoding="utf-8")
+            config = {**config, "zoo": {**config["zoo"], "recipe_sha256": sha256(staging / RECIPE)}}
             (staging / CONFIG).write_text(to_json(config), encoding="utf-8")
     except OSError as error:
         raise ReleaseError(f"{folder}: cannot be changed: {error}") from None
-
-
-def lfs_pointer(start: bytes) -> str:
-    """Say that a file which begins with `start`, `DISGUISE_BYTES` of it, is Git LFS's; '' when it is not."""
-    is_one = start.startswith(b"version https://git-lfs")
-    return "this is Git LFS's pointer to the file, not the file; run `git lfs pull` there" if is_one else ""
-
-
-def disguise(start: bytes) -> str:
-    """Say what a file is that begins with `start` as no file of a release does; '' when it does not.
-
-    That is a pickle or an archive around one, or what git has in the place of a large file.
-    """
-    if pointer := lfs_pointer(start):
-        return pointer
-    kinds = {b"PK\x03\x04": "a zip archive, as torch.save writes it around a pickle"}
-    kinds |= dict.fromkeys(PICKLES, "a pickle")
-    kind = next((kind for magic, kind in kinds.items() if start.startswith(magic)), "")
-    return kind and f"this is {kind}; nothing was unpickled, as unpickling runs any code that a file holds"

@@ -1,87 +1,29 @@
-"""How a training went: the rows that its run recorded, thinned, as `history.json` of the release."""
+"""How a training went: the rows that its run recorded, thinned, as `history.json` of the release.
+
+`{"format": 1, "rows": [R], "columns": {"step": [R], "epoch": [R], NAME: [R]}, "classes": [{...}]}`: `rows`
+says of how many recorded rows each one is the mean; null in a column is a value that was not recorded.
+`classes` are rows of classes.jsonl: `step`, `epoch`, how many `looks` it is of, lists of C values, or null.
+"""
 
 from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import numpy as np
-from pydantic import ConfigDict, Field, model_validator
 
-from zoo.config import Config, is_number, parse
+from zoo.config import is_number
 from zoo.errors import ReleaseError, is_printable
 from zoo.release import format, schema
 
-FORMAT = 1
 MOST_ROWS = 400  # more than a figure shows, in 100 kB
 MOST_CLASS_ROWS = 8
-_AT = ("step", "epoch")
-
-_Step = Annotated[int, Field(ge=0, lt=1 << 53)]
-_Positive = Annotated[int, Field(gt=0)]
-_Column = list[float | None]
 
 History = dict[str, Any]
-"""`{"format": 1, "rows": [R], "columns": {"step": [R], "epoch": [R], NAME: [R]}, "classes": [{...}]}`.
-
-`rows` says of how many recorded rows each one is the mean; null in a column is a value that was not recorded.
-`classes` are rows of classes.jsonl, each with `step`, `epoch`, how many `looks` it is of, and lists of C
-values, or null for a list.
-"""
-
-
-class _ClassRow(Config):
-    """A row of classes, whose other keys hold a list with a value for each class, or nothing."""
-
-    model_config = ConfigDict(extra="allow")
-    __pydantic_extra__: dict[str, _Column | None] = Field(init=False)
-
-    step: _Step
-    epoch: float
-    looks: _Positive
-    images: Annotated[list[Annotated[float, Field(ge=0)]], Field(min_length=1)]
-
-    @model_validator(mode="after")
-    def _same_length(self) -> _ClassRow:
-        for name, values in self.__pydantic_extra__.items():
-            if values is not None and len(values) != len(self.images):
-                raise ValueError(f'"{name}": found {len(values)} values, expected {len(self.images)}')
-        return self
-
-
-class _Columns(Config):
-    """A list with a value for each row."""
-
-    model_config = ConfigDict(extra="allow")
-    __pydantic_extra__: dict[str, _Column] = Field(init=False)
-
-    step: Annotated[list[_Step], Field(min_length=1, max_length=MOST_ROWS)]
-    epoch: _Column
-
-
-class _History(Config):
-    """The file as a whole."""
-
-    format: Literal[1]
-    rows: list[_Positive]
-    columns: _Columns
-    classes: Annotated[list[_ClassRow], Field(max_length=MOST_CLASS_ROWS)]
-
-    @model_validator(mode="after")
-    def _same_length(self) -> _History:
-        columns = self.columns
-        lists: list[tuple[str, Sequence[object]]] = [*columns.__pydantic_extra__.items()]
-        for name, values in [*lists, ("epoch", columns.epoch), ("rows", self.rows)]:
-            if len(values) != len(columns.step):
-                raise ValueError(f'"{name}": found {len(values)} values, expected {len(columns.step)}')
-        if any(b <= a for a, b in pairwise(columns.step)):
-            raise ValueError('"step": expected each above the one before')
-        return self
 
 
 def gather(rows: Sequence[Mapping[str, Any]], class_rows: Sequence[Mapping[str, Any]] = ()) -> History | None:
@@ -93,44 +35,40 @@ def gather(rows: Sequence[Mapping[str, Any]], class_rows: Sequence[Mapping[str, 
 
     Args:
         rows: of metrics.jsonl, in order; rows of one step (a look at the validation part) become one.
-        class_rows: of classes.jsonl, in order; damaged ones are left out.
+        class_rows: of classes.jsonl, in order.
     """
     merged: dict[int, dict[str, Any]] = {}
     for row in rows:
-        if type(step := row.get("step")) is int and 0 <= step < 1 << 53:
-            merged.setdefault(step, {}).update(row)
+        merged.setdefault(row["step"], {}).update(row)
     taken = [merged[step] for step in sorted(merged)]
     if not taken:
         return None
-    blocks = _blocks(taken)
-    names = dict.fromkeys(
-        name
-        for row in taken
-        for name, value in row.items()
-        if is_printable(name) and _number(value) is not None
-    )
+    blocks: list[Sequence[Any]] = [[row] for row in taken]
+    if len(taken) > MOST_ROWS:
+        blocks = [taken[:1], *_blocks(taken[1:-1], MOST_ROWS - 2), taken[-1:]]
     columns: dict[str, list[Any]] = {
         "step": [block[-1]["step"] for block in blocks],
-        "epoch": [_short(_number(block[-1].get("epoch"))) for block in blocks],
+        "epoch": [_short(block[-1]["epoch"]) for block in blocks],
     }
-    for name in names:
-        if name not in columns:
-            columns[name] = [_mean([_number(row.get(name)) for row in block]) for block in blocks]
+    for name in dict.fromkeys(name for row in taken for name in row if is_printable(name)):
+        values = [_mean([row.get(name) for row in block]) for block in blocks]
+        if name not in columns and any(value is not None for value in values):
+            columns[name] = values
+    classes = len(class_rows[-1]["images"]) if class_rows else 0
+    known = [row for row in class_rows if len(row["images"]) == classes]
     return {
-        "format": FORMAT,
+        "format": 1,
         "rows": [len(block) for block in blocks],
         "columns": columns,
-        "classes": _class_blocks(class_rows),
+        "classes": [_class_mean(block) for block in _blocks(known, min(len(known), MOST_CLASS_ROWS))],
     }
 
 
 def rows_of(history: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the rows of a history as metrics.jsonl has them; what was not recorded is left out."""
     columns = history["columns"]
-    return [
-        {name: values[i] for name, values in columns.items() if values[i] is not None}
-        for i in range(len(columns["step"]))
-    ]
+    rows = (dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True))
+    return [{name: value for name, value in row.items() if value is not None} for row in rows]
 
 
 def to_json(history: Mapping[str, Any]) -> str:
@@ -138,7 +76,7 @@ def to_json(history: Mapping[str, Any]) -> str:
     columns = ",\n".join(f"    {_plain(name)}: {_plain(v)}" for name, v in history["columns"].items())
     classes = ",\n".join(f"    {_plain(row)}" for row in history["classes"])
     parts = [
-        f'"format": {FORMAT}',
+        '"format": 1',
         f'"rows": {_plain(history["rows"])}',
         f'"columns": {{\n{columns}\n  }}',
         f'"classes": [\n{classes}\n  ]',
@@ -153,50 +91,22 @@ def read(folder: Path) -> History | None:
         ReleaseError: naming what in it `gather` does not make.
     """
     file = folder / format.HISTORY
-    if not os.path.lexists(file):
+    if not file.exists():
         return None
     history = format.read_json(file)
-    check(history, str(file))
+    schema.check(schema.History, history, str(file))
+    columns, rows = history["columns"], history["rows"]
+    if not {"step", "epoch"} <= columns.keys() or any(
+        len(values) != len(rows) for values in columns.values()
+    ):
+        raise ReleaseError(f"{file}: columns: expected step, epoch and others, {len(rows)} values in each")
     return history
 
 
-def check(history: Mapping[str, Any], where: str) -> None:
-    """Make sure that `history` is one that `gather` could have made.
-
-    Raises:
-        ReleaseError: beginning with `where`, and naming what was found and what was expected.
-    """
-    schema.check_words(history, where)
-    parse(_History, history, where, ReleaseError)
-
-
-def _blocks(rows: Sequence[Mapping[str, Any]]) -> list[Sequence[Mapping[str, Any]]]:
-    """Part the rows into at most `MOST_ROWS` blocks of neighbours; the first and last row stand alone."""
-    if len(rows) <= MOST_ROWS:
-        return [[row] for row in rows]
-    return [rows[:1], *_parts(rows[1:-1], MOST_ROWS - 2), rows[-1:]]
-
-
-def _parts(rows: Sequence[Mapping[str, Any]], count: int) -> list[Sequence[Mapping[str, Any]]]:
-    edges = [round(i * len(rows) / count) for i in range(count + 1)]
+def _blocks(rows: Sequence[Any], count: int) -> list[Sequence[Any]]:
+    """Part rows into blocks of neighbours, as even as can be."""
+    edges = [round(i * len(rows) / count) for i in range(count + 1)] if count else []
     return [rows[a:b] for a, b in pairwise(edges)]
-
-
-def _class_blocks(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Part the classes' rows into at most `MOST_CLASS_ROWS` blocks, each of which becomes its mean."""
-    rows = [row for row in map(_plain_row, rows) if _is_class_row(row)]
-    rows = [row for row in rows if len(row["images"]) == len(rows[-1]["images"])]
-    count = min(len(rows), MOST_CLASS_ROWS)
-    return [_class_mean(block) for block in _parts(rows, count)] if rows else []
-
-
-def _is_class_row(row: Mapping[str, Any]) -> bool:
-    try:
-        schema.check_words(row, "")
-        parse(_ClassRow, row, "", ReleaseError)
-    except ReleaseError:
-        return False
-    return True
 
 
 def _class_mean(block: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -207,7 +117,7 @@ def _class_mean(block: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """
     images = np.array([row["images"] for row in block], dtype=float)
     looks = np.array([[row["looks"]] for row in block], dtype=float)
-    mean: dict[str, Any] = {name: block[-1][name] for name in _AT}
+    mean: dict[str, Any] = {name: block[-1][name] for name in ("step", "epoch")}
     mean["looks"] = sum(row["looks"] for row in block)
     mean["images"] = [sum(of_class) for of_class in zip(*(row["images"] for row in block), strict=True)]
     for name in dict.fromkeys(name for row in block for name in row if name not in mean):
@@ -220,24 +130,14 @@ def _class_mean(block: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return mean
 
 
-def _plain_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: [_number(v) for v in value] if isinstance(value, list | tuple) else value
-        for name, value in row.items()
-    }
-
-
-def _number(value: object) -> float | int | None:
-    return value if is_number(value) and abs(value) < 1e300 else None  # neither nan nor inf
-
-
-def _mean(values: Sequence[float | int | None]) -> float | int | None:
-    known = [value for value in values if value is not None]
+def _mean(values: Sequence[object]) -> float | int | None:
+    """Return the mean of those values that are finite numbers, None where there are none."""
+    known = [value for value in values if is_number(value) and math.isfinite(value)]
     return _short(math.fsum(known) / len(known) if len(known) > 1 else known[0]) if known else None
 
 
-def _short(value: float | int | None) -> float | int | None:
-    return value if value is None or isinstance(value, int) else float(f"{value:.6g}")
+def _short(value: float | int) -> float | int:
+    return value if isinstance(value, int) else float(f"{value:.6g}")
 
 
 def _plain(value: object) -> str:

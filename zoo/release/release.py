@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,19 +18,16 @@ from torch import nn
 from torchvision import transforms
 
 from zoo import catalog
-from zoo.config import is_number
-from zoo.errors import ReleaseError
+from zoo.errors import ReleaseError, ZooWarning
 from zoo.files import is_dir, is_file, write_atomic, write_text
 from zoo.image_list import ImageList
 from zoo.locks import turn
 from zoo.modules.centers import Centers
 from zoo.pixels import rgb, shrunk
-from zoo.release import card, configs, files, format, images, tensors, verified
+from zoo.release import card, configs, format, provenance, tensors
 from zoo.release import history as histories
 from zoo.release.build import build
 from zoo.release.evaluations import checked_evaluation, identity
-from zoo.release.relicense import relicense
-from zoo.release.request import check_request
 
 _EXAMPLE_BYTES, _EXAMPLE_SIDE = 40_000, 320  # pixels; of the picture on a card, at most
 
@@ -58,24 +56,9 @@ class Release:
             tensors.read_header(folder / format.WEIGHTS)
             return release
         needed = [format.RECIPE, format.METRICS, *format.recorded_tensors(release.config["zoo"])]
-        absent = [name for name in needed if not is_file(folder / name)]
-        if absent:
+        if absent := [name for name in needed if not is_file(folder / name)]:
             raise ReleaseError(f"{folder}: incomplete release, {', '.join(absent)} is missing")
         return release
-
-    def __repr__(self) -> str:
-        """Say in one line what it is, with the best accuracy that it records, and where it lies."""
-        objective, count = self.config["zoo"]["objective"], len(self.class_names) or "no"
-        facts = [f"{self.config['architecture']}, {objective}, {count} classes"]
-        try:
-            evaluations = self.metrics["evaluations"]
-        except ReleaseError:  # whoever looks at it in a debugger is told by what needs the file
-            evaluations = []
-        measured = [entry for entry in evaluations if is_number(entry["metrics"].get("accuracy"))]
-        if measured:
-            best = max(measured, key=lambda entry: entry["metrics"]["accuracy"])
-            facts.append(f"{best['metrics']['accuracy']:.1f} % by {best['protocol']} on {best['data']}")
-        return f"Release({self.name}: {', '.join(facts)}; {self.path})"
 
     @property
     def name(self) -> str:
@@ -101,21 +84,65 @@ class Release:
 
     @property
     def history(self) -> histories.History | None:
-        """How the training went: the recorded rows, thinned, as columns; None where none were recorded.
-
-        See `zoo.release.history.History` for its form; `rows_of` there makes rows of it again.
-        """
+        """How the training went: the recorded rows, thinned, see `zoo.release.history`; None without any."""
         return None if self.is_plain else histories.read(self.path)
 
     @property
     def images(self) -> dict[str, ImageList]:
         """Which images were trained ("train") and measured on ("test"), by content; empty if not listed."""
-        return images.read(self.path, self.config)
+        return tensors.read_images(self.path, self.config)
 
-    @property
+    @cached_property
     def centers(self) -> Centers | None:
         """The learned class centers, or None when the objective has none."""
         return tensors.read_centers(self.path, self.config)
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The classes of the training data, in the order of their indices."""
+        return tuple(self.config.get("label_names") or self.config["zoo"]["class_names"])
+
+    @property
+    def card(self) -> str:
+        """The model card, Markdown with YAML metadata."""
+        return format.read_text(self.path / format.CARD)
+
+    @property
+    def preprocess(self) -> format.Preprocess:
+        """How images become the encoder's input."""
+        cfg = self.config["pretrained_cfg"]
+        mean, std = tuple(cfg["mean"]), tuple(cfg["std"])
+        return format.Preprocess(cfg["input_size"][-1], cfg["crop_pct"], cfg["interpolation"], mean, std)
+
+    def transform(self, training: bool = False) -> Callable[[Any], Any]:
+        """Return timm's transform from a PIL image of any mode to the encoder's input `[3, H, W]`.
+
+        Modes are converted as timm and the data readers here do it; the rotation that a camera writes into a
+        file (EXIF) is not applied, as in timm. The transform raises a `DataError` for what is no PIL image,
+        and for grey of more than 8 bits or of fractions.
+
+        Args:
+            training: timm's own random crops, flips and colours for this input, e.g. to fine-tune with;
+                they are not the views of the release's recipe.
+        """
+        data_config = timm.data.resolve_data_config({}, pretrained_cfg=configs.pretrained_cfg_of(self.config))
+        transform = timm.data.create_transform(**data_config, is_training=training)
+        return transforms.Compose([transforms.Lambda(rgb), transform])  # type: ignore[no-any-return]
+
+    def load(
+        self,
+        *,
+        num_classes: int = 0,
+        head: Literal["centers"] | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        **model_kwargs: Any,
+    ) -> nn.Module:
+        """Return the model; the arguments are those of `zoo.load`."""
+        if model_kwargs.get("pretrained") is True:  # a habit of timm's, and true of every release
+            del model_kwargs["pretrained"]
+        asked: Any = {"num_classes": num_classes, "head": head, "device": device, "dtype": dtype}
+        return build(self.path, self.config, **asked, model_kwargs=model_kwargs)
 
     def nearest_classes(self, image: Image.Image, k: int = 5) -> list[tuple[str, float]]:
         """Return the k nearest classes of an image, by encoder and learned centers, most probable first.
@@ -142,75 +169,18 @@ class Release:
         classes = (centers.class_names[index] for index in nearest.index[0].tolist())
         return list(zip(classes, nearest.probability[0].tolist(), strict=True))
 
-    def require_centers(self) -> Centers:
-        """Return the learned class centers, or raise an error that says what else there is."""
-        if self._centers is None:
-            raise ReleaseError(
-                f"{self.name} has no centers: its objective {self.config['zoo']['objective']} learned none. "
-                'To classify with it: "zoo evaluate knn", or learn some with "zoo finetune --init NAME"'
-            )
-        return self._centers
-
-    @cached_property
-    def _centers(self) -> Centers | None:
-        return self.centers
-
     @cached_property
     def _encoder(self) -> nn.Module:
         return self.load().eval().requires_grad_(False)
 
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        """The classes of the training data, in the order of their indices."""
-        return tuple(self.config.get("label_names") or self.config["zoo"]["class_names"])
-
-    @property
-    def card(self) -> str:
-        """The model card, Markdown with YAML metadata."""
-        return format.read_text(self.path / format.CARD)
-
-    @property
-    def preprocess(self) -> format.Preprocess:
-        """How images become the encoder's input."""
-        cfg = self.config["pretrained_cfg"]
-        mean, std = tuple(cfg["mean"]), tuple(cfg["std"])
-        return format.Preprocess(cfg["input_size"][-1], cfg["crop_pct"], cfg["interpolation"], mean, std)
-
-    def transform(self, training: bool = False) -> Callable[[Any], Any]:
-        """Return timm's transform from a PIL image to the encoder's input `[3, H, W]`.
-
-        Args:
-            training: timm's own random crops, flips and colours for this input, e.g. to fine-tune with;
-                they are not the views of the release's recipe.
-
-        The transform takes images of any mode, converted as timm and the data readers here do it. The
-        rotation that a camera writes into a file (EXIF) is not applied, as in timm.
-
-        Raises:
-            DataError: the transform, for what is no PIL image, and grey of more than 8 bits or of fractions.
-        """
-        cfg = format.pretrained_cfg_of(self.config)
-        data_config = timm.data.resolve_data_config({}, pretrained_cfg=cfg)
-        transform = timm.data.create_transform(**data_config, is_training=training)
-        return transforms.Compose([transforms.Lambda(rgb), transform])  # type: ignore[no-any-return]
-
-    def load(
-        self,
-        *,
-        num_classes: int = 0,
-        head: Literal["centers"] | None = None,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-        **model_kwargs: Any,
-    ) -> nn.Module:
-        """Return the model; the arguments are those of `zoo.load`."""
-        if model_kwargs.get("pretrained") is True:  # a habit of timm's, and true of every release
-            del model_kwargs["pretrained"]
-        asked: Any = {"num_classes": num_classes, "device": device, "dtype": dtype}
-        check_request(self.config, head=head, model_kwargs=model_kwargs, **asked)
-        return build(
-            self.path, self.config, centers_head=head == "centers", model_kwargs=model_kwargs, **asked
-        )
+    def require_centers(self) -> Centers:
+        """Return the learned class centers, or raise an error that says what else there is."""
+        if self.centers is None:
+            raise ReleaseError(
+                f"{self.name} has no centers: its objective {self.config['zoo']['objective']} learned none. "
+                'To classify with it: "zoo evaluate knn", or learn some with "zoo finetune --init NAME"'
+            )
+        return self.centers
 
     def verify(self) -> None:
         """Compare weights, centers, recipe and images' list with the hashes in `config.json`, every byte.
@@ -221,55 +191,29 @@ class Release:
         for name, key in () if self.is_plain else format.HASHED.items():
             expected = self.config["zoo"].get(key)
             if expected is not None:  # a release without centers, or a list of images
-                verified.check_sha256(self.path / name, expected, every_byte=True)
+                format.check_sha256(self.path / name, expected, every_byte=True)
 
     @property
     def writable(self) -> bool:
         """Whether evaluations can be added: a folder of the user's, neither shipped nor a download."""
-        return os.access(self.path, os.W_OK) and self._fixed is None
+        return os.access(self.path, os.W_OK) and not self._fixed
 
     def add_evaluation(self, entry: Mapping[str, Any]) -> None:
         """Add an evaluation to `metrics.json` and the card, in place of an equal one made before.
 
         Args:
             entry: `protocol`, `data`, `split`, `metrics` (name -> value; accuracies in percent) and what else
-                describes it: `settings`, `seed`, `date`. Entries are equal when protocol, data, split,
-                settings and seed are. Numbers may be NumPy's or torch's. Recorded with it are `metric` and
-                `value`, the name and number of the one that tables show first, and None for a seed or date
-                that is not given.
+                describes it, see `checked_evaluation`. Entries are equal when protocol, data, split, settings
+                and seed are.
 
         Raises:
-            ReleaseError: when some of it is missing or of another kind, `metric` or `value` is not in its
-                metrics, or the release cannot be changed.
+            ReleaseError: when some of it is missing or of another kind, or the release cannot be changed.
         """
         checked = checked_evaluation(entry, f"an evaluation of {self.name}")
         with self._changing() as config:
-            self._add([checked], config)
-
-    def without_images(self) -> Release:
-        """Delete the list of images, by which whoever has one can tell whether it was trained on.
-
-        Returns the release, opened anew, as do the following.
-        """
-        with self._changing() as config:
-            images.delete(self.path, config)
-        return self._renewed()
-
-    def with_license(self, license: str) -> Release:
-        """Set the licence of the weights, in `config.json` and on the card.
-
-        Of weights whose training started from others' it is warned: what those ask for holds all the same.
-
-        Args:
-            license: an identifier of the Hub's, e.g. "cc-by-4.0", or another licence's name: the card's
-                metadata say `license: other` with that name, as the Hub wants it.
-
-        Raises:
-            ReleaseError: for no name of a licence, or a release that cannot be changed.
-        """
-        with self._changing() as config:
-            relicense(self.path, config, license)
-        return self._renewed()
+            found = self.metrics
+            others = [old for old in found["evaluations"] if identity(old) != identity(checked)]
+            self._write(config, {**found, "evaluations": [*others, checked]})
 
     def add_example(self, image: Image.Image, *, credit: str) -> dict[str, float]:
         """Show on the card a small copy of an image, and the classes that the release itself finds in it.
@@ -287,35 +231,44 @@ class Release:
         """
         small, png = shrunk(image, _EXAMPLE_SIDE, _EXAMPLE_BYTES)
         top = dict(self.nearest_classes(small))
-        example = {"credit": credit, "top": top}
         with self._changing() as config:
-            metrics = format.checked_metrics({**self.metrics, "example": example}, self.path / format.METRICS)
+            metrics = format.checked_metrics(
+                {**self.metrics, "example": {"credit": credit, "top": top}}, self.path / format.METRICS
+            )
             write_atomic(self.path / format.EXAMPLE, lambda file: file.write_bytes(png))
-            write_text(self.path / format.METRICS, format.to_json(metrics))
-            self._write_card(config)
+            self._write(config, metrics)
         return top
+
+    def with_license(self, license: str) -> Release:
+        """Set the licence of the weights, in `config.json` and on the card; return the release opened anew.
+
+        Of weights whose training started from others' it is warned: what those ask for holds all the same.
+
+        Args:
+            license: an identifier of the Hub's, e.g. "cc-by-4.0", or another licence's name.
+
+        Raises:
+            ReleaseError: for no name of a licence, or a release that cannot be changed.
+        """
+        provenance.check_license(license)
+        if began := provenance.began_with(self.recipe):
+            told = f"the training {began}, whose licence also applies, as the card goes on to say"
+            warnings.warn(f'{self.path}: licence "{license}": {told}', ZooWarning, stacklevel=2)
+        with self._changing() as config:
+            changed = {**config, "pretrained_cfg": {**config["pretrained_cfg"], "license": license}}
+            write_text(self.path / format.CONFIG, format.to_json(changed))
+            self._write(changed)
+        return Release.at(self.path)
 
     def render_card(self) -> str:
         """Write the card anew from what the release records, and return it; notes between its marks stay."""
         with self._changing() as config:
-            self._write_card(config)
+            self._write(config)
             return self.card
 
-    def _renewed(self) -> Release:
-        """Return the release opened anew, with a card made of its changed `config.json`."""
-        release = Release.at(self.path)
-        release.render_card()
-        return release
-
-    def _add(self, entries: Iterable[Mapping[str, Any]], config: Mapping[str, Any]) -> None:
-        metrics = self.metrics
-        for entry in entries:
-            others = [old for old in metrics["evaluations"] if identity(old) != identity(entry)]
-            metrics["evaluations"] = [*others, dict(entry)]
-        write_text(self.path / format.METRICS, format.to_json(metrics))
-        self._write_card(config)
-
-    def _write_card(self, config: Mapping[str, Any]) -> None:
+    def _write(self, config: Mapping[str, Any], metrics: Mapping[str, Any] | None = None) -> None:
+        if metrics is not None:
+            write_text(self.path / format.METRICS, format.to_json(metrics))
         write_text(self.path / format.CARD, card.render(self.path, config))
 
     @contextmanager
@@ -325,25 +278,21 @@ class Release:
         Raises:
             ReleaseError: if it is shipped or a download, or cannot be written.
         """
-        if self._fixed is not None:
-            raise ReleaseError(f"{self.path}: {self._fixed}. Copy it, then open the copy")
-        if not is_dir(self.path):  # which the lock would make
-            raise ReleaseError(f"{self.path}: cannot be changed: the folder is not there any more")
+        why = self._fixed
+        if why or not is_dir(self.path):  # which the lock would make
+            raise ReleaseError(f"{self.path}: {why or 'is not there any more'}. Copy it, then open the copy")
         try:
-            with turn(self.path / files.LOCK):
+            with turn(self.path / format.LOCK):
                 yield configs.read_config(self.path)
         except OSError as error:
-            raise ReleaseError(
-                f"{self.path}: cannot be changed: {error}. Copy the release, then open the copy"
-            ) from None
+            raise ReleaseError(f"{self.path}: cannot be changed: {error}. Copy it, then open it") from None
 
     @property
-    def _fixed(self) -> str | None:
+    def _fixed(self) -> str:
         """Why nothing in the folder may change, if so."""
         if catalog.is_shipped(self.path):
             return "a shipped release does not change"
         if self.is_plain:
             return 'a plain timm model does not change; "zoo convert" makes a release of it'
-        if (self.path / format.METRICS).is_symlink():  # huggingface_hub's cache links to shared blobs
-            return "a downloaded release does not change"
-        return None
+        # huggingface_hub's cache links to shared blobs
+        return "a downloaded release does not change" * (self.path / format.METRICS).is_symlink()

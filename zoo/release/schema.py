@@ -1,7 +1,6 @@
-"""What a release's JSON files may hold, as pydantic models.
+"""What a release's JSON files may hold, as pydantic models. Imports no torch.
 
 Unknown keys are refused at every level of `config.json`, so nothing in it can name code or another file.
-Imports no torch.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
-from zoo.config import Config, parse, plain_kind
+from zoo.config import Config, parse
 from zoo.errors import ReleaseError, is_printable
 
 FORMAT = 1
@@ -103,7 +102,7 @@ class _Zoo(Config):
     class_names: _Classes | None = None
 
 
-class _ReleaseConfig(Config):
+class ReleaseConfig(Config):
     """`config.json` as a whole."""
 
     architecture: Annotated[str, Field(pattern=r"^\w+$", max_length=200)]  # no "hf-hub:" and no ".tag"
@@ -116,7 +115,7 @@ class _ReleaseConfig(Config):
     zoo: _Zoo
 
     @model_validator(mode="after")
-    def _agree(self) -> _ReleaseConfig:
+    def _agree(self) -> ReleaseConfig:
         zoo, classifier = self.zoo, self.pretrained_cfg.classifier
         labels = len(self.label_names or ())
         if labels != self.num_classes:
@@ -151,13 +150,14 @@ class _Training(_Open):
     early_stopping: dict[str, Any] | None = None
 
 
-class _Evaluation(_Open):
+class Evaluation(_Open):
     """An entry of `metrics.json`; see `evaluations.checked_evaluation` for its figures."""
 
     protocol: _Text
     data: _Text
     split: _Text
     metrics: dict[str, Any]
+    metric: _Text | None = None
     settings: dict[str, Any] | None = None
     train_set: dict[str, Any] | None = None
     test_set: Dataset | None = None
@@ -167,70 +167,66 @@ class _Evaluation(_Open):
     date: _Text | None = None
 
 
-class _Metrics(_Open):
+class Metrics(_Open):
     """`metrics.json` as a whole."""
 
     training: _Training
-    evaluations: list[_Evaluation]
+    evaluations: list[Evaluation]
     example: _Example | None = None
 
 
-def check_config(config: Mapping[str, Any], where: str) -> None:
-    """Make sure that `config` is one that `write_release` could have written.
+class History(Config):
+    """`history.json` as a whole; see `zoo.release.history`."""
 
-    Whether the architecture exists and takes its arguments is seen when it is built.
+    format: Literal[1]
+    rows: Annotated[list[_Count], Field(min_length=1)]
+    columns: dict[str, list[float | None]]
+    classes: list[dict[str, Any]]
+
+
+class RecipeSections(_Open):
+    """The sections of `recipe.yaml` of which evaluations and cards use parts."""
+
+    data: dict[str, Any] | None = None
+    init: dict[str, Any] | None = None
+    objective: dict[str, Any] | None = None
+    views: dict[str, Any] | None = None
+
+
+def check(kind: type[Config], data: object, where: str) -> None:
+    """Make sure that plain `data` are of one of the kinds above, with nothing that cannot be shown.
 
     Raises:
         ReleaseError: naming the key, what was found and what was expected.
     """
-    check_words(config, where)
+    check_words(data, where)
     try:
-        parse(_ReleaseConfig, config, where, ReleaseError)
+        parse(kind, data, where, ReleaseError)
     except ReleaseError as error:
         newer = NEWER if 'unknown key "zoo.' in str(error) else ""
         raise ReleaseError(f"{error}{newer}") from None
 
 
-def check_metrics(metrics: Mapping[str, Any], where: str) -> None:
-    """Make sure that cards and tables can be made of the content of `metrics.json`.
-
-    Raises:
-        ReleaseError: naming the key, what was found and what was expected.
-    """
-    check_words(metrics, where)
-    parse(_Metrics, metrics, where, ReleaseError)
-
-
-def check_evaluation(entry: object, where: str) -> None:
-    """Make sure of the types in one evaluation; see `check_metrics`."""
-    if not isinstance(entry, Mapping):
-        raise ReleaseError(f"{where}: found {plain_kind(entry)}, expected a section")
-    check_words(entry, where)
-    parse(_Evaluation, entry, where, ReleaseError)
-
-
-def check_words(data: Mapping[str, Any], where: str) -> None:
-    """Make sure that all in plain `data` can be shown: words without control characters, and numbers.
+def check_words(data: object, where: str, path: tuple[str, ...] = ()) -> None:
+    """Make sure that all in plain `data` can be shown: words without control characters, finite numbers.
 
     Raises:
         ReleaseError: naming the key.
     """
-    left: list[tuple[tuple[str, ...], object]] = [((), data)]
-    while left:
-        path, value = left.pop()
-        problem = "nested too deeply" if len(path) > _MAX_DEPTH else ""
-        if isinstance(value, Mapping):
-            left += [(path, key) for key in value]
-            left += [((*path, str(key)), item) for key, item in value.items()]
-        elif isinstance(value, list | tuple):
-            left += [((*path, str(index)), item) for index, item in enumerate(value)]
-        elif isinstance(value, str):
-            text = value.replace("\n", "").replace("\t", "") if path[-1:] and path[-1] in _TEXTS else value
-            if not is_printable(text):
-                problem = f"found control characters, {value[:40]!r}"
-        elif isinstance(value, int | float):
-            most = _MAX_ARGUMENT if path[:1] == ("model_args",) else (1 << 63) - 1
-            if not abs(value) <= most:  # also nan
-                problem = f"found {str(value)[:20]}, expected a number of at most {most}"
-        if problem:
-            raise ReleaseError(f'{where}: "{".".join(path)[:200]}": {problem}')
+    problem = "nested too deeply" if len(path) > _MAX_DEPTH else ""
+    if isinstance(data, str):
+        text = data.replace("\n", "").replace("\t", "") if path[-1:] and path[-1] in _TEXTS else data
+        problem = "" if is_printable(text) else f"found control characters, {data[:40]!r}"
+    elif isinstance(data, int | float):
+        most = _MAX_ARGUMENT if path[:1] == ("model_args",) else (1 << 63) - 1
+        if not abs(data) <= most:  # also nan
+            problem = f"found {str(data)[:20]}, expected a number of at most {most}"
+    if problem:
+        raise ReleaseError(f'{where}: "{".".join(path)[:200]}": {problem}')
+    if isinstance(data, Mapping):
+        for key, value in data.items():
+            check_words(str(key), where, path)
+            check_words(value, where, (*path, str(key)))
+    elif isinstance(data, list | tuple):
+        for index, value in enumerate(data):
+            check_words(value, where, (*path, str(index)))

@@ -1,7 +1,8 @@
-"""The tensors of a release: written as other files are, read once their header and hash have been checked."""
+"""The tensors of a release: weights, class centers, lists of images."""
 
 from __future__ import annotations
 
+import json
 import stat
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,30 +13,24 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from zoo.errors import ReleaseError
+from zoo.errors import ReleaseError, few
 from zoo.files import is_file
+from zoo.image_list import ImageList
 from zoo.modules.centers import Centers
 from zoo.release import format
-from zoo.release.verified import check_sha256
 
-_DTYPES = {
-    "F64": torch.float64,
-    "F32": torch.float32,
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
-    "I64": torch.int64,
-    "I32": torch.int32,
-    "I16": torch.int16,
-    "I8": torch.int8,
-    "U8": torch.uint8,
-    "BOOL": torch.bool,
+_FLOATS = {"F64", "F32", "F16", "BF16"}
+_NOT_SAFETENSORS = {
+    b"version https://git-lfs": "this is Git LFS's pointer to the file; run `git lfs pull` there",
+    b"PK\x03\x04": "this is a pickle of torch.save, which is never run here",
+    b"\x80": "this is a pickle, which is never run here",
 }
 
 
 class TensorInfo(NamedTuple):
-    """What a file's header says about one tensor."""
+    """What a file's header says of a tensor: safetensors' name of its type, e.g. "F32", and its shape."""
 
-    dtype: torch.dtype
+    dtype: str
     shape: tuple[int, ...]
 
 
@@ -45,52 +40,33 @@ def to_half(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     Raises:
         ReleaseError: naming the tensor with a finite number beyond float16's range.
     """
-    halves = {
-        name: tensor.half() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()
-    }
-    for name, half in halves.items():
-        if half.isinf().any() and not tensors[name].isinf().any():
+    halves = {}
+    for name, tensor in tensors.items():
+        halves[name] = tensor.half() if tensor.is_floating_point() else tensor
+        if halves[name].isinf().any() and not tensor.isinf().any():
             raise ReleaseError(
-                f"{name}: found {float(tensors[name].abs().max()):.4g}, but float16 ends at "
+                f"{name}: found {float(tensor.abs().max()):.4g}, but float16 ends at "
                 f"{torch.finfo(torch.float16).max:.0f}; training.release_dtype=float32 keeps it"
             )
     return halves
 
 
 def round_to_half(encoder: nn.Module) -> None:
-    """Round the encoder's tensors to numbers that float16 holds; they stay in the precision that they have.
-
-    Raises:
-        ReleaseError: as `to_half`.
-    """
-    state = encoder.state_dict()
-    for name, half in to_half(state).items():
-        state[name].copy_(half)
+    """Round the encoder's tensors to numbers that float16 holds, see `to_half`; their precision stays."""
+    encoder.load_state_dict(to_half(encoder.state_dict()))
 
 
 def round_centers_to_half(centers: Centers) -> Centers:
-    """Return the centers in numbers that float16 holds, in the precision that they have.
-
-    Raises:
-        ReleaseError: as `to_half`.
-    """
+    """Return the centers in numbers that float16 holds, see `to_half`, in the precision that they have."""
     learned = {name: value for name, value in centers._asdict().items() if value is not None}
     return centers._replace(**{name: half.to(learned[name]) for name, half in to_half(learned).items()})
 
 
 def write_tensors(tensors: Mapping[str, Tensor], file: Path, metadata: Mapping[str, str]) -> None:
-    """Write a safetensors file that whoever may read other new files may read.
+    """Write contiguous CPU tensors, no two of the same memory, as a safetensors file.
 
     safetensors 0.8 leaves its file to the owner alone (mode 600), whatever the umask says; on a machine that
     people share nobody else could then load the release.
-
-    Args:
-        tensors: contiguous, on the CPU, no two of the same memory.
-        file: the file.
-        metadata: of its header.
-
-    Raises:
-        OSError, SafetensorError: when it cannot be written.
     """
     file.touch()
     mode = file.stat().st_mode
@@ -107,21 +83,19 @@ def read_header(file: Path) -> dict[str, TensorInfo]:
     """
     if not is_file(file):
         raise ReleaseError(f"{file.parent}: {file.name} is missing")
+    start = b""
     try:
         with file.open("rb") as stream:
-            kind = format.disguise(stream.read(format.DISGUISE_BYTES))
-        if kind:
-            raise ReleaseError(f"{file}: {kind}")
+            start = stream.read(32)
         with safe_open(file, "pt") as tensors:  # what `load_file` reads with; it checks sizes and offsets
             slices = {name: tensors.get_slice(name) for name in tensors.keys()}  # noqa: SIM118
             return {
-                name: TensorInfo(_DTYPES[found.get_dtype()], tuple(found.get_shape()))
-                for name, found in slices.items()
+                name: TensorInfo(each.get_dtype(), tuple(each.get_shape())) for name, each in slices.items()
             }
-    except KeyError as error:
-        raise ReleaseError(f"{file}: found the type {error}, expected one of {', '.join(_DTYPES)}") from None
     except (OSError, SafetensorError) as error:
-        raise ReleaseError(f"{file}: damaged, cut off or no safetensors file: {error}") from None
+        said = (said for magic, said in _NOT_SAFETENSORS.items() if start.startswith(magic))
+        problem = next(said, f"damaged, cut off or no safetensors file: {error}")
+        raise ReleaseError(f"{file}: {problem}") from None
 
 
 def mismatch(expected: Mapping[str, Tensor], found: Mapping[str, TensorInfo]) -> str:
@@ -129,63 +103,29 @@ def mismatch(expected: Mapping[str, Tensor], found: Mapping[str, TensorInfo]) ->
 
     A floating-point tensor may be stored in another precision than the model's.
     """
-    shapes, dtypes = [], []
-    for name in (name for name in expected if name in found):
-        (dtype, shape), tensor = found[name], expected[name]
-        if shape != tensor.shape:
-            shapes.append(f"{name} is {list(shape)} instead of {list(tensor.shape)}")
-        if dtype != tensor.dtype and not (dtype.is_floating_point and tensor.is_floating_point()):
-            dtypes.append(f"{name} is {str(dtype)[6:]} instead of {str(tensor.dtype)[6:]}")
-    problems = {
-        "missing": [name for name in expected if name not in found],
-        "unexpected": [name for name in found if name not in expected],
-        "other shape": shapes,
-        "other type": dtypes,
-    }
-    return "; ".join(f"{kind}: {_some(names)}" for kind, names in problems.items() if names)
-
-
-def _some(names: list[str], limit: int = 5) -> str:
-    rest = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(name[:200] for name in names[:limit]) + rest
+    both = [(name, tensor, found[name]) for name, tensor in expected.items() if name in found]
+    wrong = [
+        f"{name} is {info.dtype} {list(info.shape)} instead of {tensor.dtype} {list(tensor.shape)}"
+        for name, tensor, info in both
+        if info.shape != tensor.shape or (info.dtype in _FLOATS) != tensor.is_floating_point()
+    ]
+    missing = [name for name in expected if name not in found]
+    unexpected = [name for name in found if name not in expected]
+    problems = {"missing": missing, "unexpected": unexpected, "other shape or type": wrong}
+    return "; ".join(f"{kind}: {few(names)}" for kind, names in problems.items() if names)[:2000]
 
 
 def read_tensors(file: Path, sha256: str) -> dict[str, Tensor]:
-    """Map a safetensors file into memory, on the CPU.
-
-    Args:
-        file: the file. Whether its tensors are the wanted ones is for `read_header` to say, before.
-        sha256: the recorded hash.
+    """Map a safetensors file, whose header was read before, into memory.
 
     Raises:
         ReleaseError: when it is missing, damaged, or not the recorded one.
     """
-    check_sha256(file, sha256)
+    format.check_sha256(file, sha256)
     try:
         return load_file(file)
     except (SafetensorError, OSError) as error:
         raise ReleaseError(f"{file}: damaged or no safetensors file: {error}") from None
-
-
-def check_centers(folder: Path, config: Mapping[str, Any]) -> None:
-    """Compare the header of the centers' file with the classes and features of `config`; no tensor is read.
-
-    Raises:
-        ReleaseError: when the file is missing, damaged, or has other tensors or shapes.
-    """
-    zoo, file = config["zoo"], folder / format.CENTERS
-    found = read_header(file)
-    classes = len(config.get("label_names") or zoo["class_names"])
-    expected = {
-        "weight": torch.empty(classes, zoo["feature_dim"], device="meta"),
-        "bias": torch.empty(classes, device="meta"),
-        "class_counts": torch.empty(classes, dtype=torch.int64, device="meta"),
-    }
-    if "prototypes" in found:  # as wide as the objective's projection, which is recorded nowhere else
-        width = min(found["prototypes"].shape[-1:] or (0,), (1 << 20,))
-        expected["prototypes"] = torch.empty(classes, *width, device="meta")
-    if problem := mismatch(expected, found):
-        raise ReleaseError(f"{file}: does not fit {classes} classes: {problem}")
 
 
 def read_centers(folder: Path, config: Mapping[str, Any]) -> Centers | None:
@@ -194,7 +134,7 @@ def read_centers(folder: Path, config: Mapping[str, Any]) -> Centers | None:
     Of a plain timm model they are its linear classifier; how many images each class had is not known.
 
     Raises:
-        ReleaseError: as `check_centers`, and when the file is not the recorded one.
+        ReleaseError: when the file is missing, damaged, not the recorded one, or does not fit the classes.
     """
     zoo = config["zoo"]
     if not zoo["has_centers"]:
@@ -202,15 +142,61 @@ def read_centers(folder: Path, config: Mapping[str, Any]) -> Centers | None:
     names = config.get("label_names") or zoo["class_names"]
     if zoo["recipe_sha256"] is None:
         tensors = read_tensors(folder / format.WEIGHTS, zoo["weights_sha256"])
-        place, classes = config["pretrained_cfg"]["classifier"], len(names)
-        bias = tensors.get(f"{place}.bias", torch.zeros(classes))
-        unknown = torch.full((classes,), -1, dtype=torch.int64)
-        weight = tensors[f"{place}.weight"]
-        return Centers(weight.float().clone(), bias.float().clone(), unknown, class_names=names)
-    check_centers(folder, config)
-    tensors = read_tensors(folder / format.CENTERS, zoo["centers_sha256"])
-    tensors = {
-        name: tensor.float() if tensor.dtype == torch.float16 else tensor for name, tensor in tensors.items()
+        place = config["pretrained_cfg"]["classifier"]
+        weight = tensors[f"{place}.weight"].float().clone()
+        bias = tensors.get(f"{place}.bias", torch.zeros(len(names))).float().clone()
+        return Centers(weight, bias, torch.full((len(names),), -1), class_names=names)
+    file = folder / format.CENTERS
+    header = read_header(file)
+    expected = {
+        "weight": torch.empty(len(names), zoo["feature_dim"], device="meta"),
+        "bias": torch.empty(len(names), device="meta"),
+        "class_counts": torch.empty(len(names), dtype=torch.int64, device="meta"),
     }
-    weight, bias, counts = (tensors[name] for name in ("weight", "bias", "class_counts"))
-    return Centers(weight, bias, counts, tensors.get("prototypes"), class_names=names)
+    prototypes = header.pop("prototypes", None)  # as wide as the projection, which is recorded nowhere
+    if prototypes is not None and prototypes.shape[:1] != (len(names),):
+        raise ReleaseError(f"{file}: prototypes is {list(prototypes.shape)}, expected {len(names)} rows")
+    if problem := mismatch(expected, header):
+        raise ReleaseError(f"{file}: does not fit {len(names)} classes: {problem}")
+    tensors = read_tensors(file, zoo["centers_sha256"])
+    floats = {name: each.float() if each.dtype == torch.float16 else each for name, each in tensors.items()}
+    return Centers(**floats, class_names=names)
+
+
+def write_images(lists: Mapping[str, ImageList], file: Path) -> None:
+    """Write which images a release was trained and measured on, whatever copy is at hand.
+
+    For each split that is listed its content ids `[N]`, int64 (`ImageList`); their hashes are in the header's
+    metadata, under one key, as safetensors writes several in any order: `{"sha256": '{"test": "...", ...}'}`.
+    """
+    hashes = json.dumps({split: lists[split].sha256 for split in sorted(lists)})
+    write_tensors({split: torch.tensor(each.ids) for split, each in lists.items()}, file, {"sha256": hashes})
+
+
+def read_images(folder: Path, config: Mapping[str, Any]) -> dict[str, ImageList]:
+    """Return the lists of the release in `folder` by split; none where it has no such file.
+
+    Raises:
+        ReleaseError: when the file is missing, damaged, not the recorded one, or does not fit the release.
+    """
+    sha256 = config["zoo"].get("images_sha256")
+    if sha256 is None:
+        return {}
+    file, dataset = folder / format.IMAGES, config["zoo"]["dataset"]
+    header = read_header(file)
+    if "train" not in header or any(each.dtype != "I64" or len(each.shape) != 1 for each in header.values()):
+        raise ReleaseError(f"{file}: found {header}, expected train, and test, each int64 [N]")
+    ids = read_tensors(file, sha256)
+    try:
+        with safe_open(file, framework="numpy") as stream:
+            hashes = json.loads((stream.metadata() or {})["sha256"])
+            lists = {split: ImageList(ids[split].numpy(), str(hashes[split])) for split in ids}
+    except (SafetensorError, OSError, LookupError, TypeError, ValueError) as error:
+        raise ReleaseError(f"{file}: its metadata lack the hashes of the lists: {error!r}") from None
+    found, recorded = lists["train"].sha256, dataset.get("sha256")
+    if recorded not in (None, found) or dataset.get("num_images") not in (None, len(ids["train"])):
+        raise ReleaseError(
+            f"{file}: lists {len(ids['train'])} training images with sha256 {found:.80}, the release was "
+            f"trained on {dataset.get('num_images')} with {recorded}"
+        )
+    return lists

@@ -1,4 +1,4 @@
-"""`write_release`: from a trained encoder to a release folder."""
+"""`write_release`: from a trained encoder to a release folder; and what must hold before others get one."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from zoo import backbones
 from zoo.errors import ReleaseError
 from zoo.image_list import ImageList
 from zoo.modules.centers import Centers
-from zoo.release import card, files, format, schema
+from zoo.release import card, configs, format, schema
 from zoo.release import history as histories
-from zoo.release import images as image_lists
-from zoo.release.build import check_arguments
-from zoo.release.check import check_release
+from zoo.release.build import check_arguments, check_fit
 from zoo.release.evaluations import checked_evaluation
 from zoo.release.release import Release
-from zoo.release.tensors import to_half, write_tensors
+from zoo.release.tensors import read_centers, read_images, to_half, write_images, write_tensors
+
+# What one release in a folder has, and the next may lack.
+_OPTIONAL = (format.CENTERS, format.IMAGES, format.HISTORY, format.PICTURES)
 
 
 def write_release(
@@ -85,35 +86,38 @@ def write_release(
     encoder.eval().requires_grad_(False)
     backbones.check_input(encoder, preprocess.input_size)
     model = encoder if centers is None else _classifier(encoder, centers, preprocess.input_size) or encoder
-    config = format.timm_config(
-        model,
-        arch=arch,
-        model_args=_with_size(encoder, model_args),
-        preprocess=preprocess,
-        name=name,
-        class_names=class_names,
-        license=license,
-    )
+    default: Mapping[str, Any] = encoder.pretrained_cfg  # type: ignore[assignment]
+    args = dict(model_args)
+    if default.get("fixed_input_size"):  # else timm would take the size of the preprocessing
+        args.setdefault("img_size", default["input_size"][-1])
+    config: dict[str, Any] = {
+        "architecture": arch,
+        "num_classes": int(model.num_classes),  # type: ignore[arg-type]
+        "num_features": int(model.num_features),  # type: ignore[arg-type]
+        "model_args": args,
+        "pretrained_cfg": _timm_config(model, preprocess, name.split(".", 1)[-1], license),
+    }
+    if model is not encoder:
+        config["label_names"] = list(class_names)
     if dtype == "float16":
         config["dtype"] = "float32"
     evaluations = [checked_evaluation(entry, "metrics") for entry in metrics.get("evaluations", [])]
     record = {"format": schema.FORMAT, "training": {}, **metrics, "evaluations": evaluations}
     # Only an old release's own pictures are leftovers; a folder of the user's may hold others.
-    stale = format.OPTIONAL if (folder / format.CONFIG).exists() else ()
+    stale = _OPTIONAL if (folder / format.CONFIG).exists() else ()
     try:
-        with files.replacing(folder, last=format.CONFIG, stale=stale) as staging:
+        with format.replacing(folder, stale=stale) as staging:
             tensors = {format.WEIGHTS: model.state_dict()}
             if centers is not None:
                 tensors[format.CENTERS] = {k: v for k, v in centers._asdict().items() if v is not None}
             for file, found in tensors.items():
                 write_tensors(_stored(found, dtype), staging / file, {"format": "pt"})
             if images:
-                image_lists.write(images, staging / format.IMAGES)
-            texts = {format.RECIPE: recipe_text, format.METRICS: format.to_json(record)}
+                write_images(images, staging / format.IMAGES)
+            (staging / format.RECIPE).write_text(recipe_text, encoding="utf-8")
+            (staging / format.METRICS).write_text(format.to_json(record), encoding="utf-8")
             if history is not None:
-                texts[format.HISTORY] = histories.to_json(history)
-            for file, text in texts.items():
-                (staging / file).write_text(text, encoding="utf-8")
+                (staging / format.HISTORY).write_text(histories.to_json(history), encoding="utf-8")
             for picture, source in (pictures or {}).items():
                 shutil.copyfile(source, staging / f"{picture}.png")
             config["zoo"] = {
@@ -146,11 +150,47 @@ def write_release(
     return Release.at(folder)
 
 
-def _with_size(encoder: nn.Module, model_args: Mapping[str, Any]) -> dict[str, Any]:
-    """Name the size of an encoder that has a fixed one: timm would take that of the preprocessing instead."""
-    default: Mapping[str, Any] = getattr(encoder, "pretrained_cfg", {})
-    size = {"img_size": default["input_size"][-1]} if default.get("fixed_input_size") else {}
-    return {**dict(model_args), **({} if "img_size" in model_args else size)}
+def check_release(release: Release) -> None:
+    """Make sure that a release is whole: every file can be read, has its hash and fits the others.
+
+    The card is for `card.check_card`.
+
+    Raises:
+        ReleaseError: naming the first file that is not as it should be.
+    """
+    folder, config = release.path, configs.read_config(release.path)
+    format.read_recipe(folder)  # what bounds the files' sizes comes before what reads every byte of them
+    check_fit(folder, config, config["num_classes"])
+    release.verify()
+    read_centers(folder, config)
+    read_images(folder, config)
+    format.read_metrics(folder)
+    histories.read(folder)
+    format.read_text(folder / format.CARD)
+
+
+def _timm_config(model: nn.Module, preprocess: format.Preprocess, tag: str, license: str) -> dict[str, Any]:
+    """Return the part of `config.json` that timm and transformers read, without the architecture.
+
+    Nothing is taken over from the architecture's default weights except where its first convolution and its
+    classifier are: provenance, licence and preprocessing are this model's own. `num_classes` stands at the
+    top level alone; transformers refuses it in `model_args`.
+    """
+    default: Mapping[str, Any] = model.pretrained_cfg  # type: ignore[assignment]
+    return {
+        "tag": tag,
+        "custom_load": False,
+        "input_size": [3, preprocess.input_size, preprocess.input_size],
+        "fixed_input_size": bool(default.get("fixed_input_size", False)),
+        "interpolation": preprocess.interpolation,
+        "crop_pct": preprocess.crop_pct,
+        "crop_mode": "center",
+        "mean": list(preprocess.mean),
+        "std": list(preprocess.std),
+        "first_conv": default.get("first_conv"),
+        "classifier": default.get("classifier"),
+        "license": license,
+    }
 
 
 def _classifier(encoder: nn.Module, centers: Centers, size: int) -> nn.Module | None:
@@ -192,22 +232,15 @@ def _stored(tensors: Mapping[str, Tensor], dtype: str) -> dict[str, Tensor]:
     Raises:
         ReleaseError: naming a tensor with numbers that float16 does not hold, if that is `dtype`.
     """
-    plain: dict[str, Tensor] = {}
-    storages: set[int] = set()
-    for name, value in (tensors if dtype == "float32" else to_half(tensors)).items():
-        given = tensors[name]
-        if not torch.equal(value.to(given.dtype).nan_to_num(), given.nan_to_num()):
+    stored = dict(tensors) if dtype == "float32" else to_half(tensors)
+    for name, tensor in tensors.items():
+        if not torch.equal(stored[name].to(tensor.dtype).nan_to_num(), tensor.nan_to_num()):
             raise ReleaseError(f"{name}: found numbers that float16 does not hold, expected rounded ones")
-        tensor = value.detach().cpu().contiguous()
-        if tensor.untyped_storage().data_ptr() in storages:
-            tensor = tensor.clone()
-        storages.add(tensor.untyped_storage().data_ptr())
-        plain[name] = tensor
-    return plain
+    return {name: tensor.detach().cpu().contiguous().clone() for name, tensor in stored.items()}
 
 
 def _check_reload(release: Release, encoder: nn.Module, size: int) -> None:
-    """Make sure that the written weights are this encoder: same tensors, same features."""
+    """Make sure that the written weights make the features of this encoder."""
     loaded = release.load(dtype=next(encoder.parameters()).dtype).eval()
     images = _images(encoder, size)
     with torch.no_grad():
