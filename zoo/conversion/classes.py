@@ -55,14 +55,15 @@ def read_classes(
     for what, found in (("labels", names), ("class counts", numbers)):
         if found is not None and num_classes and len(found) != num_classes:
             raise ReleaseError(f"found {len(found)} {what}, expected {num_classes}")
-    data, taken = named or counted, None
+    data = counted if named is None else named
+    taken: Order | None = None
     sorted_names = [*data.class_names] if data is not None else []
     places = sorted(range(len(sorted_names)), key=lambda place: _natural(sorted_names[place]))
-    if data and num_classes and sorted_names == sorted(sorted_names) and places != sorted(places):
+    if data is not None and num_classes and sorted_names == sorted(sorted_names) and places != sorted(places):
         taken = _checked(order, data, places, classify)
         if taken == "natural":
-            names = [names[place] for place in places] if named and names else names
-            numbers = [numbers[place] for place in places] if counted and numbers else numbers
+            names = [names[place] for place in places] if named is not None and names else names
+            numbers = [numbers[place] for place in places] if counted is not None and numbers else numbers
     default = [str(index) for index in range(num_classes)]
     return default if names is None else names, [-1] * num_classes if numbers is None else numbers, taken
 

@@ -151,16 +151,17 @@ def convert(
         name, file = name or str(file), fetch(published := str(file))
         entry = PUBLISHED[published]
         family, arch, dataset = family or entry.family, arch or entry.arch, dataset or "ImageNet-1k"
-    for what, found, known in (
+    choices: list[tuple[str, Any, Iterable[str]]] = [
         ("--family", family, FAMILIES),
         ("--encoder", encoder, _PARTS),
         ("--label-order", label_order or "plain", ("natural", "plain")),
-    ):
-        if found not in known:
-            raise ReleaseError(
-                f"{what}: found {found}, expected {', '.join(known)}.{did_you_mean(found, known)}"
-            )
-    project, file = FAMILIES[str(family)], Path(file)
+    ]
+    for option, chosen, known in choices:
+        if chosen not in known:
+            near = did_you_mean(chosen, known)
+            raise ReleaseError(f"{option}: found {chosen}, expected one of {', '.join(known)}.{near}")
+    project = FAMILIES[str(family)]
+    file, arch = Path(file), arch and arch.partition(".")[0]  # a tag is of other weights
     if license is not None:
         licenses.check(license)
         licenses.warn_unlisted(license)
@@ -342,7 +343,14 @@ def _preprocess(
                 )
             found[key] = [*found[key]]
         found[key] = said or files or found[key]
-    return Preprocess(**parse(Input, found, "convert", ReleaseError).model_dump())
+    checked = parse(Input, found, "convert", ReleaseError)
+    return Preprocess(
+        checked.input_size,
+        checked.crop_pct,
+        checked.interpolation,
+        tuple(checked.mean),
+        tuple(checked.std),
+    )
 
 
 def _channels(values: Any) -> Any:

@@ -235,8 +235,8 @@ def _three_way(where: str, base: Any, ours: Any, theirs: Any, conflict: Any) -> 
         raise conflict(where, ours, theirs)
     old, merged = base if isinstance(base, dict) else {}, {}
     for key in dict.fromkeys([*ours, *theirs]):
-        sides = (side.get(key, _ABSENT) for side in (old, ours, theirs))
-        merged[key] = _three_way(f"{where}.{key}" if where else key, *sides, conflict)
+        before, here, there = (side.get(key, _ABSENT) for side in (old, ours, theirs))
+        merged[key] = _three_way(f"{where}.{key}" if where else key, before, here, there, conflict)
     return {key: value for key, value in merged.items() if value is not _ABSENT}
 
 

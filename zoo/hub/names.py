@@ -286,6 +286,6 @@ def _described(model: ModelInfo) -> HubRelease:
     first = next((result for result in results if result.metric_type == "accuracy"), None)
     accuracy = f"{first.metric_value} {str(first.dataset_config).split(' ')[0]}" if first else ""
     shown = (model.id, [*objective, ""][0], first.dataset_name if first else "", accuracy)
-    texts = [one_line(str(text))[:80] for text in shown]
+    repo_id, name, data, figure = (one_line(str(text))[:80] for text in shown)
     updated = model.last_modified.date() if model.last_modified else None
-    return HubRelease(*texts, updated, bool(model.private))
+    return HubRelease(repo_id, name, data, figure, updated, bool(model.private))

@@ -45,7 +45,8 @@ def pull(
     release.verify()
     if out is None:
         return release
-    out, branch = Path(out).expanduser(), branch_of(ref.revision)
+    out = Path(out).expanduser()
+    branch = branch_of(ref.revision)
     if is_unused(out):
         with replacing(out) as staging:
             for file in release_files(folder).values():
