@@ -108,9 +108,9 @@ def test_moco_v3_vit_s_has_twelve_heads_where_others_have_six(tmp_path: Path) ->
     file = made.save(tmp_path / "vit-s-300ep.pth.tar", made.randomised(made.MoCoV3()))
     release = zoo.convert(file, "moco-v3", tmp_path / "out", arch=VIT_SMALL, **VIT)
     assert release.config["model_args"]["num_heads"] == 12
-    args = {**made.VIT, "num_heads": 6}
-    six = zoo.convert(file, "moco-v3", tmp_path / "six", arch=VIT_SMALL, model_args=args, size=32)
-    assert not torch.allclose(made.features(six), made.features(release), atol=1e-2)
+    six = {**VIT, "model_args": {**made.VIT, "num_heads": 6}}
+    other = zoo.convert(file, "moco-v3", tmp_path / "six", arch=VIT_SMALL, **six)
+    assert not torch.allclose(made.features(other), made.features(release), atol=1e-2)
 
 
 def test_gpaco_vit_pools_the_patches(tmp_path: Path) -> None:
@@ -122,21 +122,18 @@ def test_gpaco_vit_pools_the_patches(tmp_path: Path) -> None:
     made.assert_centers(release, model.head)
 
 
-@pytest.mark.parametrize("wrapped", ["module.encoder", "encoder.module"])
-def test_ft_has_its_average_in_an_entry_of_its_own(tmp_path: Path, wrapped: str) -> None:
+def test_ft_has_its_average_in_an_entry_of_its_own(tmp_path: Path) -> None:
     model, model_ema = made.randomised(made.SingleHead()), made.randomised(made.SingleHead(), seed=1)
     file = made.save_ft(tmp_path / "ckpt_epoch_200.pth", model, model_ema)
-    if wrapped == "encoder.module":
-        content = torch.load(file)
-        content["model"] = {
-            key.replace("module.encoder.", "encoder.module."): value
-            for key, value in content["model"].items()
-        }
-        torch.save(content, file)
     release = zoo.convert(file, "ft", tmp_path / "out", arch="resnet18", size=64)
     assert torch.equal(made.features(release), made.source_features(model.encoder))
     assert release.recipe["converted"]["epoch"] == 200
     assert release.recipe["objective"] == {"name": "moco", "feature_transform": True}
+    content = torch.load(file)  # as others wrap it
+    content["model"] = {
+        key.replace("module.encoder.", "encoder.module."): each for key, each in content["model"].items()
+    }
+    torch.save(content, file)
     momentum = zoo.convert(file, "ft", tmp_path / "ema", arch="resnet18", encoder="momentum", size=64)
     assert torch.equal(made.features(momentum), made.source_features(model_ema.encoder))
 
@@ -219,7 +216,7 @@ def test_lightly_sequential_of_its_own_resnet_has_no_relu_after_the_stem(
     assert release.config["model_args"] == {"stem_act": False}
 
 
-@pytest.mark.parametrize("how", ["zip", "old", "safetensors", "safetensors by another name", "tutorial"])
+@pytest.mark.parametrize("how", ["old", "safetensors", "safetensors by another name", "tutorial"])
 def test_formats_of_files(tmp_path: Path, how: str) -> None:
     model: Any = made.randomised(made.MoCo())
     file, family = tmp_path / ("f.safetensors" if how == "safetensors" else "f.bin"), "moco"
@@ -230,7 +227,7 @@ def test_formats_of_files(tmp_path: Path, how: str) -> None:
         torch.save({"resnet18_parameters": children.state_dict()}, file)
         family = "lightly"
     else:
-        torch.save({"state_dict": model.state_dict()}, file, _use_new_zipfile_serialization=how == "zip")
+        torch.save({"state_dict": model.state_dict()}, file, _use_new_zipfile_serialization=False)
     release = zoo.convert(file, family, tmp_path / "out", arch="resnet18", size=64)
     assert torch.equal(made.features(release), made.source_features(model.encoder_q))
     assert release.recipe["converted"]["epoch"] is None
@@ -255,6 +252,7 @@ def _paco_of(classes: int) -> nn.Module:
 
 CIFAR, CIFAR_STD = (0.4914, 0.4822, 0.4465), (0.247, 0.243, 0.261)
 IMAGENET, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+INATURALIST, INATURALIST_STD = (0.466, 0.471, 0.38), (0.195, 0.194, 0.192)
 
 
 @pytest.mark.parametrize(
@@ -264,12 +262,7 @@ IMAGENET, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
         ("solo-learn", _small_vit, "vit_tiny_patch16_224", (32, 1.0, CIFAR, CIFAR_STD)),
         ("lightly", lambda: _backbone(made.ResNetS(2, wide=True)), None, (32, 1.0, IMAGENET, IMAGENET_STD)),
         ("pico", made.PiCO, None, (32, 1.0, CIFAR, CIFAR_STD)),
-        (
-            "paco",
-            lambda: _paco_of(8142),
-            "resnet18",
-            (224, 0.875, (0.466, 0.471, 0.38), (0.195, 0.194, 0.192)),
-        ),
+        ("paco", lambda: _paco_of(8142), "resnet18", (224, 0.875, INATURALIST, INATURALIST_STD)),
     ],
     ids=["ImageNet", "a ViT of CIFAR", "lightly's CIFAR", "CIFAR-10", "iNaturalist"],
 )
@@ -283,15 +276,6 @@ def test_preprocessing_is_the_authors_own(
     assert found.interpolation == "bilinear"
 
 
-def test_pico_normalises_cifar100_by_its_own_statistics(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(made, "CLASSES", 100)
-    file = made.save(tmp_path / "c.pth.tar", made.randomised(made.PiCO()))
-    release = zoo.convert(file, "pico", tmp_path / "out", arch="resnet18_cifar")
-    assert release.preprocess.mean == (0.5071, 0.4867, 0.4408)
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_every_named_architecture_exists(family: str) -> None:
-    assert all(timm.is_model(arch) for arch in FAMILIES[family].architectures)
+def test_every_named_architecture_exists() -> None:
+    named = {arch for family in FAMILIES.values() for arch in family.architectures}
+    assert [arch for arch in named if not timm.is_model(arch)] == []

@@ -75,7 +75,9 @@ def test_two_different_readings_are_refused_with_both_spellings(releases, hub, h
     assert len({zoo.open(spelling).config["zoo"]["weights_sha256"] for spelling in spellings}) == 2
     shutil.copytree(other, here / name, dirs_exist_ok=True)
     assert resolve(name).kind == "folder", "the same release"
-    (here / name / "config.json").write_text("[" * 100_000)
+    config = json.loads((here / name / "config.json").read_text())
+    config["zoo"]["description"] = "another"  # a word makes it another release
+    (here / name / "config.json").write_text(json.dumps(config))
     with pytest.raises(ReleaseError, match="can mean"):
         zoo.load(name)
 
@@ -107,19 +109,15 @@ def test_repositories_have_one_spelling(name, revision, spelling, hub):
         ("./release", "v1", "has no revisions"),
         ("org/my model", None, r'Did you mean "org/my-model"\?'),
         ("hf-hub:org/name.git", None, r'Did you mean "org/name"\?'),
-        ("hf-hub:name", None, 'expected "org/name"'),
         ("org/a--b", None, r'Did you mean "org/a-b"\?'),
         ("hf-hub:../../etc/passwd", None, 'expected "org/name"'),
         ("shipped:nothing", None, 'no shipped release "nothing"'),
-        ("a/b/c", None, 'no release "a/b/c"'),
         ("https://example.org/org/name", None, "no release"),
         ("", None, 'no release ""'),
         ("./relaese", None, r'no folder "relaese"\. Did you mean "release"\?'),
         ("cifar_resnet20.recipe", None, '"zoo pretrain cifar_resnet20.recipe" makes them'),
-        ("resnet50.a1_in1k", None, r'"timm:resnet50\.a1_in1k"'),
         ("resnet50", None, r'"timm:resnet50\.a1_in1k"'),
         ("timm:resnet18.tv_in2k", None, r'"resnet18\.tv_in2k".*"resnet18\.tv_in1k"'),
-        ("timm:", None, "timm has no weights"),
         ("resnet50.moco_v2_800ep", None, '"zoo convert resnet50.moco_v2_800ep" makes a release'),
         *((name, None, "") for name in ("x" * 5000, "a/" + "x" * 5000, "~nobody-here/x", "a\0b")),
     ],
@@ -148,13 +146,3 @@ def test_names_are_read_and_the_hub_is_listed_without_torch(hub):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("hub []\n#")
-
-
-def test_a_config_that_differs_in_a_word_is_another_release(releases, here):
-    ship(releases[0], here)
-    shutil.copytree(releases[0], here / NAME)
-    config = json.loads((releases[0] / "config.json").read_text())
-    config["zoo"]["description"] = "another"
-    (here / NAME / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ReleaseError, match="can mean"):
-        zoo.open(NAME)

@@ -12,7 +12,6 @@ from safetensors.torch import load_file
 import zoo
 from tests.interop_helpers import picture
 from tests.release_helpers import FILLS_BUFFERS, release_of, some_centers, trained_encoder
-from zoo.release import history
 
 SIZE = 64
 TIMMS_OWN = {
@@ -133,18 +132,3 @@ def test_the_python_of_the_published_card_runs_as_it_stands(hub, tmp_path):
         [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr[-3000:]
-
-
-def test_the_history_goes_to_the_hub_and_back_and_leaves_with_the_version_that_lacks_it(hub, tmp_path):
-    made = history.gather([{"step": i, "epoch": i / 2, "loss": 1 / i} for i in range(1, 700)])
-    encoder = trained_encoder()
-    release = release_of(tmp_path / "r", encoder, history=made)
-    zoo.push(release, "alice/r", token=hub.token)
-    assert zoo.open("alice/r").history == made
-    assert zoo.pull("alice/r", out=tmp_path / "pulled").history == made
-    release_of(tmp_path / "r", encoder)
-    zoo.push(tmp_path / "r", "alice/r", token=hub.token)
-    assert zoo.open("alice/r").history is None
-    assert zoo.pull("alice/r", out=tmp_path / "pulled").history is None
-    assert zoo.open("alice/r@v1").history == made
-    assert not (tmp_path / "pulled/history.json").exists()

@@ -22,13 +22,12 @@ ANSWER_SECONDS = 100.0
 
 
 @contextmanager
-def talking(where: str, error: type[ZooError], unreachable: type[ZooError] | None = None) -> Iterator[None]:
+def talking(where: str, error: type[ZooError]) -> Iterator[None]:
     """Turn whatever the client raises inside the block into one error.
 
     Args:
         where: what is talked about; the message begins with it.
         error: type of the error.
-        unreachable: another type for a Hub that gives no answer at this time; what is in the cache is usable.
     """
     from huggingface_hub import get_session
 
@@ -39,17 +38,15 @@ def talking(where: str, error: type[ZooError], unreachable: type[ZooError] | Non
     except ZooError:
         raise
     except Exception as found:  # of the transport (httpx, hf_xet), or a KeyError at an answer of no Hub
-        cause = _cause(found)
-        kind = unreachable if unreachable and _is_unreachable(cause) else error
-        raise kind(f"{where}: {_explain(cause)}") from found
+        raise error(f"{where}: {_explain(_cause(found))}") from found
 
 
 def _cause(error: BaseException) -> BaseException:
     """Return what an error came of: "Error while uploading" and the like do not say why."""
     from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
-    while not isinstance(error, HfHubHTTPError | OfflineModeIsEnabled) and not _is_transport(error):
-        if error.__cause__ is None:
+    while error.__cause__ and not isinstance(error, HfHubHTTPError | OfflineModeIsEnabled):
+        if _is_transport(error):
             break
         error = error.__cause__
     return error
@@ -60,21 +57,13 @@ def _is_transport(error: BaseException) -> bool:
     return any(kind.__name__ == "TransportError" for kind in type(error).__mro__)
 
 
-def _is_unreachable(error: BaseException) -> bool:
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-
-    if isinstance(error, HfHubHTTPError):
-        return error.response.status_code in (408, 429) or error.response.status_code >= 500
-    return _is_transport(error) or isinstance(error, ConnectionError | LocalEntryNotFoundError)
-
-
 def _explain(error: BaseException) -> str:
     """Say in one line what went wrong and what to do."""
     from huggingface_hub import constants
     from huggingface_hub.errors import (
         GatedRepoError,
         HfHubHTTPError,
-        LocalTokenNotFoundError,
+        LocalEntryNotFoundError,
         RepositoryNotFoundError,
         RevisionNotFoundError,
     )
@@ -82,8 +71,6 @@ def _explain(error: BaseException) -> str:
     text = " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
     if constants.HF_HUB_OFFLINE:
         return "HF_HUB_OFFLINE is set, and it is not, or not all, in the local cache"
-    if isinstance(error, LocalTokenNotFoundError):
-        return f"no token is stored; {LOG_IN}"
     if isinstance(error, GatedRepoError):
         return f"access must be requested on its page, and needs a token; {LOG_IN}"
     if isinstance(error, RevisionNotFoundError):
@@ -99,10 +86,10 @@ def _explain(error: BaseException) -> str:
             return f"the token has no right to this ({said})"
         if status in (409, 412):
             return f"it was changed at the same time ({status}); nothing was overwritten, push again"
-        if _is_unreachable(error):
+        if status in (408, 429) or status >= 500:
             return f"the Hub has trouble ({said}); try again later"
         return f"the Hub refuses this ({said})"
-    if _is_unreachable(error):
+    if _is_transport(error) or isinstance(error, ConnectionError | LocalEntryNotFoundError):
         return f"no connection to {constants.ENDPOINT} ({text}); try again, with a network"
     if isinstance(error, json.JSONDecodeError | KeyError | TypeError | AttributeError | AssertionError):
         return f"this is no answer of a Hub ({type(error).__name__}: {text}); is {constants.ENDPOINT} one?"

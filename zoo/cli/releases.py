@@ -194,7 +194,8 @@ def push(
     What others changed there since it was last pulled or pushed is taken over, or refused.
     """
     from zoo.hub import open as open_release
-    from zoo.hub.push import check_destination, check_token, prepare, publish, with_start
+    from zoo.hub.push import prepare, with_start
+    from zoo.hub.push import push as publish
 
     if dry_run:
         for option, given in (("--start", start or None), ("--license", license)):
@@ -205,9 +206,6 @@ def push(
                 )
         print_dry_run(prepare(release, repo_id, revision, images), repo_id, private)
         return
-    if start or license is not None:  # these change the folder: not for a push that cannot be
-        check_destination(repo_id, revision)
-        check_token(repo_id, None)
     opened = open_release(release)
     for published_as in start or ():
         opened = with_start(opened, published_as)
@@ -218,7 +216,7 @@ def push(
         print(f"pushed {', '.join(published.changed)}")
     else:
         print("nothing to push: the repository holds this release")
-    print(f'{published.url}\n\nload it:  zoo.load("{published.repo_id}@{published.version}")')
+    print(f'{published}\n\nload it:  zoo.load("{published.repo_id}@{published.version}")')
 
 
 @app.command()
@@ -279,7 +277,6 @@ def convert(
     license: str | None = Option(
         None, "--license", help="Of the weights. Default: of the authors' repository."
     ),
-    description: str | None = Option(None, "--description", help="The card's paragraph."),
     leave_out: list[str] | None = Option(
         None, "--leave-out", metavar="KEY|PATTERN", help="Leave these keys out, though unknown."
     ),
@@ -307,7 +304,6 @@ def convert(
         **channels,
         dataset=dataset,
         license=license,
-        description=description,
         leave_out=leave_out or (),
     )
     print_conversion(release, stated=license is None, found=arch is None)

@@ -215,9 +215,8 @@ def _input_words(release: Release) -> str:
 
 def print_dry_run(ready: Ready, repo_id: str, private: bool) -> None:
     """Print what a push would send where, and what it alone can find out."""
-    from huggingface_hub import constants
+    from huggingface_hub import constants, get_token
 
-    from zoo.hub.push import has_token
     from zoo.hub_client import LOG_IN
 
     release, branch, contents = ready
@@ -229,7 +228,7 @@ def print_dry_run(ready: Ready, repo_id: str, private: bool) -> None:
     print(f"  to        {constants.ENDPOINT}/{repo_id}, branch {branch}")
     print(f"  made      {'private' if private else 'public'}, if there is no such repository yet")
     print(f"  licence   {release.config['pretrained_cfg']['license']}")
-    print(f"  token     {'found' if has_token(None) else f'none found, the push needs one: {LOG_IN}'}")
+    print(f"  token     {'found' if get_token() else f'none found, the push needs one: {LOG_IN}'}")
     print(f"  files     {len(sizes)}, {sum(sizes.values()) / 1e6:,.1f} MB")
     print_columns([(f"    {name}", f"{size:13,} bytes") for name, size in sizes.items()])
     print("nothing was sent, and the Hub was not asked what it holds already")

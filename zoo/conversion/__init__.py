@@ -5,6 +5,5 @@ The room is not called `convert`: importing a package of that name would hide th
 
 from zoo.conversion.convert import convert
 from zoo.conversion.families import FAMILIES
-from zoo.conversion.fetch import PUBLISHED
 
-__all__ = ["FAMILIES", "PUBLISHED", "convert"]
+__all__ = ["FAMILIES", "convert"]

@@ -1,35 +1,29 @@
-"""The projects whose files are understood, as data: which key is what, read from the authors' own code.
+"""The projects whose files are understood, as data: which key is what, read in the authors' own code.
 
-A rule is a key or a prefix, and what is found there. `prefix.*` names a container: without it, the keys are
-those of the part. `prefix.**` names modules of the part itself, whose keys stay as they are, `**` all of
-them. The first rule that matches counts; a key without a rule is not understood.
+A layout names what the keys of a file are. `prefix.*` is a container: without it, its keys are those of the
+part. `prefix.**` are modules of the part itself, whose keys stay as they are, `**` all of them. The first
+pattern that matches counts; a key that none matches is not understood.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any
 
 from torch import Tensor
 
+QUERY, MOMENTUM = "query encoder", "momentum encoder"
+CENTERS, MOMENTUM_CENTERS = "centers", "centers of the momentum encoder"
+PROTOTYPES = "prototypes"
+RELEASED = {QUERY, MOMENTUM, CENTERS, MOMENTUM_CENTERS, PROTOTYPES}
+"""What can become part of a release; what else a file holds is named and left out."""
+_HEAD, _PREDICTOR, QUEUE = "projection head", "prediction head", "queue"
+_LOSS, _UNUSED = "state of the loss", "not used at test time"
+_PROJECTED = "prototypes, in the space of the projection"
 
-class Part(Enum):
-    """What of a file can become part of a release."""
-
-    QUERY = "query encoder"
-    MOMENTUM = "momentum encoder"
-    CENTERS = "centers"
-    MOMENTUM_CENTERS = "centers of the momentum encoder"
-    PROTOTYPES = "prototypes"
-
-
-Rules = tuple[tuple[str, Part | str], ...]
+Layout = Mapping[str, str]  # what the keys are -> their patterns, between blanks
 Statistics = tuple[tuple[float, ...], tuple[float, ...]]
-HEAD = "projection head"
-PREDICTOR = "prediction head"
-QUEUE = "queue"
 
 IMAGENET: Statistics = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 _CIFAR10: Statistics = ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))  # as MoCo and PaCo have it
@@ -50,115 +44,95 @@ _VITS = (
     *(f"vit_{size}_patch32_{pixels}" for size in ("small", "base", "large") for pixels in (224, 384)),
     *("vit_small_patch8_224", "vit_base_patch8_224", "vit_huge_patch14_224"),
 )
-_OTHERS = (
-    *(f"convnext_{size}" for size in ("tiny", "small", "base", "large", "xlarge")),
-    *(f"swin_{size}_patch4_window7_224" for size in ("tiny", "small", "base", "large")),
-    *(f"swin_{size}_patch4_window12_384" for size in ("base", "large")),
-)
-
-_MOCO: Rules = (
-    ("encoder_q.fc.*", HEAD),
-    ("encoder_k.fc.*", HEAD),
-    ("encoder_q.net.9.*", HEAD),  # the CIFAR notebook: torchvision's children without the pooling
-    ("encoder_k.net.9.*", HEAD),
-    ("encoder_q.*", Part.QUERY),
-    ("encoder_k.*", Part.MOMENTUM),
-    ("queue", QUEUE),
-    ("queue_ptr", QUEUE),
-)
-_PACO: Rules = (
-    *_MOCO,
-    ("queue_l", QUEUE),
-    ("linear.*", Part.CENTERS),
-    ("linear_k.*", Part.MOMENTUM_CENTERS),
-)
-_GPACO: Rules = tuple(rule for rule in _PACO if not rule[0].startswith(("encoder_k", "linear_k")))
-_GPACO_VIT: Rules = (
-    ("mlp.*", HEAD),
-    ("head.*", Part.CENTERS),
-    *((key, QUEUE) for key in ("queue", "queue_l", "queue_ptr")),
-    *((key, Part.QUERY) for key in ("cls_token", "pos_embed", "patch_embed.**", "blocks.**")),
-    *((key, Part.QUERY) for key in ("norm.**", "fc_norm.**")),
-)
-_PICO: Rules = (
-    ("encoder_q.encoder.*", Part.QUERY),
-    ("encoder_k.encoder.*", Part.MOMENTUM),
-    ("encoder_q.fc.*", Part.CENTERS),
-    ("encoder_k.fc.*", Part.MOMENTUM_CENTERS),
-    ("encoder_q.head.*", HEAD),
-    ("encoder_k.head.*", HEAD),
-    ("encoder_q.prototypes", "zeros; the prototypes are those at the top"),
-    ("encoder_k.prototypes", "zeros; the prototypes are those at the top"),
-    ("prototypes", Part.PROTOTYPES),
-    *((key, QUEUE) for key in ("queue", "queue_ptr", "queue_pseudo", "queue_rel")),
-)
-_LIGHTLY_HEADS: Rules = (
-    *((f"{name}.*", HEAD) for name in ("projection_head", "projection_head_momentum", "student_head")),
-    *((f"{name}.*", HEAD) for name in ("momentum_projection_head", "teacher_head", "head")),
-    *((f"{name}_projection_head.*", HEAD) for name in ("query", "key", "student", "teacher", "online")),
-    *((f"{name}.*", PREDICTOR) for name in ("prediction_head", "student_prediction_head")),
-    *((f"{name}.*", PREDICTOR) for name in ("query_prediction_head", "online_prediction_head")),
-    *((f"{name}.*", QUEUE) for name in ("memory_bank", "queue", "queues")),
-    ("prototypes.*", "SwAV's prototypes, in the space of the projection"),
-    ("criterion.*", "state of the loss"),
-)
+_MOCO: Layout = {
+    # `net.9` is of the CIFAR notebook: torchvision's children without the pooling
+    _HEAD: "encoder_q.fc.* encoder_k.fc.* encoder_q.net.9.* encoder_k.net.9.*",
+    QUERY: "encoder_q.*",
+    MOMENTUM: "encoder_k.*",
+    QUEUE: "queue queue_ptr",
+}
+_PACO: Layout = {
+    **_MOCO,
+    QUEUE: "queue queue_ptr queue_l",
+    CENTERS: "linear.*",
+    MOMENTUM_CENTERS: "linear_k.*",
+}
+_GPACO: Layout = {
+    _HEAD: "encoder_q.fc.*",
+    QUERY: "encoder_q.*",
+    CENTERS: "linear.*",
+    QUEUE: "queue queue_ptr queue_l",
+}
+_GPACO_VIT: Layout = {
+    _HEAD: "mlp.*",
+    CENTERS: "head.*",
+    QUEUE: "queue queue_ptr queue_l",
+    QUERY: "cls_token pos_embed patch_embed.** blocks.** norm.** fc_norm.**",
+}
+_PICO: Layout = {
+    QUERY: "encoder_q.encoder.*",
+    MOMENTUM: "encoder_k.encoder.*",
+    CENTERS: "encoder_q.fc.*",
+    MOMENTUM_CENTERS: "encoder_k.fc.*",
+    _HEAD: "encoder_q.head.* encoder_k.head.*",
+    "zeros; the prototypes are those at the top": "encoder_q.prototypes encoder_k.prototypes",
+    PROTOTYPES: "prototypes",
+    QUEUE: "queue queue_ptr queue_pseudo queue_rel",
+}
+_LIGHTLY_HEADS: Layout = {
+    _HEAD: "projection_head.* projection_head_momentum.* momentum_projection_head.* student_head.* "
+    "teacher_head.* head.* query_projection_head.* key_projection_head.* student_projection_head.* "
+    "teacher_projection_head.* online_projection_head.*",
+    _PREDICTOR: "prediction_head.* student_prediction_head.* query_prediction_head.* "
+    "online_prediction_head.*",
+    QUEUE: "memory_bank.* queue.* queues.*",
+    _PROJECTED: "prototypes.*",
+    _LOSS: "criterion.*",
+}
 # Its examples name the trained copy `backbone`. Its benchmarks name it `query_backbone` or
 # `student_backbone`, and `backbone` is then the momentum copy, on which the online classifier is trained.
-_LIGHTLY_TEACHER: Rules = (
-    ("query_backbone.*", Part.QUERY),
-    ("student_backbone.*", Part.QUERY),
-    ("backbone.*", Part.MOMENTUM),
-    ("teacher_backbone.*", Part.MOMENTUM),
-    ("online_classifier.classification_head.*", Part.MOMENTUM_CENTERS),
-    *_LIGHTLY_HEADS,
-)
-_LIGHTLY: Rules = (
-    ("backbone.mask_token", "not used at test time"),
-    ("backbone.vit.*", Part.QUERY),
-    ("backbone.*", Part.QUERY),
-    ("backbone_momentum.*", Part.MOMENTUM),
-    ("momentum_backbone.*", Part.MOMENTUM),
-    ("teacher_backbone.*", Part.MOMENTUM),
-    ("online_classifier.classification_head.*", Part.CENTERS),
-    *_LIGHTLY_HEADS,
-    ("resnet18_parameters.*", Part.QUERY),  # of the tutorials: `nn.Sequential(*resnet.children())`
-)
-_SOLO_LEARN: Rules = (
-    ("backbone.mask_token", "not used at test time"),
-    ("backbone.*", Part.QUERY),
-    ("encoder.*", Part.QUERY),  # before version 1.0.4
-    ("momentum_backbone.*", Part.MOMENTUM),
-    ("momentum_encoder.*", Part.MOMENTUM),
-    ("classifier.*", Part.CENTERS),
-    ("momentum_classifier.*", Part.MOMENTUM_CENTERS),
-    *((f"{name}.*", HEAD) for name in ("projector", "momentum_projector", "head", "momentum_head")),
-    *((f"{name}.*", PREDICTOR) for name in ("predictor", "momentum_predictor", "decoder")),
-    *((key, QUEUE) for key in ("queue", "queue_ptr", "queue_y", "queue_index")),
-    ("prototypes.*", "prototypes, in the space of the projection"),
-    ("dino_loss_func.*", "state of the loss"),
-)
-_MOCO_V3: Rules = (
-    *((f"{name}.fc.*", HEAD) for name in ("base_encoder", "momentum_encoder")),
-    *((f"{name}.head.*", HEAD) for name in ("base_encoder", "momentum_encoder")),
-    ("base_encoder.*", Part.QUERY),
-    ("momentum_encoder.*", Part.MOMENTUM),
-    ("predictor.*", PREDICTOR),
-)
-_FT: Rules = (
-    ("encoder.*", Part.QUERY),
-    ("head.*", HEAD),
-    ("head_jig.*", HEAD),
-    ("model_ema.encoder.*", Part.MOMENTUM),
-    ("model_ema.head.*", HEAD),
-    ("model_ema.head_jig.*", HEAD),
-)
+_LIGHTLY_TEACHER: Layout = {
+    QUERY: "query_backbone.* student_backbone.*",
+    MOMENTUM: "backbone.* teacher_backbone.*",
+    MOMENTUM_CENTERS: "online_classifier.classification_head.*",
+    **_LIGHTLY_HEADS,
+}
+_LIGHTLY: Layout = {
+    _UNUSED: "backbone.mask_token",
+    # `resnet18_parameters` is of the tutorials: `nn.Sequential(*resnet.children())`
+    QUERY: "backbone.vit.* backbone.* resnet18_parameters.*",
+    MOMENTUM: "backbone_momentum.* momentum_backbone.* teacher_backbone.*",
+    CENTERS: "online_classifier.classification_head.*",
+    **_LIGHTLY_HEADS,
+}
+_SOLO_LEARN: Layout = {
+    _UNUSED: "backbone.mask_token",
+    QUERY: "backbone.* encoder.*",  # the second before version 1.0.4
+    MOMENTUM: "momentum_backbone.* momentum_encoder.*",
+    CENTERS: "classifier.*",
+    MOMENTUM_CENTERS: "momentum_classifier.*",
+    _HEAD: "projector.* momentum_projector.* head.* momentum_head.*",
+    _PREDICTOR: "predictor.* momentum_predictor.* decoder.*",
+    QUEUE: "queue queue_ptr queue_y queue_index",
+    _PROJECTED: "prototypes.*",
+    _LOSS: "dino_loss_func.*",
+}
+_MOCO_V3: Layout = {
+    _HEAD: "base_encoder.fc.* base_encoder.head.* momentum_encoder.fc.* momentum_encoder.head.*",
+    QUERY: "base_encoder.*",
+    MOMENTUM: "momentum_encoder.*",
+    _PREDICTOR: "predictor.*",
+}
+_FT: Layout = {
+    QUERY: "encoder.*",
+    MOMENTUM: "model_ema.encoder.*",
+    _HEAD: "head.* head_jig.* model_ema.head.* model_ema.head_jig.*",
+}
 # A model of timm, whoever trained it: which of its keys are the classifier's, the built model tells.
-_TIMM: Rules = (
-    ("state_dict_ema.*", Part.MOMENTUM),  # timm's train.py --model-ema
-    ("model_ema.*", Part.MOMENTUM),  # DeiT, ConvNeXt
-    ("model.*", Part.QUERY),  # a LightningModule's
-    ("**", Part.QUERY),
-)
+_TIMM: Layout = {
+    MOMENTUM: "state_dict_ema.* model_ema.*",  # timm's train.py --model-ema; DeiT, ConvNeXt
+    QUERY: "model.* **",  # a LightningModule's
+}
 
 
 @dataclass(frozen=True)
@@ -169,10 +143,9 @@ class Family:
         repository: its code, where the layouts were read.
         objective: the objective of this project that is the same, or "unknown" where the family has many.
         license: the one that the repository states, as the Hub writes it, or "unknown".
-        layouts: ways in which its files are laid out, in the order in which they are tried: rules, and the
-            parts that a file must have besides an encoder.
+        layouts: of its files, in the order in which they are tried.
+        needs: what a file must have besides an encoder.
         architectures: of timm, which compute what the authors' encoders do; many others have the same shapes.
-        any_architecture: whether its users bring encoders of their own, which are none of these.
         cifar: mean and standard deviation with which the authors evaluate 32-pixel images, if they do.
         by_classes: the same for data that the number of centers tells, e.g. the 8,142 classes of iNaturalist.
         arguments: what shapes do not show: arguments of the architecture, from the tensors of the encoder as
@@ -182,9 +155,9 @@ class Family:
     repository: str
     objective: str
     license: str
-    layouts: tuple[tuple[Rules, tuple[Part | str, ...]], ...]
+    layouts: tuple[Layout, ...]
+    needs: tuple[str, ...] = ()
     architectures: tuple[str, ...] = ()
-    any_architecture: bool = False
     cifar: Statistics | None = None
     by_classes: Mapping[int, Statistics] = field(default_factory=dict)
     arguments: Callable[[Mapping[str, Tensor]], dict[str, Any]] = field(default=lambda encoder: {})
@@ -233,7 +206,7 @@ FAMILIES: dict[str, Family] = {
         "https://github.com/facebookresearch/moco",
         objective="moco",
         license="cc-by-nc-4.0",  # the README's; some files of later versions say MIT
-        layouts=((_MOCO, ()),),
+        layouts=(_MOCO,),
         architectures=(*_RESNETS, *_CIFAR_RESNETS),
         cifar=_CIFAR10,
     ),
@@ -241,7 +214,7 @@ FAMILIES: dict[str, Family] = {
         "https://github.com/facebookresearch/moco-v3",
         objective="moco_v3",
         license="cc-by-nc-4.0",
-        layouts=((_MOCO_V3, ()),),
+        layouts=(_MOCO_V3,),
         architectures=(*_RESNETS, *_VITS),
         arguments=_moco_v3,
     ),
@@ -249,7 +222,8 @@ FAMILIES: dict[str, Family] = {
         "https://github.com/dvlab-research/Parametric-Contrastive-Learning",
         objective="paco",
         license="mit",
-        layouts=((_PACO, (Part.MOMENTUM, Part.CENTERS)),),
+        layouts=(_PACO,),
+        needs=(MOMENTUM, CENTERS),
         architectures=_PACO_RESNETS,
         cifar=_CIFAR10,
         by_classes={8142: _INATURALIST},
@@ -258,7 +232,8 @@ FAMILIES: dict[str, Family] = {
         "https://github.com/dvlab-research/Parametric-Contrastive-Learning",
         objective="gpaco",
         license="mit",
-        layouts=((_GPACO, (Part.CENTERS,)), (_GPACO_VIT, (Part.CENTERS, QUEUE))),
+        layouts=(_GPACO, _GPACO_VIT),
+        needs=(CENTERS, QUEUE),
         architectures=(*_PACO_RESNETS, *_VITS),
         cifar=_CIFAR10,
         by_classes={8142: _INATURALIST},
@@ -268,14 +243,15 @@ FAMILIES: dict[str, Family] = {
         "https://github.com/DTennant/CL-Visualizing-Feature-Transformation",
         objective="moco",  # FT changes the scores of MoCo's loss
         license="unknown",
-        layouts=((_FT, ()),),
+        layouts=(_FT,),
         architectures=(*_RESNETS, *_CIFAR_RESNETS),
     ),
     "pico": Family(
         "https://github.com/hbzju/PiCO",
         objective="pico",
         license="unknown",
-        layouts=((_PICO, (Part.CENTERS, Part.PROTOTYPES)),),
+        layouts=(_PICO,),
+        needs=(CENTERS, PROTOTYPES),
         architectures=(*_CIFAR_RESNETS, *_RESNETS),
         cifar=_CIFAR10_TRUE,
         by_classes={100: _CIFAR100},
@@ -284,9 +260,8 @@ FAMILIES: dict[str, Family] = {
         "https://github.com/lightly-ai/lightly",
         objective="unknown",
         license="unknown",  # MIT is the code's; the weights are the user's own
-        layouts=((_LIGHTLY, ()), (_LIGHTLY_TEACHER, (Part.QUERY,))),
-        architectures=(*_RESNETS, *_CIFAR_RESNETS, *_VITS, *_OTHERS),
-        any_architecture=True,
+        layouts=(_LIGHTLY, _LIGHTLY_TEACHER),
+        architectures=(*_RESNETS, *_CIFAR_RESNETS, *_VITS),
         cifar=IMAGENET,  # its CIFAR benchmark and its tutorials normalise so
         arguments=_lightly,
     ),
@@ -294,8 +269,8 @@ FAMILIES: dict[str, Family] = {
         "https://github.com/vturrisi/solo-learn",
         objective="unknown",
         license="unknown",
-        layouts=((_SOLO_LEARN, ()),),
-        architectures=(*_RESNETS, *_CIFAR_RESNETS, *_VITS, *_OTHERS),
+        layouts=(_SOLO_LEARN,),
+        architectures=(*_RESNETS, *_CIFAR_RESNETS, *_VITS),
         cifar=_CIFAR10_TRUE,
         arguments=_solo_learn,
     ),
@@ -303,7 +278,6 @@ FAMILIES: dict[str, Family] = {
         "https://github.com/huggingface/pytorch-image-models",
         objective="unknown",
         license="unknown",  # Apache-2.0 is the code's
-        layouts=((_TIMM, ()),),
-        any_architecture=True,
+        layouts=(_TIMM,),
     ),
 }

@@ -10,31 +10,15 @@ from typing import TYPE_CHECKING
 from zoo.lazy import attributes
 
 if TYPE_CHECKING:
-    from zoo.hub.browse import HubRelease, list_hub
-    from zoo.hub.names import ModelRef, resolve
-    from zoo.hub.source import load, named, open, portable
+    from zoo.hub.fetch import load, named, open, portable
+    from zoo.hub.names import HubRelease, ModelRef, list_hub, resolve
 
-__all__ = [
-    "HubRelease",
-    "ModelRef",
-    "list_hub",
-    "load",
-    "named",
-    "open",
-    "portable",
-    "resolve",
-]
+__all__ = ["HubRelease", "ModelRef", "list_hub", "load", "named", "open", "portable", "resolve"]
 
-_HOME_OF = {
-    "HubRelease": "browse",
-    "ModelRef": "names",
-    "list_hub": "browse",
-    "load": "source",
-    "named": "source",
-    "open": "source",
-    "portable": "source",
-    "resolve": "names",
-}
-
-
-__getattr__ = attributes(__name__, _HOME_OF)
+__getattr__ = attributes(
+    __name__,
+    {
+        **dict.fromkeys(("load", "named", "open", "portable"), "fetch"),
+        **dict.fromkeys(("HubRelease", "ModelRef", "list_hub", "resolve"), "names"),
+    },
+)

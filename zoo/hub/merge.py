@@ -21,8 +21,8 @@ from huggingface_hub.utils.sha import git_hash
 
 from zoo.errors import ReleaseError
 from zoo.files import read_object, write_atomic, write_text
-from zoo.hub.fetch import client, fetch, is_release_file, named_repository
-from zoo.hub.source import cached_as
+from zoo.hub.fetch import cached_as, client, fetch, is_release_file
+from zoo.hub.names import named_repository
 from zoo.hub_client import COMMIT, talking
 from zoo.release import card, configs, format, provenance
 
@@ -34,7 +34,7 @@ VERSION = re.compile(r"v([1-9][0-9]*)")
 
 Contents = Mapping[str, Path | bytes]
 _ABSENT = object()
-_RECORDS = ("config", "metrics", "files")
+_MERGED = (format.CONFIG, format.METRICS, format.CARD)  # key by key; of other files one side's is taken
 _CHECKED = ("library_name", "pipeline_tag", "datasets", "base_model", "model-index")
 """Metadata of a card that have to follow from the release's own files, see `card.check_card`."""
 
@@ -66,23 +66,25 @@ def snapshot(repo_id: str, revision: str, token: str | bool | None) -> Snapshot 
 
 def differing(contents: Contents, there: Snapshot) -> list[str]:
     """Return the names of the release's files that are not the same on the Hub, or on one side only."""
-    names = {*contents, *filter(is_release_file, there.hashes)}
     here = _hashes(contents, there)
-    return sorted(name for name in names if here.get(name) != there.hashes.get(name))
+    return sorted(
+        name
+        for name in {*contents, *filter(is_release_file, there.hashes)}
+        if here.get(name) != there.hashes.get(name)
+    )
 
 
 def _hashes(contents: Contents, *like: Snapshot) -> dict[str, str]:
     """Return the hash of each file, of the kind that the Hub has of it."""
-
-    def of(name: str, content: Path | bytes) -> str:
+    found = {}
+    for name, content in contents.items():
         known = next((each.hashes[name] for each in like if name in each.hashes), "")
-        if len(known) == 40:
-            return git_hash(content if isinstance(content, bytes) else content.read_bytes())
-        if isinstance(content, bytes):
-            return hashlib.sha256(content).hexdigest()
-        return format.sha256(content)
-
-    return {name: of(name, content) for name, content in contents.items()}
+        if isinstance(content, Path) and len(known) != 40:
+            found[name] = format.sha256(content)
+            continue
+        data = content if isinstance(content, bytes) else content.read_bytes()
+        found[name] = git_hash(data) if len(known) == 40 else hashlib.sha256(data).hexdigest()
+    return found
 
 
 def branch_of(revision: str | None) -> str:
@@ -106,15 +108,7 @@ def note_base(folder: Path, repo_id: str, branch: str, commit: str) -> None:
     write_text(folder / RECORD, json.dumps(record, indent=2) + "\n")
 
 
-def merge(
-    folder: Path,
-    contents: Contents,
-    base: Snapshot | None,
-    theirs: Snapshot,
-    *,
-    chosen: bool = False,
-    **options: Any,
-) -> None:
+def merge(folder: Path, contents: Contents, base: Snapshot | None, theirs: Snapshot, **options: Any) -> None:
     """Take over into a release's folder what others changed on the Hub since `base`.
 
     Evaluations of the same weights are joined, and so are configuration, notes and metadata of the card.
@@ -126,99 +120,84 @@ def merge(
         contents: what a push of it would send.
         base: what both sides come from; None where that is not known: then they may not contradict.
         theirs: what the repository holds now.
-        chosen: whether somebody chose this base, for this side to replace what is there since.
         options: of `fetch`, token and cache.
 
     Raises:
         ReleaseError: naming what both sides changed, and both versions; then the folder is as it was.
     """
+    where = theirs.repo_id
 
     def conflict(what: str, here: object, there: object) -> ReleaseError:
         since = f"since {base.commit[:7]}" if base else "and nothing records which version this comes from"
         return ReleaseError(
-            f"{named_repository(theirs.repo_id)}: {what} is {_short(there)} there at {theirs.commit[:7]} and "
+            f"{named_repository(where)}: {what} is {_short(there)} there at {theirs.commit[:7]} and "
             f"{_short(here)} in {folder}, {since}. Nothing was changed: make both the same, or push with "
             f'base="{theirs.commit}" (--base) for yours to replace theirs'
         )
 
-    def fetched(side: Snapshot) -> dict[str, Any]:
-        there = fetch(side.repo_id, side.commit, weights=False, **options)
-        return _state(there, dict(side.hashes), side.repo_id)
+    def state_of(side: Snapshot) -> tuple[dict[str, Any], list[str], list[str]]:
+        return _state(fetch(where, side.commit, weights=False, **options), dict(side.hashes), where)
 
-    before = fetched(base) if base else {}
-    there = fetched(theirs)
-    ours = _state(folder, _hashes(contents, theirs, *([base] if base else [])), theirs.repo_id)
-    written = [side.pop("text", None) for side in (before, ours, there)]
-    if base:
-        old = before["card"]
-        for side, text in ((ours, written[1]), (there, written[2])):
-            if text == written[0]:  # nobody wrote it by hand, say where only a picture was added
-                side["card"]["text"] = old["text"]
-        # what zoo leaves out when it writes a card anew is removed on the Hub alone
+    old, old_text, _ = state_of(base) if base else ({}, [], [])
+    there, text, rendered = state_of(theirs)
+    ours, our_text, _ = _state(folder, _hashes(contents, theirs, *([base] if base else [])), where)
+    if text not in (old_text, our_text, rendered):
+        raise conflict(f"{format.CARD} outside its notes", "written by zoo", "written by hand")
+    if old:  # what zoo leaves out when it writes a card anew is removed on the Hub alone
         for part in ("metadata", "tags"):
-            kept = {key: value for key, value in old[part].items() if key not in _CHECKED}
+            kept = {key: value for key, value in old["card"][part].items() if key not in _CHECKED}
             ours["card"][part] = {**kept, **ours["card"][part]}
-    texts = [(side, side["card"]["text"]) for side in (ours, there)]
-    if base and not chosen:
-        ours["card"]["text"] = ours["card"]["text"] or before["card"]["text"]
-    _join_evaluations(before, ours, there, conflict)
-    merged = _three_way("", before, ours, there, conflict)
+    _join_evaluations(old, ours, there, conflict)
+    merged = _three_way("", old, ours, there, conflict)
     for key in _CHECKED:
         if key in merged["card"]["metadata"]:
             raise conflict(f"{key} of {format.CARD}", "as the record says", merged["card"]["metadata"][key])
-    if text := merged["card"]["text"]:
-        records = [[side[part] for part in _RECORDS] for side, found in texts if found == text]
-        if [merged[part] for part in _RECORDS] not in records:  # it was written for other figures
-            raise conflict(f"{format.CARD} outside its notes", "written by zoo", "written by hand")
     new = [name for name, found in merged["files"].items() if ours["files"].get(name) != found]
-    source = fetch(theirs.repo_id, theirs.commit, weights=format.WEIGHTS in new, **options)
+    source = fetch(where, theirs.commit, weights=format.WEIGHTS in new, **options)
     for name in new:
         write_atomic(folder / name, partial(shutil.copyfile, source / name))
     for name in ours["files"].keys() - merged["files"].keys():
         (folder / name).unlink()
-    _write(folder, merged, theirs.repo_id, own_images=format.IMAGES not in ours["files"])
+    _write(folder, merged, where)
 
 
-def _state(folder: Path, hashes: dict[str, str], repo_id: str) -> dict[str, Any]:
-    """Return what is compared of one side, as nested dicts.
+def _state(folder: Path, hashes: dict[str, str], repo_id: str) -> tuple[dict[str, Any], list[str], list[str]]:
+    """Return what is compared of one side.
 
     Returns:
-        `config` and `metrics`, its evaluations by what they measure; of the card the `metadata` and `tags`
-        beside what zoo writes, the `notes`, and the `text` around them where it is written by hand; `files`,
-        the hash of each other file; and `text`, that around the notes, whoever wrote it.
+        As nested dicts `config` and `metrics`, its evaluations by what they measure; of the card the `notes`,
+        and the `metadata` and `tags` beside what zoo writes; and `files`, the hash of each other file. Then
+        the card's words around the notes, and those that zoo writes there.
     """
-    config = configs.read_config(folder)
-    metrics = format.read_metrics(folder)
+    config, metrics = configs.read_config(folder), format.read_metrics(folder)
+    config["zoo"].pop(format.HASHED[format.IMAGES], None)  # follows from the file
     metrics["evaluations"] = {_measured(entry): entry for entry in metrics["evaluations"]}
-    if format.IMAGES not in hashes:
-        config["zoo"].pop(format.HASHED[format.IMAGES], None)
     written = ModelCard(card.addressed(format.read_text(folder / format.CARD), repo_id))
     own = ModelCard(card.addressed(card.render(folder, config), repo_id))
+    text, rendered = (card.NOTES.sub(r"\1\3", each.text).split() for each in (written, own))
     found, expected = (dict(each.data.to_dict()) for each in (written, own))  # type: ignore[no-untyped-call]
-    texts = [_without_notes(own.text)]
     license = config["pretrained_cfg"]["license"]
-    said = found.pop("license_name", None) or found.pop("license", license)
-    found.pop("license", None)
+    said = found.pop("license_name", None) or found.get("license", license)
     if said not in (license, *provenance.license_on_hub(license)):  # changed on the card alone
         config["pretrained_cfg"]["license"] = said
-        own = ModelCard(card.addressed(card.render(folder, config), repo_id))
-        texts.append(_without_notes(own.text))
     tags = {*(found.pop("tags", None) or ())} - {*(expected.get("tags") or ())}
-    parts: dict[str, Any] = {
-        "metadata": {key: value for key, value in found.items() if expected.get(key) != value},
-        "tags": dict.fromkeys(sorted(tags), True),
+    notes = card.NOTES.search(written.text)
+    state = {
+        "config": config,
+        "metrics": metrics,
+        "card": {
+            "metadata": {k: v for k, v in found.items() if k != "license" and expected.get(k) != v},
+            "tags": dict.fromkeys(sorted(tags), True),
+            **({"notes": notes[2]} if notes and notes[2].strip() else {}),
+        },
+        "files": {name: sha for name, sha in hashes.items() if is_release_file(name) and name not in _MERGED},
     }
-    if notes := card.NOTES.search(written.text):
-        parts |= {"notes": notes[2]} if notes[2].strip() else {}
-    text = _without_notes(written.text)
-    parts["text"] = "" if any(text.split() == other.split() for other in texts) else text
-    parted = (format.CONFIG, format.METRICS, format.CARD)
-    files = {name: sha for name, sha in hashes.items() if is_release_file(name) and name not in parted}
-    return {"config": config, "metrics": metrics, "card": parts, "files": files, "text": text}
+    return state, text, rendered
 
 
-def _without_notes(text: str) -> str:
-    return card.NOTES.sub(r"\1\3", text).strip()
+def _record(state: Mapping[str, Any]) -> list[Any]:
+    """Return all of a side but its card."""
+    return [state[part] for part in ("config", "metrics", "files")]
 
 
 def _measured(entry: Mapping[str, Any]) -> str:
@@ -229,20 +208,20 @@ def _measured(entry: Mapping[str, Any]) -> str:
 
 
 def _join_evaluations(
-    before: dict[str, Any], ours: dict[str, Any], there: dict[str, Any], conflict: Any
+    old: dict[str, Any], ours: dict[str, Any], there: dict[str, Any], conflict: Any
 ) -> None:
     """Let evaluations be compared as they should: of the same weights, whatever their date."""
     name = format.WEIGHTS
     mine, new = ours["files"].get(name), there["files"].get(name)
-    old = before["files"].get(name) if before else None
+    before = old["files"].get(name) if old else None
     if mine == new:
         for key, entry in ours["metrics"]["evaluations"].items():
             other = there["metrics"]["evaluations"].get(key, {})
             if other.get("metrics") == entry["metrics"]:  # measured again on another day
                 there["metrics"]["evaluations"][key] = entry
-    elif new == old:
-        there["metrics"] = before["metrics"]
-    elif mine != old or any(ours[part] != before[part] for part in _RECORDS):
+    elif new == before:
+        there["metrics"] = old["metrics"]
+    elif mine != before or _record(ours) != _record(old):
         raise conflict(name, f"with sha256 {mine}", f"with sha256 {new}")
 
 
@@ -252,20 +231,13 @@ def _three_way(where: str, base: Any, ours: Any, theirs: Any, conflict: Any) -> 
         return ours
     if ours == base:
         return theirs
-    if isinstance(ours, dict) and isinstance(theirs, dict):
-        old = base if isinstance(base, dict) else {}
-        merged = {
-            key: _three_way(
-                f"{where}.{key}" if where else key,
-                old.get(key, _ABSENT),
-                ours.get(key, _ABSENT),
-                theirs.get(key, _ABSENT),
-                conflict,
-            )
-            for key in dict.fromkeys([*ours, *theirs])
-        }
-        return {key: value for key, value in merged.items() if value is not _ABSENT}
-    raise conflict(where, ours, theirs)
+    if not (isinstance(ours, dict) and isinstance(theirs, dict)):
+        raise conflict(where, ours, theirs)
+    old, merged = base if isinstance(base, dict) else {}, {}
+    for key in dict.fromkeys([*ours, *theirs]):
+        before, here, there = (side.get(key, _ABSENT) for side in (old, ours, theirs))
+        merged[key] = _three_way(f"{where}.{key}" if where else key, before, here, there, conflict)
+    return {key: value for key, value in merged.items() if value is not _ABSENT}
 
 
 def _short(value: object) -> str:
@@ -273,28 +245,18 @@ def _short(value: object) -> str:
     return f'"{text}"' if len(text) <= 100 else f'"{text[:100]}..."'
 
 
-def _write(folder: Path, merged: dict[str, Any], repo_id: str, *, own_images: bool) -> None:
-    """Write what was merged part by part, each file in one step: stopped in between, a repetition finishes.
-
-    Args:
-        folder: of the release.
-        merged: as `_state` describes it.
-        repo_id: the repository, which the card names.
-        own_images: whether a list of images in the folder is kept here.
-    """
-    metrics = {**merged["metrics"], "evaluations": list(merged["metrics"]["evaluations"].values())}
+def _write(folder: Path, merged: dict[str, Any], repo_id: str) -> None:
+    """Write what was merged, each file in one step: stopped in between, a repetition finishes."""
+    metrics = {**merged["metrics"], "evaluations": [*merged["metrics"]["evaluations"].values()]}
     write_text(folder / format.METRICS, format.to_json(metrics))
-    config, key = merged["config"], format.HASHED[format.IMAGES]
-    own = format.read_json(folder / format.CONFIG)["zoo"].get(key)
-    if own is not None and own_images:
-        config["zoo"][key] = own
+    config = merged["config"]
+    if (folder / format.IMAGES).exists():  # sent or not
+        config["zoo"][format.HASHED[format.IMAGES]] = format.sha256(folder / format.IMAGES)
     write_text(folder / format.CONFIG, format.to_json(config))
     written = ModelCard(card.addressed(card.render(folder, config), repo_id))
     for name, value in merged["card"]["metadata"].items():
         written.data[name] = value
     written.data["tags"] = [*(written.data.get("tags") or []), *merged["card"]["tags"]]
-    if text := merged["card"]["text"]:
-        written.text = f"\n{text}\n"
     notes = merged["card"].get("notes", "")
     written.text = card.NOTES.sub(lambda found: f"{found[1]}{notes}{found[3]}", written.text)
     write_text(folder / format.CARD, str(written))

@@ -1,7 +1,7 @@
 """What a name of a release means: a folder, a repository on the Hub, or a shipped release. Imports no torch.
 
 No request is made. A name that means two different releases is refused; `./folder`, `hf-hub:org/name` and
-`shipped:name` mean one.
+`shipped:name` mean one. `zoo.list_hub` asks the Hub which names an organisation has.
 """
 
 from __future__ import annotations
@@ -9,18 +9,23 @@ from __future__ import annotations
 import importlib
 import json
 import re
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from huggingface_hub import try_to_load_from_cache
+from huggingface_hub import HfApi, ModelInfo, constants, get_session, try_to_load_from_cache
 from huggingface_hub.errors import HFValidationError
+from huggingface_hub.repocard_data import model_index_to_eval_results
 from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
 from zoo import catalog
-from zoo.errors import ReleaseError, did_you_mean
+from zoo.errors import ReleaseError, did_you_mean, one_line
 from zoo.files import is_dir
-from zoo.hub_client import REVISION
+from zoo.hub_client import REVISION, talking
+from zoo.published import PUBLISHED
+from zoo.release.schema import LIBRARY
 
 HUB, SHIPPED, TIMM = "hf-hub:", "shipped:", "timm:"
 _CONFIG = "config.json"
@@ -206,23 +211,81 @@ def _timms_repository(name: str) -> str:
 
 
 def _unknown(what: str, text: str) -> ReleaseError:
-    """Return the error for a name that no release bears, with what may be meant."""
-    if why := _meaning(text):
-        return ReleaseError(f'no {what} "{text}": {why}', suggests=True)
-    near = did_you_mean(text, catalog.list_models())
-    known = 'found neither a folder nor a shipped release of that name, nor is it "org/name" on the Hub'
-    return ReleaseError(f'no {what} "{text}": {known}.{near}', suggests=bool(near))
-
-
-def _meaning(text: str) -> str:
-    """Say what else than a release a name is; '' where that is nothing."""
+    """Return the error for a name that no release bears, with what else it is, or may have been meant."""
     if text in catalog.list_recipes():
-        return f'its recipe is shipped, its weights are not: "zoo pretrain {text}" makes them'
-    if text in importlib.import_module("zoo.conversion.fetch").PUBLISHED:
-        return f'its authors publish these weights in their own format: "zoo convert {text}" makes a release'
-    if re.fullmatch(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)?", text):
-        timm = importlib.import_module("timm")  # only here, where the answer is an error in any case
-        if timm.is_model_pretrained(text):
-            weights = timm.get_pretrained_cfg(text)
-            return f'timm\'s own weights are called "{TIMM}{weights.architecture}.{weights.tag}"'
-    return ""
+        why = f'its recipe is shipped, its weights are not: "zoo pretrain {text}" makes them'
+    elif text in PUBLISHED:
+        why = f'its authors publish these weights in their own format: "zoo convert {text}" makes a release'
+    elif re.fullmatch(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)?", text) and (weights := _timms_weights(text)):
+        why = f'timm\'s own weights are called "{TIMM}{weights}"'
+    else:
+        near = did_you_mean(text, catalog.list_models())
+        known = 'found neither a folder nor a shipped release of that name, nor is it "org/name" on the Hub'
+        return ReleaseError(f'no {what} "{text}": {known}.{near}', suggests=bool(near))
+    return ReleaseError(f'no {what} "{text}": {why}', suggests=True)
+
+
+def _timms_weights(name: str) -> str:
+    timm = importlib.import_module("timm")  # only here, where the answer is an error in any case
+    weights = timm.get_pretrained_cfg(name) if timm.is_model_pretrained(name) else None
+    return f"{weights.architecture}.{weights.tag}" if weights else ""
+
+
+def named_repository(repo_id: str, revision: str | None = None) -> str:
+    """Return how errors name a repository."""
+    return f'Hub repository "{repo_id}"' + (f' at revision "{revision}"' if revision else "")
+
+
+class HubRelease(NamedTuple):
+    """A release on the Hub, as its card's metadata describe it; what they do not say is empty.
+
+    Attributes:
+        repo_id: the repository, `"org/name"`, which `zoo.load` takes.
+        objective: the objective's name.
+        data: the data set of the figure.
+        accuracy: the card's first accuracy in percent and its protocol, e.g. `"93.78 knn"`.
+        updated: the day of the last commit.
+        private: whether a token is needed.
+    """
+
+    repo_id: str
+    objective: str
+    data: str
+    accuracy: str
+    updated: date | None
+    private: bool
+
+
+def list_hub(org: str, *, token: str | bool | None = None) -> list[HubRelease]:
+    """Return the releases of this project that `org` has on the Hub, sorted by name.
+
+    They are found by the tag `contrastive-zoo` of their cards. Private ones are among them when the token
+    opens them.
+
+    Raises:
+        ReleaseError: when `org` can be no name on the Hub, or the Hub cannot be asked.
+    """
+    check_repo_id(f"{org}/name")
+    with talking(f'Hub namespace "{org}"', ReleaseError):
+        # without a network this fails at once, and the listing only after six tries
+        get_session().head(constants.ENDPOINT, timeout=constants.HF_HUB_ETAG_TIMEOUT)
+        models = HfApi(token=token, library_name=LIBRARY).list_models(
+            author=org, filter=LIBRARY, expand=["cardData", "lastModified", "model-index", "private"]
+        )
+        return sorted(map(_described, models))
+
+
+def _described(model: ModelInfo) -> HubRelease:
+    tags = getattr(model.card_data, "tags", None)
+    tags = tags if isinstance(tags, list) and LIBRARY in tags else [LIBRARY]
+    objective = tags[tags.index(LIBRARY) + 1 :][:1]  # as release/card.py writes them
+    results = getattr(model.card_data, "eval_results", None) or []
+    if not results and model.model_index:  # the Hub keeps it apart from the rest of the metadata
+        with suppress(KeyError, TypeError, ValueError, AttributeError):  # a card that others wrote
+            _, results = model_index_to_eval_results(model.model_index)  # type: ignore[arg-type]
+    first = next((result for result in results if result.metric_type == "accuracy"), None)
+    accuracy = f"{first.metric_value} {str(first.dataset_config).split(' ')[0]}" if first else ""
+    shown = (model.id, [*objective, ""][0], first.dataset_name if first else "", accuracy)
+    repo_id, name, data, figure = (one_line(str(text))[:80] for text in shown)
+    updated = model.last_modified.date() if model.last_modified else None
+    return HubRelease(repo_id, name, data, figure, updated, bool(model.private))

@@ -8,16 +8,11 @@ from pathlib import Path
 from zoo import catalog
 from zoo.errors import ReleaseError
 from zoo.files import is_file, is_unused, replacing
-from zoo.hub.fetch import LOG, client, fetch, folder_of, named_repository, release_files
+from zoo.hub.fetch import LOG, client, fetch, folder_of, named, release_files
 from zoo.hub.merge import base_of, branch_of, differing, merge, note_base, snapshot
-from zoo.hub.names import ModelRef, resolve
-from zoo.hub.source import named
+from zoo.hub.names import named_repository, resolve
 from zoo.hub_client import talking
 from zoo.release import Release, format
-
-
-class _NoAnswer(ReleaseError):
-    """The Hub does not answer at this time; what the cache has can still be used."""
 
 
 def pull(
@@ -51,14 +46,22 @@ def pull(
     if out is None:
         return release
     out = Path(out).expanduser()
+    branch = branch_of(ref.revision)
     if is_unused(out):
         with replacing(out) as staging:
             for file in release_files(folder).values():
                 shutil.copyfile(file, staging / file.name)
+    elif catalog.is_shipped(out) or not is_file(out / format.CONFIG):
+        raise ReleaseError(f"{out}: found no empty folder, and no release of yours; choose another folder")
+    elif (here := Release.at(out)).name != release.name or ref.kind != "hub":
+        raise ReleaseError(f'{out}: holds the release "{here.name}"; choose another folder')
     else:
-        _update(out, release, ref, token, cache_dir)
+        there, known = snapshot(ref.target, folder.name, token), base_of(out, ref.target, branch)
+        if there is not None and differing(release_files(out), there):
+            old = snapshot(ref.target, known, token) if known else None
+            merge(out, release_files(out), old, there, token=token, cache_dir=cache_dir)
     if ref.kind == "hub":
-        note_base(out, ref.target, branch_of(ref.revision), folder.name)
+        note_base(out, ref.target, branch, folder.name)
     return Release.at(out)
 
 
@@ -67,11 +70,11 @@ def _mend(repo_id: str, folder: Path, token: str | bool | None, cache_dir: str |
     where = named_repository(repo_id)
     for _ in range(2):
         try:
-            with talking(where, ReleaseError, _NoAnswer):
+            with talking(where, ReleaseError):
                 found = client(token).verify_repo_checksums(
                     repo_id, revision=folder.name, cache_dir=cache_dir
                 )
-        except _NoAnswer as error:
+        except ReleaseError as error:
             LOG.warning("%s. Taking what the local cache has", error)
             return
         damaged = [each["path"] for each in found.mismatches]
@@ -82,28 +85,3 @@ def _mend(repo_id: str, folder: Path, token: str | bool | None, cache_dir: str |
             return
         fetch(repo_id, folder.name, token=token, cache_dir=cache_dir)
     raise ReleaseError(f"{where}: {', '.join(damaged)} came damaged; run the same command again")
-
-
-def _update(
-    out: Path, release: Release, ref: ModelRef, token: str | bool | None, cache_dir: str | Path | None
-) -> None:
-    """Bring a folder that holds another state of a release up to date."""
-    if out.is_file():
-        raise ReleaseError(f"{out}: found a file, expected a folder")
-    if catalog.is_shipped(out):
-        raise ReleaseError(f"{out}: a shipped release does not change; choose another folder")
-    if not is_file(out / format.CONFIG):
-        raise ReleaseError(f"{out}: not an empty folder, and no release; choose another")
-    here = Release.at(out)
-    if here.name != release.name:
-        raise ReleaseError(
-            f'{out}: found the release "{here.name}", expected "{release.name}"; choose another folder'
-        )
-    contents = release_files(out)
-    if ref.kind != "hub":
-        raise ReleaseError(f'{out}: holds the release "{here.name}" already; choose another folder')
-    there = snapshot(ref.target, release.path.name, token)
-    known = base_of(out, ref.target, branch_of(ref.revision))
-    if there is not None and differing(contents, there):
-        old = snapshot(ref.target, known, token) if known else None
-        merge(out, contents, old, there, token=token, cache_dir=cache_dir)

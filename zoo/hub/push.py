@@ -13,26 +13,18 @@ import warnings
 from pathlib import Path
 from typing import NamedTuple
 
-from huggingface_hub import (
-    CommitOperationAdd,
-    CommitOperationDelete,
-    HfApi,
-    ModelCard,
-    constants,
-    get_token,
-)
+from huggingface_hub import CommitOperationAdd, CommitOperationDelete, ModelCard, constants, get_token
 from huggingface_hub.errors import RepositoryNotFoundError
 
 from zoo.errors import ReleaseError, ZooWarning
-from zoo.hub import source
-from zoo.hub.fetch import LOG, client, fetch, folder_of, named_repository, release_files
+from zoo.hub.fetch import LOG, client, fetch, folder_of, release_files
+from zoo.hub.fetch import open as open_release
 from zoo.hub.merge import VERSION, Contents, Snapshot, base_of, differing, merge, note_base, snapshot
-from zoo.hub.names import check_repo_id, check_revision, resolve
+from zoo.hub.names import check_repo_id, check_revision, named_repository, resolve
 from zoo.hub_client import COMMIT, LOG_IN, talking
 from zoo.release import Release, card, configs, format, provenance
 from zoo.release.write import check_release
 
-_MAIN = constants.DEFAULT_REVISION
 _WEIGHTS = {".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".onnx", ".gguf", ".msgpack"}
 _PUBLIC = {"digits", "cifar10", "cifar100"}
 
@@ -51,19 +43,17 @@ class Ready(NamedTuple):
     contents: Contents
 
 
-class Published(NamedTuple):
-    """Where a release now is.
+class Pushed(str):
+    """The address of a version, `https://huggingface.co/org/name/tree/v1`, and what was pushed.
 
     Attributes:
         repo_id: the repository.
         version: the tag, `v1`, `v2`, ...
-        url: the address of that version.
         changed: the files that this push wrote or removed; none when all was there.
     """
 
     repo_id: str
     version: str
-    url: str
     changed: tuple[str, ...]
 
 
@@ -76,7 +66,7 @@ def push(
     revision: str | None = None,
     base: str | None = None,
     images: bool = False,
-) -> str:
+) -> Pushed:
     """Publish a release on the Hub; the same push again changes nothing, an interrupted one is finished.
 
     The release is checked before anything is sent: hashes, configuration, every number of its card, and that
@@ -98,31 +88,17 @@ def push(
             that it was trained on. Those of public data sets are always sent.
 
     Returns:
-        The address of the version, e.g. `https://huggingface.co/org/name/tree/v1`.
+        The address of the version, a text that also tells `version` and the `changed` files.
 
     Raises:
         ReleaseError: when the release is not fit to be published, the repository holds something else or
             contradicts it, was changed meanwhile, or the Hub refuses or cannot be reached; the message says
             what to do.
     """
-    return publish(
-        release, repo_id, private=private, token=token, revision=revision, base=base, images=images
-    ).url
-
-
-def publish(
-    release: Release | str | Path,
-    repo_id: str,
-    *,
-    private: bool = False,
-    token: str | bool | None = None,
-    revision: str | None = None,
-    base: str | None = None,
-    images: bool = False,
-) -> Published:
-    """Do what `push` says, and tell more about it."""
     release, branch, contents = prepare(release, repo_id, revision, images)
-    check_token(repo_id, token)
+    where, api = named_repository(repo_id), client(token)
+    if token is False or not (token or get_token()):
+        raise ReleaseError(f"{where}: a push needs a token with write access; {LOG_IN}")
     there = _opened(repo_id, branch, private, contents, token)
     _check_replaceable(release, there, token)
     with tempfile.TemporaryDirectory() as temporary:
@@ -130,19 +106,30 @@ def publish(
             known = base or base_of(release.path, repo_id, branch)
             old = snapshot(repo_id, known, token) if known else None
             if base and old is None:
-                raise ReleaseError(f'{named_repository(repo_id)}: base: there is no revision "{base}"')
+                raise ReleaseError(f'{where}: base: there is no revision "{base}"')
             if not release.writable:  # shipped, or in the cache
                 release = Release.at(Path(shutil.copytree(release.path, Path(temporary) / release.path.name)))
-            merge(release.path, contents, old, there, chosen=base is not None, token=token)
+            merge(release.path, contents, old, there, token=token)
             release, branch, contents = prepare(release, repo_id, revision, images)
-        changed, commit, api = differing(contents, there), there.commit, client(token)
-        if changed:
-            commit = _commit(api, branch, there, contents, changed, release.name)
-        version = _version(api, there._replace(commit=commit), contents, made=bool(changed))
+        if changed := differing(contents, there):
+            sent = [name for name in changed if name in contents]
+            LOG.info("uploading %s to %s", ", ".join(sent), repo_id)
+            with talking(named_repository(repo_id, branch), ReleaseError):
+                made = api.create_commit(
+                    repo_id,
+                    [CommitOperationAdd(name, contents[name]) for name in sent]
+                    + [CommitOperationDelete(name) for name in changed if name not in contents],
+                    commit_message=f"{release.name}: {', '.join(changed)}",
+                    revision=branch,
+                    parent_commit=there.commit,
+                )
+            there = there._replace(commit=str(made.oid))
+        version = _version(there, contents, token, made=bool(changed))
         if release.writable:
-            note_base(release.path, repo_id, branch, commit)
-    url = f"{constants.ENDPOINT}/{repo_id}/tree/{version}"
-    return Published(repo_id, version, url, tuple(changed))
+            note_base(release.path, repo_id, branch, there.commit)
+    pushed = Pushed(f"{constants.ENDPOINT}/{repo_id}/tree/{version}")
+    pushed.repo_id, pushed.version, pushed.changed = repo_id, version, tuple(changed)
+    return pushed
 
 
 def prepare(
@@ -153,9 +140,14 @@ def prepare(
     Raises:
         ReleaseError: when the release is not fit to be published, or nothing can be pushed to `repo_id`.
     """
-    branch = check_destination(repo_id, revision)
+    check_repo_id(repo_id)
+    branch = check_revision(revision or constants.DEFAULT_REVISION)
+    if VERSION.fullmatch(branch) or COMMIT.fullmatch(branch):
+        raise ReleaseError(
+            f'revision "{branch}": expected a branch; version tags are made by the push itself'
+        )
     # anew: what was changed since, through another object, is what is published
-    release = Release.at(release.path) if isinstance(release, Release) else source.open(release)
+    release = Release.at(release.path) if isinstance(release, Release) else open_release(release)
     if release.is_plain:
         raise ReleaseError(
             f'{release.path}: a plain timm model, of which nothing is recorded; "zoo convert" makes a release'
@@ -175,36 +167,6 @@ def prepare(
         del config["zoo"][format.HASHED[format.IMAGES]]
         contents[format.CONFIG] = format.to_json(config).encode()
     return Ready(release, branch, contents)
-
-
-def check_destination(repo_id: str, revision: str | None) -> str:
-    """Return the branch to push to, where its name and the repository's allow it.
-
-    Raises:
-        ReleaseError: if not.
-    """
-    check_repo_id(repo_id)
-    branch = check_revision(revision) if revision else _MAIN
-    if VERSION.fullmatch(branch) or COMMIT.fullmatch(branch):
-        raise ReleaseError(
-            f'revision "{branch}": expected a branch; version tags are made by the push itself'
-        )
-    return branch
-
-
-def has_token(token: str | bool | None) -> bool:
-    """Whether requests carry a token: the one given, or the one that huggingface_hub has stored."""
-    return isinstance(token, str) or (token is not False and get_token() is not None)
-
-
-def check_token(repo_id: str, token: str | bool | None) -> None:
-    """Make sure that there is a token to push with.
-
-    Raises:
-        ReleaseError: if not.
-    """
-    if not has_token(token):
-        raise ReleaseError(f"{named_repository(repo_id)}: a push needs a token with write access; {LOG_IN}")
 
 
 def with_start(release: Release, name: str, *, token: str | bool | None = None) -> Release:
@@ -279,41 +241,21 @@ def _check_replaceable(release: Release, there: Snapshot, token: str | bool | No
         if error.__cause__ is not None:  # of the connection
             raise
         raise ReleaseError(f"{where}: holds something else, choose another repository ({error})") from None
-    found = "a model of which no training is recorded"
-    if not configs.is_plain(config):
-        found = f'the release "{config["zoo"]["name"]}"'
-    if config["zoo"]["name"] != release.name or configs.is_plain(config):
-        raise ReleaseError(f'{where}: holds {found}, not "{release.name}"; choose another repository')
+    if configs.is_plain(config) or config["zoo"]["name"] != release.name:
+        kind = "a model" if configs.is_plain(config) else "the release"
+        name = config["zoo"]["name"]
+        raise ReleaseError(f'{where}: holds {kind} "{name}", not "{release.name}"; choose another repository')
 
 
-def _commit(
-    api: HfApi, branch: str, there: Snapshot, contents: Contents, changed: list[str], name: str
-) -> str:
-    """Upload and commit what changed on top of what is there; return the commit."""
-    operations = [
-        CommitOperationAdd(file, contents[file]) if file in contents else CommitOperationDelete(file)
-        for file in changed
-    ]
-    LOG.info("uploading %s to %s", ", ".join(file for file in changed if file in contents), there.repo_id)
-    with talking(named_repository(there.repo_id, branch), ReleaseError):
-        made = api.create_commit(
-            there.repo_id,
-            operations,
-            commit_message=f"{name}: {', '.join(changed)}",
-            revision=branch,
-            parent_commit=there.commit,
-        )
-        return str(made.oid)
-
-
-def _version(api: HfApi, there: Snapshot, contents: Contents, *, made: bool) -> str:
+def _version(there: Snapshot, contents: Contents, token: str | bool | None, *, made: bool) -> str:
     """Return the version tag of what the repository holds now, a new one unless the newest has the same."""
+    api = client(token)
     with talking(named_repository(there.repo_id), ReleaseError):
         tags = api.list_repo_refs(there.repo_id).tags
         versions = {int(match[1]): tag for tag in tags if (match := VERSION.fullmatch(tag.name))}
         newest = max(versions, default=0)
         if newest and not made:  # other files may have been committed since
-            tagged = snapshot(there.repo_id, versions[newest].target_commit, api.token)
+            tagged = snapshot(there.repo_id, versions[newest].target_commit, token)
             if tagged is not None and not differing(contents, tagged):
                 return versions[newest].name
         version = f"v{newest + 1}"
