@@ -251,6 +251,8 @@ def reproduce(
             f"{recorded.name} is a snapshot of a training that had not ended, after {reached}, so no recipe "
             "ends there; expected the release of a whole training"
         )
+    if not recorded.metrics["evaluations"]:
+        raise ReleaseError(f"{recorded.name}: {format.METRICS} records no evaluation to compare with")
     seeds = _seeds(recorded, spread)
     if rank() == 0:
         _check_origins(recorded)
@@ -287,7 +289,7 @@ def reproduce(
                 same=same and entry["protocol"] in _STABLE,
             )
     if len(not_repeated) == len(recorded.metrics["evaluations"]):
-        why = next(iter(not_repeated.values()), "none is recorded")
+        why = next(iter(not_repeated.values()))
         raise ZooError(f"{recorded.name}: none of its evaluations could be repeated: {why}")
     return Reproduction(recorded, made, judged(figures), not_repeated, len(seeds))
 
@@ -323,20 +325,18 @@ def _check_origins(release: Release) -> None:
 
 def _seeds(release: Release, spread: str | Path | None) -> list[RunRecord]:
     """Return records of trainings like that of a release with other seeds; none where too few are known."""
-    own, shipped = from_release(release), catalog.spread_path(release.name)
-    if spread is None and not is_file(shipped):
+    own, place = from_release(release), spread or catalog.spread_path(release.name)
+    if spread is None and not is_file(place):
         return []
-    found = [
-        record
-        for record in find([shipped if spread is None else spread])
-        if (record.name, record.train_sha256) == (own.name, own.train_sha256) and record.seed != own.seed
-    ]
-    if len({record.seed for record in found}) < FEWEST_SEEDS and spread is not None:
+    same = (own.name, own.train_sha256)
+    alike = [each for each in find([place]) if (each.name, each.train_sha256) == same]
+    alike = [each for each in alike if each.seed != own.seed]
+    if len({each.seed for each in alike}) < FEWEST_SEEDS and spread is not None:
         raise ZooError(
-            f'spread: found {len(found)} trainings like {own.name} with other seeds in "{spread}", expected '
+            f'spread: found {len(alike)} trainings like {own.name} with other seeds in "{spread}", expected '
             f"{FEWEST_SEEDS} or more"
         )
-    return found
+    return alike
 
 
 def open_same(release: Release, config: DataConfig, root: Root) -> tuple[ImageDataset, ImageDataset]:
@@ -348,9 +348,10 @@ def open_same(release: Release, config: DataConfig, root: Root) -> tuple[ImageDa
     plain = config.model_copy(update={"partial_labels": None})
     train_set, test_set = (open_own(release, plain, split, root) for split in ("train", "test"))  # type: ignore[arg-type]
     trained = train_set if config == plain else open_own(release, config, "train", root)
-    known = [("trained", trained, release.config["zoo"]["dataset"].get("sha256"))]
-    known += [("tested", test_set, _sha256(e, "test_set")) for e in release.metrics["evaluations"][:1]]
-    for did, dataset, expected in known:
+    images, own = release.config["zoo"]["dataset"].get("sha256"), train_set.describe()["sha256"]
+    entries = [each for each in release.metrics["evaluations"] if _sha256(each, "train_set") == own]
+    tested = next((_sha256(each, "test_set") for each in entries), None)
+    for did, dataset, expected in (("trained", trained, images), ("tested", test_set, tested)):
         facts = dataset.describe()
         if expected not in (None, facts["sha256"]):
             raise DataError(
