@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from rich.console import Console
 from torch import nn
 
@@ -15,7 +16,7 @@ from zoo.errors import TrainingError
 from zoo.evaluation.measure import measure
 from zoo.evaluation.metrics import plain
 from zoo.evaluation.probe_data import Encoded
-from zoo.experiments.statistics import draw_rows, summarize
+from zoo.experiments.statistics import draw_numbers
 from zoo.files import is_unused
 from zoo.recipe import Recipe
 from zoo.recipe.protocols import LinearProtocol
@@ -64,8 +65,8 @@ def run(out: Path, seed: int = 0, overrides: tuple[str, ...] = ()) -> dict[str, 
         "Balanced Softmax": _recorded(made[BALANCED_SOFTMAX], "classifier"),
         "PaCo": _recorded(made[PACO], "classifier"),
     }
-    shown = {name: {key: summarize([row[key]]) for key in ACCURACIES} for name, row in rows.items()}
-    draw_rows(shown, [out / "accuracy.png"])
+    shown = pd.DataFrame({"point": name, "seed": seed, **row} for name, row in rows.items())
+    draw_numbers(shown.set_index(["point", "seed"])[list(ACCURACIES)], out / "accuracy.png")
     console.print()
     console.print("top-1 accuracy in percent, balanced test set", plain(rows), sep="\n", highlight=False)
     console.print(

@@ -115,7 +115,7 @@ def table(
         help="Folders, in which all runs at any depth are taken; releases; files results.json.",
     ),
     out: Path | None = Option(
-        None, "--out", help="Folder for results.md, .json, .png, .svg. Default: runs/table."
+        None, "--out", help="Folder for results.md, .json and .png. Default: runs/table."
     ),
     readme: Path | None = Option(
         None, "--readme", help="Put the table between this file's two marks; then --out has no default."

@@ -17,7 +17,7 @@ from zoo.data.any_data import Data
 from zoo.errors import RecipeError, ZooError, did_you_mean
 from zoo.experiments.records import RESULTS, RunRecord, as_json
 from zoo.experiments.runs import Run, require_unused, train_all
-from zoo.experiments.statistics import Summary, differences, draw_rows, means, summaries
+from zoo.experiments.statistics import differences, draw_numbers, means
 from zoo.files import RUNS, write_text, writing
 from zoo.markdown import markdown_table
 from zoo.recipe import Recipe
@@ -25,16 +25,12 @@ from zoo.recipe.overrides import Overrides, as_overrides
 from zoo.release import Release
 from zoo.release.evaluations import ACCURACIES
 
+_BY_NAME = (
+    *("cross_entropy", "balanced_softmax", "logit_adjustment", "post_hoc_logit_adjustment"),
+    *("class_balanced_sampling", "crt", "tau_normalized", "lws", "ldam_drw"),
+)
 METHODS: dict[str, dict[str, Any]] = {
-    "cross_entropy": {"name": "cross_entropy"},
-    "balanced_softmax": {"name": "balanced_softmax"},
-    "logit_adjustment": {"name": "logit_adjustment"},
-    "post_hoc_logit_adjustment": {"name": "post_hoc_logit_adjustment"},
-    "class_balanced_sampling": {"name": "class_balanced_sampling"},
-    "crt": {"name": "crt"},
-    "tau_normalized": {"name": "tau_normalized"},
-    "lws": {"name": "lws"},
-    "ldam_drw": {"name": "ldam_drw"},
+    **{name: {"name": name} for name in _BY_NAME},
     "from_centers": {"name": "from_centers", "prior": False},
     "from_centers_prior": {"name": "from_centers", "prior": True},
     "nearest_center": {"name": "nearest_center", "centers": "learned", "similarity": "logit"},
@@ -58,14 +54,13 @@ class Comparison:
     """What `compare` found.
 
     Attributes:
-        summaries: of each metric over the seeds, by method, the best mean balanced accuracy first.
-        frame: the same as a table, with the difference of each method to the best, paired by seed.
+        frame: metrics over the seeds, the method with the best mean balanced accuracy first, and the
+            difference of each method to it, paired by seed.
         records: of every run.
         left_out: methods that start or recipe do not allow, or that failed, with the reason.
         folder: with `comparison.md`, `comparison.png`, `results.json` and the runs' releases.
     """
 
-    summaries: dict[str, dict[str, Summary]]
     frame: pd.DataFrame
     records: list[RunRecord]
     left_out: dict[str, str]
@@ -143,16 +138,20 @@ def compare(
     order = numbers[_RANKED_BY].groupby(level="point", sort=False).mean().sort_values(ascending=False).index
     frame = means(numbers, "z.1f").rename(columns=_COLUMNS)
     frame["to the best [95 % interval]"] = differences(numbers, order[0])[_RANKED_BY]
-    rows = summaries(numbers)
-    compared = Comparison(
-        {name: rows[name] for name in order},
-        frame.loc[order].rename_axis("method").reset_index(),
-        list(records.values()),
-        left_out | failed,
-        out,
-    )
-    _write(compared, f"{start} on {next(iter(records.values())).data}", plan.recipe)
-    return compared
+    frame = frame.loc[order].rename_axis("method").reset_index()
+    ended = "last epoch" if plan.recipe.training.early_stopping is None else "epoch chosen by validation"
+    parts = [
+        f"{start} on {next(iter(records.values())).data}: {plan.recipe.backbone.arch}, "
+        f"{plan.recipe.training.epochs} epochs, {ended}, test split",
+        markdown_table(list(frame.columns), frame.to_numpy().tolist()),
+        "Percent, mean ± standard deviation over seeds; differences are paired by seed.",
+        *(f"Left out: {name}: {why}" for name, why in (left_out | failed).items()),
+    ]
+    with writing(f'comparison "{out}"'):
+        draw_numbers(numbers, out / "comparison.png")
+        write_text(out / "comparison.md", "\n\n".join(parts) + "\n")
+        write_text(out / RESULTS, as_json(list(records.values())))
+    return Comparison(frame, list(records.values()), left_out | failed, out)
 
 
 def _metrics(record: RunRecord) -> dict[str, float]:
@@ -175,14 +174,3 @@ def _chosen(methods: Iterable[str | Mapping[str, Any]] | None) -> dict[str, dict
     if not chosen:
         raise ZooError(f"methods: found none, expected some of {', '.join(METHODS)}")
     return chosen
-
-
-def _write(found: Comparison, title: str, base: Recipe) -> None:
-    released = "last epoch" if base.training.early_stopping is None else "epoch chosen on the validation part"
-    about = f"{base.backbone.arch}, {base.training.epochs} epochs, {released}, test split"
-    rows = markdown_table(list(found.frame.columns), found.frame.to_numpy().tolist())
-    reading = "Percent, mean ± standard deviation over seeds; differences are paired by seed."
-    with writing(f'comparison "{found.folder}"'):
-        draw_rows(found.summaries, [found.folder / "comparison.png"])
-        write_text(found.folder / "comparison.md", f"{title}: {about}\n\n{rows}\n\n{reading}\n")
-        write_text(found.folder / RESULTS, as_json(found.records))

@@ -180,6 +180,7 @@ class Reproduction:
         figures: every number that was recorded, of the training and of each evaluation, see `judged`.
         not_repeated: evaluations that could not be made again, and why.
         seeds: how many trainings with other seeds the spread of training is known from; 0 without one.
+        same_weights: whether weights, and centers where there are any, are the same bits, by their SHA-256.
     """
 
     recorded: Release
@@ -187,16 +188,12 @@ class Reproduction:
     figures: pd.DataFrame
     not_repeated: dict[str, str]
     seeds: int
+    same_weights: bool
 
     @property
     def agrees(self) -> bool:
         """Whether all figures agree."""
         return not self.figures["verdict"].isin(["differs", "missing"]).any()
-
-    @property
-    def same_weights(self) -> bool:
-        """Whether the weights, and centers where there are any, are the same bits, by their SHA-256."""
-        return _same_weights(self.recorded, self.made)
 
 
 def reproduce(
@@ -267,7 +264,9 @@ def reproduce(
         before, after = unseen(recorded.path, made.path)
         figures += scalar_rows(before.numbers, after.numbers, [each.figures for each in seeds])
     images = np.asarray(test_set.class_counts), np.asarray(train_set.class_counts)
-    same, not_repeated = _same_weights(recorded, made), dict[str, str]()
+    hashes = ("weights_sha256", "centers_sha256")
+    same = all(recorded.config["zoo"][key] == made.config["zoo"][key] for key in hashes)
+    not_repeated = dict[str, str]()
     for number, entry in enumerate(recorded.metrics["evaluations"], 1):
         label = entry["protocol"]
         if label in {figure["evaluation"] for figure in figures}:
@@ -291,7 +290,7 @@ def reproduce(
     if len(not_repeated) == len(recorded.metrics["evaluations"]):
         why = next(iter(not_repeated.values()))
         raise ZooError(f"{recorded.name}: none of its evaluations could be repeated: {why}")
-    return Reproduction(recorded, made, judged(figures), not_repeated, len(seeds))
+    return Reproduction(recorded, made, judged(figures), not_repeated, len(seeds), same)
 
 
 def metrics_of(seeds: Sequence[RunRecord], entry: Mapping[str, Any]) -> list[Mapping[str, float]]:
@@ -303,11 +302,6 @@ def metrics_of(seeds: Sequence[RunRecord], entry: Mapping[str, Any]) -> list[Map
         for each in record.evaluations
         if (each.protocol, each.settings, each.test_sha256) == told
     ]
-
-
-def _same_weights(one: Release, other: Release) -> bool:
-    keys = ("weights_sha256", "centers_sha256")
-    return all(one.config["zoo"][key] == other.config["zoo"][key] for key in keys)
 
 
 def _check_origins(release: Release) -> None:

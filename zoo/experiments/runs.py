@@ -90,14 +90,12 @@ def train_all(
     if len(failed) == len(runs):
         raise ZooError(f"none of the {len(runs)} runs could be trained: {next(iter(failed.values()))}")
     records = {run: from_release(train(run), run.id) for run in runs if run.id not in failed}
-    images = {record.train_sha256: run for run, record in records.items()}
-    for run, record in records.items():
-        other = next((each for each in images.values() if each.point == run.point), run)
-        if records[other].train_sha256 != record.train_sha256:
-            raise TrainingError(
-                f"{run.id} is finished with other training images than {other.id}; give what it began with, "
-                "or choose another --out"
-            )
+    images = {(run.point, record.train_sha256) for run, record in records.items()}
+    if len(images) > len({run.point for run in records}):
+        raise TrainingError(
+            "finished runs of one point have different training images; give what they began with, or choose "
+            "another --out"
+        )
     return records, failed
 
 

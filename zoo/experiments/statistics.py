@@ -7,7 +7,7 @@ test images, makes uncertain is an interval.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from zoo.evaluation.metrics import mean_interval
 
-_DOT, _MEAN, _PUBLISHED = "#8a8a8a", "#0072b2", "#d55e00"  # told apart by who is colour-blind
+_DOT, _MEAN = "#8a8a8a", "#0072b2"  # told apart by who is colour-blind
 
 
 class Summary(NamedTuple):
@@ -46,20 +46,13 @@ def summarize(values: Sequence[float]) -> Summary:
     return Summary(tuple(values), statistics.fmean(values), spread)
 
 
-def summaries(numbers: pd.DataFrame) -> dict[str, dict[str, Summary]]:
-    """Return each number over the seeds, by point and the number's name; NaN counts for nothing.
+def means(numbers: pd.DataFrame, form: str) -> pd.DataFrame:
+    """Return each number over the seeds as `mean ± standard deviation`, by point; NaN counts for nothing.
 
     Args:
         numbers: a column for each, a row for each run, indexed by `point` and `seed`.
+        form: of mean and deviation, as for `format`.
     """
-    return {
-        str(point): {str(name): summarize(list(there)) for name in own if len(there := own[name].dropna())}
-        for point, own in numbers.groupby(level="point", sort=False)
-    }
-
-
-def means(numbers: pd.DataFrame, form: str) -> pd.DataFrame:
-    """Return each number over the seeds as `mean ± standard deviation`, by point; see `summaries`."""
 
     def cell(column: pd.Series) -> str:
         there = list(column.dropna())
@@ -76,7 +69,7 @@ def differences(numbers: pd.DataFrame, to: str) -> pd.DataFrame:
     for their number. One that holds 0 does not tell two points apart.
 
     Args:
-        numbers: as for `summaries`.
+        numbers: as for `means`.
         to: the point that the others are compared with.
     """
     base = numbers.xs(to, level="point")
@@ -98,36 +91,27 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
-def draw_rows(
-    rows: Mapping[str, Mapping[str, Summary]],
-    files: Sequence[Path],
-    published: Mapping[str, float] | None = None,
-) -> None:
-    """Draw a line for each row and a panel for each number: every run as a dot, and means.
+def draw_numbers(numbers: pd.DataFrame, file: Path) -> None:
+    """Draw a line for each point and a panel for each number: every run as a dot, and means.
 
     Args:
-        rows: numbers by name, by the row's name.
-        files: .png or .svg.
-        published: accuracies by the row's name, where there are some.
+        numbers: a column for each, a row for each run, indexed by `point` and `seed`.
+        file: .png or .svg.
     """
-    published = published or {}
-    numbers = list(dict.fromkeys(number for row in rows.values() for number in row)) or [""]
-    figure = Figure(figsize=(4.0 + 1.6 * len(numbers), 0.9 + 0.36 * len(rows)), layout="constrained")
-    panels = figure.subplots(1, len(numbers), sharey=True, squeeze=False)[0]
+    points = list(dict.fromkeys(numbers.index.get_level_values("point")))
+    size = (4.0 + 1.6 * len(numbers.columns), 0.9 + 0.36 * len(points))
+    figure = Figure(figsize=size, layout="constrained")
+    panels = figure.subplots(1, len(numbers.columns), sharey=True, squeeze=False)[0]
     for axes, number in zip(panels, numbers, strict=True):
-        for place, (name, row) in enumerate(rows.items()):
-            if number in row:
-                values, mean, deviation = row[number]
-                axes.plot(values, [place] * len(values), "o", color=_DOT, markersize=3)
-                axes.errorbar(mean, place, xerr=deviation, fmt="D", color=_MEAN, markersize=4, capsize=2)
-            if number == "accuracy" and name in published:
-                axes.plot([published[name]] * 2, [place - 0.35, place + 0.35], color=_PUBLISHED)
-        axes.set_title(number.replace("_", " "), fontsize=8, wrap=True)
+        for place, point in enumerate(points):
+            values = numbers[number].xs(point, level="point").dropna()
+            axes.plot(values, [place] * len(values), "o", color=_DOT, markersize=3)
+            deviation = values.std() if len(values) > 1 else None
+            axes.errorbar(values.mean(), place, xerr=deviation, fmt="D", color=_MEAN, markersize=4, capsize=2)
+        axes.set_title(str(number).replace("_", " "), fontsize=8, wrap=True)
         axes.grid(axis="x", alpha=0.3)
         axes.tick_params(axis="x", labelsize=7)
-    panels[0].set_yticks(range(len(rows)), list(rows), fontsize=7)
-    panels[0].set_ylim(len(rows) - 0.5, -0.5)
-    legend = "dots: seeds; diamonds: mean ± standard deviation"
-    figure.supxlabel(legend + ("; strokes: published" if published else ""), fontsize=7)
-    for file in files:
-        figure.savefig(file, dpi=200)
+    panels[0].set_yticks(range(len(points)), points, fontsize=7)
+    panels[0].set_ylim(len(points) - 0.5, -0.5)
+    figure.supxlabel("dots: seeds; diamonds: mean ± standard deviation", fontsize=7)
+    figure.savefig(file, dpi=200)

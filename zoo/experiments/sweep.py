@@ -20,7 +20,7 @@ from zoo.data.any_data import folder_for, own_root, reads_folder
 from zoo.errors import RecipeError, ZooError, did_you_mean
 from zoo.experiments.records import RunRecord
 from zoo.experiments.runs import Run, require_unused, train_all
-from zoo.experiments.statistics import differences, draw_rows, means, summaries
+from zoo.experiments.statistics import differences, draw_numbers, means
 from zoo.experiments.table import Published, Results, published_figures
 from zoo.files import RUNS, is_file, write_text, writing
 from zoo.markdown import markdown_table
@@ -77,7 +77,7 @@ class Sweep:
         changes: how far each point is from the first, see `zoo.experiments.statistics.differences`.
         results: what was measured, as `zoo.table` has it; the records' `figures` have every number.
         failed: why runs failed, by `POINT/seed_N`.
-        folder: with `sweep.md`, `sweep.png`, `sweep.svg`, `results.*` and the runs' releases.
+        folder: with `sweep.md`, `sweep.png`, `results.*` and the runs' releases.
     """
 
     frame: pd.DataFrame
@@ -248,7 +248,7 @@ def _conclude(
         ]
     parts += [f"Failed and left out: {name}: {why}" for name, why in failed.items()]
     with writing(f'sweep "{out}"'):
-        draw_rows(summaries(numbers), [out / "sweep.png", out / "sweep.svg"])
+        draw_numbers(numbers, out / "sweep.png")
         write_text(out / "sweep.md", "\n\n".join([*parts, "![Each number](sweep.png)"]) + "\n")
     results.write(out)
     return found

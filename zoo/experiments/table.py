@@ -19,7 +19,7 @@ from zoo.api.given import listed
 from zoo.config import Config, load_yaml, parse
 from zoo.errors import ZooError, capital
 from zoo.experiments.records import RESULTS, Evaluated, RunRecord, as_json, find, shipped_leaves
-from zoo.experiments.statistics import Summary, draw_rows, duration, summarize
+from zoo.experiments.statistics import Summary, draw_numbers, duration, summarize
 from zoo.files import read_text, write_text, writing
 from zoo.markdown import escaped, markdown_table
 from zoo.release import Release
@@ -319,23 +319,22 @@ class Results:
         return notes
 
     def write(self, out: Path) -> None:
-        """Write `results.md`, `results.json`, `results.png` and `.svg`.
+        """Write `results.md`, `results.json` and `results.png`.
 
         Raises:
             ZooError: if they cannot be written.
         """
-        named = zip(self.rows, self.frame()["recipe"], strict=True)
-        rows = {
-            f"{row.first.method}, {recipe}\n{row.first.data}": row for row, recipe in named if row.figures
-        }
-        figures = {name: row.figures for name, row in rows.items()}
-        published = {name: each.value for name, row in rows.items() if (each := self.beside(row))}
+        names = self.frame()[["method", "recipe", "data"]].agg(", ".join, axis=1)
+        runs = [
+            {"point": name, "seed": run.seed} | {key: each.values[i] for key, each in row.figures.items()}
+            for name, row in zip(names, self.rows, strict=True)
+            for i, run in enumerate(row.runs)
+        ]
         with writing(f'results in "{out}"'):
             out.mkdir(parents=True, exist_ok=True)
-            files = [out / "results.png", out / "results.svg"]
-            draw_rows(figures, files, published)
-            picture = "![Accuracy of each row, with every seed and what was published](results.png)"
-            write_text(out / "results.md", f"# Results\n\n{self.markdown()}\n{picture}\n")
+            if any(row.figures for row in self.rows):
+                draw_numbers(pd.DataFrame(runs).set_index(["point", "seed"]), out / "results.png")
+            write_text(out / "results.md", f"# Results\n\n{self.markdown()}")
             write_text(out / RESULTS, as_json(self.records))
 
 
@@ -353,7 +352,7 @@ def table(
     Args:
         names: folders, in which everything is taken that lies below them (sweeps, releases, and files in
             folders called `results`), releases by name, or files `results.json`; also in one list.
-        out: folder for `results.md`, `results.json`, `results.png` and `.svg`; None writes nothing.
+        out: folder for `results.md`, `results.json` and `results.png`; None writes nothing.
         readme: a Markdown file, in which the table takes the place of what stands between `BEGIN` and `END`.
 
     Raises:
