@@ -30,7 +30,9 @@ from zoo.release import Release
 from zoo.report.diagnose import diagnose, unseen
 
 _LONGEST = 40  # characters of a label
-_USUAL = re.compile(r"accuracy/[^/]+|recorded/(uniformity|tolerance)")  # shown where nothing is asked for
+_USUAL = re.compile(
+    r"accuracy/[^/]+|recorded/(loss|uniformity|tolerance)"
+)  # shown where nothing is asked for
 
 
 class SweepFile(Config):
@@ -183,16 +185,16 @@ def lay_out(
     axes = {key: _labelled(key, given) for key, given in vary.items()}
     names = [as_recipe(each, ()).name for each in recipes]
     tags = [name.partition(".")[2] for name in names]
-    labels = tags if len({*tags}) == len(tags) else names
+    bases = dict(zip(tags if len({*tags}) == len(tags) else names, recipes, strict=True))
     runs = []
     for seed in dict.fromkeys(seeds):
         for *values, (label, base) in itertools.product(
-            *(own.items() for own in axes.values()), zip(labels, recipes, strict=True)
+            *(own.items() for own in axes.values()), bases.items()
         ):
             chosen = list(zip(axes, values, strict=True))
             changes = [override_of(key, value, "vary (--set): ") for key, (_, value) in chosen]
             words = [f"{key.rpartition('.')[2]}_{each}" for key, (each, _) in chosen if len(axes[key]) > 1]
-            words += [label] if len(recipes) > 1 or not words else []
+            words += [label] if len(bases) > 1 or not words else []
             point = re.sub(r"[^A-Za-z0-9._+-]+", "_", "-".join(words)).strip("._-")[:100]
             recipe = as_recipe(base, [*changes, f"training.seed={seed}"])
             runs.append(Run(point, seed, recipe, out / point / f"seed_{seed}"))
@@ -240,22 +242,17 @@ def _conclude(
     results = Results.of(records, written.published if written else published_figures())
     found = Sweep(means(numbers, ".3g"), differences(numbers, rows[0]["point"]), results, failed, out)
     parts = [f"# {written.question}", f"Source: {written.source}"] if written else ["# Sweep"]
-    parts += ["Mean ± standard deviation over seeds:", _markdown(found.frame)]
-    if len(found.frame) > 1:
-        parts += [
-            f"Differences to {rows[0]['point']}, paired by seed, [95 % interval]:",
-            _markdown(found.changes),
-        ]
+    for words, frame in (
+        ("Mean ± standard deviation over seeds:", found.frame),
+        (f"Difference to {rows[0]['point']}, paired by seed, [95 % interval]:", found.changes),
+    ):
+        parts += [words, markdown_table(["point", *frame], frame.reset_index().to_numpy().tolist())]
     parts += [f"Failed and left out: {name}: {why}" for name, why in failed.items()]
     with writing(f'sweep "{out}"'):
         draw_numbers(numbers, out / "sweep.png")
         write_text(out / "sweep.md", "\n\n".join([*parts, "![Each number](sweep.png)"]) + "\n")
     results.write(out)
     return found
-
-
-def _markdown(frame: pd.DataFrame) -> str:
-    return markdown_table(["point", *frame], frame.reset_index().to_numpy().tolist())
 
 
 def _value(expression: str, figures: Mapping[str, float]) -> float:
