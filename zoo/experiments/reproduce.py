@@ -340,7 +340,7 @@ def open_same(release: Release, config: DataConfig, root: Root) -> tuple[ImageDa
         DataError: for other images or labels than those, as far as the release records or lists them.
     """
     plain = config.model_copy(update={"partial_labels": None})
-    train_set, test_set = (open_own(release, plain, split, root) for split in ("train", "test"))  # type: ignore[arg-type]
+    train_set, test_set = (open_own(release, plain, split, root) for split in ("train", "test"))
     trained = train_set if config == plain else open_own(release, config, "train", root)
     images, own = release.config["zoo"]["dataset"].get("sha256"), train_set.describe()["sha256"]
     entries = [each for each in release.metrics["evaluations"] if _sha256(each, "train_set") == own]
@@ -361,7 +361,8 @@ def _repeat(entry: Mapping[str, Any], made: Release, data: Root) -> Mapping[str,
     Raises:
         ZooError: saying why it cannot be repeated.
     """
-    for each in made.metrics["evaluations"]:
+    measured: list[Mapping[str, Any]] = made.metrics["evaluations"]
+    for each in measured:
         if _told(each) == _told(entry):
             return each
     settings = _protocol(entry).model_dump(mode="json", exclude={"protocol"})

@@ -180,7 +180,7 @@ def lay_out(
     """
     if "training.seed" in vary:
         raise ZooError('vary (--set): "training.seed": a sweep has several; give seeds (--seeds)')
-    if isinstance(seeds, str) or not isinstance(seeds, Sequence) or not seeds:
+    if not isinstance(seeds, list | tuple | range) or not seeds:
         raise ZooError(f"seeds: found {seeds!r}, expected a list, e.g. 0, 1, 2")
     axes = {key: _labelled(key, given) for key, given in vary.items()}
     names = [as_recipe(each, ()).name for each in recipes]
@@ -233,7 +233,7 @@ def _conclude(
         device = next(iter(trained)).recipe.training.device
         with locks.turn(out / ".report.lock"):
             subjects = list(diagnose(*folders, out=out / "report", data=read, device=device).subjects)
-    records, rows = [], []
+    records, rows = list[RunRecord](), list[dict[str, Any]]()
     for (run, record), subject in zip(trained.items(), subjects, strict=True):
         records.append(record.model_copy(update={"figures": subject.numbers}))
         watched = {title: _value(each, subject.numbers) for title, each in watch.items()}
