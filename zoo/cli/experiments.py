@@ -71,23 +71,16 @@ def compare(
     ),
     init: str = Option(..., "--init", help=INIT.help),
     data: str | None = DATA,
-    out: Path | None = Option(
-        None, "--out", help="Folder of the comparison. Default: runs/NAME_compared, of the start."
-    ),
+    out: Path | None = Option(None, "--out", help="Folder to make. Default: runs/NAME_compared."),
     methods: str | None = Option(
-        None,
-        "--methods",
-        help='Names, or values of the key method, e.g. "crt,{name: lws, lr: 0.2}". Default: all.',
+        None, "--methods", help='Names or values of the key, "crt,{name: lws, lr: 0.2}". Default: all.'
     ),
     seeds: str = Option("0,1,2", "--seeds", help="Of the trainings."),
     overrides: list[str] | None = SET,
     device: str | None = TRAINED_ON,
     resume: bool = RESUME,
 ) -> None:
-    """Fine-tune a release in several ways to learn from a long tail, over seeds, and print one table.
-
-    Several processes share the runs, as they do those of a sweep.
-    """
+    """Fine-tune a release in several ways, over seeds, and print one table; processes share the runs."""
     check_early(init, recipe=recipe, data=data, out=out)
     import zoo
 
@@ -131,9 +124,7 @@ def table(
 
     folder = out or (None if readme is not None else RUNS / "table")
     print(zoo.table(*names, out=folder, readme=readme).markdown())
-    for place in (folder, readme):
-        if place is not None:
-            print(f"written: {place}")
+    print(f"written: {', '.join(str(place) for place in (folder, readme) if place)}")
 
 
 @app.command()
@@ -172,13 +163,12 @@ def reproduce(
     print(shown.to_string(index=False, na_rep="-", float_format="{:.2f}".format))
     for label, reason in found.not_repeated.items():
         print(f"not repeated: {label}: {reason}")
-    spread_of = f"the spread over {found.seeds} other seeds" if found.seeds else "no spread of training"
-    print(f"\nall figures judged together, by the number of test images and {spread_of}")
+    print(f"judged together, by the number of test images and by the spread over {found.seeds} other seeds")
     print(f"weights: {'the same' if found.same_weights else 'other'} bits (SHA-256)")
     print(f"the new release: {found.made.path}")
-    told = f"{len(shown)} figures agree, {sum(shown['verdict'] == 'same')} exactly"
     if len(wrong):
         names = few(list(wrong["evaluation"] + ": " + wrong["metric"]))
         told = f"{len(wrong)} of {len(shown)} figures differ: {names}"
         raise ZooError(f"{found.recorded.name} was not reproduced: {told}")
-    print(f"{found.recorded.name} was reproduced: {told}")
+    same = sum(shown["verdict"] == "same")
+    print(f"{found.recorded.name} was reproduced: {len(shown)} figures agree, {same} exactly")

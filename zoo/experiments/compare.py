@@ -16,7 +16,7 @@ from zoo.config import yaml_in_line
 from zoo.data.any_data import Data
 from zoo.errors import RecipeError, ZooError, did_you_mean
 from zoo.experiments.records import RESULTS, RunRecord, as_json
-from zoo.experiments.runs import Run, require_unused, train_all
+from zoo.experiments.runs import Run, different, require_unused, train_all
 from zoo.experiments.statistics import differences, draw_numbers, means
 from zoo.files import RUNS, write_text, writing
 from zoo.markdown import markdown_table
@@ -114,16 +114,20 @@ def compare(
     require_unused(out, resume=resume)
     with locks.turn(out / ".data.lock"):  # what one process fetches or decodes, the others find
         open_sets(plan.recipe, plan.data)
-    runs, left_out = list[Run](), dict[str, str]()
-    for seed in seeds:
-        for name, method in chosen.items():
-            settings = [f"method={yaml_in_line(method)}", "evaluation=[{protocol: classifier}]"]
-            try:
-                found = as_recipe(plan.recipe, [*settings, f"training.seed={seed}"])
-            except RecipeError as error:
-                left_out[name] = str(error)
-            else:
-                runs.append(Run(name, seed, found, out / name / f"seed_{seed}"))
+    made, left_out = dict[str, Recipe](), dict[str, str]()
+    for name, method in chosen.items():
+        settings = [f"method={yaml_in_line(method)}", "evaluation=[{protocol: classifier}]"]
+        try:
+            made[name] = as_recipe(plan.recipe, settings)
+        except RecipeError as error:
+            left_out[name] = str(error)
+    if not made:
+        raise ZooError(f"compare: no method fits: {next(iter(left_out.values()))}")
+    runs = [
+        Run(name, seed, as_recipe(each, [f"training.seed={seed}"]), out / name / f"seed_{seed}")
+        for seed in different(seeds)
+        for name, each in made.items()
+    ]
 
     def train(run: Run) -> Release:
         return pretrain(run.recipe, out=run.folder, data=plan.data, resume=True, stages_at=out / "stages")

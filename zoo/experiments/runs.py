@@ -36,6 +36,13 @@ class Run:
         return f"{self.point}/seed_{self.seed}"
 
 
+def different(seeds: Sequence[int]) -> list[int]:
+    """Return seeds, each once."""
+    if not isinstance(seeds, list | tuple | range) or not seeds:
+        raise ZooError(f"seeds: found {seeds!r}, expected a list, e.g. 0, 1, 2")
+    return list(dict.fromkeys(seeds))
+
+
 def require_unused(out: Path, *, resume: bool) -> None:
     """Refuse a folder that holds something, unless one goes on with it, as the processes of one job do."""
     if not (resume or restarted() or launched() > 1 or job() or is_unused(out)):

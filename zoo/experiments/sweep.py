@@ -19,7 +19,7 @@ from zoo.config import Config, load_yaml, parse
 from zoo.data.any_data import folder_for, own_root, reads_folder
 from zoo.errors import RecipeError, ZooError, did_you_mean
 from zoo.experiments.records import RunRecord
-from zoo.experiments.runs import Run, require_unused, train_all
+from zoo.experiments.runs import Run, different, require_unused, train_all
 from zoo.experiments.statistics import differences, draw_numbers, means
 from zoo.experiments.table import Published, Results, published_figures
 from zoo.files import RUNS, is_file, write_text, writing
@@ -180,14 +180,12 @@ def lay_out(
     """
     if "training.seed" in vary:
         raise ZooError('vary (--set): "training.seed": a sweep has several; give seeds (--seeds)')
-    if not isinstance(seeds, list | tuple | range) or not seeds:
-        raise ZooError(f"seeds: found {seeds!r}, expected a list, e.g. 0, 1, 2")
     axes = {key: _labelled(key, given) for key, given in vary.items()}
     names = [as_recipe(each, ()).name for each in recipes]
     tags = [name.partition(".")[2] for name in names]
     bases = dict(zip(tags if len({*tags}) == len(tags) else names, recipes, strict=True))
     runs = []
-    for seed in dict.fromkeys(seeds):
+    for seed in different(seeds):
         for *values, (label, base) in itertools.product(
             *(own.items() for own in axes.values()), bases.items()
         ):

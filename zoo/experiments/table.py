@@ -109,14 +109,11 @@ class Row:
         for run in sorted(records, key=lambda run: (run.seed, run.date, run.weights_sha256)):
             by_seed.setdefault(run.seed, run)
         runs = tuple(by_seed.values())
+        common = [each for each in runs[0].evaluations if all(run.evaluated(each.kind) for run in runs)]
         chosen = min(
-            (
-                e
-                for e in runs[0].evaluations
-                if "accuracy" in e.metrics and all(r.evaluated(e.kind) for r in runs)
-            ),
+            (each for each in common if "accuracy" in each.metrics),
             # a classifier as it stands comes before one with a prior subtracted
-            key=lambda e: (*(name != e.protocol for name in PREFERRED), len(e.settings), e.kind),
+            key=lambda each: (*(name != each.protocol for name in PREFERRED), len(each.settings), each.kind),
             default=None,
         )
         kind = "" if chosen is None else chosen.kind
@@ -156,11 +153,10 @@ def in_rows(records: Sequence[RunRecord]) -> list[Row]:
     every data set: that of their best row in the first data set that has them.
     """
     names: dict[str, str] = {}
+    for run in sorted(records, key=lambda run: (len(run.data), run.data)):
+        names.setdefault(run.train_sha256, run.data)
     groups: dict[str, list[RunRecord]] = {}
     for run in records:
-        names[run.train_sha256] = min(
-            names.get(run.train_sha256, run.data), run.data, key=lambda n: (len(n), n)
-        )
         groups.setdefault(run.group, []).append(run)
     rows = [
         Row.of([run.model_copy(update={"data": names[run.train_sha256]}) for run in group])
