@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from zoo.experiments.sweep_file import read_sweep
+from zoo.experiments.sweep import read_sweep
 
 from tests.benchmarks import authors
 from tests.benchmarks.harness import Row, gate, medians
