@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from zoo.experiments.sweep import read_sweep
 
 from tests.benchmarks import authors
 from tests.benchmarks.harness import Row, gate, medians
 from tests.data_fixtures import photo
 from zoo.data import Batch, ImageDataset
 from zoo.data.stores import ArrayStore
+from zoo.experiments.sweep import read_sweep
 from zoo.objectives import Objective
 from zoo.recipe import Recipe
 from zoo.training import build_objective

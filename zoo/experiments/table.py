@@ -251,8 +251,6 @@ class Results:
     def markdown(self) -> str:
         """Return the table in Markdown, a part for each data set, with what has to be said below it."""
         frame = self.frame()
-        if not len(frame):
-            return "No finished run.\n"
         parts = []
         for data, part in frame.groupby("data", sort=False):
             shown = part.drop(columns="data").assign(
@@ -358,7 +356,10 @@ def table(
     each_one = listed(names)
     if not each_one:
         raise ZooError("table: found no name, expected folders, releases or results.json, e.g. runs")
-    made = Results.of(find(each_one), published_figures())
+    records = find(each_one)
+    if not records:
+        raise ZooError("table: found no finished run, expected one or several")
+    made = Results.of(records, published_figures())
     if out is not None:
         made.write(Path(out))
     if readme is not None:
