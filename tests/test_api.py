@@ -20,7 +20,7 @@ from tests.release_helpers import plain_timm, reads_folders
 from zoo.api import plan_pretraining
 from zoo.data import open_dataset
 from zoo.errors import ZooError
-from zoo.experiments.record import from_release
+from zoo.experiments.records import from_release
 from zoo.recipe import Recipe
 from zoo.release import Release
 from zoo.training import RunFolder

@@ -245,7 +245,7 @@ def test_looking_changes_nothing_and_waits_for_nothing(kind: str) -> None:
 
 
 def test_processes_of_a_sweep_take_the_gpus_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    from zoo.experiments.sweep import take_gpu
+    from zoo.experiments.runs import take_gpu
 
     before = torch.cuda.current_device()
     try:

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from rich.console import Console
 from torch import nn
 
@@ -15,8 +16,7 @@ from zoo.errors import TrainingError
 from zoo.evaluation.measure import measure
 from zoo.evaluation.metrics import plain
 from zoo.evaluation.probe_data import Encoded
-from zoo.experiments.plot import draw_rows
-from zoo.experiments.statistics import summarize
+from zoo.experiments.statistics import draw_numbers
 from zoo.files import is_unused
 from zoo.recipe import Recipe
 from zoo.recipe.protocols import LinearProtocol
@@ -65,8 +65,8 @@ def run(out: Path, seed: int = 0, overrides: tuple[str, ...] = ()) -> dict[str, 
         "Balanced Softmax": _recorded(made[BALANCED_SOFTMAX], "classifier"),
         "PaCo": _recorded(made[PACO], "classifier"),
     }
-    shown = [{key: summarize([row[key]]) for key in ACCURACIES} for row in rows.values()]
-    draw_rows(list(rows), shown, [out / "accuracy.png"])
+    shown = pd.DataFrame({"point": name, "seed": seed, **row} for name, row in rows.items())
+    draw_numbers(shown.set_index(["point", "seed"])[list(ACCURACIES)], out / "accuracy.png")
     console.print()
     console.print("top-1 accuracy in percent, balanced test set", plain(rows), sep="\n", highlight=False)
     console.print(

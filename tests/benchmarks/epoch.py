@@ -23,7 +23,7 @@ from tests.benchmarks.harness import Row, gate, medians
 from tests.data_fixtures import photo
 from zoo.data import Batch, ImageDataset
 from zoo.data.stores import ArrayStore
-from zoo.experiments.sweep_file import read_sweep
+from zoo.experiments.sweep import read_sweep
 from zoo.objectives import Objective
 from zoo.recipe import Recipe
 from zoo.training import build_objective

@@ -2,39 +2,171 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import math
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from scipy import stats
 
 from zoo import catalog, hub
 from zoo.api.pretraining import pretrain
-from zoo.config import Config, is_number, parse
-from zoo.data import DataConfig, ImageDataset, open_dataset, parse_data_spec
+from zoo.config import Config, is_number
+from zoo.data import DataConfig, ImageDataset
 from zoo.data.any_data import Data, own_root
 from zoo.data.memory import Root
 from zoo.errors import DataError, Interrupted, RanksLost, ReleaseError, ZooError
-from zoo.evaluation.evaluate import evaluate, open_own
-from zoo.experiments import judge
-from zoo.experiments.judge import Figure, Images, Rule
-from zoo.experiments.reading import find
-from zoo.experiments.record import RunRecord, from_release
+from zoo.evaluation.evaluate import evaluate, parse_protocol
+from zoo.experiments.records import RunRecord, find, from_release
 from zoo.files import RUNS, is_file
+from zoo.functional import frequency_groups
 from zoo.launch import rank
 from zoo.recipe import Recipe
-from zoo.recipe.protocols import PROTOCOLS, TRAINED, settings_of
+from zoo.recipe.protocols import TRAINED
 from zoo.release import Release, format
-from zoo.release.provenance import START, origins, sha256_of
+from zoo.release.provenance import origins, sha256_of
 from zoo.report.diagnose import unseen
 
-TRAINING = "training"
-"""What the figures are of that no evaluation has made."""
+RISK = 0.01
+"""How often an equally good training may fail in any of its figures."""
 
-_NAMED_BY_KIND = ("digits", "cifar10", "cifar100")
-"""Sources whose kind says which images they are; for others the record has no columns, lists or folders."""
+FEWEST_SEEDS = 5
+"""Of which a spread is known well enough to judge by."""
+
+FACTS = ("steps", "epochs", "images", "unreadable_images", "seed")
+"""Counts of a training that have to be equal, unless it may stop early."""
+
+SCALARS = ("loss", "accuracy", "positive_score", "negative_score", "uniformity", "alignment", "p_sup")
+"""What a training recorded of itself that is judged where its spread over seeds is known."""
+
+_STABLE = ("classifier", "knn")  # protocols that fit nothing: the same weights give the same answers
+
+
+def row(
+    of: str, metric: str, was: float, now: float, error: float = 0.0, seeds: int = 0, least: float = 0.0
+) -> dict[str, Any]:
+    """Return a figure for `judged`.
+
+    Args:
+        of: the evaluation, or `training`.
+        metric: its name.
+        was: as recorded.
+        now: as reproduced; NaN where there is no such number.
+        error: standard error of the difference of two equally good trainings; NaN for what is not judged.
+        seeds: of how many trainings its spread is known; 0 where the error is that of test images alone.
+        least: difference that is allowed in any case.
+    """
+    figure = {"evaluation": of, "metric": metric, "recorded": was, "reproduced": now}
+    return {**figure, "error": error, "seeds": seeds, "least": least}
+
+
+def judged(found: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """Judge all figures together: an equally good training fails in any with a probability of `RISK` at most.
+
+    That is Bonferroni's bound over the figures. The quantile is normal where the error is that of test images
+    alone, Student's with k - 1 degrees of freedom where a spread over k seeds is part of it.
+
+    Returns:
+        The rows with `difference`, `tolerance` and `verdict`: `same` to the last bit, `within` the tolerance,
+        `differs`, `missing` where nothing was made again, or `not judged`.
+    """
+    table = pd.DataFrame(found)
+    chance = 1 - RISK / (2 * max(1, int((table["error"] > 0).sum())))
+    student = stats.t.ppf(chance, np.maximum(table["seeds"] - 1, 1))
+    quantile = np.where(table["seeds"] > 0, student, stats.norm.ppf(chance))
+    table["difference"] = table["reproduced"] - table["recorded"]
+    table["tolerance"] = np.where(table["error"] > 0, quantile, 0.0) * table["error"]
+    table["tolerance"] = table["tolerance"].clip(lower=table["least"])
+    rounding = 1 + 1e-9  # of the subtraction; nothing at tolerance 0
+    table["verdict"] = np.select(
+        [
+            table["tolerance"].isna(),  # equal by chance, such a figure says nothing of the reproduction
+            table["reproduced"] == table["recorded"],
+            table["difference"].isna(),
+            table["difference"].abs() <= table["tolerance"] * rounding,
+        ],
+        ["not judged", "same", "missing", "within"],
+        "differs",
+    )
+    return table.drop(columns=["error", "seeds", "least"])
+
+
+def evaluation_rows(
+    of: str,
+    recorded: Mapping[str, Any],
+    again: Mapping[str, Any],
+    images: tuple[NDArray[np.int64], NDArray[np.int64]],
+    *,
+    seeds: Sequence[Mapping[str, float]] = (),
+    points: float | None = None,
+    same: bool = False,
+) -> Iterator[dict[str, Any]]:
+    """Yield the percentages of two trainings, each measured on the same n test images; counts are equal.
+
+    The difference of two shares p of n images has the variance 2 p (1 - p) / n; a spread s over seeds, which
+    also shows what rounding does, adds 2 s^2. The calibration error, a difference of accuracy and
+    confidence, has the accuracy's p. An interval over a few draws is known to a third, so two of them may
+    differ by the wider one. Accuracies of single classes are not judged by themselves: groups of them are.
+
+    Args:
+        of: the evaluation.
+        recorded: its metrics.
+        again: the same, made again; what it has besides was not measured then and is left out.
+        images: how many of each class were measured on, and trained on, both `[C]`.
+        seeds: metrics of the same evaluation of trainings with other seeds.
+        points: by which percentages may differ, instead of all this.
+        same: of the same weights, and nothing is fitted: an image on the border may fall to the other side.
+    """
+    new, (test, train) = dict(_flat(again)), images
+    groups = frequency_groups(torch.tensor(train))
+    for name, was in _flat(recorded):
+        now, behind = new.get(name, math.nan), test[test > 0]
+        if name in groups:
+            behind = test[groups[name].numpy() & (test > 0)]
+        image = 100 / (len(behind) * int(behind.min()))  # of the smallest class, in a mean over classes
+        known, spread = _spread(seeds, name)
+        share = recorded.get("accuracy", 50.0) if "calibration" in name else (was + now) / 2
+        share = min(max(share, 0.0), 100.0)
+        variance = 2 * share * (100 - share) / int(behind.sum()) + 2 * spread**2
+        if math.isnan(now) or (isinstance(was, int) and isinstance(now, int)):
+            yield row(of, name, was, now)
+        elif points is not None or "interval" in name:
+            yield row(of, name, was, now, least=max(was, now) if points is None else points)
+        elif name.rpartition(".")[2].isdigit():
+            yield row(of, name, was, now, math.nan)
+        elif same:
+            yield row(of, name, was, now, least=image)
+        else:
+            yield row(of, name, was, now, math.sqrt(variance), known, image)
+
+
+def scalar_rows(
+    recorded: Mapping[str, float], again: Mapping[str, float], seeds: Sequence[Mapping[str, float]]
+) -> Iterator[dict[str, Any]]:
+    """Yield what two trainings recorded of themselves (`RunRecord.figures`), by the spread over `seeds`."""
+    for name in (f"recorded/{name}" for name in SCALARS):
+        known, spread = _spread(seeds, name)
+        if name in recorded and known:
+            now = again.get(name, math.nan)
+            yield row("training", name, recorded[name], now, math.sqrt(2) * spread, known)
+
+
+def _flat(metrics: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    for name, value in metrics.items():
+        listed = [(f"{name}.{i}", each) for i, each in enumerate(value)] if isinstance(value, list) else ()
+        yield from (pair for pair in listed or [(name, value)] if is_number(pair[1]))
+
+
+def _spread(seeds: Sequence[Mapping[str, float]], name: str) -> tuple[int, float]:
+    """Return of how many seeds a figure's standard deviation is known, and that; 0 where of too few."""
+    values = [each[name] for each in seeds if name in each]
+    return (len(values), statistics.stdev(values)) if len(values) >= FEWEST_SEEDS else (0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -44,47 +176,23 @@ class Reproduction:
     Attributes:
         recorded: the release that was to be reproduced.
         made: the new one.
-        figures: every number that was recorded, of the training and of each evaluation, beside the new one.
+        figures: every number that was recorded, of the training and of each evaluation, see `judged`.
         not_repeated: evaluations that could not be made again, and why.
         seeds: how many trainings with other seeds the spread of training is known from; 0 without one.
+        same_weights: whether weights, and centers where there are any, are the same bits, by their SHA-256.
     """
 
     recorded: Release
     made: Release
-    figures: tuple[Figure, ...]
-    not_repeated: tuple[tuple[str, str], ...]
+    figures: pd.DataFrame
+    not_repeated: dict[str, str]
     seeds: int
+    same_weights: bool
 
     @property
     def agrees(self) -> bool:
-        """Whether all figures agree, and some of an evaluation were compared."""
-        return bool(self.compared) and all(figure.agrees for figure in self.figures)
-
-    @property
-    def compared(self) -> frozenset[str]:
-        """The evaluations of which some number was compared."""
-        return frozenset(figure.of for figure in self.figures if figure.of != TRAINING)
-
-    @property
-    def same_weights(self) -> bool:
-        """Whether the weights, and centers where there are any, are the same bits, by their SHA-256."""
-        parts = ("weights_sha256", "centers_sha256")
-        return all(self.recorded.config["zoo"][key] == self.made.config["zoo"][key] for key in parts)
-
-
-class Sets:
-    """A data set's two splits as probes see them: with true labels alone."""
-
-    def __init__(self, train: ImageDataset, test: ImageDataset) -> None:
-        self.train, self.test = train, test
-        self.images = Images(np.asarray(test.class_counts), np.asarray(train.class_counts))
-        self.sha256 = (train.describe()["sha256"], test.describe()["sha256"])
-
-    @classmethod
-    def open(cls, config: DataConfig, root: Root) -> Sets:
-        """Open both; errors are those of `open_dataset`."""
-        plain = config.model_copy(update={"partial_labels": None})
-        return cls(*(open_dataset(plain, split, root) for split in ("train", "test")))
+        """Whether all figures agree."""
+        return not self.figures["verdict"].isin(["differs", "missing"]).any()
 
 
 def reproduce(
@@ -103,8 +211,7 @@ def reproduce(
     compared with the recorded SHA-256 before anything is trained.
 
     Two trainings on different processors end in other weights, as with another seed. So figures are judged by
-    the choice of test images and by the spread over seeds, all of them together; see
-    `zoo.experiments.statistics.tolerance`.
+    the choice of test images and by the spread over seeds, all of them together; see `judged`.
 
     Args:
         name: which release, see `zoo.open`.
@@ -126,218 +233,157 @@ def reproduce(
     """
     if tolerance is not None and not (is_number(tolerance) and 0 <= tolerance <= 100):
         raise ZooError(f"tolerance: found {tolerance!r}, expected points from 0 to 100")
-    recorded = name if isinstance(name, Release) else _open(name)
-    recipe = _recipe_of(recorded)
+    recorded = hub.open(name)
+    recorded.verify()
+    file, training = recorded.path / format.RECIPE, recorded.metrics["training"]
+    # who repeats a training need not have the trackers of who made it
+    recipe = Recipe.from_yaml(format.read_text(file), str(file), ["training.trackers=[]"])
     data = own_root(data, recipe.data)
     out = RUNS / "reproduced" / recorded.name if out is None else Path(out)
     if out.resolve() == recorded.path.resolve():
         raise ReleaseError(f'out: "{out}" is the release that is to be reproduced; choose another folder')
-    _check_finished(recorded)
+    if (reached := format.snapshot_of(training)) is not None:
+        raise ReleaseError(
+            f"{recorded.name} is a snapshot of a training that had not ended, after {reached}, so no recipe "
+            "ends there; expected the release of a whole training"
+        )
+    if not recorded.metrics["evaluations"]:
+        raise ReleaseError(f"{recorded.name}: {format.METRICS} records no evaluation to compare with")
     seeds = _seeds(recorded, spread)
     if rank() == 0:
         _check_origins(recorded)
-        train_set, own = open_same(recorded, recipe.data, data)
+        train_set, test_set = open_same(recorded, recipe.data, data)
     made = pretrain(recipe, out=out, data=data, resume=resume, images=recorded.images)
     if rank() > 0:
         return None
-    given = None if tolerance is None else judge.points(tolerance)
-    same = Reproduction(recorded, made, (), (), 0).same_weights
-    facts = judge.training_facts(len(train_set), stopped_early=recipe.training.early_stopping is not None)
     old, new = (release.metrics["training"] for release in (recorded, made))
-    pairs = list(judge.pairs(TRAINING, old, new, given or facts))
-    if seeds and given is None:
-        before, after = (judge.scalars(each.numbers) for each in unseen(recorded.path, made.path))
-        rule = judge.recorded_scalars([record.figures for record in seeds])
-        pairs += judge.pairs(TRAINING, before, after, rule)
-    not_repeated: list[tuple[str, str]] = []
-    for label, entry in _labelled(recorded.metrics["evaluations"], own):
+    facts = () if recipe.training.early_stopping else FACTS
+    figures = [row("training", fact, old[fact], new[fact]) for fact in facts if fact in old]
+    if seeds and tolerance is None:
+        before, after = unseen(recorded.path, made.path)
+        figures += scalar_rows(before.numbers, after.numbers, [each.figures for each in seeds])
+    images = np.asarray(test_set.class_counts), np.asarray(train_set.class_counts)
+    hashes = ("weights_sha256", "centers_sha256")
+    same = all(recorded.config["zoo"][key] == made.config["zoo"][key] for key in hashes)
+    not_repeated = dict[str, str]()
+    for number, entry in enumerate(recorded.metrics["evaluations"], 1):
+        label = entry["protocol"]
+        if label in {figure["evaluation"] for figure in figures}:
+            label += f" #{number}"
         try:
-            again, images = _repeat(entry, made, own, data)
+            again = _repeat(entry, made, data)
         except (Interrupted, RanksLost):
             raise
         except ZooError as error:
-            not_repeated.append((label, str(error)))
-            continue
-        rule = given or _rule(entry, images, seeds, same=same and _is_of(entry, recipe, own))
-        pairs += judge.pairs(label, entry["metrics"], again["metrics"], rule)
-    return Reproduction(recorded, made, tuple(judge.judged(pairs)), tuple(not_repeated), len(seeds))
+            not_repeated[label] = str(error)
+        else:
+            figures += evaluation_rows(
+                label,
+                entry["metrics"],
+                again["metrics"],
+                images,
+                seeds=metrics_of(seeds, entry),
+                points=tolerance,
+                same=same and entry["protocol"] in _STABLE,
+            )
+    if len(not_repeated) == len(recorded.metrics["evaluations"]):
+        why = next(iter(not_repeated.values()))
+        raise ZooError(f"{recorded.name}: none of its evaluations could be repeated: {why}")
+    return Reproduction(recorded, made, judged(figures), not_repeated, len(seeds), same)
 
 
-def _rule(entry: Mapping[str, Any], images: Images, seeds: Sequence[RunRecord], *, same: bool) -> Rule:
-    if same:
-        return judge.same_weights(images)
-    return judge.equal_trainings(entry["metrics"], images, judge.metrics_of(seeds, entry))
-
-
-def _open(name: str | Path) -> Release:
-    try:
-        return hub.open(name)
-    except ReleaseError:
-        if name in catalog.list_recipes():
-            raise ReleaseError(
-                f'"{name}" is a recipe without a release, so nothing is recorded that could be compared; '
-                f'"zoo pretrain {name}" trains it'
-            ) from None
-        raise
-
-
-def _recipe_of(release: Release) -> Recipe:
-    """Read the recipe that the release was trained by, once all its files are what it says they are."""
-    release.verify()
-    file = release.path / format.RECIPE
-    # who repeats a training need not have the trackers of who made it
-    return Recipe.from_yaml(format.read_text(file), str(file), ["training.trackers=[]"])
-
-
-def _check_finished(release: Release) -> None:
-    """Refuse a snapshot, whose recipe trains further than it did, and what records no evaluation."""
-    reached = format.snapshot_of(release.metrics["training"])
-    if reached is not None:
-        raise ReleaseError(
-            f"{release.name} is a snapshot of a training that had not ended, after {reached}, "
-            f"so no recipe ends there; expected the release of a whole training"
-        )
-    if not release.metrics["evaluations"]:
-        raise ReleaseError(f"{release.name}: {format.METRICS} records no evaluation to compare with")
+def metrics_of(seeds: Sequence[RunRecord], entry: Mapping[str, Any]) -> list[Mapping[str, float]]:
+    """Return the metrics of the evaluation `entry` in records of other seeds."""
+    told = (entry["protocol"], entry.get("settings") or {}, _sha256(entry, "test_set"))
+    return [
+        each.metrics
+        for record in seeds
+        for each in record.evaluations
+        if (each.protocol, each.settings, each.test_sha256) == told
+    ]
 
 
 def _check_origins(release: Release) -> None:
     """Make sure that the releases that training began with are there, and are what they were."""
     for key, name, expected in origins(release.recipe, release.metrics["training"], release.name):
-        did = "started" if key == START else "learned"
         try:
             found = sha256_of(key, hub.open(name).config)
         except ZooError as error:
-            raise ReleaseError(
-                f'{release.name}: its training {did} from "{name}", which cannot be opened: {error}'
-            ) from None
+            raise ReleaseError(f'{release.name}: {key} "{name}" cannot be opened: {error}') from None
         if expected not in (None, found):
             raise ReleaseError(
-                f'{release.name}: its training {did} from "{name}" with weights of sha256 {expected}, but '
-                f"those there now have {found}"
+                f'{release.name}: {key} "{name}": found weights of sha256 {found}, expected {expected}'
             )
 
 
 def _seeds(release: Release, spread: str | Path | None) -> list[RunRecord]:
     """Return records of trainings like that of a release with other seeds; none where too few are known."""
-    own = from_release(release)
-    shipped = catalog.spread_path(release.name)
-    if spread is None and not is_file(shipped):
+    own, place = from_release(release), spread or catalog.spread_path(release.name)
+    if spread is None and not is_file(place):
         return []
-    records = find([shipped if spread is None else spread]).records
-    found = [r for r in records if (r.name, r.train_sha256) == (own.name, own.train_sha256)]
-    found = [record for record in found if record.seed != own.seed]
-    if len({record.seed for record in found}) < judge.FEWEST_SEEDS and spread is not None:
+    same = (own.name, own.train_sha256)
+    alike = [each for each in find([place]) if (each.name, each.train_sha256) == same]
+    alike = [each for each in alike if each.seed != own.seed]
+    if len({each.seed for each in alike}) < FEWEST_SEEDS and spread is not None:
         raise ZooError(
-            f'spread: found {len(found)} trainings like {own.name} with other seeds in "{spread}", expected '
-            f"{judge.FEWEST_SEEDS} or more"
+            f'spread: found {len(alike)} trainings like {own.name} with other seeds in "{spread}", expected '
+            f"{FEWEST_SEEDS} or more"
         )
-    return found
+    return alike
 
 
-def open_same(release: Release, config: DataConfig, root: Root) -> tuple[ImageDataset, Sets]:
-    """Return what a release was trained on, and both splits as its probes saw them.
+def open_same(release: Release, config: DataConfig, root: Root) -> tuple[ImageDataset, ImageDataset]:
+    """Return training and test images of a release with their true labels, as its probes saw them.
 
     Raises:
         DataError: for other images or labels than those, as far as the release records or lists them.
     """
-    train_set = open_own(release, config, "train", root)
-    if release.images:  # without partial labels, and looking for them once is enough
-        own = Sets(train_set, open_own(release, config, "test", root))
-    else:
-        own = Sets.open(config, root)
-    dataset = release.config["zoo"]["dataset"]
-    entries = [measured_on(entry) for entry in release.metrics["evaluations"]]
-    tested_on = [test for train, test in entries if train == own.sha256[0]]
-    for split, facts, known in (
-        ("trained", train_set.describe(), [dataset.get("sha256")]),
-        ("tested", own.test.describe(), tested_on),
-    ):
-        expected = [sha256 for sha256 in known if sha256 is not None]
-        if expected and facts["sha256"] not in expected:
+    plain = config.model_copy(update={"partial_labels": None})
+    train_set, test_set = (open_own(release, plain, split, root) for split in ("train", "test"))
+    trained = train_set if config == plain else open_own(release, config, "train", root)
+    images, own = release.config["zoo"]["dataset"].get("sha256"), train_set.describe()["sha256"]
+    entries = [each for each in release.metrics["evaluations"] if _sha256(each, "train_set") == own]
+    tested = next((_sha256(each, "test_set") for each in entries), None)
+    for did, dataset, expected in (("trained", trained, images), ("tested", test_set, tested)):
+        facts = dataset.describe()
+        if expected not in (None, facts["sha256"]):
             raise DataError(
-                f"{release.name} was {split} on images with names and labels of sha256 {expected[0]}, found "
+                f"{release.name} was {did} on images with names and labels of sha256 {expected}, found "
                 f"{facts['num_images']:,} with {facts['sha256']}: other data, or in another order"
             )
-    return train_set, own
+    return train_set, test_set
 
 
-def measured_on(entry: Mapping[str, Any]) -> tuple[str | None, str | None]:
-    """Return the hashes of the training and test images of an entry, as far as it records them."""
-    train, test = ((entry.get(name) or {}).get("sha256") for name in ("train_set", "test_set"))
-    return train, test
-
-
-def _labelled(entries: Sequence[Mapping[str, Any]], own: Sets) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the evaluations with a short name for each that no other has."""
-    seen: Counter[str] = Counter()
-    for entry in entries:
-        label = entry["protocol"]
-        if measured_on(entry) != own.sha256:
-            label += f" on {entry['data']}"
-        seen[label] += 1
-        yield label + (f" #{seen[label]}" if seen[label] > 1 else ""), entry
-
-
-def _is_of(entry: Mapping[str, Any], recipe: Recipe, own: Sets) -> bool:
-    """Whether the training itself made this evaluation, on the machine that trained."""
-    made = (entry["protocol"], entry.get("settings") or {}, entry.get("seed"))
-    return measured_on(entry) == own.sha256 and any(
-        made == (each.protocol, settings_of(each), getattr(each, "seed", None)) for each in recipe.evaluation
-    )
-
-
-def _repeat(
-    entry: Mapping[str, Any], made: Release, own: Sets, data: Root
-) -> tuple[Mapping[str, Any], Images]:
+def _repeat(entry: Mapping[str, Any], made: Release, data: Root) -> Mapping[str, Any]:
     """Return the entry of `made` that repeats a recorded one, measured now if it is not there yet.
-
-    It has the same protocol, settings, seed and images: those of the release's own source, or another that
-    the record names.
 
     Raises:
         ZooError: saying why it cannot be repeated.
     """
-    protocol, spec, sets = _protocol(entry), data, own
-    if entry["split"] != "test":
-        raise DataError(f'measured on the split "{entry["split"]}"; evaluations are made on "test"')
-    if measured_on(entry) != own.sha256:
-        spec = _spec(entry, data)
-        sets = Sets.open(*parse_data_spec(spec))
-        if measured_on(entry) != sets.sha256:
-            raise DataError(
-                f"measured on other images than {spec} has: sha256 {measured_on(entry)} of training and test "
-                f"images, found {sets.sha256}"
-            )
-    for other in made.metrics["evaluations"]:
-        same = other["protocol"] == entry["protocol"] and measured_on(other) == measured_on(entry)
-        if same and _protocol(other) == protocol:
-            return other, sets.images
-    settings = protocol.model_dump(mode="json", exclude={"protocol"})
-    again = evaluate(made, entry["protocol"], spec, resume=entry["protocol"] in TRAINED, **settings)
-    return again, sets.images
+    measured: list[Mapping[str, Any]] = made.metrics["evaluations"]
+    for each in measured:
+        if _told(each) == _told(entry):
+            return each
+    settings = _protocol(entry).model_dump(mode="json", exclude={"protocol"})
+    again = evaluate(made, entry["protocol"], data, resume=entry["protocol"] in TRAINED, **settings)
+    if _told(again) != _told(entry):
+        raise DataError(
+            f'measured on "{entry["data"]}", other images than those of the training; '
+            f'"zoo evaluate {entry["protocol"]} {made.path} --data SPEC" measures the new release there'
+        )
+    return again
 
 
 def _protocol(entry: Mapping[str, Any]) -> Config:
-    """Read the protocol with all its settings."""
-    name = entry["protocol"]
-    if name not in PROTOCOLS:
-        raise ZooError(f'this version of zoo has no protocol "{name}", only {", ".join(PROTOCOLS)}')
     seed = {} if entry.get("seed") is None else {"seed": entry["seed"]}
-    settings = {"protocol": name, **(entry.get("settings") or {}), **seed}
-    return parse(PROTOCOLS[name], settings, f"protocol {name}")
+    found: Config = parse_protocol(entry["protocol"], {**(entry.get("settings") or {}), **seed})
+    return found
 
 
-def _spec(entry: Mapping[str, Any], data: Root) -> str:
-    """Return the spec of an entry's data, as far as the entry tells it."""
-    facts = entry.get("train_set") or entry.get("test_set") or {}
-    kind = facts.get("source")
-    if kind not in _NAMED_BY_KIND or facts.get("subset") is not None:
-        raise DataError(
-            f'measured on "{entry["data"]}" (source {kind}), of which it records no place: give '
-            f'"zoo evaluate {entry["protocol"]}" the release made here and --data SPEC'
-        )
-    tail = facts.get("long_tail") or {}
-    query = "&".join(f"{key}={value}" for key, value in tail.items() if value is not None)
-    folder = f":{data}" if data is not None and kind != "digits" else ""
-    return f"{kind}{folder}" + (f"?{query}" if query else "")
+def _told(entry: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return what two evaluations that can be compared have in common: protocol and images."""
+    return _protocol(entry), _sha256(entry, "train_set"), _sha256(entry, "test_set")
+
+
+def _sha256(entry: Mapping[str, Any], images: str) -> str | None:
+    return (entry.get(images) or {}).get("sha256")

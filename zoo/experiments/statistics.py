@@ -1,21 +1,22 @@
-"""Statistics over seeds and over test images.
+"""Statistics over seeds, and their picture.
 
-`±` stands for one thing: the sample standard deviation over seeds. What the choice of the test images, or of
-the seeds, makes uncertain is an interval.
+`±` stands for one thing: the sample standard deviation over seeds. What the choice of the seeds, or of the
+test images, makes uncertain is an interval.
 """
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-from scipy import stats
+import pandas as pd
+from matplotlib.figure import Figure
 
 from zoo.evaluation.metrics import mean_interval
+
+_DOT, _MEAN = "#8a8a8a", "#0072b2"  # told apart by who is colour-blind
 
 
 class Summary(NamedTuple):
@@ -32,12 +33,11 @@ class Summary(NamedTuple):
     deviation: float | None
 
     def __str__(self) -> str:
-        return self.text(1)
+        return self.text("z.1f")
 
-    def text(self, decimals: int) -> str:
-        """Return `mean ± standard deviation`, or the mean of a single run."""
-        spread = "" if self.deviation is None else f" ± {self.deviation:.{decimals}f}"
-        return f"{self.mean:z.{decimals}f}{spread}"
+    def text(self, form: str) -> str:
+        """Return `mean ± standard deviation`, or the mean of a single run, both formatted by `form`."""
+        return f"{self.mean:{form}}" + ("" if self.deviation is None else f" ± {self.deviation:{form}}")
 
 
 def summarize(values: Sequence[float]) -> Summary:
@@ -46,81 +46,42 @@ def summarize(values: Sequence[float]) -> Summary:
     return Summary(tuple(values), statistics.fmean(values), spread)
 
 
-class Difference(NamedTuple):
-    """A difference of two means.
+def means(numbers: pd.DataFrame, form: str) -> pd.DataFrame:
+    """Return each number over the seeds as `mean ± standard deviation`, by point; NaN counts for nothing.
 
-    Attributes:
-        mean: of the differences.
-        half_width: of the 95 % interval of the mean; None where the values say nothing of it.
+    Args:
+        numbers: a column for each, a row for each run, indexed by `point` and `seed`.
+        form: of mean and deviation, as for `format`.
     """
 
-    mean: float
-    half_width: float | None
+    def cell(column: pd.Series) -> str:
+        there = list(column.dropna())
+        return summarize(there).text(form) if there else "-"
 
-    @property
-    def interval(self) -> str:
-        """`[low, high]`, or `-`."""
-        if self.half_width is None:
+    return numbers.groupby(level="point", sort=False).agg(cell)
+
+
+def differences(numbers: pd.DataFrame, to: str) -> pd.DataFrame:
+    """Return the mean difference of each point to the point `to`, seed by seed, as `-2.8 [-5.6, 0.0]`.
+
+    Runs of one seed share the images' order and the initial weights. In brackets is the 95 % interval of the
+    mean (Student's t), where there are several seeds that differ. Each is of one comparison: nothing corrects
+    for their number. One that holds 0 does not tell two points apart.
+
+    Args:
+        numbers: as for `means`.
+        to: the point that the others are compared with.
+    """
+    base = numbers.xs(to, level="point")
+
+    def cell(column: pd.Series) -> str:
+        apart = (column.droplevel("point") - base[column.name]).dropna().round(9)
+        if not len(apart) or column.index.get_level_values("point")[0] == to:
             return "-"
-        return f"[{figures(self.mean - self.half_width)}, {figures(self.mean + self.half_width)}]"
+        mean, half = mean_interval(list(apart))
+        return f"{mean:z.3g}" + ("" if half is None else f" [{mean - half:.3g}, {mean + half:.3g}]")
 
-
-def paired(values: Sequence[float], others: Sequence[float]) -> Difference:
-    """Return the mean of `values - others`, seed by seed, with its 95 % interval (Student's t).
-
-    Runs of one seed share the images' order and the initial weights. The interval is of one comparison:
-    nothing corrects for the number of comparisons.
-    """
-    differences = [round(a - b, 9) for a, b in zip(values, others, strict=True)]  # without rounding's share
-    return Difference(*mean_interval(differences))
-
-
-def paired_images(right: NDArray[np.bool_], other: NDArray[np.bool_]) -> Difference:
-    """Return the difference of two accuracies on the same test images, in points, with its 95 % interval.
-
-    The interval is 1.96 standard errors over the images: of the choice of these images alone. Another seed
-    gives other weights, which is no part of it.
-
-    Args:
-        right: which images the one classifies correctly `[N]`.
-        other: the same of the other `[N]`.
-    """
-    each = 100 * (right.astype(float) - other.astype(float))
-    return Difference(float(each.mean()), float(1.96 * each.std(ddof=1) / math.sqrt(len(each))))
-
-
-def tolerance(share: float, images: int, spread: tuple[float, int] | None, family: int, risk: float) -> float:
-    """Return how far a share of one training may lie from that of another which is equally good.
-
-    The standard error of the difference of two shares p of n images is sqrt(2 p (1 - p) / n). Two trainings
-    differ besides by their seeds and by rounding: with their standard deviation s over k seeds the squared
-    standard error grows by 2 s^2, and the quantile is Student's with k - 1 degrees of freedom. All figures
-    are judged together (Bonferroni): an equally good training fails in any of them with a probability of
-    `risk` at most.
-
-    Args:
-        share: p, from 0 to 1.
-        images: n; 0 for a number that is no share of images.
-        spread: standard deviation s of the share over seeds, and k; None where it is not known.
-        family: how many figures are judged.
-        risk: of all of them together.
-    """
-    share = min(max(share, 0.0), 1.0)
-    variance = 2 * share * (1 - share) / images if images else 0.0
-    chance = 1 - risk / (2 * family)
-    if spread is None:
-        return float(stats.norm.ppf(chance)) * math.sqrt(variance)
-    deviation, seeds = spread
-    return float(stats.t.ppf(chance, seeds - 1)) * math.sqrt(variance + 2 * deviation**2)
-
-
-def figures(value: float) -> str:
-    """Write a number with three significant figures."""
-    if value == 0 or not math.isfinite(value):
-        return f"{value:g}"
-    if not 1e-4 <= abs(value) < 1e6:
-        return f"{value:.2e}"
-    return f"{value:.{min(max(2 - math.floor(math.log10(abs(value))), 0), 6)}f}"
+    return numbers.groupby(level="point", sort=False).agg(cell)
 
 
 def duration(seconds: float) -> str:
@@ -128,3 +89,29 @@ def duration(seconds: float) -> str:
     if seconds < 100:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+def draw_numbers(numbers: pd.DataFrame, file: Path) -> None:
+    """Draw a line for each point and a panel for each number: every run as a dot, and means.
+
+    Args:
+        numbers: a column for each, a row for each run, indexed by `point` and `seed`.
+        file: .png or .svg.
+    """
+    points = list(dict.fromkeys(numbers.index.get_level_values("point")))
+    size = (4.0 + 1.6 * len(numbers.columns), 0.9 + 0.36 * len(points))
+    figure = Figure(figsize=size, layout="constrained")
+    panels = figure.subplots(1, len(numbers.columns), sharey=True, squeeze=False)[0]
+    for axes, number in zip(panels, numbers, strict=True):
+        for place, point in enumerate(points):
+            values = numbers[number].xs(point, level="point").dropna()
+            axes.plot(values, [place] * len(values), "o", color=_DOT, markersize=3)
+            deviation = values.std() if len(values) > 1 else None
+            axes.errorbar(values.mean(), place, xerr=deviation, fmt="D", color=_MEAN, markersize=4, capsize=2)
+        axes.set_title(str(number).replace("_", " "), fontsize=8, wrap=True)
+        axes.grid(axis="x", alpha=0.3)
+        axes.tick_params(axis="x", labelsize=7)
+    panels[0].set_yticks(range(len(points)), points, fontsize=7)
+    panels[0].set_ylim(len(points) - 0.5, -0.5)
+    figure.supxlabel("dots: seeds; diamonds: mean ± standard deviation", fontsize=7)
+    figure.savefig(file, dpi=200)

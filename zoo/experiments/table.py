@@ -5,27 +5,31 @@ from __future__ import annotations
 import json
 import re
 import statistics
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import pandas as pd
+from pydantic import Field
 
+from zoo import catalog
 from zoo.config import listed
+from zoo.config import Config, load_yaml, parse
 from zoo.errors import ZooError, capital
-from zoo.experiments.plot import plot_rows
-from zoo.experiments.reading import RESULTS, as_json, find, read_results
-from zoo.experiments.record import RunRecord, shipped_leaves
-from zoo.experiments.rows import METRICS, Row, in_rows
-from zoo.experiments.statistics import duration
-from zoo.experiments.sweep_file import Published, published_figures
-from zoo.files import exists, is_dir, is_file, read_text, write_text, writing
+from zoo.experiments.records import RESULTS, Evaluated, RunRecord, as_json, find, shipped_leaves
+from zoo.experiments.statistics import Summary, draw_numbers, duration, summarize
+from zoo.files import read_text, write_text, writing
 from zoo.markdown import escaped, markdown_table
 from zoo.release import Release
+from zoo.release.evaluations import PREFERRED
 
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 """Between these lines of a README stands the table."""
+
+METRICS = ("accuracy", "many", "medium", "few")
+"""What a row shows, in percent."""
 
 _PROTOCOLS = {
     "classifier": "the learned classifier or class centers as they stand",
@@ -38,8 +42,150 @@ _PROTOCOLS = {
 _NO_MATTER = re.compile(r"training\.precision|data\.source\.download|views\.train\.\d+\.\d+\.variant")
 """Keys of a recipe with which it is still the published one; the table says which are changed."""
 
-_TOLD = ("training.epochs", "objective.feature_transform")  # by other columns
-_LONGEST, _MOST, _ONE_TABLE = 30, 12, 12  # characters of a value, names that are listed, rows of one table
+_TOLD = ("training.epochs", "training.seed", "objective.feature_transform")  # by other columns
+_LONGEST = 30  # characters of a value
+
+
+class Published(Config):
+    """A published figure that stands beside those of a recipe."""
+
+    value: Annotated[float, Field(ge=0, le=100)]
+    """In percent."""
+    protocol: Literal["classifier", "linear", "knn"]
+    """By the learned classifier, a linear one on the frozen encoder, or kNN."""
+    source: str
+    """Where it was published."""
+    differs: str
+    """One sentence on what is not the same as where it was published."""
+
+
+def published_figures() -> dict[str, Published]:
+    """Return the published figures in all shipped sweeps, by recipe."""
+    found: dict[str, Published] = {}
+    for path in map(catalog.sweep_path, catalog.list_sweeps()):
+        figures = load_yaml(catalog.recipe_text(path), path.name).get("published", {})
+        found |= {recipe: parse(Published, each, path.name) for recipe, each in figures.items()}
+    return found
+
+
+@dataclass(frozen=True)
+class Row:
+    """Runs that differ in the seed alone.
+
+    Attributes:
+        runs: by seed, each seed once.
+        evaluated: which evaluation the figures are of; None where no runs share one.
+        figures: by metric; without those that a run lacks.
+        notes: what a reader has to know of them.
+    """
+
+    runs: tuple[RunRecord, ...]
+    evaluated: Evaluated | None
+    figures: dict[str, Summary]
+    notes: tuple[str, ...]
+
+    @property
+    def first(self) -> RunRecord:
+        """What all have in common can be read from it."""
+        return self.runs[0]
+
+    @property
+    def measure(self) -> str:
+        """What the figures are of, `-` where there are none."""
+        return "-" if self.evaluated is None else self.evaluated.measure
+
+    @property
+    def accuracy(self) -> float:
+        """The mean that rows are ordered by."""
+        return self.figures["accuracy"].mean if "accuracy" in self.figures else -1.0
+
+    @classmethod
+    def of(cls, records: Sequence[RunRecord]) -> Row:
+        """Put runs that differ in the seed into a row, by an evaluation that all of them have.
+
+        Of several trainings with one seed the earliest counts: they are no independent samples.
+        """
+        by_seed: dict[int, RunRecord] = {}
+        for run in sorted(records, key=lambda run: (run.seed, run.date, run.weights_sha256)):
+            by_seed.setdefault(run.seed, run)
+        runs = tuple(by_seed.values())
+        common = [each for each in runs[0].evaluations if all(run.evaluated(each.kind) for run in runs)]
+        chosen = min(
+            (each for each in common if "accuracy" in each.metrics),
+            # a classifier as it stands comes before one with a prior subtracted
+            key=lambda each: (*(name != each.protocol for name in PREFERRED), len(each.settings), each.kind),
+            default=None,
+        )
+        kind = "" if chosen is None else chosen.kind
+        metrics = [each.metrics for run in runs if (each := run.evaluated(kind)) is not None]
+        figures = {
+            name: summarize([each[name] for each in metrics])
+            for name in METRICS
+            if metrics and all(name in each for each in metrics)
+        }
+        return cls(runs, chosen, figures, tuple(_notes(runs, chosen, len(records))))
+
+
+def _notes(runs: Sequence[RunRecord], chosen: Evaluated | None, trained: int) -> Iterator[str]:
+    if chosen is None:
+        yield "no evaluation on its own data that every seed has"
+    if trained > len(runs):
+        yield f"{trained} trainings of {len(runs)} seeds; of each seed the earliest counts"
+    machines = dict.fromkeys(run.hardware for run in runs)
+    if len(machines) > 1:
+        yield f"seeds trained on different hardware: {'; '.join(machines)}"
+    yield from sorted({run.counted for run in runs} - {"last epoch"})
+    shared = [note for note in runs[0].noted if len(runs) > 1 and all(note in run.noted for run in runs)]
+    yield from shared
+    for run in runs:
+        yield from (f"seed {run.seed}: {note}" for note in run.noted if note not in shared)
+
+
+def in_rows(records: Sequence[RunRecord]) -> list[Row]:
+    """Put records into rows, in the order of papers' tables: what is compared stands together.
+
+    Where the same images go by several names, which come from how they were read, rows have the shortest.
+
+    Data sets: the larger first, by the images that it had if all classes had as many as the largest, which is
+    what a long tail was cut from; of one data set the exponential long tails, then those in a step, then the
+    rest, and of each the most imbalanced first. Rows of one data set: by architecture, in that by method, in
+    that the longest training first, then the most accurate. Architectures and methods have the same order in
+    every data set: that of their best row in the first data set that has them.
+    """
+    names: dict[str, str] = {}
+    for run in sorted(records, key=lambda run: (len(run.data), run.data)):
+        names.setdefault(run.train_sha256, run.data)
+    groups: dict[str, list[RunRecord]] = {}
+    for run in records:
+        groups.setdefault(run.group, []).append(run)
+    rows = [
+        Row.of([run.model_copy(update={"data": names[run.train_sha256]}) for run in group])
+        for group in groups.values()
+    ]
+    sizes: dict[str, int] = {}
+    for run in (row.first for row in rows):
+        sizes[_base(run)] = max(sizes.get(_base(run), 0), run.classes * run.largest)
+
+    def block(row: Row) -> tuple[int | float | str, ...]:
+        run = row.first
+        profile = ("exponential", "step", None).index(run.profile)
+        imbalance = run.imbalance or run.largest / max(run.smallest, 1)
+        return -sizes[_base(run)], _base(run), profile, -imbalance, run.data, run.train_sha256
+
+    rows.sort(key=lambda row: (block(row), -row.accuracy, row.first.name, row.first.group))
+    architectures = list(dict.fromkeys(row.first.architecture for row in rows))
+    methods = list(dict.fromkeys(row.first.method for row in rows))
+
+    def inside(row: Row) -> tuple[int | float, ...]:
+        run = row.first
+        return architectures.index(run.architecture), methods.index(run.method), -run.epochs, -row.accuracy
+
+    return sorted(rows, key=lambda row: (block(row), inside(row)))
+
+
+def _base(run: RunRecord) -> str:
+    """Return the data set without what was selected of it."""
+    return run.data.partition(", ")[0]
 
 
 @dataclass(frozen=True)
@@ -48,55 +194,51 @@ class Results:
 
     Attributes:
         rows: each of the runs that differ in the seed alone.
-        records: every finished run once, also those that no row counts.
+        records: every finished run once.
         published: figures by recipe.
-        unfinished: folders of runs that have no release.
-        left_out: why other runs are not counted.
     """
 
     rows: Sequence[Row]
     records: Sequence[RunRecord]
     published: Mapping[str, Published]
-    unfinished: Sequence[str] = ()
-    left_out: Sequence[str] = ()
 
     @classmethod
-    def of(
-        cls,
-        records: Sequence[RunRecord],
-        published: Mapping[str, Published],
-        unfinished: Sequence[str] = (),
-        left_out: Sequence[str] = (),
-    ) -> Results:
+    def of(cls, records: Sequence[RunRecord], published: Mapping[str, Published]) -> Results:
         """Make a table of records."""
-        rows, twice = in_rows(records)
-        return cls(rows, records, published, unfinished, [*left_out, *twice])
+        return cls(in_rows(records), records, published)
 
-    def frame(self, data: str | None = None) -> pd.DataFrame:
-        """Return the table, a line of cells for each row, without columns that would be empty.
-
-        Args:
-            data: the only data set whose rows are wanted.
-        """
-        named = zip(self.rows, _recipes(self.rows), _data(self.rows), strict=True)
-        chosen = [each for each in named if data in (None, each[2])]
-        metrics = measured([row for row, _, _ in chosen])
-        frame = pd.DataFrame(
+    def frame(self) -> pd.DataFrame:
+        """Return the table, a line of cells for each row."""
+        images = Counter(data for data, _ in {(r.first.data, r.first.train_sha256) for r in self.rows})
+        return pd.DataFrame(
             {
                 "method": row.first.method,
-                "recipe": recipe,
-                "data": name,
+                "recipe": ", ".join([row.first.name, *self._differing(row)]),
+                "data": row.first.data
+                + (f" (images {row.first.train_sha256[:8]})" if images[row.first.data] > 1 else ""),
                 "epochs": str(row.first.epochs),
                 "measured by": row.measure,
-                **{metric: str(row.figures.get(metric, "-")) for metric in metrics},
+                **{metric: str(row.figures.get(metric, "-")) for metric in METRICS},
                 "seeds": f"n = {len(row.runs)}",
-                "time to train": _times(row),
-                "published": str(self.beside(row) or "-"),
+                "time to train": f"{duration(statistics.median(run.seconds for run in row.runs))}, "
+                f"{row.first.hardware}, {row.first.precision}",
+                "published": f"{each.value:.1f}" if (each := self.beside(row)) else "-",
             }
-            for row, recipe, name in chosen
+            for row in self.rows
         )
-        unpublished = len(frame) and (frame["published"] == "-").all()
-        return frame.drop(columns="published") if unpublished else frame
+
+    def _differing(self, row: Row) -> list[str]:
+        """Return in what a row differs from others of its name, where no other cell tells it."""
+        run, alike = row.first, [each.first for each in self.rows if each.first.name == row.first.name]
+        shipped = alike[0].recipe if run.changed is None else shipped_leaves(run.name)
+        return [
+            f"{_leaf(key)} {_value(run.recipe[key])}"
+            for key in run.recipe
+            if any(key in each.recipe and each.recipe[key] != shipped.get(key, ...) for each in alike)
+            and any(each.recipe.get(key, ...) != run.recipe[key] for each in alike)
+            and not key.startswith("data.")
+            and key not in _TOLD
+        ]
 
     def beside(self, row: Row) -> Published | None:
         """Return the published figure of a row: of the shipped recipe, measured by such a protocol."""
@@ -104,46 +246,47 @@ class Results:
         if found is None or changed is None or row.evaluated is None:
             return None
         kind = "linear" if row.evaluated.protocol == "linear_full" else row.evaluated.protocol
-        comparable = kind == found.protocol or (found.protocol is None and kind in ("classifier", "linear"))
-        return found if comparable and all(map(_NO_MATTER.fullmatch, changed)) else None
+        return found if kind == found.protocol and all(map(_NO_MATTER.fullmatch, changed)) else None
 
     def markdown(self) -> str:
-        """Return the table in Markdown, with what has to be said below it, without a heading."""
+        """Return the table in Markdown, a part for each data set, with what has to be said below it."""
         frame = self.frame()
-        if not len(frame):
-            parts = ["No finished run."]
-        elif frame["data"].nunique() == 1 or len(frame) <= _ONE_TABLE:
-            parts = [_table(frame), self.reading()]
-        else:  # a long one is divided by the data
-            parts = []
-            for data in frame["data"].unique():
-                parts += [f"**{escaped(data)}**", _table(self.frame(data).drop(columns="data"))]
-            parts.append(self.reading())
+        parts = []
+        for data, part in frame.groupby("data", sort=False):
+            shown = part.drop(columns="data").assign(
+                recipe=part["recipe"].str.replace(r"^([^,]*)", r"`\1`", regex=True)
+            )
+            if (shown[["medium", "few"]] == "-").all(axis=None):  # "many" is the accuracy once more
+                shown = shown.drop(columns=list(METRICS[1:]))
+            if (shown["published"] == "-").all():
+                shown = shown.drop(columns="published")
+            numbers = {*METRICS, "epochs", "published"}
+            left = [place for place, name in enumerate(shown.columns) if name not in numbers]
+            parts += [
+                f"**{escaped(data)}**",
+                markdown_table(list(shown), shown.to_numpy().tolist(), left=left),
+            ]
+        parts.append(self.reading())
         if notes := self.notes():
             parts.append("\n".join(f"- {escaped(note)}" for note in notes))
         return "\n\n".join(parts) + "\n"
 
     def reading(self) -> str:
         """Return what the figures of the rows are."""
-        several = any(len(each.values) > 1 for row in self.rows for each in row.figures.values())
-        texts = ["Top-1 accuracy in percent on the test split."]
-        if several:
-            texts.append("Mean over seeds ± sample standard deviation; a single seed has no spread.")
-        elif self.rows:
-            texts.append("Each of a single seed: without a spread.")
-        if len(measured(self.rows)) > 1:
-            texts.append(
-                "Many, medium, few: classes with more than 100, 20 to 100, fewer than 20 training images."
-            )
         used = dict.fromkeys(row.measure for row in self.rows)
-        texts += [f"{capital(name)}: {_PROTOCOLS[name]}." for name in used if name in _PROTOCOLS]
-        if all(row.first.counted == "last epoch" for row in self.rows):
-            texts.append("The last epoch counts.")
-        texts.append(f"Time: of the training alone{', median over seeds' if several else ''}.")
-        return " ".join(texts)
+        return " ".join(
+            [
+                "Top-1 accuracy in percent on the test split. Mean over seeds ± sample standard deviation; a "
+                "single seed has no spread. Many, medium, few: classes with more than 100, 20 to 100, fewer "
+                "than 20 training images.",
+                *(f"{capital(name)}: {_PROTOCOLS[name]}." for name in used if name in _PROTOCOLS),
+                *(["The last epoch counts."] if {r.counted for r in self.records} == {"last epoch"} else []),
+                "Time: of the training alone, median over seeds.",
+            ]
+        )
 
     def notes(self) -> list[str]:
-        """Return what has to be known of the rows, and of what is in none."""
+        """Return what has to be known of the rows: of published figures, changed recipes and single rows."""
         said: dict[str, dict[str, None]] = {}  # what is said of several is said once
         for row in self.rows:
             if each := self.beside(row):
@@ -151,68 +294,59 @@ class Results:
                     f" Here with {key} {_value(now)}, the recipe has {_value(shipped)}."
                     for key, (shipped, now) in (row.first.changed or {}).items()
                 )
-                text = f"{_sentence(each.source)} What differs: {_sentence(each.differs)}{here}"
-                said.setdefault(text, {})[f"{row.first.method} (`{row.first.name}`), published {each}"] = None
-        notes = [f"{'; '.join(who)}: {text}" for text, who in said.items()]
-        notes += self._changed_everywhere()
-        for row, recipe in zip(self.rows, _recipes(self.rows), strict=True):
-            notes += [f"{row.first.method} (`{recipe}`, {row.first.data}): {note}." for note in row.notes]
-        if self.unfinished:
-            notes.append(f"{len(self.unfinished)} not finished and not counted: {_few(self.unfinished)}.")
-        if self.left_out:
-            notes.append(f"Not counted: {_few(list(dict.fromkeys(self.left_out)))}.")
-        return notes
-
-    def _changed_everywhere(self) -> list[str]:
-        """Say once what all rows of a recipe have changed; with a published figure it is said there."""
-        common: dict[str, dict[str, None]] = {}
+                text = f": {_sentence(each.source)} What differs: {_sentence(each.differs)}{here}"
+                said.setdefault(text, {})[
+                    f"{row.first.method} (`{row.first.name}`), published {each.value:.1f}"
+                ] = None
+        notes = [f"{'; '.join(named)}{text}" for text, named in said.items()]
+        said = {}
         for name in dict.fromkeys(row.first.name for row in self.rows):
             same = [row for row in self.rows if row.first.name == name]
             changes = [row.first.changed or {} for row in same]
             shared = {k: v for k, v in changes[0].items() if all(c.get(k) == v for c in changes)}
             if shared and not any(map(self.beside, same)):
                 words = ", ".join(f"{key} {_value(now)}" for key, (_, now) in shared.items())
-                common.setdefault(words, {})[f"`{name}`"] = None
-        return [f"{', '.join(names)} here with {words}." for words, names in common.items()]
+                said.setdefault(words, {})[f"`{name}`"] = None
+        notes += [f"{', '.join(who)} here with {words}." for words, who in said.items()]
+        for row, recipe in zip(self.rows, self.frame()["recipe"], strict=True):
+            notes += [f"{row.first.method} (`{recipe}`, {row.first.data}): {note}." for note in row.notes]
+        return notes
 
     def write(self, out: Path) -> None:
-        """Write `results.md`, `results.json`, `results.png` and `.svg`.
+        """Write `results.md`, `results.json` and `results.png`.
 
         Raises:
-            ZooError: if something else lies there under these names, or it cannot be written.
+            ZooError: if they cannot be written.
         """
-        if exists(out) and not is_dir(out):
-            raise ZooError(f'"{out}" is no folder; choose another --out')
-        if is_file(out / RESULTS):
-            try:
-                read_results(out / RESULTS)
-            except ZooError as error:
-                raise ZooError(f"{error}; it is left as it is, choose another --out") from None
+        names = self.frame()[["method", "recipe", "data"]].agg(", ".join, axis=1)
+        runs = [
+            {"point": name, "seed": run.seed} | {key: each.values[i] for key, each in row.figures.items()}
+            for name, row in zip(names, self.rows, strict=True)
+            for i, run in enumerate(row.runs)
+        ]
         with writing(f'results in "{out}"'):
             out.mkdir(parents=True, exist_ok=True)
-            drawn = plot_rows(self, [out / "results.png", out / "results.svg"])
-            picture = "\n![Accuracy of each row, with every seed and what was published](results.png)\n"
-            write_text(out / "results.md", f"# Results\n\n{self.markdown()}{picture if drawn else ''}")
+            if any(row.figures for row in self.rows):
+                draw_numbers(pd.DataFrame(runs).set_index(["point", "seed"]), out / "results.png")
+            write_text(out / "results.md", f"# Results\n\n{self.markdown()}")
             write_text(out / RESULTS, as_json(self.records))
 
 
 def table(
     *names: str | Path | Release | Sequence[str | Path | Release],
     out: str | Path | None = None,
-    published: Sequence[str | Path] | None = None,
     readme: str | Path | None = None,
 ) -> Results:
     """Put the results of finished trainings into one table: means over seeds, time, published figures.
 
     Everything is read from the releases' own records. A run that lies in several places is counted once;
     runs share a row where recipe (but for the seed and how it is computed), images (by their hash) and
-    evaluation are the same. Unfinished runs are named, not counted.
+    evaluation are the same.
 
     Args:
-        names: folders, in which everything is taken that lies below them (sweeps, runs, releases, and files
-            in folders called `results`), releases by name, or files `results.json`; also in one list.
-        out: folder for `results.md`, `results.json`, `results.png` and `.svg`; None writes nothing.
-        published: sweeps, by name or file, with published figures; None: all shipped ones.
+        names: folders, in which everything is taken that lies below them (sweeps, releases, and files in
+            folders called `results`), releases by name, or files `results.json`; also in one list.
+        out: folder for `results.md`, `results.json` and `results.png`; None writes nothing.
         readme: a Markdown file, in which the table takes the place of what stands between `BEGIN` and `END`.
 
     Raises:
@@ -222,78 +356,29 @@ def table(
     each_one = listed(names)
     if not each_one:
         raise ZooError("table: found no name, expected folders, releases or results.json, e.g. runs")
-    beside = published_figures(published)
-    around = None if readme is None else _around(Path(readme))
-    found = find(each_one)
-    made = Results.of(found.records, beside, found.unfinished, found.left_out)
+    records = find(each_one)
+    if not records:
+        raise ZooError("table: found no finished run, expected one or several")
+    made = Results.of(records, published_figures())
     if out is not None:
         made.write(Path(out))
-    if readme is not None and around is not None:
-        with writing(f'"{readme}"'):
-            write_text(Path(readme), f"{around[0]}{BEGIN}\n\n{made.markdown()}\n{END}{around[1]}")
+    if readme is not None:
+        _replace(Path(readme), made.markdown())
     return made
 
 
-def _around(readme: Path) -> tuple[str, str]:
-    """Return what stands before and after the table."""
+def _replace(readme: Path, table: str) -> None:
+    """Put a table between the marks of a README."""
     try:
         text = read_text(readme, 1 << 24)
     except (OSError, UnicodeDecodeError) as error:
         raise ZooError(f'"{readme}" cannot be read: {error}') from None
-    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
-        raise ZooError(
-            f'"{readme}": found {text.count(BEGIN)} x {BEGIN} and {text.count(END)} x {END}, expected one of '
-            "each, in this order"
-        )
-    return text.partition(BEGIN)[0], text.partition(END)[2]
-
-
-def measured(rows: Sequence[Row]) -> list[str]:
-    """Return which accuracies rows have: overall, and by shot where that is not the same once more."""
-    found = [name for name in METRICS if any(name in row.figures for row in rows)]
-    same = len(found) == 2 and all(row.figures.get(found[0]) == row.figures.get(found[1]) for row in rows)
-    return found[:1] if same else found
-
-
-def _data(rows: Sequence[Row]) -> list[str]:
-    """Name each row's data, with the beginning of the images' hash where one name stands for several."""
-    images: dict[str, set[str]] = {}
-    for row in rows:
-        images.setdefault(row.first.data, set()).add(row.first.train_sha256)
-    return [
-        row.first.data
-        + (f" (images {row.first.train_sha256[:8]})" if len(images[row.first.data]) > 1 else "")
-        for row in rows
-    ]
-
-
-def _recipes(rows: Sequence[Row]) -> list[str]:
-    """Name each row's recipe, and in what rows of one name differ where no other cell tells it."""
-    found = []
-    for row in rows:
-        alike = [other.first for other in rows if other.first.name == row.first.name]
-        shipped = alike[0].recipe if row.first.changed is None else shipped_leaves(row.first.name)
-        keys = [
-            key
-            for key in dict.fromkeys(key for run in alike for key in run.recipe)
-            if any(shipped.get(key, ...) != run.recipe[key] for run in alike if key in run.recipe)
-            and len({json.dumps(run.recipe.get(key, "-"), sort_keys=True) for run in alike}) > 1
-            and not key.startswith(("data.", "training.seed"))
-        ]
-        words = [
-            f"{_leaf(key)} {_value(row.first.recipe[key])}"
-            for key in keys
-            if key in row.first.recipe and key not in (*_TOLD, "group") and len(alike) > 1
-        ]
-        found.append(", ".join([row.first.name, *words]))
-    cells = [
-        (text, row.first.method, row.first.data, row.first.train_sha256, row.first.epochs)
-        for row, text in zip(rows, found, strict=True)
-    ]
-    return [  # what no words tell apart has its weights' hash
-        text if cells.count(cell) == 1 else f"{text}, weights {row.first.weights_sha256[:8]}"
-        for row, text, cell in zip(rows, found, cells, strict=True)
-    ]
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ZooError(f'"{readme}": expected a line {BEGIN} and, below it, {END}')
+    with writing(f'"{readme}"'):
+        write_text(readme, f"{before}{BEGIN}\n\n{table}\n{END}{after}")
 
 
 def _leaf(key: str) -> str:
@@ -307,23 +392,5 @@ def _value(value: Any) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
-def _times(row: Row) -> str:
-    frame = pd.DataFrame({"on": [f"{r.hardware}, {r.precision}" for r in row.runs]})
-    frame["seconds"] = [run.seconds for run in row.runs]
-    of = frame.groupby("on", sort=False)["seconds"]
-    return "; ".join(f"{duration(statistics.median(seconds))}, {on}" for on, seconds in of)
-
-
-def _table(frame: pd.DataFrame) -> str:
-    frame = frame.assign(recipe=frame["recipe"].str.replace(r"^([^,]*)", r"`\1`", regex=True))
-    numbers = {*METRICS, "epochs", "published"}
-    left = [place for place, name in enumerate(frame.columns) if name not in numbers]
-    return markdown_table(list(frame.columns), frame.to_numpy().tolist(), left=left)
-
-
 def _sentence(text: str) -> str:
     return text if text.endswith((".", "?", "!")) else f"{text}."
-
-
-def _few(texts: Sequence[str]) -> str:
-    return "; ".join(texts[:_MOST]) + (f"; and {len(texts) - _MOST} more" if len(texts) > _MOST else "")

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from zoo import catalog
-from zoo.config import Config, parse
+from zoo import catalog, hub
+from zoo.config import Config, is_number, parse
 from zoo.data.cifar import as_archive
 from zoo.data.config import data_words
-from zoo.errors import RecipeError, ReleaseError
+from zoo.errors import RecipeError, ReleaseError, ZooError, ZooWarning
+from zoo.files import is_dir, is_file, names_in, read_text
 from zoo.recipe import Recipe
 from zoo.recipe.overrides import COMPUTATION
 from zoo.release import Release, format
 from zoo.release.evaluations import split_words
 from zoo.release.provenance import START, TEACHERS, began_with
 
+RESULTS = "results.json"
+KEPT = "results"
+"""A folder of this name keeps the records of runs whose weights lie elsewhere."""
+
+_LARGEST = 1 << 26  # bytes of a file of records
 _DECIDE = {f"training.{key}" for key in ("precision", "accumulate", "release_dtype")}
 _SAME = tuple(f"{key}." for key in ((COMPUTATION - _DECIDE) | {"training.seed", "data.source.download"}))
 """Keys in which runs of one experiment may differ: the seed, and how it is computed where no figure moves."""
@@ -57,7 +65,7 @@ class RunRecord(Config):
     seed: Annotated[int, Field(ge=0)]
     recipe: dict[str, Any]
     """By dotted key; lists of sections are keys with a number. Of weights that training began with there is
-    the hash, unless they are shipped. Records of format 1 with a recipe that is not shipped have its hash."""
+    the hash, unless they are shipped."""
     method: str
     """What was trained, as papers call it."""
     architecture: str
@@ -100,17 +108,12 @@ class RunRecord(Config):
         return json.dumps([self.name, self.train_sha256, decides], sort_keys=True)
 
     @property
-    def identity(self) -> tuple[str, str, str]:
-        """The same for copies of one run, and for no others."""
-        return self.weights_sha256, self.recipe_sha256, self.date
-
-    @property
     def changed(self) -> dict[str, tuple[Any, Any]] | None:
         """In what the recipe differs from the shipped one of its name, as (shipped, here), seed aside.
 
         None where no recipe of that name is shipped.
         """
-        if self.name not in catalog.list_recipes() or "group" in self.recipe:
+        if self.name not in catalog.list_recipes():
             return None
         shipped = shipped_leaves(self.name)
         return {
@@ -124,6 +127,70 @@ class RunRecord(Config):
         return next((each for each in reversed(self.evaluations) if each.kind == kind), None)
 
 
+def find(names: Sequence[str | Path | Release]) -> list[RunRecord]:
+    """Read releases by name, files `results.json`, and all that lies in folders at any depth.
+
+    In a folder called `results` every .json file is one of records. What lies in a folder and has no record,
+    such as a converted release, is left out with a warning. Of copies of a run, the one on which most was
+    measured is returned.
+
+    Raises:
+        ZooError: for a name that is none of these, a folder without any run, or a damaged file.
+    """
+    runs: dict[tuple[str, str, str], RunRecord] = {}
+    for name in map(hub.named, names):
+        folder = Path(name).absolute()
+        if is_file(name):
+            found = read_results(Path(name))
+        elif not is_dir(name) or format.holds_release(folder):
+            found = [from_release(hub.open(folder if is_dir(name) else name), str(name))]
+        elif not (found := list(_below(Path(name)))):
+            there = ", ".join(names_in(folder)[:4]) or "nothing"
+            raise ZooError(
+                f'"{name}": found {there}, expected releases in it, at any depth, or a folder "{KEPT}" with '
+                "files of results"
+            )
+        for run in found:
+            same = (run.weights_sha256, run.recipe_sha256, run.date)
+            known = runs.setdefault(same, run)
+            if len(run.evaluations) > len(known.evaluations):
+                runs[same] = run
+    return list(runs.values())
+
+
+def _below(folder: Path) -> Iterator[RunRecord]:
+    for path in (folder / name for name in names_in(folder) if not name.startswith(".")):
+        if folder.name == KEPT and path.suffix == ".json":
+            yield from read_results(path)
+        elif format.holds_release(path):
+            try:
+                yield from_release(Release.at(path), str(path))
+            except ReleaseError as error:
+                warnings.warn(f"not counted: {error}", ZooWarning, stacklevel=2)
+        elif is_dir(path) and not path.is_symlink():
+            yield from _below(path)
+
+
+def read_results(file: Path) -> list[RunRecord]:
+    """Read a file of results.
+
+    Raises:
+        ZooError: naming what is wrong with it.
+    """
+    try:
+        data = json.loads(read_text(file, _LARGEST))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ZooError(f'"{file}" cannot be read as results: {error}') from None
+    if not isinstance(data, dict) or data.get("format") != 2 or not isinstance(data.get("runs"), list):
+        raise ZooError(f'"{file}": expected a {RESULTS} of format 2, as "zoo table" writes it')
+    return [parse(RunRecord, run, f'"{file}"', ZooError) for run in data["runs"]]
+
+
+def as_json(records: Sequence[RunRecord]) -> str:
+    """Return what `results.json` holds."""
+    return json.dumps({"format": 2, "runs": [each.model_dump() for each in records]}, indent=1) + "\n"
+
+
 def from_release(release: Release, place: str = "") -> RunRecord:
     """Return the record of a release.
 
@@ -132,30 +199,32 @@ def from_release(release: Release, place: str = "") -> RunRecord:
         place: what its folder is called.
 
     Raises:
-        ReleaseError: for one whose training is not recorded, e.g. a converted one, or whose recipe is not the
-            recorded one.
+        ReleaseError: for one whose training is not recorded, e.g. a converted one.
     """
     training, config, plain = release.metrics["training"], release.config["zoo"], release.recipe
     absent = [key for key in _NEEDED if training.get(key) is None]
-    if "converted" in plain or absent:
-        what = "it was converted, not trained here" if "converted" in plain else f"it has no {absent[0]}"
-        raise ReleaseError(f"{release.path}: {what}; a table of results needs the record of a training")
-    if format.sha256(release.path / format.RECIPE) != config["recipe_sha256"]:
-        raise ReleaseError(f"{release.path}: {format.RECIPE} is not the one that config.json records")
-    data, began = config["dataset"], began_with(plain)
-    tail, labelled = data.get("long_tail") or {}, data.get("num_classes") != 0
-    own = [
-        entry
-        for entry in release.metrics["evaluations"]
-        if entry["data"] == data_words(data) and entry["split"] == "test"
-    ]
+    if absent:
+        raise ReleaseError(
+            f"{release.path}: {format.METRICS} has no training.{absent[0]}, expected the record of a training"
+        )
+    data = config["dataset"]
+    words, tail, labelled = data_words(data), data.get("long_tail") or {}, data.get("num_classes") != 0
+    own = [e for e in release.metrics["evaluations"] if (e["data"], e["split"]) == (words, "test")]
+    noted = []
+    if began := began_with(plain):
+        noted.append(f"its training {began}, whose epochs and time are not counted here")
+    if changes := training.get("changed_on_resume"):
+        noted.append(f"changed while it ran: {changes}")
+    if bad := training.get("unreadable_images"):
+        noted.append(f"{bad} unreadable images")
+    noted += dict.fromkeys(f"{e['protocol']}: {split_words(e)}" for e in own if split_words(e) != e["split"])
     entry = {
         "name": release.name,
         "seed": training["seed"],
         "recipe": _leaves_of(plain, training),
         "method": method_title(release.name, plain),
         "architecture": release.config["architecture"],
-        "data": data_words(data),
+        "data": words,
         "train_sha256": data.get("sha256"),
         "train_images": data.get("num_images"),
         "classes": data.get("num_classes"),
@@ -168,20 +237,12 @@ def from_release(release: Release, place: str = "") -> RunRecord:
                 "protocol": each["protocol"],
                 "settings": each.get("settings") or {},
                 "test_sha256": (each.get("test_set") or {}).get("sha256"),
-                "metrics": {
-                    name: value
-                    for name, value in each["metrics"].items()
-                    if isinstance(value, int | float) and not isinstance(value, bool)
-                },
+                "metrics": {name: value for name, value in each["metrics"].items() if is_number(value)},
             }
             for each in own
         ],
         **{key: training[key] for key in _NEEDED if key != "seed"},
-        "noted": [
-            *([f"its training {began}, whose epochs and time are not counted here"] if began else []),
-            *_unusual(training),
-            *dict.fromkeys(f"{e['protocol']}: {split_words(e)}" for e in own if split_words(e) != e["split"]),
-        ],
+        "noted": noted,
         "recipe_sha256": config["recipe_sha256"],
         "weights_sha256": config["weights_sha256"],
         "place": place or str(release.path),
@@ -232,23 +293,18 @@ def _whole(plain: Mapping[str, Any]) -> dict[str, Any]:
 _TITLES = {
     "bcl": "BCL",
     "balanced_softmax": "Balanced Softmax",
-    "class_balanced_sampling": "class-balanced sampling",
     "cross_entropy": "cross-entropy",
     "crt": "cRT",
-    "from_centers": "from the centers",
     "gpaco": "GPaCo",
     "ldam": "LDAM",
     "ldam_drw": "LDAM-DRW",
     "lws": "LWS",
-    "margin": "margin loss",
     "moco": "MoCo",
     "moco_v3": "MoCo v3",
     "paco": "PaCo",
     "pico": "PiCO",
-    "post_hoc_logit_adjustment": "post-hoc logit adjustment",
     "simclr": "SimCLR",
     "sup_con": "SupCon",
-    "tau_normalized": "tau-normalised",
 }
 
 
@@ -279,11 +335,3 @@ def _counted(training: Mapping[str, Any]) -> str:
         return "last epoch"
     metric, images = str(stopping.get("metric")).replace("_", " "), stopping.get("validation_images")
     return f"early stopping chose the epoch by the {metric} of {images} images held out of the training set"
-
-
-def _unusual(training: Mapping[str, Any]) -> list[str]:
-    words = {
-        "changed_on_resume": "changed while it ran: {}",
-        "unreadable_images": "{} unreadable images",
-    }
-    return [text.format(training[key]) for key, text in words.items() if training.get(key)]
