@@ -377,7 +377,7 @@ def test_an_unfinished_training_is_called_so_with_what_to_do(
             zoo.open(name)
         said = f"{name}: no release yet, but an unfinished training of {PACO}"
         assert str(caught.value).startswith(said)
-        assert f'--resume continues it; "zoo diagnose {name}"' in str(caught.value)
+        assert f'--resume continues it; "zoo snapshot {name}"' in str(caught.value)
     shutil.rmtree(copied / "run")  # what is left may be a damaged release
     with pytest.raises(zoo.ZooError, match=r"no release, config\.json is missing"):
         zoo.load(copied)

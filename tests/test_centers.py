@@ -8,28 +8,20 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
-import matplotlib.image
 import numpy as np
 import pytest
 import torch
-from matplotlib.figure import Figure
-from matplotlib.text import Text
 from PIL import Image
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 import zoo
 from tests.release_helpers import CLASSES, release_of, some_centers, trained_encoder
-from tests.report_helpers import digits
 from zoo.cli import app
-from zoo.evaluation.encode import Features
 from zoo.modules import Centers
-from zoo.recipe import Recipe
 from zoo.release import Release
-from zoo.report.classes import cluster, draw_centers
-from zoo.report.pictures import draw_pictures
+from zoo.report.features import cluster
 
 PACO, MOCO = "cifar_resnet20.paco_digits_lt50", "cifar_resnet20.moco_v2_ft_digits_lt50"
 DIGITS = tuple("0123456789")
@@ -125,42 +117,10 @@ def test_the_encoder_is_read_once_for_all_images(tmp_path: Path) -> None:
     assert release.nearest_classes(digit(1)) != first
 
 
-def test_what_has_no_centers_says_so_and_what_to_use(tmp_path: Path) -> None:
+def test_what_has_no_centers_says_so_and_what_to_use() -> None:
     message = r"moco_v2_ft_digits_lt50 has no centers: its objective moco learned none.*zoo evaluate knn"
     with pytest.raises(zoo.ZooError, match=message):
         zoo.open(MOCO).nearest_classes(digit())
-    with pytest.raises(zoo.ZooError, match=message):
-        zoo.class_map(MOCO, tmp_path / "map.png")
-    assert not (tmp_path / "map.png").exists()
-
-
-def test_pictures_name_training_data_and_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
-    save = Figure.savefig
-
-    def saved(figure: Figure, *given: Any, **settings: Any) -> None:
-        said.append(" ".join(text.get_text() for text in figure.findobj(Text)))
-        save(figure, *given, **settings)
-
-    monkeypatch.setattr(Figure, "savefig", saved)
-    zoo.class_map(PACO, tmp_path / "map.png")
-    release = zoo.open(PACO)
-    train_set, _ = digits()
-    drawn = draw_pictures(
-        Recipe.load(PACO, ["training.seed=7"]),
-        train_set,
-        release.centers,
-        Features(torch.randn(20, 64, generator=torch.Generator().manual_seed(0)), torch.arange(20) % 10),
-        train_set.class_names,
-        tmp_path,
-        rows=[],
-        class_rows=[],
-        entries=[],
-        dataset=release.config["zoo"]["dataset"],
-    )
-    assert drawn == {name: tmp_path / f"{name}.png" for name in ("features", "centers")}
-    assert all("digits, long tail 50" in words for words in said) and len(said) == 3
-    assert ["seed 7" in words for words in said] == [False, True, True]
 
 
 def test_other_things_than_images_and_counts_are_refused() -> None:
@@ -191,58 +151,6 @@ def test_the_map_s_order_puts_alike_classes_side_by_side(of: int, members: int) 
     assert sorted(order.tolist()) == list(range(of * members))
     names = [centers.class_names[c] for c in order]
     assert sum(a != b for a, b in itertools.pairwise(names)) == of - 1
-
-
-def test_the_map_is_dark_where_classes_are_alike_and_the_same_each_time(tmp_path: Path) -> None:
-    centers = groups(2, 5, noise=0.3)
-    for name in ("a.png", "b.png"):
-        draw_centers(centers, tmp_path / name, title="model: class centers")
-    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
-    lightness = matplotlib.image.imread(tmp_path / "a.png")[..., :3].mean(-1)
-    colored = np.ptp(matplotlib.image.imread(tmp_path / "a.png")[..., :3], axis=-1) > 0.1
-    rows, columns = np.nonzero(colored)
-    top, left = rows.min(), columns.min()
-    side = columns.max() - left  # the map is a square; the colour bar is below it
-    half = side // 2
-    inside = lightness[top : top + side, left : left + side]
-    alike = np.median([np.median(inside[:half, :half]), np.median(inside[half:, half:])])
-    different = np.median([np.median(inside[:half, half:]), np.median(inside[half:, :half])])
-    assert alike < different - 0.2
-
-
-@pytest.mark.parametrize("classes", [2, 16, 100])
-def test_a_map_is_a_column_wide_and_names_the_most_alike(
-    classes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    written: list[str] = []
-    save = Figure.savefig
-
-    def keep(figure: Figure, *args: object, **settings: object) -> None:
-        written.extend(text.get_text() for text in figure.findobj(Text))
-        save(figure, *args, **settings)
-
-    monkeypatch.setattr(Figure, "savefig", keep)
-    centers = groups(classes // 2, 2, noise=0.1)._replace(class_names=tuple(f"$ {c}" for c in range(classes)))
-    draw_centers(centers, tmp_path / "map.png", title="a map")
-    assert matplotlib.image.imread(tmp_path / "map.png").shape[1] == 680
-    similarity = centers.similarity().fill_diagonal_(-2)
-    a, b = sorted(divmod(int(similarity.argmax()), classes))
-    if classes <= 16:
-        assert {"$ 0", "$ 1"} < {*written}
-    else:
-        assert any(f"{float(similarity.max()):.2f}  $ {a}, $ {b}" in text for text in written)
-
-
-def test_what_cannot_be_drawn_is_refused(tmp_path: Path) -> None:
-    centers = some_centers(4)
-    for broken, message in (
-        (centers._replace(weight=centers.weight * torch.nan), "NaN or infinity"),
-        (Centers(torch.ones(1, 4), torch.ones(1), torch.ones(1).long(), class_names=("a",)), "found 1 class"),
-    ):
-        with pytest.raises(zoo.ZooError, match=message):
-            draw_centers(broken, tmp_path / "map.png", title="a map")
-    with pytest.raises(zoo.ZooError, match=r"\.png, \.pdf, \.svg"):
-        zoo.class_map(PACO, tmp_path / "map.jpg")
 
 
 def test_a_new_release_shows_the_map_in_its_card(paco: Release, moco: Release) -> None:

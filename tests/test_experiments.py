@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import zoo
-from tests.programs.plain_sweep import draw_nothing
+from tests.programs.plain_sweep import draw_no_figure, draw_nothing
 from zoo import catalog
 from zoo.errors import RecipeError, TrainingError, ZooError
 from zoo.experiments import judge
@@ -196,7 +196,7 @@ def test_what_no_table_can_be_made_of_is_one_line(
 @pytest.fixture(autouse=True)
 def _plain_pictures(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr("zoo.api.finishing.draw_pictures", draw_nothing)
-    monkeypatch.setattr("zoo.report.diagnose.draw", lambda *_: [])
+    monkeypatch.setattr("zoo.report.diagnose.draw", draw_no_figure)
     yield
 
 

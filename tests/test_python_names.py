@@ -14,13 +14,13 @@ from PIL import Image
 from torch import nn
 
 import zoo
+from tests.programs.plain_sweep import draw_no_figure
 from zoo.api import plan_finetuning
 from zoo.errors import ZooError
 from zoo.experiments.compare import _base
 from zoo.experiments.reading import find
 from zoo.hub import named, portable
 from zoo.recipe.overrides import as_overrides
-from zoo.report import diagnose as diagnosis
 
 PACO, MOCO = "cifar_resnet20.paco_digits_lt50", "cifar_resnet20.moco_v2_ft_digits_lt50"
 
@@ -34,7 +34,6 @@ def test_a_release_that_is_open_stands_for_its_name(tmp_path: Path) -> None:
     # another computer has it under this name
     assert recipe == plan_finetuning(None, init=PACO, data="digits").recipe
     assert _base(None, release, None, {})[0].init == recipe.init
-    assert zoo.class_map(release, tmp_path / "map.png").is_file()
     assert [run.name for run in find([release]).records] == [PACO]
 
 
@@ -80,11 +79,10 @@ def test_numbers_of_numpy_and_paths_may_be_overrides() -> None:
 def test_a_report_takes_one_list_of_names_and_of_releases(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(diagnosis, "draw", lambda *_: [])
+    monkeypatch.setattr("zoo.report.diagnose.draw", draw_no_figure)
     for number, given in enumerate(([PACO, zoo.open(MOCO)], (PACO, MOCO))):
         found = zoo.diagnose(given, out=tmp_path / str(number), sample=8)
         assert [subject.name for subject in found.subjects] == [PACO, MOCO]
-        assert f"zoo diagnose {PACO} " in (found.folder / "numbers.json").read_text()
 
 
 def test_a_table_takes_one_list_of_names_and_of_releases() -> None:
@@ -103,7 +101,6 @@ def test_a_table_takes_one_list_of_names_and_of_releases() -> None:
         zoo.table,
         lambda given: zoo.diagnose([PACO, given]),
         lambda given: zoo.push(given, "org/name"),
-        lambda given: zoo.class_map(given, "map.png"),
         zoo.reproduce,
         lambda given: zoo.finetune(init=given, data="digits"),
         lambda given: zoo.compare(None, init=given, out="out"),

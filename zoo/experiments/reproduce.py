@@ -29,7 +29,7 @@ from zoo.recipe import Recipe
 from zoo.recipe.protocols import PROTOCOLS, TRAINED, settings_of
 from zoo.release import Release, format
 from zoo.release.provenance import START, origins, sha256_of
-from zoo.report.diagnose import unseen
+from zoo.report.subject import open_subjects
 
 TRAINING = "training"
 """What the figures are of that no evaluation has made."""
@@ -147,7 +147,7 @@ def reproduce(
     old, new = (release.metrics["training"] for release in (recorded, made))
     pairs = list(judge.pairs(TRAINING, old, new, given or facts))
     if seeds and given is None:
-        before, after = (judge.scalars(each.numbers) for each in unseen(recorded.path, made.path))
+        before, after = (judge.scalars(each.numbers) for each in open_subjects([recorded.path, made.path]))
         rule = judge.recorded_scalars([record.figures for record in seeds])
         pairs += judge.pairs(TRAINING, before, after, rule)
     not_repeated: list[tuple[str, str]] = []

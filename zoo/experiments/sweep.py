@@ -41,7 +41,8 @@ from zoo.markdown import markdown_table
 from zoo.recipe import Recipe
 from zoo.release import Release
 from zoo.release.format import holds_release
-from zoo.report.diagnose import Report, diagnose, unseen
+from zoo.report.diagnose import Report, diagnose
+from zoo.report.subject import open_subjects
 from zoo.training import pick_device
 from zoo.training.progress import say
 from zoo.training.signals import interruptible
@@ -295,7 +296,7 @@ def _conclude(
         if written is None or written.report:
             read = data if any(reads_folder(run.recipe.data) for run in done) else None
             report = diagnose(*folders, out=out / "report", data=read, device=done[0].recipe.training.device)
-        subjects = report.subjects if report else unseen(*folders)
+        subjects = report.subjects if report else open_subjects(folders)
         known = {r.identity: subject.numbers for r, subject in zip(records, subjects, strict=True)}
     records = [record.model_copy(update={"figures": known[record.identity]}) for record in records]
     table = numbers(done, records, watched or _usual(records))

@@ -34,10 +34,7 @@ def unfinished(folder: Path) -> str:
         row = dict(json.loads(read_text(run / _METRICS, _LARGEST).splitlines()[-1]))
     of = f" of {recipe['name']}" if isinstance(recipe.get("name"), str) else ""
     step = f", recorded up to step {row['step']:,}" if is_number(row.get("step")) else ""
-    more = (
-        f'; "zoo diagnose {folder}" shows what it has learned so far, and "zoo snapshot {folder}" makes a '
-        "release of that"
-    )
+    more = f'; "zoo snapshot {folder}" makes a release of what it has learned so far'
     return (
         f"no release yet, but an unfinished training{of}{step}. If it was stopped, the same command with "
         f"--resume continues it{'' if is_file(run / _STAGES) else more}"
