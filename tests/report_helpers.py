@@ -37,7 +37,7 @@ def subject(label: str = "paco", **changes: Any) -> Subject:
 
 
 def some_sample(count: int = 60, classes: int = 10, seed: int = 0) -> Sample:
-    """Features that say their class, but not always; a class is recognised the better the rarer it is."""
+    """Features that say their class, but not always."""
     draw = torch.Generator().manual_seed(seed)
     labels = torch.arange(count) % classes
     return Sample(
@@ -45,7 +45,6 @@ def some_sample(count: int = 60, classes: int = 10, seed: int = 0) -> Sample:
         labels=labels,
         class_names=tuple("abcdefghijklmnopqrstuvwxyz"[:classes]),
         class_counts=torch.from_numpy(np.resize(COUNTS, classes)),
-        predictions=torch.where(torch.arange(count) // classes < labels % 6, labels, (labels + 1) % classes),
         positive_scores=torch.rand(count, generator=draw),
     )
 

@@ -83,13 +83,12 @@ def test_trainings_that_differ_in_the_seed_alone_are_one_group(tmp_path: Path) -
     assert subjects[0].group == subjects[1].group and subjects[1].seed == 5
 
 
-def test_other_images_of_other_classes_are_encoded_without_the_centers(tmp_path: Path, quick: None) -> None:
+def test_other_images_of_other_classes_are_encoded(tmp_path: Path, quick: None) -> None:
     data = picture_folder(tmp_path / "pictures")
     found = zoo.diagnose(PACO, data=f"folder:{data}", out=tmp_path / "out", sample=SAMPLE)
     (subject,) = found.subjects
     assert subject.sample is not None and subject.sample.class_names == ("dark", "light")
-    assert len(subject.class_names) == 10 and subject.sample.classifier.startswith("kNN")
-    assert "of pictures" in subject.sample.images and subject.data == "digits, long tail 50"
+    assert len(subject.class_names) == 10 and "of pictures" in subject.sample.images
 
 
 def test_one_class_and_an_empty_split_are_said(tmp_path: Path) -> None:

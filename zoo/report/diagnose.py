@@ -97,10 +97,15 @@ def diagnose(
             key: draw(key, subjects, *(staging / _FIGURES / f"{key}{kind}" for kind in (".png", ".svg")))
             for key in FIGURES
         }
-        write_text(staging / _HTML, _render(subjects, left_out, staging / _FIGURES))
+        missing = {
+            FIGURES[key].title: "; ".join(dict.fromkeys(reasons.values()))
+            for key, reasons in left_out.items()
+            if len(reasons) == len(subjects)
+        }
+        write_text(staging / _HTML, _render(subjects, left_out, missing, staging / _FIGURES))
         record = [{"label": s.label, "name": s.name, "numbers": s.numbers} for s in subjects]
         write_text(staging / _NUMBERS, json.dumps(record, indent=2, allow_nan=False) + "\n")
-    return Report(folder, folder / _HTML, subjects, _missing(left_out, len(subjects)))
+    return Report(folder, folder / _HTML, subjects, missing)
 
 
 def _is_folder(data: Data) -> bool:
@@ -133,45 +138,40 @@ def _sampled(subject: Subject, data: Data, size: int, device: str) -> Subject:
     try:
         train_set, test_set = open_sets(subject.release, data)
         encoder = open_encoder(subject.release)
-        own, section = tuple(train_set.class_names) == subject.class_names, subject.recipe.get("views")
+        section = subject.recipe.get("views")  # a converted release has none
         taken = take_sample(
             encoder,
             train_set,
             test_set,
             views=None if section is None else parse(ViewsConfig, section, f"{subject.name}: views"),
             image_size=(subject.recipe.get("data") or {}).get("image_size"),
-            centers=subject.centers if own else None,
             size=size,
             device=device,
         )
     except ZooError as error:
         return replace(subject, no_sample=str(error).rstrip("."))
-    counts = taken.class_counts if own and subject.class_counts.min() < 0 else subject.class_counts
-    return replace(subject, sample=taken, class_counts=counts)
+    if not subject.counted and tuple(taken.class_names) == subject.class_names:
+        subject = replace(subject, class_counts=taken.class_counts)
+    return replace(subject, sample=taken)
 
 
 def open_sets(release: Release, data: Data) -> tuple[ImageDataset, ImageDataset]:
     """Open training and test split: a release's own images, or what is given for all."""
-    if data is not None and not _is_folder(data):
-        config, root = as_data(data)[:2]
-        return open_dataset(config, "train", root), open_dataset(config, "test", root)
     given = own_data(release.recipe, release.name, data)
-    if not given.is_own:  # others beside it have their data there
+    if not given.is_own and _is_folder(data):  # others beside it have their data there
         given = own_data(release.recipe, release.name, None)
-    train_set = open_own(release, given.config, "train", given.root)
-    return train_set, open_own(release, given.config, "test", given.root)
+    config, root = given.config, given.root
+    if not given.is_own:
+        return open_dataset(config, "train", root), open_dataset(config, "test", root)
+    return open_own(release, config, "train", root), open_own(release, config, "test", root)
 
 
-def _missing(left_out: Mapping[str, Mapping[str, str]], count: int) -> dict[str, str]:
-    """Return why figures show none of `count` subjects, by title."""
-    return {
-        FIGURES[key].title: "; ".join(dict.fromkeys(reasons.values()))
-        for key, reasons in left_out.items()
-        if len(reasons) == count
-    }
-
-
-def _render(subjects: Sequence[Subject], left_out: Mapping[str, Mapping[str, str]], folder: Path) -> str:
+def _render(
+    subjects: Sequence[Subject],
+    left_out: Mapping[str, Mapping[str, str]],
+    missing: Mapping[str, str],
+    folder: Path,
+) -> str:
     """Return the page, which holds all figures of a folder as PNG and needs no other file."""
     facts = {
         subject.label: {
@@ -180,7 +180,6 @@ def _render(subjects: Sequence[Subject], left_out: Mapping[str, Mapping[str, str
             "trained on": subject.data,
             "seed": subject.seed,
             "images": subject.sample.images if subject.sample else subject.no_sample,
-            "classified by": subject.sample.classifier if subject.sample else "",
         }
         for subject in subjects
     }
@@ -208,7 +207,7 @@ def _render(subjects: Sequence[Subject], left_out: Mapping[str, Mapping[str, str
                 if len(table)
             },
             figures=[(key, FIGURES[key], sources[key], left_out[key]) for key in sources],
-            missing=_missing(left_out, len(subjects)),
+            missing=missing,
             version=zoo.__version__,
         )
     return text.encode("utf-8", "backslashreplace").decode("utf-8")  # a file's name need not be text

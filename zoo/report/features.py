@@ -166,15 +166,19 @@ def _draw_map(axes: Axes, subject: Subject) -> None:
     embedded = _embed(vectors, seed)
     points, stars = embedded[: len(rows)], embedded[len(rows) :]
     star: dict[str, Any] = {"marker": "*", "edgecolors": "black", "zorder": 4}
+    (x, y), (at_x, at_y) = points.T, stars.T
     if len(names) <= len(COLORS):
         for c, name in enumerate(names):
-            marker = style.MARKERS[c]
-            axes.scatter(*points[shown == c].T, s=14, color=COLORS[c], marker=marker, alpha=0.7, label=name)
-        axes.scatter(*stars.T, s=170, color=COLORS[: len(stars)], **star)
+            own: dict[str, Any] = {"color": COLORS[c], "marker": style.MARKERS[c], "label": name}
+            axes.scatter(x[shown == c], y[shown == c], s=14, alpha=0.7, **own)
+        axes.scatter(at_x, at_y, s=170, color=COLORS[: len(stars)], **star)
         return
-    norm = LogNorm(counts.min(), max(counts.max(), counts.min() + 1))
-    drawn = axes.scatter(*points.T, s=9, c=counts[shown], cmap="viridis", norm=norm, alpha=0.8)
-    axes.scatter(*stars.T, s=60, c=counts[: len(stars)], cmap="viridis", norm=norm, **star)
+    scale: dict[str, Any] = {
+        "cmap": "viridis",
+        "norm": LogNorm(counts.min(), max(counts.max(), counts.min() + 1)),
+    }
+    drawn = axes.scatter(x, y, s=9, c=counts[shown], alpha=0.8, **scale)
+    axes.scatter(at_x, at_y, s=60, c=counts[: len(stars)], **scale, **star)
     axes.figure.colorbar(drawn, ax=axes, label="training images of the class", location="bottom")
 
 
@@ -240,12 +244,23 @@ def cluster(similarity: Array) -> NDArray[np.int64]:
     return np.asarray(leaves_list(tree), dtype=np.int64)
 
 
+def accuracies(subject: Subject) -> dict[str, pd.Series]:
+    """Return recorded percentages of the classes over their training images, by protocol."""
+    found: dict[str, pd.Series] = {}
+    for entry in subject.evaluations if subject.counted else ():
+        values = entry["metrics"].get("per_class") or []
+        if entry.get("data", subject.data) == subject.data and len(values) == len(subject.class_counts):
+            known = [value if is_number(value) else np.nan for value in values]
+            found.setdefault(str(entry["protocol"]), pd.Series(known, subject.class_counts.numpy()))
+    return found
+
+
 @figure(
     "Accuracy of each class against its training images",
-    lambda subject: None if accuracies(subject) else subject.no_sample,
+    style.lacks_unless("no recorded accuracy of each class, or no counted classes", accuracies),
 )
 def accuracy(subjects: Sequence[Subject]) -> Figure:
-    """In the sample, or else as it was recorded; dotted: 20 and 100 training images (few, medium, many)."""
+    """As the release records it; dotted: 20 and 100 training images (few, medium, many)."""
     made, (axes,) = panels(1, 2.6)
     level = all(each.index.nunique() == 1 for s in subjects for each in accuracies(s).values())
     for group in groups_of(subjects):
@@ -266,21 +281,6 @@ def accuracy(subjects: Sequence[Subject]) -> Figure:
         for edge in (FEW_BELOW, MANY_ABOVE):
             axes.axvline(edge, color=FAINT, linewidth=0.8, linestyle=":")
     return made
-
-
-def accuracies(subject: Subject) -> dict[str, pd.Series]:
-    """Return percentages of the classes over their training images, in the sample or else by protocol."""
-    sample, counts = subject.sample, subject.class_counts
-    if sample is not None and sample.predictions is not None:
-        own = subject.counted and tuple(sample.class_names) == tuple(subject.class_names)
-        return {"sample": pd.Series(sample.per_class(), (counts if own else sample.class_counts).numpy())}
-    found: dict[str, pd.Series] = {}
-    for entry in subject.evaluations if subject.counted else ():
-        values = entry["metrics"].get("per_class") or []
-        if entry.get("data", subject.data) == subject.data and len(values) == len(counts):
-            known = [value if is_number(value) else np.nan for value in values]
-            found.setdefault(str(entry["protocol"]), pd.Series(known, counts.numpy()))
-    return found
 
 
 @figure(

@@ -1,4 +1,4 @@
-"""What an encoder makes of a sample of test images: features, scores of pairs, predictions, neighbours."""
+"""What an encoder makes of a sample of test images: features, scores of pairs, neighbours."""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ from zoo.data.config import data_words
 from zoo.data.labels import require_same_classes
 from zoo.errors import DataError
 from zoo.evaluation.encode import BATCH, Encoder, encode_images, extract
-from zoo.functional.knn import knn_predict
-from zoo.modules.centers import Centers
 from zoo.seeding import derive_seed
 from zoo.training import pick_device
 
@@ -64,8 +62,6 @@ class Sample:
         class_names: of the C classes of these images.
         class_counts: images of each in the training split `[C]`, int64.
         images: which images they are, in words.
-        predictions: classes `[N]`; None where nothing was classified.
-        classifier: what classified, in words.
         positive_scores: cosines of two training views of the same image `[N]`; None for a training without.
         neighbours: of some query images.
     """
@@ -75,8 +71,6 @@ class Sample:
     class_names: Sequence[str]
     class_counts: Tensor
     images: str = ""
-    predictions: Tensor | None = None
-    classifier: str = ""
     positive_scores: Tensor | None = None
     neighbours: Sequence[Neighbours] = ()
 
@@ -111,22 +105,13 @@ class Sample:
         unit = F.normalize(self.features[:_PAIRED], dim=1)
         return float(functional.tolerance(unit, self.labels[:_PAIRED]))
 
-    def per_class(self) -> NDArray[np.float64]:
-        """Return the accuracy of each class in percent `[C]`; NaN for one without an image in the sample."""
-        assert self.predictions is not None
-        classes = len(self.class_names)
-        right = torch.bincount(self.labels[self.predictions == self.labels], minlength=classes)
-        return (100 * right / torch.bincount(self.labels, minlength=classes).double()).numpy()
-
     def numbers(self) -> dict[str, float]:
         """Return the measures by name.
 
-        `uniformity`, `tolerance`, `alignment`, means and standard deviations of the scores of two views
-        (`positive_score`), of pairs of one class and of others, and `accuracy` in percent.
+        `uniformity`, `tolerance`, `alignment`, and means and standard deviations of the scores of two views
+        (`positive_score`), of pairs of one class and of others.
         """
         found = {"uniformity": self.uniformity, "tolerance": self.tolerance}
-        if self.predictions is not None:
-            found["accuracy"] = 100 * float((self.predictions == self.labels).double().mean())
         if self.positive_scores is not None:  # of unit rows |q - k|^2 = 2 - 2 q.k
             found["alignment"] = float(2 - 2 * self.positive_scores.double().mean())
         for name, scores in self.pairs.items():
@@ -141,7 +126,6 @@ def take_sample(
     *,
     views: ViewsConfig | None = None,
     image_size: int | None = None,
-    centers: Centers | None = None,
     size: int = 2000,
     device: str = "auto",
 ) -> Sample:
@@ -156,7 +140,6 @@ def take_sample(
         test_set: what the sample is drawn from.
         views: for two training views of each image; None where the training has none.
         image_size: the recipe's `data.image_size`, for these views.
-        centers: in the space of the features; without (or of another number of classes), kNN classifies.
         size: test images to encode; all of them when there are fewer.
         device: "auto", "cpu" or "cuda".
 
@@ -173,26 +156,16 @@ def take_sample(
     how: dict[str, Any] = {"device": device, "workers": None, "max_bad_images": 0}
     features = encode_images(tested, encoder, doing=f"{encoder.name}: test images", **how)[0].features
     bank = encode_images(gallery, encoder, doing=f"{encoder.name}: training images", **how)[0].features
-    labels, known = (torch.from_numpy(each.labels.copy()) for each in (tested, gallery))
     if not bool(features.isfinite().all()):
         raise DataError("diagnose: the features hold NaN or infinity; has the encoder diverged?")
-    classes = test_set.num_classes
-    if centers is not None and len(centers.weight) == classes:
-        predictions, classifier = centers.logits(features).argmax(dim=1).cpu(), "the learned centers"
-    else:  # by few neighbours, since a rare class has few images
-        votes = knn_predict(bank, known, features, k=5, tau=0.07, num_classes=classes)
-        predictions, classifier = votes.predictions, f"kNN among {len(known):,} training images"
     data = data_words({"name": "images without a name", **test_set.settings})
-    paired = views is not None and len(views.train) > 1
     return Sample(
         features=features,
-        labels=labels,
+        labels=torch.from_numpy(tested.labels.copy()),
         class_names=test_set.class_names,
         class_counts=torch.from_numpy(train_set.class_counts),
         images=f"{len(tested):,} of {len(test_set):,} test images of {data}",
-        predictions=predictions,
-        classifier=classifier,
-        positive_scores=_positive_scores(encoder, tested, views, image_size, device) if paired else None,
+        positive_scores=_positive_scores(encoder, tested, views, image_size, device),
         neighbours=_neighbours(tested, gallery, features, bank, encoder.view),
     )
 
@@ -204,12 +177,18 @@ def _choose(count: int, at_most: int, what: str) -> NDArray[np.int64]:
 
 
 def _positive_scores(
-    encoder: Encoder, tested: ImageDataset, views: ViewsConfig, image_size: int | None, device: str
+    encoder: Encoder,
+    tested: ImageDataset,
+    views: ViewsConfig | None,
+    image_size: int | None,
+    device: str,
 ) -> Tensor | None:
     """Return cosines of two training views of each image `[N]`, in order.
 
     Of three views the first is for a classifier: the last two are what training contrasts.
     """
+    if views is None or len(views.train) < 2:
+        return None
     place, count = pick_device(device, "device"), len(tested)
     try:
         loader = TrainLoader(

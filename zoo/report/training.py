@@ -107,20 +107,6 @@ def p_sup(subjects: Sequence[Subject]) -> Figure:
     return made
 
 
-def extra_loss(p: Any, positives: float, *, alpha: float, beta: float = 1.0) -> Any:
-    """Return what PaCo's centers add to the loss, L_extra(P) = -beta log P - alpha K* log(1 - P).
-
-    Its minimum is `zoo.functional.paco_optimum` (Cui et al. 2021, arXiv 2107.12028, section 3.3).
-
-    Args:
-        p: mass of the softmax on all centers, in (0, 1).
-        positives: K*, the keys of the queue that are of the class, |queue| q(y).
-        alpha: weight of a sample among the positives.
-        beta: weight of the own center.
-    """
-    return -beta * np.log(p) - alpha * positives * np.log1p(-p)
-
-
 def _weights(subject: Subject) -> tuple[float, float, int] | None:
     """Return alpha, beta and the length of the queue in a subject's recipe."""
     objective: Mapping[str, Any] = subject.recipe.get("objective") or {}
@@ -148,18 +134,14 @@ def extra(subjects: Sequence[Subject]) -> Figure:
         assert weights is not None  # a figure is drawn of what lacks nothing
         alpha, beta, queue = weights
         order = most_frequent_first(counts)
-        for place, kind, dash in (
-            (0, "most frequent", "-"),
-            (len(order) // 2, "median", "--"),
-            (-1, "rarest", ":"),
-        ):
-            positives = queue * float(counts[order[place]]) / float(counts.sum())
-            best = min(float(paco_optimum(torch.tensor(positives), alpha=alpha, beta=beta).p_sup), 0.999)
-            low = float(extra_loss(best, positives, alpha=alpha, beta=beta))
-            lowest, color = min(lowest, low), group.style["color"]
-            label = f"{group.label}, {kind} class"
-            axes.plot(p, extra_loss(p, positives, alpha=alpha, beta=beta), dash, color=color, label=label)
-            axes.plot(best, low, markersize=7, **group.style)
+        classes = {"most frequent": order[0], "median": order[len(order) // 2], "rarest": order[-1]}
+        for (kind, c), dash in zip(classes.items(), ("-", "--", ":"), strict=True):
+            positives = queue * float(counts[c]) / float(counts.sum())
+            loss = -beta * np.log(p) - alpha * positives * np.log1p(-p)
+            best = float(paco_optimum(torch.tensor(positives), alpha=alpha, beta=beta).p_sup)
+            label, lowest = f"{group.label}, {kind} class", min(lowest, float(loss.min()))
+            axes.plot(p, loss, dash, color=group.style["color"], label=label)
+            axes.plot(best, np.interp(best, p, loss), markersize=7, **group.style)
     axes.set(xlim=(0, 1), ylim=(lowest - 0.25, lowest + 6), ylabel="L_extra (nats)")  # infinite at both ends
     axes.set_xlabel("P, probability of all centers together")
     return made
