@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any
 
 import numpy as np
 import torch
 
-import zoo
-from zoo.config import parse
-from zoo.data import DataConfig, ImageDataset, open_dataset
 from zoo.report.sample import Sample
 from zoo.report.subject import Subject
 
@@ -75,10 +71,3 @@ def class_rows(power: float = 1.0, count: int = 6) -> list[dict[str, Any]]:
         | {key: values.tolist() for key, values in gradients.items()}
         for i in range(count)
     ]
-
-
-@functools.cache
-def digits() -> tuple[ImageDataset, ImageDataset]:
-    """Training and test split as the shipped releases had them."""
-    config = parse(DataConfig, zoo.open(PACO).recipe["data"], "data")
-    return open_dataset(config, "train", None), open_dataset(config, "test", None)

@@ -249,7 +249,7 @@ def open_subjects(names: Sequence[str | Path | Release]) -> list[Subject]:
     parts = [Path(str(name).removeprefix("shipped:")).parts for name in given]
     while len({each[0] for each in parts}) == 1 and min(map(len, parts)) > 1:
         parts = [each[1:] for each in parts]
-    labels = ["/".join(each) for each in parts]
+    labels = [str(Path(*each)) for each in parts]
     recipes = recipe_table(subjects).drop(columns="training.seed", errors="ignore")
     keys = [tuple(row) for row in recipes.to_numpy()]
     for subject, label, key in zip(subjects, labels, keys, strict=True):
