@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any
 
 import numpy as np
 import torch
 
-import zoo
-from zoo.config import parse
-from zoo.data import DataConfig, ImageDataset, open_dataset
-from zoo.report.look import Look
+from zoo.report.sample import Sample
 from zoo.report.subject import Subject
 
 PACO = "cifar_resnet20.paco_digits_lt50"
@@ -27,59 +23,39 @@ def subject(label: str = "paco", **changes: Any) -> Subject:
         name=label,
         objective="paco",
         data="digits, long tail 50",
-        seed=0,
         group=label,
         recipe={"objective": {"name": "paco", "alpha": 0.05, "queue_size": 8192, "tau": 0.2}},
-        rows=[],
-        class_rows=[],
         class_names=tuple("abcdefghij"),
         class_counts=torch.from_numpy(COUNTS),
-        without_look="there are no images",
+        no_sample="there are no images",
     )
     return Subject(**given | changes)
 
 
-def some_look(count: int = 60, classes: int = 10, seed: int = 0) -> Look:
-    """A look at features that say their class, but not always."""
+def some_sample(count: int = 60, classes: int = 10, seed: int = 0) -> Sample:
+    """Features that say their class, but not always."""
     draw = torch.Generator().manual_seed(seed)
     labels = torch.arange(count) % classes
-    features = torch.randn(count, 16, generator=draw) + 3 * torch.eye(classes, 16)[labels]
-    unit = torch.nn.functional.normalize(features, dim=1)
-    return Look(
-        data="digits",
-        total=count,
-        seed=seed,
-        index=torch.arange(count),
-        class_names=tuple("abcdefghijklmnopqrstuvwxyz"[:classes]),
-        class_counts=torch.from_numpy(COUNTS[:classes].copy()),
-        features=features,
+    return Sample(
+        features=torch.randn(count, 16, generator=draw) + 3 * torch.eye(16)[labels % 16],
         labels=labels,
-        scores=unit[:20] @ unit.T,
+        class_names=tuple("abcdefghijklmnopqrstuvwxyz"[:classes]),
+        class_counts=torch.from_numpy(np.resize(COUNTS, classes)),
         positive_scores=torch.rand(count, generator=draw),
-        uniformity=-1.5,
-        tolerance=0.7,
-        per_class=torch.linspace(90, 10, classes, dtype=torch.float64),
-        accuracy=50.0,
-        classifier="kNN",
-        neighbours=[],
-        landmarks={"raw pixels": (-1.0, 0.9)},
     )
 
 
 def rows(seed: int = 0, count: int = 66, ft_from: int = 20) -> list[dict[str, Any]]:
     """A record with scores of pairs, transformed from some epoch on, and P_sup with its optimum."""
     draw = np.random.default_rng(seed).normal
-    best = 1 / (1 + 0.01 * 256 * COUNTS / COUNTS.sum())
+    best = float((1 / (1 + 0.01 * 256 * COUNTS / COUNTS.sum())).mean())
     found = []
     for i in range(count):
         t = i / count
         row = {"step": 10 * (i + 1), "epoch": 10 * (i + 1) / 11, "loss": 3 * math.exp(-2 * t), "lr": 0.1}
         row |= {"positive_score": 0.5 + 0.4 * t + 0.01 * draw(), "positive_variance": 0.02}
         row |= {"negative_score": 0.3 - 0.2 * t, "negative_variance": 0.1 + 0.1 * t + 0.01 * draw()}
-        row |= {
-            "p_sup": float(best.mean()) * (1 - 0.6 * math.exp(-3 * t)),
-            "p_sup_optimum": float(best.mean()),
-        }
+        row |= {"p_sup": best * (1 - 0.6 * math.exp(-3 * t)), "p_sup_optimum": best}
         if row["epoch"] > ft_from:
             row |= {f"{name}_ft": 0.9 * row[name] for name in ("positive_score", "negative_variance")}
         found.append(row)
@@ -89,22 +65,9 @@ def rows(seed: int = 0, count: int = 66, ft_from: int = 20) -> list[dict[str, An
 def class_rows(power: float = 1.0, count: int = 6) -> list[dict[str, Any]]:
     """Rows of classes.jsonl: a class contributes in proportion to its images to the power `power`."""
     each = COUNTS ** (power - 1.0)
+    gradients = {"feature_gradient": each, "class_gradient": each * COUNTS / COUNTS.sum()}
     return [
-        {
-            "step": 110 * (i + 1),
-            "epoch": 10 * (i + 1),
-            "looks": 11,
-            "images": (COUNTS * (i + 1)).tolist(),
-            "feature_gradient": each.tolist(),
-            "class_gradient": (each * COUNTS / COUNTS.sum()).tolist(),
-            "center_gradient": (each / 3).tolist(),
-        }
+        {"step": 110 * (i + 1), "looks": 11, "images": (COUNTS * (i + 1)).tolist(), "center_gradient": None}
+        | {key: values.tolist() for key, values in gradients.items()}
         for i in range(count)
     ]
-
-
-@functools.cache
-def digits() -> tuple[ImageDataset, ImageDataset]:
-    """Training and test split as the shipped releases had them."""
-    config = parse(DataConfig, zoo.open(PACO).recipe["data"], "data")
-    return open_dataset(config, "train", None), open_dataset(config, "test", None)

@@ -21,7 +21,6 @@ from zoo.data import DataConfig, open_dataset
 from zoo.data.any_data import as_data, resolve
 from zoo.data.config import Holdout
 from zoo.errors import DataError, ZooError
-from zoo.recipe import Recipe
 
 PACO = "cifar_resnet20.paco_digits_lt50"
 SHORT = {"training.epochs": 2, "training.batch_size": 16, "training.device": "cpu", "training.threads": 1}
@@ -287,14 +286,6 @@ CIFAR = "cifar_resnet32.paco_cifar100_lt100"  # its recipe may download
 TINY = {"training.epochs": [1], "schedule.warmup_epochs": [0], "training.device": ["cpu"]}
 
 
-def begun(out: Path) -> Path:
-    """Return the folder of a run that has only begun."""
-    run = out.parent / "begun" / "run"
-    run.mkdir(parents=True)
-    (run / "recipe.yaml").write_text(Recipe.load(CE).to_yaml())
-    return run
-
-
 USES: list[Callable[[Any, Path], Any]] = [
     lambda data, out: zoo.evaluate(CIFAR, "knn", data, save=False),
     lambda data, out: zoo.embed(CIFAR, data),
@@ -326,7 +317,7 @@ def test_a_folder_that_is_not_there_is_one_line_and_is_not_made(
     "use",
     [
         lambda data, out: zoo.reproduce(PACO, out=out, data=data),
-        lambda data, out: zoo.diagnose(PACO, begun(out), out=out, data=data),
+        lambda data, out: zoo.diagnose(PACO, out=out, data=data),
         lambda data, out: zoo.sweep(CE, PACO, out=out, data=data, vary=TINY),
     ],
 )

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import matplotlib.image
 import numpy as np
 import pytest
 import torch
@@ -22,7 +21,7 @@ from tests.release_helpers import CLASSES, release_of, some_centers, trained_enc
 from zoo.cli import app
 from zoo.modules import Centers
 from zoo.release import Release
-from zoo.report.classes import cluster, draw_centers
+from zoo.report.features import cluster
 
 PACO, MOCO = "cifar_resnet20.paco_digits_lt50", "cifar_resnet20.moco_v2_ft_digits_lt50"
 DIGITS = tuple("0123456789")
@@ -118,13 +117,10 @@ def test_the_encoder_is_read_once_for_all_images(tmp_path: Path) -> None:
     assert release.nearest_classes(digit(1)) != first
 
 
-def test_what_has_no_centers_says_so_and_what_to_use(tmp_path: Path) -> None:
+def test_what_has_no_centers_says_so_and_what_to_use() -> None:
     message = r"moco_v2_ft_digits_lt50 has no centers: its objective moco learned none.*zoo evaluate knn"
     with pytest.raises(zoo.ZooError, match=message):
         zoo.open(MOCO).nearest_classes(digit())
-    with pytest.raises(zoo.ZooError, match=message):
-        zoo.class_map(MOCO, tmp_path / "map.png")
-    assert not (tmp_path / "map.png").exists()
 
 
 def test_other_things_than_images_and_counts_are_refused() -> None:
@@ -155,35 +151,6 @@ def test_the_map_s_order_puts_alike_classes_side_by_side(of: int, members: int) 
     assert sorted(order.tolist()) == list(range(of * members))
     names = [centers.class_names[c] for c in order]
     assert sum(a != b for a, b in itertools.pairwise(names)) == of - 1
-
-
-def test_the_map_is_dark_where_classes_are_alike_and_the_same_each_time(tmp_path: Path) -> None:
-    centers = groups(2, 5, noise=0.3)
-    for name in ("a.png", "b.png"):
-        draw_centers(centers, tmp_path / name, title="model: class centers")
-    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
-    lightness = matplotlib.image.imread(tmp_path / "a.png")[..., :3].mean(-1)
-    colored = np.ptp(matplotlib.image.imread(tmp_path / "a.png")[..., :3], axis=-1) > 0.1
-    rows, columns = np.nonzero(colored)
-    top, left = rows.min(), columns.min()
-    side = columns.max() - left  # the map is a square; the colour bar is below it
-    half = side // 2
-    inside = lightness[top : top + side, left : left + side]
-    alike = np.median([np.median(inside[:half, :half]), np.median(inside[half:, half:])])
-    different = np.median([np.median(inside[:half, half:]), np.median(inside[half:, :half])])
-    assert alike < different - 0.2
-
-
-def test_what_cannot_be_drawn_is_refused(tmp_path: Path) -> None:
-    centers = some_centers(4)
-    for broken, message in (
-        (centers._replace(weight=centers.weight * torch.nan), "NaN or infinity"),
-        (Centers(torch.ones(1, 4), torch.ones(1), torch.ones(1).long(), class_names=("a",)), "found 1 class"),
-    ):
-        with pytest.raises(zoo.ZooError, match=message):
-            draw_centers(broken, tmp_path / "map.png", title="a map")
-    with pytest.raises(zoo.ZooError, match=r"\.png, \.pdf, \.svg"):
-        zoo.class_map(PACO, tmp_path / "map.jpg")
 
 
 def test_a_new_release_shows_the_map_in_its_card(paco: Release, moco: Release) -> None:

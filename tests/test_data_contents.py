@@ -29,8 +29,7 @@ from zoo.image_list import ImageList
 from zoo.release import Release, tensors
 from zoo.release.format import sha256
 from zoo.release.write import check_release
-from zoo.report.diagnose import _open_data
-from zoo.report.opened import open_subject
+from zoo.report.diagnose import open_sets
 
 TAIL = {"profile": "exponential", "imbalance": 4.0, "seed": 0}
 ORDER = np.random.default_rng(0).permutation(IMAGES["train"])
@@ -319,7 +318,7 @@ def test_looking_at_two_releases_gives_each_its_own_images(
     ids = torch.from_numpy(trained.images["train"].ids)
     reverse = altered(trained, tmp_path / "reverse", record=True, train=ids.flip(0))
     for release, expected in ((trained, ids), (reverse, ids.flip(0)), (trained, ids)):
-        found = content_ids(_open_data(open_subject(release), folders / "hub")[0])
+        found = content_ids(open_sets(release, folders / "hub")[0])
         assert np.array_equal(found, expected.numpy())
 
 

@@ -14,7 +14,7 @@ from tests.release_helpers import release_of, trained_encoder
 from zoo.errors import ReleaseError
 from zoo.release import Release, history
 from zoo.release.write import check_release
-from zoo.report import series
+from zoo.report.subject import class_means
 
 CLASSES = {
     "step": 20,
@@ -92,11 +92,11 @@ def test_means_over_the_training_are_the_same_with_the_run_and_without(count: in
             np.sum([row[name] for row in given], axis=0).tolist()
         )
     for name in ("feature_gradient", "class_gradient"):
-        expected = series.class_means(given, name, 2)
-        found = series.class_means(kept, name, 2)
+        expected = class_means(given, name, 2)
+        found = class_means(kept, name, 2)
         assert expected is not None and found is not None
         assert found.tolist() == pytest.approx(expected.tolist(), rel=1e-4, nan_ok=True)
-    assert series.class_means(kept, "center_gradient", 2) is None
+    assert class_means(kept, "center_gradient", 2) is None
 
 
 def test_a_release_keeps_it_and_one_without_has_none(tmp_path: Path) -> None:

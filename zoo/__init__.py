@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from zoo.modules.centers import Centers
     from zoo.objectives import register_objective
     from zoo.release import Release
-    from zoo.report.classes import class_map
     from zoo.report.diagnose import Report, diagnose
 
 __version__ = "0.1.0"
@@ -46,7 +45,6 @@ __all__ = [  # without `open`: a star would put it in the place of the builtin
     "Results",
     "Sweep",
     "ZooError",
-    "class_map",
     "compare",
     "convert",
     "diagnose",
@@ -87,7 +85,6 @@ _HOME_OF = {
         "zoo.modules.centers": ("Centers",),
         "zoo.objectives": ("register_objective",),
         "zoo.release": ("Release",),
-        "zoo.report.classes": ("class_map",),
         "zoo.report.diagnose": ("Report", "diagnose"),
     }.items()
     for name in names

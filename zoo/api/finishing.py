@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from zoo import hub
 from zoo.data import ImageDataset
+from zoo.data.config import data_words
 from zoo.data.image_ids import list_images
 from zoo.errors import DataError, TrainingError, ZooError
 from zoo.evaluation.measure import measure
@@ -24,6 +25,8 @@ from zoo.release import history as histories
 from zoo.release.provenance import START, TEACHERS, inherited_license
 from zoo.release.tensors import round_centers_to_half, round_to_half
 from zoo.report.pictures import draw_pictures
+from zoo.report.sample import Sample
+from zoo.report.subject import Subject
 from zoo.training import Stage, pick_device
 from zoo.training.build import teachers_of
 from zoo.training.facts import training_facts
@@ -97,19 +100,29 @@ def finish(
         [row for row in found if row["step"] <= trained.steps]
         for found in (rows_of(runs), class_rows_of(runs))
     )
-    with show_status("drawing the release's pictures"):
-        pictures = draw_pictures(
-            recipe,
-            train_set,
-            centers,
-            None if encoded is None else encoded.test,
-            train_set.class_names,
-            state,
+    drawn = ["curves"]
+    if entries:
+        drawn.append("accuracies")
+    if encoded is not None:
+        drawn.append("a map of the test features")
+    counts = torch.from_numpy(train_set.class_counts)
+    with show_status(f"drawing: {', '.join(drawn)}"):
+        subject = Subject(
+            name=recipe.name,
+            objective=recipe.objective.name,
+            data=data_words(dataset),
+            recipe=recipe.model_dump(mode="json"),
             rows=rows,
             class_rows=class_rows,
-            entries=entries,
-            dataset=dataset,
+            class_names=train_set.class_names,
+            class_counts=counts,
+            centers=centers,
+            evaluations=entries,
+            sample=None if encoded is None else Sample(*encoded.test, train_set.class_names, counts),
+            label=recipe.name,
+            group=recipe.name,
         )
+        pictures = draw_pictures(subject, state)
     changes = [
         row for stage in stages for row in stage.run.changes() if row.get("step", 0) <= stage.trained.steps
     ]

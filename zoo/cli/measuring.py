@@ -179,30 +179,22 @@ def _as_text(name: str) -> str:
 @app.command()
 def diagnose(
     names: list[str] = Argument(
-        metavar="RELEASE_OR_RUN...",
-        help="Weights names, folders or org/repo; or runs that are not finished. Several: side by side.",
+        metavar="NAME...",
+        help="Weights names, folders or org/repo. Several: side by side.",
     ),
     data: str | None = DATA,
     out: Path | None = Option(None, "--out", help="Folder of the report. Default: runs/diagnosed/NAME."),
-    sample: int = Option(2000, "--sample", help="Test images to look at."),
-    seed: int = Option(0, "--seed", help="Of the sample."),
+    sample: int = Option(2000, "--sample", help="Test images to encode."),
     device: str = DEVICE,
-    workers: int | None = WORKERS,
 ) -> None:
-    """See what trainings did: one HTML report of scores, features, classes and numbers, with its figures."""
+    """See what trainings did: one HTML page of figures and numbers, which opens offline."""
     check_early(data=data, out=out)
     import zoo
 
-    report = zoo.diagnose(
-        *names, out=out, data=data, sample=sample, seed=seed, device=device, workers=workers
-    )
+    report = zoo.diagnose(*names, out=out, data=data, sample=sample, device=device)
     for subject in report.subjects:
-        if subject.without_look is not None:
-            print(f"{subject.label}: no look at its images: {subject.without_look}")
-    for each in report.figures:
-        if each.missing is not None:
-            print(f"not drawn: {each.title}: {each.missing}")
-    drawn = sum(each.missing is None for each in report.figures)
-    print(f"{drawn} figures, as PNG and SVG: {report.folder / 'figures'}")
-    print(f"numbers: {report.folder / 'numbers.json'}")
+        if subject.sample is None:
+            print(f"{subject.label}: {subject.no_sample}")
+    for title, reason in report.missing.items():
+        print(f"not drawn: {title}: {reason}")
     print(f"report: {report.html}")

@@ -31,7 +31,7 @@ from zoo.recipe import Recipe
 from zoo.recipe.protocols import TRAINED
 from zoo.release import Release, format
 from zoo.release.provenance import origins, sha256_of
-from zoo.report.diagnose import unseen
+from zoo.report.subject import open_subjects
 
 RISK = 0.01
 """How often an equally good training may fail in any of its figures."""
@@ -260,7 +260,7 @@ def reproduce(
     facts = () if recipe.training.early_stopping else FACTS
     figures = [row("training", fact, old[fact], new[fact]) for fact in facts if fact in old]
     if seeds and tolerance is None:
-        before, after = unseen(recorded.path, made.path)
+        before, after = open_subjects([recorded.path, made.path])
         figures += scalar_rows(before.numbers, after.numbers, [each.figures for each in seeds])
     images = np.asarray(test_set.class_counts), np.asarray(train_set.class_counts)
     hashes = ("weights_sha256", "centers_sha256")

@@ -13,9 +13,8 @@ from typing import Any
 import pandas as pd
 
 from zoo import catalog, locks
-from zoo.config import listed
 from zoo.api.pretraining import open_sets, pretrain
-from zoo.config import Config, load_yaml, parse
+from zoo.config import Config, listed, load_yaml, parse
 from zoo.data.any_data import folder_for, own_root, reads_folder
 from zoo.errors import RecipeError, ZooError, did_you_mean
 from zoo.experiments.records import RunRecord
@@ -27,7 +26,8 @@ from zoo.markdown import markdown_table
 from zoo.recipe import Recipe
 from zoo.recipe.overrides import override_of
 from zoo.release import Release
-from zoo.report.diagnose import diagnose, unseen
+from zoo.report.diagnose import diagnose
+from zoo.report.subject import open_subjects
 
 _LONGEST = 40  # characters of a label
 _USUAL = re.compile(
@@ -223,7 +223,7 @@ def _conclude(
 ) -> Sweep:
     """Compare all finished runs, and write what was found."""
     folders = [run.folder for run in trained]
-    subjects = unseen(*folders)
+    subjects = open_subjects(folders)
     names = dict.fromkeys(name for subject in subjects for name in subject.numbers)
     watch = written.watch if written else {name: name for name in names if _USUAL.fullmatch(name)}
     if any("features/" in each for each in watch.values()):  # of which only a look at images tells

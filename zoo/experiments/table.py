@@ -15,8 +15,7 @@ import pandas as pd
 from pydantic import Field
 
 from zoo import catalog
-from zoo.config import listed
-from zoo.config import Config, load_yaml, parse
+from zoo.config import Config, listed, load_yaml, parse
 from zoo.errors import ZooError, capital
 from zoo.experiments.records import RESULTS, Evaluated, RunRecord, as_json, find, shipped_leaves
 from zoo.experiments.statistics import Summary, draw_numbers, duration, summarize

@@ -1,164 +1,176 @@
-"""The look that all figures share: white, small, readable in grey and by colour-blind people."""
+"""The style that all figures share: white, small, readable in grey and by colour-blind people."""
 
 from __future__ import annotations
 
-import io
-import textwrap
+import inspect
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib as mpl
-import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties, fontManager
-from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
+from matplotlib.font_manager import fontManager
+from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
-from zoo.errors import ZooError
-from zoo.files import write_atomic, writing
+from zoo.files import writing
+from zoo.report.subject import Subject
 
 # Okabe & Ito 2008 without its yellow (invisible on white), ordered so that neighbours differ in lightness,
 # then three of Paul Tol's "muted" set. Ten classes at most are told apart by colour, in grey by the marker.
 COLORS = (
-    "#0072B2",
-    "#E69F00",
-    "#009E73",
-    "#D55E00",
-    "#56B4E9",
-    "#882255",
-    "#CC79A7",
-    "#333333",
-    "#999933",
-    "#AA4499",
+    *("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9"),
+    *("#882255", "#CC79A7", "#333333", "#999933", "#AA4499"),
 )
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "h")
-INK, FAINT, PALE = "#222222", "#8A8A8A", "#D9D9D9"
-SOLID, DASHED, DOTTED = "-", (0, (4, 1.5)), (0, (1, 1.2))
+FAINT = "#8A8A8A"
 
-COLUMN = 3.4
-"""Inches of a figure's width: a column of a paper. A telephone 360 CSS pixels wide has 326 for it."""
-LETTERS, CELLS = 8.5, 7.6
-"""Points of the smallest letters, and of numbers in cells: 11 and 10 CSS pixels on that telephone."""
+Draw = Callable[[Sequence[Subject]], Figure]
+Lacks = Callable[[Subject], str | None]
 
-_DPI = 200
 # For letters that matplotlib's own font lacks, class names in Chinese for one, where one is installed.
 _FALLBACKS = ("Noto Sans CJK SC", "WenQuanYi Micro Hei", "Microsoft YaHei", "PingFang SC", "Arial Unicode MS")
-# Set explicitly, so that a user's matplotlibrc or style cannot change a published figure.
 _STYLE: dict[str, Any] = {
-    "font.size": LETTERS,
+    "font.size": 8.5,
     "figure.titlesize": 9.5,
-    "figure.titleweight": "bold",
-    "axes.titlesize": 9.0,
+    "axes.titlesize": 9,
     "axes.titlelocation": "left",
-    "axes.labelsize": LETTERS,
     "axes.edgecolor": FAINT,
-    "axes.labelcolor": INK,
-    "axes.linewidth": 0.6,
     "axes.grid": True,
     "axes.axisbelow": True,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "xtick.labelsize": LETTERS,
-    "ytick.labelsize": LETTERS,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "xtick.major.size": 2,
-    "ytick.major.size": 2,
-    "legend.fontsize": LETTERS,
-    "legend.frameon": False,
-    "legend.borderpad": 0,
-    "legend.labelspacing": 0.25,
     "grid.color": "#E4E4E4",
-    "grid.linewidth": 0.6,
-    "text.color": INK,
+    "legend.frameon": False,
+    "lines.linewidth": 1.4,
+    "lines.markersize": 3.5,
     "text.parse_math": False,  # a class may be called "$"
-    "svg.fonttype": "path",  # looks the same where the font is not installed
     "svg.hashsalt": "zoo",
 }
-# What would make two equal figures differ as files.
-_METADATA: dict[str, dict[str, Any]] = {
-    ".png": {"Software": None},
-    ".pdf": {"CreationDate": None},
-    ".svg": {"Date": None},
-}
+WIDTH = 3.4
+"""Inches of a figure: a column of a paper."""
 
 
-def write_figure(make: Callable[[], Figure | None], *paths: Path, title: str | None = None) -> bool:
-    """Write the figure that `make` returns to every path (.png, .svg or .pdf), each in one step.
+class Kind(NamedTuple):
+    """A figure that can be made.
 
-    Equal figures are equal files, whatever the user's own settings of matplotlib.
-
-    Returns:
-        Whether there was a figure.
-
-    Raises:
-        ZooError: for another kind of file, or one that cannot be written.
+    Attributes:
+        title: heading.
+        reading: what is drawn and how to read it, with source: the function's docstring.
+        lacks: why a subject cannot be drawn, or None.
+        most: groups of subjects that it has room for.
+        draw: draws subjects that lack nothing.
     """
-    for path in paths:
-        if path.suffix not in _METADATA:
-            raise ZooError(f'figure: found "{path}", expected a file that ends in {", ".join(_METADATA)}')
+
+    title: str
+    reading: str
+    lacks: Lacks
+    most: int
+    draw: Draw
+
+
+FIGURES: dict[str, Kind] = {}
+"""Every figure by the name of its function, in the order of the report."""
+
+
+def figure(title: str, lacks: Lacks, *, most: int = 8) -> Callable[[Draw], Draw]:
+    """Make a function one of `FIGURES`, with the common style and a legend of all labels; see `Kind`."""
+
+    def register(draw: Draw) -> Draw:
+        @wraps(draw)
+        def drawn(subjects: Sequence[Subject]) -> Figure:
+            with _styled():
+                made = draw(subjects)
+                handles: dict[str, Any] = {}
+                for axes in made.axes:
+                    for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+                        handles.setdefault(label, handle)
+                if len(handles) > 1:
+                    columns = 2 if max(map(len, handles)) < 20 else 1
+                    made.legend(handles.values(), handles, loc="outside lower left", ncols=columns)
+            return made
+
+        FIGURES[draw.__name__] = Kind(title, str(inspect.getdoc(draw)), lacks, most, drawn)
+        return drawn
+
+    return register
+
+
+def lacks_unless(reason: str, has: Callable[[Subject], object]) -> Lacks:
+    """Return a function that gives `reason` for a subject that has not something."""
+    return lambda subject: None if has(subject) else reason
+
+
+def _styled() -> Any:
+    """Return a context with this style alone, whatever the user's own settings of matplotlib."""
     fonts = ["DejaVu Sans", *(name for name in _FALLBACKS if name in fontManager.get_font_names())]
     defaults = {key: value for key, value in mpl.rcParamsDefault.items() if key != "backend"}
-    with mpl.rc_context({**defaults, **_STYLE, "font.family": fonts}):
-        figure = make()
-        if figure is None:
-            return False
+    return mpl.rc_context({**defaults, **_STYLE, "font.family": fonts})
+
+
+def save(made: Figure, *paths: Path, title: str = "") -> None:
+    """Write a figure to files that end in .png or .svg.
+
+    Raises:
+        ZooError: for one that cannot be written.
+    """
+    with _styled():
         if title:
-            title = "\n".join(textwrap.fill(line, 36) for line in title.splitlines())
-            if figure.legends:  # the layout would put a figure's title on top of its legend
-                (legend,) = figure.legends
-                legend.set_title(title, FontProperties(weight="bold", size=_STYLE["figure.titlesize"]))
-                legend.set_alignment("left")
-            else:
-                figure.suptitle(title, x=0.01, ha="left")
+            made.suptitle(title, x=0.01, ha="left", wrap=True)
         for path in paths:
-            buffer = io.BytesIO()
-            figure.savefig(buffer, format=path.suffix[1:], dpi=_DPI, metadata=_METADATA[path.suffix])
             with writing(f'figure "{path}"'):
-                write_atomic(path, partial(Path.write_bytes, data=buffer.getvalue()))
-            # the layout's last digits differ from run to run, and names in an SVG are made of them
-            figure.set_layout_engine("none")
-            for axes in figure.axes:
-                bounds = [round(edge, 6) for edge in axes.get_position(original=True).bounds]
-                axes.set_position((bounds[0], bounds[1], bounds[2], bounds[3]))
-    return True
+                path.parent.mkdir(parents=True, exist_ok=True)
+                made.savefig(path, dpi=200)
 
 
-def panels(
-    heights: Sequence[float], legend: Sequence[Any] = (), *, columns: int = 1, sharex: bool = False
-) -> tuple[Figure, list[Axes]]:
-    """Return a figure, and its panels row by row: rows of so many inches each, under a legend."""
-    labels = [str(handle.get_label()) for handle in legend]
-    beside = 2 if all(len(label) <= 20 for label in labels) else 1
-    above = 0.17 * -(-len(labels) // beside)
-    figure = Figure((COLUMN, sum(heights) + above), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots(len(heights), columns, squeeze=False, height_ratios=heights, sharex=sharex)
-    if legend:
-        figure.legend(handles=list(legend), loc="outside upper left", ncols=beside, handlelength=2.4)
-    return figure, list(axes.ravel())
+def panels(rows: int, height: float, *, columns: int = 1, sharex: bool = False) -> tuple[Figure, list[Axes]]:
+    """Return a figure and its panels row by row, each so many inches high."""
+    made = Figure((WIDTH, rows * height + 0.3), layout="constrained")
+    return made, list(made.subplots(rows, columns, squeeze=False, sharex=sharex).ravel())
 
 
-def decades(axis: Any) -> None:
-    """Write plain numbers along a logarithmic axis: 1, 2 and 5 of each decade, of many decades the 1."""
-    low, high = sorted(axis.get_view_interval())
-    if high / low < 6:
-        axis.set_major_locator(MaxNLocator(4))
-    else:
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low < 300 else (1,), numticks=12))
+class Group(NamedTuple):
+    """Subjects that differ in the seed alone, which figures draw as one in the style of their place."""
+
+    label: str
+    subjects: tuple[Subject, ...]
+    place: int
+
+    @property
+    def style(self) -> dict[str, Any]:
+        """Colour of its lines and points, and the marker that tells them apart in grey."""
+        return {"color": COLORS[self.place % len(COLORS)], "marker": MARKERS[self.place % len(MARKERS)]}
+
+
+def groups_of(subjects: Sequence[Subject]) -> list[Group]:
+    """Return the groups in the order of their first subjects."""
+    found: dict[str, list[Subject]] = {}
+    for subject in subjects:
+        found.setdefault(subject.group, []).append(subject)
+    return [Group(label, tuple(members), members[0].place) for label, members in found.items()]
+
+
+def draw_lines(axes: Axes, group: Group, lines: pd.DataFrame, variant: str = "", dash: str = "-") -> None:
+    """Draw the mean of a group's seeds as a line with a few markers, and each of several seeds faintly.
+
+    Args:
+        axes: where.
+        group: gives colour, marker and label.
+        lines: a column for each seed, over what is along the axis.
+        variant: what of the group it is, for the legend.
+        dash: of the line.
+    """
+    if lines.shape[1] > 1:
+        axes.plot(lines.index, lines, color=group.style["color"], linewidth=0.6, alpha=0.4, linestyle=dash)
+    mean = lines.mean(axis=1)
+    label, every = f"{group.label}, {variant}" if variant else group.label, max(len(mean) // 6, 1)
+    axes.plot(mean.index, mean, linestyle=dash, label=label, markevery=every, **group.style)
+
+
+def plain_log(axis: Any) -> None:
+    """Write plain numbers along a logarithmic axis: 1, 2 and 5 of each decade."""
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=12))
     axis.set_major_formatter(StrMethodFormatter("{x:,g}"))
     axis.set_minor_formatter(NullFormatter())
-
-
-def positive(values: Any) -> Any:
-    """Return values with what is not positive as NaN, for a logarithmic axis."""
-    values = np.asarray(values, dtype=float)
-    return np.where(values > 0, values, np.nan)
-
-
-def shortened(text: str, longest: int) -> str:
-    """Return a text of so many characters at most; what is too long ends in an ellipsis."""
-    return text if len(text) <= longest else f"{text[: longest - 1].rstrip()}…"
