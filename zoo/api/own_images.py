@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from zoo.data import DataConfig, ImageDataset, open_dataset
-from zoo.data.cifar import from_archive
 from zoo.data.dataset import Split
 from zoo.data.image_ids import OtherImages, list_images
 from zoo.data.memory import Root
+from zoo.data.sources import from_archive
 from zoo.errors import DataError
 from zoo.image_list import ImageList
 from zoo.release import Release

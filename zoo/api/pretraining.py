@@ -11,8 +11,8 @@ from zoo import hub
 from zoo.api.finishing import Finished, finish
 from zoo.config import plain_kind
 from zoo.data import DataConfig, ImageDataset, open_dataset
-from zoo.data.cifar import from_archive
 from zoo.data.memory import Root
+from zoo.data.sources import from_archive
 from zoo.errors import DataError, Interrupted, RecipeError, TrainingError, ZooError, ZooWarning
 from zoo.files import RUNS, write_text
 from zoo.image_list import ImageList

@@ -11,8 +11,8 @@ from pydantic import Field
 
 from zoo import catalog
 from zoo.config import Config, parse
-from zoo.data.cifar import as_archive
 from zoo.data.config import data_words
+from zoo.data.sources import as_archive
 from zoo.errors import RecipeError, ReleaseError
 from zoo.recipe import Recipe
 from zoo.recipe.overrides import COMPUTATION

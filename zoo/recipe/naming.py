@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from zoo.data import DataConfig
-from zoo.data.cifar import as_archive
 from zoo.data.config import selection_words
 from zoo.data.memory import Root
-from zoo.data.sources import data_name
+from zoo.data.sources import as_archive, data_name
 from zoo.recipe.overrides import value_of
 from zoo.recipe.recipe import Recipe
 from zoo.release.schema import MAX_NAME
