@@ -174,19 +174,14 @@ def test_images_without_labels_have_features_and_classes_and_can_be_learned_from
 ) -> None:
     files = [file for file, _ in ImageFolder(str(digits)).samples]
     features = zoo.embed(PACO, digits).features
-    for images in (files, [Path(file) for file in files], [np.asarray(Image.open(file)) for file in files]):
+    for images in (files, [np.asarray(Image.open(file)) for file in files]):
         found = zoo.embed(PACO, images)
         assert torch.equal(found.features, features) and found.labels is None
-    assert zoo.embed(PACO, files).names == tuple(files)
-    assert zoo.embed(PACO, [Image.open(files[0])]).names == ("image 0",)
+    assert zoo.embed(PACO, files[:2]).names == tuple(files[:2])
     with pytest.raises(ZooError, match=r"have no labels.* in Python \(image, label\) for each"):
         zoo.finetune(init=PACO, data=files, out=tmp_path / "out", overrides=SHORT)
-    made = zoo.pretrain(
-        arch="cifar_resnet20",
-        data=files,
-        out=tmp_path / "made",
-        overrides={**SHORT, "objective.head_hidden": 16, "training.epochs": 1},
-    )
+    changes = {**SHORT, "objective.head_hidden": 16, "training.epochs": 1}
+    made = zoo.pretrain(arch="cifar_resnet20", data=files, out=tmp_path / "made", overrides=changes)
     assert made.class_names == () and made.recipe["data"]["source"]["kind"] == "memory"
 
 
@@ -204,7 +199,7 @@ IMAGE = np.zeros((8, 8, 3), dtype=np.uint8)
 
 
 class Pairs(Dataset[Any]):
-    def __init__(self, *rows: Any) -> None:
+    def __init__(self, rows: Any) -> None:
         self.rows = rows
 
     def __len__(self) -> int:
@@ -223,7 +218,7 @@ def classes(data: Any) -> tuple[list[int], tuple[str, ...]]:
 def test_text_stays_text_and_numbers_are_named_by_their_range() -> None:
     assert classes([(IMAGE, "1"), (IMAGE, "01")]) == ([1, 0], ("01", "1"))
     assert classes([(IMAGE, 2), (IMAGE, 0)]) == ([2, 0], ("0", "1", "2"))
-    assert classes(Pairs((IMAGE, torch.tensor(1)), (IMAGE, np.int64(0)))) == ([1, 0], ("0", "1"))
+    assert classes(Pairs([(IMAGE, torch.tensor(1)), (IMAGE, np.int64(0))])) == ([1, 0], ("0", "1"))
     assert classes([(IMAGE, 1.0), (IMAGE, 0.0)]) == ([1, 0], ("0", "1"))
 
 
@@ -231,12 +226,12 @@ def test_text_stays_text_and_numbers_are_named_by_their_range() -> None:
     ("label", "expected"),
     [
         (-1, "label of image 1: found label -1, expected 0, 1, ..."),
-        (0.5, "label of image 1: found label 0.5, expected 0, 1, ..."),
-        (None, "label of image 1: found label None, expected 0, 1, ..."),
+        (0.5, "label of image 1: found label 0.5"),
+        (None, "label of image 1: found label None"),
         ("cat", "found label 'cat', expected 0, 1, .* or text for all images"),
     ],
 )
-@pytest.mark.parametrize("kind", [list, lambda rows: Pairs(*rows)])
+@pytest.mark.parametrize("kind", [list, Pairs])
 def test_a_label_that_is_no_class_is_one_line(kind: Any, label: Any, expected: str) -> None:
     with pytest.raises(DataError, match=expected):
         classes(kind([(IMAGE, 0), (IMAGE, label)]))
@@ -289,14 +284,6 @@ CIFAR = "cifar_resnet32.paco_cifar100_lt100"  # its recipe may download
 TINY = {"training.epochs": [1], "schedule.warmup_epochs": [0], "training.device": ["cpu"]}
 
 
-def begun(out: Path) -> Path:
-    """Return the folder of a run that has only begun."""
-    run = out.parent / "begun" / "run"
-    run.mkdir(parents=True)
-    (run / "recipe.yaml").write_text(Recipe.load(CE).to_yaml())
-    return run
-
-
 USES: list[Callable[[Any, Path], Any]] = [
     lambda data, out: zoo.evaluate(CIFAR, "knn", data, save=False),
     lambda data, out: zoo.embed(CIFAR, data),
@@ -329,9 +316,7 @@ def test_a_folder_that_is_not_there_is_one_line_and_is_not_made(
     "use",
     [
         lambda data, out: zoo.reproduce(PACO, out=out, data=data),
-        lambda data, out: zoo.diagnose(PACO, begun(out), out=out, data=data),
         lambda data, out: zoo.sweep(CE, PACO, out=out, data=data, vary=TINY),
-        lambda data, out: api.profile_step(Recipe.load(CIFAR), out=out, data=data),
     ],
 )
 def test_other_images_are_refused_where_a_recipes_own_are_meant(
@@ -362,13 +347,10 @@ def put(path: Path) -> None:
         ("digits", "train/a/1.png", "folder"),
         # the own data, or a place to download them to
         ("cifar100", "cifar-10-batches-py", None),  # torchvision's archives share a folder
-        ("cifar10", "flowers/jpg/1.png", None),
         ("cifar10", "README.md cifar-10-python.tar.gz images.zip .cache/1.png ._1.png", None),
         ("cifar10", "plain_text/train-00000-of-00001.parquet cats/1.png", None),
-        ("cifar10", "train-00000-of-00001.parquet", None),
         ("cifar10", "cifar-10-batches-py train/a/1.png", None),
         ("folder", "train/a/1.png", None),
-        ("folder", "val/a/1.png", None),
     ],
 )
 def test_a_folder_is_other_data_where_the_own_do_not_lie_in_it(

@@ -79,6 +79,7 @@ def test_blur_kernel_larger_than_the_view_is_refused_before_anything_runs():
         ({"source": {"kind": "digits"}, "long_tail": {"imbalance": 0.01}}, "greater than or equal to 1"),
         ({"source": {"kind": "digits"}, "long_tail": {"profile": "exp", "imbalance": 10}}, "exponential"),
         ({"source": {"kind": "list", "train": "a"}}, "missing key .*test"),
+        ({"source": {"kind": "digits"}, "partial_labels": {"kind": "uniform", "rate": 1.0}}, "less than 1"),
     ],
 )
 def test_wrong_data_sections_are_refused_by_name(data, message):

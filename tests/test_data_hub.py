@@ -91,14 +91,14 @@ def test_without_an_answer_the_cache_is_taken(hub):
 def test_configurations_are_told_apart(hub):
     hub.create(REPO, {f"{name}/train-0.parquet": shard([0]) for name in ("fine", "coarse")})
     refused(r"configurations coarse, fine, expected .*data\.source\.config.*hub:alice/photos\?config=coarse")
-    refused('in "fin".*Did you mean "fine"', config="fin")
+    refused('no parquet files of "train" in "fin"', config="fin")
     fine = opened(config="fine")
     assert (len(fine), fine.describe()["name"], fine.describe()["hub_folder"]) == (
         1,
         "alice/photos fine",
         "fine",
     )
-    refused('no test files "test".*data.source.test', "test", config="fine")
+    refused('no parquet files of "test" in "fine".*data.source.test', "test", config="fine")
 
 
 def test_a_spec_is_evaluated_on(hub):

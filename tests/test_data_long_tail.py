@@ -1,18 +1,15 @@
 """Long tails and few labels: the counts, the very images of the literature, and what records say of them."""
 
 import random
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from zoo.data import DataConfig, LongTail, open_dataset, parse_data_spec
-from zoo.data.config import Digits, Parquet, Subset, selection_words
+from zoo.data.config import Digits, Subset, selection_words
 from zoo.data.long_tail import class_sizes, select_long_tail, select_subset
 from zoo.errors import DataError, RecipeError
 from zoo.recipe import Recipe
-
-SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
 def reference(labels, imbalance, seed, n_max):
@@ -161,21 +158,3 @@ def test_recipes_take_a_subset_with_any_objective() -> None:
     assert len(open_dataset(moco.data, "train", None)) == pytest.approx(344 / 2, abs=5)
     with pytest.raises(RecipeError, match="found neither of fraction and per_class"):
         Recipe.load("cifar_resnet20.moco_v2_ft_digits_lt50", ["data.subset={seed: 0}"])
-
-
-@pytest.mark.shared
-@pytest.mark.parametrize(
-    ("folder", "label", "total", "classes"),
-    [("cifar100", "fine_label", 10_847, 100), ("cifar10-jpeg", "label", 12_406, 10)],
-)
-def test_real_files_give_the_published_sizes(folder, label, total, classes):
-    root = SHARED / folder
-    if not root.is_dir():
-        pytest.skip(f"no {root}")
-    data = open_dataset(
-        DataConfig(source=Parquet(label=label), long_tail=LongTail(imbalance=100.0)), "train", root
-    )
-    assert (len(data), data.num_classes) == (total, classes)
-    assert data.class_counts.max() == 100 * data.class_counts.min()
-    assert data.image(0).size == (32, 32)
-    assert data.class_names[0] in {"apple", "airplane"}

@@ -1,7 +1,5 @@
 """Partial labels: which classes are possible for each image, from drawing them to the batch."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -9,11 +7,10 @@ import torch
 from tests.data_fixtures import MEAN, STD
 from zoo.config import parse
 from zoo.data import DataConfig, LongTail, TrainLoader, ViewsConfig, open_dataset
-from zoo.data.config import Digits, GroupedCandidates, Parquet, UniformCandidates
+from zoo.data.config import Digits, GroupedCandidates, UniformCandidates
 from zoo.data.long_tail import draw_candidates
-from zoo.errors import DataError, ZooError
+from zoo.errors import DataError
 
-SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 NAMES = [str(c) for c in range(10)]
 GROUPS = [["0", "6", "8", "9"], ["1", "7", "4"], ["2", "3", "5"]]
 BACKENDS = [("tensor", 0), ("torchvision", 0), ("torchvision", 2)]
@@ -45,12 +42,6 @@ def test_uniform_draws_are_the_authors(rate):
     assert np.array_equal(drawn, authors_uniform(labels, 7, rate, 5))
 
 
-def test_exact_draws_of_a_small_case_are_pinned():
-    drawn = draw_candidates(UniformCandidates(rate=0.5), np.array([3, 0, 1]), NAMES[:4])
-    # RandomState(0): .549 .715 .603 .545 | .424 .646 .438 .892 | .964 .383 .792 .529
-    assert drawn.astype(int).tolist() == [[0, 0, 0, 1], [1, 0, 1, 0], [0, 1, 0, 0]]
-
-
 def test_grouped_candidates_stay_in_the_true_labels_group_and_are_the_uniform_ones_there():
     labels = np.arange(2000) % 10
     drawn = draw_candidates(GroupedCandidates(rate=0.5, seed=4, groups=GROUPS), labels, NAMES)
@@ -75,25 +66,6 @@ def test_groups_that_do_not_fit_the_classes_name_the_class(groups, message):
     config = GroupedCandidates(rate=0.5, groups=groups)
     with pytest.raises(DataError, match=message) as caught:
         draw_candidates(config, np.arange(4), NAMES[:4])
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("section", "message"),
-    [
-        ({"kind": "uniform", "rate": 1.0}, r'"data.partial_labels.rate": found 1.0 .*less than 1'),
-        ({"kind": "uniform", "rate": -0.1}, "greater than or equal to 0"),
-        ({"kind": "unifrom", "rate": 0.5}, r'"data.partial_labels.kind".*Did you mean "uniform"'),
-    ],
-)
-def test_a_section_that_does_not_fit_names_the_key(section, message):
-    from zoo.config import Config
-
-    class Recipe(Config):
-        data: DataConfig
-
-    with pytest.raises(ZooError, match=message) as caught:
-        parse(Recipe, {"data": {"source": {"kind": "digits"}, "partial_labels": section}}, "r.yaml")
     assert "\n" not in str(caught.value)
 
 
@@ -195,28 +167,3 @@ def test_batches_have_the_candidates_of_their_images(some, backend, workers):
         assert batch.candidates.dtype == torch.bool
         assert np.array_equal(batch.candidates.numpy(), some.candidates[batch.index.numpy()])
         assert batch.candidates[torch.arange(len(batch.labels)), batch.labels].all()
-
-
-# --- real data ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.shared
-def test_the_coarse_classes_of_cifar100_written_as_groups_are_its_coarse_labels():
-    root = SHARED / "cifar100"
-    if not root.is_dir():
-        pytest.skip(f"no {root}")
-    fine = open_dataset(DataConfig(source=Parquet(label="fine_label")), "train", root)
-    coarse = open_dataset(DataConfig(source=Parquet(label="coarse_label")), "train", root).labels
-    groups = [
-        [fine.class_names[c] for c in np.unique(fine.labels[coarse == superclass])]
-        for superclass in range(20)
-    ]
-    assert [len(group) for group in groups] == [5] * 20
-    section = GroupedCandidates(rate=0.9, groups=groups)
-    source = Parquet(label="fine_label")
-    data = open_dataset(DataConfig(source=source, partial_labels=section), "train", root)
-    superclass_of = np.zeros(100, dtype=np.int64)
-    superclass_of[fine.labels] = coarse
-    rows, classes = np.nonzero(data.candidates)
-    assert np.array_equal(superclass_of[classes], coarse[rows])
-    assert len(rows) / len(data) == pytest.approx(1 + 0.9 * 4, abs=0.02)

@@ -285,6 +285,12 @@ REFUSALS: dict[str, tuple[dict[str, Any], Callable[[Path], Any], str, str]] = {
         "train",
         "train.parquet#1: found label -1",
     ),
+    "other names": (
+        {"kind": "parquet"},
+        shards(train={"labels": [0], "names": "ab"}, test={"labels": [0], "names": "ba"}),
+        "test",
+        "name other classes",
+    ),
     "beyond names": (
         {"kind": "parquet"},
         shards(train={"labels": [0, 2], "names": "ab"}),

@@ -100,10 +100,8 @@ class HubDataset(Config):
     """Name of a split, or a pattern for the names of its files; as for parquet files."""
     test: str = "test"
     """Likewise, of the test images."""
-    image: str | None = None
-    """Column of {bytes, path} or of plain bytes; by default `image`, or else `img`."""
-    label: str = "label"
-    """Column of integers or words."""
+    label: str | None = None
+    """Column of integers or words; where there is one, or one called `label`, it is found."""
 
     @field_validator("revision")
     @classmethod

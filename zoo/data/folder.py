@@ -19,7 +19,7 @@ from zoo.data.config import Folder, ListFiles
 from zoo.data.dataset import ImageDataset, ImageStore, Split
 from zoo.data.labels import class_labels, nearest_class
 from zoo.errors import DataError, ZooWarning, did_you_mean, few
-from zoo.files import is_dir, is_file, names_in, read_text
+from zoo.files import exists, is_dir, is_file, names_in, read_text
 from zoo.launch import rank
 
 _MOST = 1000  # entries of one folder that are looked at: it may have millions
@@ -29,27 +29,16 @@ _NUMBER = re.compile(r"0|[1-9][0-9]*")  # `007` is text
 _NO_CLASS = re.compile(r"-[0-9]+|[-+]?[0-9]+\.[0-9]*")
 
 
-def require_root(root: Path | None, kind: str) -> Path:
-    """Return the data folder.
-
-    Raises:
-        DataError: when none was given, or it is none.
-    """
-    if root is None:
-        raise DataError(f"{kind}: no data folder given; give the one that holds the data with --data DIR")
-    if not is_dir(root):
-        raise DataError(f'{kind}: there is no folder "{root}", which --data gives')
-    return root
-
-
-def require_path(root: Path | None, given: str, kind: str, what: str) -> Path:
+def require_path(root: Path | None, given: str, kind: str, what: str = "data folder") -> Path:
     """Return the file or folder `given`, relative to the data folder unless absolute.
 
     Raises:
-        DataError: naming `what` is missing and what lies beside it.
+        DataError: naming `what` is missing and what lies beside it, or that no data folder was given.
     """
-    path = Path(given) if Path(given).is_absolute() else require_root(root, kind) / given
-    if not (is_file(path) or is_dir(path)):
+    if root is None and not Path(given).is_absolute():
+        raise DataError(f"{kind}: no data folder given; give the one that holds the data with --data DIR")
+    path = Path(root or "", given)
+    if not exists(path):
         beside = names_in(path.parent)
         hint = did_you_mean(path.name, beside) or f" There are: {few(beside) or 'no files'}"
         raise DataError(f'{kind}: no {what} "{given}", looked for {path}.{hint}')
@@ -118,9 +107,8 @@ def open_folder(source: Folder, split: Split, root: Path | None) -> ImageDataset
         DataError: for a missing folder, a class without training images, or a test class without its
             training class.
     """
-    base = require_root(root, "folder")
-    path = require_path(base, source.train if split == "train" else source.test, "folder", f"{split} folder")
-    train, here = base / source.train, folders_in(path)
+    path = require_path(root, source.train if split == "train" else source.test, "folder", f"{split} folder")
+    train, here = Path(root or "", source.train), folders_in(path)
     paths = image_files(path)
     store = ImageStore(paths, paths, folder=path)
     if split == "train" and not here and paths:

@@ -25,7 +25,7 @@ from zoo.data.config import (
     TorchvisionSource,
 )
 from zoo.data.dataset import ImageDataset, ImageStore, Split
-from zoo.data.folder import open_folder, open_list, require_root
+from zoo.data.folder import open_folder, open_list, require_path
 from zoo.data.image_ids import find_listed
 from zoo.data.labels import OTHER_FORM, composed
 from zoo.data.long_tail import draw_candidates, select_long_tail, select_subset, stratified_split
@@ -163,8 +163,7 @@ def data_name(source: Source, root: Root) -> str:
     if isinstance(source, Memory) or isinstance(root, MemoryImages):
         return str(getattr(source, "name", "images"))
     if isinstance(source, HubDataset):
-        label = None if source.label == HubDataset.model_fields["label"].default else source.label
-        return " ".join(part for part in (source.repo, source.config, label) if part)
+        return " ".join(filter(None, (source.repo, source.config, source.label)))
     folder = Path(root).resolve().name if root is not None else source.kind
     return f"{folder} {source.label}" if source.kind == "parquet" else folder
 
@@ -261,7 +260,7 @@ def open_cifar(source: TorchvisionSource, split: Split, root: Path | None) -> Im
 
     copy = COPIES[source.kind]
     if root is None or not source.download:
-        root = require_root(root, source.kind)
+        root = require_path(root, ".", source.kind)
     archive = copy.archive_in(root)
     present = is_dir(archive)
     parquet = None if present else copy.parquet_in(root)

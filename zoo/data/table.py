@@ -7,20 +7,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from zoo.data.config import DataConfig, Holdout, HubDataset, Parquet
 from zoo.data.dataset import Encoded, ImageDataset, ImageStore, Split
-from zoo.data.folder import require_root
+from zoo.data.folder import require_path
 from zoo.data.labels import class_labels
 from zoo.errors import DataError, did_you_mean, few
 from zoo.files import is_file, names_in
 
 _SHARD = re.compile(r".*-(\d+)-of-(\d+)(-[0-9a-f]+)?\.parquet")
-_IMAGE_COLUMNS = ("image", "img")
 
 
 def open_parquet(source: Parquet, split: Split, root: Path | None, *, linked: bool = True) -> ImageDataset:
@@ -38,7 +36,7 @@ def open_parquet(source: Parquet, split: Split, root: Path | None, *, linked: bo
         DataError: for missing files or columns, labels that are no class, or without `datasets`.
     """
     wanted = source.train if split == "train" else source.test
-    folder = Path(root or "") if Path(wanted).is_absolute() else require_root(root, "parquet")
+    folder = Path(root or "") if Path(wanted).is_absolute() else require_path(root, ".", "parquet")
     files = split_files(folder, wanted)
     if not files:
         beside = [name for name in names_in((folder / wanted).parent) if name.endswith(".parquet")]
@@ -47,13 +45,20 @@ def open_parquet(source: Parquet, split: Split, root: Path | None, *, linked: bo
             f"are given as data.source.{split}, in a spec as {split}=PATTERN"
         )
     table, places = _read(files, source.image, source.label)
-    names = getattr(features_of(files[0])[source.label], "names", None) or None
-    trained = split_files(folder, source.train) if split == "test" and not names else []
+    trained = split_files(folder, source.train) if split == "test" else []
+    known = [getattr(features_of(each).get(source.label), "names", None) for each in (*files, *trained)]
+    if any(names != known[0] for names in known):  # the same number would mean another class
+        raise DataError(
+            f'parquet: files of {folder} name other classes in "{source.label}", expected the same in all'
+        )
+    of_training = None
+    if trained and not known[0]:
+        of_training = _read(trained, source.label)[0][source.label].to_pylist()
     labels, class_names = class_labels(
         table[source.label].to_pylist(),
         lambda row: f'parquet: "{source.label}" of {folder / places[row]}',
-        of_training=_read(trained, source.label)[0][source.label].to_pylist() if trained else None,
-        names=names,
+        of_training=of_training,
+        names=known[0] or None,
     )
     import pyarrow.compute as pc
 
@@ -146,7 +151,9 @@ def _read(files: Sequence[Path], *columns: str) -> tuple[Any, list[str]]:
     ]
 
 
-def columns_of(features: Mapping[str, Any], where: str, remedy: str) -> tuple[str, str | None]:
+def columns_of(
+    features: Mapping[str, Any], where: str, remedy: str, label: str | None = None
+) -> tuple[str, str | None]:
     """Return the column of images, and that of labels if there is one.
 
     Labels are in the column of class labels, else of whole numbers or text; among several in `label`.
@@ -155,6 +162,7 @@ def columns_of(features: Mapping[str, Any], where: str, remedy: str) -> tuple[st
         features: of the columns, `datasets.Features`.
         where: for errors, what has the columns.
         remedy: for errors, how one column is chosen.
+        label: the column of labels, where it has been chosen.
 
     Raises:
         DataError: for no image column, or an ambiguous choice, naming the columns.
@@ -164,7 +172,7 @@ def columns_of(features: Mapping[str, Any], where: str, remedy: str) -> tuple[st
     labels = [name for name, kind in kinds.items() if kind == "ClassLabel"]
     whole = ("int", "uint", "string", "large_string")
     labels = labels or [name for name, kind in kinds.items() if kind.startswith(whole)]
-    labels = ["label"] if "label" in labels else labels
+    labels = [label] if label else ["label"] if "label" in labels else labels
     for what, names in {"images": images, "labels": labels}.items():
         if len(names) > 1:
             raise DataError(f"{where}: found {what} in {', '.join(names)}, expected one: {remedy}")
@@ -181,17 +189,23 @@ def _kind(feature: Any) -> str:
     return "Image" if kind in ("binary", "large_binary") else str(kind)
 
 
+def _columns_in(folder: Path, part: str, remedy: str, label: str | None = None) -> tuple[str, str]:
+    """Return the column of images and that of labels of the files of a part."""
+    file = split_files(folder, part)[0]
+    features = features_of(file)
+    image, found = columns_of(features, f"parquet: {file}", remedy, label)
+    if found is None:
+        raise DataError(f"parquet: {file}: found no label in the columns {', '.join(features)}, expected one")
+    return image, found
+
+
 def parquet_config(root: Path, train: str, test: str | None) -> DataConfig:
     """Return how parquet files are read, their columns found by type; without a test part some are held out.
 
     Raises:
         DataError: for a file that cannot be read, no column of images or of labels, or several.
     """
-    file = split_files(root, train)[0]
-    features, where = features_of(file), f"parquet: {file}"
-    image, label = columns_of(features, where, f"the spec parquet:{root}?image=COLUMN&label=COLUMN")
-    if label is None:
-        raise DataError(f"{where}: found no label in the columns {', '.join(features)}, expected one")
+    image, label = _columns_in(root, train, f"the spec parquet:{root}?image=COLUMN&label=COLUMN")
     source = Parquet(train=train, test=test or "test", image=image, label=label)
     return DataConfig(source=source, holdout=None if test else Holdout())
 
@@ -207,7 +221,7 @@ def open_hub(source: HubDataset, split: Split, root: Path | None) -> ImageDatase
         DataError: for a repository or revision that is not there or not open to the token, one without such
             files, and one whose files are of several configurations.
     """
-    from huggingface_hub import HfApi, snapshot_download
+    from huggingface_hub import snapshot_download
 
     from zoo import hub_client
 
@@ -235,22 +249,13 @@ def open_hub(source: HubDataset, split: Split, root: Path | None) -> ImageDatase
         )
     inside = source.config or next(iter(found), ".")
     if inside not in found:
-        there: list[str] = []
-        with suppress(Exception):  # without an answer the cache has been taken, which lacks them
-            api = HfApi(library_name="zoo")
-            there = api.list_repo_files(source.repo, repo_type="dataset", revision=source.revision)
-        tables = [name for name in there if name.endswith(".parquet")]
-        hint = did_you_mean(inside, {str(Path(name).parent) for name in tables})
         raise DataError(
-            f'{where}: no {split} files "{wanted}" in "{inside}", found {few(tables) or "no parquet files"}; '
-            f"others are named by data.source.{split} and data.source.config; of many data sets in other "
-            f'formats the Hub keeps a copy in parquet: revision "refs/convert/parquet".{hint}'
+            f'{where}: found no parquet files of "{wanted}" in "{inside}"; others are named by '
+            f"data.source.{split} and data.source.config; of other formats the Hub keeps a copy in "
+            'parquet: revision "refs/convert/parquet"'
         )
-    image = source.image
-    if image is None:
-        columns = features_of(split_files(snapshot / inside, wanted)[0])
-        image = next((name for name in _IMAGE_COLUMNS if name in columns), _IMAGE_COLUMNS[0])
-    section = Parquet(train=source.train, test=source.test, image=image, label=source.label)
+    image, label = _columns_in(snapshot / inside, wanted, "data.source.label", source.label)
+    section = Parquet(train=source.train, test=source.test, image=image, label=label)
     opened = open_parquet(section, split, snapshot / inside, linked=False)  # no file of this machine
     opened.settings.update(hub_id=source.repo, hub_commit=snapshot.name, hub_folder=inside)
     return opened
