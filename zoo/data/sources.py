@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from fnmatch import fnmatchcase
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -211,7 +210,7 @@ class Copy(NamedTuple):
     def parquet_in(self, root: Path) -> Path | None:
         """Return the folder that has parquet files of the Hub's names, e.g. those of uoft-cs/cifar100."""
         for folder in (root, root / self.folder, root / "data"):
-            if any(fnmatchcase(name, TRAIN) or fnmatchcase(name, TEST) for name in names_in(folder)):
+            if split_files(folder, TRAIN) or split_files(folder, TEST):
                 return folder
         return None
 
@@ -268,7 +267,10 @@ def open_cifar(source: TorchvisionSource, split: Split, root: Path | None) -> Im
         return _from_parquet(source.kind, copy, split, parquet)
     cls = datasets.CIFAR10 if source.kind == "cifar10" else datasets.CIFAR100
     try:
-        with _one_by_one(archive) if source.download else ExitStack():
+        with ExitStack() as held:
+            if source.download:  # by one process after another: whoever waited finds it there
+                with suppress(OSError):  # where nothing can be written there is nothing to wait for
+                    held.enter_context(turn(archive.with_name(f".{archive.name}.lock")))
             # its files hold pickles: torchvision compares each one's checksum first
             data = cls(str(archive.parent), train=split == "train", download=source.download)
     except (RuntimeError, OSError) as error:
@@ -282,15 +284,6 @@ def open_cifar(source: TorchvisionSource, split: Split, root: Path | None) -> Im
     names = [f"{source.kind}/{split}/{row}" for row in range(len(data.targets))]
     store = ImageStore(np.asarray(data.data), names, has_copies=True)
     return ImageDataset(store, data.targets, data.classes, settings={"files": copy.archive})
-
-
-@contextmanager
-def _one_by_one(archive: Path) -> Iterator[None]:
-    """Let one process after another fetch the archive: whoever waited finds it there."""
-    with ExitStack() as held:
-        with suppress(OSError):  # where nothing can be written there is nothing to wait for
-            held.enter_context(turn(archive.with_name(f".{archive.name}.lock")))
-        yield
 
 
 def _from_parquet(kind: str, copy: Copy, split: Split, folder: Path) -> ImageDataset:
