@@ -261,6 +261,7 @@ def two_columns(folder: Path) -> Any:
         (lambda folder: torch.utils.data.DataLoader([1]), "data: found a DataLoader, expected a folder"),
         (lambda folder: hub.Dataset.from_dict({"x": [1]}), "found no image in the columns x"),
         (lambda folder: [], "found no images"),
+        (lambda folder: [folder / "absent.parquet"], "absent.parquet cannot be read"),
     ],
 )
 def test_what_is_no_data_is_one_line(data: Callable[[Path], Any], expected: str, digits: Path) -> None:

@@ -23,7 +23,7 @@ from zoo.data.dataset import ImageDataset, ImageStore, Split
 from zoo.data.folder import first_image, folders_in, image_files, is_visible
 from zoo.data.memory import TEST_PARTS, MemoryImages, Root
 from zoo.data.sources import COPIES, from_archive, open_dataset
-from zoo.data.table import parquet_config, split_files
+from zoo.data.table import features_of, parquet_config, split_files
 from zoo.errors import DataError, ZooError, few
 from zoo.files import is_dir, is_file, names_in
 
@@ -73,10 +73,10 @@ def as_data(data: Data) -> Given:
     if isinstance(data, str | Path):
         return _named(data)
     if isinstance(data, list | tuple) and data and all(str(each).endswith(".parquet") for each in data):
-        try:
-            from datasets import Dataset
-        except ImportError:
-            raise DataError("data: several parquet files need the package datasets") from None
+        for each in data:
+            features_of(Path(each))  # which says what is missing or damaged
+        from datasets import Dataset
+
         data = Dataset.from_parquet([str(each) for each in data])
     images = data if isinstance(data, MemoryImages) else MemoryImages(data)
     holdout = None if "test" in images.splits else Holdout() if images.labelled else Holdout(fraction=0)
@@ -94,7 +94,7 @@ def _named(data: str | Path) -> Given:
     if is_file(data):
         if path.suffix.lower() not in TABLES:
             raise DataError(f'data: found the file "{data}", expected {_EXPECTED}')
-        if path.suffix == ".parquet":
+        if path.suffix.lower() == ".parquet":
             return Given(parquet_config(path.parent, path.name, None), path.parent)
         source = ListFiles(train=path.name, test=path.name)
         return Given(DataConfig(source=source, holdout=Holdout()), path.parent)
