@@ -172,39 +172,32 @@ def test_images_without_labels_have_features_and_classes_and_can_be_learned_from
 ) -> None:
     files = [file for file, _ in ImageFolder(str(digits)).samples]
     features = zoo.embed(PACO, digits).features
-    for images in (files, [Path(file) for file in files], [np.asarray(Image.open(file)) for file in files]):
+    for images in (files, [np.asarray(Image.open(file)) for file in files]):
         found = zoo.embed(PACO, images)
         assert torch.equal(found.features, features) and found.labels is None
-    assert zoo.embed(PACO, files).names == tuple(files)
-    assert zoo.embed(PACO, [Image.open(files[0])]).names == ("image 0",)
+    assert zoo.embed(PACO, files[:2]).names == tuple(files[:2])
     with pytest.raises(ZooError, match=r"have no labels.* in Python \(image, label\) for each"):
         zoo.finetune(init=PACO, data=files, out=tmp_path / "out", overrides=SHORT)
-    made = zoo.pretrain(
-        arch="cifar_resnet20",
-        data=files,
-        out=tmp_path / "made",
-        overrides={**SHORT, "objective.head_hidden": 16, "training.epochs": 1},
-    )
+    changes = {**SHORT, "objective.head_hidden": 16, "training.epochs": 1}
+    made = zoo.pretrain(arch="cifar_resnet20", data=files, out=tmp_path / "made", overrides=changes)
     assert made.class_names == () and made.recipe["data"]["source"]["kind"] == "memory"
 
 
 def test_other_pixels_are_other_data(digits: Path) -> None:
     data = arrays(ImageFolder(str(digits)))
-    first, again = (as_data(data) for _ in range(2))
+    first, again = as_data(data), as_data(data)
     data[7] = (data[7][0] + np.uint8(1), data[7][1])
     changed = as_data(data)
-    hashes = [
-        (given.config.source, open_dataset(given.config, "train", given.root).describe()["sha256"])
-        for given in (first, again, changed)
-    ]
-    assert hashes[0] == hashes[1] and hashes[0][0] != hashes[2][0] and hashes[0][1] != hashes[2][1]
+    assert first.config == again.config != changed.config
+    hashes = [open_dataset(each.config, "train", each.root).describe()["sha256"] for each in (first, changed)]
+    assert hashes[0] != hashes[1]
 
 
 IMAGE = np.zeros((8, 8, 3), dtype=np.uint8)
 
 
 class Pairs(Dataset[Any]):
-    def __init__(self, *rows: Any) -> None:
+    def __init__(self, rows: Any) -> None:
         self.rows = rows
 
     def __len__(self) -> int:
@@ -223,7 +216,7 @@ def classes(data: Any) -> tuple[list[int], tuple[str, ...]]:
 def test_text_stays_text_and_numbers_are_named_by_their_range() -> None:
     assert classes([(IMAGE, "1"), (IMAGE, "01")]) == ([1, 0], ("01", "1"))
     assert classes([(IMAGE, 2), (IMAGE, 0)]) == ([2, 0], ("0", "1", "2"))
-    assert classes(Pairs((IMAGE, torch.tensor(1)), (IMAGE, np.int64(0)))) == ([1, 0], ("0", "1"))
+    assert classes(Pairs([(IMAGE, torch.tensor(1)), (IMAGE, np.int64(0))])) == ([1, 0], ("0", "1"))
     assert classes([(IMAGE, 1.0), (IMAGE, 0.0)]) == ([1, 0], ("0", "1"))
 
 
@@ -231,12 +224,12 @@ def test_text_stays_text_and_numbers_are_named_by_their_range() -> None:
     ("label", "expected"),
     [
         (-1, "label of image 1: found label -1, expected 0, 1, ..."),
-        (0.5, "label of image 1: found label 0.5, expected 0, 1, ..."),
-        (None, "label of image 1: found label None, expected 0, 1, ..."),
+        (0.5, "label of image 1: found label 0.5"),
+        (None, "label of image 1: found label None"),
         ("cat", "found label 'cat', expected 0, 1, .* or text for all images"),
     ],
 )
-@pytest.mark.parametrize("kind", [list, lambda rows: Pairs(*rows)])
+@pytest.mark.parametrize("kind", [list, Pairs])
 def test_a_label_that_is_no_class_is_one_line(kind: Any, label: Any, expected: str) -> None:
     with pytest.raises(DataError, match=expected):
         classes(kind([(IMAGE, 0), (IMAGE, label)]))
@@ -255,7 +248,10 @@ def two_columns(folder: Path) -> Any:
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
-        (normalised, r'image "image 0" has floats in -1\.\.\d.*, expected 0\.\.1: .* before Normalize'),
+        (
+            normalised,
+            r"found floats in -1\.\.\d.*, expected 0\.\.1: .* before Normalize",
+        ),
         (two_columns, r"data: found labels in kind, coarse, .*ds\.select_columns"),
         (lambda folder: [(IMAGE, 0), IMAGE], "found images with and without a label"),
         (lambda folder: [IMAGE.astype(np.float64)], r"found float64 of \[8, 8, 3\], expected a PIL image"),
@@ -263,6 +259,7 @@ def two_columns(folder: Path) -> Any:
         (lambda folder: torch.utils.data.DataLoader([1]), "data: found a DataLoader, expected a folder"),
         (lambda folder: hub.Dataset.from_dict({"x": [1]}), "found no image in the columns x"),
         (lambda folder: [], "found no images"),
+        (lambda folder: [folder / "absent.parquet"], "absent.parquet cannot be read"),
     ],
 )
 def test_what_is_no_data_is_one_line(data: Callable[[Path], Any], expected: str, digits: Path) -> None:
@@ -301,7 +298,7 @@ USES: list[Callable[[Any, Path], Any]] = [
 ]
 
 
-@pytest.mark.parametrize("data", ["/nowhere", "folder:/nowhere", "cifar100:/nowhere?download=true"])
+@pytest.mark.parametrize("data", ["/nowhere", "cifar100:/nowhere?download=true"])
 @pytest.mark.parametrize("use", USES)
 def test_a_folder_that_is_not_there_is_one_line_and_is_not_made(
     use: Callable[[Any, Path], Any], data: str, tmp_path: Path
@@ -317,7 +314,6 @@ def test_a_folder_that_is_not_there_is_one_line_and_is_not_made(
     "use",
     [
         lambda data, out: zoo.reproduce(PACO, out=out, data=data),
-        lambda data, out: zoo.diagnose(PACO, out=out, data=data),
         lambda data, out: zoo.sweep(CE, PACO, out=out, data=data, vary=TINY),
     ],
 )
@@ -349,13 +345,10 @@ def put(path: Path) -> None:
         ("digits", "train/a/1.png", "folder"),
         # the own data, or a place to download them to
         ("cifar100", "cifar-10-batches-py", None),  # torchvision's archives share a folder
-        ("cifar10", "flowers/jpg/1.png", None),
         ("cifar10", "README.md cifar-10-python.tar.gz images.zip .cache/1.png ._1.png", None),
         ("cifar10", "plain_text/train-00000-of-00001.parquet cats/1.png", None),
-        ("cifar10", "train-00000-of-00001.parquet", None),
         ("cifar10", "cifar-10-batches-py train/a/1.png", None),
         ("folder", "train/a/1.png", None),
-        ("folder", "val/a/1.png", None),
     ],
 )
 def test_a_folder_is_other_data_where_the_own_do_not_lie_in_it(

@@ -69,8 +69,7 @@ def refuse_to_decode(monkeypatch, but=()):
             return read_image(source, name)
         raise AssertionError("an image was decoded")
 
-    monkeypatch.setattr("zoo.data.stores.read_image", refuse)
-    monkeypatch.setattr("zoo.data.table.read_image", refuse)
+    monkeypatch.setattr("zoo.data.dataset.read_image", refuse)
 
 
 def warned(caplog):
@@ -239,7 +238,7 @@ def test_an_image_that_only_the_system_refused_is_not_remembered(data, tmp_path,
         return read_image(source, name)
 
     with monkeypatch.context() as patched:
-        patched.setattr("zoo.data.stores.read_image", busy)
+        patched.setattr("zoo.data.dataset.read_image", busy)
         assert list(decoded(data).errors) == [3]
     for _ in range(2):  # the files are the same, byte for byte and in their times
         assert right(reopened(tmp_path))
@@ -284,7 +283,7 @@ SLOW = """
 import sys, time
 sys.path.insert(0, {root!r})
 from pathlib import Path
-import zoo.data.stores as sources
+import zoo.data.dataset as sources
 from tests.test_data_cache import decoded, reopened
 read = sources.read_image
 def slow(*args):

@@ -1,13 +1,25 @@
-"""The sections `data` and `views` of a recipe: what they accept, and how they refuse."""
+"""The sections `data` and `views` of a recipe, and specs of data: what they accept, and how they refuse."""
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from zoo.config import dump_yaml, load_yaml, parse
-from zoo.data.config import DataConfig, ViewsConfig
-from zoo.errors import RecipeError
+from zoo.data.config import (
+    DataConfig,
+    Folder,
+    HubDataset,
+    ListFiles,
+    LongTail,
+    Parquet,
+    Subset,
+    TorchvisionSource,
+    ViewsConfig,
+    parse_data_spec,
+)
+from zoo.errors import RecipeError, ZooError
 
 EVAL = {"size": 32, "crop_pct": 1.0, "interpolation": "bicubic"}
 ALL_OPS = [
@@ -34,10 +46,6 @@ def test_every_op_survives_yaml_unchanged():
     again = parse(ViewsConfig, load_yaml(dump_yaml(config.model_dump()), "r"), "r")
     assert again == config
     assert [op.op for op in again.train[0]] == [op["op"] for op in ALL_OPS]
-
-
-def test_both_backends_have_every_op():
-    assert views(ALL_OPS, backend="tensor").train == views(ALL_OPS, backend="torchvision").train
 
 
 @pytest.mark.parametrize(
@@ -67,11 +75,11 @@ def test_blur_kernel_larger_than_the_view_is_refused_before_anything_runs():
     ("data", "message"),
     [
         ({"source": {"kind": "cifar"}}, 'Did you mean "cifar1'),
-        ({"source": {"kind": "digits"}, "std": [0.0, 1.0, 1.0]}, "positive"),
-        ({"source": {"kind": "digits"}, "mean": [0.5]}, "mean.* at least 3 items"),
+        ({"source": {"kind": "digits"}, "std": [0.0, 1.0, 1.0]}, "std.0.*greater than 0"),
         ({"source": {"kind": "digits"}, "long_tail": {"imbalance": 0.01}}, "greater than or equal to 1"),
         ({"source": {"kind": "digits"}, "long_tail": {"profile": "exp", "imbalance": 10}}, "exponential"),
         ({"source": {"kind": "list", "train": "a"}}, "missing key .*test"),
+        ({"source": {"kind": "digits"}, "partial_labels": {"kind": "uniform", "rate": 1.0}}, "less than 1"),
     ],
 )
 def test_wrong_data_sections_are_refused_by_name(data, message):
@@ -80,7 +88,7 @@ def test_wrong_data_sections_are_refused_by_name(data, message):
 
 
 def test_reading_a_configuration_imports_no_torch():
-    code = "import sys, zoo.data, zoo.data.config, zoo.data.spec; print('torch' in sys.modules)"
+    code = "import sys, zoo.data, zoo.data.config; print('torch' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "False"
 
@@ -91,3 +99,63 @@ def test_every_public_name_can_be_imported():
     assert all(getattr(zoo.data, name).__name__ == name for name in zoo.data.__all__)
     with pytest.raises(AttributeError):
         _ = zoo.data.nothing
+
+
+# --- the command line's --data SPEC ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "source", "root"),
+    [
+        ("folder:/d", Folder(), Path("/d")),
+        ("folder:d/e?test=test", Folder(test="test"), Path("d/e")),
+        ("list:D?train=a.txt&test=b.txt", ListFiles(train="a.txt", test="b.txt"), Path("D")),
+        ("parquet:D", Parquet(), Path("D")),
+        (
+            "parquet:D?train=t-*.parquet&test=v.parquet&image=image&label=fine_label",
+            Parquet(train="t-*.parquet", test="v.parquet", image="image", label="fine_label"),
+            Path("D"),
+        ),
+        ("cifar100:D?download=true", TorchvisionSource(kind="cifar100", download=True), Path("D")),
+        ("hub:a/b", HubDataset(repo="a/b"), None),
+        (
+            "hub:a/b@refs/convert/parquet?test=validation&config=c",
+            HubDataset(repo="a/b", revision="refs/convert/parquet", config="c", test="validation"),
+            None,
+        ),
+    ],
+)
+def test_reads_kind_folder_and_keys(text, source, root):
+    config, found = parse_data_spec(text)
+    assert (config.source, found, config.long_tail) == (source, root, None)
+
+
+def test_reads_a_long_tail_few_labels_and_the_seed_of_each_that_is_asked_for():
+    both = parse_data_spec("digits?imbalance=10&fraction=0.1&seed=3")[0]
+    assert both.long_tail == LongTail(imbalance=10, seed=3)
+    assert both.subset == Subset(fraction=0.1, seed=3)
+    few = parse_data_spec("digits?per_class=5&seed=3")[0]
+    assert (few.long_tail, few.subset) == (None, Subset(per_class=5, seed=3))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("digit", 'unknown kind "digit".*Did you mean "digits"'),
+        ("parquet:D?labl=x", 'unknown key "labl".*Did you mean "label"'),
+        ("folder:D?imbalanse=10", 'Did you mean "imbalance"'),
+        ("digits?seed=1", 'missing key "long_tail.imbalance"'),
+        ("list:D?train=a", "test"),
+        ("digits?imbalance", "expected key=value, each key once"),
+        ("cifar10:D?download=yes", "download"),
+        ("digits?fraction=0.1&per_class=5", "subset: found both of fraction and per_class"),
+        ("hub:a/../b", "repo"),
+        ("hub:a/b@..", 'revision: found ".."'),
+        ("hub:a/b?revision=x", "each key once"),
+        ("", "unknown kind"),
+    ],
+)
+def test_mistakes_name_what_does_not_fit(text, message):
+    with pytest.raises(ZooError, match=message) as caught:
+        parse_data_spec(text)
+    assert "\n" not in str(caught.value)

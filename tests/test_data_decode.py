@@ -36,41 +36,25 @@ def rotated_by_exif(mode="RGB"):
     return encoded(photo(SIZE, 2 * SIZE, 2).convert(mode), "JPEG", exif=exif)
 
 
-def palette_with_transparency():
-    return encoded(photo(SIZE, SIZE, 3).quantize(16), "PNG", transparency=0)
+KINDS = {
+    "rgb": encoded(photo(SIZE, SIZE, 0), "PNG"),
+    "grey": encoded(photo(SIZE, SIZE, 0).convert("L"), "PNG"),
+    "grey-alpha": encoded(photo(SIZE, SIZE, 0).convert("LA"), "PNG"),
+    "1-bit": encoded(photo(SIZE, SIZE, 0).convert("1"), "PNG"),
+    "alpha": encoded(with_alpha(), "PNG"),
+    "palette": encoded(photo(SIZE, SIZE, 3).quantize(16), "PNG", transparency=0),
+    "cmyk": encoded(photo(SIZE, SIZE, 0).convert("CMYK"), "JPEG"),
+    "exif": rotated_by_exif(),
+    "grey-exif": rotated_by_exif("L"),
+    "gif": encoded(photo(SIZE, SIZE, 0), "GIF"),
+    "webp": encoded(photo(SIZE, SIZE, 0), "WEBP"),
+}
 
 
 @pytest.mark.filterwarnings("ignore:Palette images")
-@pytest.mark.parametrize(
-    "data",
-    [
-        encoded(photo(SIZE, SIZE, 0), "PNG"),
-        encoded(photo(SIZE, SIZE, 0).convert("L"), "PNG"),
-        encoded(photo(SIZE, SIZE, 0).convert("LA"), "PNG"),
-        encoded(photo(SIZE, SIZE, 0).convert("1"), "PNG"),
-        encoded(with_alpha(), "PNG"),
-        palette_with_transparency(),
-        encoded(photo(SIZE, SIZE, 0).convert("CMYK"), "JPEG"),
-        rotated_by_exif(),
-        rotated_by_exif("L"),
-        encoded(photo(SIZE, SIZE, 0), "GIF"),
-        encoded(photo(SIZE, SIZE, 0), "WEBP"),
-    ],
-    ids=[
-        "rgb",
-        "grey",
-        "grey-alpha",
-        "1-bit",
-        "alpha",
-        "palette",
-        "cmyk",
-        "exif",
-        "grey-exif",
-        "gif",
-        "webp",
-    ],
-)
-def test_every_kind_is_read_as_timm_reads_it(data):
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_is_read_as_timm_reads_it(kind):
+    data = KINDS[kind]
     expected = Image.open(io.BytesIO(data)).convert("RGB")  # timm.data.ImageDataset, input_img_mode="RGB"
     image = read_image(data, "x")
     assert image.mode == "RGB"

@@ -6,13 +6,12 @@ import shutil
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from huggingface_hub import ModelCard
 from PIL import Image
 
 import zoo
+from tests.test_data_sources import shard
 from zoo.data import open_dataset, parse_data_spec
 from zoo.data.image_ids import shared_images
 from zoo.release.card import check_card
@@ -48,11 +47,9 @@ def test_files_in_both_splits_are_counted_and_equal_names_in_two_folders_are_not
     assert shared("digits") == 0
 
 
-def test_rows_of_one_parquet_file_in_both_splits_are_counted(folder: Path) -> None:
-    paths = sorted(folder.glob("train/*/*.png"))
-    rows = [{"bytes": path.read_bytes(), "path": str(path.relative_to(folder))} for path in paths]
-    pq.write_table(pa.table({"img": rows, "label": [0] * 4 + [1] * 4}), folder / "all.parquet")
-    assert shared(f"parquet:{folder}?train=all.parquet&test=all.parquet") == 8
+def test_rows_of_one_parquet_file_in_both_splits_are_counted(tmp_path: Path) -> None:
+    shard(tmp_path / "all.parquet", [0, 0, 1, 1])
+    assert shared(f"parquet:{tmp_path}?train=all.parquet&test=all.parquet") == 4
 
 
 def test_evaluating_on_training_images_says_so(folder: Path) -> None:

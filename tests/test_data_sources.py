@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from torchvision.datasets import ImageFolder
 from tests.data_fixtures import photo
 from zoo.config import parse
 from zoo.data import DataConfig, ImageDataset, open_dataset
+from zoo.data.dataset import ImageStore
 from zoo.data.labels import require_same_classes
 from zoo.errors import DataError, ZooWarning
 
@@ -49,9 +51,18 @@ def put(root: Path, *paths: str) -> None:
         (root / path).write_bytes(png(number))
 
 
-def shard(path: Path, labels: Any, *, names: Any = (), column: str = "label", images: Any = None) -> None:
+def shard(
+    path: Path,
+    labels: Any,
+    *,
+    names: Any = (),
+    column: str = "label",
+    image: str = "img",
+    images: Any = None,
+) -> None:
+    """Write a parquet file as the Hub's `datasets` does."""
     rows = [{"bytes": png(n), "path": f"p{n}.png"} for n in range(len(labels))] if images is None else images
-    table = pa.table({"img": rows, column: labels})
+    table = pa.table({image: rows, column: labels})
     if names:
         info = {"info": {"features": {column: {"_type": "ClassLabel", "names": list(names)}}}}
         table = table.replace_schema_metadata({"huggingface": json.dumps(info)})
@@ -141,8 +152,7 @@ def test_a_release_s_fingerprint_of_digits_is_the_recorded_one() -> None:
 
 
 def test_classes_in_another_order_keep_images_without_a_label() -> None:
-    data = opened({"kind": "digits"}, None)
-    known = ImageDataset(data._store, [0, -1, 1], ["a", "b"])
+    known = ImageDataset(ImageStore([b"", b"", b""]), [0, -1, 1], ["a", "b"])
     assert known.with_classes(["x", "b", "a"]).labels.tolist() == [2, -1, 1]
 
 
@@ -152,20 +162,17 @@ def test_classes_in_another_order_keep_images_without_a_label() -> None:
 def test_a_folder_is_read_as_torchvision_reads_it(tmp_path: Path) -> None:
     put(tmp_path, "train/b-c/1.png", "train/b/z.png", "train/b/deep/1.png", "train/b/UPPER/x/1.png")
     put(tmp_path, "train/a/Z.JPG", "train/a/b.png")
+    put(tmp_path, "train/.git/1.png", "train/a/__MACOSX/x/1.png", "train/a/._0.png")  # hidden
     (tmp_path / "train/a/notes.txt").write_text("none")
     with pytest.warns(ZooWarning, match=r"other endings are left out: 1 \(\.txt 1\)"):
         data = opened({"kind": "folder"}, tmp_path)
+    shutil.rmtree(tmp_path / "train/.git")
+    shutil.rmtree(tmp_path / "train/a/__MACOSX")
+    (tmp_path / "train/a/._0.png").unlink()
     theirs = ImageFolder(str(tmp_path / "train"))
     names = [str(tmp_path / "train" / data.name_of(i)) for i in range(len(data))]
     assert list(zip(names, data.labels.tolist(), strict=True)) == theirs.samples
     assert list(data.class_names) == theirs.classes
-
-
-def test_what_programs_hide_in_a_folder_is_left_out(tmp_path: Path) -> None:
-    root = tmp_path / ".cache" / "__MACOSX"  # the tree may lie in such a folder itself
-    expected = opened(folder(root), root).describe()
-    put(root, "train/.git/1.png", "train/ant/__MACOSX/x/1.png", "train/ant/._0.png", "train/.0.png")
-    assert opened({"kind": "folder"}, root).describe() == expected
 
 
 def test_images_in_no_class_folder_have_no_classes(tmp_path: Path) -> None:
@@ -178,7 +185,7 @@ def test_images_in_no_class_folder_have_no_classes(tmp_path: Path) -> None:
 
 def test_a_test_folder_may_lack_classes_of_the_training_folder(tmp_path: Path) -> None:
     folder(tmp_path)
-    with pytest.warns(ZooWarning, match=r'val has no image of 1 of the 2 classes \("ant"\)'):
+    with pytest.warns(ZooWarning, match=r"val has no image of 1 of the 2 classes \(ant\)"):
         assert opened({"kind": "folder"}, tmp_path, "test").class_names == CLASSES
 
 
@@ -214,12 +221,6 @@ def shards(**files: Any) -> Callable[[Path], None]:
 
 REFUSALS: dict[str, tuple[dict[str, Any], Callable[[Path], Any], str, str]] = {
     "no folder": ({"kind": "folder"}, lambda root: None, "train", 'no train folder "train", looked for'),
-    "near folder": (
-        {"kind": "folder", "train": "trian"},
-        lambda root: put(root, "train/a/1.png"),
-        "train",
-        'Did you mean "train"',
-    ),
     "empty class": (
         {"kind": "folder"},
         lambda root: (put(root, "train/a/1.png"), (root / "train/b").mkdir()),
@@ -250,29 +251,21 @@ REFUSALS: dict[str, tuple[dict[str, Any], Callable[[Path], Any], str, str]] = {
         "train",
         'no train list "c.txt".*mean "b.txt"',
     ),
-    "no text": (LIST, lambda root: (root / "a.txt").write_bytes(b"\xff\xfe\xfa"), "train", "read as text"),
-    "empty list": (LIST, lines("\n"), "train", "names no images"),
-    "no image": (LIST, lines("x/1.png a\n"), "train", 'line 1 names "x/1.png", but there is no'),
     "windows": (LIST, lines("x\\1.png a\n"), "train", "backslashes of Windows"),
     "no label": (LIST, lines("1.png a\nlonely\n"), "train", 'line 2: found "lonely", expected "path label"'),
     "negative": (LIST, lines("1.png 0\n2.png -1\n"), "train", 'line 2: found label "-1", expected 0, 1'),
     "float": (LIST, lines("1.png 1.0\n"), "train", 'line 1: found label "1.0".*pandas'),
     "mixed": (LIST, lines("1.png 0\n2.png cat\n"), "train", "line 2: found label 'cat', expected 0, 1"),
-    "padded": (LIST, lines("1.png 0\n2.png 01\n"), "train", "line 2: found label '01'"),
     "gap": (LIST, lines("1.png 0\n2.png 2\n"), "train", "no image of class 1, expected labels 0 to 2"),
     "from 1": (LIST, lines("1.png 1\n2.png 2\n"), "train", "they begin at 1"),
-    "huge": (LIST, lines(f"1.png {'9' * 18}\n"), "train", "no image of class 0"),
     "two labels": (
         LIST,
         lines("1.png a\n2.png b\n1.png b\n"),
         "train",
         'lines 1 and 3: "1.png" has',
     ),
-    "other label": (LIST, lines("1.png 0\n", "2.png 1\n"), "test", "found label 1, expected 0 to 0"),
     "other word": (LIST, lines("1.png cat\n", "2.png catt\n"), "test", 'label "catt" is none .*mean "cat"'),
-    "csv columns": (CSV, lines("1.png,0,x\n", name="a.csv"), "train", "line 1: .*two columns .*found 3"),
     "csv index": (CSV, lines(",path,label\n0,1.png,a\n", name="a.csv"), "train", "index=False"),
-    "csv quote": (CSV, lines('1.png,"0\n', name="a.csv"), "train", "line 1: unexpected end"),
     "no shard": ({"kind": "parquet"}, lambda root: None, "train", 'no train files "train" in .*found none'),
     "missing shard": (
         {"kind": "parquet"},
@@ -286,24 +279,11 @@ REFUSALS: dict[str, tuple[dict[str, Any], Callable[[Path], Any], str, str]] = {
         "train",
         'no column "label".*Did you mean "fine_label"',
     ),
-    "no images": ({"kind": "parquet", "image": "label"}, shards(train={"labels": [0]}), "train", "as images"),
     "negative in parquet": (
         {"kind": "parquet"},
         shards(train={"labels": [0, -1]}),
         "train",
         "train.parquet#1: found label -1",
-    ),
-    "empty label": (
-        {"kind": "parquet"},
-        shards(train={"labels": [0, None]}),
-        "train",
-        "#1: found label",
-    ),
-    "beyond names": (
-        {"kind": "parquet"},
-        shards(train={"labels": [0, 2], "names": "ab"}),
-        "train",
-        "cannot be read as images: Class label 2 greater",
     ),
     "other names": (
         {"kind": "parquet"},
@@ -311,17 +291,17 @@ REFUSALS: dict[str, tuple[dict[str, Any], Callable[[Path], Any], str, str]] = {
         "test",
         "name other classes",
     ),
+    "beyond names": (
+        {"kind": "parquet"},
+        shards(train={"labels": [0, 2], "names": "ab"}),
+        "train",
+        "train.parquet#1: found label 2, expected 0 to 1",
+    ),
     "no parquet": (
         {"kind": "parquet"},
         lambda root: (root / "train.parquet").write_bytes(b"none"),
         "train",
         "train.parquet cannot be read",
-    ),
-    "no rows": (
-        {"kind": "parquet"},
-        shards(train={"labels": pa.array([], pa.int64()), "images": pa.array([], pa.binary())}),
-        "train",
-        "found no images",
     ),
     "no data folder": ({"kind": "parquet"}, lambda root: None, "none", "--data DIR"),
 }
@@ -344,9 +324,6 @@ def test_a_file_of_class_names_orders_words_and_has_them_all(tmp_path: Path) -> 
     (tmp_path / "names.txt").write_text("dog\nowl\nant\n")
     data = opened({**LIST, "class_names": "names.txt"}, tmp_path)
     assert (data.class_names, data.labels.tolist()) == (("dog", "owl", "ant"), [0, 2])
-    for names, message in (("dog\n", 'line 2: label "ant" is none'), ("dog\nant\ndog\n", '"dog" twice')):
-        (tmp_path / "names.txt").write_text(names)
-        refused({**LIST, "class_names": "names.txt"}, tmp_path, message)
 
 
 def test_parquet_without_names_numbers_classes_alike_and_names_rows(tmp_path: Path) -> None:
@@ -355,7 +332,7 @@ def test_parquet_without_names_numbers_classes_alike_and_names_rows(tmp_path: Pa
     train, test = (opened({"kind": "parquet"}, tmp_path, split) for split in ("train", "test"))
     assert train.class_names == test.class_names == ("0", "1", "2", "3", "4")
     assert train.name_of(1) == "train.parquet#1"
-    with pytest.raises(DataError, match=r'"far.png" has no bytes'):
+    with pytest.raises(DataError, match=r'"far.png": no such file'):
         test.image(0)
 
 
@@ -373,9 +350,8 @@ def test_pipes_are_not_waited_for_and_postscript_is_not_opened(tmp_path: Path) -
 def test_splits_with_other_classes_are_told_apart() -> None:
     require_same_classes(["a"], ("a",))
     for train, test, message in (
-        ("abc", "abd", '3 and 3; only training has "c"; only test has "d"'),
-        ("abc", "acb", '3 and 3; class 1 is "b" in training, "c" in test'),
-        ("ab", "a", '2 and 1; only training has "b"'),
+        ("abc", "acb", "3 and 3: the same in another order"),
+        ("ab", "a", '2 and 1: "b" is in one of them alone'),
         ([CAFE], [DECOMPOSED], "1 and 1: .*Unicode form"),
     ):
         with pytest.raises(DataError, match=message):

@@ -13,7 +13,7 @@ from sklearn.metrics import log_loss
 from sklearn.preprocessing import StandardScaler
 
 import zoo
-from zoo.data.stratified import rank_in_class
+from zoo.data.long_tail import rank_in_class
 from zoo.errors import DataError, ZooError
 from zoo.evaluation.linear import fit_linear
 from zoo.seeding import derive_seed

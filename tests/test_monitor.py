@@ -16,8 +16,8 @@ from tests import test_training
 from tests.test_step import stepper_and_batches
 from tests.test_training import StopAfter, assert_same_state
 from zoo.data import ImageDataset, eval_images, open_dataset
-from zoo.data.stores import ArrayStore
-from zoo.errors import DataError, Interrupted
+from zoo.data.dataset import ImageStore
+from zoo.errors import DataError, Interrupted, RecipeError
 from zoo.evaluation.encode import extract
 from zoo.evaluation.metrics import classification_metrics
 from zoo.recipe import Recipe
@@ -62,7 +62,7 @@ def looks(folder: Path, name: str = "validation_loss") -> list[dict[str, float]]
 
 def made(labels: list[int], classes: int) -> ImageDataset:
     pixels = np.random.default_rng(0).integers(0, 256, (len(labels), 8, 8), dtype=np.uint8)
-    return ImageDataset(ArrayStore(pixels, "made"), np.array(labels), [f"class {c}" for c in range(classes)])
+    return ImageDataset(ImageStore(pixels), np.array(labels), [f"class {c}" for c in range(classes)])
 
 
 def names_of(dataset: ImageDataset) -> list[str]:
@@ -111,7 +111,7 @@ def test_held_out_images_are_in_no_batch_no_count_and_are_all_that_is_looked_at(
     white = {*names_of(held)}
     is_white = np.array([name in white for name in names_of(real)])
     pixels = np.where(is_white, 255, 0).astype(np.uint8)[:, None, None] * np.ones((1, 8, 8), np.uint8)
-    planted = ImageDataset(ArrayStore(pixels, "planted"), real.labels, real.class_names)
+    planted = ImageDataset(ImageStore(pixels), real.labels, real.class_names)
     seen: dict[bool, list[Tensor]] = {True: [], False: []}
 
     class Spy(nn.Module):

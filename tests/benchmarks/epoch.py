@@ -22,7 +22,7 @@ from tests.benchmarks import authors
 from tests.benchmarks.harness import Row, gate, medians
 from tests.data_fixtures import photo
 from zoo.data import Batch, ImageDataset
-from zoo.data.stores import ArrayStore
+from zoo.data.dataset import ImageStore
 from zoo.experiments.sweep import read_sweep
 from zoo.objectives import Objective
 from zoo.recipe import Recipe
@@ -37,12 +37,12 @@ IMAGES, STEPS_AN_EPOCH = 1280, 84
 CLASSES = 100
 
 
-class Photos(ArrayStore):
+class Photos(ImageStore):
     """Images in memory, as CIFAR's are."""
 
     def __init__(self, count: int) -> None:
         self.arrays = np.stack([np.asarray(photo(32, 32, seed)) for seed in range(count)])
-        super().__init__(self.arrays, "photos")
+        super().__init__(self.arrays)
 
 
 def rows(device: torch.device) -> Iterator[Row]:

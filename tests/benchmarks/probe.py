@@ -26,7 +26,7 @@ from tests.benchmarks.harness import Row, gate, synchronize
 from tests.data_fixtures import MEAN, STD, photo
 from zoo import backbones
 from zoo.data import EvalView, ImageDataset
-from zoo.data.stores import ArrayStore
+from zoo.data.dataset import ImageStore
 from zoo.evaluation.linear import LinearClassifier, fit_linear
 from zoo.evaluation.probe_data import Encoded
 from zoo.training.precision import float32_products
@@ -84,7 +84,7 @@ def _photos(work: Work, seed: int) -> ImageDataset:
     pixels = np.stack([np.asarray(photo(work.size, work.size, seed + i)) for i in range(work.images)])
     labels = np.arange(work.images) % CLASSES
     names = [str(c) for c in range(CLASSES)]
-    return ImageDataset(ArrayStore(pixels, "photos"), labels, names)
+    return ImageDataset(ImageStore(pixels), labels, names)
 
 
 def _encoded(model: nn.Module, train: ImageDataset, test: ImageDataset, work: Work, device: Any) -> Encoded:

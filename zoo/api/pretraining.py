@@ -12,8 +12,8 @@ from zoo.api.finishing import finish
 from zoo.api.planning import plan_finetuning, plan_pretraining
 from zoo.data import ImageDataset, open_dataset
 from zoo.data.any_data import Data
-from zoo.data.cifar import from_archive
 from zoo.data.memory import Root
+from zoo.data.sources import from_archive
 from zoo.errors import DataError, Interrupted, TrainingError, ZooError, ZooWarning
 from zoo.files import RUNS, write_text
 from zoo.image_list import ImageList

@@ -126,7 +126,7 @@ def check_early(
     if data is not None and not exists(data):
         if "/" in data.partition(":")[0]:
             raise DataError(f'data: no folder or file "{data}"')
-        from zoo.data.spec import parse_data_spec
+        from zoo.data.config import parse_data_spec
 
         parse_data_spec(data)
     if out is not None and is_file(out):

@@ -11,12 +11,11 @@ from zoo.lazy import attributes
 
 if TYPE_CHECKING:
     from zoo.data.batches import Batch
-    from zoo.data.config import DataConfig, EvalView, LongTail, ViewsConfig
+    from zoo.data.config import DataConfig, EvalView, LongTail, ViewsConfig, parse_data_spec
     from zoo.data.dataset import ImageDataset
     from zoo.data.evaluation import eval_images
     from zoo.data.loader import TrainLoader
     from zoo.data.sources import open_dataset
-    from zoo.data.spec import parse_data_spec
     from zoo.data.tensor_views import TensorViews
 
 __all__ = [
@@ -44,7 +43,7 @@ _HOME_OF = {
     "ViewsConfig": "config",
     "eval_images": "evaluation",
     "open_dataset": "sources",
-    "parse_data_spec": "spec",
+    "parse_data_spec": "config",
 }
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from zoo.config import plain_kind
-from zoo.data.cifar import COPIES, from_archive
 from zoo.data.config import (
     DataConfig,
     Digits,
@@ -18,15 +17,14 @@ from zoo.data.config import (
     Memory,
     Parquet,
     TorchvisionSource,
+    parse_data_spec,
 )
-from zoo.data.dataset import ImageDataset, Split
+from zoo.data.dataset import ImageDataset, ImageStore, Split
 from zoo.data.folder import first_image, folders_in, image_files, is_visible
 from zoo.data.memory import TEST_PARTS, MemoryImages, Root
-from zoo.data.sources import open_dataset
-from zoo.data.spec import parse_data_spec
-from zoo.data.stores import FileStore
-from zoo.data.table import parquet_config, split_files, split_matches
-from zoo.errors import DataError, ZooError
+from zoo.data.sources import COPIES, from_archive, open_dataset
+from zoo.data.table import features_of, parquet_config, split_files
+from zoo.errors import DataError, ZooError, few
 from zoo.files import is_dir, is_file, names_in
 
 Data = Any
@@ -36,7 +34,7 @@ Data = Any
   `validation` or `test`), images alone, or parquet files, as Hugging Face's `Dataset.to_parquet` writes them;
   or one or several such files;
 - a list, lines "path label" (.txt) or columns path,label (.csv), of images relative to its folder;
-- a spec, see `zoo.data.spec.parse_data_spec`;
+- a spec, see `zoo.data.config.parse_data_spec`;
 - a Hugging Face `Dataset` or `DatasetDict`;
 - a torch `Dataset` of (image, label), or of images; a dict of such, by the names of their parts;
 - a list of PIL images, uint8 arrays `[H, W]` or `[H, W, 3]`, tensors `[C, H, W]` or paths, or of
@@ -75,10 +73,10 @@ def as_data(data: Data) -> Given:
     if isinstance(data, str | Path):
         return _named(data)
     if isinstance(data, list | tuple) and data and all(str(each).endswith(".parquet") for each in data):
-        try:
-            from datasets import Dataset
-        except ImportError:
-            raise DataError("data: several parquet files need the package datasets") from None
+        for each in data:
+            features_of(Path(each))  # which says what is missing or damaged
+        from datasets import Dataset
+
         data = Dataset.from_parquet([str(each) for each in data])
     images = data if isinstance(data, MemoryImages) else MemoryImages(data)
     holdout = None if "test" in images.splits else Holdout() if images.labelled else Holdout(fraction=0)
@@ -86,7 +84,7 @@ def as_data(data: Data) -> Given:
 
 
 def _named(data: str | Path) -> Given:
-    """Read a folder, a parquet file or a spec."""
+    """Read a folder, a file of or about many images, or a spec."""
     text, path = str(data), Path(data)
     if is_dir(data):
         found = source_in(path)
@@ -94,12 +92,12 @@ def _named(data: str | Path) -> Given:
             raise DataError(_advice(path))
         return Given(found, path)
     if is_file(data):
-        if path.suffix.lower() in (".txt", ".csv"):
-            source = ListFiles(train=path.name, test=path.name)
-            return Given(DataConfig(source=source, holdout=Holdout()), path.parent)
-        if path.suffix != ".parquet":
+        if path.suffix.lower() not in TABLES:
             raise DataError(f'data: found the file "{data}", expected {_EXPECTED}')
-        return Given(parquet_config(path.parent, path.name, None), path.parent)
+        if path.suffix.lower() == ".parquet":
+            return Given(parquet_config(path.parent, path.name, None), path.parent)
+        source = ListFiles(train=path.name, test=path.name)
+        return Given(DataConfig(source=source, holdout=Holdout()), path.parent)
     if "/" in text.partition(":")[0]:
         raise DataError(f'data: no folder or file "{text}"')
     config, root = parse_data_spec(text)
@@ -117,8 +115,7 @@ def _advice(root: Path) -> str:
     below = None
     with suppress(DataError):  # a folder there may be ambiguous itself
         below = next((name for name in folders_in(root) if source_in(root / name) is not None), None)
-    shown = [name for name in names_in(root) if is_visible(name)]
-    found = ", ".join(shown[:5]) + (", ..." if len(shown) > 5 else "") if shown else "nothing"
+    found = few([name for name in names_in(root) if is_visible(name)]) or "nothing"
     hint = f'. Did you mean "{root / below}"?' if below else ""
     return f'data: found no images in the folder "{root}" but {found}, expected {TREES}{hint}'
 
@@ -145,25 +142,24 @@ def source_in(root: Path) -> DataConfig | None:
 def folder_in(root: Path) -> DataConfig | None:
     """Return how a tree of image files is read; None where there is none."""
     folders = folders_in(root)
-    test = next((name for name in TEST_PARTS if name in folders), None)
-    others = any(first_image(root / name) for name in folders if name not in ("train", *TEST_PARTS))
-    in_classes = _image_below(root / "train") is not None
-    alone = not in_classes and not others and first_image(root / "train") is not None
-    if in_classes or alone:
+    parts = [name for name in ("train", *TEST_PARTS) if name in folders]
+    below = [name for name in parts if _image_below(root / name) is not None]
+    alone = "train" in parts and not below and first_image(root / "train") is not None
+    is_class = any(first_image(root / name) for name in folders if name not in parts)  # as "train" may be
+    if "train" in below or ((below or alone) and not is_class):
+        test = next((name for name in parts if name != "train"), None)
         if test is not None:
             return DataConfig(source=Folder(test=test))
         return DataConfig(source=Folder(), holdout=Holdout(fraction=0) if alone else Holdout())
-    if test is not None and not others and _image_below(root / test) is not None:
-        return DataConfig(source=Folder(test=test))
     image, inner = first_image(root), _image_below(root)
-    if image is None:
-        return None if inner is None else DataConfig(source=Folder(train="."), holdout=Holdout())
-    if inner is not None:
+    if image is not None and inner is not None:
         raise DataError(
             f'data: found the image "{image.name}" and the folder "{inner.parent.name}" of images beside it '
             f"in {root}, expected CLASS/IMAGE alone, or images alone"
         )
-    return DataConfig(source=Folder(train="."), holdout=Holdout(fraction=0))
+    if image is None and inner is None:
+        return None
+    return DataConfig(source=Folder(train="."), holdout=Holdout() if image is None else Holdout(fraction=0))
 
 
 def _image_below(folder: Path) -> Path | None:
@@ -175,18 +171,14 @@ def _image_below(folder: Path) -> Path | None:
 def _parquet_in(root: Path) -> DataConfig | None:
     """Return how a folder's parquet files are read: those of its parts, else all of them as one part."""
     for inside in ("", "data/"):
-        names = [name for name in names_in(root / inside) if name.endswith(".parquet") and is_visible(name)]
-        found = dict[str, str]()
-        for part in ("train", *TEST_PARTS):
-            if any(map(split_matches(part), names)):
-                found[part] = inside + part
-            elif any(name.endswith(".parquet") for name in names_in(root / inside / part)):
-                found[part] = f"{inside}{part}/*.parquet"
+        parts = [part for part in ("train", *TEST_PARTS) if split_files(root / inside, part)]
+        found = {part: inside + part for part in parts}
         if "train" in found:
             test = next((found[name] for name in TEST_PARTS if name in found), None)
             return parquet_config(root, found["train"], test)
-        if found or names:
-            return parquet_config(root, next(iter(found.values()), f"{inside}*.parquet"), None)
+        everything = next(iter(found.values()), f"{inside}*.parquet")
+        if split_files(root, everything):
+            return parquet_config(root, everything, None)
     return None
 
 
@@ -208,14 +200,10 @@ def lies_in(root: Path, config: DataConfig) -> bool:
     if isinstance(source, Parquet):
         return bool(split_files(root, source.train)) or from_archive(config, root) is not config
     if isinstance(source, TorchvisionSource):
-        archives = [kind for kind, copy in COPIES.items() if is_dir(copy.archive_in(root))]
-        named = root.name in {copy.archive for copy in COPIES.values()}
-        if source.kind in archives or COPIES[source.kind].parquet_in(root) is not None:
-            return True
-        return bool(archives) and not named  # archives share a folder
-    if not isinstance(source, Folder):
-        return True
-    if source.train != ".":
+        copy = COPIES[source.kind]
+        beside = any(is_dir(root / each.archive) for each in COPIES.values())  # archives share a folder
+        return beside or root.name == copy.archive or copy.parquet_in(root) is not None
+    if isinstance(source, Folder) and source.train != ".":
         return is_dir(root / source.train) or is_dir(root / source.test)
     found = folder_in(root)
     return found is not None and isinstance(found.source, Folder) and found.source.train == "."
@@ -272,15 +260,8 @@ def whole(config: DataConfig) -> DataConfig:
     return config if config.holdout is None else config.model_copy(update={"holdout": Holdout(fraction=1)})
 
 
-class Opened(NamedTuple):
-    """Images to encode: all, or those of a split."""
-
-    dataset: ImageDataset
-    split: Split | None
-
-
-def open_images(data: Data, split: Split | None = None) -> Opened:
-    """Open images that need no labels.
+def open_images(data: Data, split: Split | None = None) -> tuple[ImageDataset, Split | None]:
+    """Open images that need no labels; return them, and the split that they are, where it is one.
 
     Of a folder, and of data in one part, these are all, without `split`; else those of the test part. A
     folder's images may lie at any depth, and are named by their paths in it; where every one lies in a folder
@@ -295,11 +276,11 @@ def open_images(data: Data, split: Split | None = None) -> Opened:
         tabular = any(name.endswith(".parquet") for name in names_in(Path(data)))
         paths = [] if tabular else sorted(image_files(Path(data)))
         if paths:
-            return Opened(_folder_of_images(Path(data), paths), None)
+            return _folder_of_images(Path(data), paths), None
     config, root, _ = as_data(data)
     told = split or (None if config.holdout is not None else "test")
     config = config if split else whole(config)
-    return Opened(open_dataset(config, split or "test", root, unlabelled=True), told)
+    return open_dataset(config, split or "test", root, unlabelled=True), told
 
 
 def _folder_of_images(root: Path, paths: list[str]) -> ImageDataset:
@@ -308,4 +289,4 @@ def _folder_of_images(root: Path, paths: list[str]) -> ImageDataset:
     places = {name: place for place, name in enumerate(classes)}
     labels = [places.get(top, -1) for top in tops]
     settings = {"name": root.resolve().name, "source": "images"}
-    return ImageDataset(FileStore(root, paths), labels, classes, settings=settings)
+    return ImageDataset(ImageStore(paths, paths, folder=root), labels, classes, settings=settings)

@@ -5,17 +5,21 @@ Nothing here imports torch. Defaults are the literature's.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
-from zoo.config import Config, named_by
+from zoo.config import Config, load_yaml, named_by, parse
 from zoo.data.ops import Cutout, GaussianBlur, Interpolation, Op, PositiveInt
+from zoo.errors import DataError, did_you_mean
 from zoo.hub_client import REVISION
 
 Seed = Annotated[int, Field(ge=0, lt=2**32)]  # what NumPy's RandomState takes
 Triple = Annotated[list[float], Field(min_length=3, max_length=3)]
+PositiveTriple = Annotated[list[Annotated[float, Field(gt=0)]], Field(min_length=3, max_length=3)]
 
 
 class Digits(Config):
@@ -28,7 +32,7 @@ class TorchvisionSource(Config):
     """CIFAR, which torchvision reads from (and can download to) the data folder.
 
     It is also read from the parquet files of its repository on the Hub, `train-*.parquet` and
-    `test-*.parquet`, where the data folder holds those and no archive; see `zoo.data.cifar`.
+    `test-*.parquet`, where the data folder holds those and no archive; see `zoo.data.sources.open_cifar`.
     """
 
     kind: Literal["cifar10", "cifar100"]
@@ -81,7 +85,7 @@ class Parquet(Config):
 
 
 class HubDataset(Config):
-    """The parquet files of a data set on the Hub, fetched into its own cache; see `zoo.data.hub`."""
+    """The parquet files of a data set on the Hub, fetched into its own cache."""
 
     kind: Literal["hub"] = "hub"
     repo: Annotated[str, Field(pattern=r"^[A-Za-z0-9][\w.-]*/[\w.-]+$")]
@@ -96,10 +100,8 @@ class HubDataset(Config):
     """Name of a split, or a pattern for the names of its files; as for parquet files."""
     test: str = "test"
     """Likewise, of the test images."""
-    image: str | None = None
-    """Column of {bytes, path} or of plain bytes; by default `image`, or else `img`."""
-    label: str = "label"
-    """Column of integers or words."""
+    label: str | None = None
+    """Column of integers or words; where there is one, or one called `label`, it is found."""
 
     @field_validator("revision")
     @classmethod
@@ -193,20 +195,6 @@ class GroupedCandidates(Config):
     groups: list[list[str]]
     """The names of the classes in each group; every class of the data is in exactly one."""
 
-    @model_validator(mode="after")
-    def _once(self) -> Self:
-        if not self.groups or not all(self.groups):
-            raise ValueError("groups: found an empty list, expected lists of class names")
-        seen: dict[str, int] = {}
-        for number, group in enumerate(self.groups):
-            for name in group:
-                if name in seen:
-                    raise ValueError(
-                        f'groups: "{name}" is in groups {seen[name]} and {number}, expected every class once'
-                    )
-                seen[name] = number
-        return self
-
 
 PartialLabels = Annotated[UniformCandidates | GroupedCandidates, Field(discriminator="kind")]
 
@@ -227,7 +215,7 @@ class DataConfig(Config):
     the images that the long tail keeps. See `zoo.data.long_tail`."""
     mean: Triple = [0.485, 0.456, 0.406]
     """Of the red, green and blue channel, for values in 0..1. Default: ImageNet's."""
-    std: Triple = [0.229, 0.224, 0.225]
+    std: PositiveTriple = [0.229, 0.224, 0.225]
     """Likewise."""
     image_size: PositiveInt | None = None
     """Training images are scaled to this square when they are decoded (shorter side, then the centre;
@@ -240,12 +228,6 @@ class DataConfig(Config):
         if values.get("holdout") is None:
             values.pop("holdout", None)
         return values
-
-    @model_validator(mode="after")
-    def _positive_std(self) -> Self:
-        if min(self.std) <= 0:
-            raise ValueError(f"std: found {self.std}, expected three positive numbers")
-        return self
 
 
 def selection_words(long_tail: Mapping[str, Any] | None, subset: Mapping[str, Any] | None) -> list[str]:
@@ -261,6 +243,67 @@ def selection_words(long_tail: Mapping[str, Any] | None, subset: Mapping[str, An
 def data_words(facts: Mapping[str, Any]) -> str:
     """Name described data in a few words, e.g. `digits, long tail 50` or `cifar100 fine_label`."""
     return ", ".join([str(facts["name"]), *selection_words(facts.get("long_tail"), facts.get("subset"))])
+
+
+_SECTIONS: dict[str, type[Config]] = {
+    "digits": Digits,
+    "cifar10": TorchvisionSource,
+    "cifar100": TorchvisionSource,
+    "folder": Folder,
+    "list": ListFiles,
+    "parquet": Parquet,
+    "hub": HubDataset,
+}
+
+
+def parse_data_spec(text: str) -> tuple[DataConfig, Path | None]:
+    """Read data as the command line names them, `KIND[:DIR][?key=value&...]`, e.g. `parquet:DIR?label=fine`.
+
+    A data set on the Hub has its repository and revision for the folder: `hub:org/name[@revision]`. Keys are
+    those of the source's section and, for a long tail or few labels, those of `LongTail` and `Subset`; `seed`
+    is that of each of the two that is asked for. Everything else in the configuration has its default.
+
+    Returns:
+        The configuration, and the data folder where one was given.
+
+    Raises:
+        ZooError: naming the kind, key or value that does not fit, and the nearest valid one.
+    """
+    where = f'data "{text}"'
+    place, _, query = text.partition("?")
+    kind, _, folder = place.partition(":")
+    if kind not in _SECTIONS:
+        raise DataError(
+            f'{where}: no folder, and unknown kind "{kind}".{did_you_mean(kind, _SECTIONS)} '
+            f"Kinds: {', '.join(_SECTIONS)}; written KIND:DIR?key=value&key=value"
+        )
+    source: dict[str, Any] = {"kind": kind}
+    if kind == "hub":
+        source["repo"], _, revision = folder.partition("@")
+        source["revision"], folder = revision or None, ""
+    own = [key for key in _SECTIONS[kind].model_fields if key not in ("kind", "repo", "revision")]
+    keys = list(dict.fromkeys([*own, *LongTail.model_fields, *Subset.model_fields]))
+    chosen: dict[str, Any] = {}
+    for item in query.split("&") if query else []:
+        key, equals, value = item.partition("=")
+        if not equals or key in source or key in chosen:
+            raise DataError(f'{where}: found "{item}", expected key=value, each key once')
+        if key not in keys:
+            hint = did_you_mean(key, keys)
+            raise DataError(f'{where}: unknown key "{key}".{hint} Keys of {kind}: {", ".join(keys)}')
+        if key in own:
+            source[key] = load_yaml(value, where) if key == "download" else value
+        else:
+            chosen[key] = load_yaml(value, where)
+    few = {key: value for key, value in chosen.items() if key in Subset.model_fields}
+    tail = {key: value for key, value in chosen.items() if key in LongTail.model_fields}
+    sections: dict[str, Any] = {"source": source}
+    if few.keys() - {"seed"}:
+        sections["subset"] = few
+    if tail.keys() - {"seed"} or (tail and "subset" not in sections):
+        sections["long_tail"] = tail
+    place = os.path.expanduser(folder)  # noqa: PTH111  # which raises for the "~" of nobody
+    return parse(DataConfig, sections, where), Path(place) if place else None
 
 
 class EvalView(Config):

@@ -6,13 +6,14 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from copy import copy
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image
 
-from zoo.data.long_tail import as_candidates
+from zoo.data.decode import read_image, read_size
+from zoo.errors import DataError
 
 Split = Literal["train", "test"]
 
@@ -29,23 +30,75 @@ class Encoded(NamedTuple):
     selection: str = ""
 
 
-class ImageStore(Protocol):
-    """Images by row, as a source holds them."""
+class ImageStore:
+    """Images by row, as a source holds them; each becomes RGB when it is read."""
 
-    def has_copies(self, rows: NDArray[np.int64]) -> bool:
-        """Return whether other copies have the pixels of `rows`, under other names or in another order."""
+    def __init__(
+        self,
+        items: Any,
+        names: Sequence[str] | None = None,
+        *,
+        folder: Path | None = None,
+        tables: Encoded | None = None,
+        has_copies: bool = False,
+    ) -> None:
+        """Take N images.
+
+        Args:
+            items: `items[row]` is a path, `{bytes, path}` as Hugging Face's image feature has it, or anything
+                that `read_image` takes. A list of paths is one of files.
+            names: `[N]`, the same on every machine: they enter the data set's fingerprint. By default
+                "image 0", "image 1", ...
+            folder: that paths are relative to.
+            tables: the files that hold all the items, and the column that does.
+            has_copies: whether other copies have the same pixels under other names or in another order.
+        """
+        self._items, self._folder, self._tables, self._has_copies = items, folder, tables, has_copies
+        self._names = [f"image {row}" for row in range(len(items))] if names is None else names
+
+    def __len__(self) -> int:
+        """Return the number of images N."""
+        return len(self._names)
 
     def name(self, row: int) -> str:
-        """Return a name that is the same on every machine: it enters the data set's fingerprint."""
+        """Return the name of image `row`."""
+        return self._names[row]
+
+    def item(self, row: int) -> Any:
+        """Return image `row` as it is held: a `Path`, encoded bytes, or decoded in some form."""
+        item = self._items[row]
+        item = item.as_py() if hasattr(item, "as_py") else item  # of Arrow's columns
+        if isinstance(item, dict):
+            item = item.get("path") if item.get("bytes") is None else item["bytes"]
+        return Path(self._folder or "", item) if isinstance(item, str | Path) else item
 
     def read(self, row: int) -> Image.Image:
         """Return the image as RGB; raise DataError naming it where that fails."""
+        return read_image(self.item(row), self.name(row))
 
     def size(self, row: int) -> tuple[int, int]:
         """Return the image's width and height without decoding it; raise DataError where that fails."""
+        item = self.item(row)
+        return read_size(item, self.name(row)) if isinstance(item, Path | bytes) else self.read(row).size
 
     def encoded(self, rows: NDArray[np.int64]) -> Encoded | None:
         """Return the files that the images at `rows` are decoded from; None: they need no decoding."""
+        if self._tables is not None:
+            chosen = hashlib.sha256(rows.astype("<i8").tobytes()).hexdigest()
+            return Encoded(self._tables.files, f"{self._tables.selection} {chosen}")
+        items = map(self.item, rows.tolist()) if isinstance(self._items, list) else ()
+        files = [item for item in items if isinstance(item, Path)]
+        return Encoded(files) if files and len(files) == len(rows) else None
+
+    def has_copies(self, rows: NDArray[np.int64]) -> bool:
+        """Return whether other copies have the pixels of `rows`: not where one is a JPEG or lossy WebP."""
+        return self._has_copies and not any(_is_lossy(self.item(row)) for row in rows.tolist())
+
+
+def _is_lossy(item: Any) -> bool:
+    if not isinstance(item, bytes):
+        return False
+    return item.startswith(b"\xff\xd8\xff") or item[12:16] == b"VP8 "  # the lossless chunk is "VP8L"
 
 
 class ImageDataset:
@@ -148,17 +201,22 @@ class ImageDataset:
         """Return the data set with partial labels: the classes that are possible for each image.
 
         Args:
-            candidates: `[N, C]`, bool or 0 and 1; every row has the image's true label, `labels`. None takes
-                them away.
+            candidates: `[N, C]`, bool; every row has the image's true label. None takes them away.
             origin: plain values for `describe` that say where they come from; default: kind "given".
 
         Raises:
-            DataError: for another shape or other values, or where the true label is missing: in how many
-                rows, and in which first.
+            DataError: for another shape, or where a true label is missing.
         """
         if candidates is None and self.candidates is None:
             return self
-        checked = None if candidates is None else as_candidates(candidates, self.labels, self.num_classes)
+        checked = None if candidates is None else np.array(candidates, dtype=np.bool_)
+        if checked is not None:
+            shape = (len(self), self.num_classes)
+            if checked.shape != shape or not checked[np.arange(len(self)), self.labels].all():
+                raise DataError(
+                    f"partial_labels: found {[*checked.shape]} values, expected {[*shape]}, a row for each "
+                    "image, in which its true label is possible"
+                )
         settings = {**self.settings, "partial_labels": dict(origin) if origin else None}
         return self._copy(candidates=checked, settings=settings)
 
@@ -186,9 +244,7 @@ class ImageDataset:
         """Return plain values that identify the data set, for cards and metrics.
 
         `sha256` is over the names, labels and candidates of the images in order, and over what is known of
-        their `content`: equal only for the same
-        selection, or for one that is `known_as` it. Partial labels say the mean number of candidates of an
-        image, the true label included.
+        their `content`: equal only for the same selection, or for one that is `known_as` it.
         """
         digest = hashlib.sha256(str(self.settings.get("content", "")).encode())
         for row, label in zip(self._rows.tolist(), self.labels.tolist(), strict=True):
@@ -200,15 +256,8 @@ class ImageDataset:
             mean = np.count_nonzero(self.candidates) / len(self)
             origin = settings.get("partial_labels") or {"kind": "given"}
             settings["partial_labels"] = {**origin, "mean_candidates": mean}
-        counts = self.class_counts
-        return {
-            **settings,
-            "num_images": len(self),
-            "num_classes": self.num_classes,
-            **(
-                {"class_counts": {"largest": int(counts.max()), "smallest": int(counts.min())}}
-                if len(counts)
-                else {}
-            ),
-            "sha256": self._known_as or digest.hexdigest(),
-        }
+        settings |= {"num_images": len(self), "num_classes": self.num_classes}
+        if self.num_classes:
+            counts = self.class_counts
+            settings["class_counts"] = {"largest": int(counts.max()), "smallest": int(counts.min())}
+        return {**settings, "sha256": self._known_as or digest.hexdigest()}

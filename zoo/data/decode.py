@@ -1,4 +1,4 @@
-"""From stored bytes to an RGB image, or one clear error."""
+"""From a file, encoded bytes or an array to an RGB image, or one clear error."""
 
 from __future__ import annotations
 
@@ -11,33 +11,52 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from zoo.config import plain_kind
 from zoo.errors import DataError
 from zoo.launch import neighbours
-from zoo.pixels import to_rgb
+from zoo.pixels import EIGHT_BIT, to_rgb
 
 LOG = logging.getLogger("zoo.data")
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "JPEG2000")
 """Raster formats alone are opened: Pillow gives PostScript to another program."""
 PATIENCE = 10.0  # seconds between plain lines where there is no terminal
+_IMAGE = (
+    "a PIL image, a path, a uint8 array [H, W] or [H, W, 3], or a tensor [C, H, W], uint8 or floats in 0..1"
+)
 
 
-def read_image(source: Path | bytes, name: str) -> Image.Image:
-    """Read a file or encoded bytes as RGB.
+def read_image(source: Any, name: str) -> Image.Image:
+    """Return an image as RGB.
+
+    Args:
+        source: a `Path`, encoded bytes, a PIL image, a uint8 array `[H, W]` or `[H, W, 3]`, or a tensor
+            `[H, W]` or `[C, H, W]`, uint8 or floats in 0..1.
+        name: of the image, for errors.
 
     Raises:
         DataError: naming the image and why it cannot be read.
     """
-    with _named(name), _opened(source) as image:
-        return to_rgb(image)
+    with _named(name):
+        if isinstance(source, Path | bytes):
+            with _opened(source) as image:
+                return to_rgb(image)
+        if not isinstance(source, Image.Image):
+            return Image.fromarray(_pixels(source)).convert("RGB")
+        if 0 in source.size:
+            raise ValueError(f"found {source.width} x {source.height} pixels")
+        return to_rgb(source)
 
 
 def read_size(source: Path | bytes, name: str) -> tuple[int, int]:
-    """Read width and height of a file or of encoded bytes, without decoding it.
+    """Return width and height of a file or of encoded bytes, without decoding it.
 
     Raises:
         DataError: naming the image and why it cannot be read.
@@ -52,6 +71,29 @@ def _opened(source: Path | bytes) -> Image.Image:
     if not stat.S_ISREG(source.stat().st_mode):  # reading a pipe or a device may never end
         raise ValueError("found no regular file")
     return Image.open(source, formats=FORMATS)
+
+
+def _pixels(item: Any) -> NDArray[np.uint8]:
+    """Return the pixels `[H, W]` or `[H, W, 3]` of an array or tensor."""
+    array = item
+    torch = sys.modules.get("torch")  # whoever has a tensor has imported it
+    if torch is not None and isinstance(item, torch.Tensor):
+        array = (item.detach().float() if item.is_floating_point() else item).cpu().numpy()
+        if array.dtype == np.float32 and array.size:
+            if not (array.min() >= 0 and array.max() <= 1):
+                raise ValueError(
+                    f"found floats in {array.min():.3g}..{array.max():.3g}, expected 0..1: give images as "
+                    "they are before Normalize"
+                )
+            array = np.rint(array * EIGHT_BIT).astype(np.uint8)
+        array = array.transpose(1, 2, 0) if array.ndim == 3 else array
+    if not isinstance(array, np.ndarray):
+        raise ValueError(f"found {plain_kind(item)}, expected {_IMAGE}")
+    if array.ndim == 3 and array.shape[2] == 1:
+        array = array[:, :, 0]
+    if array.dtype != np.uint8 or array.shape[2:] not in ((), (3,)) or array.ndim < 2 or not array.size:
+        raise ValueError(f"found {item.dtype} of {[*item.shape]}, expected {_IMAGE}")
+    return np.ascontiguousarray(array)
 
 
 @contextmanager

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Generator
-from contextlib import closing
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +17,8 @@ from zoo.data.decode import progress
 from zoo.errors import DataError
 from zoo.image_list import ImageList
 
-MAX_BYTES = 32 << 30  # of pixels: to decode and hash so many takes minutes, at the end of a training of days
 UNREADABLE = -1
-MAX_IMAGES = 4_000_000
+MAX_IMAGES = 4_000_000  # to decode and hash so many takes minutes, at the end of a training of days
 
 
 class OtherImages(DataError):
@@ -34,77 +31,61 @@ def content_ids(dataset: ImageDataset) -> NDArray[np.int64]:
     It is the first 8 bytes, little-endian, of the SHA-256 of a line "WIDTH HEIGHT LABEL" and the RGB bytes of
     the rows: two of a million different images agree with a probability of 3e-8.
     """
-    return np.fromiter((content for content, _ in _contents(dataset)), dtype=np.int64, count=len(dataset))
-
-
-def _contents(dataset: ImageDataset) -> Generator[tuple[int, int]]:
-    """Yield the id of each image, and how many bytes its pixels have."""
+    ids = np.full(len(dataset), UNREADABLE, dtype=np.int64)
     with progress(len(dataset), "comparing") as advance:
         for index, label in enumerate(dataset.labels.tolist()):
             advance(1)
             try:
                 image = dataset.image(index)
             except DataError:
-                yield UNREADABLE, 0
                 continue
-            pixels = image.tobytes()
             digest = hashlib.sha256(f"{image.width} {image.height} {label}\n".encode())
-            digest.update(pixels)
-            yield int.from_bytes(digest.digest()[:8], "little", signed=True), len(pixels)
+            digest.update(image.tobytes())
+            ids[index] = int.from_bytes(digest.digest()[:8], "little", signed=True)
+    return ids
 
 
 def list_images(dataset: ImageDataset) -> ImageList | None:
     """List the images of a data set; None where other copies could not be told from it by content.
 
     That is where the images come with this project, are files with names of their own, are compressed with
-    loss, cannot all be read, or are more than `MAX_IMAGES` or `MAX_BYTES`; and for partial labels, which are
-    drawn by row.
+    loss, cannot all be read, or are more than `MAX_IMAGES`; and for partial labels, which are drawn by row.
     """
     if not 0 < len(dataset) <= MAX_IMAGES or dataset.candidates is not None or not dataset.has_copies():
         return None
-    ids, size = np.empty(len(dataset), dtype=np.int64), 0
-    with closing(_contents(dataset)) as contents:
-        for index, (content, nbytes) in enumerate(contents):
-            size += nbytes
-            if content == UNREADABLE or size > MAX_BYTES:
-                return None
-            ids[index] = content
-    return ImageList(ids, dataset.describe()["sha256"])
+    ids = content_ids(dataset)
+    return None if (ids == UNREADABLE).any() else ImageList(ids, dataset.describe()["sha256"])
 
 
-def are_listed(dataset: ImageDataset, listed: ImageList) -> bool:
-    """Return whether the images are the listed ones, in that order, and have the names that were listed.
-
-    Names alone would not do: rows of two files may be called alike and hold other images.
-    """
-    if len(dataset) != len(listed.ids) or dataset.describe()["sha256"] != listed.sha256:
-        return False
-    return np.array_equal(content_ids(dataset), listed.ids)
-
-
-def find_listed(dataset: ImageDataset, listed: ImageList) -> ImageDataset:
-    """Return the listed images out of `dataset`, in the order of the list.
+def find_listed(drawn: ImageDataset, whole: ImageDataset, listed: ImageList) -> ImageDataset:
+    """Return the listed images, in the order of the list, each looked for by its content.
 
     Images with equal pixels and label stand for each other, as often as both have them.
+
+    Args:
+        drawn: what the seed draws from this copy: if it is what was listed, by names and content (rows of two
+            files may be called alike and hold other images), it is returned as it is.
+        whole: all that this copy has.
+        listed: what to look for.
 
     Raises:
         OtherImages: saying how many are not there, and why that may be.
     """
+    same = len(drawn) == len(listed.ids) and drawn.describe()["sha256"] == listed.sha256
+    if same and np.array_equal(content_ids(drawn), listed.ids):
+        return drawn
     places: defaultdict[int, list[int]] = defaultdict(list)
-    ids = content_ids(dataset)
-    for place in range(len(ids) - 1, -1, -1):  # the first of equal ones is taken from the end
-        places[int(ids[place])].append(place)
-    unreadable = len(places.pop(UNREADABLE, ()))
-    found = [places[content].pop() if places[content] else None for content in listed.ids.tolist()]
-    missing = found.count(None)
+    for place, content in reversed(list(enumerate(content_ids(whole).tolist()))):
+        places[content].append(place)  # the first of equal ones is taken from the end
+    found = [places[content].pop() for content in listed.ids.tolist() if places[content]]
+    missing = len(listed.ids) - len(found)
     if missing:
-        broken = f", of which {unreadable:,} cannot be read" if unreadable else ""
         raise OtherImages(
-            f"{missing:,} of the {len(found):,} listed images are not among the {len(dataset):,} "
-            f"here{broken}, by their pixels and labels: this is other data, its pixels were changed, or its "
-            "classes are numbered otherwise"
+            f"{missing:,} of the {len(listed.ids):,} listed images are not among the {len(whole):,} here, by "
+            "their pixels and labels: this is other data, its pixels were changed, or its classes are "
+            "numbered otherwise"
         )
-    return dataset.subset([place for place in found if place is not None]).known_as(listed.sha256)
+    return whole.subset(found).known_as(listed.sha256)
 
 
 def shared_images(train_set: ImageDataset, test_set: ImageDataset) -> int:

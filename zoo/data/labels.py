@@ -12,12 +12,7 @@ from numpy.typing import NDArray
 from zoo.errors import DataError, did_you_mean
 
 MAX_CLASSES = 1 << 21  # far above any data set's: a label beyond is a mistake
-_DIGITS = 18  # of the largest number that int64 surely holds
-
-
-def is_whole(text: str) -> bool:
-    """Whether `text` is 0, 1, ... in ASCII digits, and fits into int64."""
-    return text.isascii() and text.isdecimal() and len(text.lstrip("0")) <= _DIGITS
+OTHER_FORM = "It differs in the Unicode form of its letters alone (NFC, or NFD as macOS writes): rename one"
 
 
 def class_labels(
@@ -39,21 +34,18 @@ def class_labels(
         names: of the classes in order, where the data say.
 
     Raises:
-        DataError: for numbers beside text, a label that is no class, or two classes of one name.
+        DataError: for numbers beside text, or a label that is no class.
     """
     trained = labels if of_training is None else of_training
-    if {type(label) is str for each in (labels, trained) for label in each} == {True}:
+    if all(isinstance(label, str) for each in (labels, trained) for label in each):
         classes = list(names or sorted(set(trained)))
         places = {name: place for place, name in enumerate(classes)}
-        if len(places) < len(classes):
-            twice = next(name for place, name in enumerate(classes) if places[name] != place)
-            raise DataError(f'labels: found the class "{twice}" twice, expected each once: labels are text')
-        for row, label in enumerate(labels):
-            if label not in places:
-                raise DataError(
-                    f'{where(row)}: label "{label[:80]}" is none of the {len(classes)} classes of the '
-                    f"training split.{nearest_class(label, classes)}"
-                )
+        row = next((row for row, label in enumerate(labels) if label not in places), None)
+        if row is not None:
+            raise DataError(
+                f'{where(row)}: label "{labels[row][:80]}" is none of the {len(classes)} classes of the '
+                f"training split.{nearest_class(labels[row], classes)}"
+            )
         return np.array([places[label] for label in labels], dtype=np.int64), classes
     numbers = _numbers(labels, where)
     if names is None:
@@ -64,7 +56,7 @@ def class_labels(
             f"{where(row)}: found label {numbers[row]}, expected 0 to {len(names) - 1}, the classes of the "
             "training split"
         )
-    return numbers, [str(name) for name in names]
+    return numbers, list(map(str, names))
 
 
 def _numbers(labels: Sequence[Any], where: Callable[[int], str]) -> NDArray[np.int64]:
@@ -73,8 +65,7 @@ def _numbers(labels: Sequence[Any], where: Callable[[int], str]) -> NDArray[np.i
     for row, label in enumerate(found):
         if not isinstance(label, int | float) or not 0 <= label < MAX_CLASSES or label != int(label):
             raise DataError(
-                f"{where(row)}: found label {label!r}, expected 0, 1, ... below {MAX_CLASSES:,}, or text for "
-                "all images"
+                f"{where(row)}: found label {label!r}, expected 0, 1, ..., or text for all images"
             )
     return np.array(found, dtype=np.int64)
 
@@ -82,22 +73,11 @@ def _numbers(labels: Sequence[Any], where: Callable[[int], str]) -> NDArray[np.i
 def nearest_class(name: str, names: Iterable[str]) -> str:
     """Suggest the nearest of the `names`; say where it is the same word in another Unicode form."""
     names = list(names)
-    if _composed(name) in map(_composed, names):
-        return f" {OTHER_FORM}"
-    return did_you_mean(name, names)
+    return f" {OTHER_FORM}" if composed(name) in map(composed, names) else did_you_mean(name, names)
 
 
-OTHER_FORM = "It differs in the Unicode form of its letters alone (NFC, or NFD as macOS writes): rename one"
-
-
-def look_alike(names: Sequence[str]) -> str | None:
-    """Return a name that another one equals but for its Unicode form; None: there is none."""
-    different = set(names)
-    seen = dict[str, str]()
-    return next((name for name in different if seen.setdefault(_composed(name), name) != name), None)
-
-
-def _composed(name: str) -> str:
+def composed(name: str) -> str:
+    """Return a name in the Unicode form NFC, in which names that look alike are equal."""
     return unicodedata.normalize("NFC", name)
 
 
@@ -105,18 +85,13 @@ def require_same_classes(train: Sequence[str], test: Sequence[str], where: str =
     """Make sure that a training and a test split have the same classes in the same order.
 
     Raises:
-        DataError: beginning with `where`, with the first classes that differ.
+        DataError: beginning with `where`, with the first class that differs.
     """
     if tuple(train) == tuple(test):
         return
-    told = f"{where}training and test split have other classes, {len(train)} and {len(test)}"
-    if [*map(_composed, train)] == [*map(_composed, test)]:
-        name = next(ours for ours, theirs in zip(train, test, strict=True) if ours != theirs)
-        raise DataError(f'{told}: "{name}". {OTHER_FORM}')
-    for names, others, which in ((train, set(test), "training"), (test, set(train), "test")):
-        only = [f'"{name[:80]}"' for name in names if name not in others]
-        told += f"; only {which} has {', '.join(only[:3])}" if only else ""
-    for place, (ours, theirs) in enumerate(zip(train, test, strict=False)):
-        if ours != theirs:
-            raise DataError(f'{told}; class {place} is "{ours[:80]}" in training, "{theirs[:80]}" in test')
-    raise DataError(told)
+    odd = next(iter([*(set(test) - set(train)), *(set(train) - set(test))]), None)
+    differs = "the same in another order" if odd is None else f'"{odd[:80]}" is in one of them alone'
+    raise DataError(
+        f"{where}training and test split have other classes, {len(train)} and {len(test)}: {differs}."
+        f"{nearest_class(odd, train if odd in test else test) if odd else ''}"
+    )

@@ -1,16 +1,18 @@
-"""Which training images, and labels, are kept: long tails, few labels, and partial labels, from a seed."""
+"""Which images and labels are kept, from a seed: long tails, few and partial labels, stratified splits."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from zoo.data.config import GroupedCandidates, LongTail, Subset, UniformCandidates
 from zoo.errors import DataError, did_you_mean
 
-CHUNK = 1 << 22  # entries at a time: 32 MiB of float64 where the whole of ImageNet would be 9.6 GB
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def class_sizes(config: LongTail, n_max: int, num_classes: int) -> list[int]:
@@ -45,13 +47,10 @@ def select_long_tail(
     Raises:
         DataError: naming the first class that has fewer images than its n_c, or that would keep none.
     """
-    counts = np.bincount(labels, minlength=num_classes)
     if num_classes < 2:
         raise DataError(f"long_tail: the data has {num_classes} class, expected at least 2")
-    smallest = int(counts.argmin())
-    if counts[smallest] == 0:
-        raise DataError(f"long_tail: {_called(smallest, names)} has no images, expected some of every class")
-    n_max = config.max_per_class or int(counts[smallest])
+    counts = np.bincount(labels, minlength=num_classes)
+    n_max = config.max_per_class or int(counts.min())
     sizes = class_sizes(config, n_max, num_classes)
     for c, (size, count) in enumerate(zip(sizes, counts, strict=True)):
         if not 0 < size <= count:
@@ -122,67 +121,55 @@ def draw_candidates(
     Raises:
         DataError: for groups that do not have every class exactly once.
     """
-    count, classes = len(labels), len(class_names)
-    group = _group_of(config.groups, class_names) if isinstance(config, GroupedCandidates) else None
     random = np.random.RandomState(config.seed)  # its stream never changes between versions
-    candidates = np.empty((count, classes), dtype=np.bool_)
-    for rows in _chunks(count, classes):
-        drawn = random.random_sample((rows.stop - rows.start, classes)) < config.rate
-        if group is not None:
-            drawn &= group[labels[rows], None] == group
-        candidates[rows] = drawn
-    candidates[np.arange(count), labels] = True
+    candidates: NDArray[np.bool_] = random.random_sample((len(labels), len(class_names))) < config.rate
+    if isinstance(config, GroupedCandidates):
+        named = [name for group in config.groups for name in group]
+        odd = next(
+            (c for c in (*named, *class_names) if (named.count(c), class_names.count(c)) != (1, 1)), None
+        )
+        if odd is not None:
+            times = f"{named.count(odd)} times, and {class_names.count(odd)} times among the data's classes"
+            hint = did_you_mean(odd, class_names)
+            raise DataError(f'partial_labels.groups: found "{odd}" {times}, expected each class once.{hint}')
+        group_of = {name: number for number, group in enumerate(config.groups) for name in group}
+        group = np.array([group_of[name] for name in class_names])
+        candidates &= group[labels, None] == group
+    candidates[np.arange(len(labels)), labels] = True
     return candidates
 
 
-def as_candidates(matrix: ArrayLike, labels: NDArray[np.int64], num_classes: int) -> NDArray[np.bool_]:
-    """Return a checked copy of candidates `[N, C]`.
+def rank_in_class(labels: Tensor, seed: int) -> Tensor:
+    """Return the place `[N]` of each row among those of its class in a random order, from 0, on the CPU.
+
+    So `rank < n` draws n rows of each class, and fewer are a part of more.
 
     Args:
-        matrix: bool or 0 and 1.
-        labels: true class of each image `[N]`.
-        num_classes: C.
-
-    Raises:
-        DataError: for another shape, other values, or rows without their true label.
+        labels: `[N]`, integer, from 0.
+        seed: decides the order, together with the labels.
     """
-    given = np.asarray(matrix)
-    if given.shape != (len(labels), num_classes):
-        raise DataError(
-            f"partial_labels: found candidates of shape {list(given.shape)}, expected [N, C] = "
-            f"[{len(labels)}, {num_classes}]: a row for each training image (after long_tail), a column for "
-            "each class"
-        )
-    candidates: NDArray[np.bool_] = np.asarray(given == 1)
-    if not (candidates | (given == 0)).all():
-        raise DataError("partial_labels: found other values than bool, or 0 and 1")
-    lacking = np.flatnonzero(~candidates[np.arange(len(labels)), labels])
-    if len(lacking):
-        first = int(lacking[0])
-        raise DataError(
-            f"partial_labels: {len(lacking)} of {len(labels)} rows lack the true label, the first is row "
-            f"{first} with label {labels[first]}; expected it in every row"
-        )
-    return candidates
+    import torch
+
+    labels = labels.cpu()
+    generator = torch.Generator().manual_seed(seed)
+    order = torch.randperm(len(labels), generator=generator)
+    order = order[labels[order].argsort(stable=True)]  # grouped by class, shuffled inside each
+    counts = torch.bincount(labels)
+    rank = torch.arange(len(labels)) - (counts.cumsum(0) - counts).repeat_interleave(counts)
+    return torch.empty_like(rank).index_copy_(0, order, rank)
 
 
-def _chunks(rows: int, columns: int) -> Iterator[slice]:
-    step = max(1, CHUNK // columns)
-    return (slice(start, min(start + step, rows)) for start in range(0, rows, step))
+def stratified_split(labels: Tensor, fraction: float, seed: int) -> tuple[Tensor, Tensor]:
+    """Return ascending row numbers (rest, held out): about `fraction` of every class is held out.
 
+    A class of n >= 2 rows gives at least 1 and at most n - 1 of them, a class of one row gives none.
 
-def _group_of(groups: Sequence[Sequence[str]], class_names: Sequence[str]) -> NDArray[np.int64]:
-    """Return the number of the group of each class `[C]`."""
-    group_of = {name: number for number, group in enumerate(groups) for name in group}
-    unknown = next((name for name in group_of if name not in class_names), None)
-    if unknown is not None:
-        raise DataError(
-            f'partial_labels.groups: "{unknown}" is no class of the data.{did_you_mean(unknown, class_names)}'
-        )
-    missing = [name for name in class_names if name not in group_of]
-    if missing or len(group_of) < len(class_names):  # e.g. ImageNet has two classes "crane"
-        what = f'class "{missing[0]}" is in no group' if missing else "several classes have one name"
-        raise DataError(
-            f"partial_labels.groups: {what}, expected each of the {len(class_names)} classes in exactly one"
-        )
-    return np.array([group_of[name] for name in class_names], dtype=np.int64)
+    Args:
+        labels: `[N]`, integer, from 0.
+        fraction: in (0, 1).
+        seed: decides which rows of a class, together with the labels.
+    """
+    counts = labels.cpu().bincount()
+    held = (counts * fraction).round().clamp(min=1).minimum(counts - 1).clamp(min=0)
+    is_held = (rank_in_class(labels, seed) < held[labels.cpu()]).to(labels.device)
+    return (~is_held).nonzero().flatten(), is_held.nonzero().flatten()

@@ -1,91 +1,30 @@
-"""Tables of images: parquet files, read by Hugging Face `datasets`, and the choice of columns.
+"""Parquet files, local or on the Hub, read by Hugging Face `datasets`; the choice of columns.
 
 An image is a struct `{bytes, path}`, as `Dataset.to_parquet` and the Hub write it, or plain bytes.
 """
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-from PIL import Image
-
-from zoo.data.config import DataConfig, Holdout, Parquet
-from zoo.data.dataset import Encoded, Split
-from zoo.data.decode import read_image, read_size
+from zoo.data.config import DataConfig, Holdout, HubDataset, Parquet
+from zoo.data.dataset import Encoded, ImageDataset, ImageStore, Split
+from zoo.data.folder import require_path
 from zoo.data.labels import class_labels
-from zoo.data.stores import Opened
-from zoo.errors import DataError, did_you_mean
+from zoo.errors import DataError, did_you_mean, few
 from zoo.files import is_file, names_in
 
 _SHARD = re.compile(r".*-(\d+)-of-(\d+)(-[0-9a-f]+)?\.parquet")
 
 
-class ParquetStore:
-    """Encoded images in Arrow memory, decoded on demand: worker processes share them without a copy."""
-
-    def __init__(
-        self, encoded: Any, names: Sequence[str], files: Sequence[Path], column: str, *, linked: bool
-    ) -> None:
-        """Take N images of a `column` of `files`.
-
-        Args:
-            encoded: their bytes `[N]`, None where there are none.
-            names: `[N]`.
-            files: that they are from.
-            column: of these.
-            linked: whether a name may be that of a file that has the bytes.
-        """
-        self._encoded, self._names = encoded, names
-        self._files, self._column, self._linked = files, column, linked
-
-    def name(self, row: int) -> str:
-        """Return the `path` stored with the image, or the shard and the row in it."""
-        return self._names[row]
-
-    def read(self, row: int) -> Image.Image:
-        """Decode image `row`."""
-        return read_image(self._image(row), self._names[row])
-
-    def size(self, row: int) -> tuple[int, int]:
-        """Read the beginning of image `row`."""
-        return read_size(self._image(row), self._names[row])
-
-    def _image(self, row: int) -> bytes | Path:
-        data: bytes | None = self._encoded[row].as_py()
-        if data is None:
-            file = Path(self._names[row])  # `Dataset.to_parquet` leaves images of files where they are
-            if self._linked and file.is_absolute() and is_file(file):
-                return file
-            raise DataError(f'image "{self._names[row]}" has no bytes: the table only refers to it')
-        return data
-
-    def has_copies(self, rows: NDArray[np.int64]) -> bool:
-        """Return whether none of `rows` is a JPEG or lossy WebP: other files may hold the same pixels."""
-        import pyarrow.compute as pc
-
-        jpeg = pc.starts_with(self._encoded, b"\xff\xd8\xff")
-        webp = pc.equal(pc.binary_slice(self._encoded, 12, 16), b"VP8 ")  # its lossless chunk is "VP8L"
-        lossy = pc.fill_null(pc.or_(jpeg, webp), False).to_numpy()
-        return not lossy[rows].any()
-
-    def encoded(self, rows: NDArray[np.int64]) -> Encoded:
-        """Return all the files; the selection names the column and `rows`."""
-        chosen = hashlib.sha256(rows.astype("<i8").tobytes()).hexdigest()
-        return Encoded(self._files, f"{self._column} {chosen}")
-
-
-def open_parquet(source: Parquet, split: Split, root: Path | None, *, linked: bool = True) -> Opened:
+def open_parquet(source: Parquet, split: Split, root: Path | None, *, linked: bool = True) -> ImageDataset:
     """Return a split's images; rows in the order of the shards' names.
 
-    Labels are numbers, or text: see `zoo.data.labels.class_labels`. Where the files' metadata name the
-    classes, all files, the training split's included, have to name the same ones in the same order.
+    Labels are numbers, or text: see `zoo.data.labels.class_labels`. The files' metadata may name the classes.
 
     Args:
         source: files and columns.
@@ -94,37 +33,41 @@ def open_parquet(source: Parquet, split: Split, root: Path | None, *, linked: bo
         linked: whether images may lie in files of their own, which the table names.
 
     Raises:
-        DataError: for missing files or columns, labels that are no class, files with other classes, or when
-            `datasets` is not installed.
+        DataError: for missing files or columns, labels that are no class, or without `datasets`.
     """
     wanted = source.train if split == "train" else source.test
-    files = _files(wanted, root)
+    folder = Path(root or "") if Path(wanted).is_absolute() else require_path(root, ".", "parquet")
+    files = split_files(folder, wanted)
     if not files:
-        place = Path("" if root is None else root, wanted).parent
-        beside = [name for name in names_in(place) if name.endswith(".parquet")]
+        beside = [name for name in names_in((folder / wanted).parent) if name.endswith(".parquet")]
         raise DataError(
-            f'parquet: no {split} files "{wanted}" in {place}, found {", ".join(beside[:5]) or "none"}; '
-            f"other names are given as data.source.{split}, in a spec as {split}=PATTERN"
+            f'parquet: no {split} files "{wanted}" in {folder}, found {few(beside) or "none"}; other names '
+            f"are given as data.source.{split}, in a spec as {split}=PATTERN"
         )
-    trained = list[Path]()
-    if split == "test" and (root is not None or Path(source.train).is_absolute()):
-        trained = _files(source.train, root)
-    names = _class_names([*trained, *files], source.label)
-    table, places = _read(files, [source.label], source.image)
-    of_training = (
-        None if names or not trained else _read(trained, [source.label])[0][source.label].to_pylist()
-    )
+    table, places = _read(files, source.image, source.label)
+    trained = split_files(folder, source.train) if split == "test" else []
+    known = [getattr(features_of(each).get(source.label), "names", None) for each in (*files, *trained)]
+    if any(names != known[0] for names in known):  # the same number would mean another class
+        raise DataError(
+            f'parquet: files of {folder} name other classes in "{source.label}", expected the same in all'
+        )
+    of_training = None
+    if trained and not known[0]:
+        of_training = _read(trained, source.label)[0][source.label].to_pylist()
     labels, class_names = class_labels(
         table[source.label].to_pylist(),
-        lambda row: f'parquet: "{source.label}" of {files[0].parent / places[row]}',
+        lambda row: f'parquet: "{source.label}" of {folder / places[row]}',
         of_training=of_training,
-        names=names or None,
+        names=known[0] or None,
     )
     import pyarrow.compute as pc
 
-    encoded, paths = (pc.struct_field(table[source.image], field) for field in ("bytes", "path"))
-    stored = [path or place for path, place in zip(paths.to_pylist(), places, strict=True)]
-    return Opened(ParquetStore(encoded, stored, files, source.image, linked=linked), labels, class_names)
+    paths = pc.struct_field(table[source.image], "path").to_pylist()
+    stored = [path or place for path, place in zip(paths, places, strict=True)]
+    items = table[source.image] if linked else pc.struct_field(table[source.image], "bytes")
+    tables = Encoded(files, source.image)
+    store = ImageStore(items, stored, folder=files[0].parent, tables=tables, has_copies=True)
+    return ImageDataset(store, labels, class_names)
 
 
 def split_matches(name: str) -> Callable[[str], bool]:
@@ -139,27 +82,22 @@ def split_matches(name: str) -> Callable[[str], bool]:
 
 
 def split_files(folder: Path, name: str) -> list[Path]:
-    """Return a split's files in a folder, or in a sub-folder of the split's name, in the order of names."""
+    """Return a split's files in a folder, or in a sub-folder of the split's name, in the order of names.
+
+    Raises:
+        DataError: where a shard is missing of those whose names say how many they are.
+    """
     path = folder / name
     if is_file(path):
         return [path]
     matches = split_matches(path.name)
-    found = [path.parent / each for each in names_in(path.parent) if matches(each)]
-    return found or [path / each for each in names_in(path) if each.endswith(".parquet")]
-
-
-def _files(name: str, root: Path | None) -> list[Path]:
-    """Return a split's files; all shards have to be there, where each one's name says how many it has."""
-    if root is None and not Path(name).is_absolute():
-        raise DataError("parquet: no data folder given; give the one that holds the files with --data DIR")
-    files = split_files(Path() if root is None else root, name)
+    files = [path.parent / each for each in names_in(path.parent) if matches(each)]
+    files = files or [path / each for each in names_in(path) if each.endswith(".parquet")]
     shards = [match for file in files if (match := _SHARD.fullmatch(file.name))]
     totals, present = {int(shard[2]) for shard in shards}, {int(shard[1]) for shard in shards}
     if len(totals) > 1 or (shards and present != set(range(*totals))):
-        raise DataError(
-            f"parquet: {files[0].parent}: shards are missing, or there are those of several sets: found "
-            f"{', '.join(shard.string for shard in shards[:6])}"
-        )
+        found = few([shard.string for shard in shards])
+        raise DataError(f"parquet: {path.parent}: shards are missing, or are of several sets: found {found}")
     return files
 
 
@@ -180,60 +118,42 @@ def features_of(file: Path) -> Any:
         raise DataError(f"parquet: {file} cannot be read: {' '.join(str(error).split())}") from None
 
 
-def _class_names(files: Sequence[Path], column: str) -> list[str]:
-    """Return the names of the classes in the metadata of the files, none where they have none."""
-    found = [list(getattr(features_of(file).get(column), "names", None) or []) for file in files]
-    other = next((place for place, names in enumerate(found) if names != found[0]), None)
-    if other is not None:  # the same number would mean another class
-        raise DataError(
-            f'parquet: column "{column}": {files[0]} and {files[other]} name other classes '
-            f"({', '.join(found[0][:4]) or 'none'}; {', '.join(found[other][:4]) or 'none'}), expected the "
-            "same in the same order in all files"
-        )
-    return found[0]
-
-
-def _read(files: Sequence[Path], columns: list[str], image: str | None = None) -> tuple[Any, list[str]]:
+def _read(files: Sequence[Path], *columns: str) -> tuple[Any, list[str]]:
     """Return columns of all files, mapped from the cache of `datasets`, and "file#row" of each row.
 
-    Args:
-        files: in order.
-        columns: to read as they are.
-        image: one more, which becomes structs `{bytes, path}`.
+    With two columns the first has images, which become structs `{bytes, path}`.
     """
+    known = [*features_of(files[0])]
     import pyarrow.parquet as pq
-    from datasets import Image, disable_progress_bars, enable_progress_bars, load_dataset
-    from datasets.utils import are_progress_bars_disabled
+    from datasets import Image, load_dataset
 
-    columns = [*columns, *([image] if image else [])]
-    for file in files:
-        known = [*features_of(file)]
-        missing = next((column for column in columns if column not in known), None)
-        if missing is not None:
-            raise DataError(
-                f'parquet: no column "{missing}" in {file}.{did_you_mean(missing, known)} '
-                f"Columns: {', '.join(known)}"
-            )
-    counts = [pq.read_metadata(file).num_rows for file in files]
-    full = [str(file) for file, count in zip(files, counts, strict=True) if count]
-    if not full:
-        raise DataError(f"parquet: {files[0]}: found no images")
-    hidden = are_progress_bars_disabled()
-    disable_progress_bars()
+    missing = next((column for column in columns if column not in known), None)
+    if missing is not None:
+        raise DataError(
+            f'parquet: no column "{missing}" in {files[0]}.{did_you_mean(missing, known)} Columns: '
+            f"{', '.join(known)}"
+        )
     try:
+        counts = {file: pq.read_metadata(file).num_rows for file in files}
+        full = [str(file) for file, count in counts.items() if count]
+        if not full:
+            raise DataError(f"parquet: {files[0]}: found no images")
         data = load_dataset("parquet", data_files=full, columns=list(dict.fromkeys(columns)), split="train")
-        data = data if image is None else data.cast_column(image, Image(decode=False))
+        if len(columns) > 1:
+            data = data.cast_column(columns[0], Image(decode=False))
+    except DataError:
+        raise
     except Exception as error:  # of arrow and of datasets, for damage and for columns of other types
         cause = " ".join(str(error.__cause__ or error).split())
-        raise DataError(f"parquet: {', '.join(full[:4])} cannot be read as images: {cause}") from None
-    finally:
-        if not hidden:
-            enable_progress_bars()
-    places = [f"{file.name}#{row}" for file, count in zip(files, counts, strict=True) for row in range(count)]
-    return data.with_format("arrow")[:], places
+        raise DataError(f"parquet: {few([*map(str, files)])} cannot be read as images: {cause}") from None
+    return data.with_format("arrow")[:], [
+        f"{file.name}#{row}" for file in files for row in range(counts[file])
+    ]
 
 
-def columns_of(features: Mapping[str, Any], where: str, remedy: str) -> tuple[str, str | None]:
+def columns_of(
+    features: Mapping[str, Any], where: str, remedy: str, label: str | None = None
+) -> tuple[str, str | None]:
     """Return the column of images, and that of labels if there is one.
 
     Labels are in the column of class labels, else of whole numbers or text; among several in `label`.
@@ -242,6 +162,7 @@ def columns_of(features: Mapping[str, Any], where: str, remedy: str) -> tuple[st
         features: of the columns, `datasets.Features`.
         where: for errors, what has the columns.
         remedy: for errors, how one column is chosen.
+        label: the column of labels, where it has been chosen.
 
     Raises:
         DataError: for no image column, or an ambiguous choice, naming the columns.
@@ -251,7 +172,7 @@ def columns_of(features: Mapping[str, Any], where: str, remedy: str) -> tuple[st
     labels = [name for name, kind in kinds.items() if kind == "ClassLabel"]
     whole = ("int", "uint", "string", "large_string")
     labels = labels or [name for name, kind in kinds.items() if kind.startswith(whole)]
-    labels = ["label"] if "label" in labels else labels
+    labels = [label] if label else ["label"] if "label" in labels else labels
     for what, names in {"images": images, "labels": labels}.items():
         if len(names) > 1:
             raise DataError(f"{where}: found {what} in {', '.join(names)}, expected one: {remedy}")
@@ -268,17 +189,82 @@ def _kind(feature: Any) -> str:
     return "Image" if kind in ("binary", "large_binary") else str(kind)
 
 
+def _columns_in(folder: Path, part: str, remedy: str, label: str | None = None) -> tuple[str, str]:
+    """Return the column of images and that of labels of the files of a part."""
+    file = split_files(folder, part)[0]
+    features = features_of(file)
+    image, found = columns_of(features, f"parquet: {file}", remedy, label)
+    if found is None:
+        raise DataError(f"parquet: {file}: found no label in the columns {', '.join(features)}, expected one")
+    return image, found
+
+
 def parquet_config(root: Path, train: str, test: str | None) -> DataConfig:
     """Return how parquet files are read, their columns found by type; without a test part some are held out.
 
     Raises:
         DataError: for a file that cannot be read, no column of images or of labels, or several.
     """
-    file = split_files(root, train)[0]
-    features = features_of(file)
-    where = f"parquet: {file}"
-    image, label = columns_of(features, where, f"the spec parquet:{root}?image=COLUMN&label=COLUMN")
-    if label is None:
-        raise DataError(f"{where}: found no label in the columns {', '.join(features)}, expected one")
+    image, label = _columns_in(root, train, f"the spec parquet:{root}?image=COLUMN&label=COLUMN")
     source = Parquet(train=train, test=test or "test", image=image, label=label)
     return DataConfig(source=source, holdout=None if test else Holdout())
+
+
+def open_hub(source: HubDataset, split: Split, root: Path | None) -> ImageDataset:
+    """Return a split of a data set on the Hub, whose parquet files are fetched into its cache and read there.
+
+    A test split brings the training split's files, which say what the classes are. Where the Hub does not
+    answer, what the cache has of the commit, or of the branch's last known one, is taken: so not by
+    `datasets.load_dataset("org/name")`, which without an answer reads nothing of a pinned commit.
+
+    Raises:
+        DataError: for a repository or revision that is not there or not open to the token, one without such
+            files, and one whose files are of several configurations.
+    """
+    from huggingface_hub import snapshot_download
+
+    from zoo import hub_client
+
+    where = f'Hub data set "{source.repo}"' + (f' at revision "{source.revision}"' if source.revision else "")
+    wanted = source.train if split == "train" else source.test
+    patterns = [pattern for name in {source.train, wanted} for pattern in _patterns(source, name)]
+    with hub_client.talking(where, DataError):
+        fetched = snapshot_download(
+            source.repo,
+            repo_type="dataset",
+            revision=source.revision,
+            allow_patterns=patterns,
+            library_name="zoo",
+        )
+    snapshot = Path(fetched)
+    found = {
+        (file.parent.parent if file.parent.name == wanted else file.parent).relative_to(snapshot).as_posix()
+        for file in snapshot.rglob("*.parquet")
+        if split_matches(wanted)(file.name) or file.parent.name == wanted
+    }
+    if source.config is None and len(found) > 1:
+        raise DataError(
+            f"{where}: found the configurations {', '.join(sorted(found))}, expected one of them in "
+            f'data.source.config, in a spec "hub:{source.repo}?config={min(found)}"'
+        )
+    inside = source.config or next(iter(found), ".")
+    if inside not in found:
+        raise DataError(
+            f'{where}: found no parquet files of "{wanted}" in "{inside}"; others are named by '
+            f"data.source.{split} and data.source.config; of other formats the Hub keeps a copy in "
+            'parquet: revision "refs/convert/parquet"'
+        )
+    image, label = _columns_in(snapshot / inside, wanted, "data.source.label", source.label)
+    section = Parquet(train=source.train, test=source.test, image=image, label=label)
+    opened = open_parquet(section, split, snapshot / inside, linked=False)  # no file of this machine
+    opened.settings.update(hub_id=source.repo, hub_commit=snapshot.name, hub_folder=inside)
+    return opened
+
+
+def _patterns(source: HubDataset, name: str) -> list[str]:
+    """Return the names of a split's files in a repository; "*" is any text, with "/" in it too."""
+    is_pattern = name.endswith(".parquet") or "*" in name
+    files = [name] if is_pattern else [f"{name}.parquet", f"{name}-*.parquet", f"{name}/*.parquet"]
+    if source.config is None:
+        return [*files, *(f"*/{file}" for file in files)]
+    return [file if source.config == "." else f"{source.config}/{file}" for file in files]

@@ -76,9 +76,8 @@ def embed(
         check_embedding_file(Path(out))
     if data is None:
         raise DataError("data: found nothing, expected a folder of images, a spec, or images in Python")
-    found = open_images(data, split)
+    images, opened = open_images(data, split)
     encoder = open_encoder(release_or_model, preprocess)
-    images = found.dataset
     (features, places), left_out = encode_images(
         images,
         encoder,
@@ -97,7 +96,7 @@ def embed(
         torch.from_numpy(images.labels[kept]) if images.class_names else None,
         images.class_names,
         left_out,
-        {**about, "data": images.settings["name"], "split": found.split},
+        {**about, "data": images.settings["name"], "split": opened},
     )
     if out is not None:
         write_embedding(embedding, Path(out))

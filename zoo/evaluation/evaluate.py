@@ -15,7 +15,7 @@ from zoo import backbones
 from zoo.config import parse
 from zoo.data import DataConfig, ImageDataset, open_dataset
 from zoo.data.any_data import Data, Given, resolve, whole
-from zoo.data.cifar import from_archive
+from zoo.data.sources import from_archive
 from zoo.data.dataset import Split
 from zoo.data.image_ids import OtherImages
 from zoo.data.memory import Root

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from zoo.data.stratified import rank_in_class
+from zoo.data.long_tail import rank_in_class
 from zoo.errors import DataError, few
 from zoo.functional import class_means
 from zoo.functional.checks import check_features, check_labels

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from zoo.data.stratified import rank_in_class
+from zoo.data.long_tail import rank_in_class
 from zoo.errors import DataError, ZooError, did_you_mean
 from zoo.functional.checks import check_features, check_labels
 from zoo.seeding import derive_seed

@@ -13,8 +13,8 @@ from pydantic import Field
 
 from zoo import catalog, hub
 from zoo.config import Config, is_number, parse
-from zoo.data.cifar import as_archive
 from zoo.data.config import data_words
+from zoo.data.sources import as_archive
 from zoo.errors import RecipeError, ReleaseError, ZooError, ZooWarning
 from zoo.files import is_dir, is_file, names_in, read_text
 from zoo.recipe import Recipe

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from zoo.data import ImageDataset, eval_images
-from zoo.data.stratified import stratified_split
+from zoo.data.long_tail import stratified_split
 from zoo.errors import DataError
 from zoo.functional import knn_predict
 from zoo.modules import APART, KeyQueue, evaluating
