@@ -8,7 +8,6 @@ import os
 import resource
 import subprocess
 import sys
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -149,15 +148,6 @@ def test_a_run_is_not_continued_on_other_images(tmp_path: Path) -> None:
     data_file.write_text("{}")
     run(r, tmp_path, resume=True)
     assert json.loads(data_file.read_text()) == begun
-
-
-def test_an_unreadable_image_may_have_a_name_that_is_no_text_and_is_said_once(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path)
-    with pytest.warns(UserWarning, match=r"cannot be read"):
-        folder.note_unreadable(["a\udcff.png"])
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        folder.note_unreadable(["a\udcff.png"])
 
 
 def test_how_it_is_computed_may_change_and_is_recorded_but_not_what(tmp_path: Path) -> None:

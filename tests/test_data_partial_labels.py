@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.data_fixtures import MEAN, STD, list_dataset, photo
+from tests.data_fixtures import MEAN, STD
 from zoo.config import parse
 from zoo.data import DataConfig, LongTail, TrainLoader, ViewsConfig, long_tail, open_dataset
 from zoo.data.config import Digits, GroupedCandidates, Parquet, UniformCandidates
@@ -234,19 +234,6 @@ def test_a_stream_that_begins_later_has_the_same_candidates(some, backend):
     for expected, batch in zip(whole[6:], tail, strict=True):
         assert torch.equal(expected.candidates, batch.candidates)
         assert torch.equal(expected.index, batch.index)
-
-
-@pytest.mark.parametrize(("backend", "workers"), BACKENDS)
-def test_an_image_that_replaces_a_bad_one_comes_with_its_own_candidates(backend, workers, tmp_path):
-    data = list_dataset(tmp_path, [photo(8, 8, i) for i in range(8)], labels=[0, 1, 2, 3, 4, 5, 6, 7])
-    data = data.with_candidates(np.eye(8, dtype=bool))  # a row says which image it belongs to
-    for number in (2, 3, 7):
-        (tmp_path / f"{number}.png").write_bytes(b"no image")
-    feed = loader(data, backend, workers, max_bad_images=3, batch_size=4)
-    batches = list(feed.stream(0, feed.steps_per_epoch))
-    used = torch.cat([batch.candidates for batch in batches])
-    assert sorted(used.int().argmax(1).tolist()) == [0, 0, 1, 4, 4, 4, 5, 6]
-    assert torch.equal(used, torch.eye(8, dtype=torch.bool)[torch.cat([batch.index for batch in batches])])
 
 
 # --- real data ------------------------------------------------------------------------------------------

@@ -51,7 +51,6 @@ def training_facts(
         "images": trained.images,
         "seconds": round(trained.seconds, 1),
         "images_per_second": round(trained.images / max(trained.seconds, 1e-9), 1),
-        "unreadable_images": len(trained.bad_images),
         **({"changed_on_resume": "; ".join(map(_change, changes))} if changes else {}),
         **({"moving_average": section.ema.model_dump()} if section.ema else {}),
         **({"early_stopping": _stopping(trained.stopping, recipe)} if trained.stopping else {}),

@@ -114,7 +114,7 @@ class Images:
         """Yield images `[B, 3, S, S]` on the device and their labels `[B]`.
 
         Raises:
-            DataError: when more images cannot be read than training may leave out.
+            DataError: for images that cannot be read.
         """
         if self._kept:
             return self._kept
@@ -159,7 +159,7 @@ class Monitor:
         """Return what to record of the state after `done` steps; all ranks have to look.
 
         Raises:
-            DataError: when more images cannot be read than training may leave out.
+            DataError: for images that cannot be read.
         """
         objective, ema = self._stepper.objective, self._stepper.ema
         with nullcontext() if ema is None else ema.applied():

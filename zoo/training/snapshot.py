@@ -96,7 +96,6 @@ def trained_until(checkpoint: Checkpoint, recipe: Recipe, run: RunFolder, train_
         images_seen(checkpoint.step, size, section.batch_size, drop_last=section.drop_last),
         checkpoint.seconds,
         checkpoint.written,
-        run.unreadable(),
         stopping,
         epoch=epochs_of(checkpoint.step, per_epoch),
     )
