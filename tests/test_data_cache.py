@@ -21,8 +21,7 @@ from tests.test_data_loader import digits, make, same
 from zoo.data import DataConfig, EvalView, cache, eval_images, open_dataset
 from zoo.data.cache import _allocate, _on_device, decode_all
 from zoo.data.config import ListFiles, Parquet
-from zoo.data.decode import read_image, scaled_to_square
-from zoo.data.loader import replacements
+from zoo.data.decode import scaled_to_square
 from zoo.errors import DataError
 
 CPU = torch.device("cpu")
@@ -55,7 +54,7 @@ def expected(dataset, size=None):
 
 
 def right(dataset, size=None):
-    return np.array_equal(decoded(dataset, size).pixels.numpy(), expected(dataset, size))
+    return np.array_equal(decoded(dataset, size).numpy(), expected(dataset, size))
 
 
 def files(home):
@@ -63,10 +62,8 @@ def files(home):
     return sorted(file for file in home.iterdir() if file.suffix not in (".lock", ".json"))
 
 
-def refuse_to_decode(monkeypatch, but=()):
+def refuse_to_decode(monkeypatch):
     def refuse(source, name):
-        if name in but:
-            return read_image(source, name)
         raise AssertionError("an image was decoded")
 
     monkeypatch.setattr("zoo.data.dataset.read_image", refuse)
@@ -87,7 +84,7 @@ def test_a_second_run_maps_the_file_of_the_first_which_any_numpy_reads(
     (file,) = files(home)
     assert np.array_equal(np.load(file, mmap_mode="r"), wanted)
     refuse_to_decode(monkeypatch)
-    pixels = decoded(reopened(tmp_path), size).pixels
+    pixels = decoded(reopened(tmp_path), size)
     assert np.array_equal(pixels.numpy(), wanted)
     maps = [line.split() for line in Path("/proc/self/maps").read_text().splitlines() if str(file) in line]
     spans = [tuple(int(edge, 16) for edge in line[0].split("-")) for line in maps if "w" not in line[1]]
@@ -174,7 +171,8 @@ def test_a_file_of_other_images_or_another_decoder_is_not_used(
     else:
         image.unlink()
     if change == "missing":
-        assert list(decoded(reopened(tmp_path)).errors) == [3]
+        with pytest.raises(DataError, match=r'"3.png": no such file'):
+            decoded(reopened(tmp_path))
     else:
         assert right(reopened(tmp_path))
     assert str(home) in warned(caplog)
@@ -212,45 +210,7 @@ def test_parquet_is_kept_by_column_and_rows(tmp_path, home, monkeypatch):
     assert len(files(home)) == 4
     refuse_to_decode(monkeypatch)
     for dataset, pixels in zip(variants, wanted, strict=True):
-        assert np.array_equal(decoded(dataset).pixels.numpy(), pixels)
-
-
-def test_unreadable_images_are_remembered(data, tmp_path, monkeypatch):
-    for number in (2, 3):
-        (tmp_path / f"{number}.png").write_bytes(b"no image")
-    keys = {"views": [[]], "batch_size": 7}
-    reference = next(make(reopened(tmp_path), max_bad_images=2, **keys).stream(0, 1))
-    for _ in range(2):
-        feed = make(reopened(tmp_path), max_bad_images=2, cache=True, **keys)
-        assert feed.bad_images == ["2.png", "3.png"]
-        batch = next(feed.stream(0, 1))
-        assert same(batch, reference)
-        assert sorted(batch.index.tolist()) == [0, 1, 4, 4, 4, 5, 6]  # the next readable one stands for each
-        refuse_to_decode(monkeypatch, but=("2.png", "3.png"))  # what failed is tried again, nothing else
-    with pytest.raises(DataError, match=r'image "2.png" cannot be read: .*1 more cannot be read .*at most 1'):
-        make(reopened(tmp_path), max_bad_images=1, cache=True, **keys)
-
-
-def test_an_image_that_only_the_system_refused_is_not_remembered(data, tmp_path, monkeypatch, caplog):
-    def busy(source, name):
-        if name == "3.png":
-            raise DataError(f'image "{name}" cannot be read: [Errno 24] Too many open files')
-        return read_image(source, name)
-
-    with monkeypatch.context() as patched:
-        patched.setattr("zoo.data.dataset.read_image", busy)
-        assert list(decoded(data).errors) == [3]
-    for _ in range(2):  # the files are the same, byte for byte and in their times
-        assert right(reopened(tmp_path))
-    assert "3.png" in warned(caplog)
-
-
-@pytest.mark.parametrize(
-    ("errors", "result"),
-    [((), [0, 1, 2, 3]), ((1, 2), [0, 3, 3, 3]), ((3,), [0, 1, 2, 0]), ((0, 3), [1, 1, 2, 1])],
-)
-def test_the_next_readable_image_stands_for_an_unreadable_one(errors, result):
-    assert replacements(4, dict.fromkeys(errors, "bad")).tolist() == result
+        assert np.array_equal(decoded(dataset).numpy(), pixels)
 
 
 def test_an_interrupted_decoding_leaves_nothing(data, home, monkeypatch):
@@ -268,7 +228,9 @@ def test_an_interrupted_decoding_leaves_nothing(data, home, monkeypatch):
     assert files(home) == []
 
 
-@pytest.mark.parametrize(("second", "message"), [(photo(9, 8, 1), "needs one size"), (None, "none of the 2")])
+@pytest.mark.parametrize(
+    ("second", "message"), [(photo(9, 8, 1), "needs one size"), (None, "1 more cannot be read")]
+)
 def test_data_that_cannot_be_kept_leaves_nothing(home, tmp_path, second, message):
     data = list_dataset(tmp_path, [photo(8, 8, 0), second or photo(8, 8, 1)])
     if second is None:
@@ -292,7 +254,7 @@ def slow(*args):
     time.sleep({pause})
     return read(*args)
 sources.read_image = slow
-print(int(decoded(reopened(Path({folder!r}))).pixels.long().sum()))
+print(int(decoded(reopened(Path({folder!r}))).long().sum()))
 """
 
 
@@ -345,7 +307,7 @@ def test_a_disk_that_takes_no_file_is_said_and_training_goes_on(data, home, monk
     wanted = expected(data)
     undo = trouble(monkeypatch)
     try:
-        pixels = decoded(data).pixels
+        pixels = decoded(data)
     finally:
         if undo:
             undo()
@@ -363,7 +325,7 @@ def test_images_that_do_not_fit_have_an_error_that_names_the_three_ways():
 
 def test_what_would_fill_a_gpu_stays_mapped(data, monkeypatch):
     kept = decoded(data)
-    size = kept.pixels.nbytes
+    size = kept.nbytes
     monkeypatch.setattr("torch.cuda.mem_get_info", lambda _: (size, 0))
     monkeypatch.setattr("torch.cuda.memory_reserved", lambda _: size)
     monkeypatch.setattr("torch.cuda.memory_allocated", lambda _: size)
@@ -380,14 +342,11 @@ def test_evaluation_takes_kept_images_and_sees_the_same_pixels(tmp_path, monkeyp
         list_dataset(tmp_path, [photo(12, 12, seed) for seed in range(7)]),
         EvalView(size=12, crop_pct=1),
     )
-    (tmp_path / "2.png").write_bytes(b"")
-    plain = features_input(data, view, max_bad_images=1)
-    assert all(map(torch.equal, plain, features_input(data, view, max_bad_images=1, cache=True)))  # none yet
+    plain = features_input(data, view)
+    assert all(map(torch.equal, plain, features_input(data, view, cache=True)))  # none yet
     decoded(data)
-    refuse_to_decode(monkeypatch, but=("2.png",))  # what failed is tried again, nothing else
-    assert all(map(torch.equal, plain, features_input(data, view, max_bad_images=1, cache=True)))
-    with pytest.raises(DataError, match=r"2\.png. cannot be read"):
-        features_input(data, view, cache=True)
+    refuse_to_decode(monkeypatch)
+    assert all(map(torch.equal, plain, features_input(data, view, cache=True)))
     for other in (EvalView(size=12, crop_pct=0.875), EvalView(size=10, crop_pct=1.0)):  # these scale
         with pytest.raises(AssertionError, match="was decoded"):
             features_input(data, other, cache=True)

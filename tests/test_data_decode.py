@@ -1,4 +1,4 @@
-"""Stored images of every kind: read as timm reads them, or refused by name; a few bad ones are replaced."""
+"""Stored images of every kind: read as timm reads them, or refused by name."""
 
 import io
 import math
@@ -7,11 +7,9 @@ import zlib
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
-from tests.data_fixtures import MEAN, STD, list_dataset, photo
-from tests.test_data_loader import make
+from tests.data_fixtures import photo
 from zoo.data.decode import read_image, scaled_to_square
 from zoo.errors import DataError
 
@@ -139,65 +137,3 @@ def test_scaling_to_a_square_keeps_the_aspect_ratio():
     assert np.asarray(scaled_to_square(Image.fromarray(pixels), 10)).min() > 200
     image = photo(10, 10, 0)
     assert scaled_to_square(image, 10) is image
-
-
-# --- bad images while training --------------------------------------------------------------------------
-
-
-def loader(data, backend, allowed, workers=0):
-    view = [{"op": "pad_crop", "size": 8, "padding": 0}]
-    return make(data, backend, workers, [view], batch_size=4, drop_last=False, max_bad_images=allowed)
-
-
-BACKENDS = [("tensor", 0), ("stream", 2), ("torchvision", 0)]
-
-
-@pytest.fixture
-def spoiled(tmp_path):
-    """Eight images, of which 2, 3 and 7 cannot be read."""
-    data = list_dataset(tmp_path, [photo(8, 8, i) for i in range(8)], labels=[0, 1, 0, 1, 0, 1, 0, 1])
-    for number in (2, 3, 7):
-        (tmp_path / f"{number}.png").write_bytes(b"no image")
-    return data
-
-
-@pytest.mark.parametrize(("backend", "workers"), BACKENDS)
-def test_bad_images_are_replaced_by_the_next_with_their_own_labels(spoiled, backend, workers):
-    feed = loader(spoiled, backend, 3, workers)
-    batches = list(feed.stream(0, feed.steps_per_epoch))
-    index = torch.cat([batch.index for batch in batches])
-    labels = torch.cat([batch.labels for batch in batches])
-    assert sorted(index.tolist()) == [0, 0, 1, 4, 4, 4, 5, 6]
-    assert labels.tolist() == spoiled.labels[index.numpy()].tolist()
-    pixels = torch.cat([batch.views[0] for batch in batches])
-    mean, std = (torch.tensor(v).view(3, 1, 1) for v in (MEAN, STD))
-    for place, i in enumerate(index.tolist()):
-        expected = torch.from_numpy(np.array(spoiled.image(i))).permute(2, 0, 1) / 255
-        assert torch.allclose(pixels[place] * std + mean, expected, atol=1e-6)
-    assert sorted(feed.bad_images) == ["2.png", "3.png", "7.png"]
-
-
-@pytest.mark.parametrize(("backend", "workers"), BACKENDS)
-def test_one_bad_image_more_than_allowed_ends_the_run_with_the_first_name(spoiled, backend, workers):
-    with pytest.raises(DataError, match=r'"[237].png" cannot be read.*at most 2') as caught:
-        list(loader(spoiled, backend, 2, workers).stream(0, 2))
-    assert "\n" not in str(caught.value)
-
-
-def test_tensor_backend_says_exactly_how_many_others_there_are(spoiled):
-    with pytest.raises(DataError, match=r'"2.png" cannot be read.*; 2 more cannot be read \(3.png, 7.png\)'):
-        loader(spoiled, "tensor", 0)
-
-
-def test_a_stream_does_not_claim_that_the_images_it_has_not_read_are_whole(spoiled):
-    with pytest.raises(DataError, match="and not all are read yet"):
-        list(loader(spoiled, "stream", 0).stream(0, 2))
-
-
-@pytest.mark.parametrize(("backend", "workers"), BACKENDS)
-def test_nothing_but_bad_images_is_an_error_whatever_is_allowed(tmp_path, backend, workers):
-    data = list_dataset(tmp_path, [photo(8, 8, i) for i in range(4)])
-    for number in range(4):
-        (tmp_path / f"{number}.png").write_bytes(b"no image")
-    with pytest.raises(DataError, match="cannot be read"):
-        list(loader(data, backend, 100, workers).stream(0, 1))

@@ -172,6 +172,21 @@ def test_tensor_backend_needs_one_size_and_says_how_to_get_it(tmp_path):
     assert batch.views[0].shape == (2, 3, 8, 8)
 
 
+@pytest.mark.parametrize(
+    ("backend", "workers"), [("tensor", 0), ("stream", 0), ("stream", 1), ("torchvision", 0)]
+)
+def test_an_unreadable_image_ends_the_training_by_name(tmp_path, backend, workers):
+    data = list_dataset(tmp_path, [photo(8, 8, i) for i in range(6)])
+    for number in (1, 4):
+        (tmp_path / f"{number}.png").write_bytes(b"no image")
+    with pytest.raises(DataError, match=r'^image "[14].png" cannot be read') as caught:
+        list(make(data, backend, workers, batch_size=3).stream(0, 2))
+    assert "\n" not in str(caught.value)
+    if backend == "tensor":  # decodes all before the first batch
+        assert '"1.png"' in str(caught.value)
+        assert str(caught.value).endswith("; 1 more cannot be read (4.png)")
+
+
 @pytest.mark.parametrize("workers", [0, 1])
 def test_views_of_different_sizes_are_a_clear_error(tmp_path, workers):
     data = list_dataset(tmp_path, [photo(8, 8, 0), photo(20, 8, 1)])

@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from tests.data_fixtures import list_dataset, photo
 from tests.test_data_loader import MOCO, WEAK, digits, make, same
 from zoo.data import Batch, ops
 from zoo.data.tensor_views import CPU_PART, color, draws
-from zoo.errors import DataError
 from zoo.ranks import part_of
 
 STRONG = [
@@ -122,54 +120,3 @@ def test_rows_are_split_as_tensor_split_does(total, world_size):
     for rank, theirs in enumerate(torch.tensor_split(rows, world_size)):
         start, stop = part_of(total, rank, world_size)
         assert rows[start:stop].tolist() == theirs.tolist()
-
-
-@pytest.fixture
-def damaged(tmp_path):
-    data = list_dataset(tmp_path, [photo(16, 16, seed) for seed in range(12)])
-    for number in (2, 3, 9):
-        (tmp_path / f"{number}.png").write_bytes(b"no image")
-    return data
-
-
-@pytest.mark.parametrize("backend", ["tensor", "stream", "torchvision"])
-def test_unreadable_images_are_replaced_alike(damaged, backend):
-    keys = {"batch_size": 6, "max_bad_images": 3}
-    one = make(damaged, backend, **keys)
-    feeds = [make(damaged, backend, rank=rank, world_size=2, **keys) for rank in range(2)]
-    for whole, *batches in zip(one.stream(0, 4), *(feed.stream(0, 4) for feed in feeds), strict=True):
-        for rank, batch in enumerate(batches):
-            start, stop = part_of(6, rank, 2)
-            assert batch.index.tolist() == whole.index[start:stop].tolist()
-            assert torch.equal(batch.views[0], whole.views[0][start:stop])
-
-
-def test_the_tensor_backend_knows_all_unreadable_images_on_every_rank(damaged):
-    feeds = [make(damaged, batch_size=6, max_bad_images=3, rank=r, world_size=2) for r in range(2)]
-    assert [feed.bad_images for feed in feeds] == [["2.png", "3.png", "9.png"]] * 2
-    for rank in range(2):
-        with pytest.raises(DataError, match="at most 2 such"):
-            make(damaged, batch_size=6, max_bad_images=2, rank=rank, world_size=2)
-
-
-def test_what_the_ranks_met_counts_together(damaged):
-    """Each of twelve ranks reads one image in a step: three of them meet one that cannot be read."""
-    keys = {"backend": "stream", "views": [MOCO], "batch_size": 12, "world_size": 12}
-
-    def met(limit):
-        feeds = [make(damaged, rank=rank, max_bad_images=limit, **keys) for rank in range(12)]
-        for feed in feeds:
-            list(feed.stream(0, 1))
-        return feeds
-
-    feeds = met(3)
-    assert all(len(feed.bad_images) < 3 for feed in feeds)
-    everybody = [feed.unreadable for feed in feeds]
-    for feed in feeds:
-        feed.note_unreadable(everybody)
-        assert feed.bad_images == feeds[0].bad_images
-        assert sorted(feed.bad_images) == ["2.png", "3.png", "9.png"]
-    feeds = met(2)
-    for feed in feeds:
-        with pytest.raises(DataError, match=r"2 more cannot be read .*at most 2 such"):
-            feed.note_unreadable(everybody)

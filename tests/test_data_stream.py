@@ -98,7 +98,7 @@ def test_a_view_of_a_crop_alone_is_torchvisions_to_the_bit(tmp_path):
 
 
 def test_bytes_travel_and_not_floats():
-    samples = Samples(digits(), [[CROP]], 1, None, 0)
+    samples = Samples(digits(), [[CROP]], 1, None)
     assert samples[(0, 3)].views[0].dtype == torch.uint8
 
 

@@ -67,7 +67,7 @@ def views_of(name: str, backend: str, workers: int) -> ViewsConfig:
 def opened(data: ImageDataset, cache: bool) -> torch.Tensor:
     """Decode, or open what is kept as a new process would: with its checksums compared."""
     _checksums.cache_clear()
-    return decode_all(data, None, device=CPU, cache=cache).pixels
+    return decode_all(data, None, device=CPU, cache=cache)
 
 
 def kept() -> Row:
@@ -135,8 +135,8 @@ def worker_share(name: str) -> Row:
         data = jpegs(path, 16, 500, 375)
         views = views_of(name, "stream", 0).train
         crops = [split_view(view)[0] for view in views]
-        ours, theirs = Samples(data, crops, 0, None, 0), Samples(data, views, 0, None, 0)
-        plain = Samples(data, [[view[0]] for view in views], 0, None, 0)
+        ours, theirs = Samples(data, crops, 0, None), Samples(data, views, 0, None)
+        plain = Samples(data, [[view[0]] for view in views], 0, None)
         crop, expected = (samples[(0, 3)].views[0].int() for samples in (ours, plain))
         same = gate("crop", (crop - expected).abs().max().item(), 0)
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from zoo import hub
 from zoo.data.any_data import Data, as_data, resolve
-from zoo.data.sources import as_archive
 from zoo.data.memory import Root
+from zoo.data.sources import as_archive
 from zoo.errors import DataError, RecipeError
 from zoo.evaluation.evaluate import resolve_data
 from zoo.recipe import Recipe, templates

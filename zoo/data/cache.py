@@ -1,8 +1,8 @@
 """Data sets decoded once: into memory, or into a checked file that later runs map instead of decoding.
 
 The file is a NumPy array `[N, 3, H, W]`, uint8 (`numpy.load` reads it). A record beside it, in JSON, has the
-checksums of the file, a hash of all that decides its content, and which images could not be read. Both are
-below `$XDG_CACHE_HOME/zoo/decoded` (default `~/.cache`) and can be deleted at any time.
+checksums of the file and a hash of all that decides its content. Both are below
+`$XDG_CACHE_HOME/zoo/decoded` (default `~/.cache`) and can be deleted at any time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import re
 import shutil
 import warnings
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import lru_cache
@@ -34,24 +34,13 @@ from zoo.data.decode import LOG, own_cores, progress, scaled_to_square
 from zoo.errors import DataError
 from zoo.files import write_text
 
-FORMAT = 2
+FORMAT = 3
 PIECE_IMAGES, PIECE_BYTES = 1024, 64 << 20  # whichever is less: what is decoded before it is passed on
+_SHOWN = 3  # names of unreadable images in an error
 RESIDENT_SHARE = 0.5  # of a GPU's free memory: the rest is the model's, its activations' and the queue's
 
 Pixels = NDArray[np.uint8]
 Shape = tuple[int, int, int, int]
-
-
-class Decoded(NamedTuple):
-    """Decoded images.
-
-    Attributes:
-        pixels: `[N, 3, H, W]`, uint8; those of a file are mapped and must not be written to.
-        errors: what is wrong with the images at these places, which are black.
-    """
-
-    pixels: Tensor
-    errors: dict[int, str]
 
 
 class _Place(NamedTuple):
@@ -65,37 +54,38 @@ class _Place(NamedTuple):
         return self.file.with_suffix(".json")
 
 
-def decode_all(
-    dataset: ImageDataset, image_size: int | None, *, device: torch.device, cache: bool
-) -> Decoded:
-    """Return all images of a data set, decoded or from the file of an earlier run.
+def decode_all(dataset: ImageDataset, image_size: int | None, *, device: torch.device, cache: bool) -> Tensor:
+    """Return all images of a data set `[N, 3, H, W]`, uint8, decoded or from the file of an earlier run.
 
     Args:
         dataset: N images.
         image_size: scale each to this square; None: they must be equally large.
-        device: where they are used; a file's images stay mapped where they would fill a GPU.
+        device: where they are used; a file's images stay mapped, not to be written to, where they would fill
+            a GPU.
         cache: keep the decoded images in a file, and take them from there if it is as it should be.
 
     Raises:
-        DataError: for images of different sizes, none that can be read, or too little memory.
+        DataError: for images that cannot be read or have different sizes, or too little memory.
     """
     place = _place(dataset, image_size) if cache else None
     if place is not None:
-        kept = _read(place, dataset) or _decode_into_file(place, dataset, image_size)
+        kept = _read(place)
+        if kept is None:
+            kept = _decode_into_file(place, dataset, image_size)
         if kept is not None:
             return _on_device(kept, device)
-    shape, errors = _shape(dataset, image_size), dict[int, str]()
+    shape = _shape(dataset, image_size)
     pixels, at = _allocate(shape, device), 0
-    for piece in _pieces(dataset, image_size, shape, errors):
+    for piece in _pieces(dataset, image_size, shape):
         pixels[at : at + len(piece)] = torch.from_numpy(piece)
         at += len(piece)
-    return Decoded(pixels, errors)
+    return pixels
 
 
-def find_decoded(dataset: ImageDataset, image_size: int | None) -> Decoded | None:
+def find_decoded(dataset: ImageDataset, image_size: int | None) -> Tensor | None:
     """Return the images of the file that `decode_all` has kept, mapped; None where there is none of use."""
     place = _place(dataset, image_size)
-    return None if place is None else _read(place, dataset)
+    return None if place is None else _read(place)
 
 
 def _place(dataset: ImageDataset, image_size: int | None) -> _Place | None:
@@ -119,7 +109,7 @@ def _place(dataset: ImageDataset, image_size: int | None) -> _Place | None:
     return _Place(file, state.hexdigest())
 
 
-def _read(place: _Place, dataset: ImageDataset) -> Decoded | None:
+def _read(place: _Place) -> Tensor | None:
     """Map a file after comparing its checksums; None where there is none that can be used, which is said."""
     try:
         record = json.loads(place.record.read_text(encoding="utf-8"))
@@ -127,11 +117,6 @@ def _read(place: _Place, dataset: ImageDataset) -> Decoded | None:
             raise ValueError("made of other files, or by another decoder, than there are now")
         if record["checksums"] != checksums_of(place.file):
             raise ValueError("damaged")
-        errors = {int(index): str(error) for index, error in record["errors"].items()}
-        for index in errors:  # a disk or a permission may have been to blame: what failed is tried again
-            with suppress(DataError):
-                dataset.image(index)
-                raise ValueError(f'image "{dataset.name_of(index)}" can be read by now')
         mapped = np.load(place.file, mmap_mode="r")
     except (FileNotFoundError, NotADirectoryError):
         return None
@@ -142,7 +127,7 @@ def _read(place: _Place, dataset: ImageDataset) -> Decoded | None:
         return None
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*not writable.*", category=UserWarning)
-        return Decoded(torch.from_numpy(mapped), errors)
+        return torch.from_numpy(mapped)
 
 
 def checksums_of(file: Path) -> list[int]:
@@ -159,7 +144,7 @@ def _checksums(file: Path, *_state: int) -> list[int]:
         return list(pool.map(zlib.crc32, pieces))
 
 
-def _decode_into_file(place: _Place, dataset: ImageDataset, image_size: int | None) -> Decoded | None:
+def _decode_into_file(place: _Place, dataset: ImageDataset, image_size: int | None) -> Tensor | None:
     """Decode into the file, or map what another process has made of it meanwhile.
 
     Returns:
@@ -169,35 +154,34 @@ def _decode_into_file(place: _Place, dataset: ImageDataset, image_size: int | No
     try:
         place.file.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(place.file.with_suffix(".lock")):  # the system releases a killed process's
-            made = _read(place, dataset)
+            made = _read(place)
             if made is not None:
                 return made
             try:
-                errors = _write(part, dataset, image_size)
+                _write(part, dataset, image_size)
                 place.record.unlink(missing_ok=True)  # no moment has a record of another file
                 part.replace(place.file)
             finally:
                 part.unlink(missing_ok=True)
-            record = {"state": place.state, "checksums": checksums_of(place.file), "errors": errors}
+            record = {"state": place.state, "checksums": checksums_of(place.file)}
             write_text(place.record, json.dumps(record))
-            return _read(place, dataset)
+            return _read(place)
     except (OSError, NotImplementedError) as error:  # a file system may have no locks
         LOG.warning("%s: not kept, so the next run decodes again: %s", place.file, error)
         return None
 
 
-def _write(path: Path, dataset: ImageDataset, image_size: int | None) -> dict[int, str]:
+def _write(path: Path, dataset: ImageDataset, image_size: int | None) -> None:
     """Decode into an array file; by writing: a mapped file on a full disk would end the process."""
-    shape, errors = _shape(dataset, image_size), dict[int, str]()
+    shape = _shape(dataset, image_size)
     need, free = int(np.prod(shape, dtype=np.int64)), shutil.disk_usage(path.parent).free
     if free < need:
         raise OSError(f"it needs {need / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are free")
     with path.open("wb") as file:
         header = {"descr": "|u1", "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(file, header)
-        for piece in _pieces(dataset, image_size, shape, errors):
+        for piece in _pieces(dataset, image_size, shape):
             file.write(piece.data)
-    return errors
 
 
 def _pixels(dataset: ImageDataset, index: int, image_size: int | None) -> Pixels:
@@ -206,20 +190,23 @@ def _pixels(dataset: ImageDataset, index: int, image_size: int | None) -> Pixels
 
 def _shape(dataset: ImageDataset, image_size: int | None) -> Shape:
     """Return the shape of all images together; the first one that can be read tells their size."""
-    first_error = ""
+    errors = dict[int, str]()
     for index in range(len(dataset)):
         try:
             _, height, width = _pixels(dataset, index, image_size).shape
             return len(dataset), 3, height, width
         except DataError as error:
-            first_error = first_error or str(error)
-    raise DataError(f"none of the {len(dataset)} images can be read; the first: {first_error}")
+            errors[index] = str(error)
+    raise DataError(cannot_be_read(dataset, errors))
 
 
-def _pieces(
-    dataset: ImageDataset, image_size: int | None, shape: Shape, errors: dict[int, str]
-) -> Iterator[Pixels]:
-    """Yield the images in order, `[n, 3, H, W]`; one that is unreadable is black and entered in `errors`."""
+def _pieces(dataset: ImageDataset, image_size: int | None, shape: Shape) -> Iterator[Pixels]:
+    """Yield the images in order, `[n, 3, H, W]`.
+
+    Raises:
+        DataError: at the end, saying which images cannot be read.
+    """
+    errors = dict[int, str]()
 
     def read(index: int) -> Pixels | DataError:
         try:
@@ -247,8 +234,17 @@ def _pieces(
                         piece[index - start] = image
                 advance(len(piece))
                 yield piece
+        if errors:
+            raise DataError(cannot_be_read(dataset, errors))
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def cannot_be_read(dataset: ImageDataset, errors: Mapping[int, str]) -> str:
+    """Say which images cannot be read, by place in the data set: the first one's error, and how many more."""
+    first, *more = errors
+    names = [*map(dataset.name_of, more[:_SHOWN]), *["..."][: len(more) > _SHOWN]]
+    return f"{errors[first]}; {len(more)} more cannot be read ({', '.join(names)})" if more else errors[first]
 
 
 def _other_size(name: str, image: Pixels, shape: Shape) -> DataError:
@@ -259,18 +255,18 @@ def _other_size(name: str, image: Pixels, shape: Shape) -> DataError:
     )
 
 
-def _on_device(kept: Decoded, device: torch.device) -> Decoded:
+def _on_device(kept: Tensor, device: torch.device) -> Tensor:
     """Copy to a GPU what leaves room for the training there; a CPU uses the map itself."""
     if device.type == "cpu":
         return kept
     free = torch.cuda.mem_get_info(device)[0]
     # what torch keeps for itself of an earlier training is free too
     free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    if kept.pixels.nbytes > RESIDENT_SHARE * free:
-        size, room = (nbytes / 2**30 for nbytes in (kept.pixels.nbytes, free))
+    if kept.nbytes > RESIDENT_SHARE * free:
+        size, room = (nbytes / 2**30 for nbytes in (kept.nbytes, free))
         LOG.info("decoded images (%.1f GiB) stay in the file: %s has %.1f GiB free", size, device, room)
         return kept
-    return Decoded(kept.pixels.to(device), kept.errors)
+    return kept.to(device)
 
 
 def _allocate(shape: Shape, device: torch.device) -> Tensor:

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from zoo.data.bad_images import too_many
-from zoo.data.cache import find_decoded
+from zoo.data.cache import cannot_be_read, find_decoded
 from zoo.data.config import EvalView
 from zoo.data.dataset import ImageDataset, Split
 from zoo.data.streamed import outlive_first_signal, processes
@@ -37,7 +36,7 @@ class _Pixels(Dataset[_Sample]):
             use_prefetcher=True,  # leaves values in 8 bits; they are normalised in batches
         )
         self.decoded = find_decoded(dataset, None) if cache and self._unchanged else None
-        if self.decoded is not None and tuple(self.decoded.pixels.shape[2:]) != self._unchanged:
+        if self.decoded is not None and tuple(self.decoded.shape[2:]) != self._unchanged:
             self.decoded = None
 
     def __len__(self) -> int:
@@ -45,7 +44,7 @@ class _Pixels(Dataset[_Sample]):
 
     def __getitem__(self, index: int) -> _Sample:
         if self.decoded is not None:
-            return index, self.decoded.errors.get(index) or self.decoded.pixels[index]
+            return index, self.decoded[index]
         try:
             image = self._dataset.image(index)
         except DataError as error:
@@ -74,12 +73,11 @@ def eval_images(
     batch_size: int,
     device: torch.device | str,
     workers: int = 0,
-    max_bad_images: int = 0,
     split: Split = "test",
     cache: bool = False,
     errors: dict[int, str] | None = None,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield images and labels in the order of the data set; unreadable ones are left out, up to a limit.
+    """Yield images and labels in the order of the data set.
 
     Pixels are those of `timm.data.create_transform(is_training=False)` with the same settings.
 
@@ -91,26 +89,23 @@ def eval_images(
         batch_size: images at a time; the last batch may have fewer.
         device: where the images are.
         workers: processes that decode; 0: this one.
-        max_bad_images: the limit. 0 for what is measured on, where leaving one out would falsify the figure;
-            the training's limit for what a probe is fitted on. Nothing is yielded once there are more.
         split: which images these are, for the error.
         cache: take the pixels from the file where a training with `views.cache` has kept them, if there is
             one and the view does not change them: the same images without decoding them again.
-        errors: where to enter what is wrong with each unreadable image, by its place in the data set, for a
-            caller who judges the errors; None: they are raised.
+        errors: where to enter what is wrong with each unreadable image, by its place in the data set; it is
+            left out then. None: unreadable images are an error, and nothing is yielded after the first.
 
     Yields:
         Images `[B, 3, S, S]`, float32, on the device, and labels `[B]`, int64, on the CPU.
 
     Raises:
-        DataError: when more images than that cannot be read. It comes at the end of the pass, so that it can
-            say how many there are, and which.
+        DataError: for images that cannot be read, at the end of the pass: how many there are, and which.
     """
     samples = _Pixels(dataset, eval_view, cache)
     loader: DataLoader[_Sample] = DataLoader(
         samples,
         batch_size=batch_size,
-        num_workers=0 if samples.decoded else processes(workers),
+        num_workers=0 if samples.decoded is not None else processes(workers),
         collate_fn=_collate,
         pin_memory=torch.device(device).type == "cuda",  # else the copy would wait for the encoder
         worker_init_fn=outlive_first_signal,
@@ -122,9 +117,9 @@ def eval_images(
     found = {} if errors is None else errors
     for pixels, readable, unreadable in loader:
         found |= unreadable
-        if len(found) > max_bad_images or not readable:
+        if not readable or (found and errors is None):
             continue
         images = pixels.to(device, non_blocking=True).float()
         yield images.div_(255).sub_(channel_mean).div_(channel_std), labels[readable]  # as timm does it
-    if errors is None and len(found) > max_bad_images:
-        raise DataError(too_many(dataset, found, split, max_bad_images))
+    if found and errors is None:
+        raise DataError(f"{split} images: {cannot_be_read(dataset, found)}")

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
+from torch import Tensor
 
-from zoo.data.bad_images import BadImages
 from zoo.data.batches import Batch, Order, Position, Sampling, drawn_by, to_device
-from zoo.data.cache import Decoded, decode_all
+from zoo.data.cache import decode_all
 from zoo.data.config import ViewsConfig
 from zoo.data.dataset import ImageDataset
 from zoo.data.streamed import Streamed
@@ -55,7 +53,6 @@ class TrainLoader:
         seed: int,
         device: torch.device | str,
         image_size: int | None = None,
-        max_bad_images: int = 0,
         rank: int = 0,
         world_size: int = 1,
         sampling: Sampling = "instance",
@@ -72,13 +69,12 @@ class TrainLoader:
             seed: of the order and of the augmentation.
             device: where batches are.
             image_size: scale images to this square when they are decoded; None: as stored.
-            max_bad_images: so many unreadable images are replaced by the next readable ones.
             rank: whose rows of each batch: contiguous, as `torch.tensor_split`.
             world_size: number of ranks.
             sampling: how the images of an epoch are drawn; see `zoo.data.batches.drawn_by`.
 
         Raises:
-            DataError: when no batch can be made, or when the tensor backend cannot hold the data.
+            DataError: when no batch can be made, or when the tensor backend cannot read or hold the data.
         """
         if drop_last and len(dataset) < batch_size:
             raise DataError(
@@ -96,46 +92,20 @@ class TrainLoader:
         )
         self.steps_per_epoch = self._order.steps_per_epoch
         self._device = torch.device(device)
-        self._bad = BadImages(max_bad_images, all_read=views.backend == "tensor")
         self._feed: Resident | Streamed
         if views.backend == "tensor":
             decoded = decode_all(dataset, image_size, device=self._device, cache=views.cache)
-            self._bad.add({dataset.name_of(index): error for index, error in decoded.errors.items()})
             self._feed = Resident(decoded, dataset, TensorViews(views.train, mean, std), seed, self._device)
         else:
             self._feed = Streamed(
                 dataset,
                 views,
-                self._bad,
                 image_size=image_size,
-                max_bad=max_bad_images,
                 mean=mean,
                 std=std,
                 seed=seed,
                 device=self._device,
             )
-
-    @property
-    def bad_images(self) -> list[str]:
-        """Names of the unreadable images met so far; with the tensor backend, of all there are.
-
-        With the tensor backend they are the same on every rank. Else a rank meets those of its own rows, and
-        learns of the others' by `note_unreadable`.
-        """
-        return list(self._bad.errors)
-
-    @property
-    def unreadable(self) -> dict[str, str]:
-        """Name and error of each of `bad_images`: what the other ranks are to be told."""
-        return self._bad.errors
-
-    def note_unreadable(self, ranks: Sequence[Mapping[str, str]]) -> None:
-        """Take what `unreadable` is on every rank, in rank order: then it is the same everywhere.
-
-        Raises:
-            DataError: when more images are unreadable than allowed; the same on every rank.
-        """
-        self._bad.merge(ranks)
 
     def stream(self, start: int, stop: int) -> Iterator[Batch]:
         """Yield the batches of the global steps `start` to `stop` - 1, across epochs.
@@ -144,7 +114,7 @@ class TrainLoader:
         iterator, whether it is used up, closed or dropped.
 
         Raises:
-            DataError: when more images are unreadable than allowed, or too small for an operation.
+            DataError: for an image that cannot be read, or is too small for an operation.
         """
         batches = self._feed.stream(self._order.positions(start, stop, self._feed.index_device))
         return _beside_the_step(batches, self._device) if self._device.type == "cuda" else batches
@@ -158,15 +128,11 @@ class Resident:
     """
 
     def __init__(
-        self, decoded: Decoded, dataset: ImageDataset, views: TensorViews, seed: int, device: torch.device
+        self, decoded: Tensor, dataset: ImageDataset, views: TensorViews, seed: int, device: torch.device
     ) -> None:
         """Take the images, their data set, the views and the seed that these draw from."""
-        self._pixels = decoded.pixels
-        self.index_device = decoded.pixels.device
-        self._source = None
-        if decoded.errors:
-            source = torch.from_numpy(replacements(len(dataset), decoded.errors))
-            self._source = source.to(self.index_device)
+        self._pixels = decoded
+        self.index_device = decoded.device
         self._labels = torch.from_numpy(dataset.labels.copy()).to(device)
         self._candidates = None
         if dataset.candidates is not None:
@@ -180,8 +146,6 @@ class Resident:
         generator = torch.Generator(self._device)
         for position in positions:
             index = position.index
-            if self._source is not None:  # readable images stand for the others
-                index = self._source.index_select(0, index)
             images = self._pixels.index_select(0, index)
             if self.index_device.type != self._device.type:
                 images, index = to_device(images, self._device), to_device(index, self._device)
@@ -189,12 +153,6 @@ class Resident:
             views = self._views(images, generator, start=position.start, total=position.total)
             candidates = None if self._candidates is None else self._candidates.index_select(0, index)
             yield Batch(views, self._labels.index_select(0, index), index, candidates)
-
-
-def replacements(count: int, errors: Mapping[int, str]) -> NDArray[np.int64]:
-    """Return for each of `count` places the first one from it on, cyclically, that has no error `[N]`."""
-    readable = np.array([index for index in range(count) if index not in errors])
-    return readable[np.searchsorted(readable, np.arange(count)) % len(readable)]
 
 
 def _beside_the_step(batches: Generator[Batch], device: torch.device) -> Generator[Batch]:

@@ -12,7 +12,6 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from zoo.data import ops
-from zoo.data.bad_images import BadImages, read_or_replace
 from zoo.data.batches import Batch, Position, to_device
 from zoo.data.config import ViewsConfig
 from zoo.data.dataset import ImageDataset
@@ -32,14 +31,12 @@ class Sample(NamedTuple):
         views: `[3, h, w]`, of a batch `[B, 3, h, w]`, uint8, each; empty when there is an error.
         label: its class; of a batch `[B]`.
         position: in the data set; of a batch `[B]`.
-        bad: name and error of each unreadable image on the way.
         error: message for the user, if any: an exception would arrive wrapped in a worker's traceback.
     """
 
     views: list[Tensor]
     label: Tensor
     position: Tensor
-    bad: dict[str, str]
     error: str = ""
 
 
@@ -52,34 +49,33 @@ class Samples(Dataset[Sample]):
         views: Sequence[Sequence[ops.Op]],
         seed: int,
         image_size: int | None,
-        max_bad: int,
     ) -> None:
         """Augment `dataset` with `views`; draws are a function of `seed` and key."""
         self._dataset = dataset
         self._views = PILViews(views)
         self._seed = seed
         self._image_size = image_size
-        self._max_bad = max_bad
 
     def __getitem__(self, key: Key) -> Sample:
         """Return the sample of a key."""
-        image, position, bad = read_or_replace(self._dataset, key[1], self._max_bad)
-        label, at = torch.tensor(int(self._dataset.labels[position])), torch.tensor(position)
-        if image is None:
-            return Sample([], label, at, bad, f"{len(bad)} images in a row cannot be read")
+        index = key[1]
+        label, at = torch.tensor(int(self._dataset.labels[index])), torch.tensor(index)
+        try:
+            image = self._dataset.image(index)
+        except DataError as error:
+            return Sample([], label, at, str(error))
         with seeded(derive_seed("views", self._seed, *key)):
             try:
                 views = self._views(scaled_to_square(image, self._image_size))
             except (ValueError, RuntimeError) as error:  # how torchvision says that an image is too small
-                name, reason = self._dataset.name_of(position), " ".join(str(error).split())
-                return Sample([], label, at, bad, f'image "{name}" cannot be augmented: {reason}')
-        return Sample(views, label, at, bad)
+                name, reason = self._dataset.name_of(index), " ".join(str(error).split())
+                return Sample([], label, at, f'image "{name}" cannot be augmented: {reason}')
+        return Sample(views, label, at)
 
 
 def collate(samples: list[Sample]) -> Sample:
     """Make a batch of samples."""
     labels, positions = (torch.stack(column) for column in list(zip(*samples, strict=True))[1:3])
-    bad = {name: error for sample in samples for name, error in sample.bad.items()}
     error = next((sample.error for sample in samples if sample.error), "")
     stacked = list[Tensor]()
     for number, views in enumerate(zip(*(sample.views for sample in samples), strict=not error)):
@@ -91,7 +87,7 @@ def collate(samples: list[Sample]) -> Sample:
             )
             break
         stacked.append(torch.stack(views))
-    return Sample(stacked, labels, positions, bad, error)
+    return Sample(stacked, labels, positions, error)
 
 
 def split_view(view: Sequence[ops.Op]) -> tuple[list[ops.Op], list[ops.Op]]:
@@ -132,10 +128,8 @@ class Streamed:
         self,
         dataset: ImageDataset,
         views: ViewsConfig,
-        bad: BadImages,
         *,
         image_size: int | None,
-        max_bad: int,
         mean: Sequence[float],
         std: Sequence[float],
         seed: int,
@@ -144,7 +138,7 @@ class Streamed:
         """Augment `dataset`: after the crop on `device` (backend `stream`), or all of it in the workers."""
         split = views.backend == "stream"
         parts = [split_view(view) if split else (list(view), []) for view in views.train]
-        self._samples = Samples(dataset, [host for host, _ in parts], seed, image_size, max_bad)
+        self._samples = Samples(dataset, [host for host, _ in parts], seed, image_size)
         # without operations the values are normalised in torchvision's order: not one rounding may differ
         self._finish = [TensorViews([rest], mean, std) if rest else None for _, rest in parts]
         self._candidates = None if dataset.candidates is None else torch.from_numpy(dataset.candidates.copy())
@@ -153,13 +147,12 @@ class Streamed:
         self._std = torch.tensor(std, device=device).view(3, 1, 1)
         self._seed = seed
         self._device = device
-        self._bad = bad
 
     def stream(self, positions: Iterator[Position]) -> Generator[Batch]:
         """Yield the batches of `positions`; workers end with the iterator.
 
         Raises:
-            DataError: when more images are unreadable than allowed, or too small for an operation.
+            DataError: for an image that cannot be read, or is too small for an operation.
         """
         asked: deque[Position] = deque()
 
@@ -185,7 +178,6 @@ class Streamed:
         samples = iter(loader)
         try:
             for sample in samples:
-                self._bad.add(sample.bad)
                 if sample.error:
                     raise DataError(sample.error)
                 yield self._batch(sample, asked.popleft(), generator)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from zoo import hub
 from zoo.config import Config, parse, plain_kind
 from zoo.data import EvalView, ImageDataset, eval_images
-from zoo.data.bad_images import unreadable
+from zoo.data.cache import cannot_be_read
 from zoo.errors import DataError, ReleaseError, ZooError, ZooWarning
 from zoo.evaluation.models import check_encoder, preprocess_of, unwrapped
 from zoo.modules import evaluating
@@ -211,7 +211,7 @@ def encode_images(
     view, how = encoder.view, encoder.preprocess
 
     def images() -> Iterator[tuple[Tensor, Tensor]]:
-        yield from eval_images(
+        batches = eval_images(
             dataset,
             view,
             how.mean,
@@ -219,12 +219,15 @@ def encode_images(
             batch_size=batch_size(place, view.size),
             device=place,
             workers=encoder.workers if workers is None else workers,
-            max_bad_images=max_bad_images,
             cache=encoder.cache,
             errors=errors,
         )
+        for batch in batches:  # once there are too many, the others are only counted
+            if len(errors) <= max_bad_images:
+                yield batch
         if len(errors) > max_bad_images or len(errors) == len(dataset):
-            raise DataError(unreadable(dataset, errors, max_bad_images))
+            said = cannot_be_read(dataset, errors)
+            raise DataError(f"images: {said}; or leave them out: --max-bad-images {len(errors)}")
 
     with show_images(doing, len(dataset)) as progress:
         features, _ = extract(encoder.model, images(), device=place, progress=progress)

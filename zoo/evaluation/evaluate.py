@@ -15,11 +15,10 @@ from zoo import backbones
 from zoo.config import parse
 from zoo.data import DataConfig, ImageDataset, open_dataset
 from zoo.data.any_data import Data, Given, resolve, whole
-from zoo.data.sources import from_archive
 from zoo.data.dataset import Split
 from zoo.data.image_ids import OtherImages
 from zoo.data.memory import Root
-from zoo.data.sources import has_training_split
+from zoo.data.sources import from_archive, has_training_split
 from zoo.errors import DataError, ZooError, ZooWarning, did_you_mean, few
 from zoo.evaluation.encode import A_MODEL, check_number, open_encoder
 from zoo.evaluation.measure import OwnClassifier, check_centers, measure

@@ -39,7 +39,7 @@ RISK = 0.01
 FEWEST_SEEDS = 5
 """Of which a spread is known well enough to judge by."""
 
-FACTS = ("steps", "epochs", "images", "unreadable_images", "seed")
+FACTS = ("steps", "epochs", "images", "seed")
 """Counts of a training that have to be equal, unless it may stop early."""
 
 SCALARS = ("loss", "accuracy", "positive_score", "negative_score", "uniformity", "alignment", "p_sup")

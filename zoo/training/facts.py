@@ -64,7 +64,6 @@ def training_facts(
         "images": trained.images,
         "seconds": round(trained.seconds, 1),
         "images_per_second": round(trained.images / max(trained.seconds, 1e-9), 1),
-        "unreadable_images": len(trained.bad_images),
         **({"changed_on_resume": changed} if changed else {}),
         **({"moving_average": section.ema.model_dump()} if section.ema else {}),
         **({"early_stopping": trained.stopping} if trained.stopping else {}),

@@ -43,7 +43,6 @@ class Trained(NamedTuple):
         images: training images seen, repetitions counted.
         seconds: training time, interruptions left out.
         ended: when, in seconds since 1970.
-        bad_images: names of files that could not be decoded.
         stopping: facts about early stopping, for the release; None without.
         epoch: how many passes over the data these are, where the training is not at its end; else None.
     """
@@ -53,7 +52,6 @@ class Trained(NamedTuple):
     images: int
     seconds: float
     ended: float
-    bad_images: list[str]
     stopping: dict[str, Any] | None = None
     epoch: float | None = None
 
@@ -121,7 +119,6 @@ def train(
         images_seen(loop.done, size, section.batch_size, drop_last=section.drop_last),
         newest.seconds,
         newest.written,
-        loader.bad_images,
         stopping,
     )
 
@@ -257,12 +254,6 @@ class _Loop:
 
     def _close_row(self) -> None:
         self._metrics.close({**self._facts(), "lr": self._stepper.lr})
-        loader = self._loader
-        if not self._ranks.alone and any(self._ranks.all_reduce_max(len(loader.unreadable))):
-            # all ranks count, and end, alike
-            loader.note_unreadable(self._ranks.all_gather_object(dict(loader.unreadable)))
-        if self._first:
-            self._run.note_unreadable(loader.bad_images)
 
     def _log(self, row: Mapping[str, float], report: Report) -> None:
         if self._first:

@@ -95,7 +95,6 @@ class RunFolder:
         self.recipe_file = path / "recipe.yaml"
         self.changes_file = path / "changes.jsonl"
         self.data_file = path / "data.json"
-        self.unreadable_file = path / "unreadable.txt"
         self._saved = path / "checkpoints"
         self._locked = False
         self._trackers: Trackers | None = None
@@ -264,26 +263,6 @@ class RunFolder:
     def log_classes(self, row: Mapping[str, Any]) -> None:
         """Append one row to classes.jsonl."""
         self._append(self.classes_file, row)
-
-    def note_unreadable(self, names: Sequence[str]) -> None:
-        """Keep the names of unreadable images in `unreadable.txt` and say when there are new ones."""
-        known = self.unreadable()
-        # a file's name need not be text
-        texts = [name.encode(errors="backslashreplace").decode() for name in names]
-        new = [text for text in texts if text not in known]
-        if new:
-            with self._writing():
-                write_text(self.unreadable_file, "\n".join([*known, *new]) + "\n", parents=False)
-            warnings.warn(
-                f'images that cannot be read and are replaced: {len(known) + len(new)}, e.g. "{new[0]}"; '
-                f"all in {self.unreadable_file}",
-                ZooWarning,
-                stacklevel=2,
-            )
-
-    def unreadable(self) -> list[str]:
-        """Return the names of images that could not be read."""
-        return _lines(self.unreadable_file)
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the rows of metrics.jsonl; a line cut off by a crash is left out."""

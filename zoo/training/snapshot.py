@@ -100,7 +100,6 @@ def trained_until(checkpoint: Checkpoint, recipe: Recipe, run: RunFolder, train_
         images_seen(checkpoint.step, size, section.batch_size, drop_last=section.drop_last),
         checkpoint.seconds,
         checkpoint.written,
-        run.unreadable(),
         facts,
         epoch=round(checkpoint.step / per_epoch, 2) if rest else whole,
     )

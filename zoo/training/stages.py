@@ -261,7 +261,6 @@ def together(objective: Objective, stages: Sequence[Stage]) -> Trained:
         sum(stage.trained.images for stage in stages),
         sum(stage.trained.seconds for stage in stages),
         max((stage.trained.ended for stage in stages), default=time.time()),  # a method may train nothing
-        list(dict.fromkeys(name for stage in stages for name in stage.trained.bad_images)),
         next((stage.trained.stopping for stage in stages if stage.trained.stopping), None),
         stages[-1].trained.epoch if stages else None,
     )
