@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +14,6 @@ import pandas as pd
 from zoo import hub, locks
 from zoo.api.planning import plan_finetuning
 from zoo.api.pretraining import open_sets, pretrain
-from zoo.config import yaml_in_line
 from zoo.data.any_data import Data
 from zoo.errors import RecipeError, ZooError, did_you_mean
 from zoo.experiments.records import RESULTS, RunRecord, as_json
@@ -119,7 +120,7 @@ def compare(
         open_sets(base, root)
     made, left_out = dict[str, Recipe](), dict[str, str]()
     for name, method in chosen.items():
-        settings = [f"method={yaml_in_line(method)}", "evaluation=[{protocol: classifier}]"]
+        settings = [f"method={json.dumps(method)}", "evaluation=[{protocol: classifier}]"]
         try:
             made[name] = Recipe.load(base, settings)
         except RecipeError as error:

@@ -22,7 +22,7 @@ from zoo.data import DataConfig, ImageDataset
 from zoo.data.any_data import Data, own_root
 from zoo.data.memory import Root
 from zoo.errors import DataError, Interrupted, RanksLost, ReleaseError, ZooError
-from zoo.evaluation.evaluate import evaluate, parse_protocol
+from zoo.evaluation.evaluate import evaluate, open_own, parse_protocol
 from zoo.experiments.records import RunRecord, find, from_release
 from zoo.files import RUNS, is_file
 from zoo.functional import frequency_groups
