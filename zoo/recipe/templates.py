@@ -111,7 +111,9 @@ def pretraining(
     way; where there are test images, too, those and a linear probe after the training, else nothing.
 
     Args:
-        config, root, overrides: see `finetuning`.
+        config: of the images.
+        root: their place.
+        overrides: as in `finetuning`.
         init: the release to start from.
         arch: or an architecture of timm's, with new weights.
         objective: "moco", also for None, or "simclr".
