@@ -168,10 +168,12 @@ def open_teachers(recipe: Recipe, dataset: ImageDataset) -> tuple[Teacher, ...]:
 
 def _of_classes(opened: Release, class_names: Sequence[str]) -> Centers:
     centers = opened.require_centers()
-    if unscaled := _without_scale(opened.recipe):
+    objective, method = (opened.recipe.get(key) or {} for key in ("objective", "method"))
+    cosine = objective.get("head") == "cosine" or method.get("name") == "ldam_drw"  # see `Classify.centers`
+    if cosine or (method.get("name") == "nearest_center" and method.get("similarity") != "logit"):
         raise TrainingError(
-            f"has {unscaled}, which tell classes apart but not how probable they are, expected "
-            "centers that a softmax of linear logits has trained"
+            "has centers of cosines or distances, which tell classes apart but not how probable they are, "
+            "expected centers that a softmax of linear logits has trained"
         )
     place = {name: row for row, name in enumerate(centers.class_names)}
     unknown = [name for name in class_names if name not in place]
@@ -182,16 +184,6 @@ def _of_classes(opened: Release, class_names: Sequence[str]) -> Centers:
         )
     rows = [place[name] for name in class_names]
     return Centers(centers.weight[rows], centers.bias[rows], centers.class_counts[rows])
-
-
-def _without_scale(recipe: Mapping[str, Any]) -> str:
-    """Describe centers whose logits give no probabilities; '' for others. See `Classify.centers`."""
-    objective, method = (recipe.get(key) or {} for key in ("objective", "method"))
-    if objective.get("head") == "cosine" or method.get("name") == "ldam_drw":
-        return "centers made of a cosine classifier"
-    if method.get("name") == "nearest_center" and method.get("similarity") != "logit":
-        return "centers that no loss has trained"
-    return ""
 
 
 def open_loader(
