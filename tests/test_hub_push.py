@@ -16,7 +16,7 @@ import zoo
 from tests.hub_helpers import EVALUATION, NAME, REPO
 from tests.release_helpers import release_of, some_centers, trained_encoder
 from zoo.config import dump_yaml
-from zoo.errors import ReleaseError, ZooWarning
+from zoo.errors import ReleaseError
 from zoo.hub.push import with_start
 from zoo.image_list import ImageList
 
@@ -256,15 +256,6 @@ def test_no_path_is_published_as_what_training_started_from(release, hub, tmp_pa
     assert f"release: hf-hub:{REPO}@v1" in there["recipe.yaml"].decode()
     assert f"base_model: {REPO}" in there["README.md"].decode()
     assert not [name for name, content in there.items() if b"home alice" in content]
-
-
-def test_a_licence_that_the_hub_does_not_list_is_pushed_by_its_name(release, hub):
-    with pytest.warns(ZooWarning, match="none of the Hub's identifiers"):
-        push(release.with_license("dinov3-license"), hub)
-    data = card_of(hub).data
-    assert (data.license, data.license_name) == ("other", "dinov3-license")
-    release.add_evaluation(EVALUATION)
-    assert push(release, hub).version == "v2"
 
 
 DAMAGE = {
