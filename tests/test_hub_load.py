@@ -262,7 +262,7 @@ def test_list_hub_reads_the_cards(made, hub, tmp_path):
     hub.create("alice/hostile", {"README.md": hostile})
     first, other = zoo.list_hub("alice")
     assert first[:4] == (REPO, "paco", "digits", "91.5 knn") and first.updated is not None
-    assert (other.repo_id, other.objective) == ("alice/hostile", "[31mred")
+    assert (other.repo_id, other.objective) == ("alice/hostile", "\\x1b[31mred")
     assert [each.repo_id for each in zoo.list_hub("alice", token=hub.token) if each.private] == [
         "alice/hidden"
     ]

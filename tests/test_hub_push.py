@@ -258,14 +258,6 @@ def test_no_path_is_published_as_what_training_started_from(release, hub, tmp_pa
     assert not [name for name, content in there.items() if b"home alice" in content]
 
 
-def test_a_licence_that_the_hub_does_not_list_is_pushed_by_its_name(release, hub):
-    push(release.with_license("dinov3-license"), hub)
-    data = card_of(hub).data
-    assert (data.license, data.license_name) == ("other", "dinov3-license")
-    release.add_evaluation(EVALUATION)
-    assert push(release, hub).version == "v2"
-
-
 DAMAGE = {
     "recipe.yaml": ("seed: 4\n", "recipe.yaml: sha256"),
     "README.md": ("no metadata", "README.md: library_name: found None"),

@@ -326,7 +326,7 @@ def _preprocess(
         mean, std = project.by_classes.get(classes, (project.cifar or own) if small else IMAGENET)
         size = size if small or cfg.get("fixed_input_size") else 224
         found = {"crop_pct": 1.0 if small else 0.875, "interpolation": "bilinear", "mean": mean, "std": std}
-    found["input_size"] = given["size"] or stated.size or size
+    found["input_size"] = (stated.size or size) if given["size"] is None else given["size"]
     for key in ("crop_pct", "interpolation", "mean", "std"):
         said, files = given[key], getattr(stated, key)
         if key in ("mean", "std"):
@@ -338,7 +338,7 @@ def _preprocess(
                     f"the encoder takes one channel; give the {key} of its pixels: --{key} NUMBER"
                 )
             found[key] = [*found[key]]
-        found[key] = said or files or found[key]
+        found[key] = (files or found[key]) if said is None else said
     checked = parse(Input, found, "convert", ReleaseError)
     return Preprocess(
         checked.input_size,
