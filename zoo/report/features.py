@@ -250,12 +250,12 @@ def accuracy(subjects: Sequence[Subject]) -> Figure:
     level = all(each.index.nunique() == 1 for s in subjects for each in accuracies(s).values())
     for group in groups_of(subjects):
         found = pd.DataFrame([accuracies(subject) for subject in group.subjects])
-        for place, protocol in enumerate(found):
+        for protocol in found:
             mean = pd.concat(found[protocol].dropna().tolist(), axis=1).mean(axis=1).dropna()
             x, y = np.maximum(mean.index.to_numpy(), 0.5), mean.to_numpy()  # no training images: at 0.5
             if level:
                 x, y = np.arange(1, len(y) + 1), np.sort(y)
-            own = group._replace(place=group.place + place).style
+            own = group._replace(place=len(axes.lines)).style
             axes.plot(x, y, linestyle="", alpha=0.7, label=f"{group.label}, {protocol}", **own)
     axes.set(ylim=(-4, 104), ylabel="top-1 accuracy (%)", xlabel="classes, from the worst to the best")
     if not level:

@@ -43,6 +43,7 @@ _STYLE: dict[str, Any] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "grid.color": "#E4E4E4",
+    "legend.fontsize": 7,
     "legend.frameon": False,
     "lines.linewidth": 1.4,
     "lines.markersize": 3.5,
