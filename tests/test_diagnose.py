@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import typer
-import yaml
 
 import zoo
 from tests.report_helpers import MOCO, PACO
@@ -63,11 +62,10 @@ def test_the_record_of_a_release_without_its_run_is_its_history(copied: Path, pa
 
 def test_trainings_that_differ_in_the_seed_alone_are_one_group(tmp_path: Path) -> None:
     names = [shutil.copytree(zoo.open(PACO).path, tmp_path / "runs" / name) for name in "abc"]
-    changes = (("training", {"seed": 5}), ("objective", {"alpha": 1.0}))
-    for folder, (section, change) in zip(names[1:], changes, strict=True):
-        recipe = yaml.safe_load((folder / "recipe.yaml").read_text())
-        recipe[section] |= change
-        (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    changes = (("training:", "seed: 0", "seed: 5"), ("objective:", "alpha: 0.01", "alpha: 1.0"))
+    for folder, (section, old, new) in zip(names[1:], changes, strict=True):
+        before, found, after = (folder / "recipe.yaml").read_text().partition(f"\n{section}")
+        (folder / "recipe.yaml").write_text(before + found + after.replace(old, new, 1))
     subjects = open_subjects([*names, MOCO, names[0]])
     assert [subject.label for subject in open_subjects(names)] == ["a", "b", "c"]
     assert [subject.place for subject in subjects] == [0, 0, 1, 2]

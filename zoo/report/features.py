@@ -30,16 +30,9 @@ from zoo.seeding import derive_seed
 _BINS = 50
 _TAUS = (0.05, 0.1, 0.2, 0.5, 1.0)
 _FEWEST_IN_BIN = 5  # negatives in a bin of scores whose mean penalty is drawn
-_PAIRS = {
-    "other_class": ("other classes", ":"),
-    "same_class": ("same class", "--"),
-    "positive": ("views", "-"),
-}
 _MOST_POINTS = 2000  # of more features, as many are drawn at random
 _MOST_CLASSES = 1000  # time and memory of a map of centers grow with their square
 _MOST_NAMES = 30  # classes whose names a map of centers has room for
-_JOINED = 20  # classes up to which a line joins their accuracies
-_PROTOCOLS = 4  # further ones would hide each other
 
 
 def _sample(subject: Subject) -> Sample:
@@ -72,36 +65,28 @@ def tau_of(subject: Subject) -> float | None:
     _unsampled("the sample has images of one class alone", lambda sample: "other_class" in sample.pairs),
 )
 def hardness(subjects: Sequence[Subject]) -> Figure:
-    """How much a negative of some score is pushed, and the scores of all kinds of pairs.
+    """How much a negative of some score is pushed.
 
     Negatives are images of other classes. The weight is N exp(s/τ) / Σ exp(s/τ) over an anchor's N negatives:
     1 is the mean (Wang and Liu 2021, arXiv 2012.09740, section 3.2). One training is drawn at several
-    temperatures and its own, several each at its own.
+    temperatures and its own, several each at its own, 0.1 where it has none.
     """
     groups = groups_of(subjects)
-    drawn = [(group, tau_of(group.subjects[0])) for group in groups]
+    drawn = [(group, tau_of(group.subjects[0]) or _TAUS[1]) for group in groups]
     if len(groups) == 1:
-        taus = sorted({*_TAUS, drawn[0][1] or _TAUS[0]})
+        taus = sorted({*_TAUS, drawn[0][1]})
         drawn = [(groups[0]._replace(label="", place=place), tau) for place, tau in enumerate(taus)]
     negatives = np.concatenate([_sample(subject).pairs["other_class"].numpy() for subject in subjects])
     edges = np.linspace(negatives.min(), max(negatives.max(), negatives.min() + 1e-3), _BINS + 1)
     middles = (edges[:-1] + edges[1:]) / 2
-    made, (above, below) = panels(2, 2.0, sharex=True)
+    made, (axes,) = panels(1, 2.6)
     for group, tau in drawn:
-        if tau is not None:
-            lines = [pd.Series(penalty(_sample(s), tau, edges), middles) for s in group.subjects]
-            draw_lines(above, group, pd.concat(lines, axis=1), f"τ = {tau:g}")
-    above.axhline(1, color=FAINT, linewidth=0.8)
-    above.set_yscale("log", nonpositive="mask")
-    above.set(title="weight of a negative by its score", ylabel="relative to the mean")
-    plain_log(above.yaxis)
-    for group in groups:
-        for kind, (words, dash) in _PAIRS.items():
-            found = [_sample(s).pairs[kind].numpy() for s in group.subjects if kind in _sample(s).pairs]
-            if found:
-                own: dict[str, Any] = {"color": group.style["color"], "label": f"{group.label}, {words}"}
-                below.hist(np.concatenate(found), _BINS, density=True, histtype="step", linestyle=dash, **own)
-    below.set(title="scores", ylabel="density", xlabel="cosine of pooled features")
+        lines = [pd.Series(penalty(_sample(s), tau, edges), middles) for s in group.subjects]
+        draw_lines(axes, group, pd.concat(lines, axis=1), f"τ = {tau:g}")
+    axes.axhline(1, color=FAINT, linewidth=0.8)
+    axes.set_yscale("log", nonpositive="mask")
+    axes.set(ylabel="weight relative to the mean", xlabel="cosine of pooled features")
+    plain_log(axes.yaxis)
     return made
 
 
@@ -265,15 +250,13 @@ def accuracy(subjects: Sequence[Subject]) -> Figure:
     level = all(each.index.nunique() == 1 for s in subjects for each in accuracies(s).values())
     for group in groups_of(subjects):
         found = pd.DataFrame([accuracies(subject) for subject in group.subjects])
-        for place, protocol in enumerate([*found][:_PROTOCOLS]):
+        for protocol in found:
             mean = pd.concat(found[protocol].dropna().tolist(), axis=1).mean(axis=1).dropna()
             x, y = np.maximum(mean.index.to_numpy(), 0.5), mean.to_numpy()  # no training images: at 0.5
             if level:
                 x, y = np.arange(1, len(y) + 1), np.sort(y)
-            order, joined = np.argsort(x, kind="stable"), len(x) <= _JOINED
-            own = group._replace(place=group.place + place)
-            label = f"{group.label}, {protocol}"
-            axes.plot(x[order], y[order], "-" if joined else "", label=label, **own.style)
+            own = group._replace(place=len(axes.lines)).style
+            axes.plot(x, y, linestyle="", alpha=0.7, label=f"{group.label}, {protocol}", **own)
     axes.set(ylim=(-4, 104), ylabel="top-1 accuracy (%)", xlabel="classes, from the worst to the best")
     if not level:
         axes.set(xscale="log", xlabel="training images of the class")

@@ -43,6 +43,7 @@ _STYLE: dict[str, Any] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "grid.color": "#E4E4E4",
+    "legend.fontsize": 7,
     "legend.frameon": False,
     "lines.linewidth": 1.4,
     "lines.markersize": 3.5,
@@ -165,7 +166,7 @@ def draw_lines(axes: Axes, group: Group, lines: pd.DataFrame, variant: str = "",
     if lines.shape[1] > 1:
         axes.plot(lines.index, lines, color=group.style["color"], linewidth=0.6, alpha=0.4, linestyle=dash)
     mean = lines.mean(axis=1)
-    label, every = f"{group.label}, {variant}" if variant else group.label, max(len(mean) // 6, 1)
+    label, every = ", ".join(filter(None, (group.label, variant))), max(len(mean) // 6, 1)
     axes.plot(mean.index, mean, linestyle=dash, label=label, markevery=every, **group.style)
 
 
