@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import pickle
 import shutil
 import time
@@ -102,17 +101,6 @@ def test_of_several_that_begin_together_one_downloads(
         found = list(pool.map(lambda _: opened("cifar100", tmp_path / "ours", download=True), range(3)))
     assert [len(each) for each in found] == [IMAGES["train"]] * 3
     assert len(began) == 1
-
-
-def test_what_is_there_is_read_where_nothing_can_be_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(file: Path) -> None:
-        raise PermissionError(errno.EROFS, "Read-only file system", str(file))
-
-    write_archive(tmp_path, "cifar100", monkeypatch)
-    monkeypatch.setattr("zoo.locks.FileLock", refuse)
-    assert len(opened("cifar100", tmp_path, download=True)) == IMAGES["train"]
 
 
 def test_missing_files_are_named_and_a_download_is_proposed_where_none_was_tried(

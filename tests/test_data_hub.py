@@ -101,13 +101,6 @@ def test_configurations_are_told_apart(hub):
     refused('no parquet files of "test" in "fine".*data.source.test', "test", config="fine")
 
 
-def test_a_spec_is_evaluated_on(hub):
-    hub.create(REPO, FILES)
-    found = zoo.evaluate("cifar_resnet20.paco_digits_lt50", "linear", f"hub:{NAME}", device="cpu")
-    assert found["data"] == NAME
-    assert found["test_set"]["hub_id"] == NAME
-
-
 @pytest.mark.usefixtures("no_pictures")
 def test_a_recipe_is_trained_on_it_and_its_card_names_repository_and_commit(hub, tmp_path):
     commit = hub.create(REPO, FILES)
@@ -124,17 +117,6 @@ def test_a_recipe_is_trained_on_it_and_its_card_names_repository_and_commit(hub,
 def test_the_hubs_layouts_are_read(hub, place):
     hub.create(REPO, {place: shard([0, 1], column="img")})
     assert opened().labels.tolist() == [0, 1]
-
-
-def test_private_and_gated_ones_need_a_token(hub, monkeypatch):
-    hub.create(REPO, FILES, private=True)
-    refused("does not exist, or is private: log in with .*HF_TOKEN")
-    monkeypatch.setenv("HF_TOKEN", hub.read_token)
-    assert len(opened()) == 3
-    monkeypatch.delenv("HF_TOKEN")
-    hub.reset()
-    hub.create(REPO, FILES, gated=True)
-    refused("access must be requested on its page")
 
 
 def test_mistakes_are_one_line(hub, tmp_path):

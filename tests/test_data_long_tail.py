@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from zoo.data import DataConfig, LongTail, open_dataset, parse_data_spec
-from zoo.data.config import Digits, Subset, selection_words
+from zoo.data.config import Digits, Subset
 from zoo.data.long_tail import class_sizes, select_long_tail, select_subset
 from zoo.errors import DataError, RecipeError
 from zoo.recipe import Recipe
@@ -142,15 +142,6 @@ def test_descriptions_tell_the_selection_and_those_without_one_stay_as_they_were
     digests = {facts["sha256"] for facts in datasets.values()}
     assert len(digests) == 3
     assert datasets["digits?fraction=1.0"]["sha256"] == datasets["digits"]["sha256"]
-
-
-def test_words_for_tables() -> None:
-    assert selection_words({"imbalance": 50.0}, {"fraction": 0.01, "per_class": None}) == [
-        "long tail 50",
-        "1 % of labels",
-    ]
-    assert selection_words(None, {"fraction": None, "per_class": 5}) == ["5 labels a class"]
-    assert selection_words(None, None) == []
 
 
 def test_recipes_take_a_subset_with_any_objective() -> None:
