@@ -9,7 +9,6 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -19,31 +18,17 @@ from zoo.evaluation.metrics import mean_interval
 _DOT, _MEAN = "#8a8a8a", "#0072b2"  # told apart by who is colour-blind
 
 
-class Summary(NamedTuple):
-    """One figure over seeds.
+def mean_text(values: Sequence[float], form: str) -> str:
+    """Return `mean ± sample standard deviation`, the mean of a single value, or `-` for none.
 
-    Attributes:
+    Args:
         values: of each run.
-        mean: of them.
-        deviation: sample standard deviation; None for a single run.
+        form: of mean and deviation, as for `format`.
     """
-
-    values: tuple[float, ...]
-    mean: float
-    deviation: float | None
-
-    def __str__(self) -> str:
-        return self.text("z.1f")
-
-    def text(self, form: str) -> str:
-        """Return `mean ± standard deviation`, or the mean of a single run, both formatted by `form`."""
-        return f"{self.mean:{form}}" + ("" if self.deviation is None else f" ± {self.deviation:{form}}")
-
-
-def summarize(values: Sequence[float]) -> Summary:
-    """Return mean and sample standard deviation of one or more values."""
-    spread = statistics.stdev(values) if len(values) > 1 else None
-    return Summary(tuple(values), statistics.fmean(values), spread)
+    if not values:
+        return "-"
+    spread = f" ± {statistics.stdev(values):{form}}" if len(values) > 1 else ""
+    return f"{statistics.fmean(values):{form}}{spread}"
 
 
 def means(numbers: pd.DataFrame, form: str) -> pd.DataFrame:
@@ -51,14 +36,9 @@ def means(numbers: pd.DataFrame, form: str) -> pd.DataFrame:
 
     Args:
         numbers: a column for each, a row for each run, indexed by `point` and `seed`.
-        form: of mean and deviation, as for `format`.
+        form: see `mean_text`.
     """
-
-    def cell(column: pd.Series) -> str:
-        there = list(column.dropna())
-        return summarize(there).text(form) if there else "-"
-
-    return numbers.groupby(level="point", sort=False).agg(cell)
+    return numbers.groupby(level="point", sort=False).agg(lambda each: mean_text(list(each.dropna()), form))
 
 
 def differences(numbers: pd.DataFrame, to: str) -> pd.DataFrame:

@@ -18,7 +18,7 @@ from zoo import catalog
 from zoo.config import Config, listed, load_yaml, parse
 from zoo.errors import ZooError, capital
 from zoo.experiments.records import RESULTS, Evaluated, RunRecord, as_json, find, shipped_leaves
-from zoo.experiments.statistics import Summary, draw_numbers, duration, summarize
+from zoo.experiments.statistics import draw_numbers, duration, mean_text
 from zoo.files import read_text, write_text, writing
 from zoo.markdown import escaped, markdown_table
 from zoo.release import Release
@@ -74,13 +74,13 @@ class Row:
     Attributes:
         runs: by seed, each seed once.
         evaluated: which evaluation the figures are of; None where no runs share one.
-        figures: by metric; without those that a run lacks.
+        figures: of each run, by metric; without those that a run lacks.
         notes: what a reader has to know of them.
     """
 
     runs: tuple[RunRecord, ...]
     evaluated: Evaluated | None
-    figures: dict[str, Summary]
+    figures: dict[str, list[float]]
     notes: tuple[str, ...]
 
     @property
@@ -96,7 +96,7 @@ class Row:
     @property
     def accuracy(self) -> float:
         """The mean that rows are ordered by."""
-        return self.figures["accuracy"].mean if "accuracy" in self.figures else -1.0
+        return statistics.fmean(self.figures.get("accuracy", [-1.0]))
 
     @classmethod
     def of(cls, records: Sequence[RunRecord]) -> Row:
@@ -118,7 +118,7 @@ class Row:
         kind = "" if chosen is None else chosen.kind
         metrics = [each.metrics for run in runs if (each := run.evaluated(kind)) is not None]
         figures = {
-            name: summarize([each[name] for each in metrics])
+            name: [each[name] for each in metrics]
             for name in METRICS
             if metrics and all(name in each for each in metrics)
         }
@@ -217,7 +217,7 @@ class Results:
                 + (f" (images {row.first.train_sha256[:8]})" if images[row.first.data] > 1 else ""),
                 "epochs": str(row.first.epochs),
                 "measured by": row.measure,
-                **{metric: str(row.figures.get(metric, "-")) for metric in METRICS},
+                **{metric: mean_text(row.figures.get(metric, []), "z.1f") for metric in METRICS},
                 "seeds": f"n = {len(row.runs)}",
                 "time to train": f"{duration(statistics.median(run.seconds for run in row.runs))}, "
                 f"{row.first.hardware}, {row.first.precision}",
@@ -319,7 +319,7 @@ class Results:
         """
         names = self.frame()[["method", "recipe", "data"]].agg(", ".join, axis=1)
         runs = [
-            {"point": name, "seed": run.seed} | {key: each.values[i] for key, each in row.figures.items()}
+            {"point": name, "seed": run.seed} | {key: values[i] for key, values in row.figures.items()}
             for name, row in zip(names, self.rows, strict=True)
             for i, run in enumerate(row.runs)
         ]
