@@ -72,10 +72,12 @@ def train_all(
     failed = dict[str, str]()
     stop = interruptible(lambda: f"{_finished(runs)} of {len(runs)} runs are finished", once=not handed_on())
     with stop, alone():
-        for number, run in enumerate(runs, 1):
+        for number, run in 2 * list(enumerate(runs, 1)):  # again, for what another process gave up
+            if run.id in failed or holds_release(run.folder):
+                continue
             lock = FileLock(run.folder.parent / f".seed_{run.seed}.lock")
             try:
-                locked = not holds_release(run.folder) and locks.acquire(lock, timeout=0)
+                locked = locks.acquire(lock, timeout=0)
             except Timeout:  # another process is training it
                 continue
             try:
@@ -92,7 +94,7 @@ def train_all(
             finally:
                 if locked:
                     lock.release()
-    if _finished(runs) + len(failed) < len(runs):
+    if any(run.id not in failed and not holds_release(run.folder) for run in runs):
         return None
     if len(failed) == len(runs):
         raise ZooError(f"none of the {len(runs)} runs could be trained: {next(iter(failed.values()))}")
