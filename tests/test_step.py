@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +14,17 @@ import pytest
 import torch
 import torch.utils.checkpoint
 from torch.utils._python_dispatch import TorchDispatchMode
+from typer.testing import CliRunner
 
 from tests.objective_helpers import SETTINGS, batch
 from tests.test_training import RECIPES, recipe, run
+from zoo.cli.app import app
 from zoo.data import Batch, open_dataset
 from zoo.errors import RecipeError, TrainingError
+from zoo.modules import KeyQueue
 from zoo.objectives import Output
 from zoo.recipe import Recipe
-from zoo.training import RunFolder, build_objective
+from zoo.training import RunFolder, build_objective, profile
 from zoo.training.build import open_loader, require_batches
 from zoo.training.logging import Metrics
 from zoo.training.precision import compiled
@@ -52,7 +57,8 @@ def distance(*changes: str) -> float:
     before = [p.detach().clone() for p in stepper.parameters]
     for step, each in enumerate(batches):
         stepper(step, each)
-    return float(sum((a - b).square().sum() for a, b in zip(stepper.parameters, before, strict=True)) ** 0.5)
+    pairs = zip(stepper.parameters, before, strict=True)
+    return math.sqrt(sum(float((a.detach() - b).square().sum()) for a, b in pairs))
 
 
 def test_step_uses_clipping_momentum_and_the_schedule_from_its_first_update() -> None:
@@ -75,6 +81,31 @@ def test_step_uses_clipping_momentum_and_the_schedule_from_its_first_update() ->
     )
     warmed = distance(*plain[:2], "optimizer.lr=0.1", *warm)
     assert warmed == pytest.approx(0.1 / 6 * 0.001, rel=0.05)
+
+
+@pytest.mark.parametrize("part", ["update", "optimizer"])
+def test_the_profile_charges_time_to_the_part_that_takes_it(
+    part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner, name = {"update": (KeyQueue, "enqueue"), "optimizer": (torch.optim.SGD, "step")}[part]
+    real = getattr(owner, name)
+    monkeypatch.setattr(owner, name, lambda *args, **given: (time.sleep(0.2), real(*args, **given))[1])
+    monkeypatch.setattr(profile, "STEPS", 2)
+    r = recipe("paco")
+    times = profile.step_times(r, open_dataset(r.data, "train", None))
+    assert list(times) == ["input", "forward", "backward", "optimizer", "update", "step"]
+    assert 0.2 <= times[part] <= times["step"]
+
+
+def test_the_command_prints_the_profile_and_trains_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(profile, "STEPS", 1)
+    done = CliRunner().invoke(app, ["pretrain", RECIPES["classify"], "--profile"])
+    assert done.exit_code == 0, done.output
+    assert re.search(r"backward +[\d.,]+ ms +[\d.]+%", done.output)
+    assert not [*tmp_path.iterdir()]
 
 
 # --- batches of a few images
