@@ -299,7 +299,6 @@ def _look(
             "std": std,
             "device": settings.device,
             "workers": settings.workers if settings.workers is not None else (views.workers if views else 0),
-            "cache": bool(views and views.cache),
         },
         views=None if views is None else (views, image.get("image_size")),
         centers=centers,
