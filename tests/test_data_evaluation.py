@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 import torch
 from timm.data import create_transform
-from torch.utils.data import DataLoader
 
 from tests.data_fixtures import MEAN, STD, list_dataset, photo
-from zoo.data import EvalView, TrainLoader, ViewsConfig, eval_images
+from zoo.data import EvalView, eval_images
 from zoo.errors import DataError
 
 
@@ -64,32 +63,8 @@ def test_unreadable_images_end_an_evaluation_with_their_number(tmp_path, workers
     assert [*errors] == [1, 4]
 
 
-def test_no_more_workers_are_started_than_there_are_cores(tmp_path, monkeypatch):
-    started = []
-
-    class Loader(DataLoader):
-        def __init__(self, *given, **keys):
-            started.append(keys["num_workers"])
-            super().__init__(*given, **keys)
-
-    monkeypatch.setattr("zoo.data.evaluation.DataLoader", Loader)
-    monkeypatch.setattr("zoo.data.streamed.DataLoader", Loader)
-    data = list_dataset(tmp_path, [photo(8, 8, seed=i) for i in range(4)])
-    view = {"op": "random_resized_crop", "size": 8}
-    views = {"backend": "torchvision", "workers": 4, "train": [[view]], "eval": {"size": 8}}
-    keys = {"mean": MEAN, "std": STD, "batch_size": 2, "device": "cpu"}
-    for cores, asked, ranks in ((1, 4, 1), (8, 1, 1), (16, 4, 8)):
-        monkeypatch.setenv("LOCAL_WORLD_SIZE", str(ranks))  # each of them starts as many
-        monkeypatch.setattr("os.cpu_count", lambda n=cores: n)
-        monkeypatch.setattr("os.sched_getaffinity", lambda _, n=cores: set(range(n)), raising=False)
-        list(eval_images(data, EvalView(size=8), MEAN, STD, batch_size=2, device="cpu", workers=asked))
-        feed = TrainLoader(data, ViewsConfig(**views | {"workers": asked}), drop_last=True, seed=0, **keys)
-        list(feed.stream(0, 2))
-    assert started == [1, 1, 1, 1, 2, 2]
-
-
 def test_workers_send_a_batch_in_few_open_files(tmp_path, monkeypatch):
-    monkeypatch.setattr("zoo.data.evaluation.processes", lambda asked: asked)
+    monkeypatch.setattr("zoo.data.streamed.processes", lambda asked: asked)
     data = list_dataset(tmp_path, [photo(8, 8, seed=i) for i in range(96)])
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     there = len(list(Path("/proc/self/fd").iterdir()))

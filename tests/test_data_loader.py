@@ -10,7 +10,13 @@ import torch
 
 from tests.data_fixtures import MEAN, STD, list_dataset, photo
 from zoo.config import parse
-from zoo.data import DataConfig, ImageDataset, TrainLoader, ViewsConfig, open_dataset
+from zoo.data import (
+    DataConfig,
+    ImageDataset,
+    TrainLoader,
+    ViewsConfig,
+    open_dataset,
+)
 from zoo.data.config import Digits
 from zoo.errors import DataError
 from zoo.seeding import derive_seed
@@ -23,6 +29,18 @@ MOCO = [
     {"op": "horizontal_flip"},
 ]
 WEAK = [{"op": "pad_crop", "size": 8, "padding": 2}, {"op": "horizontal_flip"}]
+STRONG = [
+    {"op": "random_resized_crop", "size": 10},
+    {"op": "rand_augment"},
+    {"op": "horizontal_flip"},
+    {"op": "cutout", "size": 3},
+    {"op": "random_resized_crop", "size": 8, "interpolation": "bicubic"},
+    {"op": "random_affine", "degrees": 20.0, "translate": [0.2, 0.1], "scale": [0.8, 1.2]},
+    {"op": "auto_augment", "policy": "cifar10"},
+    {"op": "solarize"},
+]
+EVERY = [[*MOCO, {"op": "solarize"}], [*WEAK, {"op": "auto_augment", "policy": "svhn"}], STRONG]
+EVERY_BACKEND = pytest.mark.parametrize("backend", ["tensor", "stream", "torchvision"])
 
 
 def digits(count=50):
@@ -43,7 +61,7 @@ def same(left, right):
     return all(torch.equal(a, b) for a, b in tensors)
 
 
-@pytest.mark.parametrize("backend", ["tensor", "stream", "torchvision"])
+@EVERY_BACKEND
 def test_a_stream_can_begin_at_any_step(backend):
     data = digits()
     whole = list(make(data, backend).stream(0, 16))
@@ -54,7 +72,7 @@ def test_a_stream_can_begin_at_any_step(backend):
         assert all(same(a, b) for a, b in zip(whole[start:], tail, strict=True))
 
 
-@pytest.mark.parametrize("backend", ["tensor", "stream", "torchvision"])
+@EVERY_BACKEND
 def test_batches_do_not_depend_on_the_number_of_workers_or_on_the_global_generator(backend):
     data = digits()
     torch.manual_seed(1)
@@ -65,7 +83,7 @@ def test_batches_do_not_depend_on_the_number_of_workers_or_on_the_global_generat
         assert all(same(a, b) for a, b in zip(reference, batches, strict=True))
 
 
-@pytest.mark.parametrize("backend", ["tensor", "stream", "torchvision"])
+@EVERY_BACKEND
 def test_the_global_generator_is_left_alone(backend):
     torch.manual_seed(3)
     state = torch.get_rng_state()
@@ -73,7 +91,7 @@ def test_the_global_generator_is_left_alone(backend):
     assert torch.equal(torch.get_rng_state(), state)
 
 
-@pytest.mark.parametrize("backend", ["tensor", "stream", "torchvision"])
+@EVERY_BACKEND
 def test_an_epoch_has_every_image_once_in_a_new_order_and_new_views(backend):
     data = digits()
     feed = make(data, backend, drop_last=False)
@@ -94,7 +112,7 @@ def test_an_epoch_has_every_image_once_in_a_new_order_and_new_views(backend):
     assert len(epochs[0][0].views) == 2
 
 
-@pytest.mark.parametrize("backend", ["tensor", "stream", "torchvision"])
+@EVERY_BACKEND
 def test_an_image_gets_new_views_whenever_it_comes_again(backend):
     feed = make(digits().subset([0]), backend, views=[MOCO, MOCO], batch_size=1)
     views = [view for batch in feed.stream(0, 6) for view in batch.views]
@@ -116,7 +134,7 @@ def test_another_seed_gives_another_order_and_other_views():
     assert not torch.equal(first.views[0].sum((1, 2, 3)).sort()[0], second.views[0].sum((1, 2, 3)).sort()[0])
 
 
-@pytest.mark.parametrize("backend", ["tensor", "stream", "torchvision"])
+@EVERY_BACKEND
 def test_drop_last_with_too_few_images_is_refused(backend):
     with pytest.raises(DataError, match="50 images are fewer than one batch of 64"):
         make(digits(), backend, batch_size=64)
@@ -221,7 +239,7 @@ def test_without_operations_views_are_the_normalised_images():
 def test_on_a_gpu_batches_are_those_made_in_line(tmp_path, backend):
     data = list_dataset(tmp_path, [photo(32, 32, seed) for seed in range(24)])
     feed = make(data, backend, views=[MOCO, MOCO], device="cuda")
-    inline = list(feed._feed.stream(feed._order.positions(0, 9, feed._feed.index_device)))
+    inline = list(feed._batches(0, 9))
     torch.cuda.synchronize()
     for expected, found in zip(inline, feed.stream(0, 9), strict=True):
         assert same(expected, found)

@@ -1,4 +1,4 @@
-"""The ranks' rows of a batch, one after another, are the batch of one rank, bit for bit."""
+"""The ranks' rows of a batch, epochs drawn with replacement, and which part of a view the workers make."""
 
 from typing import get_args
 
@@ -6,95 +6,70 @@ import numpy as np
 import pytest
 import torch
 
-from tests.test_data_loader import MOCO, WEAK, digits, make, same
-from zoo.data import Batch, ops
-from zoo.data.tensor_views import CPU_PART, color, draws
+from tests.data_fixtures import MEAN, STD, list_dataset, photo
+from tests.test_data_loader import EVERY, EVERY_BACKEND, MOCO, digits, make, same
+from zoo.catalog import list_recipes
+from zoo.data import Batch, TensorViews, ops
+from zoo.data.batches import Order, drawn_by
+from zoo.data.streamed import Samples, processes, split_view
+from zoo.data.views import CPU_PART, draws
+from zoo.errors import DataError, RecipeError
 from zoo.ranks import part_of
+from zoo.recipe import Recipe
 
-STRONG = [
-    {"op": "random_resized_crop", "size": 10},
-    {"op": "rand_augment"},
-    {"op": "horizontal_flip"},
-    {"op": "cutout", "size": 3},
-    {"op": "random_resized_crop", "size": 8, "interpolation": "bicubic"},
-    {"op": "random_affine", "degrees": 20.0, "translate": [0.2, 0.1], "scale": [0.8, 1.2]},
-    {"op": "auto_augment", "policy": "cifar10"},
-    {"op": "solarize"},
-]
-EVERY = [[*MOCO, {"op": "solarize"}], [*WEAK, {"op": "auto_augment", "policy": "svhn"}], STRONG]
-IMAGES = 333
+# --- ranks ------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
-def data():
-    dataset = digits(500).subset(range(IMAGES))
-    candidates = np.random.default_rng(0).random((IMAGES, 10)) < 0.3
-    candidates[np.arange(IMAGES), dataset.labels] = True
+def many():
+    """333 images with candidates."""
+    dataset = digits(500).subset(range(333))
+    candidates = np.random.default_rng(0).random((333, 10)) < 0.3
+    candidates[np.arange(333), dataset.labels] = True
     return dataset.with_candidates(candidates)
-
-
-def together(batches):
-    """The rows of all ranks, in order."""
-    return Batch(
-        tuple(map(torch.cat, zip(*(batch.views for batch in batches), strict=True))),
-        torch.cat([batch.labels for batch in batches]),
-        torch.cat([batch.index for batch in batches]),
-        torch.cat([batch.candidates for batch in batches]),
-    )
 
 
 def ranks(count, data, backend, start, stop, **keys):
     """The batches of each step, those of all ranks put together."""
     feeds = [make(data, backend, views=EVERY, rank=r, world_size=count, **keys) for r in range(count)]
-    return [together(batches) for batches in zip(*(feed.stream(start, stop) for feed in feeds), strict=True)]
-
-
-def test_every_operation_is_in_these_views():
-    kinds = {op.model_fields["op"].default for op in get_args(get_args(ops.Op)[0])}
-    assert {op["op"] for view in EVERY for op in view} == kinds
+    for batches in zip(*(feed.stream(start, stop) for feed in feeds), strict=True):
+        yield Batch(
+            tuple(map(torch.cat, zip(*(batch.views for batch in batches), strict=True))),
+            *(torch.cat([getattr(b, key) for b in batches]) for key in ("labels", "index", "candidates")),
+        )
 
 
 @pytest.mark.parametrize("world_size", [2, 5])
-@pytest.mark.parametrize("backend", ["tensor", "stream", "torchvision"])
+@EVERY_BACKEND
 @pytest.mark.parametrize("batch_size", [CPU_PART, 300])
-def test_the_ranks_rows_are_the_batch_of_one_rank(data, backend, batch_size, world_size):
+def test_the_ranks_rows_are_the_batch_of_one_rank(many, backend, batch_size, world_size):
+    kinds = {op.model_fields["op"].default for op in get_args(get_args(ops.Op)[0])}
+    assert {op["op"] for view in EVERY for op in view} == kinds
+    last = -(-333 // batch_size) - 1  # the end of an epoch, whose batch is smaller, and the next one's begin
     keys = {"batch_size": batch_size, "drop_last": False}
-    if backend == "tensor":
-        start, stop = 0, 10
-    else:  # a whole epoch takes long: its end and the beginning of the next
-        last = -(-IMAGES // batch_size) - 1
-        start, stop = last, last + 2
-    one = list(make(data, backend, views=EVERY, **keys).stream(start, stop))
-    assert IMAGES % batch_size in {len(batch.index) for batch in one}
-    for whole, put_together in zip(one, ranks(world_size, data, backend, start, stop, **keys), strict=True):
-        assert same(whole, put_together)
-        assert torch.equal(whole.candidates, put_together.candidates)
+    one = list(make(many, backend, views=EVERY, **keys).stream(last, last + 2))
+    assert [len(batch.index) for batch in one] == [333 % batch_size, batch_size]
+    whole = list(ranks(world_size, many, backend, last, last + 2, **keys))
+    for expected, found in zip(one, whole, strict=True):
+        assert same(expected, found)
+        assert torch.equal(expected.candidates, found.candidates)
+        assert torch.equal(found.candidates, torch.from_numpy(many.candidates[found.index.numpy()]))
 
 
-@pytest.mark.parametrize("backend", ["tensor", "stream", "torchvision"])
-def test_a_rank_resumes_within_an_epoch(data, backend):
-    keys = {"batch_size": 37, "drop_last": True, "views": [MOCO, WEAK], "rank": 1, "world_size": 3}
-    whole = list(make(data, backend, **keys).stream(0, 6))
-    tail = list(make(data, backend, **keys).stream(4, 6))
-    assert all(same(a, b) for a, b in zip(whole[4:], tail, strict=True))
-    assert len(whole[0].index) == 12  # of 13, 12, 12
-
-
-def test_what_a_gpu_does_without_looking_at_values_is_the_same_for_a_ranks_rows(data, monkeypatch):
+def test_what_a_gpu_does_without_looking_at_values_is_the_same_for_a_ranks_rows(many, monkeypatch):
     monkeypatch.setattr(draws, "can_look", lambda device: False)
-    monkeypatch.setattr(color, "can_look", lambda device: False)
-    (one,) = make(data, views=EVERY, batch_size=100).stream(0, 1)
-    (three,) = ranks(3, data, "tensor", 0, 1, batch_size=100)
+    (one,) = make(many, views=EVERY, batch_size=100).stream(0, 1)
+    (three,) = ranks(3, many, "tensor", 0, 1, batch_size=100)
     assert same(one, three)
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("backend", ["tensor", "stream"])
-def test_on_a_gpu_the_ranks_rows_are_the_batch_of_one_rank(data, backend):
+def test_on_a_gpu_the_ranks_rows_are_the_batch_of_one_rank(many, backend):
     keys = {"batch_size": 100, "device": "cuda"}
-    one = list(make(data, backend, views=EVERY, **keys).stream(2, 5))
-    for whole, put_together in zip(one, ranks(3, data, backend, 2, 5, **keys), strict=True):
+    one = list(make(many, backend, views=EVERY, **keys).stream(2, 5))
+    for whole, put_together in zip(one, ranks(3, many, backend, 2, 5, **keys), strict=True):
         assert torch.equal(whole.index, put_together.index)
         for ours, theirs in zip(put_together.views, whole.views, strict=True):
             # sums of another order; where one falls to the other side of a step of 8 bits, more
@@ -102,21 +77,144 @@ def test_on_a_gpu_the_ranks_rows_are_the_batch_of_one_rank(data, backend):
             assert (apart < 1e-4).float().mean() > 0.95
 
 
-def test_with_two_threads_the_rows_are_the_same(data):
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        (one,) = make(data, views=EVERY, batch_size=300).stream(0, 1)
-        (five,) = ranks(5, data, "tensor", 0, 1, batch_size=300)
-    finally:
-        torch.set_num_threads(before)
-    assert same(one, five)
-
-
-@pytest.mark.parametrize("total", [1, 2, 3, 7, 128, 333])
-@pytest.mark.parametrize("world_size", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize("total", [1, 2, 7, 128, 333])
+@pytest.mark.parametrize("world_size", [1, 2, 3, 8])
 def test_rows_are_split_as_tensor_split_does(total, world_size):
     rows = torch.arange(total)
     for rank, theirs in enumerate(torch.tensor_split(rows, world_size)):
         start, stop = part_of(total, rank, world_size)
         assert rows[start:stop].tolist() == theirs.tolist()
+
+
+# --- sampling ---------------------------------------------------------------------------------------------
+
+COUNTS = [900, 90, 0, 9, 1]  # a class without images, and one with a single one
+LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(5), COUNTS))
+
+
+def drawn(sampling: str, epochs: int) -> torch.Tensor:
+    order = Order(1000, 64, drop_last=False, seed=3, draw=drawn_by(sampling, LABELS))
+    parts = [position.index for position in order.positions(0, epochs * 16, torch.device("cpu"))]
+    return torch.cat(parts).view(epochs, 1000)
+
+
+@pytest.mark.parametrize(("sampling", "power"), [("class_balanced", 0.0), ("square_root", 0.5)])
+def test_classes_come_with_their_share_and_their_images_alike(sampling: str, power: float) -> None:
+    """Within 4.5 standard deviations of a binomial count each, with 60,000 draws."""
+    epochs = drawn(sampling, 60)
+    assert not torch.equal(epochs[0], epochs[1])
+    index = epochs.flatten().numpy()
+    shares = np.array([count**power if count else 0.0 for count in COUNTS])
+    shares /= shares.sum()
+    found = np.bincount(LABELS[index], minlength=5)
+    assert (abs(found - 60_000 * shares) <= 4.5 * np.sqrt(60_000 * shares * (1 - shares))).all()
+    for c in (0, 1, 3, 4):
+        of_class = np.bincount(index, minlength=1000)[c == LABELS]
+        expected = found[c] / COUNTS[c]
+        assert (abs(of_class - expected) <= 4.5 * np.sqrt(expected) + 1e-9).all(), c
+
+
+def test_by_default_every_image_comes_once() -> None:
+    assert all(torch.equal(epoch.sort().values, torch.arange(1000)) for epoch in drawn("instance", 3))
+
+
+@EVERY_BACKEND
+def test_a_drawn_stream_begins_at_any_step_is_cut_into_ranks_and_augments_a_repeated_image_anew(backend):
+    full = digits(500)  # 30 images of one digit and 1 of another; of eight there is none
+    zeros, one = np.flatnonzero(full.labels == 0)[:30], np.flatnonzero(full.labels == 1)[:1]
+    data = full.subset(np.concatenate([zeros, one]))
+    keys = {"sampling": "class_balanced", "views": [MOCO], "drop_last": False, "batch_size": 7}
+    whole = list(make(data, backend, **keys).stream(0, 12))
+    tail = list(make(data, backend, **keys).stream(5, 12))
+    assert all(same(a, b) for a, b in zip(whole[5:], tail, strict=True))
+    cut = [list(make(data, backend, rank=r, world_size=2, **keys).stream(0, 12)) for r in range(2)]
+    for batch, first, second in zip(whole, *cut, strict=True):
+        assert torch.equal(batch.index, torch.cat([first.index, second.index]))
+        assert torch.equal(batch.views[0], torch.cat([first.views[0], second.views[0]]))
+    single = torch.cat([batch.views[0][batch.labels == 1] for batch in whole[:5]])  # the first epoch
+    assert len(single) > 5
+    assert len({view.numpy().tobytes() for view in single}) == len(single)
+
+
+def test_sampling_by_class_needs_labels() -> None:
+    with pytest.raises(RecipeError, match=r'training.sampling: found "square_root", expected "instance"'):
+        Recipe.load("cifar_resnet20.pico_digits_q05", ["training.sampling=square_root"])
+    with pytest.raises(DataError, match=r'3 of the 5 training images have no label.*found "square_root"'):
+        drawn_by("square_root", np.array([-1, 0, -1, 1, -1]))
+
+
+# --- the backend whose workers crop and whose device does the rest ------------------------------------------
+
+CROP, PAD = ops.RandomResizedCrop(size=8), ops.PadCrop(size=8)
+FLIP, GRAY = ops.HorizontalFlip(), ops.Grayscale()
+
+
+@pytest.mark.parametrize(
+    ("bound", "cores", "count", "started"),
+    [
+        (16, 16, 1, 12),
+        (4, 16, 1, 4),  # bound by the user
+        (16, 16, 8, 2),  # eight on the same cores
+        (24, 192, 8, 12),  # each has been given its own
+        (1, 1, 8, 1),
+    ],
+)
+def test_workers_are_this_ranks_share_of_the_cores(monkeypatch, bound, cores, count, started):
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {*range(bound)}, raising=False)
+    monkeypatch.setattr("os.cpu_count", lambda: cores)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(count))
+    assert processes(12) == started
+    assert processes(0) == 0
+
+
+@pytest.mark.parametrize(
+    ("view", "host"),
+    [
+        ([CROP, FLIP, GRAY], 1),
+        ([GRAY, CROP, FLIP], 2),
+        ([CROP, FLIP, PAD], 1),  # the second crop has one size to begin with
+        ([FLIP, GRAY], 0),
+        ([], 0),
+    ],
+)
+def test_workers_do_what_gives_one_size(view, host):
+    assert split_view(view) == (view[:host], view[host:])
+
+
+@pytest.mark.parametrize("name", list_recipes("res*") + list_recipes("vit*"))
+def test_what_is_left_of_every_recipes_views_runs_on_a_batch(name):
+    for view in Recipe.load(name).views.train:
+        host, rest = split_view(view)
+        size = host[-1].size if host and hasattr(host[-1], "size") else 32
+        pixels = torch.zeros(1, 3, size, size, dtype=torch.uint8)
+        (out,) = TensorViews([rest], MEAN, STD)(pixels, torch.Generator())
+        assert out.shape == (1, 3, size, size)
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        [],
+        [{"op": "horizontal_flip", "p": 1.0}],
+        [{"op": "gaussian_blur", "p": 1.0, "sigma": [1.0, 1.0], "kernel_size": 5}],
+    ],
+)
+def test_a_view_without_further_draws_is_torchvisions(tmp_path, rest):
+    """The crop is drawn alike, so where nothing else is drawn all of the view is equal, but for rounding."""
+    data = list_dataset(tmp_path, [photo(40 + seed, 30, seed) for seed in range(8)])
+    views = [[{"op": "random_resized_crop", "size": 16}, *rest]]
+    ours, theirs = (next(make(data, each, views=views).stream(0, 1)) for each in ("stream", "torchvision"))
+    assert ours.index.tolist() == theirs.index.tolist()
+    difference = (ours.views[0] - theirs.views[0]).abs() * torch.tensor(STD).view(3, 1, 1)
+    assert difference.max() <= (2 / 255 if rest else 0)
+    assert theirs.views[0].std() > 0.1
+
+
+def test_bytes_travel_and_not_floats():
+    assert Samples(digits(), [[CROP]], 1, None)[(0, 3)][0].dtype == torch.uint8
+
+
+def test_draws_on_the_device_are_new_in_every_step():
+    view = [{"op": "pad_crop", "size": 8, "padding": 0}, {"op": "color_jitter", "p": 1.0}]  # no worker draws
+    feed = make(digits().subset([0]), "stream", views=[view], batch_size=1)
+    assert len({batch.views[0].numpy().tobytes() for batch in feed.stream(0, 6)}) == 6

@@ -4,7 +4,7 @@ Both sides start from decoded 8-bit images in memory (ours on the device) and en
 views on the device. On the CPU each side has one core, as PIL's workers have; the note has ours with all
 threads. Before that, a large tensor is freed, as in any process that trains: from then on the C library keeps
 freed memory, and does not have the kernel hand out and clear the same pages for every operation.
-tests/test_data_tensor_views.py and tests/test_data_auto_augment.py hold each operation equal to Pillow's.
+tests/test_data_views.py and tests/test_data_auto_augment.py hold each operation equal to Pillow's.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torchvision.transforms.v2 import functional as tv
 from tests.benchmarks.harness import Row, gate, medians, milliseconds
 from tests.data_fixtures import MEAN, STD, photo
 from zoo.data import TensorViews, ops
-from zoo.data.pil_views import PILViews
+from zoo.data.views import PILViews
 
 View = Sequence[ops.Op]
 

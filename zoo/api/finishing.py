@@ -75,7 +75,6 @@ def finish(
         std=recipe.data.std,
         device=pick_device(recipe.training.device),
         workers=recipe.views.workers,
-        cache=recipe.views.cache,
     )
     # all training images, also where a part was for validation: as `zoo evaluate` will have it
     encoded = None if test_set is None else Encoded(encoder, train_set, test_set, **reading)

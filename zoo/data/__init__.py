@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from zoo.data.evaluation import eval_images
     from zoo.data.loader import TrainLoader
     from zoo.data.sources import open_dataset
-    from zoo.data.tensor_views import TensorViews
+    from zoo.data.views import TensorViews
 
 __all__ = [
     "Batch",
@@ -38,7 +38,7 @@ _HOME_OF = {
     "EvalView": "config",
     "ImageDataset": "dataset",
     "LongTail": "config",
-    "TensorViews": "tensor_views",
+    "TensorViews": "views",
     "TrainLoader": "loader",
     "ViewsConfig": "config",
     "eval_images": "evaluation",

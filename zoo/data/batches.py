@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -115,41 +116,32 @@ def drawn_by(sampling: Sampling, labels: NDArray[np.int64]) -> Draw | None:
     return draw
 
 
+@dataclass(frozen=True)
 class Order:
     """The images of each batch; every epoch has a permutation, or a draw, of its own.
 
     Attributes:
-        steps_per_epoch: batches in one pass over the data.
+        size: images in the data set.
+        batch_size: images in a batch of all ranks.
+        drop_last: leave out the last batch of an epoch when it is smaller.
+        seed: of the permutations.
+        rank: whose rows of each batch; see `zoo.ranks.part_of`.
+        world_size: number of ranks.
+        draw: draws an epoch with replacement; None: a permutation.
     """
 
-    steps_per_epoch: int
+    size: int
+    batch_size: int
+    drop_last: bool
+    seed: int
+    rank: int = 0
+    world_size: int = 1
+    draw: Draw | None = None
 
-    def __init__(
-        self,
-        size: int,
-        batch_size: int,
-        *,
-        drop_last: bool,
-        seed: int,
-        rank: int = 0,
-        world_size: int = 1,
-        draw: Draw | None = None,
-    ) -> None:
-        """Take the number of images, and of those in a batch of all ranks.
-
-        Args:
-            size: images in the data set.
-            batch_size: images in a batch of all ranks.
-            drop_last: leave out the last batch of an epoch when it is smaller.
-            seed: of the permutations.
-            rank: whose rows of each batch; see `zoo.ranks.part_of`.
-            world_size: number of ranks.
-            draw: draws an epoch with replacement; None: a permutation.
-        """
-        self.steps_per_epoch = batches_per_epoch(size, batch_size, drop_last=drop_last)
-        self._size, self._batch_size, self._seed = size, batch_size, seed
-        self._rank, self._world_size = rank, world_size
-        self._draw = draw
+    @property
+    def steps_per_epoch(self) -> int:
+        """Batches in one pass over the data."""
+        return batches_per_epoch(self.size, self.batch_size, drop_last=self.drop_last)
 
     def positions(self, start: int, stop: int, device: torch.device) -> Iterator[Position]:
         """Yield the steps `start` to `stop` - 1, indices on `device`.
@@ -160,16 +152,18 @@ class Order:
         for step in range(start, stop):
             epoch, number = divmod(step, self.steps_per_epoch)
             if epoch != ordered:
-                generator = torch.Generator().manual_seed(derive_seed("order", self._seed, epoch))
-                draw = self._draw
-                drawn = draw(generator) if draw else torch.randperm(self._size, generator=generator)
+                generator = torch.Generator().manual_seed(derive_seed("order", self.seed, epoch))
+                draw = self.draw
+                drawn = draw(generator) if draw else torch.randperm(self.size, generator=generator)
                 order, ordered = to_device(drawn, device), epoch
-            batch = order[number * self._batch_size : (number + 1) * self._batch_size]
-            first, end = part_of(len(batch), self._rank, self._world_size)
-            place = None if self._draw is None else number * self._batch_size + first
+            batch = order[number * self.batch_size : (number + 1) * self.batch_size]
+            first, end = part_of(len(batch), self.rank, self.world_size)
+            place = None if self.draw is None else number * self.batch_size + first
             yield Position(step, epoch, batch[first:end], first, len(batch), place)
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """Copy a tensor of the CPU to `device` without making the host wait: from pinned memory to a GPU."""
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+    """Return a tensor on `device`, copied without making the host wait: from pinned memory to a GPU."""
+    if tensor.device.type == device.type:
+        return tensor
+    return tensor.pin_memory().to(device, non_blocking=True)

@@ -7,27 +7,22 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
-from zoo.data.cache import cannot_be_read, find_decoded
+from zoo.data.cache import cannot_be_read
 from zoo.data.config import EvalView
 from zoo.data.dataset import ImageDataset, Split
-from zoo.data.streamed import outlive_first_signal, processes
+from zoo.data.streamed import Sample, from_workers
 from zoo.errors import DataError
 
-_Sample = tuple[int, Tensor | str]
-"""Place in the data set, and the cropped image `[3, S, S]`, uint8, or the message of the error."""
 
+class _Cropped(Dataset[Sample]):
+    """Cropped images by their place in the data set."""
 
-class _Pixels(Dataset[_Sample]):
-    """Cropped images."""
-
-    def __init__(self, dataset: ImageDataset, view: EvalView, cache: bool) -> None:
-        """Take what to crop; `cache`: from the file of decoded images, where the view would change none."""
+    def __init__(self, dataset: ImageDataset, view: EvalView) -> None:
         from timm.data import create_transform
 
         self._dataset = dataset
-        self._unchanged = (view.size, view.size) if view.crop_pct == 1 else None
         self._transform = create_transform(
             input_size=(3, view.size, view.size),
             is_training=False,
@@ -35,33 +30,13 @@ class _Pixels(Dataset[_Sample]):
             crop_pct=view.crop_pct,
             use_prefetcher=True,  # leaves values in 8 bits; they are normalised in batches
         )
-        self.decoded = find_decoded(dataset, None) if cache and self._unchanged else None
-        if self.decoded is not None and tuple(self.decoded.shape[2:]) != self._unchanged:
-            self.decoded = None
 
-    def __len__(self) -> int:
-        return len(self._dataset)
-
-    def __getitem__(self, index: int) -> _Sample:
-        if self.decoded is not None:
-            return index, self.decoded[index]
+    def __getitem__(self, index: int) -> Sample:
         try:
             image = self._dataset.image(index)
         except DataError as error:
-            return index, str(error)
-        if image.size == self._unchanged:
-            return index, torch.from_numpy(np.array(image)).permute(2, 0, 1)
-        return index, torch.from_numpy(np.ascontiguousarray(self._transform(image)))
-
-
-def _collate(samples: list[_Sample]) -> tuple[Tensor, list[int], dict[int, str]]:
-    """Return images, their places, and errors by place.
-
-    The batch is one tensor: each that a worker sends costs an open file, of which a process has 1,024.
-    """
-    images = {place: sample for place, sample in samples if not isinstance(sample, str)}
-    errors = {place: sample for place, sample in samples if isinstance(sample, str)}
-    return torch.stack(list(images.values())) if images else torch.empty(0), list(images), errors
+            return str(error)
+        return [torch.from_numpy(np.ascontiguousarray(self._transform(image)))]
 
 
 def eval_images(
@@ -74,7 +49,6 @@ def eval_images(
     device: torch.device | str,
     workers: int = 0,
     split: Split = "test",
-    cache: bool = False,
     errors: dict[int, str] | None = None,
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield images and labels in the order of the data set.
@@ -90,8 +64,6 @@ def eval_images(
         device: where the images are.
         workers: processes that decode; 0: this one.
         split: which images these are, for the error.
-        cache: take the pixels from the file where a training with `views.cache` has kept them, if there is
-            one and the view does not change them: the same images without decoding them again.
         errors: where to enter what is wrong with each unreadable image, by its place in the data set; it is
             left out then. None: unreadable images are an error, and nothing is yielded after the first.
 
@@ -101,25 +73,20 @@ def eval_images(
     Raises:
         DataError: for images that cannot be read, at the end of the pass: how many there are, and which.
     """
-    samples = _Pixels(dataset, eval_view, cache)
-    loader: DataLoader[_Sample] = DataLoader(
-        samples,
-        batch_size=batch_size,
-        num_workers=0 if samples.decoded is not None else processes(workers),
-        collate_fn=_collate,
-        pin_memory=torch.device(device).type == "cuda",  # else the copy would wait for the encoder
-        worker_init_fn=outlive_first_signal,
-        generator=torch.Generator(),  # else a loader draws from, and so moves, the global one
-    )
+    place = torch.device(device)
     labels = torch.from_numpy(dataset.labels.copy())
-    channel_mean = torch.tensor(mean, device=device).view(3, 1, 1)
-    channel_std = torch.tensor(std, device=device).view(3, 1, 1)
+    channel_mean = torch.tensor(mean, device=place).view(3, 1, 1)
+    channel_std = torch.tensor(std, device=place).view(3, 1, 1)
     found = {} if errors is None else errors
-    for pixels, readable, unreadable in loader:
-        found |= unreadable
-        if not readable or (found and errors is None):
+    starts = range(0, len(dataset), batch_size)
+    batches = [list(range(start, min(start + batch_size, len(dataset)))) for start in starts]
+    loaded = from_workers(_Cropped(dataset, eval_view), batches, workers, place)
+    for index, (views, unreadable) in zip(batches, loaded, strict=True):
+        found |= {index[n]: error for n, error in unreadable.items()}
+        if not views or (found and errors is None):
             continue
-        images = pixels.to(device, non_blocking=True).float()
+        readable = [each for n, each in enumerate(index) if n not in unreadable]
+        images = views[0].to(place, non_blocking=True).float()
         yield images.div_(255).sub_(channel_mean).div_(channel_std), labels[readable]  # as timm does it
     if found and errors is None:
         raise DataError(f"{split} images: {cannot_be_read(dataset, found)}")

@@ -13,8 +13,8 @@ from zoo.data.batches import Batch, Order, Position, Sampling, drawn_by, to_devi
 from zoo.data.cache import decode_all
 from zoo.data.config import ViewsConfig
 from zoo.data.dataset import ImageDataset
-from zoo.data.streamed import Streamed
-from zoo.data.tensor_views import TensorViews
+from zoo.data.streamed import Samples, split_view, streamed
+from zoo.data.views import TensorViews
 from zoo.errors import DataError
 from zoo.seeding import derive_seed
 
@@ -29,8 +29,9 @@ class TrainLoader:
     Batch number `step` depends on the arguments and on `step` alone: not on the batches before it, on the
     number of workers or on any generator's state. So `stream(k, n)` is bit for bit the tail of
     `stream(0, n)`, and a resumed run needs nothing of the loader saved. The order is the same for all
-    backends; their views draw different numbers. On a GPU the next batch is copied and augmented on a stream
-    of its own while the step before it runs.
+    backends; their views draw different numbers: those made here a function of seed and step, those of a
+    worker of seed, epoch and image. On a GPU the next batch is copied and augmented on a stream of its own
+    while the step before it runs.
 
     With several ranks a batch is a rank's rows of the batch of all ranks. Their rows one after another are
     what one rank would have: images, labels and views, on a CPU bit for bit.
@@ -81,31 +82,27 @@ class TrainLoader:
                 f"{len(dataset)} images are fewer than one batch of {batch_size}, and drop_last leaves out "
                 f"smaller batches: expected a batch size of at most {len(dataset)}, or drop_last: false"
             )
-        self._order = Order(
-            len(dataset),
-            batch_size,
-            drop_last=drop_last,
-            seed=seed,
-            rank=rank,
-            world_size=world_size,
-            draw=drawn_by(sampling, dataset.labels),
-        )
+        draw = drawn_by(sampling, dataset.labels)
+        self._order = Order(len(dataset), batch_size, drop_last, seed, rank, world_size, draw)
         self.steps_per_epoch = self._order.steps_per_epoch
-        self._device = torch.device(device)
-        self._feed: Resident | Streamed
+        self._seed, self._workers, self._device = seed, views.workers, torch.device(device)
+        self._labels = torch.from_numpy(dataset.labels.copy()).to(self._device)
+        self._candidates = None
+        if dataset.candidates is not None:
+            self._candidates = torch.from_numpy(dataset.candidates.copy()).to(self._device)
+        self._mean, self._std = (
+            torch.tensor(each, device=self._device).view(3, 1, 1) for each in (mean, std)
+        )
+        self._pixels: Tensor | None = None
         if views.backend == "tensor":
-            decoded = decode_all(dataset, image_size, device=self._device, cache=views.cache)
-            self._feed = Resident(decoded, dataset, TensorViews(views.train, mean, std), seed, self._device)
+            self._pixels = decode_all(dataset, image_size, device=self._device, cache=views.cache)
+            self._finish: list[TensorViews | None] = [TensorViews(views.train, mean, std)]
         else:
-            self._feed = Streamed(
-                dataset,
-                views,
-                image_size=image_size,
-                mean=mean,
-                std=std,
-                seed=seed,
-                device=self._device,
-            )
+            # after the crop on the device (backend `stream`), or all of it in the workers
+            split = views.backend == "stream"
+            parts = [split_view(view) if split else (view, []) for view in views.train]
+            self._samples = Samples(dataset, [host for host, _ in parts], seed, image_size)
+            self._finish = [TensorViews([rest], mean, std) if rest else None for _, rest in parts]
 
     def stream(self, start: int, stop: int) -> Iterator[Batch]:
         """Yield the batches of the global steps `start` to `stop` - 1, across epochs.
@@ -116,43 +113,32 @@ class TrainLoader:
         Raises:
             DataError: for an image that cannot be read, or is too small for an operation.
         """
-        batches = self._feed.stream(self._order.positions(start, stop, self._feed.index_device))
+        batches = self._batches(start, stop)
         return _beside_the_step(batches, self._device) if self._device.type == "cuda" else batches
 
-
-class Resident:
-    """Batches of decoded data, augmented as a whole on the training device.
-
-    Pixels are there too, or on the CPU where they do not fit; then each batch is copied. No step reads
-    anything back from the device.
-    """
-
-    def __init__(
-        self, decoded: Tensor, dataset: ImageDataset, views: TensorViews, seed: int, device: torch.device
-    ) -> None:
-        """Take the images, their data set, the views and the seed that these draw from."""
-        self._pixels = decoded
-        self.index_device = decoded.device
-        self._labels = torch.from_numpy(dataset.labels.copy()).to(device)
-        self._candidates = None
-        if dataset.candidates is not None:
-            self._candidates = torch.from_numpy(dataset.candidates.copy()).to(device)
-        self._views = views
-        self._seed = seed
-        self._device = device
-
-    def stream(self, positions: Iterator[Position]) -> Generator[Batch]:
-        """Yield the batches of `positions`, whose indices are on `index_device`."""
+    def _batches(self, start: int, stop: int) -> Generator[Batch]:
         generator = torch.Generator(self._device)
-        for position in positions:
-            index = position.index
-            images = self._pixels.index_select(0, index)
-            if self.index_device.type != self._device.type:
-                images, index = to_device(images, self._device), to_device(index, self._device)
+        for position, images in self._images(start, stop):
             generator.manual_seed(derive_seed("views", self._seed, position.step))
-            views = self._views(images, generator, start=position.start, total=position.total)
+            views = list[Tensor]()
+            for pixels, finish in zip(images, self._finish, strict=True):
+                here = to_device(pixels, self._device)
+                if finish is None:  # normalised in torchvision's order: not one rounding may differ
+                    views.append(here.float().div_(255).sub_(self._mean).div_(self._std))
+                else:
+                    views += finish(here, generator, start=position.start, total=position.total)
+            index = to_device(position.index, self._device)
             candidates = None if self._candidates is None else self._candidates.index_select(0, index)
-            yield Batch(views, self._labels.index_select(0, index), index, candidates)
+            yield Batch(tuple(views), self._labels.index_select(0, index), index, candidates)
+
+    def _images(self, start: int, stop: int) -> Iterator[tuple[Position, list[Tensor]]]:
+        """Yield where each batch is, and its images: decoded, or augmented by workers."""
+        if self._pixels is None:
+            positions = self._order.positions(start, stop, torch.device("cpu"))
+            yield from streamed(self._samples, positions, self._workers, self._device)
+            return
+        for position in self._order.positions(start, stop, self._pixels.device):
+            yield position, [self._pixels.index_select(0, position.index)]
 
 
 def _beside_the_step(batches: Generator[Batch], device: torch.device) -> Generator[Batch]:

@@ -122,7 +122,6 @@ class Encoder(NamedTuple):
         name: the weights' name; `A_MODEL` where there is none.
         release: None for a model.
         workers: processes that decode images in the release's own training; 0 for a model.
-        cache: whether that training kept decoded images.
     """
 
     model: nn.Module
@@ -130,7 +129,6 @@ class Encoder(NamedTuple):
     name: str
     release: Release | None
     workers: int = 0
-    cache: bool = False
 
     @property
     def view(self) -> EvalView:
@@ -143,7 +141,6 @@ class _Views(Config):
     """What of a recipe's views is about reading images; those of a release may be of another version."""
 
     workers: Annotated[int, Field(ge=0)] = 0
-    cache: bool = False
 
 
 def open_encoder(
@@ -174,7 +171,7 @@ def open_encoder(
     recorded = release.recipe.get("views") or {}
     known = {key: recorded[key] for key in _Views.model_fields if key in recorded}
     views = parse(_Views, known, f"{release.name}: recipe.yaml: views", ReleaseError)
-    return Encoder(release.load(), release.preprocess, release.name, release, views.workers, views.cache)
+    return Encoder(release.load(), release.preprocess, release.name, release, views.workers)
 
 
 def encode_images(
@@ -219,7 +216,6 @@ def encode_images(
             batch_size=batch_size(place, view.size),
             device=place,
             workers=encoder.workers if workers is None else workers,
-            cache=encoder.cache,
             errors=errors,
         )
         for batch in batches:  # once there are too many, the others are only counted

@@ -132,7 +132,6 @@ def evaluate(
         std=encoder.preprocess.std,
         device=place,
         workers=encoder.workers if workers is None else workers,
-        cache=encoder.cache,
     )
     writable = release is not None and release.writable
     folder = RUNS / ("model" if name == A_MODEL else name.replace(":", "_"))

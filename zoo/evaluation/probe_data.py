@@ -33,7 +33,6 @@ class Reading(TypedDict, total=False):
         std: channel standard deviations.
         device: where to encode.
         workers: processes that decode; 0: this one.
-        cache: use decoded images that a training with `views.cache` has kept.
     """
 
     view: Required[EvalView]
@@ -41,7 +40,6 @@ class Reading(TypedDict, total=False):
     std: Required[Sequence[float]]
     device: Required[torch.device | str]
     workers: int
-    cache: bool
 
 
 class ProbeData:
@@ -68,7 +66,7 @@ class ProbeData:
         self.train_set = train_set.with_candidates(None)  # probes read true labels
         self.encode_test = encode_test
         self.view, self.mean, self.std = reading["view"], list(reading["mean"]), list(reading["std"])
-        self.workers, self._cache = reading.get("workers", 0), reading.get("cache", False)
+        self.workers = reading.get("workers", 0)
 
     @cached_property
     def train(self) -> Features:
@@ -95,7 +93,6 @@ class ProbeData:
             device=self.device,
             workers=self.workers,
             split=split,
-            cache=self._cache,
         )
         return extract(model, images, device=self.device)
 

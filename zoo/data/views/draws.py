@@ -24,11 +24,7 @@ class Draws:
         self._count = (total if stop is None else stop) - start
 
     def rand(self, *shape: int | None) -> Tensor:
-        """Return numbers from U[0, 1), on the generator's device.
-
-        Args:
-            shape: sizes, with None in the place of the images.
-        """
+        """Return numbers from U[0, 1) of a shape that has None in the place of the images."""
         whole = [self._total if size is None else size for size in shape]
         drawn = torch.rand(whole, generator=self._generator, device=self._generator.device)
         return drawn.narrow(shape.index(None), self._start, self._count)

@@ -1,0 +1,302 @@
+"""Batched views against Pillow and torchvision: pixels for given draws, distributions of draws."""
+
+import math
+from itertools import permutations
+from typing import get_args
+
+import numpy as np
+import pytest
+import torch
+from PIL import ImageOps
+from torch.utils._python_dispatch import TorchDispatchMode
+from torchvision.transforms import InterpolationMode, v2
+from torchvision.transforms.v2 import functional as tv
+
+from tests.data_fixtures import MEAN, STD, photo
+from zoo.data import ops, views
+from zoo.data.views import PILViews, TensorViews, draws, geometry
+from zoo.data.views.draws import Draws
+from zoo.errors import DataError
+
+COUNT = 6
+
+
+class Given(Draws):
+    """Hands out given numbers in place of random ones, one `[B]` or `[B, columns]` after another."""
+
+    def __init__(self, *numbers):
+        self._numbers = [torch.tensor(each, dtype=torch.float32) for each in numbers]
+
+    def rand(self, *shape):
+        number = self._numbers.pop(0)
+        return number if number.dim() == len(shape) else number[:, None].expand(-1, *shape[1:])
+
+
+def batch(images):
+    return torch.stack([tv.pil_to_tensor(image) for image in images]).float() / 255
+
+
+def error(ours, images):
+    """Largest difference to the PIL images, in steps of 1/255."""
+    return float((ours - batch(images)).abs().max() * 255)
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def augment(images, view, seed=0):
+    return views.augment(images, view, Draws(generator(seed), len(images)))
+
+
+@pytest.fixture(scope="module")
+def photos():
+    return [photo(40, 32, seed) for seed in range(COUNT)]
+
+
+# --- pixels -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("size", [12, 32, 50])
+def test_crop_and_resize_are_within_one_step_of_pillow(photos, size, interpolation, monkeypatch):
+    boxes = [(0, 0, 32, 40), (3, 5, 20, 9), (10, 0, 7, 40), (31, 39, 1, 1), (8, 8, 16, 16), (0, 13, 32, 5)]
+    columns = [torch.tensor(values, dtype=torch.float32) for values in zip(*boxes, strict=True)]
+    monkeypatch.setattr(geometry, "crop_boxes", lambda *_: columns)
+    ours = augment(batch(photos), [ops.RandomResizedCrop(size=size, interpolation=interpolation)])
+    mode = InterpolationMode(interpolation)
+    theirs = [tv.resized_crop(i, *box, [size] * 2, mode) for i, box in zip(photos, boxes, strict=True)]
+    assert error(ours, theirs) < 1.2
+
+
+def test_pad_crop_gives_windows_of_the_zero_padded_image(photos):
+    image = batch(photos[:1]).expand(300, -1, -1, -1)
+    ours = augment(image, [ops.PadCrop(size=32, padding=4)])
+    padded = np.asarray(ImageOps.expand(photos[0], 4, 0)).transpose(2, 0, 1) / np.float32(255)
+    windows = {padded[:, t : t + 32, k : k + 32].tobytes(): (t, k) for t in range(9) for k in range(17)}
+    places = [windows[np.ascontiguousarray(view).tobytes()] for view in ours.numpy()]
+    assert {t for t, _ in places} == set(range(9))
+    assert {left for _, left in places} == set(range(17))
+
+
+@pytest.mark.parametrize("kernel_size", [3, 9, 23])
+def test_blur_is_torchvisions_per_image(photos, kernel_size):
+    shares = [0.0, 0.2, 0.4, 0.6, 0.8, 0.99]
+    op = ops.GaussianBlur(p=0.5, sigma=[0.1, 2.0], kernel_size=kernel_size)
+    ours = views.augment(batch(photos), [op], Given(shares, [0.0] * COUNT))
+    sigmas = [0.1 + 1.9 * share for share in shares]
+    theirs = [tv.gaussian_blur(i, [kernel_size] * 2, [s, s]) for i, s in zip(photos, sigmas, strict=True)]
+    assert error(ours, theirs) < 1.01
+
+
+def test_affine_is_pillows_for_each_image(photos):
+    angle, x, y, zoom = np.random.default_rng(0).random((4, COUNT))
+    angle[0] = x[0] = y[0] = 0.5  # nothing
+    zoom[0] = 0.5
+    op = ops.RandomAffine(degrees=180, translate=[0.25, 0.25], scale=[0.5, 1.5])
+    ours = views.augment(batch(photos), [op], Given(angle, x, y, zoom))
+    shifts = [[round(20 * u - 10), round(16 * v - 8)] for u, v in zip(x, y, strict=True)]
+    theirs = [
+        tv.affine(i, 360 * u - 180, shift, 0.5 + z, [0.0, 0.0], interpolation=InterpolationMode.BILINEAR)
+        for i, u, shift, z in zip(photos, angle, shifts, zoom, strict=True)
+    ]
+    difference = ((ours - batch(theirs)).abs() * 255).amax(1)
+    # a source that falls exactly on the image's edge is inside for one and outside for the other by rounding
+    assert float((difference > 1.5).float().mean()) < 0.005
+    assert torch.allclose(ours[0], batch(photos)[0], atol=1e-5)
+
+
+def test_cutout_blackens_exactly_the_square(photos):
+    images = batch(photos) + 0.1
+    y, x = [0.0, 0.5, 0.1, 0.5, 0.5, 0.5], [0.5, 39.5 / 40, 0.1, 0.5, 0.5, 0.5]
+    ours = views.augment(images, [ops.Cutout(p=0.5, size=6)], Given(y, x, [0, 0, 0.9, 0.9, 0.9, 0.9]))
+    expected = images.clone()
+    expected[0, :, 0:3, 17:23] = 0
+    expected[1, :, 13:19, 36:40] = 0
+    assert torch.equal(ours, expected)
+
+
+def test_jitter_is_torchvisions_for_every_order_of_the_four():
+    orders = list(permutations(range(4)))
+    random = np.random.default_rng(0).random((4, 24))
+    images = [photo(40, 32, seed % COUNT) for seed in range(24)]
+    # numbers whose order is that of the three, the place of hue among them, none left out, and the factors
+    three = [[float(kind) for kind in order if kind != 3] for order in orders]
+    ranks = [[each.index(kind) / 3 for kind in range(3)] for each in three]
+    slots = [order.index(3) / 4 for order in orders]
+    op = ops.ColorJitter(p=0.5, brightness=0.8, contrast=0.7, saturation=0.9, hue=0.5)
+    ours = views.augment(batch(images), [op], Given(ranks, slots, [0.0] * 24, *random))
+    adjust = (tv.adjust_brightness, tv.adjust_contrast, tv.adjust_saturation, tv.adjust_hue)
+    for number, order in enumerate(orders):
+        theirs = batch(images[number : number + 1])[0]
+        for kind in order:
+            width, middle = ((0.8, 1), (0.7, 1), (0.9, 1), (0.5, 0))[kind]
+            theirs = adjust[kind](theirs, middle - width + 2 * width * float(random[kind, number]))
+        # luminance is 0.2989 there, 0.299 here and in Pillow
+        assert float((ours[number] - theirs).abs().max()) < 2 / 255, order
+
+
+def test_grey_and_solarize_are_within_one_step_of_pillow_and_flips_are_exact(photos):
+    images = batch(photos)
+    grey = augment(images, [ops.Grayscale(p=1.0)])
+    assert error(grey, [tv.to_grayscale(image, 3) for image in photos]) < 1
+    inverted = augment(images, [ops.Solarize(p=1.0, threshold=100)])
+    assert error(inverted, [ImageOps.solarize(image, 100) for image in photos]) < 1e-3
+    assert torch.equal(augment(images, [ops.HorizontalFlip(p=1.0)]), images.flip(-1))
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        ops.HorizontalFlip(p=0.3),
+        ops.ColorJitter(p=0.3),
+        ops.Grayscale(p=0.3),
+        ops.GaussianBlur(p=0.3, sigma=[1.0, 2.0], kernel_size=5),
+        ops.Solarize(p=0.3, threshold=100),
+        ops.Cutout(p=0.3, size=8),
+    ],
+    ids=lambda op: op.op,
+)
+def test_ops_change_the_share_p_of_the_images_and_leave_the_others_as_they_are(op):
+    images = batch([photo(8, 8, 0)]).expand(2000, -1, -1, -1)
+    difference = (augment(images, [op]) - images).abs().amax((1, 2, 3))
+    assert abs(float((difference > 0).float().mean()) - 0.3) < 0.04
+    assert float(difference[difference > 0].min()) > 1e-4
+
+
+# --- what is drawn ----------------------------------------------------------------------------------------
+
+
+def ks(left, right):
+    """Two-sample Kolmogorov-Smirnov distance; for 4,000 each, chance exceeds 0.044 once in 1,000."""
+    left, right = np.sort(left), np.sort(right)
+    points = np.concatenate([left, right])
+    shares = [np.searchsorted(each, points, "right") / len(each) for each in (left, right)]
+    return float(np.abs(shares[0] - shares[1]).max())
+
+
+@pytest.mark.parametrize(
+    ("height", "width", "scale", "ratio"),
+    [
+        (32, 48, (0.08, 1.0), (3 / 4, 4 / 3)),
+        (64, 16, (0.5, 1.0), (0.75, 1.3)),
+    ],
+    ids=["wide", "tall: mostly the central crop"],
+)
+def test_crop_boxes_are_distributed_as_torchvisions(height, width, scale, ratio):
+    op = ops.RandomResizedCrop(size=8, scale=list(scale), ratio=list(ratio))
+    top, left, h, w = (v.numpy() for v in geometry.crop_boxes(op, height, width, Draws(generator(), 4000)))
+    torch.manual_seed(0)
+    transform = v2.RandomResizedCrop(8, scale=scale, ratio=ratio)
+    theirs = [transform.make_params([torch.zeros(3, height, width)]) for _ in range(4000)]
+    for ours, name in ((top, "top"), (left, "left"), (h, "height"), (w, "width")):
+        assert ks(ours, np.array([params[name] for params in theirs])) < 0.044, name
+    area = np.array([params["height"] * params["width"] for params in theirs])
+    assert ks(h * w, area) < 0.044
+
+
+MOCO = [
+    ops.RandomResizedCrop(size=16),
+    ops.ColorJitter(),
+    ops.Grayscale(),
+    ops.GaussianBlur(kernel_size=5),
+    ops.Solarize(p=0.1),
+    ops.HorizontalFlip(),
+]
+SHIFTED = [
+    ops.PadCrop(size=32),
+    ops.RandomAffine(degrees=20, translate=[0.1, 0.2], scale=[0.8, 1.2]),
+    ops.Cutout(),
+]
+
+
+@pytest.mark.parametrize("view", [MOCO, SHIFTED], ids=["moco", "shifted"])
+def test_both_forms_give_views_of_the_same_distribution(view):
+    image = photo(32, 32, 4)
+    count = 1500
+    uint8 = tv.pil_to_tensor(image)[None].expand(count, -1, -1, -1)
+    ours = TensorViews([view], [0.0] * 3, [1.0] * 3)(uint8, generator())[0]
+    pil = PILViews([view])
+    with views.seeded(0):
+        theirs = torch.stack([pil(image)[0] for _ in range(count)]).float() / 255
+    assert ours.shape == theirs.shape
+    spread = theirs.std(0)
+    z = (ours.mean(0) - theirs.mean(0)).abs() / (spread * math.sqrt(2 / count) + 1e-3)
+    assert float(z.max()) < 5
+    for statistic in (lambda v: v.mean((1, 2, 3)), lambda v: v.std((1, 2, 3)), lambda v: v[:, 0, 5, 5]):
+        # 8-bit rounding and the ends of the range make ties: a little above the bound for 1,500 each
+        assert ks(statistic(ours).numpy(), statistic(theirs).numpy()) < 0.08
+
+
+# --- whole views ------------------------------------------------------------------------------------------
+
+
+class _NoWaits(TorchDispatchMode):
+    """Refuses what makes a GPU's host wait for a value, and copies that a CUDA graph cannot hold."""
+
+    REFUSED = (
+        "_local_scalar_dense",
+        "nonzero",
+        "masked_select",
+        "is_nonzero",
+        "equal",
+        "unique",
+        "lift_fresh",
+    )
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func.overloadpacket.__name__
+        assert not any(name.startswith(refused) for refused in self.REFUSED), f"{name} waits for the device"
+        if name.startswith("index"):
+            indices = [i for a in args[1:] if isinstance(a, list | tuple) for i in a if i is not None]
+            assert all(i.dtype != torch.bool for i in indices), "indexing by bool waits for the device"
+        return func(*args, **(kwargs or {}))
+
+
+EVERY_OP = [
+    ops.RandomResizedCrop(size=32, interpolation="bicubic"),
+    ops.HorizontalFlip(),
+    ops.PadCrop(size=32),
+    ops.AutoAugment(policy="cifar10"),
+    ops.AutoAugment(policy="svhn", variant="paco"),
+    ops.RandAugment(),
+    ops.ColorJitter(),
+    ops.ColorJitter(hue=0.0),
+    ops.Grayscale(),
+    ops.GaussianBlur(kernel_size=5),
+    ops.Solarize(),
+    ops.RandomAffine(degrees=20),
+    ops.Cutout(),
+]
+
+
+def test_without_looking_at_values_the_views_are_the_same_and_nothing_waits(monkeypatch):
+    images = torch.stack([tv.pil_to_tensor(photo(36, 32, seed)) for seed in range(40)])
+    assert {type(op) for op in EVERY_OP} == set(get_args(get_args(ops.Op)[0]))
+    some = [[op] for op in EVERY_OP] + [MOCO, SHIFTED, EVERY_OP]
+    augmented = TensorViews(some, MEAN, STD)
+    looking = augmented(images, generator())
+    monkeypatch.setattr(draws, "can_look", lambda device: False)
+    with _NoWaits():
+        blind = augmented(images, generator())
+    for view, first, second in zip(some, looking, blind, strict=True):
+        different = (first - second).abs() > 1e-4
+        # a rounding before one of the operations on 8 bits may fall to the other side
+        assert float(different.float().mean()) < (0.01 if len(view) > 8 else 1e-9), view
+
+
+def test_views_are_normalised_and_equal_for_equal_seeds():
+    images = torch.randint(0, 256, (100, 3, 32, 32), dtype=torch.uint8, generator=generator())
+    normalised = TensorViews([MOCO, SHIFTED], MEAN, STD)
+    first, second = normalised(images, generator(1)), normalised(images, generator(1))
+    assert [v.shape for v in first] == [(100, 3, 16, 16), (100, 3, 32, 32)]
+    assert all(torch.equal(a, b) and a.dtype == torch.float32 for a, b in zip(first, second, strict=True))
+    assert not torch.equal(first[0], normalised(images, generator(2))[0])
+    plain = TensorViews([MOCO, SHIFTED], [0.0] * 3, [1.0] * 3)(images, generator(1))[0]
+    expected = (plain - torch.tensor(MEAN).view(3, 1, 1)) / torch.tensor(STD).view(3, 1, 1)
+    assert torch.allclose(first[0], expected, atol=1e-6)
+
+
+def test_images_too_small_for_a_blur_are_a_clear_error():
+    with pytest.raises(DataError, match="kernel_size 23 is too large for images of 8x8"):
+        augment(torch.zeros(1, 3, 8, 8), [ops.GaussianBlur()])

@@ -1,0 +1,190 @@
+"""Geometric augmentation of a batch, with other parameters for every image.
+
+Crops, resizing, blur: each is linear and separable, out = R X C^T for a channel X, with R `[B, h, H]` and
+C `[B, w, W]` one matrix per image. So two small batched matrix products replace a loop over images, and
+antialiasing is just more non-zeros in a row. Source of the filters: Pillow's `Resample.c`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from zoo.data import ops
+from zoo.data.views.draws import Draws, only
+from zoo.errors import DataError
+
+CROP_ATTEMPTS = 10  # torchvision's, after which it takes the central crop
+
+
+def random_resized_crop(op: ops.RandomResizedCrop, images: Tensor, draws: Draws) -> Tensor:
+    """Crop and resize each image `[B, 3, H, W]` to `size` x `size` pixels."""
+    height, width = images.shape[-2:]
+    top, left, h, w = crop_boxes(op, height, width, draws)
+    # both at once: what lies beyond the shorter side has no weight
+    start, length = torch.cat([top, left]), torch.cat([h, w])
+    matrices = resample_matrix(start, length, op.size, max(height, width), op.interpolation)
+    rows, cols = torch.tensor_split(matrices, 2)
+    return _apply(images, rows[..., :height], cols[..., :width], clip=op.interpolation == "bicubic")
+
+
+def crop_boxes(
+    op: ops.RandomResizedCrop, height: int, width: int, draws: Draws
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Draw crops as torchvision's RandomResizedCrop does: top, left, height, width, each `[B]`, in pixels."""
+    area = draws.uniform(op.scale[0], op.scale[1], CROP_ATTEMPTS) * (height * width)
+    ratio = draws.uniform(math.log(op.ratio[0]), math.log(op.ratio[1]), CROP_ATTEMPTS).exp()
+    w, h = (area * ratio).sqrt().round(), (area / ratio).sqrt().round()
+    fits = (w > 0) & (w <= width) & (h > 0) & (h <= height)
+    first = fits.int().argmax(1, keepdim=True)
+    found = fits.any(1)
+    central_h, central_w = height, width
+    if width / height < op.ratio[0]:
+        central_h = round(width / op.ratio[0])
+    elif width / height > op.ratio[1]:
+        central_w = round(height * op.ratio[1])
+    h = torch.where(found, h.gather(1, first)[:, 0], float(central_h))
+    w = torch.where(found, w.gather(1, first)[:, 0], float(central_w))
+    top = torch.where(found, draws.randint(height - h + 1), float((height - central_h) // 2))
+    left = torch.where(found, draws.randint(width - w + 1), float((width - central_w) // 2))
+    return top, left, h, w
+
+
+def resample_matrix(
+    start: Tensor, length: Tensor, size: int, source: int, interpolation: ops.Interpolation
+) -> Tensor:
+    """Return the matrices `[B, size, source]` that resize the pixels start .. start + length - 1 to `size`.
+
+    Args:
+        start: first pixel `[B]`.
+        length: number of pixels `[B]`; those outside have no influence.
+        size: pixels after resizing.
+        source: pixels of the image.
+        interpolation: Pillow's filter of that name, widened when shrinking (antialiasing).
+    """
+    scale = length / size
+    widening = scale.clamp(min=1)
+    device = start.device
+    centers = (torch.arange(size, device=device) + 0.5) * scale[:, None] + start[:, None]
+    pixels = torch.arange(source, device=device) + 0.5
+    distance = ((pixels - centers[:, :, None]) / widening[:, None, None]).abs_()
+    weights = (1 - distance).clamp_(min=0) if interpolation == "bilinear" else _bicubic(distance)
+    inside = (pixels > start[:, None]) & (pixels < (start + length)[:, None])
+    weights *= inside[:, None, :]
+    return weights.div_(weights.sum(2, keepdim=True))
+
+
+def _bicubic(x: Tensor, a: float = -0.5) -> Tensor:
+    """Keys' kernel at distances `x` >= 0, with Pillow's a."""
+    near = ((a + 2) * x - (a + 3)) * x * x + 1
+    far = (((x - 5) * x + 8) * x - 4) * a
+    return torch.where(x < 1, near, torch.where(x < 2, far, 0.0))
+
+
+def gaussian_blur(op: ops.GaussianBlur, images: Tensor, draws: Draws) -> Tensor:
+    """Blur each image by a standard deviation of its own.
+
+    Raises:
+        DataError: when the kernel is too large for the images.
+    """
+    height, width = images.shape[-2:]
+    if op.kernel_size // 2 >= min(height, width):
+        raise DataError(
+            f"gaussian_blur: kernel_size {op.kernel_size} is too large for images of {height}x{width} pixels,"
+            f" expected at most {2 * min(height, width) - 1}"
+        )
+
+    def blurred(images: Tensor, sigma: Tensor) -> Tensor:
+        rows, cols = (blur_matrix(sigma, op.kernel_size, size) for size in (height, width))
+        return _apply(images, rows, cols, clip=False)
+
+    sigma = draws.uniform(op.sigma[0], op.sigma[1])
+    return only(draws.chosen(op.p), blurred, images, sigma)
+
+
+def blur_matrix(sigma: Tensor, kernel_size: int, size: int) -> Tensor:
+    """Return Gaussian blurs `[B, size, size]` of standard deviation `sigma` `[B]`.
+
+    `kernel_size` taps, normalised to sum 1, edges reflected without repeating the last pixel: torchvision's.
+    """
+    radius = kernel_size // 2
+    taps = torch.arange(-radius, radius + 1, device=sigma.device)
+    kernel = torch.exp(-0.5 * (taps / sigma.clamp(min=1e-6)[:, None]) ** 2)
+    kernel = kernel / kernel.sum(1, keepdim=True)
+    source = (torch.arange(size, device=sigma.device)[None, :] + taps[:, None]).abs()
+    source = torch.where(source >= size, 2 * (size - 1) - source, source)  # [K, size]
+    where = (source[..., None] == torch.arange(size, device=sigma.device)).float()  # [K, size, size]
+    return (kernel @ where.view(kernel_size, -1)).view(-1, size, size)
+
+
+def _apply(images: Tensor, rows: Tensor, cols: Tensor, *, clip: bool) -> Tensor:
+    """Return R X C^T for every channel; `clip` to 0..1 after each pass, as Pillow does: bicubic leaves it."""
+    batch, channels, height, width = images.shape
+    wide = torch.bmm(images.reshape(batch, channels * height, width), cols.transpose(1, 2))
+    if clip:
+        wide = wide.clamp_(0, 1)
+    out = rows[:, None] @ wide.view(batch, channels, height, cols.shape[1])
+    return out.clamp_(0, 1) if clip else out
+
+
+def horizontal_flip(op: ops.HorizontalFlip, images: Tensor, draws: Draws) -> Tensor:
+    """Mirror images left to right."""
+    return only(draws.chosen(op.p), lambda images: images.flip(-1), images)
+
+
+def pad_crop(op: ops.PadCrop, images: Tensor, draws: Draws) -> Tensor:
+    """Pad with zeros and take a window of `size` x `size` pixels.
+
+    Raises:
+        DataError: when the padded images are smaller.
+    """
+    height, width = images.shape[-2:]
+    room = [length + 2 * op.padding - op.size for length in (height, width)]
+    if min(room) < 0:
+        raise DataError(
+            f"pad_crop: images of {height}x{width} pixels padded by {op.padding} are smaller "
+            f"than size {op.size}"
+        )
+    top, left = (draws.randint(float(space + 1)).long() for space in room)
+    # a view: [B, 3, rows, columns, size, size]
+    windows = F.pad(images, [op.padding] * 4).unfold(2, op.size, 1).unfold(3, op.size, 1)
+    return windows[torch.arange(len(images), device=images.device), :, top, left]
+
+
+def random_affine(op: ops.RandomAffine, images: Tensor, draws: Draws) -> Tensor:
+    """Rotate, shift and zoom about the centre, bilinear, zeros outside, as Pillow does."""
+    height, width = images.shape[-2:]
+    angle = torch.deg2rad(draws.uniform(-op.degrees, op.degrees))
+    limits = op.translate[0] * width, op.translate[1] * height
+    x, y = (draws.uniform(-limit, limit).round() for limit in limits)  # pixels to the right, and down
+    scale = draws.uniform(op.scale[0], op.scale[1])
+    if len(images) == 0:
+        return images  # `affine_grid` refuses them
+    cos, sin = angle.cos() / scale, angle.sin() / scale
+    theta = [
+        torch.stack([cos, sin * (height / width), -(cos * x + sin * y) * (2 / width)], 1),
+        torch.stack([-sin * (width / height), cos, (sin * x - cos * y) * (2 / height)], 1),
+    ]
+    grid = F.affine_grid(torch.stack(theta, 1), list(images.shape), align_corners=False)
+    moved = F.grid_sample(images, grid, mode="bilinear", padding_mode="border", align_corners=False)
+    inside = ((grid >= -1) & (grid < 1)).all(-1)  # Pillow blends nothing in from outside
+    return moved * inside[:, None]
+
+
+def cutout(op: ops.Cutout, images: Tensor, draws: Draws) -> Tensor:
+    """Blacken a square around a random centre; what of it lies outside the image is cut off."""
+
+    def covered(center: Tensor, length: int) -> Tensor:
+        start = (center - half)[:, None]
+        position = torch.arange(length, device=images.device)
+        return ((position >= start) & (position < start + size[:, None])).to(images.dtype)
+
+    height, width = images.shape[-2:]
+    y, x = (draws.randint(float(length)) for length in (height, width))
+    size = draws.chosen(op.p) * float(op.size)  # 0 covers nothing
+    half = (size / 2).floor()
+    hole = covered(y, height)[:, :, None] * covered(x, width)[:, None, :]
+    return images * (1 - hole)[:, None]
