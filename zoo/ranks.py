@@ -156,14 +156,6 @@ class Ranks:
         dist.all_reduce(ballot, op=dist.ReduceOp.MAX, group=self._host)
         return tuple(ballot.tolist())
 
-    def all_gather_object(self, own: _T) -> list[_T]:
-        """Return every rank's object, in rank order."""
-        if self.alone:
-            return [own]
-        found: list[Any] = [None] * self.size
-        dist.all_gather_object(found, own, group=self._host)
-        return found
-
     def from_first(self, compute: Callable[[], _T]) -> _T:
         """Return what rank 0 computes, on all ranks; the others wait for it, however long it takes."""
         found = [compute() if self.rank == 0 else None]

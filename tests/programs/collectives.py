@@ -44,7 +44,6 @@ with join("cpu") as ranks:
     assert means[0].tolist() == [(size - 1) / 2] * 2 and means[1].flatten().tolist() == [5.0 * (size - 1)] * 3
     assert ranks.all_reduce_max(rank, -rank) == (size - 1, 0)
     assert ranks.all_reduce(torch.ones(2)).tolist() == [size, size]
-    assert ranks.all_gather_object("ä" * rank) == ["ä" * each for each in range(size)]
     # what one does while the others wait may take longer than ZOO_RANK_TIMEOUT
     assert ranks.from_first(lambda: time.sleep(8) or {"a": rank}) == {"a": 0}
     ranks.barrier()

@@ -15,8 +15,7 @@ import torch
 from zoo import hub
 from zoo.data import ImageDataset
 from zoo.recipe import Recipe
-from zoo.release.provenance import START, TEACHERS, sha256_of
-from zoo.training.build import teachers_of
+from zoo.release.provenance import START, sha256_of
 from zoo.training.loop import Trained
 from zoo.training.monitor import split_validation
 from zoo.training.precision import pick_device
@@ -89,12 +88,6 @@ def start_facts(recipe: Recipe) -> dict[str, str]:
     if recipe.init is None:
         return {}
     return {"init_weights_sha256": sha256_of(START, hub.open(recipe.init.release).config)}
-
-
-def origin_facts(recipe: Recipe) -> dict[str, Any]:
-    """Return `start_facts`, and `teacher_sha256` as the objective will record it."""
-    teachers = [sha256_of(TEACHERS, hub.open(name).config) for name in teachers_of(recipe)]
-    return {**start_facts(recipe), **({"teacher_sha256": teachers} if teachers else {})}
 
 
 def hardware(device: torch.device, ranks: int = 1) -> str:
