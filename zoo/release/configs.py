@@ -103,13 +103,12 @@ def _describe(folder: Path, raw: Mapping[str, Any]) -> dict[str, Any]:
     linear = bool(classes) and layer is not None and len(layer.shape) == 2 and layer.shape[0] == classes
     width = layer.shape[1] if linear and layer is not None else raw.get("num_features")
     tag = str(cfg.get("tag") or folder.resolve().name)
-    kept = {key: value for key, value in args.items() if key not in ("num_classes", "in_chans")}
     pixels = {key: default if cfg.get(key) is None else cfg[key] for key, default in _PIXELS.items()}
     return {
         "architecture": architecture,
         "num_classes": classes,
         "num_features": raw.get("num_features") or width,
-        "model_args": kept,
+        "model_args": _arguments(architecture, args),
         "pretrained_cfg": {"tag": tag, "custom_load": False, **pixels},
         **({"label_names": _label_names(raw, cfg, classes, where)} if classes else {}),
         "zoo": {
@@ -126,6 +125,27 @@ def _describe(folder: Path, raw: Mapping[str, Any]) -> dict[str, Any]:
             **({} if classes else {"class_names": []}),
         },
     }
+
+
+def _arguments(architecture: str, args: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of the architecture without those that only repeat what it does by default.
+
+    `timm.models.push_to_hf_hub` notes the default pooling too; a recipe that starts from here needs none.
+    """
+    kept = {key: value for key, value in args.items() if key not in ("num_classes", "in_chans")}
+    if kept.keys() == {"global_pool"} and isinstance(kept["global_pool"], str):  # nothing else is built here
+        import timm
+        import torch
+
+        if timm.is_model(architecture):
+            try:
+                with torch.device("meta"):
+                    built = [str(timm.create_model(architecture, **each)) for each in ({}, kept)]
+            except Exception:  # any of 1,400 constructors: `build.check_fit` says what is wrong
+                return kept
+            if built[0] == built[1]:
+                return {}
+    return kept
 
 
 def _label_names(raw: Mapping[str, Any], cfg: Mapping[str, Any], classes: int, where: str) -> list[str]:

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import timm
 import torch
 from torch import nn
 
@@ -70,9 +71,10 @@ def learns_without_labels(recipe: Recipe) -> bool:
 def _check_arguments(arch: str, args: Mapping[str, Any]) -> None:
     """Refuse what could not be released; writing the release would find out after the training."""
     if refused := sorted(NO_ARGUMENTS & args.keys()):
+        start = f'. To start from timm\'s weights write init: {{release: "{TIMM}{arch}.TAG"}}'
         raise RecipeError(
-            f"backbone.args: {', '.join(refused)} cannot be part of a release; expected arguments of {arch}. "
-            f'To start from timm\'s weights write init: {{release: "{TIMM}{arch}.TAG"}}'
+            f"backbone.args: {', '.join(refused)} cannot be part of a release; expected arguments of {arch}"
+            + start * (args.get("pretrained") is True and timm.models.is_model_pretrained(arch))
         )
     check_words({"model_args": args}, "backbone.args")
 
