@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import signal
 import socket
 import time
 from collections.abc import Iterator
@@ -32,6 +33,12 @@ from zoo.release import Release  # noqa: E402
 # Tests' models are tiny: a second thread gains nothing, and costs much where the cores are shared.
 torch.set_num_threads(1)
 os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that tests start
+
+# A shell's background job ignores SIGINT, and `nohup` SIGHUP. Processes that tests start would inherit that,
+# but no handler: so the tests go on, and what they start can be stopped.
+for number in (signal.SIGINT, signal.SIGHUP):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, lambda *_: None)
 
 # The same examples each time, however slow the machine is.
 settings.register_profile(

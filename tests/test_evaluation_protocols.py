@@ -119,7 +119,7 @@ def test_accuracy_is_over_the_classes_that_have_test_images(made: Release, tmp_p
         ("few_shot", {"shots": 1}),  # one training image of a class is enough
         ("linear", {"l2_grid": [0.1]}),
     ):
-        with pytest.warns(ZooWarning, match='no image of 1 of the 3 classes \\("rare"\\)'):
+        with pytest.warns(ZooWarning, match="no image of 1 of the 3 classes \\(rare\\)"):
             entry = zoo.evaluate(made, protocol, data, save=False, **settings)
         assert entry["metrics"]["test_images"] == 4
     assert entry["metrics"]["per_class"][2] is None

@@ -128,7 +128,7 @@ def test_what_depends_on_epochs_and_batch_follows_the_overrides_of_them() -> Non
         ("timm:resnet18.tv_in2k", "digits", ZooError, r'no weights "resnet18.tv_in2k".*Did you mean'),
         (MOCO, "/no/such/folder", DataError, 'no folder or file "/no/such/folder"'),
         (MOCO, "digitz", DataError, 'unknown kind "digitz".*Did you mean "digits"'),
-        (MOCO, [1], DataError, r'^image "image 0": found a int, expected a PIL image'),
+        (MOCO, [1], DataError, r'^image "image 0" cannot be read: found a int, expected a PIL image'),
         ("no_such_release", "digits", ZooError, 'no release "no_such_release"'),
     ],
 )

@@ -157,7 +157,7 @@ DAMAGED: dict[str, tuple[Damage, str]] = {
         r"weight is F32 \[5, 63\] instead of",
     ),
     # recipe and evaluations
-    "billion laughs": (write("recipe.yaml", LAUGHS), r"recipe\.yaml: .*anchors are not allowed"),
+    "billion laughs": (write("recipe.yaml", LAUGHS), r"recipe\.yaml: .*anchors, aliases and tags are not"),
     "YAML code": (write("recipe.yaml", "a: !!python/object/apply:os.system [x]"), "not valid YAML"),
     "no recipe": (write("recipe.yaml", ""), "found None"),
     "no training": (edit("training", [], "metrics.json"), r'"training": found \[\]'),

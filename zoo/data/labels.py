@@ -61,7 +61,7 @@ def class_labels(
 
 def _numbers(labels: Sequence[Any], where: Callable[[int], str]) -> NDArray[np.int64]:
     """Return labels `[N]` that are whole numbers from 0, in any type of number."""
-    found = [label.item() if hasattr(label, "item") else label for label in labels]
+    found = [label.item() if getattr(label, "shape", None) == () else label for label in labels]
     for row, label in enumerate(found):
         if not isinstance(label, int | float) or not 0 <= label < MAX_CLASSES or label != int(label):
             raise DataError(

@@ -120,7 +120,8 @@ def _hash(store: ImageStore, digest: Any, *, in_list: bool) -> None:
 
 def _part(data: Any, prefix: str) -> _Part:
     """Find images, labels and class names in one data set or list; `prefix` begins the images' names."""
-    if isinstance(data, Mapping | str | np.ndarray) or not hasattr(data, "__getitem__"):
+    indexed = hasattr(data, "__getitem__") and hasattr(data, "__len__")  # not of a data set that is a stream
+    if isinstance(data, Mapping | str | np.ndarray) or not indexed:
         raise DataError(f"data: found {plain_kind(data)}, expected {EXPECTED}")
     if len(data) == 0:
         raise DataError("data: found no images, expected at least one")
