@@ -149,8 +149,8 @@ def _rows_of(holdout: Holdout | None, labels: NDArray[np.int64], split: Split) -
 
     if len(labels) and labels.min() < 0:
         raise DataError(
-            "holdout: found images without labels, by which it is drawn; expected CLASS/IMAGE, or in a recipe "
-            "data.holdout.fraction 0"
+            "holdout: found images without labels, by which it is drawn; expected CLASS/IMAGE, or a recipe "
+            "with data.holdout.fraction 0"
         )
     parts = stratified_split(from_numpy(labels.copy()), holdout.fraction, holdout.seed)
     return parts[split == "test"].numpy()
