@@ -139,6 +139,13 @@ def test_a_training_on_images_in_python_is_that_on_the_folder(digits: Path, tmp_
     assert hashes[0] == hashes[1] and metrics[0] == metrics[1]
     again = zoo.evaluate(made[1], "classifier", arrays(ImageFolder(str(digits))), save=False)
     assert again["metrics"] == metrics[1], "the same images are the release's own, of which a fifth is tested"
+    others = tmp_path / "others"  # as a folder of new photos lies
+    for file in digits.glob("*/*.png"):
+        (others / file.parent.name).mkdir(parents=True, exist_ok=True)
+        Image.open(file).rotate(90).save(others / file.parent.name / f"new {file.name}")
+    for data, tested in ((digits, metrics[0]["test_images"]), (others, 60)):
+        found = zoo.evaluate(made[0], "classifier", data, save=False)["metrics"]
+        assert found["test_images"] == tested
 
 
 def test_a_fifth_of_each_class_is_held_out_and_never_trained_on(digits: Path) -> None:
@@ -226,6 +233,7 @@ def test_text_stays_text_and_numbers_are_named_by_their_range() -> None:
         (-1, "label of image 1: found label -1, expected 0, 1, ..."),
         (0.5, "label of image 1: found label 0.5"),
         (None, "label of image 1: found label None"),
+        (np.array([0, 1]), "label of image 1: found label array"),
         ("cat", "found label 'cat', expected 0, 1, .* or text for all images"),
     ],
 )
@@ -257,6 +265,10 @@ def two_columns(folder: Path) -> Any:
         (lambda folder: [IMAGE.astype(np.float64)], r"found float64 of \[8, 8, 3\], expected a PIL image"),
         (lambda folder: IMAGE, "data: found a ndarray, expected a folder"),
         (lambda folder: torch.utils.data.DataLoader([1]), "data: found a DataLoader, expected a folder"),
+        (
+            lambda folder: hugging_face(ImageFolder(str(folder))).to_iterable_dataset(),
+            "data: found a IterableDataset, expected a folder",
+        ),
         (lambda folder: hub.Dataset.from_dict({"x": [1]}), "found no image in the columns x"),
         (lambda folder: [], "found no images"),
         (lambda folder: [folder / "absent.parquet"], "absent.parquet cannot be read"),

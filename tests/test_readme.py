@@ -7,11 +7,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 
 import zoo
-from tests.data_fixtures import photo
 from zoo import backbones
 from zoo.data import open_dataset
 from zoo.objectives import Batch, DataInfo
@@ -75,17 +73,6 @@ def test_the_examples_of_probes_measure() -> None:
     assert names["accuracy"] > 0.5
     assert len(names["voted"]) == 20
     assert names["found"]["queries"] == 20
-
-
-def test_the_example_of_near_duplicates_prints_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "photos").mkdir()
-    for number, name in enumerate(("a.png", "b.png", "a again.png")):
-        photo(32, 32, seed=number % 2).save(tmp_path / "photos" / name)
-    run_example("pairs(above")
-    assert capsys.readouterr().out.splitlines()[0] == "1.000  a again.png  a.png"
 
 
 def test_the_example_of_a_loop_of_ones_own_learns() -> None:

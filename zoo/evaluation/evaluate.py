@@ -14,7 +14,8 @@ from torch import nn
 from zoo import backbones
 from zoo.config import parse
 from zoo.data import DataConfig, ImageDataset, open_dataset
-from zoo.data.any_data import Data, Given, resolve, whole
+from zoo.data.any_data import Data, Given, as_data, resolve, whole
+from zoo.data.config import Folder
 from zoo.data.dataset import Split
 from zoo.data.image_ids import OtherImages
 from zoo.data.memory import Root
@@ -265,7 +266,13 @@ def resolve_data(data: Data, release: Release | None) -> Given:
     """
     if release is None:
         return resolve(data, None)
-    return own_data(release.recipe, release.name, data)
+    given = own_data(release.recipe, release.name, data)
+    if given.is_own and data is not None and isinstance(given.config.source, Folder) and given.config.holdout:
+        # a folder of photos has the layout of any other: its names tell whether these were trained on
+        found = open_dataset(given.config, "train", given.root).describe()["sha256"]
+        if found != release.config["zoo"]["dataset"].get("sha256"):
+            return as_data(data)
+    return given
 
 
 def own_data(recipe: Mapping[str, Any], name: str, data: Data) -> Given:
