@@ -180,6 +180,7 @@ def balance(subjects: Sequence[Subject]) -> Figure:
 
 def _by_rank(subject: Subject, values: Array) -> pd.Series:
     """Return relative values by rank; of many classes, running means of those that have a value."""
-    values = (values / np.nanmean(values))[most_frequent_first(subject.class_counts)]
+    mean = np.nanmean(values) or np.nan  # gradients of 0, of a single step say, have no share
+    values = (values / mean)[most_frequent_first(subject.class_counts)]
     ranked = pd.Series(values, index=np.arange(1, len(values) + 1, dtype=float))
     return ranked.rolling(max(len(values) // _WINDOWS, 1), min_periods=1, center=True).mean()
