@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -45,7 +44,7 @@ def finish(
     out: Path,
     ranks: int = 1,
     images: Mapping[str, ImageList] | None = None,
-) -> tuple[list[dict[str, Any]], dict[str, Path]]:
+) -> None:
     """Measure what was trained as the recipe says, draw it, and write its release.
 
     Args:
@@ -58,9 +57,6 @@ def finish(
         out: the release folder to make.
         ranks: how many trained together.
         images: the lists of images that were given; made from the data when None or empty.
-
-    Returns:
-        The evaluations, and the pictures by name.
     """
     license = _license(recipe)  # of a start that has gone it is not known: said before hours of measuring
     encoder, centers = objective.encoder, objective.centers()
@@ -156,7 +152,6 @@ def finish(
         license=license,
         dtype=recipe.training.release_dtype,
     )
-    return entries, pictures
 
 
 def _no_test_images(encoder: nn.Module) -> Tensor:
